@@ -1,0 +1,45 @@
+# Every target makes the environment it needs. `make help` lists them.
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+SAM_BIN := .venv-sam/bin
+LOCK := uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-annotate --no-header --no-emit-index-url
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
+
+$(VENV)/.installed: requirements-dev.txt
+	@echo "Setting up $(VENV) (first run only, a minute or two) ..."
+	@$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed, this is " + sys.version.split()[0] + ": set PYTHON=...") if sys.version_info < (3, 11) else 0'
+	@$(PYTHON) -m venv --clear $(VENV)
+	@$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements-dev.txt
+	@echo "$(CURDIR)/layers/core" > "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/omniagent.pth"
+	@touch $@
+
+.venv-sam/.installed: requirements-sam.txt
+	@echo "Setting up .venv-sam (first run only, a minute or two) ..."
+	@$(PYTHON) -m venv --clear .venv-sam
+	@$(SAM_BIN)/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements-sam.txt
+	@touch $@
+
+test: $(VENV)/.installed ## run every test
+	@$(BIN)/python -m pytest $(ARGS)
+
+check: $(VENV)/.installed ## lint, format and types
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/mypy
+
+format: $(VENV)/.installed ## format and fix what ruff can fix
+	@$(BIN)/ruff format .
+	@$(BIN)/ruff check --fix .
+
+lock: $(VENV)/.installed ## pin the dependencies of pyproject.toml again, with hashes
+	@$(BIN)/python -m pip install -q uv
+	@$(BIN)/$(LOCK) --upgrade pyproject.toml -o layers/core/requirements.txt
+	@$(BIN)/$(LOCK) --upgrade -c layers/core/requirements.txt pyproject.toml --group dev -o requirements-dev.txt
+	@$(BIN)/$(LOCK) --upgrade --group sam -o requirements-sam.txt
+
+.PHONY: help test check format lock

@@ -1,0 +1,277 @@
+"""Every error of the package, by who must act on it.
+
+OmniAgentError
+├── ConfigurationError          the developer or operator fixes a setting
+│   ├── UnknownModelError
+│   └── ContractError           a document class lacks a field that the runtime needs
+├── RequestError                the caller changes the request
+│   ├── MalformedRequest        400
+│   ├── Unauthenticated         401
+│   ├── NotFound                404
+│   ├── NotAllowed              405
+│   ├── TurnInProgress          409, with Retry-After
+│   ├── NoRunningTurn           409
+│   ├── NotRegenerable          409
+│   ├── PayloadTooLarge         413
+│   ├── UnsupportedMediaType    415
+│   ├── InvalidRequest          422
+│   └── TooManyTurns            429, with Retry-After
+├── ModelError                  the turn ends with the fallback answer
+│   ├── ModelUnavailable        unreachable, overloaded or silent
+│   ├── ModelAuthError          the key was refused
+│   ├── ModelRejected           the request was refused
+│   ├── ModelStreamBroken       the stream ended before its end
+│   ├── EmptyAnswer
+│   └── StepLimitReached
+├── ToolError                   the model reads it and corrects itself
+│   ├── UnknownTool
+│   ├── InvalidArguments
+│   ├── ToolTimeout
+│   ├── ToolFailed
+│   └── ToolNotStarted          the deadline would pass before the tool's timeout
+├── StorageError                503
+│   ├── StorageUnavailable      MongoDB cannot be reached: try again
+│   ├── StorageConflict         a unique key or a condition was violated
+│   ├── StorageRejected         MongoDB refused the operation: a bug or a wrong setting
+│   └── TurnLost                the turn was taken over; nothing may be written any more
+└── RegistryUnavailable         503, the table of running turns cannot be reached
+
+`str(error)` is for the log. `error.public` is the only text that may leave the process.
+"""
+
+from typing import ClassVar
+
+
+class OmniAgentError(Exception):
+    """The root. A class carries the HTTP status, the code and the text that the public may see."""
+
+    status: ClassVar[int] = 500
+    code: ClassVar[str] = "internal_error"
+    title: ClassVar[str] = "Internal error"
+    public: str = "Something went wrong on our side. Try again; quote the request id if it stays."
+    retry_after: float | None = None
+
+    def __init__(self, detail: str = "") -> None:
+        super().__init__(detail or self.public)
+
+
+class ConfigurationError(OmniAgentError):
+    """A setting is missing or wrong. The log says which."""
+
+    code = "configuration_error"
+    title = "Not configured"
+    public = "The service is not configured completely. Its operator finds the reason in the log."
+
+
+class UnknownModelError(ConfigurationError):
+    """No provider is registered for the model's name."""
+
+
+class ContractError(ConfigurationError):
+    """A document class does not keep the contract of `DocumentModels`."""
+
+
+class RequestError(OmniAgentError):
+    """The request cannot be served as it is. The detail is written for the caller and is public."""
+
+    status = 400
+    code = "bad_request"
+    title = "Bad request"
+    public = "The request cannot be served as it is."
+
+    def __init__(self, detail: str = "", *, retry_after: float | None = None) -> None:
+        super().__init__(detail)
+        if detail:
+            self.public = detail
+        if retry_after is not None:
+            self.retry_after = retry_after
+
+
+class MalformedRequest(RequestError):
+    code = "malformed_request"
+    title = "Malformed request"
+    public = "The body is not valid JSON."
+
+
+class Unauthenticated(RequestError):
+    status = 401
+    code = "unauthenticated"
+    title = "Not authenticated"
+    public = "Send valid credentials."
+
+
+class NotFound(RequestError):
+    status = 404
+    code = "not_found"
+    title = "Not found"
+    public = "There is nothing here, or it is not yours."
+
+
+class NotAllowed(RequestError):
+    status = 405
+    code = "method_not_allowed"
+    title = "Method not allowed"
+    public = "This path does not take that method."
+
+
+class TurnInProgress(RequestError):
+    status = 409
+    code = "turn_in_progress"
+    title = "Turn in progress"
+    public = "This session is still answering another message. Stop it or wait."
+    retry_after = 1.0
+
+
+class NoRunningTurn(RequestError):
+    status = 409
+    code = "no_running_turn"
+    title = "No running turn"
+    public = "This session is not answering anything right now."
+
+
+class NotRegenerable(RequestError):
+    status = 409
+    code = "not_regenerable"
+    title = "Cannot be answered again"
+    public = "Only the last answer of a session can be generated again."
+
+
+class PayloadTooLarge(RequestError):
+    status = 413
+    code = "payload_too_large"
+    title = "Payload too large"
+    public = "The body is too large."
+
+
+class UnsupportedMediaType(RequestError):
+    status = 415
+    code = "unsupported_media_type"
+    title = "Unsupported media type"
+    public = "Send application/json."
+
+
+class InvalidRequest(RequestError):
+    status = 422
+    code = "invalid_request"
+    title = "Invalid request"
+    public = "The body does not have the expected shape."
+
+
+class TooManyTurns(RequestError):
+    status = 429
+    code = "too_many_turns"
+    title = "Too many turns"
+    public = "Too many answers are being generated for you at once. Wait for one to end."
+    retry_after = 2.0
+
+
+class ModelError(OmniAgentError):
+    """The model gave no usable answer. The turn ends with the fallback text."""
+
+    status = 502
+    code = "model_error"
+    title = "Model error"
+    public = "The model could not answer. Try again in a moment."
+
+
+class ModelUnavailable(ModelError):
+    code = "model_unavailable"
+
+
+class ModelAuthError(ModelError):
+    code = "model_auth_error"
+
+
+class ModelRejected(ModelError):
+    code = "model_rejected"
+
+
+class ModelStreamBroken(ModelError):
+    code = "model_stream_broken"
+
+
+class EmptyAnswer(ModelError):
+    code = "empty_answer"
+
+
+class StepLimitReached(ModelError):
+    code = "step_limit_reached"
+    public = "The answer needed more steps than are allowed. Ask for less at once."
+
+
+class ToolError(OmniAgentError):
+    """A tool call failed. `detail` is what the model reads; the stream shows only the public text.
+
+    A tool raises it to tell the model what to correct: `raise ToolError("unknown city")`.
+    """
+
+    code = "tool_error"
+    title = "Tool error"
+    public = "The tool reported an error."
+
+
+class UnknownTool(ToolError):
+    code = "unknown_tool"
+    public = "The model asked for a tool that does not exist."
+
+
+class InvalidArguments(ToolError):
+    code = "invalid_arguments"
+    public = "The model called the tool with invalid arguments."
+
+
+class ToolTimeout(ToolError):
+    code = "tool_timeout"
+    public = "The tool took too long."
+
+
+class ToolFailed(ToolError):
+    code = "tool_failed"
+    public = "The tool failed."
+
+
+class ToolNotStarted(ToolError):
+    code = "tool_not_started"
+    public = "There was not enough time left to run the tool."
+
+
+class StorageError(OmniAgentError):
+    """MongoDB did not do what was asked."""
+
+    status = 503
+    code = "storage_error"
+    title = "Storage error"
+    public = "The conversation store has a problem. Try again in a moment."
+    retry_after = 2.0
+
+
+class StorageUnavailable(StorageError):
+    code = "storage_unavailable"
+    title = "Storage unavailable"
+    public = "The conversation store cannot be reached. Try again in a moment."
+
+
+class StorageConflict(StorageError):
+    code = "storage_conflict"
+    title = "Storage conflict"
+    public = "Somebody else changed this conversation at the same time. Try again."
+
+
+class StorageRejected(StorageError):
+    code = "storage_rejected"
+
+
+class TurnLost(StorageError):
+    code = "turn_lost"
+    title = "Turn lost"
+    public = "This answer was interrupted and the conversation went on without it."
+
+
+class RegistryUnavailable(OmniAgentError):
+    """DynamoDB cannot be reached."""
+
+    status = 503
+    code = "registry_unavailable"
+    title = "Turn registry unavailable"
+    public = "Turns cannot be started right now. Try again in a moment."
+    retry_after = 2.0

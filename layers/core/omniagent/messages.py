@@ -1,0 +1,120 @@
+"""What a conversation is made of, for every layer: parts, messages, token usage.
+
+A message is a list of parts in the order they came. The same shape is stored, sent to the model's
+provider and turned into the AI SDK's `UIMessage`, so nothing is translated twice.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+Role = Literal["user", "assistant"]
+FinishReason = Literal["stop", "length", "content-filter", "tool-calls", "error", "other"]
+Status = Literal["complete", "cancelled", "failed", "interrupted"]
+
+ORPHAN_ERROR = "The tool call was interrupted before it returned."
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(extra="ignore")
+
+
+class StepPart(_Part):
+    """The start of one model call."""
+
+    type: Literal["step-start"] = "step-start"
+
+
+class TextPart(_Part):
+    type: Literal["text"] = "text"
+    text: str
+
+
+class ReasoningPart(_Part):
+    """A summary of the model's reasoning. `provider_data` lets the same provider hand it back."""
+
+    type: Literal["reasoning"] = "reasoning"
+    text: str
+    provider_data: dict[str, Any] | None = None
+
+
+class ToolPart(_Part):
+    """One tool call with its result: `output`, or `error` (for the model) with `public_error` (for people).
+
+    `input` is the arguments as JSON, or the raw text when the model sent something that is not JSON.
+    """
+
+    type: Literal["tool"] = "tool"
+    call_id: str
+    name: str
+    input: Any = None
+    output: Any = None
+    error: str | None = None
+    public_error: str | None = None
+    done: bool = False
+
+    def close(self) -> "ToolPart":
+        """Return the part with a result: an API refuses a tool call that has none."""
+        if self.done:
+            return self
+        return self.model_copy(update={"done": True, "error": ORPHAN_ERROR, "public_error": ORPHAN_ERROR})
+
+
+Part = Annotated[StepPart | TextPart | ReasoningPart | ToolPart, Field(discriminator="type")]
+
+
+class ChatMessage(BaseModel):
+    """One message of a conversation as a provider sees it."""
+
+    role: Role
+    parts: list[Part]
+
+    @property
+    def text(self) -> str:
+        return "".join(part.text for part in self.parts if isinstance(part, TextPart))
+
+    @classmethod
+    def user(cls, text: str) -> "ChatMessage":
+        return cls(role="user", parts=[TextPart(text=text)])
+
+    @classmethod
+    def assistant(cls, text: str) -> "ChatMessage":
+        return cls(role="assistant", parts=[TextPart(text=text)])
+
+
+def close_open_calls(parts: Sequence[Part]) -> list[Part]:
+    """Give every tool call a result, so that no stored history makes a model API refuse it."""
+    return [part.close() if isinstance(part, ToolPart) else part for part in parts]
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens as the provider counted them. Adds up over the steps of a turn."""
+
+    input_tokens: int = 0
+    output_tokens: int = 0
+    cached_input_tokens: int = 0
+    reasoning_tokens: int = 0
+
+    @property
+    def total_tokens(self) -> int:
+        return self.input_tokens + self.output_tokens
+
+    def __add__(self, other: "Usage") -> "Usage":
+        return Usage(
+            self.input_tokens + other.input_tokens,
+            self.output_tokens + other.output_tokens,
+            self.cached_input_tokens + other.cached_input_tokens,
+            self.reasoning_tokens + other.reasoning_tokens,
+        )
+
+    def to_dict(self) -> dict[str, int]:
+        return {
+            "inputTokens": self.input_tokens,
+            "outputTokens": self.output_tokens,
+            "totalTokens": self.total_tokens,
+            "cachedInputTokens": self.cached_input_tokens,
+            "reasoningTokens": self.reasoning_tokens,
+        }
