@@ -1,0 +1,1 @@
+"""Agents, tools, model providers and the runner that ties them into a turn."""

@@ -1,0 +1,160 @@
+"""The interface of a model provider, and what every provider can do on top of it."""
+
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from omniagent.ai import prompts
+from omniagent.messages import ChatMessage, FinishReason, Usage
+
+
+@dataclass(frozen=True, slots=True)
+class ToolSpec:
+    """A tool as the model is told of it: a strict JSON schema."""
+
+    name: str
+    description: str
+    parameters: dict[str, Any]
+    strict: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Overrides:
+    """What one call changes: another model, a temperature, extra fields of the request."""
+
+    model: str | None = None
+    temperature: float | None = None
+    max_output_tokens: int | None = None
+    extra: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class ModelRequest:
+    """One call of the model. The provider turns it into its API's request and changes nothing in it."""
+
+    instructions: str
+    messages: Sequence[ChatMessage]
+    tools: Sequence[ToolSpec] = ()
+    overrides: Overrides = Overrides()
+
+
+@dataclass(frozen=True, slots=True)
+class ModelText:
+    """Text of the answer. Deltas that arrived together come as one."""
+
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ModelReasoning:
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ModelReasoningDone:
+    """The end of one block of reasoning, with what the API wants to see again in the next step."""
+
+    provider_data: dict[str, Any] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ModelToolStart:
+    """The model has begun to call a tool."""
+
+    call_id: str
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class ModelToolDelta:
+    call_id: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ModelToolCall:
+    """A complete tool call; `arguments` is the raw text that the model wrote."""
+
+    call_id: str
+    name: str
+    arguments: str
+
+
+@dataclass(frozen=True, slots=True)
+class ModelFinish:
+    """The last event of every call."""
+
+    reason: FinishReason
+    usage: Usage
+
+
+ModelEvent = (
+    ModelText | ModelReasoning | ModelReasoningDone | ModelToolStart | ModelToolDelta | ModelToolCall | ModelFinish
+)
+
+
+class LLMProvider(ABC):
+    """A model behind one small interface. `stream` and `generate` give the same events for the same answer.
+
+    Order within a call: reasoning, text and tool events as they came; one `ModelReasoningDone` after each
+    block of reasoning; for each tool `ModelToolStart`, any `ModelToolDelta`, `ModelToolCall`; `ModelFinish` last.
+    A refusal is text, and the finish reason says `content-filter`. Failures are raised as `ModelError`s.
+    """
+
+    system: ClassVar[str] = "unknown"
+    """The vendor's name, for traces (`llm.system`)."""
+
+    def __init__(self, model: str) -> None:
+        self.model = model
+
+    @abstractmethod
+    def stream(self, request: ModelRequest) -> AsyncIterator[ModelEvent]:
+        """Call the model and yield its events as they arrive. Closing the iterator ends the call."""
+
+    @abstractmethod
+    async def generate(self, request: ModelRequest) -> Sequence[ModelEvent]:
+        """Call the model without streaming and return its events."""
+
+    async def aclose(self) -> None:  # noqa: B027 - a provider without connections has nothing to close
+        """Close the provider's connections."""
+
+    def model_for(self, overrides: Overrides) -> str:
+        return overrides.model or self.model
+
+    def system_message(self, instructions: str, summary: str | None) -> str:
+        """Compose what the model is told before the conversation."""
+        return prompts.system_message(instructions, summary)
+
+    async def summarize(
+        self, previous: str | None, messages: Sequence[ChatMessage], overrides: Overrides = Overrides()
+    ) -> tuple[str, Usage]:
+        """Fold the messages into the previous summary and return the new one with what it cost."""
+        request = ModelRequest(
+            instructions=prompts.SUMMARIZE,
+            messages=[ChatMessage.user(prompts.summary_input(previous, messages))],
+            overrides=overrides,
+        )
+        return await self._answer(request)
+
+    async def name_chat(
+        self, summary: str | None, messages: Sequence[ChatMessage], overrides: Overrides = Overrides()
+    ) -> str:
+        """Return a short name for the conversation, or an empty string when the model found none."""
+        request = ModelRequest(
+            instructions=prompts.NAME_CHAT,
+            messages=[ChatMessage.user(prompts.summary_input(summary, messages))],
+            overrides=overrides,
+        )
+        text, _ = await self._answer(request)
+        return prompts.clean_name(text)
+
+    async def _answer(self, request: ModelRequest) -> tuple[str, Usage]:
+        usage = Usage()
+        pieces: list[str] = []
+        for event in await self.generate(request):
+            if isinstance(event, ModelText):
+                pieces.append(event.text)
+            elif isinstance(event, ModelFinish):
+                usage = event.usage
+        return "".join(pieces).strip(), usage

@@ -1,0 +1,54 @@
+"""Strict JSON schemas, in the subset that the OpenAI APIs accept."""
+
+import json
+from typing import Any
+
+from pydantic import BaseModel
+
+# Keywords that strict mode refuses or ignores. Pydantic still enforces them when the arguments arrive.
+_DROPPED = {"title", "default", "examples", "discriminator", "minLength", "maxLength", "uniqueItems"}
+_TYPED = {"type", "$ref", "anyOf", "oneOf", "enum", "const"}
+
+
+def strict_schema(arguments: type[BaseModel]) -> tuple[dict[str, Any], bool]:
+    """Return the schema of the arguments, and whether strict mode can express it.
+
+    Strict mode wants every property required and no others; a default is told in the description. Free-form
+    mappings, tuples and `Any` cannot be expressed: such a schema is returned as it is, for use without strict mode.
+    """
+    schema = arguments.model_json_schema()
+    return (_strict(schema), True) if _expressible(schema) else (schema, False)
+
+
+def _expressible(node: dict[str, Any]) -> bool:
+    if node.get("additionalProperties") or "prefixItems" in node or not _TYPED & node.keys():
+        return False
+    return all(_expressible(child) for child in _children(node))
+
+
+def _children(node: dict[str, Any]) -> list[dict[str, Any]]:
+    children = [*node.get("properties", {}).values(), *node.get("$defs", {}).values()]
+    children += node.get("anyOf", []) + node.get("oneOf", [])
+    return [*children, node["items"]] if "items" in node else children
+
+
+def _strict(node: dict[str, Any]) -> dict[str, Any]:
+    if "$ref" in node:
+        return {"$ref": node["$ref"]}  # keywords beside a reference are refused
+    strict = {key: value for key, value in node.items() if key not in _DROPPED}
+    if "oneOf" in strict:
+        strict["anyOf"] = strict.pop("oneOf")
+    for key in ("properties", "$defs"):
+        if key in strict:
+            strict[key] = {name: _strict(child) for name, child in strict[key].items()}
+    if "anyOf" in strict:
+        strict["anyOf"] = [_strict(child) for child in strict["anyOf"]]
+    if "items" in strict:
+        strict["items"] = _strict(strict["items"])
+    if strict.get("type") == "object":
+        strict["required"] = list(strict.setdefault("properties", {}))
+        strict["additionalProperties"] = False
+    if node.get("default") is not None:
+        told = f"Default: {json.dumps(node['default'], ensure_ascii=False)}."
+        strict["description"] = f"{strict['description']} {told}" if "description" in strict else told
+    return strict

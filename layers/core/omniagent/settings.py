@@ -1,0 +1,120 @@
+"""The environment, read once into one frozen object.
+
+Each field documents itself with `setting(default, "what it does")`; the README's table is checked against it.
+"""
+
+import os
+from collections.abc import Mapping
+from dataclasses import Field, dataclass, field, fields
+from typing import Any, Literal, get_args
+
+from omniagent.errors import ConfigurationError
+
+AuthMode = Literal["iam", "jwt", "none"]
+OpenAIApi = Literal["responses", "chat"]
+
+
+def setting(default: Any, doc: str, *, env: str = "", secret: bool = False, minimum: float | None = None) -> Any:
+    return field(default=default, repr=not secret, metadata={"doc": doc, "env": env, "minimum": minimum})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """What the runtime can be told. `Settings.from_env()` reads it; tests and scripts pass what they need."""
+
+    model: str = setting("gpt-4.1-mini", "The model of an agent that names none.", env="OMNIAGENT_MODEL")
+    openai_api: OpenAIApi = setting("responses", "Which OpenAI API is called: `responses` or `chat`.")
+    openai_api_key: str = setting("", "The key, for a laptop. On Lambda use the secret.", secret=True)
+    openai_secret_arn: str = setting("", "Secrets Manager ARN of the model API's key.")
+    openai_base_url: str = setting("", "A compatible server instead of OpenAI's.")
+    model_timeout_seconds: float = setting(60.0, "Longest silence of the model before the turn fails.", minimum=0.1)
+    model_max_retries: int = setting(2, "Retries of a model call that failed before its first byte.", minimum=0)
+    summary_model: str = setting("", "Another model for summaries.")
+    name_model: str = setting("", "Another model for naming chats.")
+
+    mongodb_uri: str = setting("", "MongoDB's address, for a laptop. On Lambda use the secret.", secret=True)
+    mongodb_secret_arn: str = setting("", "Secrets Manager ARN of the MongoDB URI.")
+    mongodb_database: str = setting("omniagent", "The database's name.")
+    mongodb_timeout_seconds: float = setting(8.0, "Longest wait for one MongoDB operation.", minimum=0.1)
+
+    max_steps: int = setting(8, "Model calls in one turn at most.", minimum=1)
+    tool_timeout_seconds: float = setting(30.0, "Longest run of one tool call.", minimum=0.01)
+    tool_output_chars: int = setting(20_000, "Longest tool output that is kept; the rest is cut.", minimum=100)
+    max_output_tokens: int = setting(
+        0, "Longest answer of one model call in tokens; 0 leaves it to the model.", minimum=0
+    )
+
+    context_max_turns: int = setting(30, "Recent turns the model is shown at most.", minimum=1)
+    context_max_tokens: int = setting(32_000, "Tokens of recent turns the model is shown at most.", minimum=100)
+    summary_after_turns: int = setting(20, "Turns since the last summary that make a new one due.", minimum=1)
+    summary_after_tokens: int = setting(16_000, "Tokens since the last summary that make a new one due.", minimum=50)
+    summary_input_tokens: int = setting(
+        24_000, "Longest input of one summary call; more is folded in pieces.", minimum=50
+    )
+
+    turns_table: str = setting("", "DynamoDB table of running turns. Empty: in memory, for one process.")
+    summary_queue_url: str = setting("", "SQS queue of summaries to regenerate.")
+    tick_seconds: float = setting(
+        0.5, "How often a turn renews its lease, looks for a stop and logs its events.", minimum=0.01
+    )
+    lease_seconds: float = setting(10.0, "How long a turn is held after its process died.", minimum=0.1)
+    deadline_margin_seconds: float = setting(
+        8.0, "Time kept at the end of an invocation to store the answer.", minimum=0.0
+    )
+
+    auth_mode: AuthMode = setting("iam", "Who may call: `iam`, `jwt`, or `none` (a laptop only).")
+    jwt_issuer: str = setting("", "Issuer of accepted tokens.")
+    jwt_audience: str = setting("", "Audience of accepted tokens.")
+    jwt_jwks_url: str = setting("", "Where the issuer's keys are; default: the issuer's /.well-known/jwks.json.")
+
+    max_body_bytes: int = setting(1_000_000, "Largest request body.", minimum=1_000)
+    max_message_chars: int = setting(32_000, "Longest user message.", minimum=1)
+    max_turns_per_session: int = setting(100_000, "Turns one session may have.", minimum=1)
+    max_running_turns_per_user: int = setting(5, "Turns one user may have running at once.", minimum=1)
+
+    docs_enabled: bool = setting(True, "Serve /docs and /openapi.json.")
+    log_level: str = setting("INFO", "DEBUG, INFO, WARNING or ERROR.")
+    otel_exporter_otlp_endpoint: str = setting("", "OTLP/HTTP endpoint of a trace collector. Empty: no tracing.")
+    trace_content: bool = setting(False, "Put message text into traces.")
+
+    @classmethod
+    def from_env(cls, env: Mapping[str, str] | None = None) -> "Settings":
+        """Read the environment. A value that cannot be read fails with the variable's name."""
+        source = os.environ if env is None else env
+        return cls(**{f.name: _read(f, source[env_name(f)]) for f in fields(cls) if source.get(env_name(f))})
+
+
+def env_name(setting_field: "Field[Any]") -> str:
+    """Return the environment variable of a field."""
+    return setting_field.metadata["env"] or setting_field.name.upper()
+
+
+def _read(setting_field: "Field[Any]", text: str) -> Any:
+    name, kind = env_name(setting_field), setting_field.type
+    if choices := get_args(kind):
+        if text not in choices:
+            raise ConfigurationError(f"{name} must be one of {', '.join(choices)}, not {text!r}")
+        return text
+    if kind is bool:
+        return _read_bool(name, text)
+    if kind is str:
+        return text.strip()
+    return _read_number(name, text, kind, setting_field.metadata["minimum"])
+
+
+def _read_bool(name: str, text: str) -> bool:
+    if text.lower() in {"1", "true", "yes", "on"}:
+        return True
+    if text.lower() in {"0", "false", "no", "off"}:
+        return False
+    raise ConfigurationError(f"{name} must be true or false, not {text!r}")
+
+
+def _read_number(name: str, text: str, kind: Any, minimum: float | None) -> Any:
+    try:
+        number = kind(text)
+    except ValueError:
+        raise ConfigurationError(f"{name} must be a number, not {text!r}") from None
+    if minimum is not None and not minimum <= number < float("inf"):
+        raise ConfigurationError(f"{name} must be at least {minimum:g}, not {text!r}")
+    return number

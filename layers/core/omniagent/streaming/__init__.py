@@ -1,0 +1,1 @@
+"""The stream the client reads: typed events and their encoding as server-sent events."""

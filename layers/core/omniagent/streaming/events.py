@@ -1,0 +1,158 @@
+"""One class per event of the AI SDK's UI message stream, and `data-session`, our own.
+
+Fields are named as Python names them; `to_wire` gives them the names on the wire.
+"""
+
+from dataclasses import dataclass, fields
+from functools import cache
+from typing import Any, ClassVar, Literal
+
+from omniagent.messages import FinishReason
+
+AbortReason = Literal["cancelled", "deadline", "interrupted"]
+
+
+@dataclass(frozen=True, slots=True)
+class StreamEvent:
+    type: ClassVar[str]
+
+
+@dataclass(frozen=True, slots=True)
+class Start(StreamEvent):
+    type = "start"
+    message_id: str
+    message_metadata: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class StartStep(StreamEvent):
+    type = "start-step"
+
+
+@dataclass(frozen=True, slots=True)
+class FinishStep(StreamEvent):
+    type = "finish-step"
+
+
+@dataclass(frozen=True, slots=True)
+class TextStart(StreamEvent):
+    type = "text-start"
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
+class TextDelta(StreamEvent):
+    type = "text-delta"
+    id: str
+    delta: str
+
+
+@dataclass(frozen=True, slots=True)
+class TextEnd(StreamEvent):
+    type = "text-end"
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReasoningStart(StreamEvent):
+    type = "reasoning-start"
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReasoningDelta(StreamEvent):
+    type = "reasoning-delta"
+    id: str
+    delta: str
+
+
+@dataclass(frozen=True, slots=True)
+class ReasoningEnd(StreamEvent):
+    type = "reasoning-end"
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToolInputStart(StreamEvent):
+    type = "tool-input-start"
+    tool_call_id: str
+    tool_name: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToolInputDelta(StreamEvent):
+    type = "tool-input-delta"
+    tool_call_id: str
+    input_text_delta: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToolInputAvailable(StreamEvent):
+    type = "tool-input-available"
+    tool_call_id: str
+    tool_name: str
+    input: Any
+
+
+@dataclass(frozen=True, slots=True)
+class ToolInputError(StreamEvent):
+    type = "tool-input-error"
+    tool_call_id: str
+    tool_name: str
+    input: Any
+    error_text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToolOutputAvailable(StreamEvent):
+    type = "tool-output-available"
+    tool_call_id: str
+    output: Any
+
+
+@dataclass(frozen=True, slots=True)
+class ToolOutputError(StreamEvent):
+    type = "tool-output-error"
+    tool_call_id: str
+    error_text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Abort(StreamEvent):
+    type = "abort"
+    reason: AbortReason
+
+
+@dataclass(frozen=True, slots=True)
+class Finish(StreamEvent):
+    type = "finish"
+    finish_reason: FinishReason
+    message_metadata: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class DataSession(StreamEvent):
+    """What was stored, for the client's `onData`. Transient: it is not part of the message."""
+
+    type = "data-session"
+    data: dict[str, Any]
+    transient: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Error(StreamEvent):
+    """Always the last event: the client drops whatever follows it."""
+
+    type = "error"
+    error_text: str
+
+
+def to_wire(event: StreamEvent) -> dict[str, Any]:
+    """Return the event as the JSON object the client reads."""
+    return {"type": event.type} | {_camel(field.name): getattr(event, field.name) for field in fields(event)}
+
+
+@cache
+def _camel(name: str) -> str:
+    head, *rest = name.split("_")
+    return head + "".join(word.capitalize() for word in rest)
