@@ -1,0 +1,37 @@
+"""Spans with OpenInference attributes. A leaf: it imports nothing else of the package, and OpenTelemetry only when
+tracing is turned on. Until then every call returns at once.
+
+    with bind_context(session_id="s1", user_id="u1", turn=3):
+        with trace_operation("turn", kind=SpanKind.AGENT) as span:
+            span.set_content(input="Hello")
+"""
+
+from .attributes import SpanKind, token_counts
+from .context import bind_context
+from .export import configure_tracing
+from .instrumentor import OmniAgentInstrumentor, flush_traces
+from .methods import trace_method
+from .spans import (
+    Span,
+    current_span,
+    current_trace_id,
+    trace_database,
+    trace_operation,
+    track_state_change,
+)
+
+__all__ = [
+    "OmniAgentInstrumentor",
+    "Span",
+    "SpanKind",
+    "bind_context",
+    "configure_tracing",
+    "current_span",
+    "current_trace_id",
+    "flush_traces",
+    "token_counts",
+    "trace_database",
+    "trace_method",
+    "trace_operation",
+    "track_state_change",
+]

@@ -1,0 +1,92 @@
+"""Span kinds and attribute names: OpenInference's where it has one, OpenTelemetry's for databases.
+
+The names are spelled out here so that the layer need not ship the conventions packages;
+a test compares each of them with the published constant.
+"""
+
+from collections.abc import Mapping
+from enum import StrEnum
+from typing import Final
+
+SPAN_KIND: Final = "openinference.span.kind"
+INPUT_VALUE: Final = "input.value"
+INPUT_MIME_TYPE: Final = "input.mime_type"
+OUTPUT_VALUE: Final = "output.value"
+OUTPUT_MIME_TYPE: Final = "output.mime_type"
+SESSION_ID: Final = "session.id"
+USER_ID: Final = "user.id"
+AGENT_NAME: Final = "agent.name"
+LLM_SYSTEM: Final = "llm.system"
+LLM_PROVIDER: Final = "llm.provider"
+LLM_MODEL_NAME: Final = "llm.model_name"
+LLM_FINISH_REASON: Final = "llm.finish_reason"
+LLM_TOKEN_COUNT_PROMPT: Final = "llm.token_count.prompt"  # noqa: S105 - an attribute's name, not a secret
+LLM_TOKEN_COUNT_COMPLETION: Final = "llm.token_count.completion"  # noqa: S105
+LLM_TOKEN_COUNT_TOTAL: Final = "llm.token_count.total"  # noqa: S105
+LLM_TOKEN_COUNT_CACHE_READ: Final = "llm.token_count.prompt_details.cache_read"  # noqa: S105
+LLM_TOKEN_COUNT_REASONING: Final = "llm.token_count.completion_details.reasoning"  # noqa: S105
+TOOL_NAME: Final = "tool.name"
+TOOL_ID: Final = "tool.id"
+TOOL_PARAMETERS: Final = "tool.parameters"
+
+DB_SYSTEM: Final = "db.system.name"
+DB_OPERATION: Final = "db.operation.name"
+DB_COLLECTION: Final = "db.collection.name"
+ERROR_TYPE: Final = "error.type"
+EXCEPTION_TYPE: Final = "exception.type"
+EXCEPTION_MESSAGE: Final = "exception.message"
+EXCEPTION_STACKTRACE: Final = "exception.stacktrace"
+
+TURN_NUMBER: Final = "omniagent.turn_number"
+CANCELLED: Final = "omniagent.cancelled"
+STATE_CHANGE: Final = "omniagent.state_change"
+STATE_NAME: Final = "omniagent.state.name"
+STATE_BEFORE: Final = "omniagent.state.before"
+STATE_AFTER: Final = "omniagent.state.after"
+
+# What users and models wrote. Recorded only when content capture is on, however it is set.
+CONTENT_PREFIXES: Final = (
+    "input.",
+    "output.",
+    "tool.parameters",
+    "llm.input_messages",
+    "llm.output_messages",
+    "llm.prompts",
+    "llm.choices",
+)
+
+
+class SpanKind(StrEnum):
+    """What a span stands for.
+
+    OpenInference has no kind for a plain database call (its RETRIEVER is a search for knowledge), so a DB span
+    carries no OpenInference kind: it is an OpenTelemetry client span with the `db.*` attributes, which every
+    backend knows how to show.
+    """
+
+    AGENT = "AGENT"
+    CHAIN = "CHAIN"
+    LLM = "LLM"
+    TOOL = "TOOL"
+    DB = "DB"
+
+
+def token_counts(
+    *,
+    prompt: int | None,
+    completion: int | None,
+    total: int | None = None,
+    cache_read: int | None = None,
+    reasoning: int | None = None,
+) -> Mapping[str, int]:
+    """Return the usage attributes of an LLM span. Unknown counts are left out."""
+    if total is None and prompt is not None and completion is not None:
+        total = prompt + completion
+    counts = {
+        LLM_TOKEN_COUNT_PROMPT: prompt,
+        LLM_TOKEN_COUNT_COMPLETION: completion,
+        LLM_TOKEN_COUNT_TOTAL: total,
+        LLM_TOKEN_COUNT_CACHE_READ: cache_read,
+        LLM_TOKEN_COUNT_REASONING: reasoning,
+    }
+    return {name: count for name, count in counts.items() if count is not None}

@@ -1,0 +1,218 @@
+"""Spans that are recorded. Imported only when an instrumentor is turned on: it imports OpenTelemetry's API."""
+
+import asyncio
+import json
+import threading
+import time
+import traceback as tracebacks
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager
+from types import TracebackType
+from typing import Any, Final, Self
+
+from opentelemetry import context as otel_context
+from opentelemetry import trace
+from opentelemetry.context import Context
+from opentelemetry.util.types import AttributeValue
+
+from . import attributes as names
+from .attributes import SpanKind
+from .spans import NO_SPAN, Span
+
+_CONTEXT_KEYS: Final = (names.SESSION_ID, names.USER_ID, names.TURN_NUMBER)
+_MAX_TEXT: Final = 32_000
+
+
+class RecordedSpan(Span):
+    """A span of the active tracer, and its place in the context."""
+
+    __slots__ = ("_capture_content", "_inside", "_outside", "_span")
+
+    def __init__(self, span: trace.Span, *, capture_content: bool) -> None:
+        self._span = span
+        self._capture_content = capture_content
+        self._inside: Context | None = None
+        self._outside: Context | None = None
+
+    @property
+    def is_recording(self) -> bool:
+        return self._span.is_recording()
+
+    def set(self, key: str, value: Any) -> None:
+        self.set_many({key: value})
+
+    def set_many(self, attributes: Mapping[str, Any]) -> None:
+        self._span.set_attributes(_recordable(attributes, capture_content=self._capture_content))
+
+    def set_content(self, *, input: Any = None, output: Any = None) -> None:  # noqa: A002 - OpenInference's names
+        if not self._capture_content:
+            return
+        for value, value_key, type_key in (
+            (input, names.INPUT_VALUE, names.INPUT_MIME_TYPE),
+            (output, names.OUTPUT_VALUE, names.OUTPUT_MIME_TYPE),
+        ):
+            if value is not None:
+                text, mime_type = _content(value)
+                self._span.set_attributes({value_key: text, type_key: mime_type})
+
+    def error(self, exc: BaseException, *, public: bool = False) -> None:
+        if isinstance(exc, asyncio.CancelledError | GeneratorExit):
+            self._span.set_attribute(names.CANCELLED, True)
+            return
+        type_name = _qualified_name(type(exc))
+        event = {names.EXCEPTION_TYPE: type_name}
+        message = str(exc)[:_MAX_TEXT] if public or self._capture_content else None
+        if message is not None:
+            event[names.EXCEPTION_MESSAGE] = message
+        if self._capture_content:
+            event[names.EXCEPTION_STACKTRACE] = "".join(tracebacks.format_exception(exc))[-_MAX_TEXT:]
+        self._span.add_event("exception", event)
+        self._span.set_attribute(names.ERROR_TYPE, type_name)
+        self._span.set_status(trace.StatusCode.ERROR, message)
+
+    def __enter__(self) -> Self:
+        self._outside = otel_context.get_current()
+        self._inside = trace.set_span_in_context(self._span, self._outside)
+        otel_context.attach(self._inside)
+        return self
+
+    def __exit__(
+        self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        if exc is not None:
+            self.error(exc)
+        # Not detached by token: a generator may be closed in another task, where the token is refused.
+        if self._outside is not None and otel_context.get_current() is self._inside:
+            otel_context.attach(self._outside)
+        self._span.end()
+
+    def resumed(self) -> AbstractContextManager[None]:
+        return self._resume()
+
+    @contextmanager
+    def _resume(self) -> Iterator[None]:
+        outside = otel_context.get_current()
+        otel_context.attach(self._inside or trace.set_span_in_context(self._span, outside))
+        try:
+            yield
+        finally:
+            # A span that is open inside the generator stays the generator's, never the reader's.
+            self._inside = otel_context.get_current()
+            otel_context.attach(outside)
+
+    def end(self) -> None:
+        self._span.end()
+
+
+class OpenTelemetryRecorder:
+    """Starts spans with the tracer of one provider."""
+
+    def __init__(
+        self,
+        provider: trace.TracerProvider,
+        *,
+        capture_content: bool,
+        on_shutdown: Callable[[], None] | None = None,
+    ) -> None:
+        self._provider = provider
+        self._tracer = provider.get_tracer("omniagent")
+        self._capture_content = capture_content
+        self._on_shutdown = on_shutdown
+        self._flusher: threading.Thread | None = None
+
+    def start(self, name: str, kind: SpanKind, attributes: Mapping[str, Any] | None) -> Span:
+        is_database = kind is SpanKind.DB
+        given: dict[str, Any] = {} if is_database else {names.SPAN_KIND: kind.value}
+        given |= {key: otel_context.get_value(key) for key in _CONTEXT_KEYS}
+        given |= attributes or {}
+        return self._handle(
+            self._tracer.start_span(
+                name,
+                kind=trace.SpanKind.CLIENT if is_database else trace.SpanKind.INTERNAL,
+                attributes=_recordable(given, capture_content=self._capture_content),
+            )
+        )
+
+    def current(self) -> Span:
+        otel_span = trace.get_current_span()
+        return self._handle(otel_span) if otel_span.is_recording() else NO_SPAN
+
+    def trace_id(self) -> str | None:
+        span_context = trace.get_current_span().get_span_context()
+        return trace.format_trace_id(span_context.trace_id) if span_context.is_valid else None
+
+    @contextmanager
+    def bind(self, attributes: Mapping[str, Any]) -> Iterator[None]:
+        outside = inside = otel_context.get_current()
+        for key, value in attributes.items():
+            inside = otel_context.set_value(key, value, inside)
+        otel_context.attach(inside)
+        try:
+            yield
+        finally:
+            if otel_context.get_current() is inside:
+                otel_context.attach(outside)
+
+    def state_change(self, what: str, before: Any, after: Any, attributes: Mapping[str, Any]) -> None:
+        event = {names.STATE_NAME: what, names.STATE_BEFORE: before, names.STATE_AFTER: after, **attributes}
+        trace.get_current_span().add_event(
+            names.STATE_CHANGE, _recordable(event, capture_content=self._capture_content)
+        )
+
+    def flush(self, timeout_seconds: float) -> bool:
+        """Export what has ended. False if that took longer; it then goes on in the background.
+
+        The SDK's batch processor ignores the timeout of `force_flush`, so the bound is ours: the flush runs in a
+        thread that is waited for so long. There is one such thread at most, however long a collector hangs.
+        """
+        force_flush = getattr(self._provider, "force_flush", None)
+        if force_flush is None:
+            return True
+        deadline = time.monotonic() + timeout_seconds
+        if self._flusher is not None and not _joined(self._flusher, deadline):
+            return False
+        self._flusher = threading.Thread(target=force_flush, name="omniagent-flush", daemon=True)
+        self._flusher.start()
+        return _joined(self._flusher, deadline)
+
+    def shutdown(self) -> None:
+        """Let go of what was made for this recorder."""
+        if self._on_shutdown is not None:
+            self._on_shutdown()
+
+    def _handle(self, span: trace.Span) -> RecordedSpan:
+        return RecordedSpan(span, capture_content=self._capture_content)
+
+
+def _joined(thread: threading.Thread, deadline: float) -> bool:
+    thread.join(max(0.0, deadline - time.monotonic()))
+    return not thread.is_alive()
+
+
+def _recordable(attributes: Mapping[str, Any], *, capture_content: bool) -> dict[str, AttributeValue]:
+    return {
+        key: _attribute_value(value)
+        for key, value in attributes.items()
+        if value is not None and (capture_content or not key.startswith(names.CONTENT_PREFIXES))
+    }
+
+
+def _attribute_value(value: Any) -> AttributeValue:
+    if isinstance(value, str):
+        # An enum member is exported as the plain text it stands for.
+        return str(value)[:_MAX_TEXT]
+    if isinstance(value, bool | int | float):
+        return value
+    if isinstance(value, list | tuple) and all(isinstance(item, str) for item in value):
+        return tuple(str(item)[:_MAX_TEXT] for item in value)
+    return str(value)[:_MAX_TEXT]
+
+
+def _content(value: Any) -> tuple[str, str]:
+    if isinstance(value, str):
+        return value[:_MAX_TEXT], "text/plain"
+    return json.dumps(value, default=str, ensure_ascii=False)[:_MAX_TEXT], "application/json"
+
+
+def _qualified_name(cls: type) -> str:
+    return cls.__qualname__ if cls.__module__ == "builtins" else f"{cls.__module__}.{cls.__qualname__}"

@@ -1,0 +1,65 @@
+"""A tracer provider that keeps its spans in memory."""
+
+from collections.abc import Iterator
+
+import pytest
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+
+from omniagent.tracing import OmniAgentInstrumentor
+
+
+class Recorded:
+    """The spans that have ended, by name."""
+
+    def __init__(self) -> None:
+        self._exporter = InMemorySpanExporter()
+        self.provider = TracerProvider(shutdown_on_exit=False)
+        self.provider.add_span_processor(SimpleSpanProcessor(self._exporter))
+
+    def __getitem__(self, name: str) -> ReadableSpan:
+        (span,) = [span for span in self._exporter.get_finished_spans() if span.name == name]
+        return span
+
+    @property
+    def names(self) -> list[str]:
+        return [span.name for span in self._exporter.get_finished_spans()]
+
+    def attributes(self, name: str) -> dict[str, object]:
+        return dict(self[name].attributes or {})
+
+    def parent(self, name: str) -> str | None:
+        parent = self[name].parent
+        if parent is None:
+            return None
+        (found,) = [
+            span.name
+            for span in self._exporter.get_finished_spans()
+            if span.context is not None and span.context.span_id == parent.span_id
+        ]
+        return found
+
+    def everything(self) -> str:
+        """All that was recorded, as one text to search for what must not be there."""
+        return "\n".join(span.to_json() for span in self._exporter.get_finished_spans())
+
+
+@pytest.fixture
+def recorded() -> Iterator[Recorded]:
+    """Spans recorded without content."""
+    yield from _instrumented(capture_content=False)
+
+
+@pytest.fixture
+def recorded_with_content() -> Iterator[Recorded]:
+    """Spans recorded with content."""
+    yield from _instrumented(capture_content=True)
+
+
+def _instrumented(*, capture_content: bool) -> Iterator[Recorded]:
+    spans = Recorded()
+    instrumentor = OmniAgentInstrumentor()
+    instrumentor.instrument(spans.provider, capture_content=capture_content)
+    yield spans
+    instrumentor.uninstrument()

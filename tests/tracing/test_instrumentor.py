@@ -1,0 +1,212 @@
+"""Turning tracing on and off, and what leaves the process."""
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+
+import pytest
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+
+from omniagent.tracing import (
+    OmniAgentInstrumentor,
+    Span,
+    bind_context,
+    configure_tracing,
+    current_span,
+    current_trace_id,
+    flush_traces,
+    trace_database,
+    trace_operation,
+    track_state_change,
+)
+
+from .conftest import Recorded
+
+LAYER = Path(__file__).parents[2] / "layers" / "core"
+
+
+class Collector:
+    """An OTLP/HTTP collector on a free port. It answers once `answering` is set."""
+
+    def __init__(self) -> None:
+        self.requests: list[tuple[str, str | None, ExportTraceServiceRequest]] = []
+        self.answering = threading.Event()
+        self.answering.set()
+        collector = self
+
+        class Handler(BaseHTTPRequestHandler):
+            def do_POST(self) -> None:
+                body = self.rfile.read(int(self.headers["Content-Length"]))
+                collector.answering.wait(timeout=60)
+                collector.requests.append(
+                    (self.path, self.headers["x-team"], ExportTraceServiceRequest.FromString(body))
+                )
+                self.send_response(200)
+                self.send_header("Content-Length", "0")
+                self.end_headers()
+
+            def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class's name
+                """Keep the test's output clean."""
+
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.url = f"http://127.0.0.1:{self._server.server_port}"
+        threading.Thread(target=self._server.serve_forever, daemon=True).start()
+
+    def close(self) -> None:
+        self.answering.set()
+        self._server.shutdown()
+        self._server.server_close()
+
+    @property
+    def span_names(self) -> list[str]:
+        return [
+            span.name
+            for _, _, request in self.requests
+            for resource in request.resource_spans
+            for scope in resource.scope_spans
+            for span in scope.spans
+        ]
+
+
+@pytest.fixture
+def collector() -> Iterator[Collector]:
+    running = Collector()
+    yield running
+    running.answering.set()
+    OmniAgentInstrumentor().uninstrument()
+    running.close()
+
+
+def run_python(code: str) -> str:
+    """Run code in a fresh process and return what it printed."""
+    finished = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": str(LAYER)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert finished.returncode == 0, finished.stderr
+    return finished.stdout.strip()
+
+
+def test_using_the_package_without_an_instrumentor_never_imports_opentelemetry() -> None:
+    code = """
+import asyncio, sys
+from omniagent.tracing import *
+with bind_context(session_id="s"), trace_operation("work", attributes={"a": 1}) as span:
+    span.set_content(input="x")
+    track_state_change("a", 1, 2)
+assert current_trace_id() is None
+assert asyncio.run(flush_traces()) and OmniAgentInstrumentor().flush()
+OmniAgentInstrumentor().uninstrument()
+print([name for name in sys.modules if name.startswith("opentelemetry")])
+"""
+    assert run_python(code) == "[]"
+
+
+def test_the_sdk_is_not_imported_for_a_provider_of_ones_own() -> None:
+    code = """
+import sys
+from omniagent.tracing import OmniAgentInstrumentor
+OmniAgentInstrumentor().instrument()
+print([name for name in sys.modules if name.startswith("opentelemetry.sdk")])
+"""
+    assert run_python(code) == "[]"
+
+
+def test_without_a_provider_the_global_one_is_used() -> None:
+    code = """
+from opentelemetry import trace
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from omniagent.tracing import OmniAgentInstrumentor, trace_operation
+exporter, provider = InMemorySpanExporter(), TracerProvider()
+provider.add_span_processor(SimpleSpanProcessor(exporter))
+trace.set_tracer_provider(provider)
+OmniAgentInstrumentor().instrument()
+with trace_operation("work"):
+    pass
+print([span.name for span in exporter.get_finished_spans()])
+"""
+    assert run_python(code) == "['work']"
+
+
+async def test_while_tracing_is_off_every_operation_is_the_same_span_that_does_nothing() -> None:
+    assert not OmniAgentInstrumentor().is_instrumented
+    with bind_context(session_id="s"), trace_operation("work") as span:
+        assert type(span) is Span
+        assert span is current_span() is trace_database("find", "messages")
+        assert not span.is_recording
+        assert current_trace_id() is None
+        span.set("a", 1)
+        span.error(ValueError("no"))
+        track_state_change("turn", "idle", "running")
+    assert await flush_traces()
+
+
+def test_spans_are_recorded_from_instrument_to_uninstrument(recorded: Recorded) -> None:
+    with trace_operation("on"):
+        pass
+    OmniAgentInstrumentor().uninstrument()
+    assert not OmniAgentInstrumentor().is_instrumented
+    with trace_operation("off"):
+        pass
+    assert recorded.names == ["on"]
+
+
+def test_a_second_instrument_is_ignored_and_logged(recorded: Recorded, caplog: pytest.LogCaptureFixture) -> None:
+    other = Recorded()
+    OmniAgentInstrumentor().instrument(other.provider)
+    with trace_operation("work"):
+        pass
+    assert (recorded.names, other.names) == (["work"], [])
+    assert "second instrument() is ignored" in caplog.text
+
+
+@pytest.mark.parametrize("path", ["", "/", "/v1/traces"])
+async def test_a_flush_brings_every_ended_span_to_the_collector(collector: Collector, path: str) -> None:
+    configure_tracing(collector.url + path, service_name="chat", headers={"x-team": "blue"})
+    with trace_operation("turn"), trace_operation("model"):
+        pass
+    assert await flush_traces(30)
+    assert sorted(collector.span_names) == ["model", "turn"]
+    ((where, team, request),) = collector.requests
+    assert (where, team) == ("/v1/traces", "blue")
+    resource = {item.key: item.value.string_value for item in request.resource_spans[0].resource.attributes}
+    assert resource["service.name"] == "chat"
+
+
+def test_configuring_twice_keeps_the_first(collector: Collector) -> None:
+    configure_tracing(collector.url, service_name="chat")
+    instrumentor = configure_tracing("http://127.0.0.1:1", service_name="other")
+    with trace_operation("work"):
+        pass
+    assert instrumentor.flush(30)
+    assert collector.span_names == ["work"]
+
+
+async def test_a_flush_does_not_wait_longer_for_a_collector_than_allowed(collector: Collector) -> None:
+    configure_tracing(collector.url, service_name="chat")
+    collector.answering.clear()
+    with trace_operation("work"):
+        pass
+    assert not await flush_traces(0.05)
+    assert not await flush_traces(0.05)
+    assert [thread.name for thread in threading.enumerate()].count("omniagent-flush") == 1
+    collector.answering.set()
+    assert await flush_traces(30)
+    assert "work" in collector.span_names
+
+
+def test_uninstrument_exports_what_is_left(collector: Collector) -> None:
+    configure_tracing(collector.url, service_name="chat")
+    with trace_operation("work"):
+        pass
+    OmniAgentInstrumentor().uninstrument()
+    assert collector.span_names == ["work"]
