@@ -24,7 +24,7 @@ $(VENV)/.installed: requirements-dev.txt
 	@$(SAM_BIN)/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements-sam.txt
 	@touch $@
 
-test: $(VENV)/.installed ## run every test
+test: $(VENV)/.installed .venv-sam/.installed ## run every test
 	@$(BIN)/python -m pytest $(ARGS)
 
 check: $(VENV)/.installed ## lint, format and types
@@ -40,6 +40,25 @@ lock: $(VENV)/.installed ## pin the dependencies of pyproject.toml again, with h
 	@$(BIN)/python -m pip install -q uv
 	@$(BIN)/$(LOCK) --upgrade pyproject.toml -o layers/core/requirements.txt
 	@$(BIN)/$(LOCK) --upgrade -c layers/core/requirements.txt pyproject.toml --group dev -o requirements-dev.txt
-	@$(BIN)/$(LOCK) --upgrade --group sam -o requirements-sam.txt
+	@$(BIN)/$(LOCK) --upgrade --no-strip-extras --group sam -o requirements-sam.txt
 
-.PHONY: help test check format lock
+# SAM wants a region even where none matters. MAKEFLAGS is emptied: SAM runs the layer's make, which must not see ours.
+SAM_OFFLINE := MAKEFLAGS= SAM_CLI_TELEMETRY=0 AWS_DEFAULT_REGION=us-east-1 PYTHON=$(CURDIR)/$(SAM_BIN)/python $(SAM_BIN)/sam
+STAGE ?= default
+
+validate: .venv-sam/.installed ## lint the template
+	@$(SAM_OFFLINE) validate --lint
+
+build: .venv-sam/.installed ## build for Lambda (python3.13, arm64) into .aws-sam/build
+	@$(SAM_OFFLINE) build
+
+build-here: .venv-sam/.installed ## build for this machine into .build/here
+	@TARGET_ARCH=here $(SAM_OFFLINE) build --build-dir .build/here --cache-dir .build/cache
+
+deploy: build ## deploy to AWS: STAGE=default (dev) or STAGE=prod, settings in samconfig.toml
+	@SAM_CLI_TELEMETRY=0 $(SAM_BIN)/sam deploy --config-env $(STAGE)
+
+clean: ## remove what was built
+	@rm -rf .aws-sam .build
+
+.PHONY: help test check format lock validate build build-here deploy clean
