@@ -1,0 +1,184 @@
+"""AWS on this machine: moto's server with the tables, queues and secrets that the template asks for."""
+
+import json
+import os
+import re
+import signal
+import sys
+import tempfile
+from contextlib import suppress
+from functools import cached_property
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+import boto3
+from botocore.config import Config
+
+from local.cloudformation import ACCOUNT, REGION
+from local.ports import LOOPBACK
+from local.processes import Service, ServiceError
+from local.template import Queue, Table, Template
+
+if TYPE_CHECKING:
+    from mypy_boto3_dynamodb import DynamoDBClient
+    from mypy_boto3_secretsmanager import SecretsManagerClient
+    from mypy_boto3_sqs import SQSClient
+
+START_SECONDS = 60.0
+# Not secret: moto takes any. They keep the SDK from looking for the real ones of whoever runs this.
+CREDENTIALS = {
+    "AWS_ACCESS_KEY_ID": "local",
+    "AWS_SECRET_ACCESS_KEY": "local",
+    "AWS_SESSION_TOKEN": "local",
+    "AWS_REGION": REGION,
+    "AWS_DEFAULT_REGION": REGION,
+}
+
+
+class Aws:
+    """A moto server. Its data lives in memory, so a restarted one is deployed to again."""
+
+    def __init__(self, *, port: int = 0, folder: Path | None = None) -> None:
+        """Name the port, 0 for a free one, and the folder of the log."""
+        self._temporary = tempfile.TemporaryDirectory(prefix="moto-") if folder is None else None
+        self._folder = folder or Path(self._temporary.name if self._temporary else "")
+        self._service: Service | None = None
+        self._deployed: list[Template] = []
+        self._secrets: dict[str, str] = {}
+        self.port = port
+
+    @property
+    def endpoint(self) -> str:
+        """Where every service answers."""
+        return f"http://{LOOPBACK}:{self.port}"
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The environment that sends an AWS SDK here."""
+        return {"AWS_ENDPOINT_URL": self.endpoint, **CREDENTIALS}
+
+    def start(self) -> None:
+        """Start the server and deploy again what an earlier run of it held. A restarted server keeps its port."""
+        self._folder.mkdir(parents=True, exist_ok=True)
+        command = [sys.executable, "-m", "moto.server", "-H", LOOPBACK, "-p", str(self.port)]
+        service = self._service = Service("moto", command, log=self._folder / "moto.log", env=_environment())
+        service.wait_until(lambda: _port(service.log) is not None, seconds=START_SECONDS)
+        self.port = _port(service.log) or self.port
+        for name, value in self._secrets.items():
+            self.put_secret(name, value)
+        for template in self._deployed:
+            self._create(template)
+
+    def stop(self) -> None:
+        """End the server and forget its data."""
+        if self._service:
+            self._service.kill()
+            self._service = None
+
+    def pause(self) -> None:
+        """Stop answering: callers hang, as they do when a service is unreachable."""
+        os.kill(self._running.pid, signal.SIGSTOP)
+
+    def resume(self) -> None:
+        """Answer again."""
+        os.kill(self._running.pid, signal.SIGCONT)
+
+    def __enter__(self) -> Self:
+        """Start."""
+        self.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """End."""
+        self.stop()
+        if self._temporary:
+            self._temporary.cleanup()
+
+    def deploy(self, template: Template) -> dict[str, dict[str, str]]:
+        """Create the template's tables and queues where they are missing, and return what they yield, by logical id."""
+        self._deployed.append(template)
+        return self._create(template)
+
+    def put_secret(self, name: str, value: str) -> str:
+        """Store a secret and return its ARN, without the random ending so that a restart does not change it."""
+        self._secrets[name] = value
+        secrets = self.secrets
+        try:
+            secrets.put_secret_value(SecretId=name, SecretString=value)
+        except secrets.exceptions.ResourceNotFoundException:
+            secrets.create_secret(Name=name, SecretString=value)
+        return f"arn:aws:secretsmanager:{REGION}:{ACCOUNT}:secret:{name}"
+
+    @cached_property
+    def dynamodb(self) -> "DynamoDBClient":
+        """A client of the tables."""
+        return self._session.client("dynamodb", endpoint_url=self.endpoint, config=_NO_PATIENCE)
+
+    @cached_property
+    def sqs(self) -> "SQSClient":
+        """A client of the queues."""
+        return self._session.client("sqs", endpoint_url=self.endpoint, config=_NO_PATIENCE)
+
+    @cached_property
+    def secrets(self) -> "SecretsManagerClient":
+        """A client of the secrets."""
+        return self._session.client("secretsmanager", endpoint_url=self.endpoint, config=_NO_PATIENCE)
+
+    @cached_property
+    def _session(self) -> boto3.Session:
+        return boto3.Session(
+            aws_access_key_id=CREDENTIALS["AWS_ACCESS_KEY_ID"],
+            aws_secret_access_key=CREDENTIALS["AWS_SECRET_ACCESS_KEY"],
+            region_name=REGION,
+        )
+
+    @property
+    def _running(self) -> Service:
+        if self._service is None:
+            raise ServiceError("moto does not run.")
+        return self._service
+
+    def _create(self, template: Template) -> dict[str, dict[str, str]]:
+        created = {table.logical_id: self._create_table(table) for table in template.tables.values()}
+        # A queue refers to its dead letters, so they have to be there first.
+        queues = sorted(template.queues.values(), key=lambda queue: queue.dead_letters is not None)
+        return created | {queue.logical_id: self._create_queue(queue) for queue in queues}
+
+    def _create_table(self, table: Table) -> dict[str, str]:
+        with suppress(self.dynamodb.exceptions.ResourceInUseException):
+            self.dynamodb.create_table(
+                TableName=table.name,
+                AttributeDefinitions=table.attributes,  # type: ignore[arg-type] # as written in the template
+                KeySchema=table.key,  # type: ignore[arg-type]
+                BillingMode="PAY_PER_REQUEST",
+            )
+            if table.ttl:
+                self.dynamodb.update_time_to_live(
+                    TableName=table.name,
+                    TimeToLiveSpecification={"AttributeName": table.ttl, "Enabled": True},
+                )
+        return {"Ref": table.name, "Arn": f"arn:aws:dynamodb:{REGION}:{ACCOUNT}:table/{table.name}"}
+
+    def _create_queue(self, queue: Queue) -> dict[str, str]:
+        attributes: dict[str, str] = {"VisibilityTimeout": str(queue.visibility_timeout)}
+        if queue.dead_letters:
+            policy = {"deadLetterTargetArn": queue.dead_letters, "maxReceiveCount": queue.max_receives}
+            attributes["RedrivePolicy"] = json.dumps(policy)
+        url = self.sqs.create_queue(QueueName=queue.name, Attributes=attributes)["QueueUrl"]  # type: ignore[arg-type]
+        return {"Ref": url, "Arn": f"arn:aws:sqs:{REGION}:{ACCOUNT}:{queue.name}", "QueueName": queue.name}
+
+
+# The server is on this machine: an answer comes at once or never.
+_NO_PATIENCE = Config(connect_timeout=5, read_timeout=30, retries={"total_max_attempts": 1})
+
+
+def _environment() -> dict[str, str]:
+    """The server's environment: this one's, less anything that would send it to AWS."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
+    return {**kept, **CREDENTIALS, "PYTHONUNBUFFERED": "1"}
+
+
+def _port(log: Path) -> int | None:
+    """Return the port that the server says it listens on."""
+    match = re.search(rf"Running on http://{re.escape(LOOPBACK)}:(\d+)", log.read_text(errors="replace"))
+    return int(match[1]) if match else None

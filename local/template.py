@@ -1,0 +1,236 @@
+"""What template.yaml says about functions, tables and queues, as typed values."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from local.cloudformation import Attributes, Document, TemplateError
+
+ROOT = Path(__file__).resolve().parent.parent
+TEMPLATE = ROOT / "template.yaml"
+
+
+@dataclass(frozen=True)
+class Cors:
+    """What browsers from other origins may do with a Function URL."""
+
+    allow_origins: tuple[str, ...] = ()
+    allow_methods: tuple[str, ...] = ()
+    allow_headers: tuple[str, ...] = ()
+    expose_headers: tuple[str, ...] = ()
+    allow_credentials: bool = False
+    max_age: int = 0
+
+
+@dataclass(frozen=True)
+class FunctionUrl:
+    """A function's own HTTPS address."""
+
+    auth_type: str = "NONE"
+    invoke_mode: str = "BUFFERED"
+    cors: Cors | None = None
+
+
+@dataclass(frozen=True)
+class QueueSource:
+    """A queue whose messages invoke a function."""
+
+    queue_arn: str
+    batch_size: int = 10
+    max_concurrency: int = 5
+    reports_failures: bool = False
+
+
+@dataclass(frozen=True)
+class Function:
+    """A Lambda function. Its code folder is relative to the template."""
+
+    logical_id: str
+    code: Path
+    handler: str
+    name: str = ""
+    runtime: str = "python3.13"
+    timeout: float = 3
+    memory: int = 128
+    concurrency: int | None = None
+    environment: Mapping[str, str] = field(default_factory=dict)
+    layers: tuple[str, ...] = ()
+    url: FunctionUrl | None = None
+    queues: tuple[QueueSource, ...] = ()
+    log_group: str = ""
+    log_format: str = "Text"
+    log_level: str = ""
+
+    @property
+    def short_name(self) -> str:
+        """The name people type: `chat` for ChatFunction."""
+        return self.logical_id.removesuffix("Function").lower()
+
+
+@dataclass(frozen=True)
+class Table:
+    """A DynamoDB table, its properties as CreateTable takes them."""
+
+    logical_id: str
+    name: str
+    attributes: list[dict[str, str]]
+    key: list[dict[str, str]]
+    ttl: str | None
+
+
+@dataclass(frozen=True)
+class Queue:
+    """An SQS queue; `dead_letters` is the ARN of the queue that gets what failed `max_receives` times."""
+
+    logical_id: str
+    name: str
+    visibility_timeout: int
+    dead_letters: str | None = None
+    max_receives: int = 0
+
+
+class Template:
+    """The part of a template, source or built, that runs on a laptop.
+
+    Tables and queues need no parameters, so they can be deployed first; functions need the parameters, and
+    `attributes`: what the resources they refer to yield.
+    """
+
+    def __init__(
+        self,
+        path: Path = TEMPLATE,
+        *,
+        parameters: Mapping[str, str] | None = None,
+        attributes: Attributes | None = None,
+    ) -> None:
+        """Read the file. What it says is resolved when it is asked for."""
+        self.folder = path.parent
+        self._document = Document(path, parameters=parameters, attributes=attributes)
+
+    @cached_property
+    def functions(self) -> dict[str, Function]:
+        """The functions by logical id."""
+        defaults = self._document.section("Globals", "Function")
+        found = self._document.resources("AWS::Serverless::Function")
+        return {name: _function(name, _merge(defaults, properties)) for name, properties in found.items()}
+
+    @cached_property
+    def layers(self) -> dict[str, Path]:
+        """The folders of the layers by logical id."""
+        found = self._document.resources("AWS::Serverless::LayerVersion")
+        return {name: self.folder / properties["ContentUri"] for name, properties in found.items()}
+
+    @cached_property
+    def tables(self) -> dict[str, Table]:
+        """The tables by logical id."""
+        found = self._document.resources("AWS::DynamoDB::Table")
+        return {name: _table(name, self._document, properties) for name, properties in found.items()}
+
+    @cached_property
+    def queues(self) -> dict[str, Queue]:
+        """The queues by logical id."""
+        found = self._document.resources("AWS::SQS::Queue")
+        return {name: _queue(name, self._document, properties) for name, properties in found.items()}
+
+    def function(self, name: str) -> Function:
+        """Return a function by its logical id, its name or the name people type."""
+        for function in self.functions.values():
+            if name in {function.logical_id, function.name, function.short_name}:
+                return function
+        known = ", ".join(function.short_name for function in self.functions.values())
+        raise TemplateError(f"There is no function {name}. There are: {known}.")
+
+
+def _merge(defaults: Mapping[str, Any], properties: Mapping[str, Any]) -> dict[str, Any]:
+    """Merge as SAM does Globals: maps by key, lists by concatenation, the function's own values last."""
+    merged = dict(defaults)
+    for key, value in properties.items():
+        if isinstance(value, dict) and isinstance(merged.get(key), dict):
+            merged[key] = _merge(merged[key], value)
+        elif isinstance(value, list) and isinstance(merged.get(key), list):
+            merged[key] = merged[key] + value
+        else:
+            merged[key] = value
+    return merged
+
+
+def _function(logical_id: str, properties: Mapping[str, Any]) -> Function:
+    variables = properties.get("Environment", {}).get("Variables", {})
+    logging = properties.get("LoggingConfig", {})
+    url = properties.get("FunctionUrlConfig")
+    name = properties.get("FunctionName", logical_id)
+    return Function(
+        logical_id=logical_id,
+        name=name,
+        code=Path(properties["CodeUri"]),
+        handler=properties["Handler"],
+        runtime=properties["Runtime"],
+        timeout=float(properties.get("Timeout", 3)),
+        memory=int(properties.get("MemorySize", 128)),
+        concurrency=_optional_int(properties.get("ReservedConcurrentExecutions")),
+        environment={key: str(value) for key, value in variables.items()},
+        layers=tuple(properties.get("Layers", ())),
+        url=_url(url) if url is not None else None,
+        queues=tuple(
+            _queue_source(event["Properties"])
+            for event in properties.get("Events", {}).values()
+            if event["Type"] == "SQS"
+        ),
+        log_group=logging.get("LogGroup", f"/aws/lambda/{name}"),
+        log_format=logging.get("LogFormat", "Text"),
+        log_level=logging.get("ApplicationLogLevel", ""),
+    )
+
+
+def _optional_int(value: Any) -> int | None:
+    return None if value is None else int(value)
+
+
+def _url(config: Mapping[str, Any]) -> FunctionUrl:
+    cors = config.get("Cors")
+    return FunctionUrl(
+        auth_type=config.get("AuthType", "NONE"),
+        invoke_mode=config.get("InvokeMode", "BUFFERED"),
+        cors=None
+        if cors is None
+        else Cors(
+            allow_origins=tuple(cors.get("AllowOrigins", ())),
+            allow_methods=tuple(cors.get("AllowMethods", ())),
+            allow_headers=tuple(cors.get("AllowHeaders", ())),
+            expose_headers=tuple(cors.get("ExposeHeaders", ())),
+            allow_credentials=bool(cors.get("AllowCredentials", False)),
+            max_age=int(cors.get("MaxAge", 0)),
+        ),
+    )
+
+
+def _queue_source(properties: Mapping[str, Any]) -> QueueSource:
+    return QueueSource(
+        queue_arn=properties["Queue"],
+        batch_size=int(properties.get("BatchSize", 10)),
+        max_concurrency=int(properties.get("ScalingConfig", {}).get("MaximumConcurrency", 5)),
+        reports_failures="ReportBatchItemFailures" in properties.get("FunctionResponseTypes", ()),
+    )
+
+
+def _table(logical_id: str, document: Document, properties: Mapping[str, Any]) -> Table:
+    return Table(
+        logical_id=logical_id,
+        name=document.name_of(logical_id),
+        attributes=properties["AttributeDefinitions"],
+        key=properties["KeySchema"],
+        ttl=properties.get("TimeToLiveSpecification", {}).get("AttributeName"),
+    )
+
+
+def _queue(logical_id: str, document: Document, properties: Mapping[str, Any]) -> Queue:
+    redrive = properties.get("RedrivePolicy", {})
+    return Queue(
+        logical_id=logical_id,
+        name=document.name_of(logical_id),
+        visibility_timeout=int(properties.get("VisibilityTimeout", 30)),
+        dead_letters=redrive.get("deadLetterTargetArn"),
+        max_receives=int(redrive.get("maxReceiveCount", 0)),
+    )

@@ -1,0 +1,56 @@
+"""The local AWS."""
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from botocore.exceptions import BotoCoreError
+
+from local.aws import Aws
+from local.template import Template
+
+
+@pytest.fixture(scope="module")
+def server() -> Iterator[Aws]:
+    with Aws() as server:
+        yield server
+
+
+def test_the_table_is_made_as_the_template_says(server: Aws) -> None:
+    resources = server.deploy(Template())
+    name = resources["TurnsTable"]["Ref"]
+    table = server.dynamodb.describe_table(TableName=name)["Table"]
+    assert [(key["AttributeName"], key["KeyType"]) for key in table["KeySchema"]] == [
+        ("session_id", "HASH"),
+        ("item", "RANGE"),
+    ]
+    ttl = server.dynamodb.describe_time_to_live(TableName=name)["TimeToLiveDescription"]
+    assert (ttl["AttributeName"], ttl["TimeToLiveStatus"]) == ("expires_at", "ENABLED")
+
+
+def test_what_fails_too_often_goes_to_the_dead_letters(server: Aws) -> None:
+    resources = server.deploy(Template())
+    attributes = server.sqs.get_queue_attributes(
+        QueueUrl=resources["SummaryQueue"]["Ref"], AttributeNames=["RedrivePolicy"]
+    )["Attributes"]
+    redrive = json.loads(attributes["RedrivePolicy"])
+    assert redrive["deadLetterTargetArn"] == resources["SummaryDeadLetters"]["Arn"]
+
+
+def test_a_secret_is_read_back_and_replaced(server: Aws) -> None:
+    arn = server.put_secret("openai", "one")
+    assert server.put_secret("openai", "two") == arn
+    assert server.secrets.get_secret_value(SecretId=arn)["SecretString"] == "two"
+
+
+def test_a_restarted_server_has_the_same_resources_and_address(tmp_path: Path) -> None:
+    with Aws(folder=tmp_path) as server:
+        resources = server.deploy(Template())
+        arn = server.put_secret("openai", "one")
+        server.stop()
+        with pytest.raises(BotoCoreError):
+            server.secrets.get_secret_value(SecretId=arn)
+        server.start()
+        assert server.secrets.get_secret_value(SecretId=arn)["SecretString"] == "one"
+        assert server.sqs.send_message(QueueUrl=resources["SummaryQueue"]["Ref"], MessageBody="{}")["MessageId"]
