@@ -26,13 +26,14 @@ _MAX_TEXT: Final = 32_000
 class RecordedSpan(Span):
     """A span of the active tracer, and its place in the context."""
 
-    __slots__ = ("_capture_content", "_inside", "_outside", "_span")
+    __slots__ = ("_capture_content", "_failure", "_inside", "_outside", "_span")
 
     def __init__(self, span: trace.Span, *, capture_content: bool) -> None:
         self._span = span
         self._capture_content = capture_content
         self._inside: Context | None = None
         self._outside: Context | None = None
+        self._failure: BaseException | None = None
 
     @property
     def is_recording(self) -> bool:
@@ -59,6 +60,9 @@ class RecordedSpan(Span):
         if isinstance(exc, asyncio.CancelledError | GeneratorExit):
             self._span.set_attribute(names.CANCELLED, True)
             return
+        if exc is self._failure:  # recorded by the body, and now on its way out
+            return
+        self._failure = exc
         type_name = _qualified_name(type(exc))
         event = {names.EXCEPTION_TYPE: type_name}
         message = str(exc)[:_MAX_TEXT] if public or self._capture_content else None

@@ -1,0 +1,57 @@
+"""Masking secrets in what is logged: values under telling names, and texts that look like a secret."""
+
+import re
+from collections.abc import Mapping
+from typing import Any, Final
+
+MASK: Final = "***"
+_MAX_DEPTH: Final = 8
+
+# The name ends with the telling word, so that `access_token` is masked and `token_count` is not.
+_SECRET_NAME: Final = re.compile(
+    r"(?:authorization|cookie|credentials?|passwd|password|secret|token|uri"
+    r"|(?:access|api|private|secret)[_-]?key)$",
+    re.IGNORECASE,
+)
+
+# Every pattern is bounded or one run of a single class: no text makes them slow.
+_SECRET_TEXTS: Final = (
+    (re.compile(r"\bsk-[A-Za-z0-9_-]{8,}"), f"sk-{MASK}"),
+    (re.compile(r"://[^\s/]{1,512}@"), f"://{MASK}@"),
+    (re.compile(r"\b(bearer|basic)\s{1,4}[A-Za-z0-9._~+/=-]{8,}", re.IGNORECASE), rf"\1 {MASK}"),
+    (re.compile(r"\beyJ[A-Za-z0-9_-]{5,2048}\.[A-Za-z0-9_-]{2,4096}\.[A-Za-z0-9_-]{2,2048}"), MASK),
+    (
+        re.compile(
+            r"((?:api[_-]?key|passwd|password|secret|access_token)[\"']?\s{0,4}[=:]\s{0,4}[\"']?)[^\s\"',;&{}]{4,}",
+            re.IGNORECASE,
+        ),
+        rf"\1{MASK}",
+    ),
+)
+
+
+def redact(value: Any, *, name: str = "", depth: int = 0) -> Any:
+    """Return a copy of a log field with its secrets masked. What is not plain data becomes text."""
+    if value is None or isinstance(value, bool):
+        return value
+    if _SECRET_NAME.search(name):
+        return MASK
+    return _redact_plain(value, depth)
+
+
+def _redact_plain(value: Any, depth: int) -> Any:
+    if isinstance(value, int | float):
+        return value
+    if depth < _MAX_DEPTH:
+        if isinstance(value, Mapping):
+            return {str(key): redact(item, name=str(key), depth=depth + 1) for key, item in value.items()}
+        if isinstance(value, list | tuple | set | frozenset):
+            return [redact(item, depth=depth + 1) for item in value]
+    return redact_text(str(value))
+
+
+def redact_text(text: str) -> str:
+    """Return the text with everything masked that looks like a key, a token or a password."""
+    for pattern, replacement in _SECRET_TEXTS:
+        text = pattern.sub(replacement, text)
+    return text
