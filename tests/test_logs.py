@@ -152,6 +152,12 @@ def test_a_field_with_a_telling_name_is_masked(out: io.StringIO, name: str) -> N
     assert "12345678" not in out.getvalue()
 
 
+def test_the_arn_of_a_secret_is_no_secret(out: io.StringIO) -> None:
+    arn = "arn:aws:secretsmanager:us-east-1:123456789012:secret:mongodb-AbCdEf"
+    logger.error("Secret %s: AccessDeniedException", arn, extra={"secret_arn": arn})
+    assert out.getvalue().count(arn) == 2
+
+
 def test_token_counts_are_no_secret(out: io.StringIO) -> None:
     logger.info("usage", extra={"total_tokens": 1234, "token_count": 5678})
     assert "1234" in out.getvalue()

@@ -21,8 +21,9 @@ _SECRET_TEXTS: Final = (
     (re.compile(r"\b(bearer|basic)\s{1,4}[A-Za-z0-9._~+/=-]{8,}", re.IGNORECASE), rf"\1 {MASK}"),
     (re.compile(r"\beyJ[A-Za-z0-9_-]{5,2048}\.[A-Za-z0-9_-]{2,4096}\.[A-Za-z0-9_-]{2,2048}"), MASK),
     (
+        # Not after a colon: the ARN of a secret is no secret.
         re.compile(
-            r"((?:api[_-]?key|passwd|password|secret|access_token)[\"']?\s{0,4}[=:]\s{0,4}[\"']?)[^\s\"',;&{}]{4,}",
+            r"((?:api[_-]?key|passwd|password|(?<!:)secret|access_token)[\"']?\s{0,4}[=:]\s{0,4}[\"']?)[^\s\"',;&{}]{4,}",
             re.IGNORECASE,
         ),
         rf"\1{MASK}",
