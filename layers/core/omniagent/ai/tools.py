@@ -79,8 +79,7 @@ class Tool(ABC):
 class FunctionTool(Tool):
     """A tool made by `@tool` from an annotated function. It stays callable as the function it was."""
 
-    class Arguments(BaseModel):
-        pass
+    Arguments = BaseModel
 
     def __init__(self, function: Callable[..., Any], *, name: str, description: str, timeout: float | None) -> None:
         if not _NAME.fullmatch(name):
@@ -89,7 +88,7 @@ class FunctionTool(Tool):
         self.name = name  # type: ignore[misc]  # one class serves every function, so these are per instance
         self.description = description  # type: ignore[misc]
         self.timeout_seconds = timeout  # type: ignore[misc]
-        self.Arguments = _arguments_of(function, name)  # type: ignore[misc]
+        self.Arguments = _arguments_of(function, name)
 
     async def __call__(self, arguments: BaseModel) -> Any:
         values = {name: getattr(arguments, name) for name in type(arguments).model_fields}

@@ -1,0 +1,1 @@
+"""OmniAgent: a session-aware AI chat runtime."""

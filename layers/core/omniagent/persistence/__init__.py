@@ -1,0 +1,1 @@
+"""MongoDB: documents, connection, and the store that holds every query and transaction."""

@@ -1,0 +1,1 @@
+"""The running turn of a session: its lease, its stop flag, its chunk log."""

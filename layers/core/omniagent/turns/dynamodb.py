@@ -1,0 +1,198 @@
+"""Running turns in a DynamoDB table, shared by every process.
+
+Key (session_id, item): `turn` is the lease and the stop flag; `chunk#<turn_id>#<n>` is what one tick streamed.
+TTL deletes late, so every condition compares `lease_until` itself.
+"""
+
+import asyncio
+import time
+import zlib
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
+
+from omniagent.errors import RegistryUnavailable
+from omniagent.turns.registry import Claim, Renewal, RunningTurn, TurnRegistry
+
+if TYPE_CHECKING:
+    from mypy_boto3_dynamodb.client import DynamoDBClient
+
+CHUNK_LIFE_SECONDS = 3600
+MAX_ITEM_BYTES = 350_000
+_LOST = "ConditionalCheckFailedException"
+_OURS = "turn_id = :turn_id"
+
+
+class DynamoRegistry(TurnRegistry):
+    """`lease_seconds` is how long a dead process keeps a session from answering."""
+
+    def __init__(
+        self,
+        table: str,
+        *,
+        lease_seconds: float,
+        client: "DynamoDBClient | None" = None,
+        timeout_seconds: float = 3.0,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._table = table
+        self._lease_seconds = lease_seconds
+        self._client = client
+        self._timeout_seconds = timeout_seconds
+        self._clock = clock
+
+    async def claim(self, claim: Claim) -> RunningTurn | None:
+        now = self._clock()
+        item = {
+            **_key(claim.session, "turn"),
+            "turn_id": {"S": claim.turn_id},
+            "message_id": {"S": claim.message_id},
+            "state": {"S": "running"},
+            **self._lease(now),
+        }
+        refused = await self._call(
+            "put_item",
+            Item=item,
+            ConditionExpression="attribute_not_exists(session_id) OR lease_until <= :now",
+            ExpressionAttributeValues={":now": _number(now)},
+            ReturnValuesOnConditionCheckFailure="ALL_OLD",
+        )
+        if refused.get("lost"):
+            return self._running(claim.session, refused["item"])
+        return None
+
+    async def renew(self, claim: Claim) -> Renewal:
+        lease = self._lease(self._clock())
+        answer = await self._call(
+            "update_item",
+            Key=_key(claim.session, "turn"),
+            UpdateExpression="SET lease_until = :lease, expires_at = :expires",
+            ConditionExpression=_OURS,
+            ExpressionAttributeValues={
+                ":turn_id": {"S": claim.turn_id},
+                ":lease": lease["lease_until"],
+                ":expires": lease["expires_at"],
+            },
+            ReturnValues="ALL_NEW",
+        )
+        if answer.get("lost"):
+            return Renewal.LOST
+        return Renewal(answer["Attributes"]["state"]["S"])
+
+    async def release(self, claim: Claim) -> None:
+        await self._call(
+            "delete_item",
+            Key=_key(claim.session, "turn"),
+            ConditionExpression=_OURS,
+            ExpressionAttributeValues={":turn_id": {"S": claim.turn_id}},
+        )
+
+    async def running(self, session: str) -> RunningTurn | None:
+        answer = await self._call("get_item", Key=_key(session, "turn"), ConsistentRead=True)
+        return self._running(session, answer["Item"]) if "Item" in answer else None
+
+    async def stop(self, session: str) -> bool:
+        answer = await self._call(
+            "update_item",
+            Key=_key(session, "turn"),
+            UpdateExpression="SET #state = :stopping",
+            ConditionExpression="lease_until > :now",
+            ExpressionAttributeNames={"#state": "state"},
+            ExpressionAttributeValues={":stopping": {"S": "stopping"}, ":now": _number(self._clock())},
+        )
+        return not answer.get("lost")
+
+    async def append(self, claim: Claim, number: int, frames: bytes) -> None:
+        packed = zlib.compress(frames, 1)
+        if len(packed) > MAX_ITEM_BYTES:
+            # Only a burst of huge tool outputs gets here. Half of a chunk keeps the order: 7 becomes 7.0 and 7.5.
+            raise RegistryUnavailable(f"a tick of {len(packed)} bytes does not fit into one item")
+        await self._call(
+            "put_item",
+            Item={
+                **_key(claim.session, _chunk(claim.turn_id, number)),
+                "frames": {"B": packed},
+                "expires_at": _number(self._clock() + CHUNK_LIFE_SECONDS, whole=True),
+            },
+        )
+
+    async def read(self, session: str, turn_id: str, after: int = -1) -> list[tuple[int, bytes]]:
+        chunks: list[tuple[int, bytes]] = []
+        start: dict[str, Any] = {}
+        while True:
+            page = await self._call(
+                "query",
+                ConsistentRead=True,
+                KeyConditionExpression="session_id = :session AND #item BETWEEN :first AND :last",
+                ExpressionAttributeNames={"#item": "item"},
+                ExpressionAttributeValues={
+                    ":session": {"S": session},
+                    ":first": {"S": _chunk(turn_id, after + 1)},
+                    ":last": {"S": _chunk(turn_id, 99_999_999)},
+                },
+                **start,
+            )
+            for item in page["Items"]:
+                chunks.append((int(item["item"]["S"].rpartition("#")[2]), zlib.decompress(item["frames"]["B"])))
+            if "LastEvaluatedKey" not in page:
+                return chunks
+            start = {"ExclusiveStartKey": page["LastEvaluatedKey"]}
+
+    async def erase(self, session: str) -> None:
+        page = await self._call(
+            "query",
+            KeyConditionExpression="session_id = :session",
+            ProjectionExpression="session_id, #item",
+            ExpressionAttributeNames={"#item": "item"},
+            ExpressionAttributeValues={":session": {"S": session}},
+        )
+        for item in page["Items"]:
+            await self._call("delete_item", Key=item)
+
+    def _lease(self, now: float) -> dict[str, Any]:
+        until = now + self._lease_seconds
+        return {"lease_until": _number(until), "expires_at": _number(until + CHUNK_LIFE_SECONDS, whole=True)}
+
+    def _running(self, session: str, item: dict[str, Any]) -> RunningTurn:
+        claim = Claim(session, item["turn_id"]["S"], item["message_id"]["S"])
+        left = float(item["lease_until"]["N"]) - self._clock()
+        return RunningTurn(claim, item["state"]["S"] == "stopping", left)
+
+    async def _call(self, operation: str, **arguments: Any) -> dict[str, Any]:
+        """Call DynamoDB in a thread. A failed condition is an answer, everything else that fails is unavailability."""
+        from botocore.exceptions import BotoCoreError, ClientError  # boto3 costs most of a cold start: only when used
+
+        try:
+            return await asyncio.to_thread(self._call_blocking, operation, arguments)
+        except ClientError as exc:
+            if exc.response["Error"]["Code"] == _LOST:
+                return {"lost": True, "item": exc.response.get("Item")}
+            raise RegistryUnavailable(f"DynamoDB {operation}: {exc}") from exc
+        except BotoCoreError as exc:
+            raise RegistryUnavailable(f"DynamoDB {operation}: {exc}") from exc
+
+    def _call_blocking(self, operation: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        if self._client is None:
+            self._client = make_client(self._timeout_seconds)
+        answer: dict[str, Any] = getattr(self._client, operation)(TableName=self._table, **arguments)
+        return answer
+
+
+def make_client(timeout_seconds: float) -> "DynamoDBClient":
+    import boto3  # 0.8 s of import: beside the first wait, not before it
+    from botocore.config import Config
+
+    retries: Any = {"mode": "standard", "total_max_attempts": 3}
+    config = Config(connect_timeout=timeout_seconds, read_timeout=timeout_seconds, retries=retries)
+    return boto3.client("dynamodb", config=config)
+
+
+def _key(session: str, item: str) -> dict[str, Any]:
+    return {"session_id": {"S": session}, "item": {"S": item}}
+
+
+def _chunk(turn_id: str, number: int) -> str:
+    return f"chunk#{turn_id}#{number:08d}"
+
+
+def _number(value: float, *, whole: bool = False) -> dict[str, str]:
+    return {"N": str(int(value)) if whole else f"{value:.3f}"}
