@@ -6,6 +6,9 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
+MAX_CHUNK_BYTES = 300_000
+"""A chunk must fit into one item of the table (400 KB), whatever its frames are."""
+
 
 @dataclass(frozen=True, slots=True)
 class Claim:
@@ -118,7 +121,9 @@ class MemoryRegistry(TurnRegistry):
 
     async def running(self, session: str) -> RunningTurn | None:
         entry = self._entries.get(session)
-        return entry and replace(entry.turn, lease_left=entry.lease_until - self.clock())
+        if entry is None:
+            return None
+        return replace(entry.turn, lease_left=entry.lease_until - self.clock())
 
     async def stop(self, session: str) -> bool:
         held = await self.running(session)

@@ -1,0 +1,87 @@
+"""The events of one turn, kept in order for any number of readers."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+from omniagent.streaming import sse
+from omniagent.streaming.events import StreamEvent
+
+KEEP_ALIVE_SECONDS = 15.0
+
+
+class EventLog:
+    """Each event is encoded once, when it is pushed. Readers start at the first event and go at their own pace."""
+
+    def __init__(self) -> None:
+        self.events: list[StreamEvent] = []
+        self.frames: list[bytes] = []
+        self.closed = False
+        self._waiting: list[asyncio.Future[None]] = []
+
+    def push(self, event: StreamEvent) -> None:
+        self.events.append(event)
+        self.frames.append(sse.encode(event))
+        if self._waiting:
+            self._wake()
+
+    def push_first(self, event: StreamEvent) -> None:
+        """Put an event before those that came early. Only before the first reader is let in."""
+        self.events.insert(0, event)
+        self.frames.insert(0, sse.encode(event))
+
+    def close(self) -> None:
+        """End the stream."""
+        if not self.closed:
+            self.frames.append(sse.DONE)
+            self.closed = True
+            self._wake()
+
+    async def read_frames(self) -> AsyncIterator[bytes]:
+        """Yield the stream's bytes from its start; what came meanwhile comes as one piece."""
+        position = 0
+        while True:
+            if position < len(self.frames):
+                ready = self.frames[position:]
+                position += len(ready)
+                yield ready[0] if len(ready) == 1 else b"".join(ready)
+            elif self.closed:
+                return
+            elif not await self._changed():
+                yield sse.KEEP_ALIVE
+
+    async def read_events(self) -> AsyncIterator[StreamEvent]:
+        """Yield the events from the first one on."""
+        position = 0
+        while True:
+            if position < len(self.events):
+                yield self.events[position]
+                position += 1
+            elif self.closed:
+                return
+            else:
+                await self._changed()
+
+    async def _changed(self) -> bool:
+        """Wait for something new; False when only time has passed. A timer a wait is cheaper than `wait_for`."""
+        loop = asyncio.get_running_loop()
+        future: asyncio.Future[None] = loop.create_future()
+        self._waiting.append(future)
+        timer = loop.call_later(KEEP_ALIVE_SECONDS, _resolve, future)
+        before = len(self.frames)
+        try:
+            await future
+        finally:
+            timer.cancel()
+            if future in self._waiting:
+                self._waiting.remove(future)
+        return self.closed or len(self.frames) > before
+
+    def _wake(self) -> None:
+        waiting, self._waiting = self._waiting, []
+        for future in waiting:
+            _resolve(future)
+
+
+def _resolve(future: "asyncio.Future[None]") -> None:
+    if not future.done():
+        future.set_result(None)

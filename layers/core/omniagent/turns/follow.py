@@ -1,0 +1,56 @@
+"""Follows a turn that another process runs, through its chunk log."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+
+from omniagent.messages import FinishReason
+from omniagent.streaming import events, sse
+from omniagent.streaming.log import KEEP_ALIVE_SECONDS
+from omniagent.streaming.recorder import replay
+from omniagent.turns.registry import Claim, TurnRegistry
+
+INTERRUPTED: FinishReason = "other"
+
+
+async def follow(
+    registry: TurnRegistry, claim: Claim, *, poll_seconds: float, on_death: Callable[[], Awaitable[object]]
+) -> AsyncIterator[bytes]:
+    """Yield the turn's frames from its first event to its end.
+
+    When its process dies, `on_death` repairs the session, and the stream is ended as the turn could not.
+    """
+    sent: list[bytes] = []
+    number = -1
+    idle = 0.0
+    alive = True
+    while True:
+        chunks = await registry.read(claim.session, claim.turn_id, number)
+        for _, frames in chunks:
+            sent.append(frames)
+            yield frames
+        number += len(chunks)
+        if sent and sent[-1].endswith(sse.DONE):
+            return
+        if not alive:
+            break
+        if not chunks:
+            running = await registry.running(claim.session)
+            # The last chunk is written before the release: a turn that is gone gets one more read.
+            alive = running is not None and running.alive and running.claim.turn_id == claim.turn_id
+            idle += poll_seconds
+        if idle >= KEEP_ALIVE_SECONDS:
+            idle = 0.0
+            yield sse.KEEP_ALIVE
+        if alive:
+            await asyncio.sleep(poll_seconds)
+    await on_death()
+    yield _ending(b"".join(sent), claim)
+
+
+def _ending(sent: bytes, claim: Claim) -> bytes:
+    closing: list[events.StreamEvent] = []
+    if not sent:
+        closing.append(events.Start(claim.turn_id, {}))
+    replay(sent, closing.append).close()
+    closing += [events.Abort("interrupted"), events.Finish(INTERRUPTED, {"status": "interrupted"})]
+    return b"".join(sse.encode(event) for event in closing) + sse.DONE
