@@ -1,0 +1,51 @@
+"""A function's process before a Runtime API of the test's own."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from functools import partial
+from pathlib import Path
+
+import pytest
+import pytest_asyncio
+
+from tests.aws.processes import Meeting, Start, function, make_layer, meeting, through_wrapper
+from tests.aws.runtime_api import RuntimeApi, runtime_api
+
+
+@pytest_asyncio.fixture
+async def api() -> AsyncIterator[RuntimeApi]:
+    async with runtime_api() as running:
+        yield running
+
+
+@pytest_asyncio.fixture
+async def stage(tmp_path: Path) -> AsyncIterator[Meeting]:
+    async with meeting(tmp_path / "meeting") as place:
+        yield place
+
+
+@pytest.fixture
+def layer(tmp_path: Path) -> Path:
+    return make_layer(tmp_path / "opt")
+
+
+@pytest.fixture
+def log(tmp_path: Path) -> Path:
+    return tmp_path / "log"
+
+
+@pytest.fixture
+def logged(log: Path) -> Callable[[], str]:
+    return log.read_text
+
+
+@pytest.fixture
+def start(layer: Path, log: Path, api: RuntimeApi, stage: Meeting) -> Start:
+    """Start a function's process through the wrapper."""
+    return partial(function, through_wrapper(layer), log, handler="app.handler", api=api.address, MEETING=stage.path)
+
+
+@pytest_asyncio.fixture
+async def process(start: Start) -> AsyncIterator[asyncio.subprocess.Process]:
+    async with start() as running:
+        yield running

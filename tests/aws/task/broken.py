@@ -1,0 +1,3 @@
+"""A function that cannot be loaded."""
+
+raise RuntimeError("no luck at import")

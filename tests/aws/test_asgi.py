@@ -1,0 +1,103 @@
+"""ASGI apps as handlers: what the app is told of the request, and how whole responses are given back."""
+
+import asyncio
+from base64 import b64encode
+from pathlib import Path
+
+import pytest
+
+from tests.aws.processes import Meeting, function, through_wrapper, without_wrapper
+from tests.aws.runtime_api import RuntimeApi, url_event
+
+
+@pytest.mark.usefixtures("process")
+async def test_the_app_sees_the_event_as_an_http_request(api: RuntimeApi) -> None:
+    event = url_event("/identity", query="a=1&a=2", body=b64encode(b"hello").decode(), cookies=["c=1", "d=2"])
+    event["isBase64Encoded"] = True
+    request_id = api.invoke(event)
+    post = await api.posted()
+    assert (await post.prelude())["statusCode"] == 201
+    answer = await post.json()
+    assert answer["body"] == "hello"
+    assert answer["query"] == "a=1&a=2"
+    assert answer["cookie"] == "c=1; d=2"
+    assert answer["event"] == event
+    assert answer["request_id"] == request_id
+
+
+@pytest.mark.usefixtures("process")
+async def test_a_disconnect_is_heard_only_after_the_last_byte(api: RuntimeApi, stage: Meeting) -> None:
+    api.invoke(url_event("/disconnect"))
+    post = await api.posted()
+    await post.prelude()
+    assert await post.chunk() == b"first"
+    assert await stage.hear() == "disconnected False"
+    assert await post.rest() == [b"last"]
+    assert await stage.hear() == "then http.disconnect"
+
+
+@pytest.mark.usefixtures("process")
+async def test_the_reader_is_released_at_the_last_byte_and_the_invocation_at_the_apps_end(
+    api: RuntimeApi, stage: Meeting
+) -> None:
+    api.invoke(url_event("/empty"))
+    api.invoke(url_event("/burst"))
+    await (await api.posted()).closed.wait()
+    following = asyncio.create_task(api.posted())
+    assert await stage.hear() == "sent"
+    assert not following.done()
+    await (await following).rest()
+
+
+@pytest.mark.usefixtures("process")
+async def test_an_event_of_another_kind_is_refused(api: RuntimeApi) -> None:
+    api.invoke({"Records": []})
+    post = await api.posted()
+    assert post.path.endswith("/error")
+    assert (await post.json())["errorType"] == "ValueError"
+
+
+@pytest.mark.usefixtures("process")
+async def test_a_caller_who_wants_no_stream_gets_one_piece(api: RuntimeApi, stage: Meeting) -> None:
+    api.invoke(url_event("/events", query="stream=false"))
+    following = asyncio.create_task(api.posted())
+    for number in range(3):
+        assert await stage.hear() == f"sent {number}"
+        assert not following.done()
+    post = await following
+    # A RESPONSE_STREAM URL would show plain JSON to the caller, status and headers in it.
+    assert (await post.prelude())["cookies"] == ["a=1; Path=/", "b=2"]
+    assert await post.rest() == [b"data: 0\n\ndata: 1\n\ndata: 2\n\n"]
+
+
+@pytest.mark.parametrize("wrapped", [True, False])
+async def test_sam_local_gets_a_payload_2_0_response(
+    api: RuntimeApi, stage: Meeting, layer: Path, log: Path, *, wrapped: bool
+) -> None:
+    command = through_wrapper(layer) if wrapped else without_wrapper("app.handler")
+    async with function(command, log, handler="app.handler", api=api.address, MEETING=stage.path, AWS_SAM_LOCAL="true"):
+        api.invoke(url_event("/events"))
+        for _ in range(3):
+            await stage.hear()
+        post = await api.posted()
+        assert post.headers["content-type"] == "application/json"
+        assert await post.json() == {
+            "statusCode": 200,
+            "headers": {"content-type": "text/event-stream", "x-session-id": "s-1"},
+            "cookies": ["a=1; Path=/", "b=2"],
+            "body": "data: 0\n\ndata: 1\n\ndata: 2\n\n",
+            "isBase64Encoded": False,
+        }
+
+
+async def test_a_buffered_function_keeps_its_loop_and_answers_500_for_a_failure(api: RuntimeApi, log: Path) -> None:
+    async with function(without_wrapper("app.buffered"), log, handler="app.buffered", api=api.address):
+        statuses, loops = [], set()
+        for path in ("/identity", "/fails-early", "/identity"):
+            api.invoke(url_event(path))
+            response = await (await api.posted()).json()
+            statuses.append(response["statusCode"])
+            if path == "/identity":
+                loops.add(response["body"].partition('"loop": ')[2].split(",")[0])
+        assert statuses == [201, 500, 201]
+        assert len(loops) == 1

@@ -1,0 +1,239 @@
+"""The streaming runtime: a real process, started through the wrapper, before a Runtime API that sees every chunk."""
+
+import json
+import sys
+from base64 import b64decode
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from tests.aws.processes import TASK, Meeting, Start
+from tests.aws.runtime_api import RuntimeApi, url_event
+
+
+@pytest.mark.usefixtures("process")
+async def test_each_event_arrives_before_the_next_is_sent(api: RuntimeApi, stage: Meeting) -> None:
+    request_id = api.invoke(url_event("/events"))
+    post = await api.posted()
+    assert post.path == f"/invocation/{request_id}/response"
+    assert post.headers["lambda-runtime-function-response-mode"] == "streaming"
+    assert post.headers["transfer-encoding"] == "chunked"
+    assert post.headers["content-type"] == "application/vnd.awslambda.http-integration-response"
+    await post.prelude()
+    for number in range(3):
+        assert await post.chunk() == b"data: %d\n\n" % number
+        assert post.chunks.empty()
+        assert await stage.hear() == f"sent {number}"
+    assert await post.rest() == []
+    assert post.trailers == {}
+    await post.closed.wait()
+
+
+@pytest.mark.usefixtures("process")
+async def test_the_prelude_carries_status_headers_and_cookies(api: RuntimeApi) -> None:
+    api.invoke(url_event("/events"))
+    assert await (await api.posted()).prelude() == {
+        "statusCode": 200,
+        "headers": {"content-type": "text/event-stream", "x-session-id": "s-1"},
+        "cookies": ["a=1; Path=/", "b=2"],
+    }
+
+
+@pytest.mark.usefixtures("process")
+async def test_the_invocation_id_is_echoed_where_there_is_one(api: RuntimeApi) -> None:
+    api.invoke(url_event("/burst"), **{"Lambda-Runtime-Invocation-Id": "i-1"})
+    assert (await api.posted()).headers["lambda-runtime-invocation-id"] == "i-1"
+    api.invoke(url_event("/burst"))
+    assert "lambda-runtime-invocation-id" not in (await api.posted()).headers
+    api.invoke(url_event("/fails-early"), **{"Lambda-Runtime-Invocation-Id": "i-2"})
+    assert (await api.posted()).headers["lambda-runtime-invocation-id"] == "i-2"
+
+
+@pytest.mark.usefixtures("process")
+async def test_a_failure_before_the_first_byte_is_a_function_error(api: RuntimeApi) -> None:
+    request_id = api.invoke(url_event("/fails-early"))
+    post = await api.posted()
+    assert post.path == f"/invocation/{request_id}/error"
+    error = await post.json()
+    assert (error["errorType"], error["errorMessage"]) == ("RuntimeError", "before the first byte")
+
+
+@pytest.mark.usefixtures("process")
+async def test_a_failure_after_the_first_byte_goes_as_trailers_and_to_the_log(
+    api: RuntimeApi, logged: Callable[[], str]
+) -> None:
+    request_id = api.invoke(url_event("/fails-late"))
+    post = await api.posted()
+    declared = {name.strip().lower() for name in post.headers["trailer"].split(",")}
+    await post.prelude()
+    assert await post.rest() == [b"half of"]
+    assert set(post.trailers) == declared
+    assert post.trailers["lambda-runtime-function-error-type"] == "RuntimeError"
+    error = json.loads(b64decode(post.trailers["lambda-runtime-function-error-body"]))
+    assert error["errorType"] == "RuntimeError"
+    assert error["errorMessage"].startswith("after the first byte")
+    assert error["requestId"] == request_id
+    assert sum(map(len, post.trailers.values())) < 4000
+    assert request_id in logged()
+    assert "in fails_late" in logged()
+
+
+@pytest.mark.usefixtures("process")
+async def test_an_app_that_stops_short_of_its_last_byte_has_failed(api: RuntimeApi) -> None:
+    api.invoke(url_event("/stops-short"))
+    post = await api.posted()
+    await post.rest()
+    assert post.trailers["lambda-runtime-function-error-type"] == "RuntimeError"
+
+
+@pytest.mark.usefixtures("process")
+async def test_a_failure_after_the_last_byte_leaves_the_response_as_it_is(
+    api: RuntimeApi, logged: Callable[[], str]
+) -> None:
+    api.invoke(url_event("/fails-when-done"))
+    post = await api.posted()
+    assert (await post.prelude())["statusCode"] == 500
+    assert await post.rest() == [b"sorry"]
+    assert post.trailers == {}
+    await post.closed.wait()
+    assert "told already" in logged()
+
+
+@pytest.mark.usefixtures("process")
+async def test_an_empty_response_is_never_a_prelude_without_a_body(api: RuntimeApi, stage: Meeting) -> None:
+    api.invoke(url_event("/empty"))
+    post = await api.posted()
+    head = await post.prelude()
+    assert head["statusCode"] == 204
+    assert head["headers"]["x-answer"] == "none"
+    assert "content-length" not in head["headers"]
+    assert await post.rest() == [b"\n"]
+    assert await stage.hear() == "sent"
+
+
+@pytest.mark.usefixtures("process")
+async def test_pieces_that_wait_together_share_a_frame(api: RuntimeApi) -> None:
+    api.invoke(url_event("/burst"))
+    post = await api.posted()
+    await post.prelude()
+    chunks = await post.rest()
+    assert b"".join(chunks).split() == [b"%d" % number for number in range(100)]
+    assert len(chunks) == 2, "the first goes at once, the others together"
+
+
+async def test_a_slow_reader_slows_the_app_instead_of_filling_memory(
+    api: RuntimeApi, start: Start, tmp_path: Path
+) -> None:
+    counter = tmp_path / "counter"
+    counter.write_bytes(bytes(8))
+    async with start(COUNTER=str(counter)):
+        api.invoke(url_event("/flood"))
+        post = await api.posted()
+        await post.prelude()
+        seen = 0
+        while (chunk := await post.chunks.get()) is not None:
+            seen += len(chunk)
+            let_go = int.from_bytes(counter.read_bytes(), "big")
+            # The sockets of both ends hold some megabytes; without back-pressure all 64 would be let go at once.
+            assert let_go - seen < 16 * 2**20
+        assert seen == 64 * 2**20
+
+
+@pytest.mark.usefixtures("process")
+async def test_the_app_runs_to_its_end_when_the_runtime_api_hangs_up(
+    api: RuntimeApi, stage: Meeting, logged: Callable[[], str]
+) -> None:
+    api.invoke(url_event("/abandoned"))
+    post = await api.posted()
+    await post.prelude()
+    assert await post.chunk() == b"first"
+    api.hang_up()
+    assert await stage.hear() == "begun"
+    assert await stage.hear() == "finished"
+    api.invoke(url_event("/burst"))
+    assert len(await (await api.posted()).rest()) > 0, "the process serves on"
+    assert "the response is lost" in logged()
+
+
+@pytest.mark.usefixtures("process")
+async def test_the_app_runs_to_its_end_when_a_stalled_reader_hangs_up(api: RuntimeApi, stage: Meeting) -> None:
+    api.invoke(url_event("/abandoned"))
+    post = await api.posted()
+    await post.prelude()
+    await post.chunk()
+    api.hurry.clear()
+    assert await stage.hear() == "begun"
+    api.hang_up()
+    assert await stage.hear() == "finished"
+
+
+@pytest.mark.usefixtures("process")
+async def test_the_app_runs_to_its_end_when_the_runtime_api_cannot_be_reached(
+    api: RuntimeApi, stage: Meeting, logged: Callable[[], str]
+) -> None:
+    api.invoke(url_event("/unheard"))
+    assert await stage.hear() == "asked"
+    api.stop_listening()
+    assert await stage.hear() == "about to answer"
+    assert await stage.hear() == "begun"
+    assert await stage.hear() == "finished"
+    assert "cannot be reached" in logged()
+
+
+@pytest.mark.usefixtures("process")
+async def test_a_refused_response_is_logged_and_the_process_serves_on(
+    api: RuntimeApi, logged: Callable[[], str]
+) -> None:
+    api.verdict = 413
+    api.invoke(url_event("/burst"))
+    await (await api.posted()).rest()
+    api.verdict = 202
+    api.invoke(url_event("/burst"))
+    await (await api.posted()).rest()
+    assert "refused the response: 413" in logged()
+
+
+@pytest.mark.usefixtures("process")
+async def test_invocations_share_one_process_and_one_event_loop(api: RuntimeApi) -> None:
+    loops = set()
+    for _ in range(3):
+        api.invoke(url_event("/identity"))
+        post = await api.posted()
+        await post.prelude()
+        answer = await post.json()
+        loops.add((answer["pid"], answer["loop"]))
+        api.invoke(url_event("/fails-early"))
+        await (await api.posted()).json()
+    assert len(loops) == 1
+
+
+@pytest.mark.usefixtures("process")
+async def test_the_path_is_the_functions_then_the_layers(api: RuntimeApi, layer: Path) -> None:
+    api.invoke(url_event("/identity"))
+    post = await api.posted()
+    await post.prelude()
+    answer = await post.json()
+    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    assert answer["path"][:3] == [
+        str(TASK),
+        str(layer / "python" / "lib" / version / "site-packages"),
+        str(layer / "python"),
+    ]
+    assert Path(answer["package"]).is_relative_to(layer)
+
+
+async def test_a_function_that_cannot_be_loaded_is_an_init_error(api: RuntimeApi, start: Start) -> None:
+    async with start(handler="broken.handler") as process:
+        post = await api.posted()
+        assert post.path == "/init/error"
+        assert (await post.json())["errorMessage"] == "no luck at import"
+        assert await process.wait() == 1
+
+
+async def test_what_is_not_a_response_is_posted_as_awslambdaric_does(api: RuntimeApi, start: Start) -> None:
+    async with start(handler="app.plain"):
+        api.invoke({"some": "event"})
+        post = await api.posted()
+        assert post.headers["content-type"] == "application/json"
+        assert await post.json() == {"echo": {"some": "event"}}
