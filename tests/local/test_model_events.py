@@ -1,0 +1,137 @@
+"""Every event that the offline model sends is one that the installed OpenAI SDK declares."""
+
+import json
+from collections.abc import Iterator
+from typing import Any, TypeVar, get_args
+
+import httpx
+import pytest
+from openai.types.chat import ChatCompletion, ChatCompletionChunk
+from openai.types.model import Model
+from openai.types.responses import Response, ResponseStreamEvent
+from pydantic import BaseModel
+
+from local.model import OfflineModel
+from tests.local.model_client import Json, function
+
+Checked = TypeVar("Checked", bound=BaseModel)
+EVENT_TYPES: dict[str, type[BaseModel]] = {
+    get_args(event.model_fields["type"].annotation)[0]: event for event in get_args(get_args(ResponseStreamEvent)[0])
+}
+WEATHER = function("weather", "Weather in a city.", strict=True, city={"type": "string"})
+PROMPTS = {
+    "text": "Tell me about rivers.",
+    "reasoning": "[reason] Tell me about rivers.",
+    "refusal": "[refuse]",
+    "length": "[length] Tell me about rivers.",
+    "empty": "[empty]",
+    "one tool": "[tool:weather]",
+    "parallel tools": '[reason] [tool:weather {"city": "Oslo"}] [tool:weather {"city": "Rome"}]',
+    "text and tool": "[echo:Let me look.] [tool:weather]",
+    "cut off tool": '[length] [tool:weather {"city": "Oslo"}]',
+    "broken arguments": "[bad-args:weather]",
+    "burst": "[burst:50]",
+}
+
+
+@pytest.fixture(scope="module")
+def model() -> Iterator[OfflineModel]:
+    with OfflineModel() as model:
+        yield model
+
+
+def post(model: OfflineModel, path: str, body: Json) -> httpx.Response:
+    return httpx.post(f"{model.base_url}/{path}", json={"model": "gpt-4.1-mini", **body}, timeout=10)
+
+
+def events(answer: httpx.Response) -> list[tuple[str, Any]]:
+    """Name and data of each server-sent event."""
+    assert answer.headers["content-type"] == "text/event-stream"
+    found = []
+    for block in answer.text.removesuffix("\n\n").split("\n\n"):
+        lines = dict(line.split(": ", 1) for line in block.split("\n"))
+        found.append((lines.get("event", ""), lines["data"]))
+    return [(name, data if data == "[DONE]" else json.loads(data)) for name, data in found]
+
+
+def check(kind: type[Checked], data: Any) -> Checked:
+    """Hold data against an SDK type: nothing required is missing, nothing is there that the type does not know."""
+    value = kind.model_validate(data, strict=True)
+    assert list(unknown_fields(value)) == []
+    return value
+
+
+def unknown_fields(value: Any) -> Iterator[str]:
+    if isinstance(value, BaseModel):
+        # Compatible servers send reasoning in a field of their own; OpenAI's Chat API sends none.
+        yield from (name for name in value.model_extra or {} if name != "reasoning_content")
+        value = [getattr(value, name) for name in type(value).model_fields]
+    if isinstance(value, list):
+        for item in value:
+            yield from unknown_fields(item)
+
+
+@pytest.mark.parametrize("prompt", [*PROMPTS.values(), "[failed] Tell me."], ids=[*PROMPTS, "failed"])
+def test_each_event_of_a_response_is_one_of_the_sdk(model: OfflineModel, prompt: str) -> None:
+    answer = post(model, "responses", {"input": prompt, "tools": [WEATHER], "stream": True})
+    sent = events(answer)
+    for number, (name, data) in enumerate(sent):
+        event: Any = check(EVENT_TYPES[name], data)
+        assert event.type == name
+        assert event.sequence_number == number
+    names = [name for name, _ in sent]
+    assert names[:2] == ["response.created", "response.in_progress"]
+    assert names[-1] in {"response.completed", "response.incomplete", "response.failed"}
+
+
+@pytest.mark.parametrize("prompt", PROMPTS.values(), ids=PROMPTS)
+def test_each_item_of_a_response_is_opened_and_closed_in_order(model: OfflineModel, prompt: str) -> None:
+    answer = post(model, "responses", {"input": prompt, "tools": [WEATHER], "stream": True})
+    items: list[str] = []
+    opened: list[str] = []
+    for name, data in events(answer):
+        if name == "response.output_item.added":
+            opened.append(data["item"]["id"])
+            assert data["output_index"] == len(items)
+        elif name == "response.output_item.done":
+            items.append(data["item"]["id"])
+            assert opened.pop() == items[-1]
+            assert opened == []
+        elif "item_id" in data:
+            assert data["item_id"] == opened[-1]
+    assert [item["id"] for item in data["response"]["output"]] == items
+
+
+@pytest.mark.parametrize("with_usage", [True, False])
+@pytest.mark.parametrize("prompt", PROMPTS.values(), ids=PROMPTS)
+def test_each_chunk_of_a_completion_is_one_of_the_sdk(model: OfflineModel, prompt: str, with_usage: bool) -> None:
+    body = chat_body(prompt) | {"stream": True, "stream_options": {"include_usage": with_usage}}
+    *sent, last = events(post(model, "chat/completions", body))
+    assert last == ("", "[DONE]")
+    chunks = [check(ChatCompletionChunk, data) for _, data in sent]
+    assert [chunk.usage is not None for chunk in chunks] == [False] * (len(chunks) - 1) + [with_usage]
+    assert sum(choice.finish_reason is not None for chunk in chunks for choice in chunk.choices) == 1
+
+
+@pytest.mark.parametrize("prompt", PROMPTS.values(), ids=PROMPTS)
+def test_the_whole_bodies_are_those_of_the_sdk(model: OfflineModel, prompt: str) -> None:
+    check(Response, post(model, "responses", {"input": prompt, "tools": [WEATHER]}).json())
+    check(ChatCompletion, post(model, "chat/completions", chat_body(prompt)).json())
+
+
+def test_a_failure_in_the_stream_is_a_failed_response_or_an_error_object(model: OfflineModel) -> None:
+    *_, (name, data) = events(post(model, "responses", {"input": "[failed] Tell me.", "stream": True}))
+    assert (name, data["response"]["status"]) == ("response.failed", "failed")
+    assert data["response"]["error"]["code"] == "server_error"
+    *_, (_, last) = events(post(model, "chat/completions", chat_body("[failed] Tell me.") | {"stream": True}))
+    assert last["error"]["type"] == "server_error"
+
+
+def test_the_models_are_listed(model: OfflineModel) -> None:
+    listed = httpx.get(f"{model.base_url}/models").json()["data"]
+    assert "gpt-4.1-mini" in {check(Model, card).id for card in listed}
+
+
+def chat_body(prompt: str) -> Json:
+    tool = {name: value for name, value in WEATHER.items() if name != "type"}
+    return {"messages": [{"role": "user", "content": prompt}], "tools": [{"type": "function", "function": tool}]}
