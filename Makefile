@@ -44,7 +44,7 @@ lock: $(VENV)/.installed ## pin the dependencies of pyproject.toml again, with h
 
 # SAM wants a region even where none matters. MAKEFLAGS is emptied: SAM runs the layer's make, which must not see ours.
 SAM_OFFLINE := MAKEFLAGS= SAM_CLI_TELEMETRY=0 AWS_DEFAULT_REGION=us-east-1 PYTHON=$(CURDIR)/$(SAM_BIN)/python $(SAM_BIN)/sam
-STAGE ?= default
+STAGE ?= dev
 
 validate: .venv-sam/.installed ## lint the template
 	@$(SAM_OFFLINE) validate --lint
@@ -55,8 +55,10 @@ build: .venv-sam/.installed ## build for Lambda (python3.13, arm64) into .aws-sa
 build-here: .venv-sam/.installed ## build for this machine into .build/here
 	@TARGET_ARCH=here $(SAM_OFFLINE) build --build-dir .build/here --cache-dir .build/cache
 
-deploy: build ## deploy to AWS: STAGE=default (dev) or STAGE=prod, settings in samconfig.toml
-	@SAM_CLI_TELEMETRY=0 $(SAM_BIN)/sam deploy --config-env $(STAGE)
+# The release is new each time, so that a parameter's new value is published as well (see template.yaml).
+deploy: build ## deploy to AWS: STAGE=dev or STAGE=prod, its parameters in parameters/
+	@SAM_CLI_TELEMETRY=0 $(SAM_BIN)/sam deploy --config-env $(STAGE:dev=default) \
+		--parameter-overrides file://parameters/$(STAGE).yaml Release=$$(date +%s)
 
 clean: ## remove what was built
 	@rm -rf .aws-sam .build
