@@ -1,7 +1,7 @@
 """The interface of a model provider, and what every provider can do on top of it."""
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -109,8 +109,8 @@ class LLMProvider(ABC):
         self.model = model
 
     @abstractmethod
-    def stream(self, request: ModelRequest) -> AsyncIterator[ModelEvent]:
-        """Call the model and yield its events as they arrive. Closing the iterator ends the call."""
+    def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
+        """Call the model and yield its events as they arrive. Closing the generator ends the call."""
 
     @abstractmethod
     async def generate(self, request: ModelRequest) -> Sequence[ModelEvent]:

@@ -1,0 +1,81 @@
+"""Server-sent events of a model API: bytes in, JSON objects out, wherever the bytes were cut."""
+
+import json
+import re
+from typing import Any
+
+from omniagent.errors import ModelStreamBroken
+
+Json = dict[str, Any]
+
+MAX_EVENT_BYTES = 16 * 1024 * 1024
+_SURROGATE = re.compile("[\ud800-\udfff]")
+_ESCAPED_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+
+
+class EventDecoder:
+    """Splits a stream into events and parses each once. `done` is set by the `[DONE]` that ends some streams."""
+
+    def __init__(self) -> None:
+        self.done = False
+        self._rest = b""
+
+    def feed(self, chunk: bytes) -> list[Json]:
+        """Return the events that the chunk completes."""
+        data = self._rest + chunk
+        held = b""
+        if b"\r" in data:
+            if data.endswith(b"\r"):  # its line feed may come with the next chunk
+                data, held = data[:-1], b"\r"
+            data = data.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+        complete, _, rest = data.rpartition(b"\n\n")
+        if len(rest) > MAX_EVENT_BYTES:
+            raise ModelStreamBroken(f"an event of the model's stream is longer than {MAX_EVENT_BYTES} bytes")
+        self._rest = rest + held
+        return self._events(complete) if complete else []
+
+    def end(self) -> list[Json]:
+        """Return the event that the stream ended in, if its last line is all that was missing."""
+        rest, self._rest = self._rest, b""
+        return self._events(rest)
+
+    def _events(self, frames: bytes) -> list[Json]:
+        events: list[Json] = []
+        for frame in frames.decode("utf-8", "replace").split("\n\n"):
+            payload = _payload(frame)
+            if payload.strip() == "[DONE]":
+                self.done = True
+            if self.done:
+                break
+            if payload:
+                events.append(parse_object(payload))
+        return events
+
+
+def _payload(frame: str) -> str:
+    if frame.startswith("data:") and "\n" not in frame:
+        return frame[5:]
+    return "\n".join(line[5:] for line in frame.split("\n") if line.startswith("data:"))
+
+
+def parse_object(text: str) -> Json:
+    """Parse a JSON object of the API. Half a surrogate pair, which no store or stream takes, becomes U+FFFD."""
+    try:
+        value = json.loads(text)
+        if "\\u" in text and _ESCAPED_SURROGATE.search(text):
+            value = _without_surrogates(value)
+    except (ValueError, RecursionError) as exc:
+        raise ModelStreamBroken("the model's API sent something that is not JSON") from exc
+    if not isinstance(value, dict):
+        raise ModelStreamBroken(f"the model's API sent a JSON {type(value).__name__} instead of an object")
+    return value
+
+
+def _without_surrogates(value: Any) -> Any:
+    if isinstance(value, str):
+        return _SURROGATE.sub("\ufffd", value)
+    if isinstance(value, list):
+        return [_without_surrogates(item) for item in value]
+    if isinstance(value, dict):
+        return {_without_surrogates(key): _without_surrogates(item) for key, item in value.items()}
+    return value
