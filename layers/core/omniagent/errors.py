@@ -34,7 +34,9 @@ OmniAgentError
 │   ├── StorageConflict         a unique key or a condition was violated
 │   ├── StorageRejected         MongoDB refused the operation: a bug or a wrong setting
 │   └── TurnLost                the turn was taken over; nothing may be written any more
-└── RegistryUnavailable         503, the table of running turns cannot be reached
+├── RegistryUnavailable         503, the table of running turns cannot be reached
+├── QueueUnavailable            503, the queue of summaries cannot be reached or there is none
+└── IdentityUnavailable         503, the issuer's keys cannot be read
 
 `str(error)` is for the log. `error.public` is the only text that may leave the process.
 """
@@ -98,6 +100,11 @@ class Unauthenticated(RequestError):
     code = "unauthenticated"
     title = "Not authenticated"
     public = "Send valid credentials."
+
+    def __init__(self, detail: str = "", *, challenge: str = "") -> None:
+        super().__init__(detail)
+        self.challenge = challenge
+        """The WWW-Authenticate header: how to do better."""
 
 
 class NotFound(RequestError):
@@ -274,4 +281,24 @@ class RegistryUnavailable(OmniAgentError):
     code = "registry_unavailable"
     title = "Turn registry unavailable"
     public = "Turns cannot be started right now. Try again in a moment."
+    retry_after = 2.0
+
+
+class QueueUnavailable(OmniAgentError):
+    """SQS cannot be reached, or no queue is configured."""
+
+    status = 503
+    code = "queue_unavailable"
+    title = "Summary queue unavailable"
+    public = "Summaries cannot be queued right now. Try again in a moment."
+    retry_after = 2.0
+
+
+class IdentityUnavailable(OmniAgentError):
+    """The keys that tokens are checked with cannot be read."""
+
+    status = 503
+    code = "identity_unavailable"
+    title = "Identity provider unavailable"
+    public = "Your token cannot be checked right now. Try again in a moment."
     retry_after = 2.0
