@@ -1,10 +1,10 @@
 """What template.yaml says about functions, tables and queues, as typed values."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from local.cloudformation import Attributes, Document, TemplateError
 
@@ -45,7 +45,7 @@ class QueueSource:
 
 @dataclass(frozen=True)
 class Function:
-    """A Lambda function. Its code folder is relative to the template."""
+    """A Lambda function, with the folders of its code and its layers."""
 
     logical_id: str
     code: Path
@@ -56,7 +56,7 @@ class Function:
     memory: int = 128
     concurrency: int | None = None
     environment: Mapping[str, str] = field(default_factory=dict)
-    layers: tuple[str, ...] = ()
+    layers: tuple[Path, ...] = ()
     url: FunctionUrl | None = None
     queues: tuple[QueueSource, ...] = ()
     log_group: str = ""
@@ -67,6 +67,14 @@ class Function:
     def short_name(self) -> str:
         """The name people type: `chat` for ChatFunction."""
         return self.logical_id.removesuffix("Function").lower()
+
+    def having(self, environment: Mapping[str, str] | None = None, **changes: Any) -> Self:
+        """Return this function with other settings, and with `environment` added to its own."""
+        return replace(self, environment={**self.environment, **(environment or {})}, **changes)
+
+    def without_signatures(self) -> Self:
+        """Return this function with an address that anyone may call."""
+        return replace(self, url=replace(self.url, auth_type="NONE")) if self.url else self
 
 
 @dataclass(frozen=True)
@@ -114,7 +122,7 @@ class Template:
         """The functions by logical id."""
         defaults = self._document.section("Globals", "Function")
         found = self._document.resources("AWS::Serverless::Function")
-        return {name: _function(name, _merge(defaults, properties)) for name, properties in found.items()}
+        return {name: self._function(name, _merge(defaults, properties)) for name, properties in found.items()}
 
     @cached_property
     def layers(self) -> dict[str, Path]:
@@ -142,6 +150,33 @@ class Template:
         known = ", ".join(function.short_name for function in self.functions.values())
         raise TemplateError(f"There is no function {name}. There are: {known}.")
 
+    def _function(self, logical_id: str, properties: Mapping[str, Any]) -> Function:
+        variables = properties.get("Environment", {}).get("Variables", {})
+        logging = properties.get("LoggingConfig", {})
+        url = properties.get("FunctionUrlConfig")
+        name = properties.get("FunctionName", logical_id)
+        return Function(
+            logical_id=logical_id,
+            name=name,
+            code=self.folder / properties["CodeUri"],
+            handler=properties["Handler"],
+            runtime=properties["Runtime"],
+            timeout=float(properties.get("Timeout", 3)),
+            memory=int(properties.get("MemorySize", 128)),
+            concurrency=_optional_int(properties.get("ReservedConcurrentExecutions")),
+            environment={key: str(value) for key, value in variables.items()},
+            layers=tuple(self.layers[layer] for layer in properties.get("Layers", ())),
+            url=_url(url) if url is not None else None,
+            queues=tuple(
+                _queue_source(event["Properties"])
+                for event in properties.get("Events", {}).values()
+                if event["Type"] == "SQS"
+            ),
+            log_group=logging.get("LogGroup", f"/aws/lambda/{name}"),
+            log_format=logging.get("LogFormat", "Text"),
+            log_level=logging.get("ApplicationLogLevel", ""),
+        )
+
 
 def _merge(defaults: Mapping[str, Any], properties: Mapping[str, Any]) -> dict[str, Any]:
     """Merge as SAM does Globals: maps by key, lists by concatenation, the function's own values last."""
@@ -154,34 +189,6 @@ def _merge(defaults: Mapping[str, Any], properties: Mapping[str, Any]) -> dict[s
         else:
             merged[key] = value
     return merged
-
-
-def _function(logical_id: str, properties: Mapping[str, Any]) -> Function:
-    variables = properties.get("Environment", {}).get("Variables", {})
-    logging = properties.get("LoggingConfig", {})
-    url = properties.get("FunctionUrlConfig")
-    name = properties.get("FunctionName", logical_id)
-    return Function(
-        logical_id=logical_id,
-        name=name,
-        code=Path(properties["CodeUri"]),
-        handler=properties["Handler"],
-        runtime=properties["Runtime"],
-        timeout=float(properties.get("Timeout", 3)),
-        memory=int(properties.get("MemorySize", 128)),
-        concurrency=_optional_int(properties.get("ReservedConcurrentExecutions")),
-        environment={key: str(value) for key, value in variables.items()},
-        layers=tuple(properties.get("Layers", ())),
-        url=_url(url) if url is not None else None,
-        queues=tuple(
-            _queue_source(event["Properties"])
-            for event in properties.get("Events", {}).values()
-            if event["Type"] == "SQS"
-        ),
-        log_group=logging.get("LogGroup", f"/aws/lambda/{name}"),
-        log_format=logging.get("LogFormat", "Text"),
-        log_level=logging.get("ApplicationLogLevel", ""),
-    )
 
 
 def _optional_int(value: Any) -> int | None:

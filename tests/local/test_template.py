@@ -65,7 +65,7 @@ def test_a_function_gets_its_own_values_over_the_globals(small: Path) -> None:
         "TEXT": "dev in us-east-1 of arn:aws:sqs:us-east-1:123456789012:Jobs, ${literal}",
         "JOINED": "dev-https://b.example",
     }
-    assert (work.handler, work.timeout, work.layers) == ("app.handler", 5, ("Shared",))
+    assert (work.handler, work.timeout, work.layers) == ("app.handler", 5, (small.parent / "layer",))
     assert work.url is not None
     assert work.url.auth_type == "AWS_IAM"
     assert work.url.cors is not None

@@ -1,0 +1,42 @@
+"""Cross-origin rules of a Function URL, applied in front of the function as AWS applies them."""
+
+from local.emulator.http import Exchange, Headers
+from local.template import Cors
+
+
+def is_preflight(exchange: Exchange) -> bool:
+    """Tell whether a browser asks for permission to send another request."""
+    return (
+        exchange.method == "OPTIONS"
+        and bool(exchange.header("origin"))
+        and bool(exchange.header("access-control-request-method"))
+    )
+
+
+def preflight_headers(cors: Cors, exchange: Exchange) -> Headers:
+    """Return the permission, or nothing for an origin that has none."""
+    allowed = response_headers(cors, exchange)
+    if not allowed:
+        return []
+    allowed = [(name, value) for name, value in allowed if name != "access-control-expose-headers"]
+    if cors.allow_methods:
+        allowed.append(("access-control-allow-methods", ",".join(cors.allow_methods)))
+    if cors.allow_headers:
+        allowed.append(("access-control-allow-headers", ",".join(cors.allow_headers)))
+    if cors.max_age:
+        allowed.append(("access-control-max-age", str(cors.max_age)))
+    return allowed
+
+
+def response_headers(cors: Cors, exchange: Exchange) -> Headers:
+    """Return what a response to the request's origin carries."""
+    origin = exchange.header("origin")
+    anyone = "*" in cors.allow_origins
+    if not origin or not (anyone or origin in cors.allow_origins):
+        return []
+    headers = [("access-control-allow-origin", origin), ("vary", "Origin")]
+    if cors.expose_headers:
+        headers.append(("access-control-expose-headers", ",".join(cors.expose_headers)))
+    if cors.allow_credentials:
+        headers.append(("access-control-allow-credentials", "true"))
+    return headers

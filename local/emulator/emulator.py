@@ -1,0 +1,193 @@
+"""Lambda on a laptop: Function URLs and the Invoke API in front, processes behind, queues at the side."""
+
+import asyncio
+import logging
+import os
+import signal
+import tempfile
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Self
+
+from local.emulator.environment import State
+from local.emulator.function_url import Front
+from local.emulator.identity import IdentityOf, user_named_by_key
+from local.emulator.invocation import FunctionFailed
+from local.emulator.invoke_api import InvokeApi
+from local.emulator.pool import Pool
+from local.emulator.queue_poller import QueuePoller
+from local.emulator.sandbox import Sandbox
+from local.template import Function
+
+if TYPE_CHECKING:
+    from mypy_boto3_sqs import SQSClient
+
+log = logging.getLogger(__name__)
+
+CONCURRENCY = 20
+# What Lambda waits before it tries a failed asynchronous invocation again.
+RETRY_DELAYS = (60.0, 120.0)
+
+
+@dataclass(frozen=True)
+class Process:
+    """A process of a function; `request_id` is of the invocation that it runs."""
+
+    function: str
+    pid: int
+    state: State
+    request_id: str | None
+
+
+@dataclass(frozen=True)
+class Result:
+    """What an invocation came to: `error_type` is set when it failed."""
+
+    payload: bytes
+    error_type: str | None = None
+
+
+def log_line(function: str, line: str) -> None:
+    """Log a line that a function printed."""
+    log.info("%s | %s", function, line)
+
+
+class Emulator:
+    """Runs functions as Lambda does. Use it as an async context manager, in one event loop.
+
+    `environment` is added to every function's own. `built` says that the functions come from `sam build`. `sqs`
+    is where the functions' queues are; without it none is read. `freeze` stops a process between invocations.
+    """
+
+    def __init__(
+        self,
+        functions: Iterable[Function],
+        *,
+        environment: Mapping[str, str] | None = None,
+        built: bool = False,
+        freeze: bool = False,
+        concurrency: int = CONCURRENCY,
+        ports: Mapping[str, int] | None = None,
+        sqs: "SQSClient | None" = None,
+        identity_of: IdentityOf = user_named_by_key,
+        retry_delays: Sequence[float] = RETRY_DELAYS,
+        on_line: Callable[[str, str], None] = log_line,
+    ) -> None:
+        """Describe what is to run; nothing is started yet. `ports` are by a function's short name."""
+        self._functions = list(functions)
+        self._environment = environment or {}
+        self._built = built
+        self._freeze = freeze
+        self._concurrency = concurrency
+        self._ports = ports or {}
+        self._sqs = sqs
+        self._identity_of = identity_of
+        self._retry_delays = retry_delays
+        self._on_line = on_line
+        self._stack = AsyncExitStack()
+        self._pools: dict[str, Pool] = {}
+        self._fronts: dict[str, Front] = {}
+        self._api: InvokeApi | None = None
+
+    async def __aenter__(self) -> Self:
+        """Open the addresses. Processes start when they are needed."""
+        async with AsyncExitStack() as stack:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="lambda-")))
+            for function in self._functions:
+                await self._open(function, folder, stack)
+            self._api = InvokeApi(self._names(), retry_delays=self._retry_delays)
+            stack.push_async_callback(self._api.close)
+            await self._api.start(0)
+            self._stack = stack.pop_all()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        """Close the addresses and kill every process."""
+        await self._stack.aclose()
+
+    @property
+    def endpoint(self) -> str:
+        """The address of the Invoke API."""
+        if self._api is None:
+            raise RuntimeError("the emulator does not run")
+        return self._api.endpoint
+
+    def url_of(self, function: str) -> str:
+        """Return the address of a function's URL, without a slash at its end."""
+        return self._fronts[self._pool(function).function.logical_id].url
+
+    async def invoke(self, function: str, payload: bytes) -> Result:
+        """Invoke a function and wait for its whole answer."""
+        try:
+            invocation = await self._pool(function).invoke(payload)
+            return Result(await (await invocation.answer()).read())
+        except FunctionFailed as failure:
+            return Result(failure.body, failure.error_type)
+
+    def processes(self, function: str | None = None) -> list[Process]:
+        """Return the processes there are, of one function or of all."""
+        pools = [self._pool(function)] if function else self._pools.values()
+        return [
+            Process(
+                function=pool.function.short_name,
+                pid=environment.pid,
+                state=environment.state,
+                request_id=environment.invocation.request_id if environment.invocation else None,
+            )
+            for pool in pools
+            for environment in pool.environments
+        ]
+
+    def running(self, function: str | None = None) -> list[Process]:
+        """Return the processes that run an invocation now."""
+        return [process for process in self.processes(function) if process.request_id]
+
+    def kill(self, pid: int) -> None:
+        """Kill one of the emulator's processes, as a crash would."""
+        if pid not in {process.pid for process in self.processes()}:
+            raise ValueError(f"{pid} is no process of a function")
+        os.killpg(pid, signal.SIGKILL)
+
+    def logs(self, function: str) -> list[str]:
+        """Return the lines that a function's processes printed, and the platform's own about them."""
+        return list(self._pool(function).lines)
+
+    async def settled(self) -> None:
+        """Wait until no invocation runs."""
+        await asyncio.gather(*(pool.settled() for pool in self._pools.values()))
+
+    async def _open(self, function: Function, folder: Path, stack: AsyncExitStack) -> None:
+        pool = Pool(
+            Sandbox.prepare(function, folder / function.logical_id, built=self._built),
+            variables=self._environment,
+            limit=function.concurrency or self._concurrency,
+            freeze=self._freeze,
+            on_line=self._on_line,
+        )
+        self._pools[function.logical_id] = pool
+        stack.push_async_callback(pool.close)
+        if function.url:
+            front = self._fronts[function.logical_id] = Front(pool, function.url, self._identity_of)
+            stack.push_async_callback(front.close)
+            await front.start(self._ports.get(function.short_name, 0))
+        if self._sqs:
+            for source in function.queues:
+                poller = asyncio.create_task(QueuePoller(pool, source, self._sqs).run())
+                stack.push_async_callback(_cancel, poller)
+
+    def _names(self) -> dict[str, Pool]:
+        return {
+            name: pool
+            for pool in self._pools.values()
+            for name in (pool.function.logical_id, pool.function.name, pool.function.short_name)
+        }
+
+    def _pool(self, function: str) -> Pool:
+        return self._names()[function]
+
+
+async def _cancel(task: asyncio.Task[None]) -> None:
+    task.cancel()
+    await asyncio.gather(task, return_exceptions=True)

@@ -1,0 +1,175 @@
+"""An execution environment: one process of a function, and the Runtime API that it talks to."""
+
+import asyncio
+import os
+import signal
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from enum import StrEnum
+
+from local.emulator.invocation import FunctionFailed, Invocation
+from local.emulator.runtime_api import RuntimeApi
+from local.emulator.sandbox import Sandbox
+from local.leash import leashed
+
+READ_SIZE = 65536
+
+
+class State(StrEnum):
+    """Where an environment is in its life."""
+
+    STARTING = "starting"
+    IDLE = "idle"
+    BUSY = "busy"
+    ENDED = "ended"
+
+
+class Environment:
+    """Runs one invocation at a time in a process that is kept for the next, frozen in between if asked."""
+
+    def __init__(
+        self,
+        sandbox: Sandbox,
+        *,
+        variables: Mapping[str, str],
+        freeze: bool,
+        on_line: Callable[[str], None],
+        on_end: Callable[["Environment"], None],
+    ) -> None:
+        """Prepare; `start` starts the process."""
+        self._sandbox = sandbox
+        self._variables = variables
+        self._freeze = freeze
+        self._on_line = on_line
+        self._on_end = on_end
+        self._api = RuntimeApi(on_idle=self._became_idle, on_init_error=self._fail_start)
+        self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._resting = asyncio.Event()
+        self._timer: asyncio.TimerHandle | None = None
+        self._killed_because: FunctionFailed | None = None
+        self._watch: asyncio.Task[None] | None = None
+        self.invocation: Invocation | None = None
+        self.state = State.STARTING
+        self.reserved = False
+        self.pid = 0
+
+    @property
+    def finishing(self) -> bool:
+        """Whether its answer is out and it is about to ask for work again."""
+        return self.state is State.BUSY and self.invocation is not None and self.invocation.ended
+
+    async def start(self, seconds: float) -> None:
+        """Start the process and wait until it asks for work. Raises FunctionFailed when it does not."""
+        await self._api.start()
+        process = await asyncio.create_subprocess_exec(
+            *leashed(self._sandbox.command()),
+            cwd=self._sandbox.function.code,
+            env=self._sandbox.environment(self._api.address, self._variables),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+            # A group of its own: it is frozen and killed with whatever it started.
+            start_new_session=True,
+        )
+        self.pid = process.pid
+        self._watch = asyncio.create_task(self._follow(process))
+        try:
+            await asyncio.wait_for(asyncio.shield(self._ready), seconds)
+        except TimeoutError:
+            failure = FunctionFailed.platform("Sandbox.Timedout", f"not started after {seconds:g} seconds")
+            self.kill(failure)
+            raise failure from None
+
+    def run(self, invocation: Invocation) -> None:
+        """Hand the process an invocation. It has its timeout to answer and to ask for the next."""
+        timeout = self._sandbox.function.timeout
+        self.state = State.BUSY
+        self.reserved = False
+        self.invocation = invocation
+        self._resting.clear()
+        if self._freeze:
+            self._signal(signal.SIGCONT)
+        invocation.begin(timeout)
+        self._timer = asyncio.get_running_loop().call_later(timeout, self._time_out)
+        self._on_line(f"START RequestId: {invocation.request_id} Version: $LATEST")
+        self._api.hand_over(invocation)
+
+    async def rested(self) -> None:
+        """Wait until the process runs no invocation."""
+        await self._resting.wait()
+
+    def kill(self, because: FunctionFailed | None = None) -> None:
+        """Kill the process and what it started."""
+        self._killed_because = self._killed_because or because
+        self._signal(signal.SIGKILL)
+
+    async def close(self) -> None:
+        """Kill the process and wait for its end."""
+        self.kill()
+        if self._watch:
+            await self._watch
+        await self._api.close()
+
+    def _became_idle(self) -> None:
+        self._end_invocation()
+        self.state = State.IDLE
+        if not self._ready.done():
+            self._ready.set_result(None)
+        # Right after its start there is an invocation waiting: no reason to freeze.
+        elif self._freeze:
+            self._signal(signal.SIGSTOP)
+        self._resting.set()
+
+    def _fail_start(self, failure: FunctionFailed) -> None:
+        if not self._ready.done():
+            self._ready.set_exception(failure)
+            self._ready.exception()
+
+    def _time_out(self) -> None:
+        if self.invocation:
+            seconds = self._sandbox.function.timeout
+            message = f"RequestId: {self.invocation.request_id} Error: Task timed out after {seconds:.2f} seconds"
+            self._on_line(message)
+            self.kill(FunctionFailed.platform("Sandbox.Timedout", message))
+
+    def _end_invocation(self) -> None:
+        if self._timer:
+            self._timer.cancel()
+        if invocation := self.invocation:
+            self.invocation = None
+            milliseconds = (time.monotonic() - invocation.started) * 1000
+            self._on_line(f"END RequestId: {invocation.request_id}")
+            self._on_line(f"REPORT RequestId: {invocation.request_id} Duration: {milliseconds:.2f} ms")
+
+    async def _follow(self, process: asyncio.subprocess.Process) -> None:
+        """Pass on what the process prints, until it ends; then say so to everyone concerned."""
+        if process.stdout is None:
+            raise ValueError("the process has no output")
+        rest = b""
+        while data := await process.stdout.read(READ_SIZE):
+            *lines, rest = (rest + data).split(b"\n")
+            for line in lines:
+                self._on_line(line.decode(errors="replace"))
+        if rest:
+            self._on_line(rest.decode(errors="replace"))
+        self._ended(await process.wait())
+        await self._api.close()
+
+    def _ended(self, code: int) -> None:
+        cause = f"signal: {signal.Signals(-code).name}" if code < 0 else f"exit status {code}"
+        request = f"RequestId: {self.invocation.request_id} " if self.invocation else ""
+        message = f"{request}Error: Runtime exited with error: {cause}"
+        failure = self._killed_because or FunctionFailed.platform("Runtime.ExitError", message)
+        self.state = State.ENDED
+        self._fail_start(failure)
+        if self.invocation:
+            self.invocation.fail(failure)
+        self._end_invocation()
+        self._resting.set()
+        self._on_end(self)
+
+    def _signal(self, number: signal.Signals) -> None:
+        with suppress(ProcessLookupError):
+            if self.pid and self.state is not State.ENDED:
+                os.killpg(self.pid, number)

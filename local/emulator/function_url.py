@@ -1,0 +1,138 @@
+"""The front of a function: its own HTTP address."""
+
+import json
+from collections.abc import AsyncIterator
+
+from local.emulator.cors import is_preflight, preflight_headers, response_headers
+from local.emulator.http import BodyTooLarge, ClientGone, Exchange, Headers, Server
+from local.emulator.identity import Identity, IdentityOf, access_key_of
+from local.emulator.invocation import PAYLOAD_LIMIT, Answer, FunctionFailed, Invocation
+from local.emulator.pool import Pool, Throttled
+from local.emulator.url_event import url_event
+from local.emulator.url_response import INTEGRATION_TYPE, BadResponse, Head, Prelude, buffered_response
+from local.template import FunctionUrl
+
+
+class Front:
+    """Turns requests into invocations, and answers into responses.
+
+    A client that goes away neither stops the function nor is it told.
+    """
+
+    def __init__(self, pool: Pool, config: FunctionUrl, identity_of: IdentityOf) -> None:
+        """Serve the function of `pool`."""
+        self._pool = pool
+        self._config = config
+        self._identity_of = identity_of
+        self._server = Server(self._handle)
+
+    @property
+    def url(self) -> str:
+        """The address, without a slash at its end."""
+        return f"http://{self._server.address}"
+
+    async def start(self, port: int) -> None:
+        """Listen on `port`, 0 for a free one."""
+        await self._server.start(port)
+
+    async def close(self) -> None:
+        """End."""
+        await self._server.close()
+
+    async def _handle(self, exchange: Exchange) -> None:
+        cors = self._config.cors
+        if cors and is_preflight(exchange):
+            await exchange.respond(200, preflight_headers(cors, exchange))
+            return
+        identity: Identity | None = None
+        if self._config.auth_type == "AWS_IAM":
+            access_key = access_key_of(exchange)
+            if access_key is None:
+                await self._refuse(exchange, 403, "AccessDeniedException", "Forbidden")
+                return
+            identity = self._identity_of(access_key)
+        try:
+            invocation = await self._invoke(exchange, identity)
+        except BodyTooLarge:
+            await self._refuse(exchange, 413, "RequestEntityTooLargeException", "Request Too Large")
+        except Throttled:
+            await self._refuse(exchange, 429, "TooManyRequestsException", "Rate Exceeded.")
+        except FunctionFailed:
+            await self._fail(exchange)
+        else:
+            await self._answer(exchange, invocation)
+
+    async def _invoke(self, exchange: Exchange, identity: Identity | None) -> Invocation:
+        body = await exchange.body(PAYLOAD_LIMIT)
+        payload = json.dumps(url_event(exchange, body, identity)).encode()
+        if len(payload) > PAYLOAD_LIMIT:
+            raise BodyTooLarge("the event is larger than its body")
+        return await self._pool.invoke(payload)
+
+    async def _answer(self, exchange: Exchange, invocation: Invocation) -> None:
+        """Pass the function's answer on."""
+        try:
+            answer = await invocation.answer()
+            if self._config.invoke_mode == "RESPONSE_STREAM":
+                await self._stream(exchange, invocation, answer)
+            else:
+                head, body = buffered_response(await answer.read())
+                await exchange.respond(head.status, self._headers(exchange, head, invocation), body)
+        except (FunctionFailed, BadResponse):
+            await self._fail(exchange)
+
+    async def _stream(self, exchange: Exchange, invocation: Invocation, answer: Answer) -> None:
+        """Pass a streamed answer on as it comes. Whatever happens to the client, it is read to its end."""
+        chunks = answer.chunks()
+        head, body = await _beginning(answer, chunks)
+        try:
+            await exchange.start(head.status, self._headers(exchange, head, invocation))
+            await exchange.send(body)
+            async for chunk in chunks:
+                await exchange.send(chunk)
+            await exchange.finish()
+        except FunctionFailed:
+            exchange.abort()
+        except ClientGone:
+            await _discard(chunks)
+            raise
+
+    def _headers(self, exchange: Exchange, head: Head, invocation: Invocation) -> Headers:
+        headers = [*head.headers, ("x-amzn-requestid", invocation.request_id)]
+        if self._config.cors:
+            kept = [(name, value) for name, value in headers if not name.startswith("access-control-")]
+            headers = kept + response_headers(self._config.cors, exchange)
+        return headers
+
+    async def _fail(self, exchange: Exchange) -> None:
+        """Answer for a function that failed: AWS tells the caller nothing more."""
+        await self._reply(exchange, 502, [("content-type", "application/json")], b"Internal Server Error")
+
+    async def _refuse(self, exchange: Exchange, status: int, error_type: str, message: str) -> None:
+        headers = [("content-type", "application/json"), ("x-amzn-errortype", error_type)]
+        await self._reply(exchange, status, headers, json.dumps({"Message": message}).encode())
+
+    async def _reply(self, exchange: Exchange, status: int, headers: Headers, body: bytes) -> None:
+        cors = self._config.cors
+        await exchange.respond(status, headers + (response_headers(cors, exchange) if cors else []), body)
+
+
+async def _beginning(answer: Answer, chunks: AsyncIterator[bytes]) -> tuple[Head, bytes]:
+    """Read as much of an answer as tells how the response begins."""
+    if answer.content_type != INTEGRATION_TYPE:
+        return Head(200, [("content-type", answer.content_type)]), b""
+    prelude = Prelude()
+    async for chunk in chunks:
+        if found := prelude.feed(chunk):
+            return found
+    # AWS is said to hang on a prelude without a body, so it must not pass here.
+    raise BadResponse("the answer ended before its body began")
+
+
+async def _discard(chunks: AsyncIterator[bytes]) -> None:
+    try:
+        async for _ in chunks:
+            pass
+    except FunctionFailed:
+        # It is in the function's log, and nobody is left to be told.
+        return

@@ -1,0 +1,200 @@
+"""A small HTTP/1.1 server on h11: bodies stream both ways, request trailers are kept."""
+
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
+from contextlib import suppress
+
+import h11
+
+from local.ports import LOOPBACK
+
+log = logging.getLogger(__name__)
+
+READ_SIZE = 65536
+Headers = list[tuple[str, str]]
+
+
+class ClientGone(ConnectionError):
+    """The other side closed the connection."""
+
+
+class BodyTooLarge(ValueError):
+    """The request's body is longer than allowed."""
+
+
+class Exchange:
+    """One request and the response to it."""
+
+    def __init__(self, connection: "_Connection", request: h11.Request) -> None:
+        """Keep what the request line and the headers say."""
+        self._connection = connection
+        self.method = request.method.decode("ascii")
+        self.target = request.target.decode("latin-1")
+        self.headers: Headers = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in request.headers]
+        self.trailers: dict[str, str] = {}
+        self._has_body = True
+        self.client = connection.client
+
+    @property
+    def path(self) -> str:
+        """The target without its query."""
+        return self.target.partition("?")[0]
+
+    def header(self, name: str) -> str:
+        """Return a header's value, lines of the same name joined by commas, empty when there is none."""
+        return ",".join(value for key, value in self.headers if key == name)
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        """Yield the body as it arrives; afterwards `trailers` is filled. Raises ClientGone when it breaks off."""
+        while True:
+            event = await self._connection.receive()
+            if isinstance(event, h11.Data):
+                yield bytes(event.data)
+            elif isinstance(event, h11.EndOfMessage):
+                self.trailers = {name.decode("latin-1"): value.decode("latin-1") for name, value in event.headers}
+                return
+            else:
+                raise ClientGone("the body broke off")
+
+    async def body(self, limit: int) -> bytes:
+        """Return the whole body. One that is too long is read to its end, so that the refusal can be heard."""
+        body = bytearray()
+        too_large = False
+        async for chunk in self.chunks():
+            too_large = too_large or len(body) + len(chunk) > limit
+            if not too_large:
+                body += chunk
+        if too_large:
+            raise BodyTooLarge(f"more than {limit} bytes")
+        return bytes(body)
+
+    async def respond(self, status: int, headers: Iterable[tuple[str, str]] = (), body: bytes = b"") -> None:
+        """Send a whole response."""
+        framing = [] if _has_no_body(status) else [("content-length", str(len(body)))]
+        await self.start(status, [*headers, *framing])
+        await self.send(body)
+        await self.finish()
+
+    async def start(self, status: int, headers: Iterable[tuple[str, str]]) -> None:
+        """Send the head of a response. Without a content-length the body goes out in chunks."""
+        self._has_body = not _has_no_body(status) and self.method != "HEAD"
+        encoded = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers]
+        await self._connection.send(h11.Response(status_code=status, headers=encoded))
+
+    async def send(self, data: bytes) -> None:
+        """Send a part of the body and wait while the reader is slow. Raises ClientGone when it has left."""
+        if data and self._has_body:
+            await self._connection.send(h11.Data(data=data))
+
+    async def finish(self) -> None:
+        """End the response."""
+        await self._connection.send(h11.EndOfMessage())
+
+    def abort(self) -> None:
+        """Break the connection, so that nobody takes what was sent for the whole."""
+        self._connection.abort()
+
+
+def _has_no_body(status: int) -> bool:
+    return status in {204, 304}
+
+
+class Server:
+    """Serves exchanges on a loopback port until it is closed."""
+
+    def __init__(self, handler: Callable[[Exchange], Awaitable[None]]) -> None:
+        """Take the function that answers each exchange."""
+        self._handler = handler
+        self._connections: set[asyncio.Task[None]] = set()
+        self._server: asyncio.Server | None = None
+        self.port = 0
+
+    @property
+    def address(self) -> str:
+        """Host and port."""
+        return f"{LOOPBACK}:{self.port}"
+
+    async def start(self, port: int = 0) -> None:
+        """Listen on `port`, or on a free one."""
+        self._server = await asyncio.start_server(self._connected, LOOPBACK, port, backlog=1024)
+        self.port = self._server.sockets[0].getsockname()[1]
+
+    async def close(self) -> None:
+        """Stop listening and end every connection."""
+        if self._server:
+            self._server.close()
+        connections = list(self._connections)
+        for connection in connections:
+            connection.cancel()
+        await asyncio.gather(*connections, return_exceptions=True)
+
+    def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.create_task(_Connection(reader, writer).serve(self._handler))
+        self._connections.add(task)
+        task.add_done_callback(self._connections.discard)
+
+
+class _Connection:
+    """One connection and its protocol state."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._protocol = h11.Connection(h11.SERVER, max_incomplete_event_size=READ_SIZE)
+        self.client: str = writer.get_extra_info("peername")[0]
+
+    async def serve(self, handler: Callable[[Exchange], Awaitable[None]]) -> None:
+        try:
+            while isinstance(request := await self.receive(), h11.Request):
+                exchange = Exchange(self, request)
+                await handler(exchange)
+                if not await self._next_cycle(exchange):
+                    return
+        except asyncio.CancelledError:
+            # A reader that does not read must not keep the connection open.
+            self.abort()
+            raise
+        except (ConnectionError, h11.RemoteProtocolError) as error:
+            log.debug("connection ended: %s", error)
+        except Exception:
+            # Nobody awaits a connection: what goes wrong in it is said here or never.
+            log.exception("request failed")
+        finally:
+            self._writer.close()
+
+    async def receive(self) -> h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]:
+        """Return the next event of the protocol, once there is one."""
+        while True:
+            event = self._protocol.next_event()
+            if event is not h11.NEED_DATA:
+                return event
+            if self._protocol.they_are_waiting_for_100_continue:
+                await self.send(h11.InformationalResponse(status_code=100, headers=[]))
+            self._protocol.receive_data(await self._reader.read(READ_SIZE))
+
+    async def send(self, event: h11.Event) -> None:
+        """Write an event and wait until the reader has taken most of it."""
+        data = self._protocol.send(event)
+        if self._writer.transport.is_closing():
+            raise ClientGone("the client left")
+        if data:
+            self._writer.write(data)
+            try:
+                await self._writer.drain()
+            except ConnectionError as error:
+                raise ClientGone("the client left") from error
+
+    def abort(self) -> None:
+        self._writer.transport.abort()
+
+    async def _next_cycle(self, exchange: Exchange) -> bool:
+        """Get ready for the next request on this connection, if it can have one."""
+        if self._protocol.their_state is h11.SEND_BODY:
+            with suppress(ClientGone):
+                async for _ in exchange.chunks():
+                    pass
+        if self._protocol.our_state is not h11.DONE or self._protocol.their_state is not h11.DONE:
+            return False
+        self._protocol.start_next_cycle()
+        return True

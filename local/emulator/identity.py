@@ -1,0 +1,52 @@
+"""Who calls a Function URL. Nothing is verified: a signature has to be there, and its access key is believed."""
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from urllib.parse import parse_qs
+
+from local.cloudformation import ACCOUNT
+from local.emulator.http import Exchange
+
+_CREDENTIAL = re.compile(r"AWS4-HMAC-SHA256 .*Credential=([^/,\s]+)/[^,\s]+/aws4_request\b")
+
+
+@dataclass(frozen=True)
+class Identity:
+    """An IAM identity as Lambda describes it to a function."""
+
+    access_key: str
+    account: str
+    user_id: str
+    user_arn: str
+
+    def document(self) -> dict[str, str | None]:
+        """Return `requestContext.authorizer.iam`."""
+        return {
+            "accessKey": self.access_key,
+            "accountId": self.account,
+            "callerId": self.user_id,
+            "cognitoIdentity": None,
+            "principalOrgId": None,
+            "userArn": self.user_arn,
+            "userId": self.user_id,
+        }
+
+
+IdentityOf = Callable[[str], Identity]
+"""Finds the identity behind an access key."""
+
+
+def user_named_by_key(access_key: str) -> Identity:
+    """Take the access key for the name of an IAM user."""
+    return Identity(access_key, ACCOUNT, access_key, f"arn:aws:iam::{ACCOUNT}:user/{access_key}")
+
+
+def access_key_of(exchange: Exchange) -> str | None:
+    """Return the access key that a request is signed with, in its header or its query; None without a signature."""
+    if match := _CREDENTIAL.match(exchange.header("authorization")):
+        return match[1]
+    query = parse_qs(exchange.target.partition("?")[2])
+    if query.get("X-Amz-Algorithm") == ["AWS4-HMAC-SHA256"] and "X-Amz-Signature" in query:
+        return query.get("X-Amz-Credential", [""])[0].split("/")[0] or None
+    return None

@@ -1,0 +1,116 @@
+"""One invocation of a function, and its answer on the way back."""
+
+import asyncio
+import json
+import secrets
+import time
+import uuid
+from collections.abc import AsyncIterator
+from typing import Self
+
+MB = 1024 * 1024
+PAYLOAD_LIMIT = 6 * MB
+CHUNKS_IN_FLIGHT = 16
+
+
+class FunctionFailed(Exception):
+    """The function did not answer, or broke off its answer. `body` is the error as Lambda reports it."""
+
+    def __init__(self, error_type: str, body: bytes) -> None:
+        """Keep the type and the JSON document of the error."""
+        super().__init__(f"{error_type}: {body.decode(errors='replace')}")
+        self.error_type = error_type
+        self.body = body
+
+    @classmethod
+    def platform(cls, error_type: str, message: str) -> Self:
+        """Make an error that Lambda itself found."""
+        return cls(error_type, json.dumps({"errorType": error_type, "errorMessage": message}).encode())
+
+
+class Answer:
+    """What a function answers: bytes that may still be on their way.
+
+    The writer waits when the reader is slow, as Lambda makes it wait.
+    """
+
+    def __init__(self, content_type: str, *, streamed: bool) -> None:
+        """Open an answer."""
+        self.content_type = content_type
+        self.streamed = streamed
+        self.ended = False
+        self._slots = asyncio.Semaphore(CHUNKS_IN_FLIGHT)
+        self._items: asyncio.Queue[bytes | FunctionFailed | None] = asyncio.Queue()
+
+    async def write(self, chunk: bytes) -> None:
+        """Add a part."""
+        await self._slots.acquire()
+        self._items.put_nowait(chunk)
+
+    def end(self, failure: FunctionFailed | None = None) -> None:
+        """Say that this was all, or why it is not. Only the first word counts."""
+        if not self.ended:
+            self.ended = True
+            self._items.put_nowait(failure)
+
+    async def chunks(self) -> AsyncIterator[bytes]:
+        """Yield the parts as they come. Raises FunctionFailed when the function broke off."""
+        while (item := await self._items.get()) is not None:
+            if isinstance(item, FunctionFailed):
+                raise item
+            self._slots.release()
+            yield item
+
+    async def read(self) -> bytes:
+        """Return the whole answer."""
+        return b"".join([chunk async for chunk in self.chunks()])
+
+
+class Invocation:
+    """An event on its way through a function."""
+
+    def __init__(self, payload: bytes, *, arn: str, client_context: str = "") -> None:
+        """Give the event its ids."""
+        self.payload = payload
+        self.arn = arn
+        self.client_context = client_context
+        self.request_id = str(uuid.uuid4())
+        self.invocation_id = str(uuid.uuid4())
+        self.trace_id = f"Root=1-{int(time.time()):08x}-{secrets.token_hex(12)};Parent={secrets.token_hex(8)};Sampled=0"
+        self.started = 0.0
+        self.deadline_ms = 0
+        self._answer: asyncio.Future[Answer] = asyncio.get_running_loop().create_future()
+
+    def begin(self, timeout: float) -> None:
+        """Start the clock."""
+        self.started = time.monotonic()
+        self.deadline_ms = int((time.time() + timeout) * 1000)
+
+    async def answer(self) -> Answer:
+        """Wait until the function begins to answer. Raises FunctionFailed when it fails before."""
+        return await self._answer
+
+    def answered(self, answer: Answer) -> None:
+        """Hand over the answer of the function."""
+        if not self._answer.done():
+            self._answer.set_result(answer)
+
+    def fail(self, failure: FunctionFailed) -> None:
+        """End the invocation with an error, at whatever point it is."""
+        if self._answer.done():
+            if self._answer.exception() is None:
+                self._answer.result().end(failure)
+        else:
+            self._answer.set_exception(failure)
+            # An invocation whose caller is gone fails all the same, and nobody asks why.
+            self._answer.exception()
+
+    @property
+    def begun(self) -> bool:
+        """Whether the function has begun to answer or has failed."""
+        return self._answer.done()
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing more of the answer will come."""
+        return self.begun and (self._answer.exception() is not None or self._answer.result().ended)

@@ -1,0 +1,118 @@
+"""The processes of one function: started on demand, reused warm, never more than the limit."""
+
+import asyncio
+from collections import deque
+from collections.abc import Callable, Mapping
+
+from local.cloudformation import ACCOUNT, REGION
+from local.emulator.environment import Environment, State
+from local.emulator.invocation import Invocation
+from local.emulator.sandbox import Sandbox
+from local.template import Function
+
+# Generous: on Lambda it is 10 seconds, but there a cold start has a core of its own.
+START_SECONDS = 60.0
+# A process whose answer is out asks for work within moments. Waiting for it is cheaper than a cold start.
+SETTLE_SECONDS = 1.0
+LINES_KEPT = 10_000
+
+
+class Throttled(Exception):
+    """Every process that the function may have is busy."""
+
+
+class Pool:
+    """Runs a function's invocations."""
+
+    def __init__(
+        self,
+        sandbox: Sandbox,
+        *,
+        variables: Mapping[str, str],
+        limit: int,
+        freeze: bool,
+        on_line: Callable[[str, str], None],
+    ) -> None:
+        """Start with no process."""
+        self._sandbox = sandbox
+        self._variables = variables
+        self._limit = limit
+        self._freeze = freeze
+        self._on_line = on_line
+        self.environments: list[Environment] = []
+        self.lines: deque[str] = deque(maxlen=LINES_KEPT)
+
+    @property
+    def function(self) -> Function:
+        """The function."""
+        return self._sandbox.function
+
+    @property
+    def arn(self) -> str:
+        """The function's ARN."""
+        return f"arn:aws:lambda:{REGION}:{ACCOUNT}:function:{self.function.name}"
+
+    async def invoke(self, payload: bytes, *, client_context: str = "") -> Invocation:
+        """Give an event to a process. Raises Throttled when none is free, FunctionFailed when none starts."""
+        environment = await self._acquire()
+        invocation = Invocation(payload, arn=self.arn, client_context=client_context)
+        environment.run(invocation)
+        return invocation
+
+    async def settled(self) -> None:
+        """Wait until no invocation runs."""
+        while busy := [item for item in self.environments if item.state is State.BUSY]:
+            await asyncio.gather(*(item.rested() for item in busy))
+
+    async def close(self) -> None:
+        """Kill every process."""
+        await asyncio.gather(*(environment.close() for environment in list(self.environments)))
+
+    async def _acquire(self) -> Environment:
+        """Return a process that waits for work, reserved for the caller."""
+        for environment in self.environments:
+            if environment.state is State.IDLE and not environment.reserved:
+                environment.reserved = True
+                return environment
+        for environment in self.environments:
+            if environment.finishing and not environment.reserved and await self._rests(environment):
+                return environment
+        if len(self.environments) >= self._limit:
+            raise Throttled(f"{self.function.name} has {self._limit} processes, all busy")
+        return await self._start()
+
+    async def _rests(self, environment: Environment) -> bool:
+        """Reserve a process that is about to be free, and tell whether it got free."""
+        environment.reserved = True
+        try:
+            await asyncio.wait_for(environment.rested(), SETTLE_SECONDS)
+        except TimeoutError:
+            environment.reserved = False
+            return False
+        return environment.state is State.IDLE
+
+    async def _start(self) -> Environment:
+        environment = Environment(
+            self._sandbox,
+            variables=self._variables,
+            freeze=self._freeze,
+            on_line=self._line,
+            on_end=self._remove,
+        )
+        environment.reserved = True
+        self.environments.append(environment)
+        try:
+            await environment.start(START_SECONDS)
+        except BaseException:
+            await environment.close()
+            self._remove(environment)
+            raise
+        return environment
+
+    def _line(self, line: str) -> None:
+        self.lines.append(line)
+        self._on_line(self.function.short_name, line)
+
+    def _remove(self, environment: Environment) -> None:
+        if environment in self.environments:
+            self.environments.remove(environment)

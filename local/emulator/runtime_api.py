@@ -1,0 +1,151 @@
+"""The Lambda Runtime API, as one process of a function sees it."""
+
+import asyncio
+import base64
+import json
+from collections.abc import Callable
+
+from local.emulator.http import BodyTooLarge, ClientGone, Exchange, Server
+from local.emulator.invocation import PAYLOAD_LIMIT, Answer, FunctionFailed, Invocation
+
+PREFIX = "/2018-06-01/runtime"
+ERROR_TYPE = "lambda-runtime-function-error-type"
+ERROR_BODY = "lambda-runtime-function-error-body"
+INVOCATION_ID = "lambda-runtime-invocation-id"
+RESPONSE_MODE = "lambda-runtime-function-response-mode"
+
+
+class RuntimeApi:
+    """Hands invocations to a process and takes its answers."""
+
+    def __init__(self, *, on_idle: Callable[[], None], on_init_error: Callable[[FunctionFailed], None]) -> None:
+        """Take what to do when the process asks for work, and when it says that it could not start."""
+        self._on_idle = on_idle
+        self._on_init_error = on_init_error
+        self._work: asyncio.Queue[Invocation] = asyncio.Queue()
+        self._current: Invocation | None = None
+        self._server = Server(self._handle)
+
+    @property
+    def address(self) -> str:
+        """What AWS_LAMBDA_RUNTIME_API says."""
+        return self._server.address
+
+    async def start(self) -> None:
+        """Listen."""
+        await self._server.start()
+
+    async def close(self) -> None:
+        """End."""
+        await self._server.close()
+
+    def hand_over(self, invocation: Invocation) -> None:
+        """Answer the process's request for work."""
+        self._current = invocation
+        self._work.put_nowait(invocation)
+
+    async def _handle(self, exchange: Exchange) -> None:
+        action = exchange.path.removeprefix(PREFIX)
+        match exchange.method, action.strip("/").split("/"):
+            case "GET", ["invocation", "next"]:
+                await self._next(exchange)
+            case "POST", ["invocation", request_id, "response"]:
+                await self._response(exchange, request_id)
+            case "POST", ["invocation", request_id, "error"]:
+                await self._error(exchange, request_id)
+            case "POST", ["init", "error"]:
+                self._on_init_error(await _reported(exchange))
+                await _accept(exchange)
+            case _:
+                await _refuse(exchange, 404, "NotFound", f"{exchange.method} {exchange.path} is not known")
+
+    async def _next(self, exchange: Exchange) -> None:
+        if self._current and not self._current.begun:
+            self._current.fail(FunctionFailed.platform("Runtime.NoResponse", "the runtime gave no response"))
+        self._current = None
+        self._on_idle()
+        invocation = await self._work.get()
+        headers = [
+            # Without it awslambdaric's native client crashes.
+            ("content-type", "application/json"),
+            ("lambda-runtime-aws-request-id", invocation.request_id),
+            (INVOCATION_ID, invocation.invocation_id),
+            ("lambda-runtime-deadline-ms", str(invocation.deadline_ms)),
+            ("lambda-runtime-invoked-function-arn", invocation.arn),
+            ("lambda-runtime-trace-id", invocation.trace_id),
+        ]
+        if invocation.client_context:
+            headers.append(("lambda-runtime-client-context", invocation.client_context))
+        await exchange.respond(200, headers, invocation.payload)
+
+    async def _response(self, exchange: Exchange, request_id: str) -> None:
+        invocation = await self._claimed(exchange, request_id)
+        if invocation is None:
+            return
+        content_type = exchange.header("content-type") or "application/octet-stream"
+        if exchange.header(RESPONSE_MODE).lower() == "streaming":
+            answer = Answer(content_type, streamed=True)
+            invocation.answered(answer)
+            await _relay(exchange, answer)
+            await _accept(exchange)
+            return
+        answer = Answer(content_type, streamed=False)
+        try:
+            await answer.write(await exchange.body(PAYLOAD_LIMIT))
+        except BodyTooLarge:
+            message = f"Response payload size exceeded maximum allowed payload size ({PAYLOAD_LIMIT} bytes)."
+            invocation.fail(FunctionFailed.platform("Function.ResponseSizeTooLarge", message))
+            await _refuse(exchange, 413, "RequestEntityTooLarge", message)
+        else:
+            answer.end()
+            invocation.answered(answer)
+            await _accept(exchange)
+
+    async def _error(self, exchange: Exchange, request_id: str) -> None:
+        invocation = await self._claimed(exchange, request_id)
+        if invocation is not None:
+            invocation.fail(await _reported(exchange))
+            await _accept(exchange)
+
+    async def _claimed(self, exchange: Exchange, request_id: str) -> Invocation | None:
+        """Return the invocation that an answer is for, or refuse the answer."""
+        invocation = self._current
+        if invocation is None or invocation.request_id != request_id:
+            await _refuse(exchange, 400, "InvalidRequestID", "Invalid request ID")
+            return None
+        if exchange.header(INVOCATION_ID) not in {"", invocation.invocation_id}:
+            await _refuse(exchange, 400, "InvalidInvocationID", "Invalid invocation ID")
+            return None
+        if invocation.begun:
+            await _refuse(exchange, 403, "InvalidStateTransition", "The invocation was answered before")
+            return None
+        return invocation
+
+
+async def _relay(exchange: Exchange, answer: Answer) -> None:
+    """Pass a streamed answer on, chunk by chunk, and its end, good or bad."""
+    try:
+        async for chunk in exchange.chunks():
+            await answer.write(chunk)
+    except ClientGone:
+        answer.end(FunctionFailed.platform("Runtime.TruncatedResponse", "the response broke off"))
+        raise
+    if error_type := exchange.trailers.get(ERROR_TYPE):
+        answer.end(FunctionFailed(error_type, base64.b64decode(exchange.trailers.get(ERROR_BODY, ""))))
+    else:
+        answer.end()
+
+
+async def _reported(exchange: Exchange) -> FunctionFailed:
+    """Return the error that the process reports."""
+    body = await exchange.body(PAYLOAD_LIMIT)
+    return FunctionFailed(exchange.header(ERROR_TYPE) or "Unhandled", body)
+
+
+async def _accept(exchange: Exchange) -> None:
+    await exchange.respond(202, [("content-type", "application/json")], b'{"status":"OK"}\n')
+
+
+async def _refuse(exchange: Exchange, status: int, error_type: str, message: str) -> None:
+    body = json.dumps({"errorMessage": message, "errorType": error_type}).encode()
+    await exchange.respond(status, [("content-type", "application/json")], body)

@@ -1,0 +1,89 @@
+"""Where a function's processes live: the folders that are /opt and /var/runtime on Lambda, and the environment."""
+
+import os
+import secrets
+import shutil
+import sys
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from local.cloudformation import REGION
+from local.template import Function
+
+BOOTSTRAP = Path(__file__).with_name("bootstrap.py")
+# All that a process gets of the environment of whoever started the emulator.
+PASSED_ON = ("LD_LIBRARY_PATH", "PATH", "TMPDIR")
+
+
+@dataclass(frozen=True)
+class Sandbox:
+    """The folders of a function."""
+
+    function: Function
+    folder: Path
+    python: str
+
+    @classmethod
+    def prepare(cls, function: Function, folder: Path, *, built: bool) -> "Sandbox":
+        """Lay out the folders.
+
+        From source, a layer's own folder is its `python` folder and its dependencies come from this environment's
+        site-packages. Built, the layer is what `sam build` made of it, and runs on the bare interpreter.
+        """
+        opt = folder / "opt"
+        opt.mkdir(parents=True)
+        for layer in function.layers:
+            parts = layer.iterdir() if built else (layer / "bin", layer)
+            for part in parts:
+                (opt / ("python" if part == layer else part.name)).symlink_to(part)
+        runtime = folder / "runtime"
+        runtime.mkdir()
+        shutil.copy(BOOTSTRAP, runtime)
+        return cls(function, folder, _bare_python() if built else sys.executable)
+
+    def command(self) -> list[str]:
+        """Return how Lambda would start the function: by the bootstrap, through the exec wrapper if there is one."""
+        start = [self.python, str(self.folder / "runtime" / BOOTSTRAP.name)]
+        wrapper = self.function.environment.get("AWS_LAMBDA_EXEC_WRAPPER")
+        return [self._inside(wrapper), *start] if wrapper else start
+
+    def environment(self, runtime_api: str, extra: Mapping[str, str]) -> dict[str, str]:
+        """Return the environment of a new process. What Lambda reserves cannot be overridden."""
+        function = self.function
+        passed_on = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
+        reserved = {
+            "_HANDLER": function.handler,
+            "AWS_DEFAULT_REGION": REGION,
+            "AWS_EXECUTION_ENV": f"AWS_Lambda_{function.runtime}",
+            "AWS_LAMBDA_FUNCTION_MEMORY_SIZE": str(function.memory),
+            "AWS_LAMBDA_FUNCTION_NAME": function.name,
+            "AWS_LAMBDA_FUNCTION_VERSION": "$LATEST",
+            "AWS_LAMBDA_INITIALIZATION_TYPE": "on-demand",
+            "AWS_LAMBDA_LOG_FORMAT": function.log_format,
+            "AWS_LAMBDA_LOG_GROUP_NAME": function.log_group,
+            "AWS_LAMBDA_LOG_STREAM_NAME": f"{time.strftime('%Y/%m/%d')}/[$LATEST]{secrets.token_hex(16)}",
+            "AWS_LAMBDA_RUNTIME_API": runtime_api,
+            "AWS_REGION": REGION,
+            "LAMBDA_RUNTIME_DIR": str(self.folder / "runtime"),
+            "LAMBDA_TASK_ROOT": str(function.code),
+            "LANG": "en_US.UTF-8",
+            "PATH": f"{self.folder / 'opt' / 'bin'}{os.pathsep}{passed_on.get('PATH', os.defpath)}",
+            "TZ": ":UTC",
+        }
+        if function.log_level:
+            reserved["AWS_LAMBDA_LOG_LEVEL"] = function.log_level
+        if wrapper := function.environment.get("AWS_LAMBDA_EXEC_WRAPPER"):
+            reserved["AWS_LAMBDA_EXEC_WRAPPER"] = self._inside(wrapper)
+        return {**passed_on, **function.environment, **extra, **reserved}
+
+    def _inside(self, path: str) -> str:
+        """Translate a path below /opt."""
+        return str(self.folder / path.lstrip("/")) if path.startswith("/opt/") else path
+
+
+def _bare_python() -> str:
+    """Return the interpreter that this environment was made from: it has none of the environment's packages."""
+    base: str = getattr(sys, "_base_executable", sys.executable)
+    return base

@@ -1,0 +1,3 @@
+"""A function that fails at import."""
+
+raise RuntimeError("broken at import")

@@ -1,0 +1,285 @@
+"""Function URLs: requests become events, answers become responses."""
+
+import asyncio
+import base64
+import json
+
+import httpx
+import pytest
+
+from local.emulator import Identity
+from local.template import Cors, FunctionUrl
+from tests.emulator.conftest import STREAMING, Gate, Start, toy
+
+SIGNED = {
+    "authorization": "AWS4-HMAC-SHA256 Credential=alice/20260101/us-east-1/lambda/aws4_request, "
+    "SignedHeaders=host, Signature=00"
+}
+IAM = FunctionUrl(auth_type="AWS_IAM")
+
+
+async def test_each_event_arrives_before_the_next_is_sent(start: Start, http: httpx.AsyncClient, gate: Gate) -> None:
+    emulator = await start(toy("stream"))
+    async with http.stream("GET", emulator.url_of("stream") + "/?gate=1") as response:
+        chunks = response.aiter_bytes()
+        for number in range(3):
+            assert await anext(chunks) == b"data: %d\n\n" % number
+            message, let_on = await gate.arrival()
+            assert message == f"sent {number}"
+            let_on()
+        assert [chunk async for chunk in chunks] == []
+
+
+async def test_status_headers_and_cookies_of_a_stream_are_the_functions(start: Start, http: httpx.AsyncClient) -> None:
+    emulator = await start(toy("stream"))
+    response = await http.get(emulator.url_of("stream") + "/?status=201")
+    assert response.status_code == 201
+    assert response.headers["content-type"] == "text/event-stream"
+    assert response.headers["x-session-id"] == "s-1"
+    assert response.headers.get_list("set-cookie") == ["a=1; Path=/", "b=2"]
+
+
+async def test_a_stream_that_fails_is_broken_off_and_the_next_one_works(start: Start, http: httpx.AsyncClient) -> None:
+    emulator = await start(toy("stream"))
+    with pytest.raises(httpx.RemoteProtocolError):
+        await http.get(emulator.url_of("stream") + "/?fail=1")
+    assert (await http.get(emulator.url_of("stream"))).text == "data: 0\n\ndata: 1\n\ndata: 2\n\n"
+
+
+async def test_twenty_streams_run_at_once(start: Start, http: httpx.AsyncClient, gate: Gate) -> None:
+    emulator = await start(toy("stream"))
+    url = emulator.url_of("stream") + "/?gate=1&events=1"
+    requests = [asyncio.create_task(http.get(url)) for _ in range(20)]
+    arrivals = [await gate.arrival() for _ in range(20)]
+    assert len(emulator.running("stream")) == 20
+    for _, let_on in arrivals:
+        let_on()
+    responses = await asyncio.gather(*requests)
+    assert [response.text for response in responses] == ["data: 0\n\n"] * 20
+
+
+async def test_a_slow_reader_holds_the_function_back_and_loses_nothing(start: Start, http: httpx.AsyncClient) -> None:
+    emulator = await start(toy("stream"))
+    # More than every buffer on the way holds.
+    url = emulator.url_of("stream") + "/?events=40&padding=1048576"
+    async with http.stream("GET", url) as response:
+        chunks = response.aiter_bytes()
+        received = len(await anext(chunks))
+        [slow] = emulator.running("stream")
+        whole = len((await http.get(url)).content)
+        assert slow.pid in {process.pid for process in emulator.running("stream")}
+        async for chunk in chunks:
+            received += len(chunk)
+    assert received == whole > 40 * 1024 * 1024
+
+
+async def test_a_reader_that_leaves_does_not_stop_the_function(
+    start: Start, http: httpx.AsyncClient, gate: Gate
+) -> None:
+    emulator = await start(toy("stream"))
+    query = "/?events=40&padding=1048576&after=1"
+    async with http.stream("GET", emulator.url_of("stream") + query) as response:
+        await anext(response.aiter_bytes())
+    message, let_on = await gate.arrival()
+    assert message == "finished"
+    let_on()
+    await emulator.settled()
+    assert len(emulator.processes("stream")) == 1
+
+
+async def test_a_plain_result_of_a_streaming_url_is_passed_on_as_it_is(start: Start, http: httpx.AsyncClient) -> None:
+    emulator = await start(toy("plain", url=STREAMING))
+    answer = {"statusCode": 404, "body": "x"}
+    response = await http.post(emulator.url_of("plain"), json={"do": "answer", "answer": answer})
+    assert (response.status_code, response.json()) == (200, answer)
+
+
+async def test_a_request_becomes_an_event_of_payload_format_2(start: Start, http: httpx.AsyncClient) -> None:
+    emulator = await start(toy("plain"))
+    response = await http.request(
+        "PUT",
+        emulator.url_of("plain") + "/a%20b/c?x=1&y=%20&x=2",
+        headers=[("X-Twice", "1"), ("X-Twice", "2"), ("Cookie", "a=1; b=2"), ("content-type", "application/json")],
+        content='{"text": "é"}',
+    )
+    event = response.json()["event"]
+    context = event.pop("requestContext")
+    headers = event.pop("headers")
+    assert event == {
+        "version": "2.0",
+        "routeKey": "$default",
+        "rawPath": "/a%20b/c",
+        "rawQueryString": "x=1&y=%20&x=2",
+        "queryStringParameters": {"x": "1,2", "y": " "},
+        "cookies": ["a=1", "b=2"],
+        "body": '{"text": "é"}',
+        "isBase64Encoded": False,
+    }
+    assert headers["x-twice"] == "1,2"
+    assert headers["x-forwarded-for"] == "127.0.0.1"
+    assert headers["host"] == context["domainName"]
+    assert context["http"]["method"] == "PUT"
+    assert context["http"]["path"] == "/a%20b/c"
+    assert context["accountId"] == "anonymous"
+    assert "authorizer" not in context
+
+
+async def test_a_binary_body_comes_in_base64(start: Start, http: httpx.AsyncClient) -> None:
+    emulator = await start(toy("plain"))
+    response = await http.post(emulator.url_of("plain"), content=b"\x00\xff")
+    assert response.json()["received"] == "00ff"
+
+
+@pytest.mark.parametrize(
+    ("answer", "status", "headers", "body"),
+    [
+        ({"any": "thing"}, 200, {"content-type": "application/json"}, b'{"any": "thing"}'),
+        ("text", 200, {"content-type": "application/json"}, b'"text"'),
+        (
+            {"statusCode": 201, "headers": {"X-A": "b", "Content-Type": "text/plain"}, "body": "made"},
+            201,
+            {"x-a": "b", "content-type": "text/plain"},
+            b"made",
+        ),
+        (
+            {"statusCode": 200, "isBase64Encoded": True, "body": base64.b64encode(b"\x00\xff").decode()},
+            200,
+            {},
+            b"\x00\xff",
+        ),
+        ({"statusCode": 204}, 204, {}, b""),
+        ({"statusCode": "often"}, 502, {}, b"Internal Server Error"),
+        ({"statusCode": 200, "isBase64Encoded": True, "body": "?"}, 502, {}, b"Internal Server Error"),
+    ],
+)
+async def test_a_result_becomes_the_response_it_stands_for(
+    *,
+    start: Start,
+    http: httpx.AsyncClient,
+    answer: object,
+    status: int,
+    headers: dict[str, str],
+    body: bytes,
+) -> None:
+    emulator = await start(toy("plain"))
+    response = await http.post(emulator.url_of("plain"), json={"do": "answer", "answer": answer})
+    assert (response.status_code, response.content) == (status, body)
+    assert headers.items() <= dict(response.headers).items()
+
+
+async def test_cookies_of_a_result_are_set(start: Start, http: httpx.AsyncClient) -> None:
+    emulator = await start(toy("plain"))
+    answer = {"statusCode": 200, "cookies": ["a=1", "b=2; Secure"], "body": ""}
+    response = await http.post(emulator.url_of("plain"), json={"do": "answer", "answer": answer})
+    assert response.headers.get_list("set-cookie") == ["a=1", "b=2; Secure"]
+
+
+@pytest.mark.parametrize("order", ["fail", "exit", "large"])
+async def test_a_function_that_fails_is_a_502_that_tells_nothing(
+    start: Start, http: httpx.AsyncClient, order: str
+) -> None:
+    emulator = await start(toy("plain"))
+    response = await http.post(emulator.url_of("plain"), json={"do": order})
+    assert (response.status_code, response.text) == (502, "Internal Server Error")
+    assert (await http.get(emulator.url_of("plain"))).status_code == 200
+
+
+async def test_a_function_that_fails_at_import_is_a_502_and_says_why_in_its_log(
+    start: Start, http: httpx.AsyncClient
+) -> None:
+    emulator = await start(toy("broken"))
+    assert (await http.get(emulator.url_of("broken"))).status_code == 502
+    assert any("broken at import" in line for line in emulator.logs("broken"))
+    assert emulator.processes("broken") == []
+
+
+@pytest.mark.parametrize("content_type", ["text/plain", "application/octet-stream"])
+async def test_a_request_that_makes_too_large_an_event_is_refused(
+    start: Start, http: httpx.AsyncClient, content_type: str
+) -> None:
+    emulator = await start(toy("plain"))
+    # Within the limit itself, but not as an event.
+    body = b"x" * (6 * 1024 * 1024 - 10)
+    response = await http.post(emulator.url_of("plain"), content=body, headers={"content-type": content_type})
+    assert response.status_code == 413
+    assert (await http.post(emulator.url_of("plain"), content=body * 2)).status_code == 413
+    assert emulator.processes("plain") == []
+
+
+async def test_an_unsigned_request_to_an_iam_url_is_forbidden(start: Start, http: httpx.AsyncClient) -> None:
+    emulator = await start(toy("plain", url=IAM))
+    response = await http.get(emulator.url_of("plain"), headers={"authorization": "Bearer token"})
+    assert response.status_code == 403
+    assert response.json() == {"Message": "Forbidden"}
+
+
+async def test_a_signed_request_names_its_user(start: Start, http: httpx.AsyncClient) -> None:
+    emulator = await start(toy("plain", url=IAM))
+    response = await http.get(emulator.url_of("plain"), headers=SIGNED)
+    context = response.json()["event"]["requestContext"]
+    assert context["accountId"] == "123456789012"
+    assert context["authorizer"]["iam"]["accessKey"] == "alice"
+    assert context["authorizer"]["iam"]["userArn"] == "arn:aws:iam::123456789012:user/alice"
+
+
+async def test_a_presigned_address_names_its_user_too(start: Start, http: httpx.AsyncClient) -> None:
+    emulator = await start(toy("plain", url=IAM))
+    query = "X-Amz-Algorithm=AWS4-HMAC-SHA256&X-Amz-Credential=bob%2F20260101&X-Amz-Signature=00"
+    response = await http.get(emulator.url_of("plain") + "/?" + query)
+    assert response.json()["event"]["requestContext"]["authorizer"]["iam"]["accessKey"] == "bob"
+
+
+async def test_who_is_behind_an_access_key_can_be_said(start: Start, http: httpx.AsyncClient) -> None:
+    def identity_of(key: str) -> Identity:
+        return Identity(key, "111122223333", "AROA:x", "arn:aws:sts::111122223333:assumed-role/web/x")
+
+    emulator = await start(toy("plain", url=IAM), identity_of=identity_of)
+    iam = (await http.get(emulator.url_of("plain"), headers=SIGNED)).json()["event"]["requestContext"]["authorizer"][
+        "iam"
+    ]
+    assert (iam["accountId"], iam["userId"]) == ("111122223333", "AROA:x")
+
+
+CORS = Cors(
+    allow_origins=("https://app.example",),
+    allow_methods=("GET", "POST"),
+    allow_headers=("content-type",),
+    expose_headers=("x-session-id",),
+    max_age=600,
+)
+PREFLIGHT = {"access-control-request-method": "POST", "access-control-request-headers": "content-type"}
+
+
+async def test_a_preflight_is_answered_without_the_function_or_a_signature(
+    start: Start, http: httpx.AsyncClient
+) -> None:
+    emulator = await start(toy("plain", url=FunctionUrl(auth_type="AWS_IAM", cors=CORS)))
+    url = emulator.url_of("plain")
+    response = await http.options(url, headers={"origin": "https://app.example", **PREFLIGHT})
+    assert response.status_code == 200
+    assert response.headers["access-control-allow-origin"] == "https://app.example"
+    assert response.headers["access-control-allow-methods"] == "GET,POST"
+    assert response.headers["access-control-allow-headers"] == "content-type"
+    assert response.headers["access-control-max-age"] == "600"
+    other = await http.options(url, headers={"origin": "https://evil.example", **PREFLIGHT})
+    assert not [name for name in other.headers if name.startswith("access-control-")]
+    assert emulator.processes("plain") == []
+
+
+async def test_cross_origin_headers_are_the_urls_and_not_the_functions(start: Start, http: httpx.AsyncClient) -> None:
+    emulator = await start(toy("plain", url=FunctionUrl(cors=CORS)))
+    answer = {"statusCode": 200, "headers": {"Access-Control-Allow-Origin": "*"}, "body": "{}"}
+    order = {"do": "answer", "answer": answer}
+    url = emulator.url_of("plain")
+    allowed = await http.post(url, json=order, headers={"origin": "https://app.example"})
+    assert allowed.headers["access-control-allow-origin"] == "https://app.example"
+    assert allowed.headers["access-control-expose-headers"] == "x-session-id"
+    other = await http.post(url, json=order, headers={"origin": "https://evil.example"})
+    assert "access-control-allow-origin" not in other.headers
+
+
+async def test_without_cors_rules_a_preflight_is_the_functions_business(start: Start, http: httpx.AsyncClient) -> None:
+    emulator = await start(toy("plain"))
+    headers = {"origin": "https://app.example", **PREFLIGHT}
+    response = await http.options(emulator.url_of("plain"), headers=headers)
+    assert json.loads(response.content)["event"]["requestContext"]["http"]["method"] == "OPTIONS"

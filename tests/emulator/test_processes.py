@@ -1,0 +1,196 @@
+"""The processes of a function: when they start, what they get, how they end."""
+
+import asyncio
+import json
+import os
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from local.emulator import Emulator, State, Throttled
+from local.template import ROOT
+from tests.emulator.conftest import Gate, Start, toy
+
+
+async def call(emulator: Emulator, order: dict[str, Any] | None = None, function: str = "plain") -> Any:
+    result = await emulator.invoke(function, json.dumps(order or {}).encode())
+    return json.loads(result.payload)
+
+
+async def test_a_process_serves_one_invocation_after_the_other(start: Start) -> None:
+    emulator = await start(toy("plain"))
+    assert len({(await call(emulator))["pid"] for _ in range(10)}) == 1
+
+
+async def test_a_process_that_answered_but_is_not_done_is_waited_for_or_left_alone(
+    start: Start, http: httpx.AsyncClient, gate: Gate
+) -> None:
+    emulator = await start(toy("stream"))
+    url = emulator.url_of("stream")
+    first = await http.get(url + "/?after=1")
+    _, let_on = await gate.arrival()
+    second = await http.get(url)
+    assert first.text == second.text
+    assert len(emulator.processes("stream")) == 2
+    let_on()
+
+
+async def test_calls_beyond_the_limit_are_refused(start: Start, http: httpx.AsyncClient, gate: Gate) -> None:
+    emulator = await start(toy("stream", concurrency=2))
+    url = emulator.url_of("stream")
+    held = [asyncio.create_task(http.get(url + "/?gate=1&events=1")) for _ in range(2)]
+    arrivals = [await gate.arrival() for _ in range(2)]
+    refused = await http.get(url)
+    assert refused.status_code == 429
+    with pytest.raises(Throttled):
+        await emulator.invoke("stream", b"{}")
+    for _, let_on in arrivals:
+        let_on()
+    assert [response.status_code for response in await asyncio.gather(*held)] == [200, 200]
+    assert (await http.get(url)).status_code == 200
+
+
+async def test_a_function_is_killed_at_its_timeout(start: Start, http: httpx.AsyncClient) -> None:
+    emulator = await start(toy("plain", timeout=0.5))
+    result = await emulator.invoke("plain", b'{"do": "hang"}')
+    assert result.error_type == "Sandbox.Timedout"
+    assert "Task timed out after 0.50 seconds" in json.loads(result.payload)["errorMessage"]
+    response = await http.post(emulator.url_of("plain"), json={"do": "hang"})
+    assert (response.status_code, response.text) == (502, "Internal Server Error")
+    assert emulator.processes("plain") == []
+
+
+async def test_a_stream_is_broken_off_at_the_timeout(start: Start, http: httpx.AsyncClient, gate: Gate) -> None:
+    emulator = await start(toy("stream", timeout=0.5))
+    with pytest.raises(httpx.RemoteProtocolError):
+        await http.get(emulator.url_of("stream") + "/?gate=1")
+    assert any("Task timed out" in line for line in emulator.logs("stream"))
+
+
+async def test_the_function_knows_its_deadline(start: Start) -> None:
+    emulator = await start(toy("plain", timeout=20))
+    assert 0 < (await call(emulator))["remaining"] <= 20_000
+
+
+async def test_a_killed_process_fails_its_invocation_only(start: Start, http: httpx.AsyncClient, gate: Gate) -> None:
+    emulator = await start(toy("stream"))
+    url = emulator.url_of("stream")
+    requests = [asyncio.create_task(http.get(url + "/?gate=1&events=1")) for _ in range(2)]
+    arrivals = [await gate.arrival() for _ in range(2)]
+    emulator.kill(emulator.running("stream")[0].pid)
+    for _, let_on in arrivals:
+        let_on()
+    outcomes = await asyncio.gather(*requests, return_exceptions=True)
+    assert sorted(type(outcome).__name__ for outcome in outcomes) == ["RemoteProtocolError", "Response"]
+    assert len(emulator.processes("stream")) == 1
+
+
+def kernel_state(pid: int) -> str:
+    """Return the state letter of a process that is being stopped, once that has happened."""
+    os.waitid(os.P_PID, pid, os.WSTOPPED | os.WNOWAIT)
+    return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+async def test_a_process_is_frozen_between_invocations_on_request(start: Start) -> None:
+    emulator = await start(toy("plain"), freeze=True)
+    pids = set()
+    for _ in range(3):
+        pids.add((await call(emulator))["pid"])
+        await emulator.settled()
+        [process] = emulator.processes("plain")
+        assert process.state is State.IDLE
+        assert kernel_state(process.pid) == "T"
+    assert len(pids) == 1
+
+
+async def test_the_environment_is_lambdas_and_nothing_of_the_callers(
+    start: Start, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("CALLERS_SECRET", "x")
+    function = toy("plain", environment={"OWN": "1", "AWS_REGION": "mars"}, memory=256, log_group="/logs/plain")
+    emulator = await start(function, environment={"SHARED": "2"})
+    environment = await call(emulator, {"do": "environment"})
+    expected = {
+        "OWN": "1",
+        "SHARED": "2",
+        "_HANDLER": "app.handler",
+        "AWS_EXECUTION_ENV": "AWS_Lambda_python3.13",
+        "AWS_LAMBDA_FUNCTION_MEMORY_SIZE": "256",
+        "AWS_LAMBDA_FUNCTION_NAME": "toy-plain",
+        "AWS_LAMBDA_FUNCTION_VERSION": "$LATEST",
+        "AWS_LAMBDA_LOG_GROUP_NAME": "/logs/plain",
+        "AWS_REGION": "us-east-1",
+        "LAMBDA_TASK_ROOT": str(function.code),
+    }
+    assert expected.items() <= environment.items()
+    assert environment["_X_AMZN_TRACE_ID"].startswith("Root=1-")
+    assert not {"CALLERS_SECRET", "HOME", "USER", "PYTEST_CURRENT_TEST"} & environment.keys()
+
+
+async def test_what_a_function_prints_is_kept_line_by_line(start: Start) -> None:
+    heard: list[tuple[str, str]] = []
+    emulator = await start(toy("plain"), on_line=lambda function, line: heard.append((function, line)))
+    await call(emulator, {"do": "print"})
+    await emulator.settled()
+    lines = emulator.logs("plain")
+    assert lines.count("printed") == 2
+    assert "x" * 200_000 in lines
+    assert heard == [("plain", line) for line in lines]
+
+
+def built_layer(folder: Path) -> Path:
+    """Make a layer as `sam build` does, of nothing but AWS's runtime client."""
+    packages = folder / "python"
+    packages.mkdir(parents=True)
+    installed = Path(sysconfig.get_path("purelib"))
+    for name in ("awslambdaric", "snapshot_restore_py.py", "simplejson"):
+        (packages / name).symlink_to(installed / name)
+    for native in installed.glob("runtime_client*.so"):
+        (packages / native.name).symlink_to(native)
+    return folder
+
+
+async def test_built_functions_see_neither_the_repository_nor_the_development_packages(
+    start: Start, tmp_path: Path
+) -> None:
+    emulator = await start(toy("plain", layers=(built_layer(tmp_path / "layer"),)), built=True)
+    path = await call(emulator, {"do": "path"})
+    assert path[0] == str(toy("plain").code)
+    assert path[1].endswith("/opt/python")
+    assert not {str(ROOT), str(ROOT / "layers" / "core"), sysconfig.get_path("purelib")} & set(path)
+
+
+HOLDER = """
+import asyncio, sys
+from local.emulator import Emulator
+from tests.emulator.conftest import toy
+
+async def main():
+    async with Emulator([toy("plain")], freeze=True) as emulator:
+        await emulator.invoke("plain", b"{}")
+        await emulator.settled()
+        print(emulator.processes("plain")[0].pid, flush=True)
+        await asyncio.Event().wait()
+
+asyncio.run(main())
+"""
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux can tie a process to its parent")
+async def test_a_frozen_process_does_not_outlive_an_emulator_that_was_killed() -> None:
+    holder = await asyncio.create_subprocess_exec(sys.executable, "-c", HOLDER, stdout=subprocess.PIPE)
+    assert holder.stdout is not None
+    watched = os.pidfd_open(int(await holder.stdout.readline()))
+    ended = asyncio.Event()
+    asyncio.get_running_loop().add_reader(watched, ended.set)
+    holder.kill()
+    await asyncio.wait_for(ended.wait(), 30)
+    asyncio.get_running_loop().remove_reader(watched)
+    os.close(watched)
+    await holder.wait()
