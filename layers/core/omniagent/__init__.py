@@ -1,1 +1,67 @@
-"""OmniAgent: a session-aware AI chat runtime."""
+"""OmniAgent: a session-aware AI chat runtime that streams, stops, resumes and never loses a turn."""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from omniagent.ai.agent import Agent, Callbacks, RunContext
+    from omniagent.ai.providers import get_llm_provider, register_provider
+    from omniagent.ai.runner import Query, Runner
+    from omniagent.ai.tools import Tool, tool
+    from omniagent.errors import ToolError
+    from omniagent.logs import setup_logging
+    from omniagent.persistence.adapter import MongoBackendAdapter
+    from omniagent.persistence.models import DocumentModels
+    from omniagent.session.manager import SessionManager
+    from omniagent.session.mongo import MongoSessionManager
+    from omniagent.settings import Settings
+    from omniagent.tracing import OmniAgentInstrumentor
+
+_HOMES = {
+    "Agent": "omniagent.ai.agent",
+    "Callbacks": "omniagent.ai.agent",
+    "DocumentModels": "omniagent.persistence.models",
+    "MongoBackendAdapter": "omniagent.persistence.adapter",
+    "MongoSessionManager": "omniagent.session.mongo",
+    "OmniAgentInstrumentor": "omniagent.tracing",
+    "Query": "omniagent.ai.runner",
+    "RunContext": "omniagent.ai.agent",
+    "Runner": "omniagent.ai.runner",
+    "SessionManager": "omniagent.session.manager",
+    "Settings": "omniagent.settings",
+    "Tool": "omniagent.ai.tools",
+    "ToolError": "omniagent.errors",
+    "get_llm_provider": "omniagent.ai.providers",
+    "register_provider": "omniagent.ai.providers",
+    "setup_logging": "omniagent.logs",
+    "tool": "omniagent.ai.tools",
+}
+
+__all__ = [
+    "Agent",
+    "Callbacks",
+    "DocumentModels",
+    "MongoBackendAdapter",
+    "MongoSessionManager",
+    "OmniAgentInstrumentor",
+    "Query",
+    "RunContext",
+    "Runner",
+    "SessionManager",
+    "Settings",
+    "Tool",
+    "ToolError",
+    "get_llm_provider",
+    "register_provider",
+    "setup_logging",
+    "tool",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Import a public name when it is used: a function pays only for what it needs."""
+    if name not in _HOMES:
+        raise AttributeError(f"module 'omniagent' has no attribute {name!r}")
+    value = getattr(import_module(_HOMES[name]), name)
+    globals()[name] = value
+    return value

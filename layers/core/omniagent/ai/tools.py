@@ -33,6 +33,10 @@ from omniagent.errors import ConfigurationError, InvalidArguments
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 
+def _snake(name: str) -> str:
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
+
+
 class Tool(ABC):
     """A tool of an agent. A subclass names its `Arguments` and implements `__call__`."""
 
@@ -147,7 +151,3 @@ def _arguments_of(function: Callable[..., Any], tool_name: str) -> type[BaseMode
         default: Any = ... if parameter.default is parameter.empty else parameter.default
         fields[parameter.name] = (hints[parameter.name], default)
     return create_model(f"{tool_name}_arguments", __config__=ConfigDict(extra="forbid"), **fields)
-
-
-def _snake(name: str) -> str:
-    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()

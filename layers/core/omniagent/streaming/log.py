@@ -16,6 +16,7 @@ class EventLog:
         self.events: list[StreamEvent] = []
         self.frames: list[bytes] = []
         self.closed = False
+        self._held_at: tuple[int, int] | None = None
         self._waiting: list[asyncio.Future[None]] = []
 
     def push(self, event: StreamEvent) -> None:
@@ -29,19 +30,25 @@ class EventLog:
         self.events.insert(0, event)
         self.frames.insert(0, sse.encode(event))
 
+    def hold(self) -> None:
+        """Keep what is pushed from now on from the readers until `close`."""
+        self._held_at = len(self.events), len(self.frames)
+
+    def end(self) -> None:
+        """Add the mark that ends the stream. Nothing may be pushed after it."""
+        self.frames.append(sse.DONE)
+
     def close(self) -> None:
-        """End the stream."""
-        if not self.closed:
-            self.frames.append(sse.DONE)
-            self.closed = True
-            self._wake()
+        """Let the readers see the end."""
+        self._held_at = None
+        self.closed = True
+        self._wake()
 
     async def read_frames(self) -> AsyncIterator[bytes]:
         """Yield the stream's bytes from its start; what came meanwhile comes as one piece."""
         position = 0
         while True:
-            if position < len(self.frames):
-                ready = self.frames[position:]
+            if ready := self.frames[position : self._held_at[1] if self._held_at else None]:
                 position += len(ready)
                 yield ready[0] if len(ready) == 1 else b"".join(ready)
             elif self.closed:
@@ -53,9 +60,10 @@ class EventLog:
         """Yield the events from the first one on."""
         position = 0
         while True:
-            if position < len(self.events):
-                yield self.events[position]
-                position += 1
+            if ready := self.events[position : self._held_at[0] if self._held_at else None]:
+                position += len(ready)
+                for event in ready:
+                    yield event
             elif self.closed:
                 return
             else:

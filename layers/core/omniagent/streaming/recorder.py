@@ -30,6 +30,10 @@ class Recorder:
         self._join_pieces()
         return list(self._parts)
 
+    def ensure_step(self) -> None:
+        if not self._in_step:
+            self.start_step()
+
     def start_step(self) -> None:
         self.finish_step()
         self._in_step = True
@@ -99,7 +103,12 @@ class Recorder:
         self._emit(events.ToolOutputError(call_id, public))
 
     def close(self) -> None:
-        """Close whatever is open: the turn was stopped or failed in the middle."""
+        """Close whatever is open: the turn was stopped in the middle."""
+        self.close_parts()
+        self.finish_step()
+
+    def close_parts(self) -> None:
+        """Close the open text and tool calls and stay in the step."""
         self.end_block()
         for call_id, index in self._calls.items():
             part = self._parts[index]
@@ -108,7 +117,6 @@ class Recorder:
                     self.tool_input_error(call_id, "", error=ORPHAN_ERROR, public=ORPHAN_ERROR)
                 else:
                     self.tool_error(call_id, error=ORPHAN_ERROR, public=ORPHAN_ERROR)
-        self.finish_step()
 
     def _open(self, block: TextPart | ReasoningPart) -> None:
         self.end_block()

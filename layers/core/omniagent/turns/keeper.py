@@ -10,7 +10,7 @@ from omniagent.turns.registry import MAX_CHUNK_BYTES, Claim, Renewal, TurnRegist
 
 logger = logging.getLogger("omniagent.turns")
 
-RELEASE_SECONDS = 5.0
+RELEASE_SECONDS = 2.0
 
 
 class Keeper:
