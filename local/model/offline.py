@@ -25,7 +25,7 @@ def url_of(listener: socket.socket) -> str:
 def make_server(
     journal: Journal, tokens_per_second: float | None = None, log_level: str | None = None
 ) -> uvicorn.Server:
-    """A uvicorn server that does not wait for stalled streams when it is asked to stop."""
+    """A uvicorn server that does not wait long for stalled streams when it is asked to stop."""
     return uvicorn.Server(
         uvicorn.Config(
             build_app(tokens_per_second=tokens_per_second, journal=journal),
@@ -33,7 +33,7 @@ def make_server(
             access_log=False,
             log_config=None,
             log_level=log_level,
-            timeout_graceful_shutdown=0,
+            timeout_graceful_shutdown=1,
         )
     )
 
@@ -70,16 +70,20 @@ class OfflineModel:
         """Wait until the model has seen it, such as `lambda journal: journal.disconnects == 1`."""
         await asyncio.to_thread(self._journal.wait_for, happened, seconds)
 
+    def stop(self) -> None:
+        """End every stream, and the server."""
+        self._server.should_exit = True
+        self._thread.join()
+
     def __enter__(self) -> Self:
         self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._server.should_exit = True
-        self._thread.join()
+        self.stop()
 
     async def __aenter__(self) -> Self:
         return self.__enter__()
 
     async def __aexit__(self, *_: object) -> None:
-        await asyncio.to_thread(self.__exit__)
+        await asyncio.to_thread(self.stop)

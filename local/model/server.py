@@ -162,9 +162,8 @@ class _Client:
             return await self._stays(None)
         await self._start(plan)
         for packet in plan.packets:
-            if packet.paced and plan.token_seconds and not await self._stays(plan.token_seconds):
-                return False
-            if self._gone.done():
+            # Between packets of full speed too, other streams get their turn and a loss of this one is noticed.
+            if not await self._stays(plan.token_seconds if packet.paced else 0):
                 return False
             await self._write(
                 packet.data[: len(packet.data) // 2] if plan.whole and plan.delivery.breaks else packet.data
@@ -177,6 +176,9 @@ class _Client:
 
     async def _stays(self, seconds: float | None) -> bool:
         """Wait, at most until the client leaves."""
+        if seconds == 0:
+            await asyncio.sleep(0)
+            return not self._gone.done()
         done, _ = await asyncio.wait({self._gone}, timeout=seconds)
         return not done
 

@@ -12,6 +12,11 @@ from local.model.errors import ApiError, Json
 
 _TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 _ID_PREFIXES = {"message": "msg", "function_call": "fc", "reasoning": "rs"}
+_NEEDED = {
+    "message": ("role", "content"),
+    "function_call": ("call_id", "name", "arguments"),
+    "function_call_output": ("call_id", "output"),
+}
 _USER_PARTS = frozenset({"input_text", "input_image", "input_file"})
 _ASSISTANT_PARTS = frozenset({"output_text", "refusal"})
 _CHAT_PARTS = frozenset({"text", "refusal", "image_url", "input_audio", "file"})
@@ -73,8 +78,7 @@ def _check_item(index: int, item: Json) -> None:
     if prefix and item_id and not item_id.startswith(prefix):
         message = f"Invalid 'input[{index}].id': '{item_id}'. Expected an ID that begins with '{prefix}'."
         raise ApiError(message, param=f"input[{index}].id", code="invalid_value")
-    needed = {"message": ("role", "content"), "function_call": ("call_id", "name", "arguments")}
-    for field in needed.get(kind, ("call_id", "output") if kind == "function_call_output" else ()):
+    for field in _NEEDED.get(kind, ()):
         if item.get(field) is None:
             raise _missing(f"input[{index}].{field}")
     if kind == "message" and isinstance(item["content"], list):
@@ -117,6 +121,8 @@ def _check_reasoning(items: list[Json]) -> None:
 
 
 def _check_message(index: int, message: Json) -> None:
+    if not message.get("role"):
+        raise _missing(f"messages[{index}].role")
     param = f"messages[{index}].content"
     content = message.get("content")
     if message.get("tool_calls") == []:

@@ -1,0 +1,35 @@
+"""The offline model as a process of its own."""
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import httpx
+import pytest
+
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture
+def url() -> Iterator[str]:
+    command = [sys.executable, "-m", "local.model", "--port", "0", "--tokens-per-second", "0"]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, env=dict(os.environ)) as process:
+        assert process.stdout is not None
+        yield process.stdout.readline().strip()
+        process.terminate()
+        assert process.stdout.read() == ""
+
+
+def test_it_prints_its_address_and_counts_what_it_serves(url: str) -> None:
+    body = {"model": "offline", "input": "[stall] Tell me about rivers.", "stream": True}
+    stats = url.removesuffix("/v1") + "/_stats"
+    assert httpx.get(stats).json() == {"requests": 0, "active": 0, "disconnects": 0}
+    with httpx.stream("POST", f"{url}/responses", json=body) as answer:
+        chunks = answer.iter_bytes()
+        assert b"response.created" in next(chunks)
+        assert httpx.get(stats).json() == {"requests": 1, "active": 1, "disconnects": 0}
+    while (seen := httpx.get(stats).json())["active"]:
+        pass
+    assert seen == {"requests": 1, "active": 0, "disconnects": 1}

@@ -1,0 +1,141 @@
+"""What the real API refuses, the offline model refuses too."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from local.model import OfflineModel
+from tests.local.model_client import Json, function
+
+USER = {"role": "user", "content": "Hello"}
+CALL = {"type": "function_call", "call_id": "call_1", "name": "lookup", "arguments": "{}"}
+OUTPUT = {"type": "function_call_output", "call_id": "call_1", "output": "found"}
+REASONING: Json = {"type": "reasoning", "id": "rs_1", "summary": []}
+ASKED = {
+    "role": "assistant",
+    "content": None,
+    "tool_calls": [{"id": "call_1", "type": "function", "function": {"name": "lookup", "arguments": "{}"}}],
+}
+ANSWERED = {"role": "tool", "tool_call_id": "call_1", "content": "found"}
+TEXT = {"type": "string"}
+
+
+@pytest.fixture(scope="module")
+def model() -> Iterator[OfflineModel]:
+    with OfflineModel() as model:
+        yield model
+
+
+def post(server: OfflineModel, path: str, **body: Any) -> httpx.Response:
+    return httpx.post(f"{server.base_url}/{path}", json={"model": "gpt-4.1-mini", **body}, timeout=10)
+
+
+def refusal(answer: httpx.Response) -> str:
+    assert answer.status_code == 400
+    error = answer.json()["error"]
+    assert error.keys() == {"message", "type", "param", "code"}
+    assert error["type"] == "invalid_request_error"
+    return str(error["message"])
+
+
+@pytest.mark.parametrize(
+    "items",
+    [
+        [USER, CALL, OUTPUT],
+        [USER, REASONING, CALL, OUTPUT, {"role": "assistant", "content": "Done."}, USER],
+        [USER, CALL, OUTPUT | {"extra": 1}, {"type": "message", "id": "msg_1", **USER}],
+    ],
+)
+def test_a_whole_history_is_accepted(model: OfflineModel, items: list[Json]) -> None:
+    assert post(model, "responses", input=items).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("items", "message"),
+    [
+        ([USER, CALL], "No tool output found for function call call_1."),
+        ([USER, CALL, USER], "No tool output found for function call call_1."),
+        ([USER, OUTPUT], "No tool call found for function call output with call_id call_1."),
+        ([OUTPUT, CALL, USER], "No tool call found for function call output with call_id call_1."),
+        ([REASONING, USER], "Item 'rs_1' of type 'reasoning' was provided without its required following item."),
+        ([CALL | {"id": "call_1"}, OUTPUT], "Expected an ID that begins with 'fc'."),
+        ([{"role": "user", "content": [{"type": "text", "text": "Hi"}]}], "Invalid value: 'text'."),
+        ([{"role": "assistant", "content": [{"type": "input_text", "text": "Hi"}]}], "Invalid value: 'input_text'."),
+        ([{"role": "user"}], "Missing required parameter: 'input[0].content'."),
+    ],
+)
+def test_a_broken_history_is_refused_by_responses(model: OfflineModel, items: list[Json], message: str) -> None:
+    assert message in refusal(post(model, "responses", input=items))
+
+
+def test_a_whole_history_of_messages_is_accepted(model: OfflineModel) -> None:
+    assert post(model, "chat/completions", messages=[USER, ASKED, ANSWERED, USER]).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("messages", "message"),
+    [
+        ([USER, ASKED], "did not have response messages: call_1"),
+        ([USER, ASKED, USER, ANSWERED], "did not have response messages: call_1"),
+        ([USER, ANSWERED], "must be a response to a preceeding message with 'tool_calls'"),
+        ([USER, ASKED, ANSWERED, ANSWERED], "must be a response to a preceeding message with 'tool_calls'"),
+        ([{"role": "user", "content": None}], "expected a string, got null"),
+        ([{"role": "user", "content": [{"type": "input_text", "text": "Hi"}]}], "Invalid value: 'input_text'."),
+        ([USER, {"role": "assistant", "content": "x", "tool_calls": []}], "empty array"),
+        ([], "Missing required parameter: 'messages'."),
+        ([{"content": "Hi"}], "Missing required parameter: 'messages[0].role'."),
+    ],
+)
+def test_a_broken_history_is_refused_by_chat(model: OfflineModel, messages: list[Json], message: str) -> None:
+    assert message in refusal(post(model, "chat/completions", messages=messages))
+
+
+def schema(**properties: Json) -> Json:
+    required = list(properties)
+    return {"type": "object", "properties": properties, "required": required, "additionalProperties": False}
+
+
+@pytest.mark.parametrize(
+    ("parameters", "message"),
+    [
+        (schema(a=TEXT) | {"additionalProperties": True}, "In context=(), 'additionalProperties' is required"),
+        (schema(a=TEXT) | {"required": []}, "Missing 'a'."),
+        (schema(a=schema(b=TEXT) | {"required": []}), "In context=('properties', 'a'), 'required' is required"),
+        (schema(a=TEXT | {"default": "x"}), "In context=('properties', 'a'), 'default' is not permitted."),
+        (schema(a={"anyOf": [{"oneOf": []}]}), "'oneOf' is not permitted."),
+        (schema(a={"type": "array", "items": {"type": "object"}}), "In context=('properties', 'a', 'items')"),
+        (schema(a={"$ref": "#/$defs/A", "title": "A"}), "$ref cannot have keywords {'title'}."),
+        ({"type": "string"}, "schema must be a JSON Schema of 'type: \"object\"'"),
+    ],
+)
+def test_a_schema_that_strict_mode_does_not_allow_is_refused(
+    model: OfflineModel, parameters: Json, message: str
+) -> None:
+    tool = function("lookup", strict=True) | {"parameters": parameters}
+    assert message in refusal(post(model, "responses", input="Hello", tools=[tool]))
+    wrapped = {"type": "function", "function": {name: value for name, value in tool.items() if name != "type"}}
+    assert message in refusal(post(model, "chat/completions", messages=[USER], tools=[wrapped]))
+
+
+def test_a_schema_that_is_not_strict_may_be_anything_with_properties(model: OfflineModel) -> None:
+    tool = function("lookup") | {"parameters": {"type": "object", "properties": {"a": TEXT | {"default": "x"}}}}
+    assert post(model, "responses", input="Hello", tools=[tool]).status_code == 200
+
+
+def test_a_tool_needs_a_name_that_the_api_takes(model: OfflineModel) -> None:
+    assert "does not match pattern" in refusal(post(model, "responses", input="Hello", tools=[function("look up")]))
+
+
+def test_an_empty_list_of_tools_is_refused_by_chat_only(model: OfflineModel) -> None:
+    assert post(model, "responses", input="Hello", tools=[]).status_code == 200
+    assert "empty array" in refusal(post(model, "chat/completions", messages=[USER], tools=[]))
+
+
+def test_a_request_without_what_it_needs_is_refused(model: OfflineModel) -> None:
+    assert "must provide a model" in refusal(post(model, "responses", model=None, input="Hello"))
+    assert "Missing required parameter: 'input'" in refusal(post(model, "responses"))
+    assert "not found" in refusal(post(model, "responses", input="Hello", previous_response_id="resp_1"))
+    unreadable = httpx.post(f"{model.base_url}/responses", content=b"{")
+    assert "could not parse" in refusal(unreadable)
