@@ -1,0 +1,161 @@
+"""CPU per streamed text delta, from the model's bytes to an event in hand: the SDK's typed iteration, and ours.
+
+    .venv/bin/python -m bench.providers
+
+A child process sends prebuilt bytes over loopback, as fast as they are read. OpenAI sends each event in an HTTP
+chunk of its own, which is the costliest framing for both; a proxy may join them.
+"""
+
+import asyncio
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Awaitable, Callable
+from typing import Literal
+
+from openai import AsyncOpenAI
+
+from omniagent.ai.providers import get_llm_provider
+from omniagent.ai.providers.llm_provider import LLMProvider, ModelRequest, ModelText
+from omniagent.messages import ChatMessage
+
+Api = Literal["responses", "chat"]
+
+DELTAS = 5_000
+ROUNDS = 5
+EVENTS_PER_CHUNK = (1, 20)
+WORDS = (" the", " quick", " brown", " fox", ",", " naïve", " 12", "\n")
+REQUEST = ModelRequest("Be brief.", [ChatMessage.user("Go.")])
+
+
+def responses_events() -> list[bytes]:
+    """The stream of a Responses answer: the deltas, and the event that ends it."""
+    head = {"item_id": "msg_68a1b2c3d4e5f60718293a4b5c6d7e8f", "output_index": 0, "content_index": 0}
+    events = [
+        {
+            "type": "response.output_text.delta",
+            "sequence_number": number,
+            **head,
+            "delta": WORDS[number % len(WORDS)],
+            "logprobs": [],
+            "obfuscation": "kJ3nQ8xW2p",
+        }
+        for number in range(DELTAS)
+    ]
+    usage = {"input_tokens": 9, "output_tokens": DELTAS, "total_tokens": DELTAS + 9}
+    response = {"id": "resp_1", "object": "response", "status": "completed", "output": [], "usage": usage}
+    events.append({"type": "response.completed", "sequence_number": DELTAS, "response": response})
+    return [f"event: {event['type']}\ndata: {_json(event)}\n\n".encode() for event in events]
+
+
+def chat_events() -> list[bytes]:
+    """The stream of a Chat Completions answer."""
+    head = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": "gpt-4.1-mini"}
+    head |= {"service_tier": "default", "system_fingerprint": "fp_1"}
+
+    def chunk(delta: dict[str, str], finish: str | None = None) -> dict[str, object]:
+        choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}
+        return {**head, "choices": [choice], "usage": None, "obfuscation": "kJ3nQ8xW2p"}
+
+    events = [chunk({"content": WORDS[number % len(WORDS)]}) for number in range(DELTAS)]
+    usage = {"prompt_tokens": 9, "completion_tokens": DELTAS, "total_tokens": DELTAS + 9}
+    events += [chunk({}, "stop"), {**head, "choices": [], "usage": usage}]
+    return [*(f"data: {_json(event)}\n\n".encode() for event in events), b"data: [DONE]\n\n"]
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def http_response(events: list[bytes], per_chunk: int) -> bytes:
+    """The events as one chunked HTTP response."""
+    chunks = (b"".join(events[start : start + per_chunk]) for start in range(0, len(events), per_chunk))
+    head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
+    return head + b"".join(b"%x\r\n%b\r\n" % (len(chunk), chunk) for chunk in chunks) + b"0\r\n\r\n"
+
+
+async def serve(per_chunk: int) -> None:
+    """Answer every request from memory. The port is printed first."""
+    answers = {
+        "/responses": http_response(responses_events(), per_chunk),
+        "/chat/completions": http_response(chat_events(), per_chunk),
+    }
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while head := (await _request_head(reader)).decode():
+            length = next(line for line in head.lower().split("\r\n") if line.startswith("content-length:"))
+            await reader.readexactly(int(length.partition(":")[2]))
+            writer.write(answers[head.split(" ")[1]])
+            await writer.drain()
+        writer.close()
+
+    server = await asyncio.start_server(talk, "127.0.0.1", 0)
+    print(server.sockets[0].getsockname()[1], flush=True)
+    await server.serve_forever()
+
+
+async def _request_head(reader: asyncio.StreamReader) -> bytes:
+    try:
+        return await reader.readuntil(b"\r\n\r\n")
+    except (asyncio.IncompleteReadError, ConnectionError):
+        return b""
+
+
+async def read_typed(sdk: AsyncOpenAI, api: Api) -> str:
+    """Iterate the SDK's own stream."""
+    if api == "responses":
+        events = await sdk.responses.create(model="gpt-4.1-mini", input="Go.", stream=True)
+        return "".join([event.delta async for event in events if event.type == "response.output_text.delta"])
+    chunks = await sdk.chat.completions.create(
+        model="gpt-4.1-mini", messages=[{"role": "user", "content": "Go."}], stream=True
+    )
+    return "".join([choice.delta.content or "" async for chunk in chunks for choice in chunk.choices])
+
+
+async def read_ours(provider: LLMProvider) -> str:
+    return "".join([event.text async for event in provider.stream(REQUEST) if isinstance(event, ModelText)])
+
+
+async def cpu_per_delta(read: Callable[[], Awaitable[str]]) -> float:
+    """Microseconds of the best round."""
+    expected = "".join(WORDS[number % len(WORDS)] for number in range(DELTAS))
+    best = float("inf")
+    for _ in range(ROUNDS):
+        start = time.process_time()
+        text = await read()
+        best = min(best, time.process_time() - start)
+        if text != expected:
+            raise RuntimeError("the answer is not what was sent")
+    return best / DELTAS * 1e6
+
+
+async def compare(api: Api, base_url: str, per_chunk: int) -> None:
+    sdk = AsyncOpenAI(api_key="unused", base_url=base_url)
+    provider = get_llm_provider("gpt-4.1-mini", api=api, base_url=base_url)
+    typed = await cpu_per_delta(lambda: read_typed(sdk, api))
+    ours = await cpu_per_delta(lambda: read_ours(provider))
+    await sdk.close()
+    await provider.aclose()
+    print(f"{api:<10} {per_chunk:>16} {typed:>10.1f} µs {ours:>10.1f} µs {ours / typed:>8.2f}")
+
+
+def main() -> None:
+    print(f"{'API':<10} {'events per chunk':>16} {'SDK, typed':>13} {'ours':>13} {'ratio':>8}")
+    for per_chunk in EVENTS_PER_CHUNK:
+        command = [sys.executable, "-m", "bench.providers", "serve", str(per_chunk)]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+            assert server.stdout
+            base_url = f"http://127.0.0.1:{int(server.stdout.readline())}"
+            try:
+                for api in ("responses", "chat"):
+                    asyncio.run(compare(api, base_url, per_chunk))
+            finally:
+                server.terminate()
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["serve"]:
+        asyncio.run(serve(int(sys.argv[2])))
+    else:
+        main()
