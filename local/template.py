@@ -114,7 +114,7 @@ class Template:
         attributes: Attributes | None = None,
     ) -> None:
         """Read the file. What it says is resolved when it is asked for."""
-        self.folder = path.parent
+        self.folder = path.absolute().parent
         self._document = Document(path, parameters=parameters, attributes=attributes)
 
     @cached_property
@@ -129,6 +129,11 @@ class Template:
         """The folders of the layers by logical id."""
         found = self._document.resources("AWS::Serverless::LayerVersion")
         return {name: self.folder / properties["ContentUri"] for name, properties in found.items()}
+
+    @property
+    def built(self) -> bool:
+        """Whether `sam build` made this: a built layer has its packages in `python`."""
+        return any((layer / "python").is_dir() for layer in self.layers.values())
 
     @cached_property
     def tables(self) -> dict[str, Table]:

@@ -1,0 +1,69 @@
+"""`python -m local invoke`."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from local.template import ROOT
+
+TEMPLATE = """
+Parameters:
+  MongoSecretArn: {Type: String}
+  OpenAISecretArn: {Type: String}
+  OpenAIBaseUrl: {Type: String}
+  AuthMode: {Type: String}
+Resources:
+  GreetFunction:
+    Type: AWS::Serverless::Function
+    Properties: {CodeUri: greet, Handler: app.handler, Runtime: python3.13}
+"""
+CODE = """
+import os
+
+def handler(event, context):
+    print("greeting", event["name"])
+    return {"greeting": "Hello " + event["name"], "sam": os.environ["AWS_SAM_LOCAL"]}
+"""
+
+
+@pytest.fixture
+def template(tmp_path: Path) -> Path:
+    path = tmp_path / "template.yaml"
+    path.write_text(TEMPLATE)
+    (tmp_path / "greet").mkdir()
+    (tmp_path / "greet" / "app.py").write_text(CODE)
+    return path
+
+
+def invoke(template: Path, mongod: str, function: str, event: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-m", "local", "invoke", function, "-", "--template", str(template)],
+        cwd=ROOT,
+        env={**os.environ, "MONGODB_URI": mongod},
+        input=event,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_the_answer_is_printed_and_the_log_is_apart(template: Path, mongod: str) -> None:
+    done = invoke(template, mongod, "greet", '{"name": "Ada"}')
+    assert (done.returncode, json.loads(done.stdout)) == (0, {"greeting": "Hello Ada", "sam": "true"})
+    log = done.stderr.splitlines()
+    assert [line.split()[0] for line in log] == ["START", "greeting", "END", "REPORT"]
+
+
+def test_a_function_error_is_printed_and_fails_the_command(template: Path, mongod: str) -> None:
+    done = invoke(template, mongod, "greet", "{}")
+    assert (done.returncode, json.loads(done.stdout)["errorType"]) == (1, "KeyError")
+
+
+def test_an_unknown_function_is_said_in_one_line(template: Path, mongod: str) -> None:
+    done = invoke(template, mongod, "grete", "{}")
+    assert done.returncode == 1
+    assert done.stderr == "There is no function grete. There are: greet.\n"
