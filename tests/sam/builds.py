@@ -1,0 +1,78 @@
+"""SAM's own command line and translator, and what `sam build` made."""
+
+import json
+import os
+import subprocess
+from dataclasses import dataclass
+from pathlib import Path
+
+from local.cloudformation import Document
+from local.template import ROOT
+
+SAM_BIN = ROOT / ".venv-sam" / "bin"
+MONGO_SECRET = "arn:aws:secretsmanager:us-east-1:123456789012:secret:mongodb-AbCdEf"
+OPENAI_SECRET = "arn:aws:secretsmanager:us-east-1:123456789012:secret:openai-AbCdEf"
+QUEUES = {name: {"Ref": f"https://sqs/{name}", "QueueName": name} for name in ("SummaryQueue", "SummaryDeadLetters")}
+
+
+@dataclass(frozen=True)
+class Build:
+    """The folder that `sam build` filled, and what it said meanwhile."""
+
+    folder: Path
+    log: str
+
+    @property
+    def layer(self) -> Path:
+        return self.folder / "CoreLayer"
+
+    @property
+    def packages(self) -> Path:
+        return self.layer / "python"
+
+    @property
+    def template(self) -> Path:
+        return self.folder / "template.yaml"
+
+
+def run_sam(*arguments: str, **environment: str) -> str:
+    """Run the SAM CLI at the root of the project and return what it said."""
+    return _run([str(SAM_BIN / "sam"), *arguments], environment, stderr=subprocess.STDOUT)
+
+
+def build(folder: Path, **environment: str) -> Build:
+    """Run `sam build` into a folder of its own, with nothing kept from an earlier one."""
+    places = ["--build-dir", str(folder / "build"), "--cache-dir", str(folder / "cache")]
+    log = run_sam("build", *places, PYTHON=str(SAM_BIN / "python"), **environment)
+    return Build(folder / "build", log)
+
+
+def expand(template: Path, into: Path, **parameters: str) -> Document:
+    """Return the CloudFormation that a deploy of the template with these parameters comes to."""
+    given = {"MongoSecretArn": MONGO_SECRET, "OpenAISecretArn": OPENAI_SECRET} | parameters
+    script = Path(__file__).with_name("expand.py")
+    into.write_text(_run([str(SAM_BIN / "python"), str(script), str(template), json.dumps(given)], {}))
+    return Document(into, parameters=given, attributes=QUEUES)
+
+
+def files(folder: Path) -> set[str]:
+    """The files under a folder that are source, not bytecode."""
+    found = (path for path in folder.rglob("*") if path.is_file() and path.parent.name != "__pycache__")
+    return {path.relative_to(folder).as_posix() for path in found}
+
+
+def _run(command: list[str], environment: dict[str, str], stderr: int = subprocess.PIPE) -> str:
+    # No AWS account, no MAKEFLAGS of the `make test` above us, and no telemetry.
+    inherited = {key: value for key, value in os.environ.items() if not key.startswith(("AWS_", "MAKE", "MFLAGS"))}
+    known = {"AWS_DEFAULT_REGION": "us-east-1", "SAM_CLI_TELEMETRY": "0"}
+    done: subprocess.CompletedProcess[str] = subprocess.run(
+        command,
+        cwd=ROOT,
+        env=inherited | known | environment,
+        stdout=subprocess.PIPE,
+        stderr=stderr,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, f"{command[0]} failed:\n{done.stdout}\n{done.stderr}"
+    return done.stdout

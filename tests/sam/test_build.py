@@ -1,0 +1,163 @@
+"""What `sam build` makes: the layer's layout, platform, size and bytecode, and the functions' files."""
+
+import marshal
+import re
+import stat
+import struct
+import subprocess
+import sys
+import zipfile
+from importlib.metadata import distributions
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
+from local.template import ROOT
+from tests.sam.builds import SAM_BIN, Build, files
+
+pytestmark = pytest.mark.timeout(900)
+
+LAMBDA_LIMIT = 250_000_000
+EM_AARCH64 = 183
+# What packaging's markers ask about, as Lambda would answer.
+ON_LAMBDA = {
+    "implementation_name": "cpython",
+    "os_name": "posix",
+    "platform_machine": "aarch64",
+    "platform_python_implementation": "CPython",
+    "platform_system": "Linux",
+    "python_full_version": "3.13.0",
+    "python_version": "3.13",
+    "sys_platform": "linux",
+}
+
+
+def pinned(path: Path) -> dict[str, str]:
+    """The name and version of every requirement in a lock file that Lambda would install."""
+    lines = (line.removesuffix("\\").strip() for line in path.read_text().splitlines() if re.match(r"\w", line))
+    wanted = [Requirement(line) for line in lines]
+    return {
+        canonicalize_name(requirement.name): str(requirement.specifier).removeprefix("==")
+        for requirement in wanted
+        if requirement.marker is None or requirement.marker.evaluate(ON_LAMBDA)
+    }
+
+
+def installed(packages: Path) -> dict[str, str]:
+    found = distributions(path=[str(packages)])
+    return {canonicalize_name(distribution.name): distribution.version for distribution in found}
+
+
+def size(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
+
+
+def test_the_layer_holds_packages_and_the_exec_wrapper(lambda_build: Build) -> None:
+    assert {path.name for path in lambda_build.layer.iterdir()} == {"python", "bin"}
+    assert files(lambda_build.layer / "bin") == files(ROOT / "layers/core/bin")
+    assert (lambda_build.layer / "bin/streaming").stat().st_mode & stat.S_IXOTH
+
+
+def test_the_layer_holds_the_whole_of_omniagent(lambda_build: Build) -> None:
+    assert files(lambda_build.packages / "omniagent") == files(ROOT / "layers/core/omniagent")
+
+
+def test_the_layer_holds_what_is_pinned_for_lambda_and_nothing_else(lambda_build: Build) -> None:
+    assert installed(lambda_build.packages) == pinned(ROOT / "layers/core/requirements.txt")
+
+
+def test_nothing_from_development_is_in_the_layer(lambda_build: Build) -> None:
+    runtime = pinned(ROOT / "layers/core/requirements.txt")
+    development = (pinned(ROOT / "requirements-dev.txt") | pinned(ROOT / "requirements-sam.txt")).keys() - runtime
+    assert {"pytest", "moto", "ruff", "mypy", "aws-sam-cli"} <= development
+    assert not development & installed(lambda_build.packages).keys()
+    leftovers = {"tests", "local", "Makefile", "requirements.txt"}
+    assert not leftovers & {path.name for path in lambda_build.packages.rglob("*")}
+
+
+def test_every_extension_is_for_python_3_13_on_arm64(lambda_build: Build) -> None:
+    extensions = list(lambda_build.packages.rglob("*.so*"))
+    assert {"_pydantic_core", "runtime_client", "_cbson"} <= {path.name.split(".")[0] for path in extensions}
+    for path in extensions:
+        with path.open("rb") as binary:
+            magic, machine = struct.unpack("<4s14xH", binary.read(20))
+        assert (path.name, magic, machine) == (path.name, b"\x7fELF", EM_AARCH64)
+        assert ".cpython-313-aarch64" in path.name or ".abi3." in path.name
+
+
+def test_only_the_aws_services_in_use_are_described(lambda_build: Build) -> None:
+    services = {path.name for path in (lambda_build.packages / "botocore/data").iterdir() if path.is_dir()}
+    assert services == {"dynamodb", "secretsmanager", "sqs", "sts"}
+
+
+def test_the_layer_fits_lambda(lambda_build: Build, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    unzipped = size(lambda_build.layer)
+    with zipfile.ZipFile(tmp_path / "layer.zip", "w", zipfile.ZIP_DEFLATED) as archive:
+        for path in lambda_build.layer.rglob("*"):
+            archive.write(path, path.relative_to(lambda_build.layer))
+    zipped = (tmp_path / "layer.zip").stat().st_size
+    with capsys.disabled():
+        print(f"\nlayer: {unzipped / 1e6:.1f} MB, zipped {zipped / 1e6:.1f} MB; ", end="")
+        print("with bytecode" if "The layer has bytecode" in lambda_build.log else "without bytecode")
+    assert unzipped + sum(size(lambda_build.folder / name) for name in FUNCTIONS) < LAMBDA_LIMIT
+
+
+@pytest.mark.parametrize("which", ["lambda_build", "here_build"])
+def test_bytecode_is_complete_or_absent_as_the_build_says(which: str, request: pytest.FixtureRequest) -> None:
+    made: Build = request.getfixturevalue(which)
+    compiled = {path.name.split(".")[-2] for path in made.layer.rglob("*.pyc")}
+    said = re.search(r"The layer has bytecode of Python (\d)\.(\d+)", made.log)
+    if said is None:
+        assert "the layer is built without bytecode" in made.log
+        assert not compiled
+        return
+    assert compiled == {f"cpython-{said[1]}{said[2]}"}
+    for source in made.packages.rglob("*.py"):
+        assert list((source.parent / "__pycache__").glob(f"{source.stem}.cpython-*.pyc")), source
+
+
+def test_bytecode_is_trusted_unchecked_and_names_the_place_on_lambda(here_build: Build) -> None:
+    path = here_build.packages / f"omniagent/__pycache__/errors.{sys.implementation.cache_tag}.pyc"
+    content = path.read_bytes()
+    assert struct.unpack("<I", content[4:8]) == (0b01,)  # PEP 552: hash-based, source not checked
+    assert marshal.loads(content[16:]).co_filename == "/opt/python/omniagent/errors.py"
+
+
+def test_no_artifact_names_the_place_it_was_built_in(here_build: Build) -> None:
+    places = [str(ROOT).encode(), str(here_build.folder).encode()]
+    found = [
+        path
+        for path in here_build.folder.rglob("*")
+        if path.is_file() and any(place in path.read_bytes() for place in places)
+    ]
+    assert found == []
+
+
+FUNCTIONS = {"ChatFunction": "chat", "SessionsFunction": "sessions", "SummaryFunction": "summary"}
+
+
+@pytest.mark.parametrize(("logical_id", "folder"), FUNCTIONS.items())
+def test_a_function_holds_its_own_files_only(logical_id: str, folder: str, lambda_build: Build) -> None:
+    assert files(lambda_build.folder / logical_id) == files(ROOT / "functions" / folder)
+    assert "app.py" in files(lambda_build.folder / logical_id)
+
+
+def test_the_layer_is_all_that_a_bare_python_needs(here_build: Build) -> None:
+    program = f"""
+import sys
+sys.path.append({str(here_build.packages)!r})
+import aws_lambda_powertools, awslambdaric, beanie, boto3, fastapi, jwt, mangum, omniagent, openai, opentelemetry.sdk
+from importlib.metadata import version
+for service in ("dynamodb", "secretsmanager", "sqs", "sts"):
+    boto3.client(service, region_name="us-east-1")
+print(version("openai"), version("fastapi"))
+"""
+    # -S and -I: neither the environment's packages nor its variables.
+    done = subprocess.run(
+        [SAM_BIN / "python", "-I", "-S", "-B", "-c", program], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    expected = pinned(ROOT / "layers/core/requirements.txt")
+    assert done.stdout.split() == [expected["openai"], expected["fastapi"]]

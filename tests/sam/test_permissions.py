@@ -1,0 +1,133 @@
+"""Who may do what, in the CloudFormation that is deployed: the functions at AWS, and callers at the functions."""
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from local.cloudformation import Document
+from tests.sam.builds import MONGO_SECRET, OPENAI_SECRET
+
+pytestmark = pytest.mark.timeout(900)
+
+JWT = {"AuthMode": "jwt", "JwtIssuer": "https://auth.example.com/", "JwtAudience": "omniagent"}
+KEY = "arn:aws:kms:us-east-1:123456789012:key/11111111-2222-3333-4444-555555555555"
+TABLE = "arn:aws:dynamodb:us-east-1:123456789012:table/TurnsTable"
+QUEUE = "arn:aws:sqs:us-east-1:123456789012:SummaryQueue"
+LOGS = "arn:aws:logs:us-east-1:123456789012:log-group:/aws/lambda/omniagent/{}:*"
+
+Grants = set[tuple[str, str]]
+Deploy = Callable[..., Document]
+
+
+def grants(actions: str, *resources: str) -> Grants:
+    return {(action, resource) for action in actions.split() for resource in resources}
+
+
+def common(function: str) -> Grants:
+    logs = grants("logs:CreateLogStream logs:PutLogEvents", LOGS.format(function))
+    return logs | grants("secretsmanager:GetSecretValue", MONGO_SECRET, OPENAI_SECRET)
+
+
+ALLOWED = {
+    "ChatRole": common("chat")
+    | grants("dynamodb:GetItem dynamodb:PutItem dynamodb:UpdateItem dynamodb:DeleteItem dynamodb:Query", TABLE)
+    | grants("sqs:SendMessage", QUEUE),
+    "SessionsRole": common("sessions")
+    | grants("dynamodb:GetItem dynamodb:UpdateItem dynamodb:DeleteItem dynamodb:Query", TABLE)
+    | grants("sqs:SendMessage", QUEUE),
+    "SummaryRole": common("summary") | grants("sqs:ReceiveMessage sqs:DeleteMessage sqs:GetQueueAttributes", QUEUE),
+}
+
+
+@pytest.fixture
+def iam_mode(deploy: Deploy) -> Document:
+    return deploy()
+
+
+@pytest.fixture
+def jwt_mode(deploy: Deploy) -> Document:
+    return deploy(**JWT)
+
+
+def statements(policy: dict[str, Any]) -> Grants:
+    """Every action with every resource it is allowed on."""
+    allowed: Grants = set()
+    for statement in policy["Statement"]:
+        assert statement["Effect"] == "Allow"
+        assert not {"NotAction", "NotResource", "NotPrincipal"} & statement.keys()
+        allowed |= grants(" ".join(_list(statement["Action"])), *_list(statement["Resource"]))
+    return allowed
+
+
+def _list(value: str | list[str]) -> list[str]:
+    return [value] if isinstance(value, str) else value
+
+
+def test_each_function_may_do_what_is_listed_here_and_nothing_else(iam_mode: Document) -> None:
+    found = {}
+    for name, role in iam_mode.resources("AWS::IAM::Role").items():
+        assert "ManagedPolicyArns" not in role
+        [policy] = role["Policies"]
+        found[name] = statements(policy["PolicyDocument"])
+    assert found == ALLOWED
+
+
+def test_each_function_has_its_own_role_that_only_lambda_assumes(iam_mode: Document) -> None:
+    used = [str(function["Role"]) for function in iam_mode.resources("AWS::Lambda::Function").values()]
+    assert sorted(arn.rsplit("/")[-1] for arn in used) == sorted(ALLOWED)
+    for role in iam_mode.resources("AWS::IAM::Role").values():
+        [statement] = role["AssumeRolePolicyDocument"]["Statement"]
+        assert statement["Principal"] == {"Service": "lambda.amazonaws.com"}
+
+
+def test_no_action_and_no_resource_is_a_star() -> None:
+    for action, resource in set.union(*ALLOWED.values()):
+        assert "*" not in action
+        assert resource.startswith("arn:aws:")
+        assert "*" not in resource.removesuffix(":*")  # a log group's ARN ends so: all its streams
+
+
+def test_a_customer_key_may_be_used_for_the_secrets_only(deploy: Deploy) -> None:
+    document = deploy(SecretsKmsKeyArn=KEY)
+    for name, role in document.resources("AWS::IAM::Role").items():
+        policy = role["Policies"][0]["PolicyDocument"]
+        assert statements(policy) == ALLOWED[name] | grants("kms:Decrypt", KEY)
+        [decrypt] = [statement for statement in policy["Statement"] if statement["Action"] == "kms:Decrypt"]
+        via = {"kms:ViaService": "secretsmanager.us-east-1.amazonaws.com"}
+        assert decrypt["Condition"] == {"StringEquals": via}
+
+
+def test_in_iam_mode_the_urls_want_signed_requests_and_nobody_is_let_in_by_the_stack(iam_mode: Document) -> None:
+    assert [url["AuthType"] for url in iam_mode.resources("AWS::Lambda::Url").values()] == ["AWS_IAM"] * 2
+    assert iam_mode.resources("AWS::Lambda::Permission") == {}
+
+
+def test_in_iam_mode_a_policy_to_attach_allows_the_two_urls(iam_mode: Document) -> None:
+    [policy] = iam_mode.resources("AWS::IAM::ManagedPolicy").values()
+    aliases = ("ChatFunctionAliaslive", "SessionsFunctionAliaslive")
+    document = policy["PolicyDocument"]
+    assert statements(document) == grants("lambda:InvokeFunctionUrl lambda:InvokeFunction", *aliases)
+    assert {"Bool": {"lambda:InvokedViaFunctionUrl": True}} in [item["Condition"] for item in document["Statement"]]
+    assert not {"Users", "Roles", "Groups"} & policy.keys()
+
+
+def test_in_jwt_mode_the_urls_are_open_and_nothing_but_the_urls(jwt_mode: Document) -> None:
+    assert [url["AuthType"] for url in jwt_mode.resources("AWS::Lambda::Url").values()] == ["NONE"] * 2
+    assert jwt_mode.resources("AWS::IAM::ManagedPolicy") == {}
+    permissions = list(jwt_mode.resources("AWS::Lambda::Permission").values())
+    for alias in ("ChatFunctionAliaslive", "SessionsFunctionAliaslive"):
+        everybody = {"FunctionName": alias, "Principal": "*"}
+        by_url = {"Action": "lambda:InvokeFunctionUrl", "FunctionUrlAuthType": "NONE"}
+        through_url = {"Action": "lambda:InvokeFunction", "InvokedViaFunctionUrl": True}
+        assert everybody | by_url in permissions
+        assert everybody | through_url in permissions
+    assert len(permissions) == 4
+
+
+def test_jwt_mode_is_refused_without_issuer_and_audience(deploy: Deploy) -> None:
+    given = deploy(**JWT).section("Rules", "JwtNeedsIssuerAndAudience")
+    missing = deploy(AuthMode="jwt").section("Rules", "JwtNeedsIssuerAndAudience")
+    assert [item["Assert"] for item in given["Assertions"]] == [True, True]
+    assert [item["Assert"] for item in missing["Assertions"]] == [False, False]
+    assert missing["RuleCondition"] is True

@@ -1,0 +1,187 @@
+"""What a deploy comes to: functions, aliases, state, alarms and the parameters it is given."""
+
+import json
+import re
+import tomllib
+from collections.abc import Callable
+from dataclasses import fields
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from local.cloudformation import Document
+from local.template import ROOT, TEMPLATE
+from omniagent.settings import Settings, env_name
+from tests.sam.builds import Build, expand, run_sam
+
+pytestmark = pytest.mark.timeout(900)
+
+FUNCTIONS = ("ChatFunction", "SessionsFunction", "SummaryFunction")
+# Read by Lambda and Powertools rather than by Settings.
+THEIRS = {"AWS_LAMBDA_EXEC_WRAPPER", "POWERTOOLS_SERVICE_NAME", "POWERTOOLS_METRICS_NAMESPACE"}
+OF_A_TURN = {"Turns", "CancelledTurns", "FailedTurns", "TimeToFirstToken", "TurnDuration"}
+OF_ITS_WORK = {"InputTokens", "OutputTokens", "ToolCalls", "ToolErrors"}
+COST_DRIVERS = {"Duration", "ConsumedWriteCapacityUnits", "ConsumedReadCapacityUnits", "NumberOfMessagesSent"}
+
+Deploy = Callable[..., Document]
+
+
+def versions(document: Document) -> set[str]:
+    return set(document.resources("AWS::Lambda::Version"))
+
+
+def parameters() -> dict[str, dict[str, Any]]:
+    found: dict[str, dict[str, Any]] = Document(TEMPLATE).section("Parameters")
+    return found
+
+
+def test_the_template_passes_the_linter(sam: None) -> None:
+    assert "is a valid SAM Template" in run_sam("validate", "--lint")
+
+
+def test_every_function_runs_python_3_13_on_arm64_with_the_layer(deploy: Deploy) -> None:
+    document = deploy()
+    [layer] = document.resources("AWS::Lambda::LayerVersion")
+    functions = document.resources("AWS::Lambda::Function")
+    assert set(functions) == set(FUNCTIONS)
+    for function in functions.values():
+        assert (function["Runtime"], function["Architectures"]) == ("python3.13", ["arm64"])
+        assert (function["Handler"], function["Layers"]) == ("app.handler", [layer])
+        assert function["LoggingConfig"]["LogFormat"] == "JSON"
+
+
+def test_only_chat_streams_and_only_chat_starts_through_the_wrapper(deploy: Deploy) -> None:
+    document = deploy()
+    urls = {url["TargetFunctionArn"]: url["InvokeMode"] for url in document.resources("AWS::Lambda::Url").values()}
+    assert urls == {"ChatFunctionAliaslive": "RESPONSE_STREAM", "SessionsFunctionAliaslive": "BUFFERED"}
+    functions = document.resources("AWS::Lambda::Function")
+    wrapped = [name for name in functions if "AWS_LAMBDA_EXEC_WRAPPER" in functions[name]["Environment"]["Variables"]]
+    assert wrapped == ["ChatFunction"]
+
+
+def test_a_new_release_publishes_every_function(deploy: Deploy) -> None:
+    first, second = versions(deploy(Release="1794819600")), versions(deploy(Release="1794819601"))
+    assert len(first) == len(second) == len(FUNCTIONS)
+    assert not first & second
+
+
+def test_a_changed_layer_publishes_every_function(deploy: Deploy, lambda_build: Build, tmp_path: Path) -> None:
+    changed = tmp_path / "changed.yaml"
+    changed.write_text(lambda_build.template.read_text().replace("the streaming runtime", "another runtime"))
+    assert not versions(deploy()) & versions(expand(changed, tmp_path / "template.json"))
+
+
+@pytest.mark.parametrize(("given", "applied"), [("on", "PublishedVersions"), ("off", "None")])
+def test_snapstart_is_for_those_that_people_wait_for(given: str, applied: str, deploy: Deploy) -> None:
+    functions = deploy(SnapStart=given).resources("AWS::Lambda::Function")
+    assert functions["ChatFunction"]["SnapStart"] == functions["SessionsFunction"]["SnapStart"] == {"ApplyOn": applied}
+    assert "SnapStart" not in functions["SummaryFunction"]
+
+
+def test_browsers_are_let_in_from_the_origins_given_and_from_nowhere_else(deploy: Deploy) -> None:
+    for url in deploy().resources("AWS::Lambda::Url").values():
+        assert "Cors" not in url
+    for url in deploy(CorsOrigins="https://a.example,https://b.example").resources("AWS::Lambda::Url").values():
+        assert url["Cors"]["AllowOrigins"] == ["https://a.example", "https://b.example"]
+        assert {"authorization", "content-type", "x-user-id"} <= set(url["Cors"]["AllowHeaders"])
+
+
+def test_the_environment_is_what_settings_reads_and_holds_no_secret(deploy: Deploy) -> None:
+    read = {env_name(setting) for setting in fields(Settings)}
+    everything = {
+        "OpenAIBaseUrl": "https://x.example",
+        "JwtJwksUrl": "https://x.example",
+        "OtlpEndpoint": "https://x.example",
+    }
+    for function in deploy(**everything).resources("AWS::Lambda::Function").values():
+        variables = function["Environment"]["Variables"]
+        assert variables.keys() - THEIRS <= read
+        assert not {"OPENAI_API_KEY", "MONGODB_URI"} & variables.keys()
+        Settings.from_env(variables)
+
+
+def test_the_defaults_of_template_and_settings_agree() -> None:
+    given = parameters()
+    pairs = {
+        "Model": "model",
+        "OpenAIApi": "openai_api",
+        "MongoDatabase": "mongodb_database",
+        "AuthMode": "auth_mode",
+        "LogLevel": "log_level",
+        "MaxSteps": "max_steps",
+        "ToolTimeoutSeconds": "tool_timeout_seconds",
+        "TickSeconds": "tick_seconds",
+    }
+    assert {name: given[name]["Default"] for name in pairs} == {
+        name: getattr(Settings(), field) for name, field in pairs.items()
+    }
+
+
+def test_the_queue_hides_a_batch_six_times_as_long_as_the_function_may_take(deploy: Deploy) -> None:
+    document = deploy()
+    queue = document.resources("AWS::SQS::Queue")["SummaryQueue"]
+    timeout = document.resources("AWS::Lambda::Function")["SummaryFunction"]["Timeout"]
+    assert queue["VisibilityTimeout"] >= 6 * timeout
+    [source] = document.resources("AWS::Lambda::EventSourceMapping").values()
+    assert source["FunctionName"] == "SummaryFunctionAliaslive"
+    assert source["FunctionResponseTypes"] == ["ReportBatchItemFailures"]
+
+
+def test_state_is_encrypted_and_turns_expire(deploy: Deploy) -> None:
+    document = deploy()
+    [table] = document.resources("AWS::DynamoDB::Table").values()
+    assert table["SSESpecification"] == {"SSEEnabled": True}
+    assert table["TimeToLiveSpecification"] == {"AttributeName": "expires_at", "Enabled": True}
+    assert {queue["KmsMasterKeyId"] for queue in document.resources("AWS::SQS::Queue").values()} == {"alias/aws/sqs"}
+
+
+def test_every_log_is_kept_as_long_as_asked(deploy: Deploy) -> None:
+    document = deploy(LogRetentionDays="7")
+    groups = document.resources("AWS::Logs::LogGroup")
+    assert {group["RetentionInDays"] for group in groups.values()} == {"7"}
+    used = {function["LoggingConfig"]["LogGroup"] for function in document.resources("AWS::Lambda::Function").values()}
+    assert used == {group["LogGroupName"] for group in groups.values()}
+
+
+def test_alarms_watch_errors_throttles_dead_letters_and_failed_turns(deploy: Deploy) -> None:
+    topic = "arn:aws:sns:us-east-1:123456789012:oncall"
+    alarms = deploy(AlarmTopicArn=topic, AlarmEmail="oncall@example.com").resources("AWS::CloudWatch::Alarm")
+    watched = {(alarm["MetricName"], alarm["Dimensions"][0]["Value"]) for alarm in alarms.values()}
+    assert watched >= {(metric, function) for metric in ("Errors", "Throttles") for function in FUNCTIONS}
+    assert ("FailedTurns", "chat") in watched
+    assert "ApproximateNumberOfMessagesVisible" in {metric for metric, _ in watched}
+    assert all(alarm["AlarmActions"] == ["AlarmTopic", topic] for alarm in alarms.values())
+    assert all(alarm["AlarmActions"] == [] for alarm in deploy().resources("AWS::CloudWatch::Alarm").values())
+
+
+def test_the_dashboard_shows_every_metric_of_a_turn_and_what_costs_money(deploy: Deploy) -> None:
+    [dashboard] = deploy().resources("AWS::CloudWatch::Dashboard").values()
+    widgets = json.loads(dashboard["DashboardBody"])["widgets"]
+    shown = {row[1] for widget in widgets for row in widget["properties"].get("metrics", ()) if row[0] != "..."}
+    assert shown >= OF_A_TURN | OF_ITS_WORK | COST_DRIVERS
+    places = [(widget["x"], widget["y"]) for widget in widgets]
+    assert len(set(places)) == len(places)
+
+
+def test_every_parameter_is_described_and_grouped_once() -> None:
+    groups = Document(TEMPLATE).section("Metadata", "AWS::CloudFormation::Interface")["ParameterGroups"]
+    listed = [name for group in groups for name in group["Parameters"]]
+    assert sorted(listed) == sorted(parameters())
+    assert all(spec["Description"] for spec in parameters().values())
+
+
+@pytest.mark.parametrize(("profile", "stage"), [("default", "dev"), ("prod", "prod")])
+def test_a_stage_deploys_with_parameters_that_the_template_takes(profile: str, stage: str) -> None:
+    config = tomllib.loads((ROOT / "samconfig.toml").read_text())
+    assert config[profile]["deploy"]["parameters"]["parameter_overrides"] == [f"file://parameters/{stage}.yaml"]
+    given = yaml.safe_load((ROOT / "parameters" / f"{stage}.yaml").read_text())
+    known = parameters()
+    for name, value in given.items():
+        spec = known[name]
+        assert value in spec.get("AllowedValues", [value]), name
+        refused = not re.search(spec.get("AllowedPattern", ""), str(value))
+        assert refused == (value == "PUT-THE-ARN-HERE"), name
+    # Once deployed, a parameter left out keeps its last value, and a kept release publishes nothing.
+    assert given["Release"] == ""
