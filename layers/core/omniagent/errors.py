@@ -35,7 +35,8 @@ OmniAgentError
 │   ├── StorageRejected         MongoDB refused the operation: a bug or a wrong setting
 │   └── TurnLost                the turn was taken over; nothing may be written any more
 ├── RegistryUnavailable         503, the table of running turns cannot be reached
-├── QueueUnavailable            503, the queue of summaries cannot be reached or there is none
+├── QueueUnavailable            503, the queue of summaries cannot be reached
+│   └── NoQueue                 503, there is none
 └── IdentityUnavailable         503, the issuer's keys cannot be read
 
 `str(error)` is for the log. `error.public` is the only text that may leave the process.
@@ -285,13 +286,22 @@ class RegistryUnavailable(OmniAgentError):
 
 
 class QueueUnavailable(OmniAgentError):
-    """SQS cannot be reached, or no queue is configured."""
+    """SQS cannot be reached."""
 
     status = 503
     code = "queue_unavailable"
     title = "Summary queue unavailable"
     public = "Summaries cannot be queued right now. Try again in a moment."
-    retry_after = 2.0
+    retry_after: float | None = 2.0
+
+
+class NoQueue(QueueUnavailable):
+    """SUMMARY_QUEUE_URL is not set."""
+
+    code = "no_queue"
+    title = "No summary queue"
+    public = "This deployment has no queue for summaries: its operator has not set SUMMARY_QUEUE_URL."
+    retry_after = None
 
 
 class IdentityUnavailable(OmniAgentError):

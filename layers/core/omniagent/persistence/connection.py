@@ -22,6 +22,8 @@ TRANSLATIONS: tuple[tuple[type[driver.PyMongoError], type[StorageError]], ...] =
     (driver.WriteConcernError, StorageUnavailable),
     (driver.PyMongoError, StorageRejected),
 )
+# AuthenticationFailed, and Atlas's own for the same.
+_REFUSED_LOGINS = (18, 8000)
 _TRANSIENT = ("TransientTransactionError", "UnknownTransactionCommitResult", "RetryableWriteError")
 
 
@@ -39,6 +41,12 @@ def translate(exc: driver.PyMongoError) -> StorageError:
         return StorageUnavailable(f"{type(exc).__name__}: {exc}")
     kind = next(ours for theirs, ours in TRANSLATIONS if isinstance(exc, theirs))
     return kind(f"{type(exc).__name__}: {exc}")
+
+
+def is_refused_login(error: BaseException) -> bool:
+    """Say whether an error of ours began with MongoDB refusing the user or the password."""
+    cause = error.__cause__
+    return isinstance(cause, driver.OperationFailure) and cause.code in _REFUSED_LOGINS
 
 
 class MongoDB:
