@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from local.template import ROOT
+from omniagent.session.identity import session_key, user_id_of
 
 EVENTS = sorted((ROOT / "events").glob("*.json"))
 FROM_URLS = [path for path in EVENTS if path.name.startswith(("chat-", "sessions-"))]
@@ -43,3 +44,11 @@ def test_a_queued_message_has_the_digest_of_its_body(name: str) -> None:
     for record in records:
         assert record["md5OfBody"] == hashlib.md5(record["body"].encode()).hexdigest()
     assert len({record["messageId"] for record in records}) == len(records)
+
+
+def test_the_summary_events_name_the_session_of_the_story() -> None:
+    assert load(ROOT / "events/summary-direct.json")["session_id"] == session_key(
+        user_id_of("user:ada"), "lisbon-trip-01"
+    )
+    [job, *_] = load(ROOT / "events/summary-sqs-batch.json")["Records"]
+    assert json.loads(job["body"]) == load(ROOT / "events/summary-direct.json")
