@@ -74,7 +74,7 @@ class Pool:
             if environment.state is State.IDLE and not environment.reserved:
                 environment.reserved = True
                 return environment
-        for environment in self.environments:
+        for environment in list(self.environments):
             if environment.finishing and not environment.reserved and await self._rests(environment):
                 return environment
         if len(self.environments) >= self._limit:
@@ -84,12 +84,15 @@ class Pool:
     async def _rests(self, environment: Environment) -> bool:
         """Reserve a process that is about to be free, and tell whether it got free."""
         environment.reserved = True
+        rests = False
         try:
             await asyncio.wait_for(environment.rested(), SETTLE_SECONDS)
+            rests = environment.state is State.IDLE
         except TimeoutError:
-            environment.reserved = False
-            return False
-        return environment.state is State.IDLE
+            pass
+        finally:
+            environment.reserved = rests
+        return rests
 
     async def _start(self) -> Environment:
         environment = Environment(
