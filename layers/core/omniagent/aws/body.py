@@ -1,0 +1,117 @@
+"""Request bodies: JSON within limits, or a clear refusal."""
+
+import json
+import math
+from typing import Any, Final, NoReturn, TypeVar
+
+from pydantic import BaseModel, ValidationError
+from starlette.requests import Request
+
+from omniagent.errors import InvalidRequest, MalformedRequest, PayloadTooLarge, UnsupportedMediaType
+
+Model = TypeVar("Model", bound=BaseModel)
+
+MAX_DEPTH: Final = 32
+MAX_NUMBER: Final = 2**63
+MAX_DIGITS: Final = 400
+MAX_TOLD_ERRORS: Final = 5
+
+
+async def read_json(request: Request, limit: int) -> Any:
+    """Read the body as JSON. Each way in which it cannot be read has an error of its own."""
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != "application/json":
+        raise UnsupportedMediaType
+    return parse_json(await read_body(request, limit))
+
+
+async def read_model(request: Request, model: type[Model], limit: int) -> Model:
+    """Read the body as JSON of a known shape."""
+    try:
+        return model.model_validate(await read_json(request, limit))
+    except ValidationError as exc:
+        raise InvalidRequest(told(exc)) from None
+
+
+async def read_body(request: Request, limit: int) -> bytes:
+    """Read the body, giving up as soon as it is longer than allowed."""
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > limit:
+            raise PayloadTooLarge(f"The body is larger than {limit} bytes.")
+    return bytes(body)
+
+
+def parse_json(body: bytes) -> Any:
+    """Parse JSON as the standard has it: no NaN, no number that nothing can hold, no bomb of brackets."""
+    try:
+        text = body.decode()
+    except UnicodeDecodeError:
+        raise MalformedRequest("The body is not valid UTF-8.") from None
+    try:
+        value = json.loads(text, parse_constant=_refuse_constant, parse_int=_integer, parse_float=_float)
+    except RecursionError:
+        raise _too_deep() from None
+    except ValueError:
+        raise MalformedRequest from None
+    _check_depth(value)
+    if "\\u" in text:
+        _check_surrogates(value)
+    return value
+
+
+def told(exc: ValidationError) -> str:
+    """Say what is wrong where, without repeating what was sent."""
+    errors = exc.errors(include_url=False, include_context=False, include_input=False)
+    problems = [f"{'.'.join(str(key) for key in error['loc']) or 'body'}: {error['msg']}" for error in errors]
+    return "; ".join(problems[:MAX_TOLD_ERRORS])
+
+
+def body_schema(model: type[BaseModel], *, required: bool = True) -> dict[str, Any]:
+    """What OpenAPI says of a body that `read_model` reads: the `openapi_extra` of a route."""
+    content = {"application/json": {"schema": model.model_json_schema()}}
+    return {"requestBody": {"required": required, "content": content}}
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise MalformedRequest(f"{name} is not JSON.")
+
+
+def _integer(digits: str) -> int:
+    if len(digits) > MAX_DIGITS or not -MAX_NUMBER <= (number := int(digits)) < MAX_NUMBER:
+        raise MalformedRequest("A number in the body does not fit into 64 bits.")
+    return number
+
+
+def _float(digits: str) -> float:
+    if len(digits) > MAX_DIGITS or not math.isfinite(number := float(digits)):
+        raise MalformedRequest("A number in the body is too large.")
+    return number
+
+
+def _check_depth(value: Any) -> None:
+    level = [value]
+    for _ in range(MAX_DEPTH + 1):
+        level = [child for parent in level for child in _children(parent)]
+        if not level:
+            return
+    raise _too_deep()
+
+
+def _children(value: Any) -> list[Any]:
+    if isinstance(value, dict):
+        return list(value.values())
+    return value if isinstance(value, list) else []
+
+
+def _check_surrogates(value: Any) -> None:
+    """Half of a surrogate pair can be escaped in JSON and is no character: nothing could store it."""
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raise MalformedRequest("The body has half of a surrogate pair.") from None
+
+
+def _too_deep() -> MalformedRequest:
+    return MalformedRequest(f"The body is nested deeper than {MAX_DEPTH} levels.")

@@ -1,0 +1,53 @@
+"""FastAPI, set up alike for the functions that serve HTTP."""
+
+from typing import Annotated, Any
+
+from fastapi import Depends, FastAPI
+from starlette.requests import Request
+
+from omniagent import errors
+from omniagent.aws import problems
+from omniagent.aws.auth import Caller
+from omniagent.aws.services import Services, get_services
+
+
+async def process_services() -> Services:
+    """The process's services, as a dependency: a test overrides it."""
+    return get_services()
+
+
+ProcessServices = Annotated[Services, Depends(process_services)]
+
+
+async def current_caller(request: Request, services: ProcessServices) -> Caller:
+    """Who makes the request."""
+    return await services.authenticator.authenticate(request.scope)
+
+
+CurrentCaller = Annotated[Caller, Depends(current_caller)]
+
+
+def create_app(title: str, description: str, services: Services) -> FastAPI:
+    """Make an app whose errors are problems, and whose pages at /docs can be switched off."""
+    shown = services.settings.docs_enabled
+    app = FastAPI(
+        title=title,
+        description=description,
+        version="1",
+        docs_url="/docs" if shown else None,
+        redoc_url=None,
+        openapi_url="/openapi.json" if shown else None,
+        generate_unique_id_function=lambda route: route.name,
+    )
+    problems.install(app, recover=services.recover)
+    return app
+
+
+def documented(*kinds: type[errors.OmniAgentError]) -> dict[int | str, dict[str, Any]]:
+    """What OpenAPI says of the errors of a route: the `responses` of its decorator."""
+    schema = {problems.MEDIA_TYPE: {"schema": problems.Problem.model_json_schema()}}
+    told: dict[int | str, dict[str, Any]] = {}
+    for kind in kinds:
+        known = told.setdefault(kind.status, {"description": "", "content": schema})
+        known["description"] = ", ".join(filter(None, (known["description"], f"`{kind.code}`")))
+    return told
