@@ -1,0 +1,78 @@
+"""Your agent. This is the one file to edit: what it is told, what it can do, which model it uses.
+
+A tool is an annotated function with a docstring; the model reads both. Raise `ToolError` to tell the model what to
+correct. Anything else that a tool raises stays in the log.
+"""
+
+import ast
+import operator
+from collections.abc import Callable
+from datetime import UTC, date, datetime
+from typing import Annotated
+from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
+
+from pydantic import Field
+
+from omniagent import Agent, RunContext, ToolError, tool
+
+OPERATORS: dict[type[ast.AST], Callable[..., float]] = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.truediv,
+    ast.FloorDiv: operator.floordiv,
+    ast.Mod: operator.mod,
+    ast.Pow: operator.pow,
+    ast.USub: operator.neg,
+    ast.UAdd: operator.pos,
+}
+
+
+@tool
+def calculator(expression: Annotated[str, Field(description="For example: (3 + 4) * 2 ** 5", max_length=200)]) -> str:
+    """Calculate an arithmetic expression exactly: + - * / // % ** and parentheses."""
+    try:
+        return f"{_evaluate(ast.parse(expression, mode='eval').body):.12g}"
+    except (SyntaxError, TypeError, ValueError, RecursionError) as exc:
+        raise ToolError("Not an arithmetic expression: use numbers, + - * / // % ** and parentheses.") from exc
+    except (ZeroDivisionError, OverflowError) as exc:
+        raise ToolError(f"The expression has no finite value: {exc}.") from exc
+
+
+@tool
+def current_time(timezone: Annotated[str, Field(description="IANA name, for example Asia/Tokyo")] = "UTC") -> str:
+    """Tell the current date and time in a timezone."""
+    try:
+        return datetime.now(ZoneInfo(timezone)).strftime("%A, %d %B %Y, %H:%M:%S %Z")
+    except (ZoneInfoNotFoundError, ValueError, OSError) as exc:
+        raise ToolError(f"Unknown timezone {timezone!r}: use an IANA name such as Europe/Berlin.") from exc
+
+
+@tool
+def days_between(start: date, end: date) -> int:
+    """Count the days from one date (YYYY-MM-DD) to another."""
+    return (end - start).days
+
+
+def instructions(context: RunContext) -> str:
+    """Told to the model at the start of every turn."""
+    return (
+        "You are a helpful assistant. Answer in the user's language, in Markdown, and briefly. "
+        "Use the tools for arithmetic, times and dates instead of guessing. "
+        f"Today is {context.now.astimezone(UTC):%A, %d %B %Y}."
+    )
+
+
+agent = Agent(name="assistant", instructions=instructions, tools=[calculator, current_time, days_between])
+
+
+def _evaluate(node: ast.expr) -> float:
+    # Floats throughout: a huge power of one overflows at once, where one of whole numbers would fill the memory.
+    match node:
+        case ast.Constant(value=int() | float() as value):
+            return float(value)
+        case ast.BinOp(left=left, op=op, right=right) if type(op) in OPERATORS:
+            return OPERATORS[type(op)](_evaluate(left), _evaluate(right))
+        case ast.UnaryOp(op=op, operand=operand) if type(op) in OPERATORS:
+            return OPERATORS[type(op)](_evaluate(operand))
+    raise ValueError("unsupported expression")

@@ -1,0 +1,111 @@
+"""The chat function: POST /chat streams an answer, GET /chat/{id}/stream picks a running one up."""
+
+import logging
+import time
+from typing import Annotated, Any
+
+from agent import agent
+from fastapi import Path, Query
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+
+from omniagent import errors
+from omniagent.ai.runner import Runner
+from omniagent.ai.turn import RunResult, Turn
+from omniagent.aws.asgi import streaming_handler
+from omniagent.aws.auth import Caller
+from omniagent.aws.body import read_json
+from omniagent.aws.chat_request import ID_PATTERN, chat_body_schema, read_chat_request
+from omniagent.aws.event_stream import EventStream
+from omniagent.aws.metrics import emit_turn
+from omniagent.aws.services import Services, get_services
+from omniagent.aws.web import CurrentCaller, ProcessServices, create_app, documented
+from omniagent.ui import ui_message
+
+logger = logging.getLogger("omniagent.chat")
+
+app = create_app("OmniAgent chat", "Streams answers as the AI SDK's UI message stream.", get_services())
+
+REFUSALS = documented(
+    errors.MalformedRequest,
+    errors.Unauthenticated,
+    errors.NotFound,
+    errors.TurnInProgress,
+    errors.NotRegenerable,
+    errors.PayloadTooLarge,
+    errors.UnsupportedMediaType,
+    errors.InvalidRequest,
+    errors.TooManyTurns,
+    errors.StorageUnavailable,
+    errors.RegistryUnavailable,
+)
+STREAMED: dict[int | str, dict[str, Any]] = {200: {"description": "The stream.", "content": {"text/event-stream": {}}}}
+
+
+@app.post("/chat", responses=STREAMED | REFUSALS, openapi_extra=chat_body_schema())
+async def chat(
+    request: Request, caller: CurrentCaller, services: ProcessServices, stream: Annotated[bool, Query()] = True
+) -> Response:
+    """Answer a message. With `?stream=false` the whole answer comes as JSON."""
+    asked = read_chat_request(await read_json(request, services.settings.max_body_bytes))
+    runner, session_id = await _runner(services, caller, asked.session_id)
+    deadline = _deadline(request)
+    if not stream:
+        return JSONResponse(_as_json(await runner.run(asked.query, deadline=deadline)))
+    started = await runner.start(asked.query, deadline=deadline)
+    finish = started.result if isinstance(started, Turn) else None
+    return EventStream(started.frames(), session_id=session_id, finish=finish)
+
+
+@app.get(
+    "/chat/{session_id}/stream",
+    responses=STREAMED | {204: {"description": "Nothing is being answered."}} | REFUSALS,
+)
+async def resume(
+    session_id: Annotated[str, Path(pattern=ID_PATTERN)], caller: CurrentCaller, services: ProcessServices
+) -> Response:
+    """Follow the running answer from its first event to its end."""
+    runner, session_id = await _runner(services, caller, session_id)
+    reading = await runner.resume()
+    if reading is None:
+        return Response(status_code=204)
+    return EventStream(reading.frames(), session_id=session_id)
+
+
+async def _runner(services: Services, caller: Caller, session_id: str | None) -> tuple[Runner, str]:
+    session = await services.session(caller.client_id, session_id, category=caller.category)
+
+    async def on_end(result: RunResult) -> None:
+        emit_turn(result)
+        logger.info(
+            "turn ended",
+            extra={
+                "status": result.status,
+                "turn_number": result.turn_number,
+                "duration_ms": result.metadata["durationMs"],
+                "total_tokens": result.usage.total_tokens,
+                "stored": result.stored,
+            },
+        )
+        if result.summary_missed and services.settings.summary_queue_url:
+            await services.queue_summary(session.key)
+
+    runner = Runner(agent, session, provider=services.provider(agent.model), registry=services.registry, on_end=on_end)
+    return runner, session.session_id
+
+
+def _deadline(request: Request) -> float | None:
+    """The `time.monotonic()` at which Lambda ends this invocation."""
+    context = request.scope.get("aws.context")
+    if context is None:
+        return None
+    left: float = context.get_remaining_time_in_millis() / 1000
+    return time.monotonic() + left
+
+
+def _as_json(result: RunResult) -> dict[str, Any]:
+    message = ui_message(result.message_id, "assistant", result.parts, result.metadata)
+    return {"sessionId": result.session_id, "message": message, "text": result.text, "status": result.status}
+
+
+handler = streaming_handler(app)
