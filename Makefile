@@ -31,6 +31,7 @@ check: $(VENV)/.installed ## lint, format and types
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
+	@for function in chat sessions summary; do MYPYPATH=layers/core:functions/$$function $(BIN)/mypy functions/$$function/*.py || exit 1; done
 
 format: $(VENV)/.installed ## format and fix what ruff can fix
 	@$(BIN)/ruff format .
@@ -64,3 +65,8 @@ clean: ## remove what was built
 	@rm -rf .aws-sam .build
 
 .PHONY: help test check format lock validate build build-here deploy clean
+
+invoke: $(VENV)/.installed ## invoke a function: FUNCTION=chat EVENT=events/chat-hello.json
+	@$(BIN)/python -m local invoke $(FUNCTION) $(EVENT)
+
+.PHONY: invoke
