@@ -1,3 +1,3 @@
 """What every test may use."""
 
-pytest_plugins = ["tests.fixtures.services"]
+pytest_plugins = ["tests.fixtures.guard", "tests.fixtures.services", "tests.fixtures.conversation"]

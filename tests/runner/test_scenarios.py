@@ -1,0 +1,151 @@
+"""What is streamed and what is stored, for every way a turn can go, on both APIs."""
+
+import asyncio
+import time
+from dataclasses import replace
+
+import pytest
+
+from omniagent import Agent, tool
+from omniagent.messages import ORPHAN_ERROR
+from tests.fixtures.conversation import QUICK, Conversation, Json, each_api, events_of, seen
+from tests.fixtures.stream import check_order, outline
+from tests.runner.scenarios import FALLBACK, SCENARIOS, STEP, Scenario, agent, call, said, text, used
+
+pytestmark = each_api
+
+
+def stored_parts(answer: Json) -> list[Json]:
+    """The parts as MongoDB holds them, without the ids that the model invents."""
+    return [{name: value for name, value in part.items() if name != "call_id"} for part in answer["parts"]]
+
+
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
+async def test_the_stream_has_its_order_and_mongodb_holds_what_was_streamed(
+    conversation: Conversation, scenario: Scenario
+) -> None:
+    asked = conversation.but(agent=agent(), settings=replace(QUICK, **scenario.settings))
+    events = await asked.ask(scenario.prompt)
+    check_order(events)
+    assert outline(events) == scenario.stream
+
+    question, answer = asked.messages
+    start, finish, data = events[0], *(event for event in events if event["type"] in {"finish", "data-session"})
+    assert (question["role"], question["turn_number"], question["status"]) == ("user", 1, "complete")
+    assert question["parts"] == [said(scenario.prompt)]
+    assert stored_parts(answer) == scenario.parts
+    assert (answer["role"], answer["turn_number"], answer["status"]) == ("assistant", 1, scenario.status)
+    assert answer["client_message_id"] == start["messageId"] == data["data"]["messageId"]
+    assert answer["usage"] == finish["messageMetadata"]["usage"]
+    assert answer["metadata"] == finish["messageMetadata"]
+    assert (asked.document["latest_turn_number"], asked.document["active_turn_id"]) == (1, None)
+
+
+async def test_the_next_turn_sees_the_answers_of_every_scenario(conversation: Conversation) -> None:
+    """P5: whatever a turn left behind, the API takes it as history."""
+    for scenario in SCENARIOS:
+        asked = conversation.but(agent=agent(), settings=replace(QUICK, **scenario.settings))
+        await asked.ask(scenario.prompt)
+    events = await conversation.ask("[echo:All well.]")
+    assert outline(events)[-2:] == ["finish stop", "data-session complete"]
+    assert conversation.document["latest_turn_number"] == len(SCENARIOS) + 1
+
+
+async def test_stopped_before_the_first_text(conversation: Conversation) -> None:
+    left = conversation.model.disconnects
+    turn = await conversation.start("[stall:first] Hello?")
+    await conversation.model.until(lambda model: model.active > 0)
+    await conversation.stop()
+    events = await events_of(turn)
+    check_order(events)
+    ending = ["abort cancelled", "finish other", "data-session cancelled"]
+    assert outline(events) == ["start", "start-step", "finish-step", *ending]
+    assert (conversation.answer["parts"], conversation.answer["status"]) == ([STEP], "cancelled")
+    await conversation.model.until(lambda model: model.disconnects > left)
+
+
+async def test_stopped_during_the_text(conversation: Conversation) -> None:
+    left = conversation.model.disconnects
+    turn = await conversation.start("[stall] [echo:one two three four]")
+    await seen(turn, "text-delta")
+    await conversation.stop()
+    events = await events_of(turn)
+    check_order(events)
+    ending = ["abort cancelled", "finish other", "data-session cancelled"]
+    assert outline(events) == ["start", "start-step", *text("one two three"), "finish-step", *ending]
+    assert (conversation.answer["parts"], conversation.answer["status"]) == ([STEP, said("one two three")], "cancelled")
+    await conversation.model.until(lambda model: model.disconnects > left)
+
+
+async def test_stopped_during_a_tool(conversation: Conversation) -> None:
+    running, ended = asyncio.Event(), asyncio.Event()
+
+    @tool
+    async def wait() -> None:
+        """Wait until stopped."""
+        running.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    asked = conversation.but(agent=Agent("helper", "", [wait]))
+    turn = await asked.start("[tool:wait {}]")
+    await running.wait()
+    await asked.stop()
+    events = await events_of(turn)
+    check_order(events)
+    assert outline(events) == [
+        "start",
+        "start-step",
+        *call(1, "wait", "{}"),
+        "tool-input-available #1 wait {}",
+        f"tool-output-error #1 {ORPHAN_ERROR}",
+        "finish-step",
+        "abort cancelled",
+        "finish other",
+        "data-session cancelled",
+    ]
+    assert stored_parts(asked.answer) == [STEP, used("wait", {}, error=ORPHAN_ERROR, public=ORPHAN_ERROR)]
+    assert asked.answer["status"] == "cancelled"
+    assert ended.is_set()
+
+
+async def test_out_of_time(conversation: Conversation) -> None:
+    asked = conversation.but(settings=replace(QUICK, deadline_margin_seconds=20.0))
+    left = conversation.model.disconnects
+    events = await asked.ask("[stall] [echo:one two three four]", deadline=time.monotonic() + 21)
+    check_order(events)
+    ending = ["abort deadline", "finish other", "data-session cancelled"]
+    assert outline(events) == ["start", "start-step", *text("one two three"), "finish-step", *ending]
+    assert (asked.answer["parts"], asked.answer["status"]) == ([STEP, said("one two three")], "cancelled")
+    await conversation.model.until(lambda model: model.disconnects > left)
+
+
+async def test_a_tool_that_would_outlast_the_deadline_is_not_started(conversation: Conversation) -> None:
+    @tool(timeout_seconds=600)
+    async def sleep() -> None:
+        """Sleep long."""
+        raise AssertionError("it was started")
+
+    asked = conversation.but(agent=Agent("helper", "", [sleep]))
+    events = await asked.ask("[tool:sleep {}] [then] [echo:No time.]", deadline=time.monotonic() + 60)
+    check_order(events)
+    assert "tool-output-error #1 There was not enough time left to run the tool." in outline(events)
+    assert (
+        stored_parts(asked.answer)[1]["error"] == "There is not enough time left for sleep. Answer with what you know."
+    )
+    assert asked.answer["status"] == "complete"
+
+
+async def test_instructions_that_raise_end_the_turn_in_order(conversation: Conversation) -> None:
+    def instructions(_: object) -> str:
+        raise RuntimeError("secret of the team")
+
+    asked = conversation.but(agent=Agent("helper", instructions))
+    events = await asked.ask("Hello?")
+    check_order(events)
+    public = "Something went wrong on our side. Try again; quote the request id if it stays."
+    ending = ["finish error", "data-session failed", f"error {public}"]
+    assert outline(events) == ["start", "start-step", *text(FALLBACK), "finish-step", *ending]
+    assert (asked.answer["parts"], asked.answer["status"]) == ([STEP, said(FALLBACK)], "failed")
