@@ -336,6 +336,15 @@ SCENARIOS = [
         error=MODEL_ERROR,
     ),
     Scenario(
+        "model that reports a failure in the middle of the stream",
+        "[failed] [echo:one two three four]",
+        [[*text("one two three"), *text(FALLBACK, 1)]],
+        [STEP, said("one two three"), said(FALLBACK)],
+        status="failed",
+        reason="error",
+        error=MODEL_ERROR,
+    ),
+    Scenario(
         "model failure in the middle of a tool call",
         '[break] [tool:add {"a": 1, "b": 2}]',
         [[*call(1, "add", '{"a": 1,'), f'tool-input-error #1 add "" {ORPHAN_ERROR}', *text(FALLBACK)]],

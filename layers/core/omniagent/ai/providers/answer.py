@@ -1,7 +1,7 @@
 """The answer of a model as it is read, whichever API it comes from."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -16,7 +16,7 @@ from omniagent.ai.providers.llm_provider import (
     ModelToolDelta,
     ModelToolStart,
 )
-from omniagent.errors import ModelStreamBroken
+from omniagent.errors import ModelError, ModelStreamBroken
 from omniagent.messages import FinishReason, Usage
 
 _MALFORMED = (AttributeError, IndexError, KeyError, TypeError, ValueError)
@@ -60,16 +60,22 @@ class AnswerReader(ABC):
         self._refused = False
         self._calls: list[Call] = []
 
-    def read(self, events: list[Json]) -> list[ModelEvent]:
-        """Return what the API's events say. One that does not have its shape breaks the stream."""
+    def read(self, events: list[Json]) -> Iterator[ModelEvent]:
+        """Yield what the API's events say. A failure among them is raised after what came before it."""
+        failure: ModelError | None = None
         try:
             for event in events:
                 self._read(event)
-            self._flush()
+        except ModelError as exc:
+            failure = exc
         except _MALFORMED as exc:
-            raise ModelStreamBroken("the model's API sent an event of an unknown shape") from exc
+            failure = ModelStreamBroken("the model's API sent an event of an unknown shape")
+            failure.__cause__ = exc
+        self._flush()
         made, self._events = self._events, []
-        return made
+        yield from made
+        if failure is not None:
+            raise failure
 
     def end(self) -> list[ModelEvent]:
         """Return what comes last. A stream that ends without saying how is broken."""
