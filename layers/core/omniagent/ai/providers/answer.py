@@ -64,14 +64,12 @@ class AnswerReader(ABC):
         """Yield what the API's events say. A failure among them is raised after what came before it."""
         failure: ModelError | None = None
         try:
-            for event in events:
-                self._read(event)
+            self._read_all(events)
         except ModelError as exc:
             failure = exc
         except _MALFORMED as exc:
             failure = ModelStreamBroken("the model's API sent an event of an unknown shape")
             failure.__cause__ = exc
-        self._flush()
         made, self._events = self._events, []
         yield from made
         if failure is not None:
@@ -82,6 +80,13 @@ class AnswerReader(ABC):
         if self.finished is None:
             raise ModelStreamBroken("the model's stream ended before its end")
         return [*self._events, self.finished]
+
+    def _read_all(self, events: list[Json]) -> None:
+        try:
+            for event in events:
+                self._read(event)
+        finally:
+            self._flush()
 
     @abstractmethod
     def _read(self, event: Json) -> None:
