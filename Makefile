@@ -70,3 +70,8 @@ invoke: $(VENV)/.installed ## invoke a function: FUNCTION=chat EVENT=events/chat
 	@$(BIN)/python -m local invoke $(FUNCTION) $(EVENT)
 
 .PHONY: invoke
+
+readme: $(VENV)/.installed ## write the README's tables from the code
+	@$(BIN)/python -m local.readme
+
+.PHONY: readme

@@ -1,0 +1,68 @@
+"""Writes the README's tables from the code: `make readme`. A test holds the README against it."""
+
+from collections.abc import Callable
+from dataclasses import fields
+
+from local.template import ROOT
+from omniagent.settings import Settings, env_name
+
+README = ROOT / "README.md"
+
+TURN_SECONDS = 10
+CHAT_GB = 1.0
+DOLLARS_PER_GB_SECOND = 0.0000133334
+DOLLARS_PER_REQUEST = 0.20 / 1e6
+DOLLARS_PER_WRITE = 0.625 / 1e6
+
+
+def settings_table() -> str:
+    """Every setting with its default."""
+    rows = ["| variable | default | what it does |", "|---|---|---|"]
+    for setting in fields(Settings):
+        default = "" if setting.default in ("", None) else f"`{setting.default}`"
+        rows.append(f"| `{env_name(setting)}` | {default} | {setting.metadata['doc']} |")
+    return "\n".join(rows)
+
+
+def write_units(turn_seconds: float, tick_seconds: float) -> int:
+    """DynamoDB writes of one turn: claim, a renewal and a chunk a tick, the last chunk, the release."""
+    ticks = int(turn_seconds / tick_seconds)
+    return 1 + 2 * ticks + 1 + 1
+
+
+def costs_table() -> str:
+    """What 1,000 turns cost besides the model and MongoDB, with the arithmetic."""
+    units = write_units(TURN_SECONDS, Settings().tick_seconds)
+    compute = 1000 * TURN_SECONDS * CHAT_GB * DOLLARS_PER_GB_SECOND
+    requests = 1000 * DOLLARS_PER_REQUEST
+    writes = 1000 * units * DOLLARS_PER_WRITE
+    ticks = int(TURN_SECONDS / Settings().tick_seconds)
+    gb_second = f"{DOLLARS_PER_GB_SECOND:.10f}".rstrip("0")
+    return f"""\
+1,000 turns of {TURN_SECONDS} seconds, in us-east-1, besides the model's tokens, MongoDB and what logs cost:
+
+| | arithmetic | $ |
+|---|---|---|
+| Lambda, arm64, {CHAT_GB:g} GB | 1,000 * {TURN_SECONDS} s * {CHAT_GB:g} GB * ${gb_second} | {compute:.3f} |
+| Lambda requests | 1,000 * ${DOLLARS_PER_REQUEST * 1e6:.2f} / 1M | {requests:.4f} |
+| DynamoDB writes | 1,000 * {units} units * ${DOLLARS_PER_WRITE * 1e6:.3f} / 1M | {writes:.3f} |
+| **together** | | **{compute + requests + writes:.2f}** |
+
+A turn writes {units} units: the claim, a renewal and a chunk for each of its {ticks} ticks, the last chunk and the release.
+Nothing runs, and nothing is paid for, while nobody asks."""
+
+
+SECTIONS: dict[str, Callable[[], str]] = {"settings": settings_table, "costs": costs_table}
+
+
+def rendered(text: str) -> str:
+    """Return the README with its tables made anew."""
+    for name, make in SECTIONS.items():
+        start, end = f"<!-- {name}:start -->", f"<!-- {name}:end -->"
+        before, rest = text.split(start)
+        text = f"{before}{start}\n{make()}\n{end}{rest.split(end)[1]}"
+    return text
+
+
+if __name__ == "__main__":
+    README.write_text(rendered(README.read_text()))
