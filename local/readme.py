@@ -48,7 +48,8 @@ def costs_table() -> str:
 | DynamoDB writes | 1,000 * {units} units * ${DOLLARS_PER_WRITE * 1e6:.3f} / 1M | {writes:.3f} |
 | **together** | | **{compute + requests + writes:.2f}** |
 
-A turn writes {units} units: the claim, a renewal and a chunk for each of its {ticks} ticks, the last chunk and the release.
+A turn writes {units} units: the claim, a renewal and a chunk for each of its {ticks} ticks, the last chunk and the
+release.
 Nothing runs, and nothing is paid for, while nobody asks."""
 
 
