@@ -1,7 +1,7 @@
 """The answer of a model as it is read, whichever API it comes from."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -60,7 +60,7 @@ class AnswerReader(ABC):
         self._refused = False
         self._calls: list[Call] = []
 
-    def read(self, events: list[Json]) -> Iterator[ModelEvent]:
+    def read(self, events: Iterable[Json]) -> Iterator[ModelEvent]:
         """Yield what the API's events say. A failure among them is raised after what came before it."""
         failure: ModelError | None = None
         try:
@@ -81,7 +81,7 @@ class AnswerReader(ABC):
             raise ModelStreamBroken("the model's stream ended before its end")
         return [*self._events, self.finished]
 
-    def _read_all(self, events: list[Json]) -> None:
+    def _read_all(self, events: Iterable[Json]) -> None:
         try:
             for event in events:
                 self._read(event)

@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Iterator
 from typing import Any
 
 from omniagent.errors import ModelStreamBroken
@@ -20,8 +21,8 @@ class EventDecoder:
         self.done = False
         self._rest = b""
 
-    def feed(self, chunk: bytes) -> list[Json]:
-        """Return the events that the chunk completes."""
+    def feed(self, chunk: bytes) -> Iterator[Json]:
+        """Give the events that the chunk completes. Each is parsed when asked for: a broken one spoils none before it."""
         data = self._rest + chunk
         held = b""
         if b"\r" in data:
@@ -32,15 +33,14 @@ class EventDecoder:
         if len(rest) > MAX_EVENT_BYTES:
             raise ModelStreamBroken(f"an event of the model's stream is longer than {MAX_EVENT_BYTES} bytes")
         self._rest = rest + held
-        return self._events(complete) if complete else []
+        return self._events(complete)
 
-    def end(self) -> list[Json]:
-        """Return the event that the stream ended in, if its last line is all that was missing."""
+    def end(self) -> Iterator[Json]:
+        """Give the event that the stream ended in, if its last line is all that was missing."""
         rest, self._rest = self._rest, b""
         return self._events(rest)
 
-    def _events(self, frames: bytes) -> list[Json]:
-        events: list[Json] = []
+    def _events(self, frames: bytes) -> Iterator[Json]:
         for frame in frames.decode("utf-8", "replace").split("\n\n"):
             payload = _payload(frame)
             if payload.strip() == "[DONE]":
@@ -48,8 +48,7 @@ class EventDecoder:
             if self.done:
                 break
             if payload:
-                events.append(parse_object(payload))
-        return events
+                yield parse_object(payload)
 
 
 def _payload(frame: str) -> str:

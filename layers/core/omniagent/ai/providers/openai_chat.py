@@ -35,7 +35,7 @@ class OpenAIChat(OpenAIProvider):
         }
 
     def _reader(self) -> AnswerReader:
-        return _ChatReader()
+        return ChatReader()
 
     def _as_events(self, answer: Json) -> Iterator[Json]:
         yield {**answer, "choices": [{**choice, "delta": choice["message"]} for choice in answer.get("choices") or []]}
@@ -79,7 +79,7 @@ def _call(part: ToolPart) -> Json:
     return {"id": part.call_id, "type": "function", "function": function}
 
 
-class _ChatReader(AnswerReader):
+class ChatReader(AnswerReader):
     """Takes what OpenAI sends, and the habits of compatible servers."""
 
     def __init__(self) -> None:

@@ -2,7 +2,7 @@
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any, cast
@@ -64,18 +64,16 @@ class OpenAIClient:
         response = await self._send(path, body, stream=False)
         return parse_object(response.content.decode("utf-8", "replace"))
 
-    async def stream(self, path: str, body: Json) -> AsyncGenerator[list[Json], None]:
+    async def stream(self, path: str, body: Json) -> AsyncGenerator[Iterator[Json], None]:
         """Make a request and yield the events that answer it: those that arrived together come together."""
         response = await self._send(path, body, stream=True)
         decoder = EventDecoder()
         async with aclosing(_arrivals(response)) as arrivals:
             async for data in arrivals:
-                if events := decoder.feed(data):
-                    yield events
+                yield decoder.feed(data)
                 if decoder.done:
                     await drain(arrivals)
-        if events := decoder.end():
-            yield events
+        yield decoder.end()
 
     async def aclose(self) -> None:
         await self._sdk.close()

@@ -43,7 +43,7 @@ class OpenAIProvider(LLMProvider):
     async def generate(self, request: ModelRequest) -> Sequence[ModelEvent]:
         answer = await self._client.post(self.path, self._body(request))
         reader = self._reader()
-        return [*reader.read(list(self._as_events(answer))), *reader.end()]
+        return [*reader.read(self._as_events(answer)), *reader.end()]
 
     async def aclose(self) -> None:
         await self._client.aclose()

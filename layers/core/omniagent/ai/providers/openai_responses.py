@@ -36,7 +36,7 @@ class OpenAIResponses(OpenAIProvider):
         return body
 
     def _reader(self) -> AnswerReader:
-        return _ResponseReader()
+        return ResponseReader()
 
     def _as_events(self, answer: Json) -> Iterator[Json]:
         for index, item in enumerate(answer.get("output") or []):
@@ -122,7 +122,9 @@ def _deltas(item: Json, index: int) -> Iterator[Json]:
                 yield {"type": "response.reasoning_text.delta", "delta": part["text"], "content_index": place, **at}
 
 
-class _ResponseReader(AnswerReader):
+class ResponseReader(AnswerReader):
+    """Reads the events of a response, streamed or told."""
+
     def __init__(self) -> None:
         super().__init__()
         self._by_index: dict[Any, Call] = {}
@@ -182,18 +184,18 @@ class _ResponseReader(AnswerReader):
         raise reported(event.get("error") or event)
 
 
-_HANDLERS: dict[str, Callable[[_ResponseReader, Json], None]] = {
-    "response.output_text.delta": _ResponseReader.text_delta,
-    "response.refusal.delta": _ResponseReader.refusal_delta,
-    "response.reasoning_summary_text.delta": _ResponseReader.reasoning_delta,
-    "response.reasoning_text.delta": _ResponseReader.reasoning_delta,
-    "response.output_item.added": _ResponseReader.item_added,
-    "response.function_call_arguments.delta": _ResponseReader.arguments_delta,
-    "response.output_item.done": _ResponseReader.item_done,
-    "response.completed": _ResponseReader.completed,
-    "response.incomplete": _ResponseReader.incomplete,
-    "response.failed": _ResponseReader.failed,
-    "error": _ResponseReader.error,
+_HANDLERS: dict[str, Callable[[ResponseReader, Json], None]] = {
+    "response.output_text.delta": ResponseReader.text_delta,
+    "response.refusal.delta": ResponseReader.refusal_delta,
+    "response.reasoning_summary_text.delta": ResponseReader.reasoning_delta,
+    "response.reasoning_text.delta": ResponseReader.reasoning_delta,
+    "response.output_item.added": ResponseReader.item_added,
+    "response.function_call_arguments.delta": ResponseReader.arguments_delta,
+    "response.output_item.done": ResponseReader.item_done,
+    "response.completed": ResponseReader.completed,
+    "response.incomplete": ResponseReader.incomplete,
+    "response.failed": ResponseReader.failed,
+    "error": ResponseReader.error,
 }
 
 

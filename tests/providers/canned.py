@@ -1,0 +1,98 @@
+"""A server that answers with bytes written down in a test."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Iterable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+Json = dict[str, Any]
+
+
+@dataclass
+class Canned:
+    """What the server was sent: the requests in their order, and how many connections they took."""
+
+    base_url: str = ""
+    bodies: list[Json] = field(default_factory=list)
+    heads: list[str] = field(default_factory=list)
+    connections: int = 0
+
+    @property
+    def keys(self) -> list[str]:
+        lines = [line for head in self.heads for line in head.split("\r\n")]
+        return [line.partition("Bearer ")[2] for line in lines if line.lower().startswith("authorization:")]
+
+
+@asynccontextmanager
+async def serve(*answers: bytes) -> AsyncIterator[Canned]:
+    """Give each request the next answer; the last one stays. An answer without an end leaves the client waiting."""
+    seen = Canned()
+    talks: set[asyncio.Task[None]] = set()
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        seen.connections += 1
+        try:
+            while True:
+                head = (await reader.readuntil(b"\r\n\r\n")).decode()
+                length = next(line for line in head.lower().split("\r\n") if line.startswith("content-length:"))
+                seen.bodies.append(json.loads(await reader.readexactly(int(length.partition(":")[2]))))
+                seen.heads.append(head)
+                writer.write(answers[min(len(seen.heads), len(answers)) - 1])
+        except (asyncio.IncompleteReadError, ConnectionError):
+            return
+        finally:
+            writer.transport.abort()
+            writer.close()
+
+    def accept(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        task = asyncio.create_task(talk(reader, writer))
+        talks.add(task)
+        task.add_done_callback(talks.discard)
+
+    server = await asyncio.start_server(accept, "127.0.0.1", 0)
+    seen.base_url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}/v1"
+    try:
+        yield seen
+    finally:
+        server.close()
+        for task in list(talks):
+            task.cancel()
+        await asyncio.gather(*talks, return_exceptions=True)
+
+
+def frames(events: Iterable[Json], *, done: bool = False) -> list[bytes]:
+    """Events as the APIs frame them."""
+    named = [(f"event: {event['type']}\n" if "type" in event else "", json.dumps(event)) for event in events]
+    end = [b"data: [DONE]\n\n"] if done else []
+    return [*(f"{name}data: {data}\n\n".encode() for name, data in named), *end]
+
+
+def stream(chunks: Sequence[bytes], *, headers: str = "", end: bool = True) -> bytes:
+    """A chunked HTTP response in one write, with one HTTP chunk per piece."""
+    head = f"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n{headers}\r\n".encode()
+    body = b"".join(b"%x\r\n%b\r\n" % (len(chunk), chunk) for chunk in chunks)
+    return head + body + (b"0\r\n\r\n" if end else b"")
+
+
+def reply(status: int, body: Json | str) -> bytes:
+    """A whole HTTP response."""
+    content = (body if isinstance(body, str) else json.dumps(body)).encode()
+    return (
+        f"HTTP/1.1 {status} X\r\ncontent-type: application/json\r\ncontent-length: {len(content)}\r\n\r\n".encode()
+        + content
+    )
+
+
+def text_deltas(*texts: str) -> list[Json]:
+    """A whole Responses answer that says these deltas."""
+    deltas = [{"type": "response.output_text.delta", "output_index": 0, "delta": text} for text in texts]
+    return [*deltas, {"type": "response.completed", "response": {"status": "completed", "usage": None}}]
+
+
+def chat_chunks(*deltas: Json, finish: str | None = "stop") -> list[Json]:
+    """The chunks of a Chat Completions answer."""
+    chunks: list[Json] = [{"choices": [{"index": 0, "delta": delta, "finish_reason": None}]} for delta in deltas]
+    end: list[Json] = [{"choices": [{"index": 0, "delta": {}, "finish_reason": finish}]}] if finish else []
+    return [*chunks, *end]

@@ -1,0 +1,251 @@
+"""The habits of servers that speak OpenAI's APIs their own way."""
+
+import pytest
+
+from omniagent.ai.providers.llm_provider import (
+    ModelEvent,
+    ModelFinish,
+    ModelReasoning,
+    ModelReasoningDone,
+    ModelText,
+    ModelToolCall,
+    ModelToolDelta,
+    ModelToolStart,
+)
+from omniagent.ai.providers.openai_chat import ChatReader
+from omniagent.ai.providers.openai_responses import ResponseReader
+from omniagent.errors import ModelAuthError, ModelError, ModelRejected, ModelStreamBroken, ModelUnavailable
+from omniagent.messages import FinishReason, Usage
+from tests.providers.canned import Json, chat_chunks, frames, text_deltas
+from tests.providers.helpers import finish_of, merged, only, read, text_of
+
+
+def chat(*deltas: Json, finish: str | None = "stop") -> list[ModelEvent]:
+    return merged(read(ChatReader(), frames(chat_chunks(*deltas, finish=finish), done=True)))
+
+
+def response(*events: Json) -> list[ModelEvent]:
+    return merged(read(ResponseReader(), frames(events)))
+
+
+def piece(arguments: str = "", **fields: object) -> Json:
+    name = fields.pop("name", None)
+    return {"tool_calls": [{**fields, "function": {"arguments": arguments} | ({"name": name} if name else {})}]}
+
+
+def call_events(call_id: str, arguments: str) -> list[ModelEvent]:
+    return [
+        ModelToolStart(call_id, "add"),
+        ModelToolDelta(call_id, arguments),
+        ModelToolCall(call_id, "add", arguments),
+    ]
+
+
+TOOL_STREAMS: dict[str, list[Json]] = {
+    "as OpenAI does": [
+        piece(index=0, id="c1", name="add"),
+        piece('{"a"', index=0),
+        piece(": 1}", index=0),
+        piece(index=1, id="c2", name="add"),
+        piece('{"a": 2}', index=1),
+    ],
+    "each call in one chunk": [
+        piece('{"a": 1}', index=0, id="c1", name="add"),
+        piece('{"a": 2}', index=1, id="c2", name="add"),
+    ],
+    "both calls in one chunk": [
+        {
+            "tool_calls": [
+                {"index": 0, "id": "c1", "function": {"name": "add", "arguments": '{"a": 1}'}},
+                {"index": 1, "id": "c2", "function": {"name": "add", "arguments": '{"a": 2}'}},
+            ]
+        }
+    ],
+    "no index": [
+        piece('{"a"', id="c1", name="add"),
+        piece(": 1}"),
+        piece('{"a": 2', id="c2", name="add"),
+        piece("}"),
+    ],
+    "every call at index 0": [
+        piece('{"a": 1}', index=0, id="c1", name="add"),
+        piece('{"a": 2}', index=0, id="c2", name="add"),
+    ],
+    "name and id again with each piece": [
+        piece('{"a"', index=0, id="c1", name="add"),
+        piece(": 1}", index=0, id="c1", name="add"),
+        piece('{"a": 2}', index=1, id="c2", name="add"),
+    ],
+    "a new id with each piece": [
+        piece('{"a"', index=0, id="c1", name="add"),
+        piece(": 1}", index=0, id="zzz"),
+        piece('{"a": 2}', index=1, id="c2", name="add"),
+    ],
+}
+
+
+@pytest.mark.parametrize("habit", TOOL_STREAMS)
+@pytest.mark.parametrize("finish", ["tool_calls", "function_call", "stop"])
+def test_tool_calls_are_read_however_they_are_cut(habit: str, finish: str) -> None:
+    told = chat(*TOOL_STREAMS[habit], finish=finish)
+    assert told == [
+        *call_events("c1", '{"a": 1}'),
+        *call_events("c2", '{"a": 2}'),
+        ModelFinish("tool-calls", Usage()),
+    ]
+
+
+def test_calls_whose_pieces_are_mixed_are_told_when_both_are_complete() -> None:
+    told = chat(
+        piece('{"a"', index=0, id="c1", name="add"),
+        piece('{"a"', index=1, id="c2", name="add"),
+        piece(": 1}", index=0),
+        piece(": 2}", index=1),
+        finish="tool_calls",
+    )
+    assert only(told, ModelToolCall) == [
+        ModelToolCall("c1", "add", '{"a": 1}'),
+        ModelToolCall("c2", "add", '{"a": 2}'),
+    ]
+
+
+def test_calls_without_ids_and_index_get_ids_of_their_own() -> None:
+    told = chat(piece('{"a": 1}', name="add"), piece('{"a": 2}', name="add"), finish="tool_calls")
+    first, second = only(told, ModelToolCall)
+    assert (first.arguments, second.arguments) == ('{"a": 1}', '{"a": 2}')
+    assert first.call_id != second.call_id
+
+
+def test_a_call_without_arguments_has_an_empty_object() -> None:
+    told = chat(piece(index=0, id="c1", name="add"), finish="tool_calls")
+    assert told[:-1] == [ModelToolStart("c1", "add"), ModelToolCall("c1", "add", "{}")]
+
+
+def test_a_call_without_a_name_breaks_the_stream() -> None:
+    with pytest.raises(ModelStreamBroken):
+        chat(piece("{}", index=0, id="c1"), finish="tool_calls")
+
+
+@pytest.mark.parametrize("field", ["reasoning_content", "reasoning"])
+def test_reasoning_is_read_under_either_name(field: str) -> None:
+    told = chat({"role": "assistant", "content": ""}, {field: "Let me"}, {field: " see."}, {"content": "42"})
+    assert told[:-1] == [ModelReasoning("Let me see."), ModelReasoningDone(), ModelText("42")]
+
+
+@pytest.mark.parametrize(
+    ("finish", "reason"),
+    [("stop", "stop"), ("length", "length"), ("content_filter", "content-filter"), ("eos", "other")],
+)
+def test_a_finish_reason_becomes_ours(finish: str, reason: FinishReason) -> None:
+    assert finish_of(chat({"content": "hi"}, finish=finish)).reason == reason
+
+
+def test_a_stream_without_a_finish_reason_is_broken() -> None:
+    with pytest.raises(ModelStreamBroken):
+        chat({"content": "hi"}, finish=None)
+
+
+@pytest.mark.parametrize("is_last", [True, False])
+def test_the_usage_may_come_with_each_chunk_or_at_the_end(is_last: bool) -> None:
+    details = {"prompt_tokens_details": {"cached_tokens": 3}, "completion_tokens_details": {"reasoning_tokens": 2}}
+    usage = {"prompt_tokens": 5, "completion_tokens": 4, **details}
+    chunks = chat_chunks({"content": "hi"})
+    if is_last:
+        chunks.append({"choices": [], "usage": usage})
+    else:
+        chunks = [{**chunk, "usage": usage} for chunk in chunks]
+    told = read(ChatReader(), frames(chunks, done=True))
+    assert text_of(told) == "hi"
+    assert finish_of(told).usage == Usage(5, 4, 3, 2)
+
+
+def test_empty_choices_deltas_and_details_are_nothing() -> None:
+    chunks: list[Json] = [
+        {"choices": []},
+        {"choices": None, "usage": None},
+        {"choices": [{"delta": None}]},
+        {"choices": [{"delta": {"content": None, "tool_calls": None}}]},
+        *chat_chunks({"content": "hi"}),
+        {"choices": [], "usage": {"prompt_tokens": 5, "prompt_tokens_details": None, "completion_tokens": None}},
+    ]
+    told = read(ChatReader(), frames(chunks))
+    assert told == [ModelText("hi"), ModelFinish("stop", Usage(5))]
+
+
+ERRORS: list[tuple[object, type[ModelError]]] = [
+    ({"code": "server_error", "message": "x"}, ModelUnavailable),
+    ({"code": "rate_limit_exceeded", "message": "x"}, ModelUnavailable),
+    ({"type": "overloaded_error", "message": "x"}, ModelUnavailable),
+    ({"code": 503, "message": "x"}, ModelUnavailable),
+    ({"code": 429, "message": "x"}, ModelUnavailable),
+    ({"code": 401, "message": "x"}, ModelAuthError),
+    ({"code": "invalid_api_key", "message": "x"}, ModelAuthError),
+    ({"code": "invalid_prompt", "message": "x"}, ModelRejected),
+    ({"code": 400, "message": "x"}, ModelRejected),
+    ({"type": "invalid_request_error", "code": None, "message": "x"}, ModelRejected),
+    ({"message": "x"}, ModelUnavailable),
+    ("something is wrong", ModelUnavailable),
+]
+
+
+@pytest.mark.parametrize(("error", "kind"), ERRORS)
+def test_an_error_in_the_stream_of_either_api_is_told_by_who_must_act(error: object, kind: type[ModelError]) -> None:
+    events: list[Json] = [{"error": error}, {"type": "response.failed", "response": {"error": error}}]
+    if isinstance(error, dict):
+        events.append({"code": None, **error, "type": "error"} if "type" not in error else {"error": error})
+    for event in events:
+        with pytest.raises(ModelError) as raised:
+            response(event)
+        assert type(raised.value) is kind
+    with pytest.raises(ModelError) as raised:
+        read(ChatReader(), frames([{"error": error}]))
+    assert type(raised.value) is kind
+
+
+@pytest.mark.parametrize(
+    ("details", "reason"),
+    [
+        ({"reason": "max_output_tokens"}, "length"),
+        ({"reason": "content_filter"}, "content-filter"),
+        ({"reason": "steered"}, "other"),
+        (None, "other"),
+    ],
+)
+def test_an_incomplete_response_says_why(details: Json | None, reason: FinishReason) -> None:
+    delta, _ = text_deltas("hi")
+    usage = {
+        "input_tokens": 5,
+        "output_tokens": 4,
+        "input_tokens_details": {"cached_tokens": 3},
+        "output_tokens_details": {"reasoning_tokens": 2},
+    }
+    told = response(delta, {"type": "response.incomplete", "response": {"incomplete_details": details, "usage": usage}})
+    assert told == [ModelText("hi"), ModelFinish(reason, Usage(5, 4, 3, 2))]
+
+
+def test_parts_of_a_reasoning_are_set_apart_and_its_seal_is_kept() -> None:
+    kind = "response.reasoning_summary_text.delta"
+    sealed = {"id": "rs_1", "summary": [{"type": "summary_text", "text": "One."}], "encrypted_content": "xyz"}
+    told = response(
+        {"type": kind, "output_index": 0, "summary_index": 0, "delta": "One."},
+        {"type": kind, "output_index": 0, "summary_index": 1, "delta": "Two."},
+        {"type": "response.output_item.done", "output_index": 0, "item": {"type": "reasoning", **sealed}},
+        *text_deltas("hi"),
+    )
+    assert told[:-1] == [ModelReasoning("One.\n\nTwo."), ModelReasoningDone(sealed), ModelText("hi")]
+
+
+def test_raw_reasoning_without_an_end_is_ended_by_the_text() -> None:
+    thought = {"type": "response.reasoning_text.delta", "output_index": 0, "content_index": 0, "delta": "Hm."}
+    assert response(thought, *text_deltas("hi"))[:-1] == [ModelReasoning("Hm."), ModelReasoningDone(), ModelText("hi")]
+
+
+def test_a_call_that_comes_whole_is_told_like_one_that_was_streamed() -> None:
+    item = {"type": "function_call", "call_id": "c1", "name": "add", "arguments": '{"a": 1}'}
+    done = {"type": "response.output_item.done", "output_index": 0, "item": item}
+    end = text_deltas()[-1]
+    assert response(done, end) == [*call_events("c1", '{"a": 1}'), ModelFinish("tool-calls", Usage())]
+
+
+def test_events_of_kinds_yet_to_come_are_skipped() -> None:
+    assert text_of(response({"type": "response.telepathy.delta", "delta": 5}, *text_deltas("hi"))) == "hi"

@@ -1,0 +1,142 @@
+"""Both APIs, streaming and not, give the same events for the same conversation."""
+
+import pytest
+
+from local.model import OfflineModel
+from omniagent.ai.providers.llm_provider import (
+    ModelFinish,
+    ModelReasoning,
+    ModelReasoningDone,
+    ModelRequest,
+    ModelText,
+    ModelToolCall,
+    ModelToolDelta,
+    ModelToolStart,
+)
+from omniagent.errors import ModelAuthError, ModelError, ModelRejected, ModelStreamBroken, ModelUnavailable
+from omniagent.messages import ChatMessage, FinishReason, Part, StepPart, TextPart, ToolPart
+from tests.providers.conftest import MakeProvider
+from tests.providers.helpers import ADD, APIS, ask, collect, comparable, finish_of, streamed
+
+ANSWERS: dict[str, tuple[list[type], FinishReason]] = {
+    '[echo:Grüße, 世界 👋 "quoted"]': ([ModelText], "stop"),
+    "[long:300]": ([ModelText], "stop"),
+    "[empty]": ([], "stop"),
+    "[reason] Say hello.": ([ModelReasoning, ModelReasoningDone, ModelText], "stop"),
+    "[refuse]": ([ModelText], "content-filter"),
+    "[length] Tell me about rivers.": ([ModelText], "length"),
+    '[tool:add {"a": 1, "b": 2}]': ([ModelToolStart, ModelToolDelta, ModelToolCall], "tool-calls"),
+    '[tool:add {"a": 1, "b": 2}] [tool:add {"a": 3, "b": 4}]': (
+        [ModelToolStart, ModelToolDelta, ModelToolCall] * 2,
+        "tool-calls",
+    ),
+    '[reason] [echo:Adding.] [tool:add {"a": 1, "b": 2}]': (
+        [ModelReasoning, ModelReasoningDone, ModelText, ModelToolStart, ModelToolDelta, ModelToolCall],
+        "tool-calls",
+    ),
+    "[bad-args:add]": ([ModelToolStart, ModelToolDelta, ModelToolCall], "tool-calls"),
+    '[length] [tool:add {"a": 1234, "b": 5678}]': ([ModelToolStart, ModelToolDelta, ModelToolCall], "length"),
+}
+
+
+@pytest.mark.parametrize("prompt", ANSWERS)
+async def test_an_answer_is_the_same_through_both_apis_streamed_or_not(
+    prompt: str, offline: OfflineModel, provider_of: MakeProvider
+) -> None:
+    kinds, reason = ANSWERS[prompt]
+    seen = []
+    for api in APIS:
+        provider = provider_of(api, offline.base_url)
+        seen.append(comparable(await streamed(provider, ask(prompt))))
+        seen.append(comparable(await provider.generate(ask(prompt))))
+    assert all(events == seen[0] for events in seen)
+    assert [type(event) for event in seen[0]] == [*kinds, ModelFinish]
+    assert finish_of(seen[0]).reason == reason
+
+
+FAILURES: dict[str, type[ModelError]] = {
+    "[fail:400]": ModelRejected,
+    "[fail:401]": ModelAuthError,
+    "[fail:403]": ModelAuthError,
+    "[fail:404]": ModelRejected,
+    "[fail:429]": ModelUnavailable,
+    "[fail:500]": ModelUnavailable,
+    "[fail:503]": ModelUnavailable,
+    "[failed] Tell me about rivers.": ModelUnavailable,
+}
+
+
+@pytest.mark.parametrize("prompt", FAILURES)
+@pytest.mark.parametrize("api", APIS)
+async def test_a_failure_is_the_same_through_both_apis_streamed_or_not(
+    prompt: str, api: str, offline: OfflineModel, provider_of: MakeProvider
+) -> None:
+    provider = provider_of(api, offline.base_url, max_retries=0)
+    for call in (streamed(provider, ask(prompt)), provider.generate(ask(prompt))):
+        with pytest.raises(ModelError) as raised:
+            await call
+        assert type(raised.value) is FAILURES[prompt]
+        assert raised.value.public == ModelError.public
+
+
+@pytest.mark.parametrize("api", APIS)
+async def test_a_stream_that_is_cut_off_gives_what_came_and_then_breaks(
+    api: str, offline: OfflineModel, provider_of: MakeProvider
+) -> None:
+    provider = provider_of(api, offline.base_url)
+    events = provider.stream(ask("[break] [long:100]"))
+    assert isinstance(await anext(events), ModelText)
+    with pytest.raises(ModelStreamBroken):
+        await collect(events)
+
+
+@pytest.mark.parametrize("api", APIS)
+async def test_a_request_that_failed_once_is_retried(
+    api: str, offline: OfflineModel, provider_of: MakeProvider
+) -> None:
+    provider = provider_of(api, offline.base_url, max_retries=1)
+    events = await streamed(provider, ask(f"[fail-once:500] Hello from {api}."))
+    assert finish_of(events).reason == "stop"
+
+
+async def test_the_usage_is_that_of_the_model(offline: OfflineModel, provider_of: MakeProvider) -> None:
+    usages = []
+    for api in APIS:
+        provider = provider_of(api, offline.base_url)
+        usages.append(finish_of(await streamed(provider, ask("[reason] Hello."))).usage)
+    assert usages[0] == usages[1]
+    assert usages[0].input_tokens > 0
+    assert usages[0].output_tokens > usages[0].reasoning_tokens > 0
+
+
+@pytest.mark.parametrize("api", APIS)
+async def test_a_conversation_is_summarized_and_named(
+    api: str, offline: OfflineModel, provider_of: MakeProvider
+) -> None:
+    provider = provider_of(api, offline.base_url)
+    said = [ChatMessage.user("I am Ada and I like trains."), ChatMessage.assistant("Noted, Ada.")]
+    summary, usage = await provider.summarize(None, said)
+    assert "trains" in summary
+    assert usage.total_tokens > 0
+    assert 0 < len(await provider.name_chat(summary, said)) <= 60
+
+
+async def test_a_chain_of_tool_calls_runs_over_several_steps_of_both_apis(
+    offline: OfflineModel, provider_of: MakeProvider
+) -> None:
+    prompt = '[tool:add {"a": 1, "b": 2}] [then] [tool:add {"a": 3, "b": 4}] [then] [echo:Done.]'
+    for api in APIS:
+        provider = provider_of(api, offline.base_url)
+        parts: list[Part] = []
+        for _ in range(3):
+            asked = [ChatMessage.user(prompt)]
+            if parts:
+                asked.append(ChatMessage(role="assistant", parts=parts))
+            parts.append(StepPart())
+            for event in await streamed(provider, ModelRequest("Be brief.", asked, [ADD])):
+                if isinstance(event, ModelToolCall):
+                    parts.append(ToolPart(call_id=event.call_id, name=event.name, input={}, output=3, done=True))
+                elif isinstance(event, ModelText):
+                    parts.append(TextPart(text=event.text))
+        kinds = ["step-start", "tool", "step-start", "tool", "step-start", "text"]
+        assert [part.type for part in parts] == kinds

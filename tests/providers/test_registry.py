@@ -1,0 +1,142 @@
+"""Models find their providers by name, and new providers need no change of the package."""
+
+import asyncio
+import subprocess
+import sys
+from collections.abc import AsyncGenerator, Sequence
+from typing import Any
+
+import pytest
+
+from omniagent.ai.providers import get_llm_provider, register_provider
+from omniagent.ai.providers.llm_provider import LLMProvider, ModelEvent, ModelFinish, ModelRequest, ModelText
+from omniagent.ai.providers.openai_chat import OpenAIChat
+from omniagent.ai.providers.openai_responses import OpenAIResponses
+from omniagent.errors import ConfigurationError, UnknownModelError
+from omniagent.messages import ChatMessage, Usage
+from tests.providers.helpers import ask, streamed, text_of
+
+KEY = {"api_key": "sk-test"}
+LOCAL = {"base_url": "http://127.0.0.1:1/v1"}
+
+
+@pytest.mark.parametrize("model", ["gpt-4.1-mini", "o4-mini", "o1", "chatgpt-4o-latest", "ft:gpt-4.1:acme::1"])
+def test_a_model_of_openai_resolves_by_its_prefix(model: str) -> None:
+    provider = get_llm_provider(model, **KEY)
+    assert isinstance(provider, OpenAIResponses)
+    assert provider.model == model
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "kind", "model"),
+    [
+        ("gpt-4.1-mini", {"api": "responses"}, OpenAIResponses, "gpt-4.1-mini"),
+        ("gpt-4.1-mini", {"api": "chat"}, OpenAIChat, "gpt-4.1-mini"),
+        ("openai/gpt-4.1-mini", {}, OpenAIResponses, "gpt-4.1-mini"),
+        ("openai/anything", {"api": "chat"}, OpenAIChat, "anything"),
+        ("openai-chat/llama3", {}, OpenAIChat, "llama3"),
+        ("openai-chat/llama3", {"api": "responses"}, OpenAIChat, "llama3"),
+        ("openai-responses/openai/gpt-oss-20b", {"api": "chat"}, OpenAIResponses, "openai/gpt-oss-20b"),
+        ("openai", {"model": "gpt-4.1", "api": "chat"}, OpenAIChat, "gpt-4.1"),
+    ],
+)
+def test_a_name_or_the_api_option_chooses_the_api(
+    name: str, options: dict[str, Any], kind: type[LLMProvider], model: str
+) -> None:
+    provider = get_llm_provider(name, **KEY, **options)
+    assert type(provider) is kind
+    assert provider.model == model
+
+
+@pytest.mark.parametrize("model", ["llama3", "meta-llama/Llama-3.3-70B", "mistral-small"])
+def test_a_compatible_server_takes_any_model_and_no_key(model: str) -> None:
+    provider = get_llm_provider(model, **LOCAL)
+    assert isinstance(provider, OpenAIResponses)
+    assert provider.model == model
+
+
+def test_an_unknown_model_says_what_to_set() -> None:
+    with pytest.raises(UnknownModelError, match=r"'llama3'.*OMNIAGENT_MODEL.*gpt-.*OPENAI_BASE_URL") as raised:
+        get_llm_provider("llama3", **KEY)
+    assert "llama3" not in raised.value.public
+
+
+def test_a_missing_key_says_what_to_set() -> None:
+    with pytest.raises(ConfigurationError, match="OPENAI_API_KEY or OPENAI_SECRET_ARN"):
+        get_llm_provider("gpt-4.1-mini")
+
+
+def test_an_unknown_api_says_which_there_are() -> None:
+    with pytest.raises(ConfigurationError, match="responses, chat"):
+        get_llm_provider("gpt-4.1-mini", api="completions", **KEY)
+
+
+def test_an_address_that_is_none_is_a_wrong_setting() -> None:
+    with pytest.raises(ConfigurationError, match="OPENAI_BASE_URL"):
+        get_llm_provider("gpt-4.1-mini", base_url="http://[::1/v1", **KEY)
+
+
+class Parrot(LLMProvider):
+    """A provider that a team might write."""
+
+    def __init__(self, model: str, *, prefix: str = "") -> None:
+        super().__init__(model)
+        self.prefix = prefix
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
+        for event in await self.generate(request):
+            yield event
+
+    async def generate(self, request: ModelRequest) -> Sequence[ModelEvent]:
+        return [ModelText(self.prefix + request.messages[-1].text), ModelFinish("stop", Usage(1, 1))]
+
+
+async def test_a_registered_provider_is_found_by_its_name_and_by_its_prefix_and_answers() -> None:
+    register_provider("parrot", Parrot)
+    for name in ("parrot/grey", "parrot-grey"):
+        provider = get_llm_provider(name, prefix="caw: ")
+        assert text_of(await streamed(provider, ask("hello"))) == "caw: hello"
+        assert await provider.name_chat(None, [ChatMessage.user("A hello")]) != ""
+
+
+async def test_the_longest_prefix_wins() -> None:
+    register_provider("gpt-parrot-", Parrot)
+    assert isinstance(get_llm_provider("gpt-parrot-1"), Parrot)
+    assert isinstance(get_llm_provider("gpt-4.1-mini", **KEY), OpenAIResponses)
+
+
+def modules_after(code: str) -> set[str]:
+    """What a fresh process has imported once it ran the code."""
+    script = f"import sys\n{code}\nprint(*sys.modules)"
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    return set(done.stdout.split())
+
+
+async def test_importing_the_providers_imports_no_sdk() -> None:
+    modules = await asyncio.to_thread(modules_after, "import omniagent.ai.providers")
+    assert not modules & {"openai", "httpx2"}
+
+
+async def test_a_provider_imports_the_sdk_without_the_types_of_its_endpoints() -> None:
+    code = "from omniagent.ai.providers import get_llm_provider as get\nget('gpt-4.1-mini', api_key='k')"
+    modules = await asyncio.to_thread(modules_after, code)
+    assert "openai.types.responses.response" not in modules
+    assert "openai.resources.responses" not in modules
+    assert len([name for name in modules if name.startswith("openai.types")]) < 100
+
+
+async def test_the_types_of_the_sdk_are_there_for_whoever_asks() -> None:
+    code = """
+import omniagent.ai.providers.openai_client, openai
+from openai.types.chat import ChatCompletionChunk
+assert openai.types.responses.Response.model_fields
+assert openai.types.ChatModel
+assert openai.AsyncOpenAI(api_key="k").responses.create
+try:
+    openai.types.nothing
+except AttributeError as error:
+    assert "nothing" in str(error)
+else:
+    raise AssertionError
+"""
+    assert "openai.types.responses.response" in await asyncio.to_thread(modules_after, code)

@@ -1,0 +1,217 @@
+"""What is sent to the APIs: typed as the SDK types it, and never refused for what was stored."""
+
+from typing import Any
+
+import pytest
+from openai.types.chat import completion_create_params
+from openai.types.responses import response_create_params
+from pydantic import TypeAdapter
+
+from local.model import OfflineModel
+from omniagent.ai.providers.llm_provider import ModelReasoningDone, ModelRequest, Overrides
+from omniagent.messages import ORPHAN_ERROR, ChatMessage, Part, ReasoningPart, StepPart, TextPart, ToolPart
+from tests.providers.canned import Json
+from tests.providers.conftest import MakeProvider
+from tests.providers.helpers import ADD, APIS, ask, finish_of, only, streamed
+
+SEALED = {"id": "rs_1", "summary": [], "encrypted_content": "sealed"}
+TYPES: dict[str, TypeAdapter[Any]] = {
+    "responses": TypeAdapter(response_create_params.ResponseCreateParamsStreaming),
+    "chat": TypeAdapter(completion_create_params.CompletionCreateParamsStreaming),
+}
+
+
+def called(call_id: str, **fields: Any) -> ToolPart:
+    return ToolPart(**{"call_id": call_id, "name": "add", "input": {"a": 1}, "output": 3, "done": True} | fields)
+
+
+def answer(*parts: Part) -> ChatMessage:
+    return ChatMessage(role="assistant", parts=list(parts))
+
+
+async def sent(provider_of: MakeProvider, offline: OfflineModel, api: str, *messages: ChatMessage) -> Json:
+    """The body of the request for these messages, after the model has accepted it."""
+    provider = provider_of(api, offline.base_url, model="o4-mini")
+    assert finish_of(await streamed(provider, ModelRequest("Be brief.", messages, [ADD]))).reason == "stop"
+    body = offline.requests[-1].body
+    TYPES[api].validate_python(body)
+    return body
+
+
+async def test_a_turn_with_tools_is_told_to_responses_step_by_step(
+    offline: OfflineModel, provider_of: MakeProvider
+) -> None:
+    turn = answer(
+        StepPart(),
+        TextPart(text="Adding."),
+        called("call_1"),
+        called("call_2", output="four"),
+        StepPart(),
+        TextPart(text="Done."),
+    )
+    body = await sent(provider_of, offline, "responses", ChatMessage.user("Add."), turn, ChatMessage.user("[echo:x]"))
+    assert body["instructions"] == "Be brief."
+    assert body["store"] is False
+    assert body["input"] == [
+        {"type": "message", "role": "user", "content": "Add."},
+        {"type": "message", "role": "assistant", "content": "Adding."},
+        {"type": "function_call", "call_id": "call_1", "name": "add", "arguments": '{"a": 1}'},
+        {"type": "function_call", "call_id": "call_2", "name": "add", "arguments": '{"a": 1}'},
+        {"type": "function_call_output", "call_id": "call_1", "output": "3"},
+        {"type": "function_call_output", "call_id": "call_2", "output": "four"},
+        {"type": "message", "role": "assistant", "content": "Done."},
+        {"type": "message", "role": "user", "content": "[echo:x]"},
+    ]
+
+
+async def test_a_turn_with_tools_is_told_to_chat_completions_step_by_step(
+    offline: OfflineModel, provider_of: MakeProvider
+) -> None:
+    turn = answer(StepPart(), called("call_1"), called("call_2"), StepPart(), TextPart(text="Done."))
+    body = await sent(provider_of, offline, "chat", ChatMessage.user("Add."), turn, ChatMessage.user("[echo:x]"))
+    calls = [
+        {"id": call_id, "type": "function", "function": {"name": "add", "arguments": '{"a": 1}'}}
+        for call_id in ("call_1", "call_2")
+    ]
+    assert body["messages"] == [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": "Add."},
+        {"role": "assistant", "content": None, "tool_calls": calls},
+        {"role": "tool", "tool_call_id": "call_1", "content": "3"},
+        {"role": "tool", "tool_call_id": "call_2", "content": "3"},
+        {"role": "assistant", "content": "Done."},
+        {"role": "user", "content": "[echo:x]"},
+    ]
+
+
+BROKEN_TURNS: dict[str, list[Part]] = {
+    "a call without an output": [StepPart(), called("call_1", done=False)],
+    "one of two calls without an output": [StepPart(), called("call_1"), called("call_2", done=False)],
+    "a call without a step": [called("call_1", done=False), TextPart(text="Hm.")],
+    "text after a call in the same step": [StepPart(), called("call_1"), TextPart(text="Hm.")],
+    "arguments that are not JSON": [StepPart(), called("call_1", input='{"broken": ', error="Not JSON.")],
+    "arguments that are no object": [StepPart(), called("call_1", input=[1])],
+    "no arguments": [StepPart(), called("call_1", input=None)],
+    "no output": [StepPart(), called("call_1", output=None)],
+    "a tool that cannot exist": [StepPart(), called("call_1", name="functions.add 2!"), called("call_2", name="")],
+    "half a surrogate pair in an output": [StepPart(), called("call_1", output={"text": "\ud83d"})],
+    "an output that is not JSON": [StepPart(), called("call_1", output={"when": complex(1, 2)})],
+    "reasoning and nothing after it": [StepPart(), ReasoningPart(text="Hm.", provider_data=SEALED)],
+    "empty text": [StepPart(), TextPart(text="")],
+    "empty steps": [StepPart(), StepPart(), StepPart()],
+    "nothing": [],
+}
+
+
+@pytest.mark.parametrize("api", APIS)
+@pytest.mark.parametrize("name", BROKEN_TURNS)
+async def test_no_stored_turn_makes_the_api_refuse_the_next_one(
+    name: str, api: str, offline: OfflineModel, provider_of: MakeProvider
+) -> None:
+    history = [ChatMessage.user("Add."), answer(*BROKEN_TURNS[name])]
+    await sent(provider_of, offline, api, *history, ChatMessage.user("[echo:x]"))
+
+
+@pytest.mark.parametrize("api", APIS)
+@pytest.mark.parametrize("name", BROKEN_TURNS)
+async def test_no_part_of_a_running_turn_makes_the_api_refuse_its_next_step(
+    name: str, api: str, offline: OfflineModel, provider_of: MakeProvider
+) -> None:
+    await sent(provider_of, offline, api, ChatMessage.user("[echo:x]"), answer(*BROKEN_TURNS[name]))
+
+
+@pytest.mark.parametrize("api", APIS)
+async def test_the_model_reads_why_a_tool_failed_and_that_a_call_was_interrupted(
+    api: str, offline: OfflineModel, provider_of: MakeProvider
+) -> None:
+    failed = called("call_1", output=None, error="No such city: Atlantis.", public_error="The tool failed.")
+    turn = answer(StepPart(), failed, called("call_2", done=False))
+    body = await sent(provider_of, offline, api, ChatMessage.user("Add."), turn, ChatMessage.user("[echo:x]"))
+    items = body["input"] if api == "responses" else body["messages"]
+    told = [
+        item.get("output") or item.get("content") for item in items if "output" in item or item.get("role") == "tool"
+    ]
+    assert told == ["No such city: Atlantis.", ORPHAN_ERROR]
+
+
+async def test_reasoning_is_handed_back_within_its_turn_and_not_after(
+    offline: OfflineModel, provider_of: MakeProvider
+) -> None:
+    step = answer(StepPart(), ReasoningPart(text="Hm.", provider_data=SEALED), called("call_1"))
+    during = await sent(provider_of, offline, "responses", ChatMessage.user("[echo:x]"), step)
+    assert [item["type"] for item in during["input"]] == [
+        "message",
+        "reasoning",
+        "function_call",
+        "function_call_output",
+    ]
+    assert during["input"][1] == {"type": "reasoning", **SEALED}
+    after = await sent(provider_of, offline, "responses", ChatMessage.user("Hi."), step, ChatMessage.user("[echo:x]"))
+    assert "reasoning" not in [item["type"] for item in after["input"]]
+
+
+@pytest.mark.parametrize(
+    ("model", "extra", "is_asked"),
+    [
+        ("gpt-4.1-mini", {}, False),
+        ("gpt-4o", {}, False),
+        ("gpt-5-chat-latest", {}, False),
+        ("gpt-5.2-chat-latest", {}, False),
+        ("gpt-5-mini", {}, True),
+        ("o4-mini", {}, True),
+        ("ft:o4-mini:acme::1", {}, True),
+        ("llama3", {"reasoning": {"effort": "low"}}, True),
+    ],
+)
+async def test_only_a_model_that_reasons_is_asked_for_its_sealed_reasoning(
+    model: str, extra: Json, is_asked: bool, offline: OfflineModel, provider_of: MakeProvider
+) -> None:
+    provider = provider_of("responses", offline.base_url, model=model, extra=extra)
+    done = only(await streamed(provider, ask("[reason] Hello.")), ModelReasoningDone)
+    assert ("include" in offline.requests[-1].body) == is_asked
+    assert [bool(event.provider_data) for event in done] == [is_asked]
+
+
+@pytest.mark.parametrize("api", APIS)
+async def test_tools_are_strict_and_nothing_is_sent_that_was_not_asked_for(
+    api: str, offline: OfflineModel, provider_of: MakeProvider
+) -> None:
+    provider = provider_of(api, offline.base_url)
+    await streamed(provider, ask("[echo:x]"))
+    body = offline.requests[-1].body
+    (tool,) = body["tools"]
+    assert (tool if api == "responses" else tool["function"])["strict"] is True
+    always = {"responses": {"instructions", "input", "store"}, "chat": {"messages", "stream_options"}}
+    assert set(body) == {"model", "tools", "stream"} | always[api]
+    await provider.generate(ask("[echo:x]", tools=()))
+    assert "tools" not in offline.requests[-1].body
+    assert "stream" not in offline.requests[-1].body
+
+
+@pytest.mark.parametrize(("api", "limit"), [("responses", "max_output_tokens"), ("chat", "max_completion_tokens")])
+async def test_a_call_overrides_what_the_provider_was_told(
+    api: str, limit: str, offline: OfflineModel, provider_of: MakeProvider
+) -> None:
+    provider = provider_of(
+        api, offline.base_url, temperature=0.1, max_output_tokens=900, parallel_tool_calls=False, extra={"user": "u"}
+    )
+    await streamed(provider, ask("[echo:x]"))
+    body = offline.requests[-1].body
+    assert (body["temperature"], body[limit], body["user"]) == (0.1, 900, "u")
+    assert body["parallel_tool_calls"] is False
+
+    await streamed(provider, ask("[echo:x]", overrides=Overrides(temperature=0.0, extra={"user": "v"})))
+    body = offline.requests[-1].body
+    assert (body["temperature"], body[limit], body["user"]) == (0.0, 900, "v")
+
+
+@pytest.mark.parametrize("api", APIS)
+async def test_a_call_of_another_model_takes_nothing_that_was_meant_for_the_first(
+    api: str, offline: OfflineModel, provider_of: MakeProvider
+) -> None:
+    extra = {"reasoning": {"effort": "high"}} if api == "responses" else {"reasoning_effort": "high"}
+    provider = provider_of(api, offline.base_url, model="o4-mini", extra=extra)
+    await provider.summarize(None, [ChatMessage.user("Hi.")], Overrides(model="gpt-4.1-nano", temperature=0.3))
+    body = offline.requests[-1].body
+    assert (body["model"], body["temperature"]) == ("gpt-4.1-nano", 0.3)
+    assert not {*extra, "include"} & set(body)

@@ -1,0 +1,195 @@
+"""The connection: closed at once, used again, kept alive, retried, and told which key to use."""
+
+import asyncio
+import gzip
+import traceback
+from contextlib import aclosing
+
+import openai
+import pytest
+from openai import _exceptions as sdk_exceptions
+
+from local.model import OfflineModel
+from omniagent.ai.providers.llm_provider import ModelText
+from omniagent.ai.providers.openai_errors import TRANSLATIONS, translate
+from omniagent.errors import ConfigurationError, ModelAuthError, ModelError, ModelStreamBroken, ModelUnavailable
+from tests.providers.canned import Canned, chat_chunks, frames, reply, serve, stream, text_deltas
+from tests.providers.conftest import MakeProvider
+from tests.providers.helpers import APIS, ask, only, streamed, text_of
+
+HELLO = stream(frames(text_deltas("Hello", ".")))
+REFUSED = reply(401, {"error": {"message": "Incorrect API key provided.", "code": "invalid_api_key"}})
+
+
+@pytest.mark.parametrize("api", APIS)
+async def test_closing_the_stream_hangs_up_at_once(api: str, provider_of: MakeProvider) -> None:
+    async with OfflineModel() as model:
+        provider = provider_of(api, model.base_url)
+        async with aclosing(provider.stream(ask("[stall] [long:100]"))) as events:
+            assert isinstance(await anext(events), ModelText)
+        await model.until(lambda journal: journal.disconnects == 1)
+
+
+@pytest.mark.parametrize("prompt", ["[stall] [long:100]", "[stall:first] Hello."])
+@pytest.mark.parametrize("api", APIS)
+async def test_cancelling_the_reader_hangs_up_at_once(api: str, prompt: str, provider_of: MakeProvider) -> None:
+    async with OfflineModel() as model:
+        provider = provider_of(api, model.base_url)
+        reading = asyncio.create_task(streamed(provider, ask(prompt)))
+        await model.until(lambda journal: journal.active == 1)
+        reading.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await reading
+        await model.until(lambda journal: journal.disconnects == 1)
+
+
+@pytest.mark.parametrize("api", APIS)
+async def test_a_model_that_goes_silent_is_unavailable(
+    api: str, offline: OfflineModel, provider_of: MakeProvider
+) -> None:
+    provider = provider_of(api, offline.base_url, timeout_seconds=0.2, max_retries=0)
+    for prompt in ("[stall] [long:100]", "[stall:first] Hello."):
+        with pytest.raises(ModelUnavailable):
+            await streamed(provider, ask(prompt))
+
+
+async def test_a_server_that_is_not_there_is_unavailable(provider_of: MakeProvider) -> None:
+    async with serve(HELLO) as server:
+        pass
+    with pytest.raises(ModelUnavailable):
+        await streamed(provider_of("responses", server.base_url, max_retries=0), ask("Hi."))
+
+
+@pytest.mark.parametrize("api", APIS)
+async def test_one_connection_serves_call_after_call(api: str, provider_of: MakeProvider) -> None:
+    answers = {"responses": HELLO, "chat": stream(frames(chat_chunks({"content": "Hello."}), done=True))}
+    async with serve(answers[api]) as server:
+        provider = provider_of(api, server.base_url)
+        for _ in range(3):
+            assert text_of(await streamed(provider, ask("Hi."))) == "Hello."
+        assert server.connections == 1
+
+
+@pytest.mark.parametrize("api", APIS)
+async def test_a_server_that_does_not_end_its_answer_does_not_hold_it_up(api: str, provider_of: MakeProvider) -> None:
+    bodies = {"responses": frames(text_deltas("Hi.")), "chat": frames(chat_chunks({"content": "Hi."}), done=True)}
+    async with serve(stream(bodies[api], end=False)) as server:
+        provider = provider_of(api, server.base_url, timeout_seconds=60)
+        async with asyncio.timeout(10):
+            assert text_of(await streamed(provider, ask("Hi."))) == "Hi."
+
+
+async def test_what_one_read_of_the_network_brings_is_one_event(provider_of: MakeProvider) -> None:
+    async with serve(HELLO) as server:
+        events = await streamed(provider_of("responses", server.base_url), ask("Hi."))
+    assert only(events, ModelText) == [ModelText("Hello.")]
+
+
+async def test_an_answer_that_a_proxy_compressed_is_read(provider_of: MakeProvider) -> None:
+    body = gzip.compress(b"".join(frames(text_deltas("Hello."))))
+    async with serve(stream([body[:40], body[40:]], headers="content-encoding: gzip\r\n")) as server:
+        assert text_of(await streamed(provider_of("responses", server.base_url), ask("Hi."))) == "Hello."
+
+
+@pytest.mark.parametrize(
+    "body", ["<html>Bad gateway</html>", "[]", "", '{"status": "completed"', "{}", '{"choices": [1], "output": [1]}']
+)
+@pytest.mark.parametrize("api", APIS)
+async def test_an_answer_that_is_none_breaks(api: str, body: str, provider_of: MakeProvider) -> None:
+    async with serve(reply(200, body)) as server:
+        provider = provider_of(api, server.base_url)
+        for call in (streamed(provider, ask("Hi.")), provider.generate(ask("Hi."))):
+            with pytest.raises(ModelStreamBroken):
+                await call
+
+
+async def test_a_key_that_was_rotated_is_picked_up_without_a_failure(provider_of: MakeProvider) -> None:
+    async def fetch() -> str:
+        return "new"
+
+    async with serve(REFUSED, HELLO) as server:
+        provider = provider_of("responses", server.base_url, api_key="old", refresh_key=fetch)
+        for _ in range(2):
+            assert text_of(await streamed(provider, ask("Hi."))) == "Hello."
+        assert server.keys == ["old", "new", "new"]
+
+
+async def test_a_key_that_stays_refused_is_fetched_once(provider_of: MakeProvider) -> None:
+    fetched: list[str] = []
+
+    async def fetch() -> str:
+        fetched.append("again")
+        return "again"
+
+    async with serve(REFUSED) as server:
+        provider = provider_of("chat", server.base_url, api_key="old", refresh_key=fetch)
+        with pytest.raises(ModelAuthError) as raised:
+            await provider.generate(ask("Hi."))
+        assert server.keys == ["old", "again"]
+    assert fetched == ["again"]
+    assert "Incorrect" not in raised.value.public
+
+
+async def test_a_key_may_come_from_a_function_that_is_asked_each_time(provider_of: MakeProvider) -> None:
+    keys = iter(["first", " second\n"])
+
+    async def next_key() -> str:
+        return next(keys)
+
+    async with serve(HELLO) as server:
+        provider = provider_of("responses", server.base_url, api_key=next_key)
+        for _ in range(2):
+            await streamed(provider, ask("Hi."))
+        assert server.keys == ["first", "second"]
+
+
+@pytest.mark.parametrize("key", [" ", "sk-ä", "sk-\x00secret", "sk-secret\nx: y"])
+async def test_a_key_that_cannot_be_one_is_a_wrong_setting_and_not_shown(key: str, provider_of: MakeProvider) -> None:
+    async with serve(HELLO) as server:
+        with pytest.raises(ConfigurationError) as raised:
+            await streamed(provider_of("responses", server.base_url, api_key=key), ask("Hi."))
+    assert "secret" not in "".join(traceback.format_exception(raised.value))
+
+
+async def test_the_environment_of_the_sdk_is_not_read(
+    provider_of: MakeProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:1/elsewhere")
+    for name in ("OPENAI_API_KEY", "OPENAI_ADMIN_KEY", "OPENAI_ORG_ID", "OPENAI_PROJECT_ID"):
+        monkeypatch.setenv(name, "from-the-environment")
+    async with serve(HELLO) as server:
+        await streamed(provider_of("responses", server.base_url, api_key="given"), ask("Hi."))
+        assert_nothing_from_environment(server)
+        await streamed(provider_of("responses", server.base_url, organization="org-1", project="proj-1"), ask("Hi."))
+        assert "org-1" in server.heads[-1]
+        assert "proj-1" in server.heads[-1]
+
+
+def assert_nothing_from_environment(server: Canned) -> None:
+    assert server.keys == ["given"]
+    assert "from-the-environment" not in server.heads[-1]
+
+
+def test_every_exception_of_the_sdk_is_translated() -> None:
+    exported = {
+        value
+        for module in (openai, sdk_exceptions)
+        for value in list(vars(module).values())
+        if isinstance(value, type) and issubclass(value, Exception)
+    }
+    # A webhook's signature is checked by whoever receives webhooks; it is no error of a request.
+    answered = exported - {openai.InvalidWebhookSignatureError}
+    assert [error for error in answered if not issubclass(error, tuple(TRANSLATIONS))] == []
+    unmapped = [error for error in answered if issubclass(error, openai.APIError) and error not in TRANSLATIONS]
+    assert unmapped == []
+
+
+def test_an_exception_without_a_translation_of_its_own_takes_that_of_its_parent() -> None:
+    class Teapot(openai.RateLimitError):
+        def __init__(self) -> None:
+            Exception.__init__(self, "short and stout")
+
+    error = translate(Teapot())
+    assert type(error) is ModelUnavailable
+    assert "short and stout" in str(error)
+    assert error.public == ModelError.public
