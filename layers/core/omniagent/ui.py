@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from omniagent.errors import ToolError
 from omniagent.messages import Part, ReasoningPart, Role, StepPart, TextPart, ToolPart
 
 
@@ -37,4 +38,4 @@ def _tool_part(part: ToolPart) -> dict[str, Any]:
     call |= {"rawInput": part.input} if isinstance(part.input, str) else {"input": part.input}
     if part.error is None:
         return call | {"state": "output-available", "output": part.output}
-    return call | {"state": "output-error", "errorText": part.public_error or part.error}
+    return call | {"state": "output-error", "errorText": part.public_error or ToolError.public}

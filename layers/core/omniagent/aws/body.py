@@ -17,18 +17,24 @@ MAX_DIGITS: Final = 400
 MAX_TOLD_ERRORS: Final = 5
 
 
-async def read_json(request: Request, limit: int) -> Any:
-    """Read the body as JSON. Each way in which it cannot be read has an error of its own."""
+async def read_json(request: Request, limit: int, *, default: Any = None) -> Any:
+    """Read the body as JSON. Each way in which it cannot be read has an error of its own.
+
+    An empty body is read as the `default`, if there is one.
+    """
+    body = await read_body(request, limit)
+    if not body and default is not None:
+        return default
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != "application/json":
         raise UnsupportedMediaType
-    return parse_json(await read_body(request, limit))
+    return parse_json(body)
 
 
-async def read_model(request: Request, model: type[Model], limit: int) -> Model:
+async def read_model(request: Request, model: type[Model], limit: int, *, default: Any = None) -> Model:
     """Read the body as JSON of a known shape."""
     try:
-        return model.model_validate(await read_json(request, limit))
+        return model.model_validate(await read_json(request, limit, default=default))
     except ValidationError as exc:
         raise InvalidRequest(told(exc)) from None
 

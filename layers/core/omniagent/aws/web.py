@@ -43,11 +43,28 @@ def create_app(title: str, description: str, services: Services) -> FastAPI:
     return app
 
 
+EVERYWHERE: tuple[type[errors.OmniAgentError], ...] = (
+    errors.Unauthenticated,
+    errors.InvalidRequest,
+    errors.OmniAgentError,
+    errors.StorageUnavailable,
+    errors.IdentityUnavailable,
+)
+"""What any route may answer."""
+
+WITH_BODY: tuple[type[errors.OmniAgentError], ...] = (
+    errors.MalformedRequest,
+    errors.PayloadTooLarge,
+    errors.UnsupportedMediaType,
+)
+"""What a route that takes a body may answer as well."""
+
+
 def documented(*kinds: type[errors.OmniAgentError]) -> dict[int | str, dict[str, Any]]:
-    """What OpenAPI says of the errors of a route: the `responses` of its decorator."""
+    """What OpenAPI says of the errors of a route: the `responses` of its decorator. `EVERYWHERE` is always in it."""
     schema = {problems.MEDIA_TYPE: {"schema": problems.Problem.model_json_schema()}}
     told: dict[int | str, dict[str, Any]] = {}
-    for kind in kinds:
+    for kind in dict.fromkeys((*kinds, *EVERYWHERE)):
         known = told.setdefault(kind.status, {"description": "", "content": schema})
         known["description"] = ", ".join(filter(None, (known["description"], f"`{kind.code}`")))
     return told

@@ -85,9 +85,9 @@ class Catalog:
         return _found(await self._set_name({"_id": key}, name))
 
     @trace_method(kind=SpanKind.DB, name="mongodb.name_session")
-    async def set_name_if_unnamed(self, key: str, name: str) -> Session | None:
-        """Name a session, unless somebody has meanwhile: then None is returned and theirs stands."""
-        return await self._set_name({"_id": key, "name": None}, name)
+    async def rename_unchanged(self, key: str, name: str, *, was: str | None) -> Session:
+        """Rename a session that still has the name it `was` given. A name that somebody chose meanwhile stands."""
+        return await self._set_name({"_id": key, "name": was}, name) or await self.get(key)
 
     @trace_method(kind=SpanKind.DB, name="mongodb.delete_session")
     async def delete(self, key: str) -> None:

@@ -10,7 +10,8 @@ import uuid
 
 from omniagent.errors import InvalidRequest
 
-_ID = re.compile(r"[A-Za-z0-9_.~-]{1,128}")
+ID_PATTERN = r"^[A-Za-z0-9_.~-]{1,128}$"
+_ID = re.compile(ID_PATTERN)
 
 
 def new_id() -> str:
