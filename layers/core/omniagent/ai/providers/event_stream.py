@@ -22,7 +22,7 @@ class EventDecoder:
         self._rest = b""
 
     def feed(self, chunk: bytes) -> Iterator[Json]:
-        """Give the events that the chunk completes. Each is parsed when asked for: a broken one spoils none before it."""
+        """Give the events that the chunk completes. Each is parsed when asked for: those before a broken one count."""
         data = self._rest + chunk
         held = b""
         if b"\r" in data:

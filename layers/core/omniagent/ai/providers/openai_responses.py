@@ -203,7 +203,8 @@ def _sealed(item: Json) -> Json | None:
     """What is handed back of a reasoning item: nothing, unless the API sealed it for that."""
     if not item.get("encrypted_content"):
         return None
-    return {name: item[name] for name in ("id", "summary", "encrypted_content")}
+    summary = item.get("summary") or []  # its absence is refused, its emptiness is not
+    return {"id": item["id"], "summary": summary, "encrypted_content": item["encrypted_content"]}
 
 
 def _usage(response: Json) -> Usage:
