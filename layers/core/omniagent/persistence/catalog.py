@@ -159,10 +159,12 @@ class Catalog:
             latest = self.models.summary.find({"session_id": key}, session=transaction).sort("-end_turn_number")
             return await latest.first_or_none()
 
-    async def turns_between(self, key: str, first: int, last: int) -> AsyncIterator[list[Message]]:
+    async def turns_between(
+        self, key: str, first: int, last: int, *, at_a_time: int = TURNS_PER_READ
+    ) -> AsyncIterator[list[Message]]:
         """Yield the messages of the turns `first` to `last` in order, some whole turns at a time."""
-        for start in range(first, last + 1, TURNS_PER_READ):
-            end = min(start + TURNS_PER_READ - 1, last)
+        for start in range(first, last + 1, at_a_time):
+            end = min(start + at_a_time - 1, last)
             query = {"session_id": key, "turn_number": {"$gte": start, "$lte": end}}
             with translated():
                 messages = await self.models.message.find(query).sort("+turn_number", "-role").to_list()
