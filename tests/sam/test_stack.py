@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 import yaml
 
-from local.cloudformation import Document
+from local.cloudformation import STACK, Document
 from local.template import ROOT, TEMPLATE
 from omniagent.settings import Settings, env_name
 from tests.sam.builds import Build, expand, run_sam
@@ -23,6 +23,7 @@ FUNCTIONS = ("ChatFunction", "SessionsFunction", "SummaryFunction")
 THEIRS = {"AWS_LAMBDA_EXEC_WRAPPER", "POWERTOOLS_SERVICE_NAME", "POWERTOOLS_METRICS_NAMESPACE"}
 OF_A_TURN = {"Turns", "CancelledTurns", "FailedTurns", "TimeToFirstToken", "TurnDuration"}
 OF_ITS_WORK = {"InputTokens", "OutputTokens", "ToolCalls", "ToolErrors"}
+SPACE, CHAT = "OmniAgent", f"{STACK}-chat"
 COST_DRIVERS = {"Duration", "ConsumedWriteCapacityUnits", "ConsumedReadCapacityUnits", "NumberOfMessagesSent"}
 
 Deploy = Callable[..., Document]
@@ -150,10 +151,18 @@ def test_alarms_watch_errors_throttles_dead_letters_and_failed_turns(deploy: Dep
     alarms = deploy(AlarmTopicArn=topic, AlarmEmail="oncall@example.com").resources("AWS::CloudWatch::Alarm")
     watched = {(alarm["MetricName"], alarm["Dimensions"][0]["Value"]) for alarm in alarms.values()}
     assert watched >= {(metric, function) for metric in ("Errors", "Throttles") for function in FUNCTIONS}
-    assert ("FailedTurns", "chat") in watched
+    assert ("FailedTurns", CHAT) in watched
     assert "ApproximateNumberOfMessagesVisible" in {metric for metric, _ in watched}
     assert all(alarm["AlarmActions"] == ["AlarmTopic", topic] for alarm in alarms.values())
     assert all(alarm["AlarmActions"] == [] for alarm in deploy().resources("AWS::CloudWatch::Alarm").values())
+
+
+def test_what_a_function_logs_and_measures_names_its_stack(deploy: Deploy) -> None:
+    for logical_id, function in deploy().resources("AWS::Lambda::Function").items():
+        variables = function["Environment"]["Variables"]
+        short_name = logical_id.removesuffix("Function").lower()
+        assert variables["POWERTOOLS_SERVICE_NAME"] == f"{STACK}-{short_name}"
+        assert variables["POWERTOOLS_METRICS_NAMESPACE"] == SPACE
 
 
 def test_the_dashboard_shows_every_metric_of_a_turn_and_what_costs_money(deploy: Deploy) -> None:
@@ -161,6 +170,8 @@ def test_the_dashboard_shows_every_metric_of_a_turn_and_what_costs_money(deploy:
     widgets = json.loads(dashboard["DashboardBody"])["widgets"]
     shown = {row[1] for widget in widgets for row in widget["properties"].get("metrics", ()) if row[0] != "..."}
     assert shown >= OF_A_TURN | OF_ITS_WORK | COST_DRIVERS
+    ours = {tuple(row[2:4]) for widget in widgets for row in widget["properties"].get("metrics", ()) if row[0] == SPACE}
+    assert ours == {("service", CHAT)}
     places = [(widget["x"], widget["y"]) for widget in widgets]
     assert len(set(places)) == len(places)
 

@@ -1,17 +1,22 @@
 """CloudWatch metrics of a turn, as one EMF line on standard output."""
 
-from omniagent.ai.turn import RunResult
+import os
 
-NAMESPACE = "OmniAgent"
-SERVICE = "chat"
+from omniagent.ai.turn import RunResult
 
 
 def emit_turn(result: RunResult) -> None:
-    """Print the turn's metrics. The template's alarms and dashboard are built on these names."""
+    """Print the turn's metrics. The template's alarms and dashboard are built on these names.
+
+    Namespace and service are Powertools' variables; the service tells one stack of an account from another.
+    """
     # After the answer, so that the first byte does not wait for the import.
     from aws_lambda_powertools.metrics import Metrics, MetricUnit
 
-    metrics = Metrics(namespace=NAMESPACE, service=SERVICE)
+    metrics = Metrics(
+        namespace=os.environ.get("POWERTOOLS_METRICS_NAMESPACE", "OmniAgent"),
+        service=os.environ.get("POWERTOOLS_SERVICE_NAME", "omniagent"),
+    )
     counts = {
         "Turns": 1,
         "InputTokens": result.usage.input_tokens,
