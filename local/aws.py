@@ -75,6 +75,16 @@ class Aws:
             self._service.kill()
             self._service = None
 
+    def check(self) -> None:
+        """Raise when the server has ended by itself."""
+        if self._service:
+            self._service.check()
+
+    @property
+    def pid(self) -> int:
+        """The process id of the running server."""
+        return self._running.pid
+
     def pause(self) -> None:
         """Stop answering: callers hang, as they do when a service is unreachable."""
         os.kill(self._running.pid, signal.SIGSTOP)

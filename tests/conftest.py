@@ -5,4 +5,5 @@ pytest_plugins = [
     "tests.fixtures.services",
     "tests.fixtures.conversation",
     "tests.fixtures.built",
+    "tests.fixtures.stack",
 ]

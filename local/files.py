@@ -1,0 +1,54 @@
+"""A folder of static files over HTTP."""
+
+from pathlib import Path
+from urllib.parse import unquote
+
+from local.emulator.http import Exchange, Headers
+
+# Spelled out: the system's own table differs from machine to machine.
+CONTENT_TYPES = {
+    ".css": "text/css; charset=utf-8",
+    ".html": "text/html; charset=utf-8",
+    ".ico": "image/x-icon",
+    ".js": "text/javascript; charset=utf-8",
+    ".json": "application/json",
+    ".mjs": "text/javascript; charset=utf-8",
+    ".png": "image/png",
+    ".svg": "image/svg+xml",
+    ".txt": "text/plain; charset=utf-8",
+    ".webmanifest": "application/manifest+json",
+    ".woff2": "font/woff2",
+}
+# A reload always shows the file as it is now.
+NO_CACHE = ("cache-control", "no-store")
+PLAIN = ("content-type", "text/plain; charset=utf-8")
+
+
+class Files:
+    """Serves the files below a folder, and nothing else."""
+
+    def __init__(self, folder: Path, headers: Headers) -> None:
+        """Serve `folder`; every response carries `headers`."""
+        self._folder = folder.resolve()
+        self._headers = [*headers, NO_CACHE, ("x-content-type-options", "nosniff")]
+
+    async def answer(self, exchange: Exchange) -> None:
+        """Send the file that the request names."""
+        if exchange.method not in {"GET", "HEAD"}:
+            await exchange.respond(405, [*self._headers, PLAIN, ("allow", "GET, HEAD")], b"Only GET.\n")
+            return
+        file = self._find(unquote(exchange.path))
+        if file is None:
+            await exchange.respond(404, [*self._headers, PLAIN], b"Not found.\n")
+            return
+        content_type = CONTENT_TYPES.get(file.suffix, "application/octet-stream")
+        await exchange.respond(200, [*self._headers, ("content-type", content_type)], file.read_bytes())
+
+    def _find(self, path: str) -> Path | None:
+        """Return the file at a path. Links and dots that lead out of the folder lead nowhere."""
+        if "\0" in path:
+            return None
+        file = (self._folder / path.lstrip("/")).resolve()
+        if file.is_dir():
+            file /= "index.html"
+        return file if file.is_relative_to(self._folder) and file.is_file() else None

@@ -1,0 +1,66 @@
+"""Passes requests on to another server and its answers back, byte for byte as they come."""
+
+from collections.abc import Iterable
+
+import httpx
+
+from local.emulator.http import Exchange, Headers
+
+# What belongs to a connection and not to the message. `host` is the other server's.
+NOT_PASSED_ON = frozenset({"connection", "expect", "host", "keep-alive", "te", "transfer-encoding", "upgrade"})
+
+
+class Unreachable(ConnectionError):
+    """The other server gave no answer."""
+
+
+class Forwarder:
+    """Keeps connections to the servers behind."""
+
+    def __init__(self) -> None:
+        """Open nothing yet."""
+        # Below the client: no headers, redirects, cookies or time limits of its own.
+        self._transport = httpx.AsyncHTTPTransport(limits=httpx.Limits(max_connections=None))
+
+    async def close(self) -> None:
+        """Close the connections."""
+        await self._transport.aclose()
+
+    async def forward(self, exchange: Exchange, base_url: str, extra: Headers) -> None:
+        """Send the request to `base_url` and its answer back, with `extra` headers.
+
+        Raises Unreachable before the answer began. Later the connection is broken off, as the other side did. A
+        client that leaves ends the connection to the other server, and nothing more.
+        """
+        has_body = bool(exchange.header("content-length") or exchange.header("transfer-encoding"))
+        request = httpx.Request(
+            exchange.method,
+            base_url,
+            headers=_kept(exchange.headers),
+            content=exchange.chunks() if has_body else None,
+            # The path as it was written, not as a URL parser would write it.
+            extensions={"target": exchange.target.encode("latin-1")},
+        )
+        try:
+            response = await self._transport.handle_async_request(request)
+        except httpx.TransportError as error:
+            raise Unreachable(str(error)) from error
+        try:
+            await self._send_back(exchange, response, extra)
+        finally:
+            await response.aclose()
+
+    async def _send_back(self, exchange: Exchange, response: httpx.Response, extra: Headers) -> None:
+        headers = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in response.headers.raw]
+        await exchange.start(response.status_code, [*_kept(headers), *extra])
+        try:
+            async for chunk in response.aiter_raw():
+                await exchange.send(chunk)
+        except httpx.TransportError:
+            exchange.abort()
+        else:
+            await exchange.finish()
+
+
+def _kept(headers: Iterable[tuple[str, str]]) -> Headers:
+    return [(name, value) for name, value in headers if name.lower() not in NOT_PASSED_ON]

@@ -1,0 +1,148 @@
+"""The one origin of `make run`: the playground, the two functions behind it, and what is told only on a laptop."""
+
+import errno
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qs, urlsplit
+
+from local.emulator.cors import is_preflight, preflight_headers, response_headers
+from local.emulator.http import Exchange, Headers, Server
+from local.files import NO_CACHE, Files
+from local.forward import Forwarder, Unreachable
+from local.processes import ServiceError
+from local.template import ROOT, Cors
+from local.traces import Traces, as_json
+from omniagent.aws.loopback import is_loopback
+
+PLAYGROUND = ROOT / "local" / "playground"
+# First segment of a path -> the function that serves it.
+ROUTES = {
+    "chat": "chat",
+    "sessions": "sessions",
+    "users": "sessions",
+    "docs": "sessions",
+    "openapi.json": "sessions",
+}
+# Longest wait for the last spans of a turn.
+TRACE_SECONDS = 1.0
+# The page runs its own scripts only, and loads no picture from elsewhere: text of a model must not call out. It may
+# talk to any stack, because it is the first client of a deployed one too.
+PAGE_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; "
+    "manifest-src 'self'; connect-src 'self' https: http://127.0.0.1:* http://localhost:*; "
+    "base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
+)
+PAGE_HEADERS = [("content-security-policy", PAGE_POLICY), ("referrer-policy", "no-referrer")]
+# For a web application under development on another port of this machine.
+NEIGHBOURS = Cors(
+    allow_methods=("GET", "POST", "PATCH", "DELETE"),
+    allow_headers=("authorization", "content-type", "x-user-category", "x-user-id"),
+    expose_headers=("retry-after", "x-session-id", "x-vercel-ai-ui-message-stream"),
+    max_age=600,
+)
+
+
+class Front:
+    """Serves from its start on; the functions are reached once `open_to` named them."""
+
+    def __init__(self, traces: Traces, *, playground: Path = PLAYGROUND) -> None:
+        """Take the traces to tell, and to add to, and the folder of the page."""
+        self._traces = traces
+        self._files = Files(playground, PAGE_HEADERS)
+        self._functions: Mapping[str, str] = {}
+        self._info: Mapping[str, Any] = {}
+        self._forwarder = Forwarder()
+        self._server = Server(self._handle)
+
+    @property
+    def url(self) -> str:
+        """The origin."""
+        return f"http://{self._server.address}"
+
+    async def start(self, port: int) -> None:
+        """Listen on `port`, 0 for a free one."""
+        try:
+            await self._server.start(port)
+        except OSError as error:
+            if error.errno == errno.EADDRINUSE:
+                raise ServiceError(f"Port {port} is in use: choose another one with PORT=...") from None
+            raise ServiceError(f"Port {port} cannot be used: {error.strerror}.") from None
+
+    def open_to(self, functions: Mapping[str, str], info: Mapping[str, Any]) -> None:
+        """Forward to these addresses, by the names of ROUTES, and tell `info`."""
+        self._functions = functions
+        self._info = info
+
+    async def close(self) -> None:
+        """End every connection."""
+        await self._server.close()
+        await self._forwarder.close()
+
+    async def _handle(self, exchange: Exchange) -> None:
+        origin = exchange.header("origin")
+        if not is_loopback(exchange.header("host")) or (origin and not _is_from_here(origin)):
+            # Another site's page, or one that points its own name at this machine.
+            await _problem(exchange, 403, "Only this machine may call.", [])
+            return
+        cors = response_headers(_allowing(origin), exchange)
+        if is_preflight(exchange):
+            await exchange.respond(204, preflight_headers(_allowing(origin), exchange))
+        elif not exchange.target.startswith("/"):
+            await _problem(exchange, 400, "The target must be a path.", cors)
+        else:
+            await self._route(exchange, cors)
+
+    async def _route(self, exchange: Exchange, cors: Headers) -> None:
+        first = exchange.path.split("/")[1]
+        if first in ROUTES:
+            await self._forward(exchange, ROUTES[first], cors)
+        elif exchange.path == "/v1/traces" and exchange.method == "POST":
+            await self._traces.receive(exchange)
+        elif exchange.path == "/local/traces":
+            await self._tell_traces(exchange, cors)
+        elif exchange.path == "/local/info":
+            await _json(exchange, 200, self._info, cors)
+        else:
+            await self._files.answer(exchange)
+
+    async def _forward(self, exchange: Exchange, function: str, cors: Headers) -> None:
+        if function not in self._functions:
+            await _problem(exchange, 503, "The stack is still starting.", cors)
+            return
+        try:
+            await self._forwarder.forward(exchange, self._functions[function], cors)
+        except Unreachable:
+            await _problem(exchange, 502, f"The {function} function cannot be reached.", cors)
+
+    async def _tell_traces(self, exchange: Exchange, cors: Headers) -> None:
+        query = parse_qs(urlsplit(exchange.target).query)
+        try:
+            session_id, turn = query["session_id"][0], int(query["turn"][0])
+        except (KeyError, ValueError):
+            await _problem(exchange, 422, "Name the session in session_id and the turn's number in turn.", cors)
+            return
+        spans = await self._traces.of_ended_turn(session_id, turn, seconds=TRACE_SECONDS)
+        await _json(exchange, 200, {"spans": as_json(spans)}, cors)
+
+
+def _is_from_here(origin: str) -> bool:
+    return is_loopback(urlsplit(origin).netloc)
+
+
+def _allowing(origin: str) -> Cors:
+    return replace(NEIGHBOURS, allow_origins=(origin,))
+
+
+async def _json(
+    exchange: Exchange, status: int, document: Any, cors: Headers, content_type: str = "application/json"
+) -> None:
+    headers = [("content-type", content_type), NO_CACHE, *cors]
+    await exchange.respond(status, headers, json.dumps(document).encode())
+
+
+async def _problem(exchange: Exchange, status: int, detail: str, cors: Headers) -> None:
+    document = {"type": "about:blank", "title": "Local stack", "status": status, "detail": detail, "code": "local"}
+    await _json(exchange, status, document, cors, "application/problem+json")
