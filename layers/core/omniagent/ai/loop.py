@@ -1,7 +1,6 @@
 """The tool loop: model, tools, model, until there is an answer or the steps are used up."""
 
 import asyncio
-import json
 import logging
 import time
 from collections.abc import AsyncGenerator, Callable, Sequence
@@ -9,6 +8,7 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
 
+from omniagent import plain
 from omniagent.ai.agent import Agent, RunContext
 from omniagent.ai.callbacks import call_back
 from omniagent.ai.providers.llm_provider import (
@@ -120,6 +120,7 @@ class ToolLoop:
                         case ModelToolStart():
                             self._recorder.tool_start(event.call_id, event.name)
                         case ModelToolCall():
+                            self._recorder.ensure_call(event.call_id, event.name)
                             calls.append(event)
                         case ModelFinish():
                             self.progress.usage += event.usage
@@ -160,7 +161,7 @@ class ToolLoop:
 
     def _arguments(self, call: ModelToolCall) -> Any:
         try:
-            arguments = json.loads(call.arguments or "{}")
+            arguments = plain.parse(call.arguments or "{}")
         except ValueError as exc:
             raise _BrokenArguments(f"The arguments of {call.name} are not valid JSON: {exc}") from exc
         self._recorder.tool_input(call.call_id, arguments)

@@ -24,6 +24,7 @@ from omniagent.errors import (
     TurnInProgress,
 )
 from omniagent.messages import ChatMessage
+from omniagent.plain import plain_text
 from omniagent.session.identity import check_id, new_id
 from omniagent.session.manager import SessionManager, SessionState, StoredMessage
 from omniagent.streaming import events, sse
@@ -143,7 +144,7 @@ class Runner:
         if len(query.text) > limit:
             raise InvalidRequest(f"The message is longer than {limit} characters.")
         message_id = check_id(query.message_id, "message id") if query.message_id else new_id()
-        return Query(query.text, message_id)
+        return Query(plain_text(query.text), message_id)
 
     async def _start_claimed(
         self, query: Query, claim: Claim, *, streamed: bool, deadline: float | None
@@ -212,7 +213,7 @@ class Runner:
             raise NotRegenerable
         return TurnPlan(
             number,
-            _claim_id(query),
+            None,
             question.text,
             again=True,
             keep_previous_on_failure=True,

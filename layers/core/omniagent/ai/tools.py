@@ -29,6 +29,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 from omniagent.ai.providers.llm_provider import ToolSpec
 from omniagent.ai.schema import strict_schema
 from omniagent.errors import ConfigurationError, InvalidArguments
+from omniagent.plain import plain
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
@@ -130,14 +131,12 @@ def tool(
 
 
 def render_output(output: Any, limit: int) -> Any:
-    """Return a tool's result as JSON-ready data, or as cut text when it is longer than `limit`."""
+    """Return a tool's result as plain JSON, or as cut text when it is longer than `limit`."""
     if isinstance(output, BaseModel):
         output = output.model_dump(mode="json")
-    text = output if isinstance(output, str) else json.dumps(output, ensure_ascii=False, default=str)
-    if len(text) > limit:
-        return f"{text[:limit]}\n[cut: {len(text) - limit} more characters]"
-    # Through JSON once, so that dates, tuples and the like are stored, streamed and shown to the model alike.
-    return output if isinstance(output, str) else json.loads(text)
+    output = plain(output)
+    text = output if isinstance(output, str) else json.dumps(output, ensure_ascii=False)
+    return output if len(text) <= limit else f"{text[:limit]}\n[cut: {len(text) - limit} more characters]"
 
 
 def _arguments_of(function: Callable[..., Any], tool_name: str) -> type[BaseModel]:

@@ -26,6 +26,8 @@ logger = logging.getLogger("omniagent.turn")
 
 StopReason = Literal["cancelled", "deadline", "lost"]
 STORE_SECONDS_WITHOUT_DEADLINE = 30.0
+SECONDS_TO_TELL = 1.0
+"""Kept at the very end to tell the client that its answer could not be stored."""
 SUMMARY_GRACE_SECONDS = 10.0
 """How long a finished answer waits for the summary that is made beside it."""
 
@@ -35,7 +37,8 @@ class TurnPlan:
     """What a turn is to do, decided before it starts."""
 
     number: int
-    message_id: str
+    message_id: str | None
+    """The user's message; None when a regeneration does not name it."""
     text: str
     again: bool = False
     """The turn exists already and is answered once more."""
@@ -132,24 +135,29 @@ class Turn:
             registry, claim, self.log, tick_seconds=self._settings.tick_seconds, on_renewal=self._on_renewal
         )
         self._started_at = time.monotonic()
+        self._stop_at = self._started_at + self._seconds_to_answer()
         self._stop_reason: StopReason | None = None
         self._work: asyncio.Task[FinishReason] | None = None
         self._summary: asyncio.Task[NewSummary] | None = None
+        self._begun: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._task: asyncio.Task[RunResult] | None = None
 
     async def start(self) -> None:
         """Begin. Returns when the user's message is durable: only then may a reader be told that all is well."""
-        self._work = asyncio.create_task(self._answer())
-        self._summary = self._start_summary()
-        try:
-            await self._begin()
-        except BaseException:
-            await _cancelled(self._work, self._summary)
-            raise
-        metadata = {"sessionId": self.session_id, "turnNumber": self.plan.number}
-        self.log.push_first(events.Start(self.id, metadata))
-        self._keeper.start()
         self._task = asyncio.create_task(self._run())
+        first: list[asyncio.Future[Any]] = [self._task, self._begun]
+        try:
+            await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
+        except asyncio.CancelledError:
+            if self._begun.done():
+                # What has begun is ended in order: it holds the session and may be writing already.
+                self.stop("cancelled")
+                await asyncio.wait([self._task])
+            else:
+                await _cancelled(self._task)
+            raise
+        if self._task.done():
+            await self._task
 
     def stop(self, reason: StopReason) -> None:
         """End the turn with what it has. Nothing happens when it is already ending."""
@@ -173,42 +181,57 @@ class Turn:
 
     def time_left(self) -> float:
         """Seconds until the turn has to stop itself."""
-        if self._deadline is None:
-            return float("inf")
-        return self._deadline - time.monotonic() - self._settings.deadline_margin_seconds
+        return self._stop_at - time.monotonic()
+
+    async def _run(self) -> RunResult:
+        with (
+            bind_context(session_id=self.session_id, user_id=self._session.user_id, turn=self.plan.number),
+            trace_operation("turn", kind=SpanKind.AGENT, attributes={"agent.name": self._agent.name}) as span,
+        ):
+            span.set_content(input=self.plan.text)
+            await self._begin()
+            result = await self._finish()
+            span.set_content(output=result.text)
+            span.set("omniagent.turn_status", result.status)
+            await call_back(self._agent.callbacks.on_finish, self._context, result)
+            await call_back(self._on_end, result)
+            return result
 
     async def _begin(self) -> None:
+        """Store the user's message while the model is already being asked."""
+        self._work = asyncio.create_task(self._answer())
+        self._summary = self._start_summary()
+        try:
+            await self._take_session()
+        except BaseException:
+            await _cancelled(self._work, self._summary)
+            raise
+        self.log.push_first(events.Start(self.id, {"sessionId": self.session_id, "turnNumber": self.plan.number}))
+        self._keeper.start()
+        self._begun.set_result(None)
+
+    async def _take_session(self) -> None:
         if self.plan.again:
             await self._session.restart_turn(turn_id=self.id, turn_number=self.plan.number)
         else:
             await self._session.begin_turn(
                 turn_id=self.id,
                 turn_number=self.plan.number,
-                message_id=self.plan.message_id,
+                message_id=self.plan.message_id or self.id,
                 parts=[TextPart(text=self.plan.text)],
             )
 
-    async def _run(self) -> RunResult:
+    async def _finish(self) -> RunResult:
         timer = self._set_deadline_timer()
-        with (
-            bind_context(session_id=self.session_id, user_id=self._session.user_id, turn=self.plan.number),
-            trace_operation("turn", kind=SpanKind.AGENT, attributes={"agent.name": self._agent.name}) as span,
-        ):
-            span.set_content(input=self.plan.text)
-            try:
-                result = await self._conclude(*await self._outcome())
-                span.set_content(output=result.text)
-                span.set("omniagent.turn_status", result.status)
-            finally:
-                if timer is not None:
-                    timer.cancel()
-                # The session is free before the readers see the end: whoever saw it may ask at once again.
-                self.log.end()
-                await self._keeper.finish()
-                self.log.close()
-            await call_back(self._agent.callbacks.on_finish, self._context, result)
-            await call_back(self._on_end, result)
-            return result
+        try:
+            return await self._conclude(*await self._outcome())
+        finally:
+            if timer is not None:
+                timer.cancel()
+            # The session is free before the readers see the end: whoever saw it may ask at once again.
+            self.log.end()
+            await self._keeper.finish()
+            self.log.close()
 
     async def _answer(self) -> FinishReason:
         await call_back(self._agent.callbacks.on_start, self._context)
@@ -303,10 +326,15 @@ class Turn:
         if self._stop_reason == "lost":
             return TurnLost("the lease was lost")
         give_up = self._deadline or time.monotonic() + STORE_SECONDS_WITHOUT_DEADLINE
+        give_up -= SECONDS_TO_TELL
         pause = 0.1
         while True:
             try:
-                await self._session.finish_turn(record)
+                async with asyncio.timeout(give_up - time.monotonic()):
+                    await self._session.finish_turn(record)
+            except TimeoutError:
+                logger.exception("answer not stored in time; the chunk log keeps it for the repair")
+                return StorageUnavailable("no time left")
             except StorageUnavailable as exc:
                 if time.monotonic() + pause >= give_up:
                     logger.exception("answer not stored; the chunk log keeps it for the repair")
@@ -360,6 +388,13 @@ class Turn:
         if self.plan.replaces is not None:
             metadata["replaces"] = self.plan.replaces
         return metadata
+
+    def _seconds_to_answer(self) -> float:
+        """Some of the time is kept for storing; never more than a quarter, however short the whole is."""
+        if self._deadline is None:
+            return float("inf")
+        whole = self._deadline - self._started_at
+        return whole - min(self._settings.deadline_margin_seconds, whole / 4)
 
     def _set_deadline_timer(self) -> asyncio.TimerHandle | None:
         if self._deadline is None:

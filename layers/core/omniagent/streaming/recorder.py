@@ -80,6 +80,11 @@ class Recorder:
         self._parts.append(ToolPart(call_id=call_id, name=name))
         self._emit(events.ToolInputStart(call_id, name))
 
+    def ensure_call(self, call_id: str, name: str) -> None:
+        """Begin a call that the provider did not announce."""
+        if call_id not in self._calls:
+            self.tool_start(call_id, name)
+
     def tool_delta(self, call_id: str, text: str) -> None:
         self._emit(events.ToolInputDelta(call_id, text))
 
@@ -172,6 +177,8 @@ def _replay_tool(recorder: Recorder, part: ToolPart) -> None:
     error, public = part.error or "", part.public_error or part.error or ""
     recorder.tool_start(part.call_id, part.name)
     if isinstance(part.input, str):
+        if part.input:
+            recorder.tool_delta(part.call_id, part.input)
         recorder.tool_input_error(part.call_id, part.input, error=error, public=public)
         return
     recorder.tool_delta(part.call_id, json.dumps(part.input, ensure_ascii=False))

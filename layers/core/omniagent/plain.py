@@ -1,0 +1,45 @@
+"""Makes any value safe to store, to stream and to send to a model: plain JSON within the limits of BSON."""
+
+import json
+import math
+from typing import Any
+
+MAX_DEPTH = 32
+_INT64 = 2**63
+
+
+def plain_text(text: str) -> str:
+    """Return text without half surrogate pairs, which nothing can encode."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "replace").decode()
+    return text
+
+
+def parse(text: str) -> Any:
+    """Parse JSON that a model wrote. Raises ValueError when it is none."""
+    try:
+        return plain(json.loads(text))
+    except RecursionError as exc:
+        raise ValueError("nested too deep") from exc
+
+
+def plain(value: Any, depth: int = 0) -> Any:  # noqa: PLR0911 - one return a kind of value
+    """Return the value as plain JSON. What has no place in it becomes text."""
+    match value:
+        case None | bool():
+            return value
+        case int():
+            return value if -_INT64 <= value < _INT64 else str(value)
+        case float():
+            return value if math.isfinite(value) else str(value)
+        case str():
+            return plain_text(value)
+        case _ if depth == MAX_DEPTH:
+            return plain_text(str(value))
+        case dict():
+            return {plain_text(str(key)).replace("\0", ""): plain(item, depth + 1) for key, item in value.items()}
+        case list() | tuple() | set() | frozenset():
+            return [plain(item, depth + 1) for item in value]
+    return plain_text(str(value))
