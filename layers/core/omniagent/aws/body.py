@@ -97,18 +97,17 @@ def _float(digits: str) -> float:
 
 
 def _check_depth(value: Any) -> None:
-    level = [value]
-    for _ in range(MAX_DEPTH + 1):
-        level = [child for parent in level for child in _children(parent)]
+    level = _containers([value])
+    for _ in range(MAX_DEPTH):
+        level = [child for parent in level for child in _containers(parent)]
         if not level:
             return
     raise _too_deep()
 
 
-def _children(value: Any) -> list[Any]:
-    if isinstance(value, dict):
-        return list(value.values())
-    return value if isinstance(value, list) else []
+def _containers(parent: Any) -> list[Any]:
+    children = parent.values() if isinstance(parent, dict) else parent
+    return [child for child in children if isinstance(child, dict | list)]
 
 
 def _check_surrogates(value: Any) -> None:

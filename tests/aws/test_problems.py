@@ -1,0 +1,234 @@
+"""Errors as the public sees them, and bodies that are refused before anything happens."""
+
+import json
+import logging
+from collections.abc import AsyncIterator
+from types import SimpleNamespace
+from typing import Any
+
+import httpx
+import pytest
+from fastapi import FastAPI
+from starlette.requests import Request
+from starlette.responses import StreamingResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from omniagent import errors
+from omniagent.aws.body import MAX_DEPTH, read_json
+from omniagent.aws.problems import install
+
+Json = dict[str, Any]
+SECRET = "mongodb://ada:hunter22@db.internal"
+LIMIT = 1_000
+
+
+class OnLambda:
+    """Adds what the ASGI bridge adds."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        await self._app({**scope, "aws.context": SimpleNamespace(aws_request_id="request-1")}, receive, send)
+
+
+def build_app(recovered: list[BaseException]) -> FastAPI:
+    app = FastAPI()
+
+    async def recover(error: BaseException) -> None:
+        recovered.append(error)
+
+    install(app, recover=recover)
+
+    @app.get("/raise/{name}")
+    async def fail(name: str) -> None:
+        if name in vars(errors):
+            raise getattr(errors, name)(SECRET if name not in ("NotFound", "Unauthenticated") else "")
+        raise RuntimeError(SECRET)
+
+    @app.get("/limited")
+    async def limited(limit: int) -> None: ...
+
+    @app.get("/late")
+    async def late() -> StreamingResponse:
+        async def body() -> AsyncIterator[bytes]:
+            yield b"begun"
+            raise RuntimeError(SECRET)
+
+        return StreamingResponse(body())
+
+    @app.post("/echo")
+    async def echo(request: Request) -> Any:
+        return await read_json(request, LIMIT)
+
+    return app
+
+
+@pytest.fixture
+def recovered() -> list[BaseException]:
+    return []
+
+
+@pytest.fixture
+async def client(recovered: list[BaseException]) -> AsyncIterator[httpx.AsyncClient]:
+    transport = httpx.ASGITransport(OnLambda(build_app(recovered)))
+    async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+        yield client
+
+
+def problem(response: httpx.Response) -> Json:
+    """Return the problem, after the checks that hold for every one."""
+    assert response.headers["content-type"] == "application/problem+json"
+    found: Json = response.json()
+    assert set(found) == {"type", "title", "status", "detail", "code", "request_id"}
+    assert (found["status"], found["request_id"]) == (response.status_code, "request-1")
+    assert response.headers["x-request-id"] == "request-1"
+    return found
+
+
+ERRORS = [
+    kind
+    for kind in vars(errors).values()
+    if isinstance(kind, type) and issubclass(kind, errors.OmniAgentError) and not issubclass(kind, errors.RequestError)
+]
+
+
+@pytest.mark.parametrize("kind", ERRORS, ids=lambda kind: kind.__name__)
+async def test_an_error_of_ours_shows_its_fixed_text_and_logs_the_cause(
+    client: httpx.AsyncClient,
+    recovered: list[BaseException],
+    kind: type[errors.OmniAgentError],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    response = await client.get(f"/raise/{kind.__name__}")
+    found = problem(response)
+    assert (found["status"], found["code"], found["detail"]) == (kind.status, kind.code, kind.public)
+    assert SECRET not in response.text
+    assert SECRET in caplog.text
+    assert ("retry-after" in response.headers) is (kind.retry_after is not None)
+    assert [type(error) for error in recovered] == [kind]
+
+
+async def test_any_other_exception_is_a_500_that_tells_nothing(
+    client: httpx.AsyncClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    response = await client.get("/raise/anything")
+    assert problem(response)["code"] == "internal_error"
+    assert SECRET not in response.text
+    assert [record.levelname for record in caplog.records if SECRET in (record.exc_text or "")] == ["ERROR"]
+
+
+@pytest.mark.parametrize(
+    ("name", "status", "header"),
+    [("NotFound", 404, {}), ("TurnInProgress", 409, {"retry-after": "1"}), ("TooManyTurns", 429, {"retry-after": "2"})],
+)
+async def test_a_refusal_tells_the_caller_what_to_change(
+    client: httpx.AsyncClient, recovered: list[BaseException], name: str, status: int, header: dict[str, str]
+) -> None:
+    response = await client.get(f"/raise/{name}")
+    assert problem(response)["status"] == status
+    assert header.items() <= dict(response.headers).items()
+    assert recovered == []
+
+
+async def test_the_frameworks_own_refusals_are_problems_too(client: httpx.AsyncClient) -> None:
+    assert problem(await client.get("/nowhere"))["code"] == "not_found"
+    wrong = await client.delete("/echo")
+    assert (problem(wrong)["code"], wrong.headers["allow"]) == ("method_not_allowed", "POST")
+    invalid = problem(await client.get("/limited", params={"limit": "<script>"}))
+    assert (invalid["status"], invalid["code"]) == (422, "invalid_request")
+    assert invalid["detail"].startswith("query.limit: ")
+    assert "script" not in invalid["detail"]
+
+
+async def test_a_failure_after_the_status_line_is_left_to_the_runtime(client: httpx.AsyncClient) -> None:
+    with pytest.raises(RuntimeError, match="hunter22"):
+        await client.get("/late")
+
+
+async def test_every_line_of_a_request_carries_its_id(
+    client: httpx.AsyncClient, caplog: pytest.LogCaptureFixture
+) -> None:
+    from omniagent.logs import request_id
+
+    seen: list[str | None] = []
+
+    class Watch(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            seen.append(request_id.get())
+
+    watch = Watch()
+    logging.getLogger("omniagent.aws.problems").addHandler(watch)
+    await client.get("/raise/StorageUnavailable")
+    logging.getLogger("omniagent.aws.problems").removeHandler(watch)
+    assert seen == ["request-1"]
+    assert request_id.get() is None
+
+
+async def test_answers_carry_headers_that_keep_browsers_out(client: httpx.AsyncClient) -> None:
+    for path in ("/openapi.json", "/nowhere", "/raise/anything"):
+        headers = (await client.get(path)).headers
+        assert headers["x-content-type-options"] == "nosniff"
+        assert headers["cache-control"] == "no-store"
+        assert headers["referrer-policy"] == "no-referrer"
+        assert headers["content-security-policy"] == "default-src 'none'; frame-ancestors 'none'"
+    docs = (await client.get("/docs")).headers["content-security-policy"]
+    assert "frame-ancestors 'none'" in docs
+    assert "https://cdn.jsdelivr.net" in docs
+
+
+async def post(client: httpx.AsyncClient, body: bytes, kind: str | None = "application/json") -> httpx.Response:
+    return await client.post("/echo", content=body, headers={} if kind is None else {"content-type": kind})
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        b'{"a": [1, -2.5, "x", null, true]}',
+        b'"\\ud83d\\ude00"',
+        '"äöü 🙂"'.encode(),
+        b"9223372036854775807",
+        b"[" * MAX_DEPTH + b"]" * MAX_DEPTH,
+        b'"' + b"x" * (LIMIT - 2) + b'"',
+    ],
+)
+async def test_json_within_the_limits_is_read(client: httpx.AsyncClient, body: bytes) -> None:
+    response = await post(client, body, "application/json; charset=utf-8")
+    assert (response.status_code, response.json()) == (200, json.loads(body))
+
+
+@pytest.mark.parametrize(
+    ("body", "detail"),
+    [
+        (b"", "not valid JSON"),
+        (b"{not json", "not valid JSON"),
+        (b'{"a": 1} {"b": 2}', "not valid JSON"),
+        (b"\xff\xfe", "UTF-8"),
+        (b'"\xed\xa0\x80"', "UTF-8"),
+        (b'{"a": "\\ud800"}', "surrogate"),
+        (b'{"\\udfff": 1}', "surrogate"),
+        (b'{"a": NaN}', "NaN"),
+        (b"-Infinity", "-Infinity"),
+        (b"1e999", "too large"),
+        (b"9223372036854775808", "64 bits"),
+        (b"9" * 900, "64 bits"),
+        (b"[" * (MAX_DEPTH + 1) + b"]" * (MAX_DEPTH + 1), "nested"),
+        (b"[" * 990, ""),
+        (b'{"a":' * 150 + b"1" + b"}" * 150, "nested"),
+    ],
+)
+async def test_what_is_not_json_is_refused_with_the_reason(client: httpx.AsyncClient, body: bytes, detail: str) -> None:
+    response = await post(client, body)
+    found = problem(response)
+    assert (found["status"], found["code"]) == (400, "malformed_request")
+    assert detail in found["detail"]
+
+
+async def test_a_body_one_byte_too_long_is_refused(client: httpx.AsyncClient) -> None:
+    response = await post(client, b'"' + b"x" * (LIMIT - 1) + b'"')
+    assert (problem(response)["status"], str(LIMIT) in response.text) == (413, True)
+
+
+@pytest.mark.parametrize("kind", [None, "text/plain", "application/x-www-form-urlencoded", "application/jsonp"])
+async def test_another_content_type_is_refused(client: httpx.AsyncClient, kind: str | None) -> None:
+    assert problem(await post(client, b"{}", kind))["status"] == 415
