@@ -75,3 +75,14 @@ readme: $(VENV)/.installed ## write the README's tables from the code
 	@$(BIN)/python -m local.readme
 
 .PHONY: readme
+
+run: $(VENV)/.installed ## run the whole product on this machine, with a page to chat on: PORT=8000
+	@$(BIN)/python -m local run $(ARGS)
+
+chat: $(VENV)/.installed ## chat in the terminal with what `make run` started
+	@$(BIN)/python -m local chat $(ARGS)
+
+clean-local: ## remove the data of make run
+	@rm -rf .local
+
+.PHONY: run chat clean-local

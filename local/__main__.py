@@ -4,11 +4,11 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from local import invoke
+from local import invoke, run
 from local.cloudformation import TemplateError
 from local.processes import ServiceError
 
-COMMANDS = (invoke,)
+COMMANDS = (invoke, run)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

