@@ -41,8 +41,8 @@ def make_server(
 class OfflineModel:
     """The model on a free loopback port, in a thread, while the context is open.
 
-    `base_url` is what the OpenAI SDK wants. `requests` holds every request made, `disconnects` counts the streams
-    whose client left before the end.
+    `base_url` is what the OpenAI SDK wants. `requests` holds every request made and `count` their number, `disconnects`
+    counts the streams whose client left before the end.
     """
 
     def __init__(self, tokens_per_second: float | None = None) -> None:
@@ -57,6 +57,10 @@ class OfflineModel:
     @property
     def requests(self) -> list[Recorded]:
         return self._journal.requests
+
+    @property
+    def count(self) -> int:
+        return self._journal.count
 
     @property
     def disconnects(self) -> int:

@@ -1,0 +1,68 @@
+"""What is refused before anything is stored."""
+
+from dataclasses import replace
+
+import pytest
+
+from omniagent import MongoSessionManager, Query
+from omniagent.errors import InvalidRequest, RequestError, TooManyTurns
+from omniagent.session.identity import new_id
+from tests.fixtures.conversation import QUICK, Conversation
+
+
+async def refused(conversation: Conversation, query: str | Query, kind: type[RequestError]) -> str:
+    """Ask what is to be refused. Nothing may be stored, asked or held."""
+    asked_before = len(conversation.model.requests)
+    with pytest.raises(kind) as refusal:
+        await conversation.ask(query)
+    assert len(conversation.model.requests) == asked_before
+    assert await conversation.registry.running(conversation.session.key) is None
+    return refusal.value.public
+
+
+@pytest.mark.parametrize("text", ["", "   ", "\n"])
+async def test_an_empty_message(conversation: Conversation, text: str) -> None:
+    assert await refused(conversation, text, InvalidRequest) == "The message is empty."
+    assert conversation.messages == []
+
+
+async def test_a_message_that_is_too_long(conversation: Conversation) -> None:
+    asked = conversation.but(settings=replace(QUICK, max_message_chars=10))
+    assert await refused(asked, "x" * 11, InvalidRequest) == "The message is longer than 10 characters."
+    assert asked.messages == []
+
+
+@pytest.mark.parametrize("bad", ["a b", "a/b", "é", "x" * 129, "a:b", "a\n"])
+async def test_ids_that_are_no_plain_tokens(conversation: Conversation, bad: str) -> None:
+    await refused(conversation, Query("Hello?", bad), InvalidRequest)
+    with pytest.raises(InvalidRequest):
+        MongoSessionManager(conversation.store, conversation.user, bad)
+
+
+async def test_a_session_that_has_reached_its_last_turn(conversation: Conversation) -> None:
+    asked = conversation.but(settings=replace(QUICK, max_turns_per_session=1))
+    await asked.ask(Query("[echo:Hi.]", "m1"))
+    assert "last turn" in await refused(asked, Query("More?", "m2"), InvalidRequest)
+    assert len(asked.messages) == 2
+    assert (await asked.ask(Query("[echo:Hi.]", "m1")))[-1]["data"]["replayed"]
+
+
+async def test_more_turns_at_once_than_a_user_may_have(conversation: Conversation) -> None:
+    asked = conversation.but(settings=replace(QUICK, max_running_turns_per_user=2))
+    running = [asked.but(session_id=new_id()) for _ in range(2)]
+    turns = [await each.start("[stall:first]") for each in running]
+    await refused(asked, "Hello?", TooManyTurns)
+    assert asked.messages == []
+    await running[0].stop()
+    await turns[0].result()
+    await asked.ask("[echo:Now.]")
+    await running[1].stop()
+    await turns[1].result()
+
+
+async def test_another_user_does_not_count(conversation: Conversation) -> None:
+    asked = conversation.but(settings=replace(QUICK, max_running_turns_per_user=1))
+    turn = await asked.start("[stall:first]")
+    await asked.but(user=f"{asked.user}-other").ask("[echo:Hi.]")
+    await asked.stop()
+    await turn.result()

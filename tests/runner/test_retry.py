@@ -1,0 +1,180 @@
+"""The same message again: joined while it is answered, replayed when it is, answered again when it was not.
+
+Each test runs with both registries: `MemoryRegistry` and DynamoDB.
+"""
+
+import asyncio
+
+import pytest
+
+from omniagent import Query
+from omniagent.ai.turn import Turn
+from omniagent.errors import InvalidRequest, NotRegenerable, TurnInProgress
+from omniagent.messages import TextPart
+from omniagent.session.identity import new_id
+from omniagent.streaming import sse
+from omniagent.turns.registry import Claim, TurnRegistry
+from tests.fixtures.conversation import Clock, Conversation, read, seen
+from tests.fixtures.stream import check_order, joined, outline
+
+STALLED = Query("[stall] [echo:one two three four]", "m1")
+
+
+@pytest.fixture
+def conversation(conversation: Conversation, registry: TurnRegistry) -> Conversation:
+    return conversation.but(registry=registry)
+
+
+async def test_while_it_is_answered_the_same_message_joins_from_the_first_event(conversation: Conversation) -> None:
+    turn = await conversation.start(STALLED)
+    await seen(turn, "text-delta")
+    joining = asyncio.create_task(read(await conversation.runner().start(STALLED)))
+    await conversation.stop()
+    assert await joining == await read(turn)
+    assert conversation.document["latest_turn_number"] == 1
+
+
+async def test_ten_at_once_make_one_turn_and_one_model_request(conversation: Conversation) -> None:
+    query = Query("[echo:Only once.]", "m1")
+    asked_before = len(conversation.model.requests)
+    streams = await asyncio.gather(*(conversation.ask(query) for _ in range(10)))
+    for stream in streams:
+        check_order(stream)
+    assert {str([*joined(stream)][1:-2]) for stream in streams} == {str([*joined(streams[0])][1:-2])}
+    assert len({stream[0]["messageId"] for stream in streams}) == 1
+    assert len(conversation.model.requests) == asked_before + 1
+    assert [message["role"] for message in conversation.messages] == ["user", "assistant"]
+
+
+async def test_once_answered_the_stored_answer_is_replayed_without_the_model(conversation: Conversation) -> None:
+    query = Query("[echo:Only once.]", "m1")
+    first = await conversation.ask(query)
+    asked_before = len(conversation.model.requests)
+    again = await conversation.ask(query)
+    check_order(again)
+    assert outline(again) == outline(first)
+    assert again[0]["messageId"] == first[0]["messageId"]
+    assert len(conversation.model.requests) == asked_before
+    assert (await conversation.runner().run(query)).text == "Only once."
+
+
+async def test_an_older_message_is_replayed_too(conversation: Conversation) -> None:
+    await conversation.ask(Query("[echo:First.]", "m1"))
+    await conversation.ask(Query("[echo:Second.]", "m2"))
+    assert outline(await conversation.ask(Query("[echo:First.]", "m1")))[3] == "text-delta 0 First."
+    assert conversation.document["latest_turn_number"] == 2
+
+
+async def test_a_replayed_tool_call_is_the_one_that_was_streamed(conversation: Conversation) -> None:
+    query = Query("[tool:fly {}] [then] [bad-args:fly] [then] [reason] [echo:No.]", "m1")
+    first = await conversation.ask(query)
+    assert outline(await conversation.ask(query)) == outline(first)
+
+
+async def test_a_cancelled_answer_is_given_again_in_the_same_turn(conversation: Conversation) -> None:
+    turn = await conversation.start(STALLED)
+    await conversation.stop()
+    await turn.result()
+    again = await conversation.start(STALLED)
+    await conversation.stop()
+    await again.result()
+    assert [message["turn_number"] for message in conversation.messages] == [1, 1]
+    assert conversation.answer["client_message_id"] == again.id != turn.id
+
+
+async def test_a_failed_answer_is_given_again_in_the_same_turn(conversation: Conversation) -> None:
+    query = Query(f"[fail-once:500] Are you there, {new_id()}?", "m1")
+    assert outline(await conversation.ask(query))[-2] == "data-session failed"
+    assert outline(await conversation.ask(query))[-1] == "data-session complete"
+    assert [message["status"] for message in conversation.messages] == ["complete", "complete"]
+    assert conversation.document["latest_turn_number"] == 1
+
+
+async def test_an_interrupted_answer_is_given_again_in_the_same_turn(conversation: Conversation) -> None:
+    """The process that began the turn is gone: nothing holds the session but its own document."""
+    await conversation.session.begin_turn(
+        turn_id="dead", turn_number=1, message_id="m1", parts=[TextPart(text="[echo:Here.]")]
+    )
+    assert outline(await conversation.ask(Query("[echo:Here.]", "m1")))[-1] == "data-session complete"
+    assert [message["turn_number"] for message in conversation.messages] == [1, 1]
+    assert conversation.answer["parts"][1]["text"] == "Here."
+
+
+async def test_another_message_is_refused_while_one_is_answered_and_leaves_nothing(
+    conversation: Conversation,
+) -> None:
+    turn = await conversation.start(STALLED)
+    asked_before = len(conversation.model.requests)
+    with pytest.raises(TurnInProgress) as refused:
+        await conversation.ask(Query("Another one", "m2"))
+    assert refused.value.retry_after is not None
+    assert refused.value.retry_after >= 1
+    assert len(conversation.model.requests) == asked_before
+    await conversation.stop()
+    await turn.result()
+    assert [message["client_message_id"] for message in conversation.messages] == ["m1", turn.id]
+
+
+async def test_after_a_crash_the_next_message_waits_for_the_lease_and_no_longer(
+    conversation: Conversation, clock: Clock
+) -> None:
+    claim = Claim(conversation.session.key, "dead", "m1")
+    assert await conversation.registry.claim(claim) is None
+    await conversation.session.begin_turn(turn_id="dead", turn_number=1, message_id="m1", parts=[TextPart(text="Hi")])
+    with pytest.raises(TurnInProgress) as refused:
+        await conversation.ask(Query("[echo:Next.]", "m2"))
+    assert refused.value.retry_after == pytest.approx(10.0)
+    clock.pass_by(refused.value.retry_after)
+    await conversation.ask(Query("[echo:Next.]", "m2"))
+    statuses = [(message["turn_number"], message["role"], message["status"]) for message in conversation.messages]
+    assert statuses == [
+        (1, "user", "complete"),
+        (1, "assistant", "interrupted"),
+        (2, "user", "complete"),
+        (2, "assistant", "complete"),
+    ]
+
+
+async def test_an_id_that_belongs_to_an_answer_is_refused(conversation: Conversation) -> None:
+    events = await conversation.ask(Query("[echo:Hi.]", "m1"))
+    with pytest.raises(InvalidRequest, match="belongs to an answer"):
+        await conversation.ask(Query("Hello?", events[0]["messageId"]))
+
+
+async def test_an_unanswered_message_of_an_earlier_turn_cannot_be_answered_any_more(
+    conversation: Conversation,
+) -> None:
+    await conversation.ask(Query("[echo:One.]", "m1"))
+    conversation.database.messages.delete_one({"_id": conversation.answer["_id"]})
+    await conversation.ask(Query("[echo:Two.]", "m2"))
+    with pytest.raises(NotRegenerable):
+        await conversation.ask(Query("[echo:One.]", "m1"))
+
+
+async def test_run_waits_for_the_turn_that_somebody_else_runs(conversation: Conversation) -> None:
+    turn = await conversation.start(STALLED)
+    await seen(turn, "text-delta")
+    waiting = asyncio.create_task(conversation.runner().run(STALLED))
+    await asyncio.sleep(0)
+    await conversation.stop()
+    result = await waiting
+    assert (result.status, result.text, result.message_id) == ("cancelled", "one two three", turn.id)
+
+
+async def test_run_stream_refuses_a_message_that_it_would_have_to_replay(conversation: Conversation) -> None:
+    query = Query("[echo:Hi.]", "m1")
+    await conversation.ask(query)
+    with pytest.raises(TurnInProgress):
+        async for _ in conversation.runner().run_stream(query):
+            pass
+
+
+async def test_a_joined_stream_is_bytes_of_whole_frames(conversation: Conversation) -> None:
+    turn = await conversation.start(STALLED)
+    await seen(turn, "text-delta")
+    reading = await conversation.runner().start(STALLED)
+    assert not isinstance(reading, Turn)
+    await conversation.stop()
+    pieces = [piece async for piece in reading.frames()]
+    assert all(piece.endswith(b"\n\n") for piece in pieces)
+    assert pieces[-1].endswith(sse.DONE)

@@ -1,0 +1,234 @@
+"""A turn of its own: its readers, its end, its callbacks."""
+
+import asyncio
+import threading
+from typing import Any
+
+import pytest
+
+from omniagent import Agent, Callbacks, RunContext, tool
+from omniagent.ai.providers.llm_provider import Overrides
+from omniagent.ai.turn import RunResult
+from omniagent.errors import StorageUnavailable, ToolError
+from omniagent.session.manager import TurnRecord
+from tests.fixtures.conversation import Conversation, HeldBack, each_api, events_of, read, seen
+from tests.fixtures.stream import outline
+from tests.runner.scenarios import STEP, add, lookup, said
+
+HELLO = "[echo:Hello there.]"
+
+
+async def test_any_number_of_readers_get_the_same_bytes_whenever_they_come(conversation: Conversation) -> None:
+    turn = await conversation.start("[stall] [echo:one two three four]")
+    early = [asyncio.create_task(read(turn)) for _ in range(3)]
+    await seen(turn, "text-delta")
+    late = asyncio.create_task(read(turn))
+    await conversation.stop()
+    await turn.result()
+    first, *others = [await task for task in (*early, late)]
+    assert others == [first] * 3
+    assert await read(turn) == first
+
+
+async def test_a_reader_that_leaves_does_not_stop_the_turn(conversation: Conversation) -> None:
+    turn = await conversation.start("[slow:1] [echo:one two three four]")
+    await seen(turn, "text-delta")
+    result = await turn.result()
+    assert (result.status, result.text) == ("complete", "one two three four")
+
+
+async def test_a_reader_that_is_cancelled_does_not_stop_the_turn(conversation: Conversation) -> None:
+    turn = await conversation.start("[slow:1] [echo:one two three four]")
+    reader = asyncio.create_task(turn.result())
+    await seen(turn, "text-delta")
+    reader.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await reader
+    assert (await turn.result()).status == "complete"
+
+
+async def test_the_session_is_free_as_soon_as_a_reader_has_seen_the_end(conversation: Conversation) -> None:
+    for number in range(1, 4):
+        await conversation.ask(HELLO)
+        assert conversation.document["latest_turn_number"] == number
+
+
+async def test_finish_is_sent_only_once_the_answer_is_stored(conversation: Conversation) -> None:
+    session = HeldBack(conversation)
+    turn = await conversation.start(HELLO, session=session)
+    await session.writing.wait()
+    sent = [event.type for event in turn.log.events]
+    assert [message["role"] for message in conversation.messages] == ["user"]
+    assert "finish" not in sent
+    session.let_go.set()
+    await seen(turn, "finish")
+    assert [message["role"] for message in conversation.messages] == ["user", "assistant"]
+
+
+@each_api
+async def test_run_gives_and_stores_what_the_stream_would(conversation: Conversation) -> None:
+    asked = conversation.but(agent=Agent("helper", "Be helpful.", [add]))
+    result = await asked.runner().run('[reason] [tool:add {"a": 1, "b": 2}] [then] [echo:Three.]')
+    assert (result.status, result.finish_reason, result.text) == ("complete", "stop", "Three.")
+    assert (result.turn_number, result.tool_calls, result.tool_errors, result.stored) == (1, 1, 0, True)
+    assert [part["type"] for part in asked.answer["parts"]] == ["step-start", "reasoning", "tool", "step-start", "text"]
+    assert asked.answer["usage"] == result.usage.to_dict()
+    assert asked.answer["client_message_id"] == result.message_id
+    assert not any(request.body.get("stream") for request in asked.model.requests[-2:])
+
+
+async def test_cancelling_run_stores_what_there_is_before_the_cancellation_goes_on(
+    conversation: Conversation,
+) -> None:
+    asked = conversation.but(agent=Agent("helper", "", [add]))
+    left, asked_before = asked.model.disconnects, asked.model.count
+    running = asyncio.create_task(asked.runner().run('[tool:add {"a": 1, "b": 2}] [then] [stall]'))
+    await asked.model.until(lambda model: model.count == asked_before + 2)
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert asked.answer["status"] == "cancelled"
+    assert [part["type"] for part in asked.answer["parts"]] == ["step-start", "tool", "step-start"]
+    await asked.model.until(lambda model: model.disconnects > left)
+
+
+async def test_a_write_that_has_begun_is_not_cancelled(conversation: Conversation) -> None:
+    session = HeldBack(conversation)
+    running = asyncio.create_task(conversation.runner(session=session).run(HELLO))
+    await session.writing.wait()
+    running.cancel()
+    session.let_go.set()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert (conversation.answer["status"], conversation.answer["parts"]) == ("complete", [STEP, said("Hello there.")])
+
+
+async def test_a_stop_that_comes_while_the_answer_is_written_changes_nothing(conversation: Conversation) -> None:
+    session = HeldBack(conversation)
+    turn = await conversation.start(HELLO, session=session)
+    await session.writing.wait()
+    turn.stop("cancelled")
+    session.let_go.set()
+    assert (await turn.result()).status == "complete"
+    assert outline(await events_of(turn))[-2:] == ["finish stop", "data-session complete"]
+
+
+async def test_callbacks_are_told_what_happens(conversation: Conversation) -> None:
+    told: list[tuple[str, Any]] = []
+    seen_by: set[RunContext] = set()
+
+    async def on_start(context: RunContext) -> None:
+        seen_by.add(context)
+        told.append(("start", context.query))
+
+    async def on_tool_start(context: RunContext, name: str, arguments: Any) -> None:
+        told.append((f"{name} starts", arguments))
+
+    async def on_tool_end(context: RunContext, name: str, result: Any) -> None:
+        told.append((f"{name} ends", type(result) if isinstance(result, ToolError) else result))
+
+    async def on_finish(context: RunContext, result: RunResult) -> None:
+        told.append(("finish", (result.status, result.text)))
+
+    async def on_end(result: RunResult) -> None:
+        told.append(("end", result.stored))
+
+    callbacks = Callbacks(on_start=on_start, on_tool_start=on_tool_start, on_tool_end=on_tool_end, on_finish=on_finish)
+    asked = conversation.but(agent=Agent("helper", "", [add, lookup], callbacks=callbacks))
+    prompt = '[tool:add {"a": 1, "b": 2}] [then] [tool:lookup {"city": "X"}] [then] [echo:Done.]'
+    await asked.runner(on_end=on_end).run(prompt)
+    assert told == [
+        ("start", prompt),
+        ("add starts", {"a": 1, "b": 2}),
+        ("add ends", 3),
+        ("lookup starts", {"city": "X"}),
+        ("lookup ends", ToolError),
+        ("finish", ("complete", "Done.")),
+        ("end", True),
+    ]
+    [context] = seen_by
+    assert (context.user, context.session_id, context.turn_number) == (asked.user, asked.session_id, 1)
+
+
+async def test_callbacks_that_raise_change_nothing(
+    conversation: Conversation, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def fails(*_: Any) -> None:
+        raise RuntimeError("secret of the team")
+
+    callbacks = Callbacks(on_start=fails, on_tool_start=fails, on_tool_end=fails, on_finish=fails)
+    asked = conversation.but(agent=Agent("helper", "", [add], callbacks=callbacks))
+    result = await asked.runner(on_end=fails).run('[tool:add {"a": 1, "b": 2}] [then] [echo:Three.]')
+    assert (result.status, result.text) == ("complete", "Three.")
+    assert [record.message for record in caplog.records] == ["callback failed"] * 5
+
+
+async def test_instructions_may_be_a_function_of_the_run(conversation: Conversation) -> None:
+    def plain(context: RunContext) -> str:
+        return f"Turn {context.turn_number} of {context.user}: {context.query}"
+
+    async def awaited(context: RunContext) -> str:
+        return plain(context)
+
+    for number, instructions in ((1, plain), (2, awaited)):
+        asked = conversation.but(agent=Agent("helper", instructions))
+        await asked.ask(HELLO)
+        assert asked.model.requests[-1].body["instructions"] == f"Turn {number} of {asked.user}: {HELLO}"
+
+
+async def test_the_agents_model_and_overrides_reach_the_request(conversation: Conversation) -> None:
+    overrides = Overrides(model="gpt-4.1", temperature=0.5, max_output_tokens=99, extra={"user": "ada"})
+    await conversation.but(agent=Agent("helper", "", overrides=overrides)).ask(HELLO)
+    body = conversation.model.requests[-1].body
+    asked_for = (body["model"], body["temperature"], body["max_output_tokens"], body["user"])
+    assert asked_for == ("gpt-4.1", 0.5, 99, "ada")
+    assert conversation.answer["metadata"]["model"] == "gpt-4.1"
+
+
+async def test_the_model_is_shown_the_conversation_so_far(conversation: Conversation) -> None:
+    await conversation.ask("My name is Ada.")
+    events = await conversation.ask("What is my name?")
+    assert "Ada" in conversation.answer["parts"][1]["text"]
+    assert events[0]["messageMetadata"]["turnNumber"] == 2
+
+
+async def test_two_users_may_choose_the_same_session_id_and_share_nothing(conversation: Conversation) -> None:
+    await conversation.ask("My name is Ada.")
+    other = conversation.but(user=f"{conversation.user}-other")
+    await other.ask("What is my name?")
+    assert "Ada" not in other.answer["parts"][1]["text"]
+    assert other.document["latest_turn_number"] == 1
+
+
+async def test_a_sync_tool_runs_beside_the_stream(conversation: Conversation) -> None:
+    """Two blocking tools that wait for each other end, because neither blocks the event loop."""
+    barrier = threading.Barrier(2, timeout=10)
+
+    @tool
+    def meet(who: str) -> str:
+        """Wait for the other one."""
+        barrier.wait()
+        return who
+
+    asked = conversation.but(agent=Agent("helper", "", [meet]))
+    result = await asked.runner().run('[tool:meet {"who": "a"}] [tool:meet {"who": "b"}] [then] [echo:Met.]')
+    assert (result.status, result.tool_calls, result.tool_errors) == ("complete", 2, 0)
+
+
+async def test_storage_that_fails_for_a_while_delays_the_answer_and_loses_nothing(
+    conversation: Conversation,
+) -> None:
+    class Flaky(HeldBack):
+        attempts = 0
+
+        async def finish_turn(self, record: TurnRecord) -> None:
+            self.attempts += 1
+            if self.attempts < 3:
+                raise StorageUnavailable("no primary")
+            await super().finish_turn(record)
+
+    session = Flaky(conversation)
+    session.let_go.set()
+    turn = await conversation.start(HELLO, session=session)
+    assert (await turn.result()).stored
+    assert (session.attempts, conversation.answer["status"]) == (3, "complete")
