@@ -325,8 +325,7 @@ class Turn:
         """Write the result, again and again while there is time. Returns why it could not be written."""
         if self._stop_reason == "lost":
             return TurnLost("the lease was lost")
-        give_up = self._deadline or time.monotonic() + STORE_SECONDS_WITHOUT_DEADLINE
-        give_up -= SECONDS_TO_TELL
+        give_up = self._give_up_at()
         pause = 0.1
         while True:
             try:
@@ -395,6 +394,12 @@ class Turn:
             return float("inf")
         whole = self._deadline - self._started_at
         return whole - min(self._settings.deadline_margin_seconds, whole / 4)
+
+    def _give_up_at(self) -> float:
+        """When it is too late to store: a little time is left to say so, but storing has the larger share of it."""
+        if self._deadline is None:
+            return time.monotonic() + STORE_SECONDS_WITHOUT_DEADLINE
+        return self._deadline - min(SECONDS_TO_TELL, (self._deadline - self._stop_at) / 4)
 
     def _set_deadline_timer(self) -> asyncio.TimerHandle | None:
         if self._deadline is None:
