@@ -5,10 +5,11 @@ import sys
 from collections.abc import Sequence
 
 from local import invoke, run
+from local.chat import command as chat
 from local.cloudformation import TemplateError
 from local.processes import ServiceError
 
-COMMANDS = (invoke, run)
+COMMANDS = (invoke, run, chat)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -1,0 +1,127 @@
+"""`python -m local chat`: a conversation in the terminal."""
+
+import argparse
+import contextlib
+import os
+import sys
+from collections.abc import Callable, Iterator
+from uuid import uuid4
+
+from local.chat.api import ApiError, ChatApi, Json
+from local.chat.turn import INTERRUPTED, ShownTurn
+from local.chat.view import View
+from local.processes import ServiceError
+
+HELP = """/new         begin another session
+/sessions    list the sessions
+/open N      go on with a session of that list
+/regenerate  have the last question answered again
+/quit        leave (Ctrl-D)
+Ctrl-C       stop the answer; twice: leave"""
+
+
+def register(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
+    """Add the command."""
+    parser = commands.add_parser("chat", help="chat in the terminal")
+    here = f"http://127.0.0.1:{os.environ.get('PORT') or 8000}"
+    parser.add_argument("--url", default=here, help="of the chat function; without it what `make run` started")
+    parser.add_argument("--sessions-url", default="", help="of the sessions function, where it is another")
+    parser.add_argument(
+        "--token", default=os.environ.get("OMNIAGENT_TOKEN", ""), help="OMNIAGENT_TOKEN in the environment"
+    )
+    parser.add_argument("--session", default="", help="the id of a session to go on with")
+    parser.set_defaults(run=run, here=here)
+
+
+def run(arguments: argparse.Namespace) -> int:
+    """Run the command."""
+    # History and line editing, where Python has them.
+    with contextlib.suppress(ImportError):
+        import readline  # noqa: F401
+    with ChatApi(arguments.url, arguments.sessions_url, token=arguments.token) as api:
+        conversation = Conversation(api, View(sys.stdout))
+        try:
+            conversation.open(arguments.session)
+        except ApiError as error:
+            hint = " Is `make run` up?" if arguments.url == arguments.here and not error.status else ""
+            raise ServiceError(f"{error}{hint}") from None
+        return conversation.hold()
+
+
+class Conversation:
+    """Reads questions and commands, shows answers."""
+
+    def __init__(self, api: ChatApi, view: View) -> None:
+        """Begin with no session."""
+        self._api = api
+        self._view = view
+        self._session_id = ""
+        self._listed: list[Json] = []
+        self._commands: dict[str, Callable[[str], object]] = {
+            "/help": lambda _: self._view.note(HELP),
+            "/new": lambda _: self.open(),
+            "/open": self._open_listed,
+            "/regenerate": lambda _: self._show(self._api.regenerate(self._session_id)),
+            "/sessions": lambda _: self._list(),
+        }
+
+    def open(self, session_id: str = "") -> None:
+        """Go on with a session, taking up an answer that is on its way, or begin a new one."""
+        # Asked in any case: it tells whether there is a server.
+        self._listed = self._api.sessions()
+        self._session_id = session_id or uuid4().hex
+        self._view.note(f"Session {self._session_id}. /help lists the commands.")
+        if session_id:
+            messages = self._api.messages(session_id)
+            for message in messages[:1]:
+                self._view.message(message)
+            if not self._show(self._api.resume(session_id)):
+                for message in messages[1:]:
+                    self._view.message(message)
+
+    def hold(self) -> int:
+        """Converse until the person leaves; returns the exit code."""
+        interrupted = False
+        while True:
+            try:
+                line = input("> ").strip()
+                interrupted = False
+                if line in {"/quit", "/exit"}:
+                    return 0
+                self._answer(line)
+            except EOFError:
+                print()
+                return 0
+            except KeyboardInterrupt:
+                print()
+                if interrupted:
+                    return INTERRUPTED
+                interrupted = True
+                self._view.note("(Ctrl-C again to leave)")
+
+    def _answer(self, line: str) -> None:
+        name, _, argument = line.partition(" ")
+        try:
+            if name in self._commands:
+                self._commands[name](argument.strip())
+            elif name.startswith("/"):
+                self._view.error(f"There is no command {name}. /help lists them.")
+            elif line:
+                self._show(self._api.ask(self._session_id, line))
+        except ApiError as error:
+            self._view.error(str(error))
+
+    def _show(self, events: Iterator[Json]) -> bool:
+        return ShownTurn(self._api, self._view, self._session_id).show(events)
+
+    def _list(self) -> None:
+        self._listed = self._api.sessions()
+        for number, session in enumerate(self._listed, 1):
+            mark = "*" if session["id"] == self._session_id else " "
+            self._view.note(f"{mark}{number:>3}  {session['name'] or 'unnamed'}  {session['id']}")
+
+    def _open_listed(self, number: str) -> None:
+        if number.isdigit() and 0 < int(number) <= len(self._listed):
+            self.open(self._listed[int(number) - 1]["id"])
+        else:
+            self._view.error("Name a number that /sessions lists.")

@@ -1,0 +1,81 @@
+"""One turn at the terminal: its events are shown, Ctrl-C stops it on the server."""
+
+import signal
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from types import FrameType
+
+from local.chat.api import ApiError, ChatApi, ConnectionLost, Json
+from local.chat.view import View
+
+RETRY_SECONDS = 0.3
+INTERRUPTED = 130
+
+
+class ShownTurn:
+    """Shows a turn of a session to its end, whatever happens to the connection."""
+
+    def __init__(self, api: ChatApi, view: View, session_id: str) -> None:
+        """Name the session."""
+        self._api = api
+        self._view = view
+        self._session_id = session_id
+        self._ended = threading.Event()
+        self._stopping = False
+
+    def show(self, events: Iterator[Json]) -> bool:
+        """Show the events and say whether there were any. A second Ctrl-C leaves the program."""
+        seen = False
+        with _on_interrupt(self._interrupted):
+            try:
+                for event in events:
+                    seen = True
+                    self._view.event(event)
+            except ConnectionLost:
+                self._view.note("(the connection broke, this is the answer from its start)")
+                seen = self._show_again() or seen
+            finally:
+                self._ended.set()
+        return seen
+
+    def _show_again(self) -> bool:
+        seen = False
+        for event in self._api.resume(self._session_id):
+            seen = True
+            self._view.event(event)
+        if not seen:
+            for message in self._api.messages(self._session_id):
+                self._view.message(message)
+        return seen
+
+    def _interrupted(self) -> None:
+        if self._stopping:
+            raise SystemExit(INTERRUPTED)
+        self._stopping = True
+        # In a thread: the stream is read on, so that its end is seen.
+        threading.Thread(target=self._stop, name="stop", daemon=True).start()
+
+    def _stop(self) -> None:
+        """Ask the server to stop until it does: right after the question there is no turn to stop yet."""
+        while not self._ended.is_set():
+            try:
+                self._api.cancel(self._session_id)
+            except ApiError:
+                self._ended.wait(RETRY_SECONDS)
+            else:
+                return
+
+
+@contextmanager
+def _on_interrupt(act: Callable[[], None]) -> Iterator[None]:
+    """Let Ctrl-C call `act` instead of breaking what runs."""
+
+    def handle(_number: int, _frame: FrameType | None) -> None:
+        act()
+
+    before = signal.signal(signal.SIGINT, handle)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
