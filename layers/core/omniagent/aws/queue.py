@@ -34,6 +34,12 @@ class SummaryQueue:
         except (BotoCoreError, ClientError) as exc:
             raise QueueUnavailable(f"SQS: {exc}") from exc
 
+    async def close(self) -> None:
+        async with self._making:
+            client, self._client = self._client, None
+            if client is not None:
+                client.close()
+
     async def _connected(self) -> "SQSClient":
         async with self._making:
             if self._client is None:

@@ -1,0 +1,379 @@
+"""The sessions function's routes, against the real MongoDB and the offline model."""
+
+import json
+from collections.abc import AsyncIterator, Callable, Iterator
+from dataclasses import replace
+from typing import Any
+
+import httpx
+import pytest
+from pymongo.database import Database
+
+from local.aws import Aws
+from local.model import OfflineModel
+from omniagent.aws.services import Services
+from omniagent.aws.web import process_services
+from omniagent.messages import TextPart
+from omniagent.persistence.store import ConversationStore
+from omniagent.settings import Settings
+from omniagent.turns.registry import Claim
+from tests.fixtures.conversation import Conversation
+from tests.functions.loading import loaded
+
+Json = dict[str, Any]
+Browser = Callable[[str], httpx.AsyncClient]
+
+
+@pytest.fixture(scope="module")
+def app() -> Iterator[Any]:
+    with loaded("sessions", {}) as module:
+        yield module.app
+
+
+@pytest.fixture
+def settings(mongod: str, database: Database[Json], model: OfflineModel) -> Settings:
+    return Settings(
+        auth_mode="none", mongodb_uri=mongod, mongodb_database=database.name, openai_base_url=model.base_url
+    )
+
+
+@pytest.fixture
+async def services(settings: Settings, store: ConversationStore, app: Any) -> AsyncIterator[Services]:
+    services = Services(settings, local=True)
+
+    async def provide() -> Services:
+        return services
+
+    app.dependency_overrides[process_services] = provide
+    yield services
+    app.dependency_overrides.clear()
+    await services.close()
+
+
+@pytest.fixture
+async def browser(app: Any, services: Services) -> AsyncIterator[Browser]:
+    opened: list[httpx.AsyncClient] = []
+
+    def browse(user: str) -> httpx.AsyncClient:
+        transport = httpx.ASGITransport(app)
+        client = httpx.AsyncClient(transport=transport, base_url="http://localhost", headers={"x-user-id": user})
+        opened.append(client)
+        return client
+
+    yield browse
+    for client in opened:
+        await client.aclose()
+
+
+@pytest.fixture
+def talk(conversation: Conversation, services: Services) -> Conversation:
+    """A session of the user whom the API knows by the same name."""
+    talk = conversation.but(user=f"local:{conversation.user}")
+    services.registry = talk.registry
+    return talk
+
+
+@pytest.fixture
+def client(browser: Browser, talk: Conversation) -> httpx.AsyncClient:
+    return browser(talk.user.removeprefix("local:"))
+
+
+def problem(response: httpx.Response) -> tuple[int, str]:
+    assert response.headers["content-type"] == "application/problem+json"
+    return response.status_code, response.json()["code"]
+
+
+async def test_a_session_is_made_read_renamed_and_deleted(client: httpx.AsyncClient) -> None:
+    made = await client.post("/sessions", json={"id": "trip", "name": " Lisbon "})
+    assert made.status_code == 201
+    assert made.json() == {
+        "id": "trip",
+        "name": "Lisbon",
+        "latestTurnNumber": 0,
+        "answering": False,
+        "createdAt": made.json()["createdAt"],
+        "updatedAt": made.json()["updatedAt"],
+    }
+    assert (await client.get("/sessions/trip")).json() == made.json()
+    renamed = await client.patch("/sessions/trip", json={"name": "Porto"})
+    assert (renamed.status_code, renamed.json()) == (200, {**made.json(), "name": "Porto"})
+    deleted = await client.delete("/sessions/trip")
+    assert (deleted.status_code, deleted.content) == (204, b"")
+    assert problem(await client.get("/sessions/trip")) == (404, "not_found")
+    assert problem(await client.delete("/sessions/trip")) == (404, "not_found")
+
+
+async def test_making_the_same_session_again_returns_it(client: httpx.AsyncClient) -> None:
+    first = await client.post("/sessions", json={"id": "trip", "name": "Lisbon"})
+    second = await client.post("/sessions", json={"id": "trip", "name": "Porto"})
+    assert (second.status_code, second.json()) == (200, first.json())
+
+
+async def test_a_session_without_a_body_gets_an_id(client: httpx.AsyncClient) -> None:
+    made = await client.post("/sessions")
+    assert (made.status_code, made.json()["name"]) == (201, None)
+    assert (await client.get(f"/sessions/{made.json()['id']}")).status_code == 200
+
+
+async def test_sessions_are_listed_in_pages_newest_first(client: httpx.AsyncClient) -> None:
+    for number in range(5):
+        await client.post("/sessions", json={"id": f"s{number}", "name": f"Trip {number}"})
+    seen, before = [], None
+    while True:
+        parameters = {"limit": "2"} | ({"before": before} if before else {})
+        page = (await client.get("/sessions", params=parameters)).json()
+        seen += [session["id"] for session in page["sessions"]]
+        if not (before := page["before"]):
+            break
+    assert seen == ["s4", "s3", "s2", "s1", "s0"]
+    found = (await client.get("/sessions", params={"search": "trip 3"})).json()
+    assert [session["id"] for session in found["sessions"]] == ["s3"]
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "body"),
+    [
+        ("POST", "/sessions", {"id": "a b"}),
+        ("POST", "/sessions", {"id": "x" * 129}),
+        ("POST", "/sessions", {"id": {"$gt": ""}}),
+        ("POST", "/sessions", {"name": "  "}),
+        ("POST", "/sessions", {"name": "x" * 121}),
+        ("POST", "/sessions", {"name": "a\u0000b"}),
+        ("POST", "/sessions", []),
+        ("PATCH", "/sessions/trip", {}),
+        ("PATCH", "/sessions/trip", {"name": None}),
+        ("PATCH", "/sessions/trip", {"name": {"$set": 1}}),
+        ("GET", "/sessions?limit=0", None),
+        ("GET", "/sessions?limit=101", None),
+        ("GET", "/sessions?limit=x", None),
+        ("GET", "/sessions?before=invented", None),
+        ("GET", f"/sessions?search={'x' * 101}", None),
+        ("GET", "/sessions?search=a%00b", None),
+        ("GET", "/sessions/a%20b", None),
+        ("GET", "/sessions/$where", None),
+        ("GET", "/sessions/trip/messages?limit=1", None),
+        ("GET", "/sessions/trip/messages?limit=101", None),
+        ("GET", "/sessions/trip/messages?before=0", None),
+        ("GET", "/sessions/trip/messages?before=99999999999999999999", None),
+        ("DELETE", "/sessions/trip/messages/a%20b", None),
+        ("POST", "/sessions/trip/summary?rebuild=maybe", None),
+    ],
+)
+async def test_what_is_out_of_bounds_is_refused(client: httpx.AsyncClient, method: str, path: str, body: Any) -> None:
+    await client.post("/sessions", json={"id": "trip"})
+    response = await client.request(method, path, json=body)
+    assert problem(response) == (422, "invalid_request")
+
+
+async def test_names_and_pages_at_their_limits_are_taken(client: httpx.AsyncClient) -> None:
+    made = await client.post("/sessions", json={"id": "x" * 128, "name": "n" * 120})
+    assert made.status_code == 201
+    assert (await client.get("/sessions", params={"limit": 100, "search": "n" * 100})).status_code == 200
+
+
+async def test_history_is_what_the_client_saw(client: httpx.AsyncClient, talk: Conversation) -> None:
+    events = await talk.ask("Hello there")
+    await talk.ask("And again")
+    page = (await client.get(f"/sessions/{talk.session_id}/messages")).json()
+    assert page["before"] is None
+    assert [message["role"] for message in page["messages"]] == ["user", "assistant", "user", "assistant"]
+    question, answer = page["messages"][:2]
+    assert question["parts"] == [{"type": "text", "text": "Hello there"}]
+    text = "".join(event["delta"] for event in events if event["type"] == "text-delta")
+    assert answer["parts"] == [{"type": "step-start"}, {"type": "text", "text": text, "state": "done"}]
+    started, finished = (next(e for e in events if e["type"] == kind) for kind in ("start", "finish"))
+    assert answer["id"] == started["messageId"]
+    assert answer["metadata"] == {**started["messageMetadata"], **finished["messageMetadata"]}
+
+
+async def test_history_pages_by_turns(client: httpx.AsyncClient, talk: Conversation) -> None:
+    for number in range(3):
+        await talk.ask(f"Question {number}")
+    path = f"/sessions/{talk.session_id}/messages"
+    newest = (await client.get(path, params={"limit": 3})).json()
+    assert [message["parts"][0].get("text") for message in newest["messages"][:1]] == ["Question 2"]
+    older = (await client.get(path, params={"limit": 10, "before": newest["before"]})).json()
+    assert (len(newest["messages"]), len(older["messages"]), older["before"]) == (2, 4, None)
+
+
+async def test_a_page_of_huge_turns_stays_below_what_lambda_can_return(
+    client: httpx.AsyncClient, talk: Conversation
+) -> None:
+    session = talk.session
+    for number in (1, 2, 3):
+        parts = [TextPart(text="x" * 1_500_000)]
+        await session.begin_turn(turn_id=f"t{number}", turn_number=number, message_id=f"m{number}", parts=parts)
+        await session.repair_turn(f"t{number}", [])
+    path, before, seen = f"/sessions/{talk.session_id}/messages", "9", []
+    while before:
+        response = await client.get(path, params={"before": before})
+        assert len(response.content) < 5_000_000
+        before = response.json()["before"]
+        seen += [message["id"] for message in response.json()["messages"]]
+    assert sorted(seen) == ["m1", "m2", "m3", "t1", "t2", "t3"]
+
+
+async def test_the_turn_of_a_dead_process_is_closed_by_whoever_reads(
+    client: httpx.AsyncClient, talk: Conversation
+) -> None:
+    await talk.session.begin_turn(turn_id="dead", turn_number=1, message_id="m1", parts=[TextPart(text="Hello?")])
+    assert (await client.get(f"/sessions/{talk.session_id}")).json()["answering"] is False
+    messages = (await client.get(f"/sessions/{talk.session_id}/messages")).json()["messages"]
+    assert [(message["id"], message["role"]) for message in messages] == [("m1", "user"), ("dead", "assistant")]
+    assert messages[1]["metadata"]["status"] == "interrupted"
+
+
+async def test_a_living_turn_is_left_alone(client: httpx.AsyncClient, talk: Conversation) -> None:
+    session = talk.session
+    await talk.registry.claim(Claim(session.key, "living", "m1"))
+    await session.begin_turn(turn_id="living", turn_number=1, message_id="m1", parts=[TextPart(text="Hello?")])
+    assert (await client.get(f"/sessions/{talk.session_id}")).json()["answering"] is True
+    refused = await client.delete(f"/sessions/{talk.session_id}/messages/m1")
+    assert problem(refused) == (409, "turn_in_progress")
+    assert refused.headers["retry-after"] == "1"
+    stopped = await client.post(f"/sessions/{talk.session_id}/cancel")
+    assert (stopped.status_code, stopped.json()) == (202, {"sessionId": talk.session_id, "accepted": "cancel"})
+    running = await talk.registry.running(session.key)
+    assert running is not None
+    assert running.stopping
+
+
+async def test_there_is_nothing_to_stop_when_nothing_runs(client: httpx.AsyncClient, talk: Conversation) -> None:
+    await talk.ask("Hello")
+    assert problem(await client.post(f"/sessions/{talk.session_id}/cancel")) == (409, "no_running_turn")
+    assert problem(await client.post("/sessions/unknown/cancel")) == (404, "not_found")
+
+
+async def test_a_message_is_deleted_once(client: httpx.AsyncClient, talk: Conversation) -> None:
+    await talk.ask("Hello")
+    path = f"/sessions/{talk.session_id}/messages"
+    message = (await client.get(path)).json()["messages"][0]
+    assert (await client.delete(f"{path}/{message['id']}")).status_code == 204
+    assert problem(await client.delete(f"{path}/{message['id']}")) == (404, "not_found")
+    assert [message["role"] for message in (await client.get(path)).json()["messages"]] == ["assistant"]
+
+
+async def test_the_model_names_a_session_by_its_first_exchange(
+    client: httpx.AsyncClient, talk: Conversation, model: OfflineModel
+) -> None:
+    await talk.ask("What is the weather in Lisbon?")
+    named = await client.post(f"/sessions/{talk.session_id}/name")
+    assert named.status_code == 200
+    name = named.json()["name"]
+    assert 0 < len(name) <= 60
+    assert (await client.get(f"/sessions/{talk.session_id}")).json()["name"] == name
+    assert problem(await client.post("/sessions/unknown/name")) == (404, "not_found")
+
+
+async def test_without_the_model_the_first_words_are_the_name(
+    client: httpx.AsyncClient, talk: Conversation, services: Services, database: Database[Json]
+) -> None:
+    session = talk.session
+    said = [TextPart(text="[[status 500]] Which trains go from Lisbon to Porto on Sunday mornings?")]
+    await session.begin_turn(turn_id="t", turn_number=1, message_id="m", parts=said)
+    await session.repair_turn("t", [])
+    services.settings = replace(services.settings, openai_base_url="http://127.0.0.1:9/v1", model_max_retries=0)
+    named = await client.post(f"/sessions/{talk.session_id}/name")
+    assert named.json()["name"].startswith("[[status 500]] Which trains go from")
+
+
+async def test_an_empty_session_gets_a_name_without_asking_the_model(
+    client: httpx.AsyncClient, model: OfflineModel
+) -> None:
+    await client.post("/sessions", json={"id": "empty"})
+    asked = len(model.requests)
+    assert (await client.post("/sessions/empty/name")).json()["name"] == "New chat"
+    assert len(model.requests) == asked
+
+
+async def test_the_latest_summary_is_read(client: httpx.AsyncClient, talk: Conversation) -> None:
+    await talk.ask("Hello")
+    path = f"/sessions/{talk.session_id}/summary"
+    assert problem(await client.get(path)) == (404, "not_found")
+    summary = talk.store.models.summary(
+        session_id=talk.session.key, content="Ada said hello.", token_count=4, start_turn_number=1, end_turn_number=1
+    )
+    await summary.insert()
+    found = (await client.get(path)).json()
+    del found["createdAt"]
+    assert found == {"content": "Ada said hello.", "tokenCount": 4, "startTurnNumber": 1, "endTurnNumber": 1}
+
+
+async def test_a_summary_without_a_queue_says_what_is_missing(client: httpx.AsyncClient) -> None:
+    await client.post("/sessions", json={"id": "trip"})
+    response = await client.post("/sessions/trip/summary")
+    assert problem(response) == (503, "no_queue")
+    assert "SUMMARY_QUEUE_URL" in response.json()["detail"]
+
+
+async def test_a_summary_is_queued_by_the_sessions_key(
+    client: httpx.AsyncClient, talk: Conversation, services: Services, aws: Aws, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in aws.environment.items():
+        monkeypatch.setenv(name, value)
+    url = aws.sqs.create_queue(QueueName=talk.session_id)["QueueUrl"]
+    services.settings = replace(services.settings, summary_queue_url=url)
+    await client.post("/sessions", json={"id": talk.session_id})
+    queued = await client.post(f"/sessions/{talk.session_id}/summary", params={"rebuild": "true"})
+    assert (queued.status_code, queued.json()["accepted"]) == (202, "summary")
+    assert problem(await client.post("/sessions/unknown/summary")) == (404, "not_found")
+    messages = aws.sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=10)["Messages"]
+    assert [json.loads(message["Body"]) for message in messages] == [{"session_id": talk.session.key, "rebuild": True}]
+
+
+async def test_deleting_a_session_ends_and_forgets_its_turn(client: httpx.AsyncClient, talk: Conversation) -> None:
+    key = talk.session.key
+    await client.post("/sessions", json={"id": talk.session_id})
+    claim = Claim(key, "t", "m")
+    await talk.registry.claim(claim)
+    await talk.registry.append(claim, 0, b"data: {}\n\n")
+    assert (await client.delete(f"/sessions/{talk.session_id}")).status_code == 204
+    assert await talk.registry.running(key) is None
+    assert await talk.registry.read(key, "t") == []
+
+
+async def test_a_user_can_leave_with_everything(
+    client: httpx.AsyncClient, talk: Conversation, database: Database[Json]
+) -> None:
+    await talk.ask("Hello")
+    await client.post("/sessions", json={"id": "second"})
+    await talk.registry.claim(Claim(talk.session.key, "t", "m"))
+    assert (await client.delete("/users/me")).status_code == 204
+    assert (await client.get("/sessions")).json() == {"sessions": [], "before": None}
+    assert await talk.registry.running(talk.session.key) is None
+    assert database.users.count_documents({"client_id": talk.user}) == 0
+    assert database.messages.count_documents({"session_id": talk.session.key}) == 0
+    assert (await client.delete("/users/me")).status_code == 204
+
+
+async def test_a_database_that_is_down_is_a_503_and_is_tried_again(
+    client: httpx.AsyncClient, services: Services
+) -> None:
+    good = services.settings
+    nowhere = "mongodb://127.0.0.1:9/?directConnection=true"
+    services.settings = replace(good, mongodb_uri=nowhere, mongodb_timeout_seconds=0.2)
+    response = await client.get("/sessions")
+    assert problem(response) == (503, "storage_unavailable")
+    assert "127.0.0.1" not in response.text
+    await services.close()
+    services.settings = good
+    assert (await client.get("/sessions")).status_code == 200
+
+
+async def test_the_api_is_documented_with_every_error(client: httpx.AsyncClient) -> None:
+    document = (await client.get("/openapi.json")).json()
+    operations = [operation for path in document["paths"].values() for operation in path.values()]
+    assert len({operation["operationId"] for operation in operations}) == len(operations) == 12
+    for operation in operations:
+        assert {"401", "422", "500", "503"} <= set(operation["responses"])
+        for status, response in operation["responses"].items():
+            if status >= "400":
+                assert set(response["content"]) == {"application/problem+json"}
+    assert "Swagger" in (await client.get("/docs")).text
+
+
+def test_the_documents_can_be_switched_off() -> None:
+    with loaded("sessions", {"DOCS_ENABLED": "false"}) as module:
+        paths = {getattr(route, "path", "") for route in module.app.routes}
+    assert "/sessions" in paths
+    assert not {"/docs", "/openapi.json", "/redoc"} & paths
