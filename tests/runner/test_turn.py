@@ -82,7 +82,10 @@ async def test_cancelling_run_stores_what_there_is_before_the_cancellation_goes_
 ) -> None:
     asked = conversation.but(agent=Agent("helper", "", [add]))
     left, asked_before = asked.model.disconnects, asked.model.count
-    running = asyncio.create_task(asked.runner().run('[tool:add {"a": 1, "b": 2}] [then] [stall]'))
+    session = HeldBack(asked)
+    session.let_go.set()
+    running = asyncio.create_task(asked.runner(session=session).run('[tool:add {"a": 1, "b": 2}] [then] [stall]'))
+    await session.begun.wait()
     await asked.model.until(lambda model: model.count == asked_before + 2)
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
