@@ -102,6 +102,7 @@ class RuntimeApi:
         connection = asyncio.create_task(self._serve(reader, writer))
         self._connections.add(connection)
         connection.add_done_callback(self._connections.discard)
+        connection.add_done_callback(lambda _: writer.transport.abort())
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -110,7 +111,6 @@ class RuntimeApi:
             pass  # broken off by the test
         finally:
             self._responses.discard(writer)
-            writer.transport.abort()
 
     async def close(self) -> None:
         for connection in self._connections:

@@ -50,6 +50,15 @@ async def test_the_reader_is_released_at_the_last_byte_and_the_invocation_at_the
 
 
 @pytest.mark.usefixtures("process")
+async def test_an_app_that_is_cancelled_costs_the_response_and_not_the_process(api: RuntimeApi) -> None:
+    for _ in range(2):
+        api.invoke(url_event("/cancelled"))
+        post = await api.posted()
+        assert post.path.endswith("/error")
+        assert (await post.json())["errorMessage"] == "The ASGI app was cancelled"
+
+
+@pytest.mark.usefixtures("process")
 async def test_an_event_of_another_kind_is_refused(api: RuntimeApi) -> None:
     api.invoke({"Records": []})
     post = await api.posted()

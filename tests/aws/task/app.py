@@ -88,6 +88,10 @@ async def fails_late(scope: Scope, receive: Receive, send: Send) -> None:
     raise RuntimeError("after the first byte" + "!" * 10_000)
 
 
+async def cancelled(scope: Scope, receive: Receive, send: Send) -> None:
+    raise asyncio.CancelledError
+
+
 async def stops_short(scope: Scope, receive: Receive, send: Send) -> None:
     await send(start())
     await send(body(b"half of"))
@@ -158,6 +162,7 @@ _APPS: dict[str, Callable[[Scope, Receive, Send], Awaitable[None]]] = {
     "/empty": empty,
     "/fails-early": fails_early,
     "/fails-late": fails_late,
+    "/cancelled": cancelled,
     "/stops-short": stops_short,
     "/fails-when-done": fails_when_done,
     "/flood": flood,

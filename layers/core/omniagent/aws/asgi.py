@@ -97,6 +97,8 @@ class _Exchange:
     async def _run(self, app: ASGI, scope: dict[str, Any]) -> None:
         try:
             await app(scope, self._receive, self._send)
+        except asyncio.CancelledError as error:  # as an Exception it costs the response, not the process
+            raise RuntimeError("The ASGI app was cancelled") from error
         finally:
             self._has_begun()
 
@@ -142,7 +144,7 @@ class _Exchange:
             self._attached.set_result(writer)
         try:
             await self._app
-        except (Exception, asyncio.CancelledError):
+        except Exception:
             if not self._complete:
                 raise
             # Starlette raises again what it has already answered with a 500.

@@ -19,7 +19,6 @@ _CONTENT_TYPE = "application/vnd.awslambda.http-integration-response"
 _ERROR_TYPE = "Lambda-Runtime-Function-Error-Type"
 _ERROR_BODY = "Lambda-Runtime-Function-Error-Body"
 _DELIMITER = bytes(8)
-_ACCEPTED = 202
 # Bytes waiting for a slow reader before the producer has to wait as well.
 _HIGH_WATER = 64 * 1024
 # Go's HTTP server, which the Runtime API is, refuses trailers over 4 KB: 500 characters fit in any script.
@@ -110,7 +109,7 @@ class StreamedPost:
         try:
             head = await self._reader.readuntil(b"\r\n\r\n")
             status = int(head.split(maxsplit=2)[1])
-            if status == _ACCEPTED:
+            if status // 100 == 2:
                 await self._ended.wait()
                 self._writer.close()
             else:
@@ -158,5 +157,5 @@ def _error_trailers(error: BaseException, invoke_id: str) -> bytes:
         "requestId": invoke_id,
         "stackTrace": [],
     }
-    encoded = b64encode(json.dumps(body, ensure_ascii=False).encode()).decode()
+    encoded = b64encode(json.dumps(body, ensure_ascii=False).encode(errors="replace")).decode()
     return f"{_ERROR_TYPE}: {name}\r\n{_ERROR_BODY}: {encoded}\r\n".encode()

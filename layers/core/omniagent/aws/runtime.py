@@ -8,7 +8,6 @@ included in the body. So a payload 2.0 response is posted as a stream of one pie
 emulator cannot stream, gets it as JSON.
 """
 
-import asyncio
 import logging
 import os
 import site
@@ -69,7 +68,7 @@ class StreamingRuntimeClient(LambdaRuntimeClient):  # type: ignore[misc]  # awsl
         try:
             await result.stream(post)
             post.end()
-        except (Exception, asyncio.CancelledError) as error:
+        except Exception as error:
             logger.exception("The response failed after it had started")
             post.fail(error)
         await post.closed()
