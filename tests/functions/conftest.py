@@ -1,0 +1,30 @@
+"""One running product for all the tests here that need nothing special."""
+
+from collections.abc import AsyncIterator, Iterator
+
+import pytest
+
+from local.aws import Aws
+from local.model import OfflineModel
+from tests.functions.calls import User
+from tests.functions.product import Product, running_product
+
+
+@pytest.fixture(scope="session")
+def cloud() -> Iterator[Aws]:
+    """A local AWS of these tests alone: its queue feeds no other emulator."""
+    with Aws() as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+async def product(mongod: str, cloud: Aws, model: OfflineModel) -> AsyncIterator[Product]:
+    """The three functions, signed requests only. A summary is due after three turns."""
+    async with running_product(mongod, cloud, model, environment={"SUMMARY_AFTER_TURNS": "3"}) as product:
+        yield product
+
+
+@pytest.fixture
+def user(product: Product) -> User:
+    """A user of this test alone."""
+    return product.user()

@@ -1,0 +1,227 @@
+"""POST /chat and GET /chat/{id}/stream, through the Function URL and a real process."""
+
+import asyncio
+import json
+from typing import Any
+
+import pytest
+
+from tests.fixtures.stream import check_order
+from tests.functions.calls import Json, User, check_problem, kinds
+from tests.functions.product import Product
+
+LARGE = json.dumps({"query": "x" * 1_000_000})
+
+
+async def test_each_event_arrives_before_the_model_sends_the_next(product: Product, user: User) -> None:
+    with product.wire.held() as gate:
+        async with user.asking("[slow:1][echo:Each of these words comes alone]") as answer:
+            told = 0
+            while chunk := await gate.let_through():
+                # The model's next chunk is held until the client has what this one says.
+                for delta in deltas(chunk):
+                    event = await answer.until("text-delta")
+                    assert event["delta"] == delta
+                    told += 1
+            assert kinds(await answer.rest())[-2:] == ["finish", "data-session"]
+    assert told > 3
+    assert answer.text == "Each of these words comes alone"
+
+
+def deltas(chunk: bytes) -> list[str]:
+    """What a chunk of the Responses API adds to the text."""
+    events = [json.loads(line.removeprefix(b"data: ")) for line in chunk.splitlines() if line.startswith(b"data: {")]
+    return [event["delta"] for event in events if event["type"] == "response.output_text.delta"]
+
+
+async def test_a_stream_has_the_headers_that_the_client_and_proxies_look_at(user: User) -> None:
+    async with user.asking("Hello") as answer:
+        headers = answer.response.headers
+        await answer.rest()
+    assert headers["content-type"] == "text/event-stream"
+    assert headers["x-vercel-ai-ui-message-stream"] == "v1"
+    assert headers["cache-control"] == "no-cache"
+    assert headers["x-accel-buffering"] == "no"
+    assert headers["x-session-id"] == user.session
+    assert headers["x-request-id"] == headers["x-amzn-requestid"]
+    assert headers["transfer-encoding"] == "chunked"
+    assert "set-cookie" not in headers
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {
+            "id": "one-of-three",
+            "trigger": "submit-message",
+            "messages": [
+                {"id": "m1", "role": "user", "parts": [{"type": "text", "text": "What the client has kept"}]},
+                {"id": "m2", "role": "user", "parts": [{"type": "text", "text": "[echo:It is done]"}]},
+            ],
+        },
+        {"id": "one-of-three", "message": {"id": "m2", "parts": [{"type": "text", "text": "[echo:It is done]"}]}},
+        {"session_id": "one-of-three", "query": "[echo:It is done]", "message_id": "m2"},
+    ],
+    ids=["ai-sdk", "message", "plain"],
+)
+async def test_every_shape_of_body_makes_the_same_turn(body: Json, product: Product) -> None:
+    user = User(product.emulator, product.http, session="one-of-three")
+    response = await user.call("POST", "/chat", json=body)
+    assert response.status_code == 200
+    assert response.text.endswith("data: [DONE]\n\n")
+    question, answer = product.stored(user)
+    assert (question["client_message_id"], question["parts"][0]["text"]) == ("m2", "[echo:It is done]")
+    assert [part["text"] for part in answer["parts"] if part["type"] == "text"] == ["It is done"]
+
+
+async def test_a_session_without_an_id_gets_one_and_says_so(user: User) -> None:
+    response = await user.call("POST", "/chat", json={"query": "Hello"})
+    session = response.headers["x-session-id"]
+    assert f'"sessionId":"{session}"' in response.text
+    assert (await user.call("GET", f"/sessions/{session}")).json()["latestTurnNumber"] == 1
+
+
+async def test_without_streaming_the_whole_answer_is_one_document(product: Product, user: User) -> None:
+    body = {"session_id": user.session, "query": "[echo:It is done]"}
+    response = await user.call("POST", "/chat?stream=false", json=body)
+    assert (response.status_code, response.headers["content-type"]) == (200, "application/json")
+    told = response.json()
+    assert (told["sessionId"], told["text"], told["status"]) == (user.session, "It is done", "complete")
+    assert told["message"]["role"] == "assistant"
+    assert told["message"] in await user.messages()
+    assert product.model.requests[-1].body.get("stream") is not True
+
+
+async def test_a_tool_call_is_streamed_and_stored(product: Product, user: User) -> None:
+    events = await user.ask('[tool:calculator {"expression": "6 * 7"}] Tell me')
+    check_order(events)
+    [output] = [event["output"] for event in events if event["type"] == "tool-output-available"]
+    assert output == "42"
+    tools = [part for part in product.stored(user)[-1]["parts"] if part["type"] == "tool"]
+    assert [part["output"] for part in tools] == ["42"]
+
+
+async def test_the_same_message_again_is_replayed_and_costs_no_model_call(product: Product, user: User) -> None:
+    first = await user.ask("Say it once", message_id="m1")
+    asked = len(product.model.requests)
+    again = await user.ask("Say it once", message_id="m1")
+    assert len(product.model.requests) == asked
+    assert text_of(again) == text_of(first)
+    assert len(product.stored(user)) == 2
+
+
+async def test_the_last_answer_is_generated_again_in_place(product: Product, user: User) -> None:
+    events = await user.ask("Hello")
+    body = {"id": user.session, "messages": [{}], "trigger": "regenerate-message", "messageId": events[0]["messageId"]}
+    response = await user.call("POST", "/chat", json=body)
+    assert response.status_code == 200
+    question, answer = product.stored(user)
+    assert answer["client_message_id"] != events[0]["messageId"]
+    assert question["turn_number"] == answer["turn_number"] == 1
+
+
+async def test_a_running_turn_is_followed_from_its_first_event(product: Product, user: User) -> None:
+    with product.wire.held() as gate:
+        async with user.asking("[slow:1][echo:Two readers see the same words]") as first:
+            while not deltas(await gate.let_through()):
+                pass
+            await first.until("text-delta")
+            async with user.resuming() as second:
+                assert second.response.headers["x-session-id"] == user.session
+                started = await second.until("start")
+                gate.open()
+                seen, followed = await asyncio.gather(first.rest(), second.rest())
+    assert started["messageMetadata"]["sessionId"] == user.session
+    assert second.text == first.text == "Two readers see the same words"
+    assert kinds(seen)[-2:] == kinds(followed)[-2:] == ["finish", "data-session"]
+
+
+async def test_there_is_nothing_to_follow_when_nothing_runs(user: User) -> None:
+    await user.ask("Hello")
+    response = await user.call("GET", "/chat/{}/stream")
+    assert (response.status_code, response.content) == (204, b"")
+
+
+async def test_a_failed_turn_ends_with_the_fallback_text_and_an_error_last(product: Product, user: User) -> None:
+    events = await user.ask("[fail:500] What now?")
+    check_order(events)
+    assert kinds(events)[-3:] == ["finish", "data-session", "error"]
+    assert events[-1]["errorText"] == "The model could not answer. Try again in a moment."
+    assert product.stored(user)[-1]["status"] == "failed"
+
+
+@pytest.mark.parametrize(
+    ("content", "headers", "status", "code"),
+    [
+        ('{"query": ', {}, 400, "malformed_request"),
+        ('{"query": "\\ud800"}', {}, 400, "malformed_request"),
+        (LARGE, {}, 413, "payload_too_large"),
+        ('{"query": "Hello"}', {"content-type": "text/plain"}, 415, "unsupported_media_type"),
+        ("[]", {}, 422, "invalid_request"),
+        ('{"query": " "}', {}, 422, "invalid_request"),
+        ('{"id": "a b", "query": "Hello", "session_id": "a b"}', {}, 422, "invalid_request"),
+        ('{"messages": []}', {}, 422, "invalid_request"),
+        ('{"messages": [{}], "trigger": "regenerate-message", "id": "unknown"}', {}, 404, "not_found"),
+        ('{"query": "Hello"}', {"x-user-id": "a,b"}, 422, "invalid_request"),
+    ],
+)
+async def test_what_cannot_be_answered_is_refused_with_a_problem(
+    content: str, headers: dict[str, str], status: int, code: str, *, user: User
+) -> None:
+    given: dict[str, Any] = {"content-type": "application/json", **headers}
+    check_problem(await user.call("POST", "/chat", content=content, headers=given), status, code)
+
+
+async def test_another_path_or_method_is_a_problem_too(user: User) -> None:
+    check_problem(await user.call("GET", "/chat/a/b/c"), 404, "not_found")
+    check_problem(await user.call("PUT", "/chat"), 405, "method_not_allowed")
+
+
+async def test_a_second_message_is_refused_while_the_first_is_answered(product: Product, user: User) -> None:
+    with product.wire.held() as gate:
+        async with user.asking("The first message") as answer:
+            refused = await user.call("POST", "/chat", json={"session_id": user.session, "query": "The second"})
+            gate.open()
+            await answer.rest()
+    check_problem(refused, 409, "turn_in_progress")
+    assert int(refused.headers["retry-after"]) >= 1
+    assert len(product.stored(user)) == 2
+
+
+async def test_a_user_may_not_run_more_turns_at_once_than_allowed(product: Product, user: User) -> None:
+    for number in range(5):
+        await mark_running(product, user, number)
+    refused = await user.call("POST", "/chat", json={"query": "One too many"})
+    check_problem(refused, 429, "too_many_turns")
+    assert int(refused.headers["retry-after"]) >= 1
+
+
+async def test_without_the_table_of_turns_nothing_is_begun(product: Product, user: User) -> None:
+    table = product.aws.dynamodb.list_tables()["TableNames"][0]
+    described = product.aws.dynamodb.describe_table(TableName=table)["Table"]
+    product.aws.dynamodb.delete_table(TableName=table)
+    try:
+        refused = await user.call("POST", "/chat", json={"session_id": user.session, "query": "Hello"})
+    finally:
+        product.aws.dynamodb.create_table(
+            TableName=table,
+            AttributeDefinitions=described["AttributeDefinitions"],
+            KeySchema=described["KeySchema"],
+            BillingMode="PAY_PER_REQUEST",
+        )
+    check_problem(refused, 503, "registry_unavailable")
+    assert "retry-after" in refused.headers
+    assert product.stored(user) == []
+    assert (await user.ask("Hello"))[-1]["data"]["status"] == "complete"
+
+
+def text_of(events: list[Json]) -> str:
+    return "".join(event["delta"] for event in events if event["type"] == "text-delta")
+
+
+async def mark_running(product: Product, user: User, number: int) -> None:
+    """Store a session of the user as one that is being answered."""
+    response = await user.call("POST", "/sessions", json={"id": f"busy-{number}"})
+    assert response.status_code == 201
+    key = f"{user.key.partition(':')[0]}:busy-{number}"
+    product.database.sessions.update_one({"_id": key}, {"$set": {"active_turn_id": f"turn-{number}"}})

@@ -1,0 +1,41 @@
+"""Readers: many at once, slow ones, and those that leave."""
+
+import asyncio
+
+from tests.functions.calls import User, eventually, kinds
+from tests.functions.product import Product
+
+
+async def test_a_reader_that_leaves_changes_nothing(product: Product, user: User) -> None:
+    with product.wire.held():
+        async with user.asking("[slow:1][echo:Nobody listens, and it is said all the same]") as answer:
+            await answer.until("start")
+    await product.emulator.settled()
+    stored = product.stored(user)[-1]
+    assert stored["status"] == "complete"
+    assert stored["parts"][-1]["text"] == "Nobody listens, and it is said all the same"
+
+
+async def test_a_slow_reader_neither_holds_the_turn_nor_loses_a_word(product: Product, user: User) -> None:
+    async with user.asking("[burst:20000]") as answer:
+        await answer.until("text-delta")
+        # The answer is stored and the session takes the next message, though the first is not read yet.
+        [stored] = await eventually(lambda: product.stored(user)[1:2])
+        await user.ask("Hello")
+        events = await answer.rest()
+    assert kinds(events)[-2:] == ["finish", "data-session"]
+    assert answer.text == stored["parts"][-1]["text"]
+
+
+async def test_twenty_streams_run_at_once(product: Product) -> None:
+    users = [product.user() for _ in range(20)]
+    with product.wire.held() as gate:
+        turns = [asyncio.create_task(user.ask(f"[echo:The answer of number {n}]")) for n, user in enumerate(users)]
+        await gate.until_waiting(20)
+        assert len(product.emulator.running("chat")) == 20
+        gate.open()
+        answers = await asyncio.gather(*turns)
+    for number, events in enumerate(answers):
+        assert kinds(events)[-2:] == ["finish", "data-session"]
+        text = "".join(event["delta"] for event in events if event["type"] == "text-delta")
+        assert text == f"The answer of number {number}"
