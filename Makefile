@@ -14,7 +14,7 @@ $(VENV)/.installed: requirements-dev.txt
 	@echo "Setting up $(VENV) (first run only, a minute or two) ..."
 	@$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed, this is " + sys.version.split()[0] + ": set PYTHON=...") if sys.version_info < (3, 11) else 0'
 	@$(PYTHON) -m venv --clear $(VENV)
-	@$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements-dev.txt
+	@$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes --no-deps -r requirements-dev.txt
 	@echo "$(CURDIR)/layers/core" > "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/omniagent.pth"
 	@touch $@
 
@@ -40,7 +40,8 @@ format: $(VENV)/.installed ## format and fix what ruff can fix
 lock: $(VENV)/.installed ## pin the dependencies of pyproject.toml again, with hashes
 	@$(BIN)/python -m pip install -q uv
 	@$(BIN)/$(LOCK) --upgrade pyproject.toml -o layers/core/requirements.txt
-	@$(BIN)/$(LOCK) --upgrade -c layers/core/requirements.txt pyproject.toml --group dev -o requirements-dev.txt
+	@# cargo-lambda asks for a compiler of 400 MB that only `cargo lambda build` uses: left out, hence --no-deps above.
+	@$(BIN)/$(LOCK) --upgrade -c layers/core/requirements.txt --no-emit-package ziglang pyproject.toml --group dev -o requirements-dev.txt
 	@$(BIN)/$(LOCK) --upgrade --no-strip-extras --group sam -o requirements-sam.txt
 
 # SAM wants a region even where none matters. MAKEFLAGS is emptied: SAM runs the layer's make, which must not see ours.
@@ -86,3 +87,11 @@ clean-local: ## remove the data of make run
 	@rm -rf .local
 
 .PHONY: run chat clean-local
+
+bench: $(VENV)/.installed build-here ## measure the product beside its peers and write bench/RESULTS.md (15 minutes)
+	@$(BIN)/python -m bench
+
+bench-quick: $(VENV)/.installed build-here ## the same in small, nothing written (2 minutes)
+	@$(BIN)/python -m bench --quick
+
+.PHONY: bench bench-quick

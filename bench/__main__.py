@@ -1,0 +1,136 @@
+"""`python -m bench` measures everything, `--quick` a little of it. It fails only when it could not measure."""
+
+import argparse
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.request import urlopen
+
+from bench import cold, report, warm
+from bench.figure import Figure
+from bench.peers import SCRIPTS, python_of
+from local.background import BackgroundStack, background_stack
+from local.ports import free_port
+from local.stack import StackOptions
+from local.template import ROOT
+
+BUILT = ROOT / ".build/here"
+
+
+@dataclass(frozen=True)
+class Size:
+    """How much is measured."""
+
+    deltas: int
+    rounds: int
+    turns: int
+    stops: int
+    histories: list[int]
+    memory_turns: int
+    more_turns: int
+    cold_runs: int
+    streams: int
+    load_seconds: float
+
+
+WHOLE = Size(5_000, 5, 200, 30, [10, 1_000, 100_000], 100, 900, 10, 50, 60)
+QUICK = Size(2_000, 2, 20, 5, [10, 1_000], 20, 40, 2, 10, 8)
+
+
+@contextmanager
+def bench_model() -> Iterator[str]:
+    port = free_port()
+    process = subprocess.Popen([sys.executable, "-m", "bench.model", str(port)], cwd=ROOT)
+    try:
+        for _ in range(200):
+            try:
+                urlopen(f"http://127.0.0.1:{port}/_stats").close()
+                break
+            except OSError:
+                time.sleep(0.05)
+        yield f"http://127.0.0.1:{port}/v1"
+    finally:
+        process.terminate()
+        process.wait(10)
+
+
+@contextmanager
+def stack_with(
+    model_url: str, environment: Mapping[str, str] = {}, *, concurrency: int = 1
+) -> Iterator[BackgroundStack]:
+    """The built functions, one chat process unless told otherwise."""
+    options = StackOptions(
+        template=BUILT / "template.yaml",
+        auth="none",
+        port=0,
+        openai_base_url=model_url,
+        environment={
+            "TICK_SECONDS": str(warm.TICK_SECONDS),
+            "OTEL_EXPORTER_OTLP_ENDPOINT": "",
+            "LOG_LEVEL": "WARNING",
+            **environment,
+        },
+        emulator={"concurrency": concurrency},
+    )
+    with background_stack(options) as stack:
+        yield stack
+
+
+def measure(size: Size) -> Iterator[Figure]:
+    """Yield each figure when it is measured."""
+    with bench_model() as model_url:
+        sdk = _sdk_cpu(model_url, size)
+        for api in ("responses", "chat"):
+            with stack_with(model_url, OPENAI_API=api) as stack:
+                figure = warm.cpu_per_delta(stack, {"openai SDK": sdk[api]}, size.deltas, size.rounds)
+                yield Figure(**{**figure.__dict__, "name": f"{figure.name}, {api}"})
+                if api == "chat":
+                    continue
+                with_log = warm.seconds_for(stack, size.deltas, size.rounds)
+                yield from warm.first_token(stack, model_url, size.turns)
+                yield from warm.history_length(stack, size.histories, max(10, size.turns // 4))
+                yield from warm.stop_latency(stack, size.stops)
+        # An hour between ticks: the claim and the release are made, no chunk is written in between.
+        with stack_with(model_url, TICK_SECONDS="3600", LEASE_SECONDS="7200") as stack:
+            without = warm.seconds_for(stack, size.deltas, size.rounds)
+        yield Figure(
+            f"{size.deltas:,} deltas with the chunk log", "s", with_log, {"without": without}, with_log / without, 1.05
+        )
+        with stack_with(model_url) as stack:
+            yield from cold.cold_start(stack, model_url, size.cold_runs)
+        with stack_with(model_url) as stack:
+            yield from warm.memory(stack, model_url, size.memory_turns, size.more_turns)
+        with stack_with(model_url, concurrency=size.streams) as stack:
+            yield from warm.load(stack, size.streams, size.load_seconds)
+    yield from cold.package_size(BUILT / "CoreLayer")
+
+
+def _sdk_cpu(model_url: str, size: Size) -> dict[str, float]:
+    command = [str(python_of("openai SDK")), str(SCRIPTS / "sdk_cpu.py"), model_url, str(size.deltas), str(size.rounds)]
+    found: dict[str, float] = json.loads(subprocess.run(command, capture_output=True, check=True, text=True).stdout)
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--quick", action="store_true", help="under two minutes, nothing written")
+    quick = parser.parse_args().quick
+    if not Path(BUILT / "template.yaml").exists():
+        sys.exit("Nothing is built for this machine yet: run `make build-here`.")
+    started = time.monotonic()
+    figures = []
+    for figure in measure(QUICK if quick else WHOLE):
+        figures.append(figure)
+        print("  ".join(report.row(figure)), flush=True)
+    print(f"\n{report.table(figures)}")
+    if not quick:
+        report.write(figures, (time.monotonic() - started) / 60)
+
+
+if __name__ == "__main__":
+    main()

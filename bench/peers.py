@@ -1,0 +1,38 @@
+"""The frameworks a user would pick instead, each in an environment of its own under `.bench/`."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+from local.template import ROOT
+
+FOLDER = ROOT / ".bench"
+SCRIPTS = Path(__file__).with_name("scripts")
+PEERS: dict[str, list[str]] = {
+    "openai SDK": ["openai==3.49.0"],
+    "openai-agents": ["openai-agents[mongodb]==0.24.0", "uvicorn==0.54.0", "starlette==1.10.0"],
+    "pydantic-ai": ["pydantic-ai-slim[openai]==2.66.0"],
+    "strands-agents": ["strands-agents[openai]==1.62.0"],
+}
+FRAMEWORKS = [name for name in PEERS if name != "openai SDK"]
+
+
+def python_of(peer: str) -> Path:
+    """Return the interpreter of a peer's environment, made on first use."""
+    folder = FOLDER / peer.replace(" ", "-").lower()
+    ready = folder / "installed"
+    wanted = "\n".join(PEERS[peer])
+    if not ready.exists() or ready.read_text() != wanted:
+        print(f"  installing {peer} ...", flush=True)
+        subprocess.run([sys.executable, "-m", "venv", "--clear", str(folder)], check=True)
+        subprocess.run([str(folder / "bin/pip"), "install", "-q", *PEERS[peer]], check=True)
+        ready.write_text(wanted)
+    return folder / "bin/python"
+
+
+def script_of(peer: str) -> Path:
+    return SCRIPTS / f"{peer.replace(' ', '_').replace('-', '_').lower()}.py"
+
+
+def site_packages_of(peer: str) -> Path:
+    return next((python_of(peer).parent.parent / "lib").glob("python3*")) / "site-packages"

@@ -1,0 +1,326 @@
+"""Figures of warm processes, through the emulator: CPU per delta, first token, history, stop, chunk log, memory, load."""
+
+import subprocess
+import threading
+import time
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from urllib.request import urlopen
+
+from pymongo import MongoClient
+
+from bench.client import Client, percentile
+from bench.figure import Figure, compared
+from bench.model import CLOCK
+from bench.peers import FRAMEWORKS, SCRIPTS, python_of, script_of
+from bench.system import cpu_seconds, memory_mb
+from local.background import BackgroundStack
+from local.ports import free_port
+from omniagent.session.identity import session_key, user_id_of
+
+TICK_SECONDS = 0.5
+STAMPED = f"[echo:{CLOCK} is when this was sent]"
+
+
+def new_session() -> str:
+    return uuid.uuid4().hex
+
+
+def chat_pid(stack: BackgroundStack) -> int:
+    """The one warm process of the chat function."""
+    pids = [process.pid for process in stack.stack.emulator.processes() if process.function == "ChatFunction"]
+    if len(pids) != 1:
+        raise RuntimeError(f"expected one chat process, found {pids}")
+    return pids[0]
+
+
+def drain(client: Client, query: str, session: str | None = None) -> int:
+    """Ask, read to the end and return the number of deltas that the model had sent."""
+    usage = 0
+    for arrival in client.ask(query, session or new_session()):
+        if arrival.event["type"] == "finish":
+            usage = arrival.event["messageMetadata"]["usage"]["outputTokens"]
+    return usage
+
+
+def cpu_per_delta(stack: BackgroundStack, sdk: dict[str, float], deltas: int, rounds: int) -> Figure:
+    """CPU of the chat process for a long answer, less that for a short one, per delta."""
+    client = Client(stack.url)
+    drain(client, "[burst:1]")
+    pid = chat_pid(stack)
+
+    def cost(query: str) -> float:
+        before = cpu_seconds(pid)
+        for _ in range(rounds):
+            drain(client, query)
+        return (cpu_seconds(pid) - before) / rounds
+
+    short = cost("[burst:1]")
+    long = cost(f"[burst:{deltas}]")
+    ours = max(0.0, long - short) / deltas * 1e6
+    return compared(
+        "CPU per streamed delta, whole path",
+        "µs",
+        ours,
+        sdk,
+        target=0.5,
+        note="others: the SDK's typed iteration alone",
+    )
+
+
+def first_token(stack: BackgroundStack, model_url: str, turns: int) -> list[Figure]:
+    """From the model's sending of the first token to the client's seeing it, after a history of 20 turns."""
+    with agents_server(model_url, stack.stack.mongodb_uri) as peer_url:
+        delays = {name: _delays(Client(url), turns) for name, url in (("ours", stack.url), ("openai-agents", peer_url))}
+    ours, theirs = delays["ours"], delays["openai-agents"]
+    return [
+        compared(
+            "first token, warm, p50", "ms", percentile(ours, 0.5), {"openai-agents": percentile(theirs, 0.5)}, 1.5
+        ),
+        Figure("first token, warm, p95", "ms", percentile(ours, 0.95), {"openai-agents": percentile(theirs, 0.95)}),
+    ]
+
+
+def _delays(client: Client, turns: int) -> list[float]:
+    session = new_session()
+    for number in range(20):
+        drain(client, f"[echo:Turn {number}.]", session)
+    return [first_delay(client, session) for _ in range(turns)]
+
+
+def first_delay(client: Client, session: str) -> float:
+    """Milliseconds that the first token was under way."""
+    delay = -1.0
+    for arrival in client.ask(STAMPED, session):
+        if arrival.event["type"] == "text-delta" and delay < 0:
+            sent = int(arrival.event["delta"].split()[0]) / 1e6
+            delay = (arrival.at - sent) * 1000
+    return delay
+
+
+@contextmanager
+def agents_server(model_url: str, mongodb_uri: str) -> Iterator[str]:
+    port = free_port()
+    command = [
+        str(python_of("openai-agents")),
+        str(SCRIPTS / "openai_agents_server.py"),
+        model_url,
+        mongodb_uri,
+        str(port),
+    ]
+    process = subprocess.Popen(command)
+    try:
+        url = f"http://127.0.0.1:{port}"
+        _wait_for(url)
+        yield url
+    finally:
+        process.terminate()
+        process.wait(10)
+
+
+def _wait_for(url: str) -> None:
+    for _ in range(300):
+        try:
+            urlopen(url)
+        except OSError as exc:
+            if getattr(exc, "code", None):
+                return
+            time.sleep(0.1)
+        else:
+            return
+    raise TimeoutError(url)
+
+
+def whole_turn(client: Client, session: str) -> float:
+    """Milliseconds from asking to the first token at the client."""
+    started = time.monotonic()
+    first = 0.0
+    for arrival in client.ask(STAMPED, session):
+        if arrival.event["type"] == "text-delta" and not first:
+            first = (arrival.at - started) * 1000
+    return first
+
+
+def history_length(stack: BackgroundStack, lengths: list[int], turns: int) -> list[Figure]:
+    """First token, from asking, with histories of different lengths; and the documents MongoDB reads for a turn."""
+    client = Client(stack.url)
+    database = MongoClient[dict[str, object]](stack.stack.mongodb_uri)["omniagent"]
+    sessions = {length: _with_history(stack, length) for length in lengths}
+    times: dict[int, list[float]] = {length: [] for length in lengths}
+    for _ in range(turns):
+        for length, session in sessions.items():
+            times[length].append(whole_turn(client, session))
+    read = {}
+    for length, session in sessions.items():
+        before = database.command("serverStatus")["metrics"]["document"]["returned"]
+        drain(client, STAMPED, session)
+        read[length] = database.command("serverStatus")["metrics"]["document"]["returned"] - before
+    shortest, longest = lengths[0], lengths[-1]
+    middle = {length: percentile(values, 0.5) for length, values in times.items()}
+    return [
+        Figure(
+            f"first token at {longest:,} turns",
+            "ms",
+            middle[longest],
+            {f"{length:,} turns": middle[length] for length in lengths[:-1]},
+            middle[longest] / middle[shortest],
+            1.1,
+        ),
+        Figure(
+            f"documents returned at {longest:,} turns",
+            "",
+            read[longest],
+            {f"{length:,} turns": read[length] for length in lengths[:-1]},
+            read[longest] / read[shortest],
+            1.1,
+        ),
+    ]
+
+
+def _with_history(stack: BackgroundStack, turns: int) -> str:
+    """Make a session with a real last stretch and any number of older, summarized turns."""
+    client = Client(stack.url)
+    session = new_session()
+    drain(client, "[echo:Hello.]", session)
+    key = session_key(user_id_of("local:bench"), session)
+    database = MongoClient[dict[str, object]](stack.stack.mongodb_uri)["omniagent"]
+    if database.sessions.find_one({"_id": key}) is None:
+        raise RuntimeError("the session was stored under another key")
+    template = {message["role"]: message for message in database.messages.find({"session_id": key})}
+    for start in range(2, turns + 1, 5_000):
+        database.messages.insert_many(
+            [
+                {key: value for key, value in template[role].items() if key != "_id"}
+                | {"turn_number": number, "client_message_id": f"{role}-{number}"}
+                for number in range(start, min(start + 5_000, turns + 1))
+                for role in ("user", "assistant")
+            ],
+            ordered=False,
+        )
+    database.sessions.update_one({"_id": key}, {"$set": {"latest_turn_number": turns}})
+    kept = 9
+    database.summaries.insert_one(
+        {
+            "session_id": key,
+            "content": "They said hello.",
+            "token_count": 5,
+            "start_turn_number": 1,
+            "end_turn_number": max(turns - kept, 1),
+            "created_at": template["user"]["created_at"],
+        }
+    )
+    return session
+
+
+def stop_latency(stack: BackgroundStack, stops: int) -> list[Figure]:
+    """From the stop request to `abort` at the client."""
+    client = Client(stack.url)
+    times = []
+    for _ in range(stops):
+        session = new_session()
+        asked_at = 0.0
+        for number, arrival in enumerate(client.ask("[slow:20] [long:400]", session)):
+            if number == 12:
+                asked_at = time.monotonic()
+                threading.Thread(target=client.post, args=(f"/sessions/{session}/cancel",)).start()
+            if arrival.event["type"] == "abort":
+                times.append((arrival.at - asked_at) * 1000)
+    bound = TICK_SECONDS * 1000 + 150
+    p95 = percentile(times, 0.95)
+    return [
+        Figure("stop, p50", "ms", percentile(times, 0.5)),
+        Figure("stop, p95", "ms", p95, {"tick + 150 ms": bound}, p95 / bound, 1.0),
+    ]
+
+
+def seconds_for(stack: BackgroundStack, deltas: int, rounds: int) -> float:
+    """The best time of a long answer, from asking to the end."""
+    client = Client(stack.url)
+    drain(client, "[burst:1]")
+    times = []
+    for _ in range(rounds):
+        started = time.monotonic()
+        drain(client, f"[burst:{deltas}]")
+        times.append(time.monotonic() - started)
+    return min(times)
+
+
+def memory(stack: BackgroundStack, model_url: str, turns: int, more_turns: int) -> list[Figure]:
+    """Peak memory of the chat process, and how it grows."""
+    client = Client(stack.url)
+    session = new_session()
+    prompt = "[echo:Hello there.]"
+
+    def run(count: int) -> None:
+        for _ in range(count):
+            drain(client, prompt, session)
+
+    run(turns // 2)
+    pid = chat_pid(stack)
+    early = memory_mb(pid)
+    run(turns - turns // 2)
+    peak = memory_mb(pid, "VmHWM")
+    run(more_turns)
+    growth = memory_mb(pid) - early
+    peers = {name: _peak_of(name, model_url, prompt, turns) for name in FRAMEWORKS}
+    return [
+        compared(f"peak memory after {turns} turns", "MB", peak, peers, target=1.0),
+        Figure(
+            f"memory growth, turn {turns // 2} to {turns + more_turns}",
+            "MB",
+            growth,
+            {"5 % of the whole": 0.05 * early},
+            growth / (0.05 * early),
+            1.0,
+        ),
+    ]
+
+
+def _peak_of(peer: str, model_url: str, prompt: str, turns: int) -> float:
+    code = (
+        "import resource, runpy, sys; sys.argv = sys.argv[1:]; runpy.run_path(sys.argv[0], run_name='__main__');"
+        "print(file=sys.stderr); print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, file=sys.stderr)"
+    )
+    done = subprocess.run(
+        [str(python_of(peer)), "-c", code, str(script_of(peer)), model_url, prompt, str(turns)],
+        capture_output=True,
+        text=True,
+        check=True,
+        timeout=300,
+    )
+    return int(done.stderr.strip().splitlines()[-1]) / 1024
+
+
+def load(stack: BackgroundStack, streams: int, seconds: float) -> list[Figure]:
+    """Many streams at once, each at 50 tokens a second: errors, and the longest silence within an answer."""
+    errors: list[str] = []
+    silences: list[float] = []
+    finished: list[int] = []
+    end = time.monotonic() + seconds
+
+    def talk(number: int) -> None:
+        client = Client(stack.url, f"load-{number}")
+        session = new_session()
+        while time.monotonic() < end:
+            last = None
+            try:
+                for arrival in client.ask("[slow:20] [long:500]", session):
+                    if arrival.event["type"] == "text-delta":
+                        silences.append(arrival.at - last if last else 0.0)
+                        last = arrival.at
+                finished.append(number)
+            except (OSError, RuntimeError) as exc:
+                errors.append(f"{type(exc).__name__}: {exc}")
+
+    threads = [threading.Thread(target=talk, args=(number,)) for number in range(streams)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    longest = max(silences, default=float("inf"))
+    note = f"{len(finished)} turns; {errors[0] if errors else 'no error'}"
+    return [
+        Figure(f"errors with {streams} streams at once", "", len(errors), {}, float(len(errors)), 0.0, note),
+        Figure("longest silence within an answer", "s", longest, {"bound": 1.0}, longest, 1.0),
+    ]
