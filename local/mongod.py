@@ -72,7 +72,10 @@ class Mongod:
 
     def start(self) -> None:
         """Start the server and wait until it takes writes. A restarted server keeps its port."""
-        self.folder.mkdir(parents=True, exist_ok=True)
+        try:
+            self.folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise ServiceError(f"The data folder {self.folder} cannot be made: {error.strerror}.") from None
         for attempt in range(1, PORT_ATTEMPTS + 1):
             fixed = self._wanted_port or self.port
             self.port = fixed or free_port()

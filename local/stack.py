@@ -12,11 +12,12 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from local.aws import Aws
-from local.emulator import Emulator
+from local.emulator import Emulator, Process
 from local.front import Front
 from local.info import stack_info
 from local.model.process import ModelProcess
 from local.mongod import Mongod
+from local.processes import ServiceError
 from local.template import ROOT, TEMPLATE, Function, Template
 from local.traces import Traces
 from omniagent.settings import Settings, env_name
@@ -127,11 +128,12 @@ class Stack:
 
     def kill(self) -> None:
         """End every process at once."""
-        pids = [service.pid for service in self._services()]
-        for pid in [*pids, *(process.pid for process in self.emulator.processes())]:
-            with suppress(ProcessLookupError):
+        everything: list[Startable | Process] = [*self._services(), *self.emulator.processes()]
+        for running in everything:
+            # One that has ended is what is wanted.
+            with suppress(ProcessLookupError, ServiceError):
                 # Each leads a group of its own.
-                os.killpg(pid, signal.SIGKILL)
+                os.killpg(running.pid, signal.SIGKILL)
 
     def _services(self) -> list[Startable]:
         return [service for service in (self.mongod, self.aws, self.model) if service is not None]
@@ -190,7 +192,8 @@ async def _start_services(
     # A service lives as long as the thread that started it, so the threads are the stack's own.
     threads = stack.enter_context(ThreadPoolExecutor(max_workers=max(1, len(wanted))))
     for service in wanted.values():
-        stack.push(service.__exit__)
+        # In a thread: while it ends, a second Ctrl-C is still heard.
+        stack.push_async_callback(asyncio.to_thread, service.__exit__)
     starts = (_start(name, service, threads, options.on_ready) for name, service in wanted.items())
     outcomes = await asyncio.gather(*starts, return_exceptions=True)
     for outcome in outcomes:

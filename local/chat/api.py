@@ -23,6 +23,10 @@ class ApiError(Exception):
         self.status = status
 
 
+class NoAnswer(ApiError):
+    """There is no server."""
+
+
 class ConnectionLost(ApiError):
     """A stream broke off. The turn goes on without it."""
 
@@ -85,7 +89,7 @@ class ChatApi:
         try:
             response = self._http.request(method, self._sessions + path)
         except httpx.HTTPError as error:
-            raise ApiError(f"Nothing answers at {self._sessions}: {error}.") from error
+            raise NoAnswer(f"Nothing answers at {self._sessions}: {error}.") from error
         _raise_for_problem(response)
         document: Json = response.json()
         return document
@@ -98,7 +102,7 @@ class ChatApi:
                     _raise_for_problem(response)
                 yield from _events(response)
         except httpx.ConnectError as error:
-            raise ApiError(f"Nothing answers at {url}: {error}.") from error
+            raise NoAnswer(f"Nothing answers at {url}: {error}.") from error
         except httpx.HTTPError as error:
             raise ConnectionLost(f"The connection broke: {error}.") from error
 

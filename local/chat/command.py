@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Iterator
 from uuid import uuid4
 
-from local.chat.api import ApiError, ChatApi, Json
+from local.chat.api import ApiError, ChatApi, Json, NoAnswer
 from local.chat.turn import INTERRUPTED, ShownTurn
 from local.chat.view import View
 from local.processes import ServiceError
@@ -42,9 +42,12 @@ def run(arguments: argparse.Namespace) -> int:
         conversation = Conversation(api, View(sys.stdout))
         try:
             conversation.open(arguments.session)
+        except NoAnswer as error:
+            is_here = arguments.url == arguments.here
+            advice = f"Nothing answers at {arguments.url}: start it with `make run`."
+            raise ServiceError(advice if is_here else str(error)) from None
         except ApiError as error:
-            hint = " Is `make run` up?" if arguments.url == arguments.here and not error.status else ""
-            raise ServiceError(f"{error}{hint}") from None
+            raise ServiceError(str(error)) from None
         return conversation.hold()
 
 

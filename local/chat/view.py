@@ -68,9 +68,11 @@ class View:
         self._line(f"  {self._tools.get(event['toolCallId'], 'tool')} {text}", colour)
 
     def _finish(self, metadata: Json) -> None:
-        tokens = metadata.get("usage", {}).get("totalTokens")
-        if tokens is not None and "durationMs" in metadata:
-            self.note(f"{metadata['durationMs'] / 1000:.1f} s, {tokens} tokens")
+        known = [f"{metadata['durationMs'] / 1000:.1f} s"] if "durationMs" in metadata else []
+        # A model that was stopped tells no tokens.
+        if tokens := metadata.get("usage", {}).get("totalTokens"):
+            known.append(f"{tokens} tokens")
+        self.note(", ".join(known))
 
     def _line(self, text: str, colour: str = "") -> None:
         self._end_line()

@@ -1,0 +1,356 @@
+"""The one origin: what it forwards, what it serves itself, whom it refuses."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+
+import httpx
+import pytest
+from opentelemetry import trace
+from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.sdk.trace import TracerProvider
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.util.types import AttributeValue
+
+from local.emulator.http import ClientGone, Exchange, Server
+from local.front import Front
+from local.processes import ServiceError
+from local.traces import Traces
+
+Handler = Callable[[Exchange], Awaitable[None]]
+EVENT_STREAM = [("content-type", "text/event-stream")]
+
+
+class Behind:
+    """The server of a function; a test says what it does."""
+
+    def __init__(self) -> None:
+        self.handler: Handler = self._echo
+        self.server = Server(self._handle)
+        self.seen: list[Exchange] = []
+
+    async def _handle(self, exchange: Exchange) -> None:
+        await self.handler(exchange)
+
+    async def _echo(self, exchange: Exchange) -> None:
+        self.seen.append(exchange)
+        await exchange.respond(200, [("set-cookie", "a=1"), ("set-cookie", "b=2")], await exchange.body(10_000))
+
+
+@pytest.fixture
+async def behind() -> AsyncIterator[Behind]:
+    behind = Behind()
+    await behind.server.start()
+    yield behind
+    await behind.server.close()
+
+
+@pytest.fixture
+def traces() -> Traces:
+    return Traces()
+
+
+@pytest.fixture
+def page(tmp_path: Path) -> Path:
+    page = tmp_path / "page"
+    (page / "styles").mkdir(parents=True)
+    (page / "index.html").write_text("<title>Page</title>")
+    (page / "main.js").write_text("export {};")
+    (page / "styles" / "page.css").write_text("body {}")
+    (page / "data.unknown").write_text("?")
+    (tmp_path / "secret.txt").write_text("secret")
+    (page / "way-out").symlink_to(tmp_path)
+    return page
+
+
+@pytest.fixture
+async def front(traces: Traces, page: Path, behind: Behind) -> AsyncIterator[Front]:
+    front = Front(traces, playground=page)
+    await front.start(0)
+    url = f"http://{behind.server.address}"
+    front.open_to({"chat": url, "sessions": url}, {"model": "offline"})
+    yield front
+    await front.close()
+
+
+@pytest.fixture
+async def http(front: Front) -> AsyncIterator[httpx.AsyncClient]:
+    async with httpx.AsyncClient(base_url=front.url, timeout=30, trust_env=False) as client:
+        yield client
+
+
+async def raw(front: Front, target: str) -> tuple[int, bytes]:
+    """Request a target that no client would write, and return status and body."""
+    host, port = front.url.removeprefix("http://").split(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    writer.write(f"GET {target} HTTP/1.1\r\nHost: 127.0.0.1\r\nConnection: close\r\n\r\n".encode())
+    head, _, body = (await reader.read()).partition(b"\r\n\r\n")
+    writer.close()
+    await writer.wait_closed()
+    return int(head.split()[1]), body
+
+
+async def test_each_event_arrives_before_the_next_is_sent(http: httpx.AsyncClient, behind: Behind) -> None:
+    arrived = asyncio.Queue[bytes]()
+
+    async def answer(exchange: Exchange) -> None:
+        await exchange.start(200, EVENT_STREAM)
+        for number in range(3):
+            event = b"data: %d\n\n" % number
+            await exchange.send(event)
+            assert await arrived.get() == event
+        await exchange.finish()
+
+    behind.handler = answer
+    async with http.stream("POST", "/chat", json={}) as response:
+        async for chunk in response.aiter_raw():
+            arrived.put_nowait(chunk)
+    assert arrived.empty()
+
+
+async def test_each_part_of_a_body_arrives_before_the_next_is_sent(http: httpx.AsyncClient, behind: Behind) -> None:
+    arrived = asyncio.Queue[bytes]()
+
+    async def answer(exchange: Exchange) -> None:
+        async for chunk in exchange.chunks():
+            arrived.put_nowait(chunk)
+        await exchange.respond(200)
+
+    async def body() -> AsyncIterator[bytes]:
+        for part in (b"one", b"two", b"three"):
+            yield part
+            assert await arrived.get() == part
+
+    behind.handler = answer
+    assert (await http.post("/sessions", content=body())).status_code == 200
+
+
+async def test_a_request_arrives_as_it_was_sent(front: Front, http: httpx.AsyncClient, behind: Behind) -> None:
+    response = await http.patch("/sessions/s-1", content=b'{"name": "\xc3\xa4"}', headers={"x-user-id": "ada"})
+    assert response.content == b'{"name": "\xc3\xa4"}'
+    assert response.headers.get_list("set-cookie") == ["a=1", "b=2"]
+    await raw(front, "/sessions/a%2Fb/../c%20d?x=%20+y&&z")
+    patched, strange = behind.seen
+    assert (patched.method, patched.header("x-user-id")) == ("PATCH", "ada")
+    assert patched.header("host") == behind.server.address
+    assert strange.target == "/sessions/a%2Fb/../c%20d?x=%20+y&&z"
+
+
+@pytest.mark.parametrize(
+    "path", ["/chat", "/chat/s-1/stream", "/sessions?limit=2", "/users/me", "/docs", "/openapi.json"]
+)
+async def test_paths_of_the_functions_are_forwarded(path: str, http: httpx.AsyncClient, behind: Behind) -> None:
+    await http.get(path)
+    assert [exchange.target for exchange in behind.seen] == [path]
+
+
+async def test_a_client_that_leaves_ends_the_connection_behind_and_is_no_error(
+    http: httpx.AsyncClient, behind: Behind, caplog: pytest.LogCaptureFixture
+) -> None:
+    left = asyncio.Event()
+
+    async def answer(exchange: Exchange) -> None:
+        await exchange.start(200, EVENT_STREAM)
+        try:
+            while True:
+                await exchange.send(b": still here\n\n")
+                await asyncio.sleep(0)
+        except ClientGone:
+            left.set()
+
+    behind.handler = answer
+    async with http.stream("GET", "/chat/s-1/stream") as response:
+        await anext(response.aiter_raw())
+    await left.wait()
+    assert caplog.records == []
+
+
+async def test_an_answer_that_breaks_off_is_not_taken_for_the_whole(http: httpx.AsyncClient, behind: Behind) -> None:
+    async def answer(exchange: Exchange) -> None:
+        await exchange.start(200, EVENT_STREAM)
+        await exchange.send(b"data: 0\n\n")
+        exchange.abort()
+
+    behind.handler = answer
+    with pytest.raises(httpx.RemoteProtocolError):
+        await http.post("/chat", json={})
+
+
+async def test_a_function_that_is_gone_is_said(http: httpx.AsyncClient, behind: Behind) -> None:
+    await behind.server.close()
+    response = await http.get("/sessions")
+    assert (response.status_code, response.headers["content-type"]) == (502, "application/problem+json")
+    assert response.json()["detail"] == "The sessions function cannot be reached."
+
+
+async def test_before_the_functions_are_there_the_front_says_so(traces: Traces, page: Path) -> None:
+    front = Front(traces, playground=page)
+    await front.start(0)
+    async with httpx.AsyncClient(base_url=front.url, trust_env=False) as http:
+        assert (await http.post("/chat", json={})).status_code == 503
+        assert (await http.get("/")).status_code == 200
+    await front.close()
+
+
+async def test_a_port_in_use_is_said_in_one_sentence(front: Front, traces: Traces) -> None:
+    port = httpx.URL(front.url).port or 0
+    with pytest.raises(ServiceError, match=rf"^Port {port} is in use: choose another one, such as PORT={port + 1}\.$"):
+        await Front(traces).start(port)
+
+
+@pytest.mark.parametrize("host", ["evil.example", "127.0.0.1.evil.example", "localhost.evil.example:8000", "10.0.0.1"])
+@pytest.mark.parametrize("path", ["/", "/sessions", "/local/info", "/v1/traces"])
+async def test_a_name_that_is_not_this_machine_is_refused(
+    host: str, path: str, http: httpx.AsyncClient, behind: Behind
+) -> None:
+    assert (await http.get(path, headers={"host": host})).status_code == 403
+    assert behind.seen == []
+
+
+@pytest.mark.parametrize("host", ["localhost", "127.0.0.1:8000", "[::1]:8000"])
+async def test_names_of_this_machine_are_accepted(host: str, http: httpx.AsyncClient) -> None:
+    assert (await http.get("/", headers={"host": host})).status_code == 200
+
+
+@pytest.mark.parametrize("origin", ["https://evil.example", "http://127.0.0.1.evil.example", "null"])
+async def test_another_sites_page_is_refused(origin: str, http: httpx.AsyncClient, behind: Behind) -> None:
+    response = await http.post("/chat", content=b"{}", headers={"origin": origin, "content-type": "text/plain"})
+    assert response.status_code == 403
+    assert behind.seen == []
+
+
+async def test_a_web_application_on_another_port_of_this_machine_may_call(http: httpx.AsyncClient) -> None:
+    origin = {"origin": "http://localhost:3000"}
+    asked = {"access-control-request-method": "PATCH", "access-control-request-headers": "content-type"}
+    allowed = (await http.options("/sessions/s-1", headers={**origin, **asked})).headers
+    assert allowed["access-control-allow-origin"] == "http://localhost:3000"
+    assert "PATCH" in allowed["access-control-allow-methods"]
+    assert "content-type" in allowed["access-control-allow-headers"]
+    answered = (await http.patch("/sessions/s-1", json={}, headers=origin)).headers
+    assert answered["access-control-allow-origin"] == "http://localhost:3000"
+    assert "x-session-id" in answered["access-control-expose-headers"]
+
+
+@pytest.mark.parametrize(
+    ("path", "content_type", "content"),
+    [
+        ("/", "text/html; charset=utf-8", "<title>Page</title>"),
+        ("/main.js?v=1", "text/javascript; charset=utf-8", "export {};"),
+        ("/styles/page.css", "text/css; charset=utf-8", "body {}"),
+        ("/data.unknown", "application/octet-stream", "?"),
+    ],
+)
+async def test_the_page_is_served_and_never_kept(
+    path: str, content_type: str, content: str, http: httpx.AsyncClient
+) -> None:
+    response = await http.get(path)
+    assert (response.status_code, response.text) == (200, content)
+    assert response.headers["content-type"] == content_type
+    assert response.headers["cache-control"] == "no-store"
+    assert "script-src 'self'" in response.headers["content-security-policy"]
+
+
+@pytest.mark.parametrize(
+    "target",
+    [
+        "/../secret.txt",
+        "/%2e%2e/secret.txt",
+        "/..%2fsecret.txt",
+        "//secret.txt",
+        "/way-out/secret.txt",
+        "/%00",
+        "/none",
+    ],
+)
+async def test_nothing_outside_of_the_pages_folder_is_served(target: str, front: Front) -> None:
+    assert await raw(front, target) == (404, b"Not found.\n")
+
+
+async def test_the_page_is_only_read(http: httpx.AsyncClient) -> None:
+    assert (await http.post("/", json={})).status_code == 405
+    head = await http.head("/")
+    assert (head.status_code, head.content, head.headers["content-length"]) == (200, b"", "19")
+
+
+async def test_the_stack_is_told(http: httpx.AsyncClient) -> None:
+    assert (await http.get("/local/info")).json() == {"model": "offline"}
+
+
+class Turn:
+    """A turn whose spans are sent by the real exporter."""
+
+    def __init__(self, front: Front, number: int = 1) -> None:
+        self._provider = TracerProvider()
+        self._provider.add_span_processor(SimpleSpanProcessor(OTLPSpanExporter(f"{front.url}/v1/traces")))
+        self._tracer = self._provider.get_tracer("test")
+        self._common: dict[str, AttributeValue] = {"session.id": "s-1", "omniagent.turn_number": number}
+        self._root = self._tracer.start_span("turn", attributes={**self._common, "openinference.span.kind": "AGENT"})
+        self._context = trace.set_span_in_context(self._root)
+
+    async def add(self, name: str, kind: trace.SpanKind = trace.SpanKind.INTERNAL, **attributes: str) -> None:
+        named = {key.replace("__", "."): value for key, value in attributes.items()}
+        span = self._tracer.start_span(name, self._context, kind, attributes={**self._common, **named})
+        await asyncio.to_thread(span.end)
+
+    async def end(self) -> None:
+        self._root.set_status(trace.StatusCode.ERROR)
+        await asyncio.to_thread(self._root.end)
+        await asyncio.to_thread(self._provider.shutdown)
+
+
+async def test_the_spans_of_a_turn_are_told(front: Front, http: httpx.AsyncClient) -> None:
+    turn = Turn(front)
+    await turn.add("llm", openinference__span__kind="LLM", llm__model_name="m")
+    await turn.add("mongodb.finish_turn", trace.SpanKind.CLIENT)
+    await turn.end()
+    other = Turn(front, number=2)
+    await other.end()
+    root, llm, stored = (await http.get("/local/traces?session_id=s-1&turn=1")).json()["spans"]
+    assert (root["name"], root["kind"], root["parent_id"], root["status"]) == ("turn", "AGENT", None, "error")
+    assert (llm["name"], llm["kind"], llm["parent_id"], llm["status"]) == ("llm", "LLM", root["id"], "unset")
+    assert llm["attributes"] == {"llm.model_name": "m"}
+    assert (stored["name"], stored["kind"]) == ("mongodb.finish_turn", "DB")
+    assert root["start_ms"] <= llm["start_ms"] <= stored["start_ms"]
+    assert root["duration_ms"] >= llm["duration_ms"]
+
+
+async def test_of_a_turn_that_was_answered_again_the_last_answer_is_told(front: Front, http: httpx.AsyncClient) -> None:
+    for name in ("first", "second"):
+        turn = Turn(front)
+        await turn.add(name)
+        await turn.end()
+    spans = (await http.get("/local/traces?session_id=s-1&turn=1")).json()["spans"]
+    assert [span["name"] for span in spans] == ["turn", "second"]
+
+
+async def test_the_spans_of_a_turn_are_told_with_the_outermost_that_comes_last(
+    front: Front, http: httpx.AsyncClient
+) -> None:
+    turn = Turn(front)
+    await turn.add("llm")
+    asked = asyncio.create_task(http.get("/local/traces?session_id=s-1&turn=1"))
+    await asyncio.sleep(0)
+    await turn.end()
+    assert [span["name"] for span in (await asked).json()["spans"]] == ["turn", "llm"]
+
+
+async def test_old_traces_make_room_for_new_ones() -> None:
+    kept = Traces(kept=2)
+    second = Front(kept)
+    await second.start(0)
+    for number in (1, 2, 3):
+        await Turn(second, number).end()
+    assert [len(kept.of_turn("s-1", number)) for number in (1, 2, 3)] == [0, 1, 1]
+    await second.close()
+
+
+async def test_what_is_no_export_is_refused(http: httpx.AsyncClient) -> None:
+    assert (await http.post("/v1/traces", content=b"\xff\xff")).status_code == 400
+
+
+@pytest.mark.parametrize("query", ["", "?session_id=s-1", "?session_id=s-1&turn=one"])
+async def test_a_question_for_no_turn_is_refused(query: str, http: httpx.AsyncClient) -> None:
+    response = await http.get(f"/local/traces{query}")
+    assert response.status_code == 422
+    assert json.loads(response.content)["detail"] == "Name the session in session_id and the turn's number in turn."
