@@ -11,6 +11,7 @@ from pymongo import AsyncMongoClient
 from pymongo import errors as driver
 
 from omniagent.errors import StorageConflict, StorageError, StorageRejected, StorageUnavailable
+from omniagent.persistence.orphans import APP_NAME
 
 # The first class that matches wins, so the specific ones stand before their bases.
 TRANSLATIONS: tuple[tuple[type[driver.PyMongoError], type[StorageError]], ...] = (
@@ -58,7 +59,7 @@ class MongoDB:
         milliseconds = int(timeout_seconds * 1000)
         self.client: AsyncMongoClient[dict[str, Any]] = AsyncMongoClient(
             uri,
-            appname="omniagent",
+            appname=APP_NAME,
             tz_aware=True,
             serverSelectionTimeoutMS=milliseconds,
             connectTimeoutMS=milliseconds,

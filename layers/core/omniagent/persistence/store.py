@@ -9,16 +9,19 @@ from typing import Any, TypeVar
 import pymongo
 from pymongo import AsyncMongoClient
 from pymongo.asynchronous.client_session import AsyncClientSession
+from pymongo.errors import OperationFailure
 
 from omniagent.errors import StorageConflict, TurnLost
 from omniagent.messages import Part, Status, close_open_calls
 from omniagent.persistence.connection import translated
 from omniagent.persistence.documents import Message, Session, Summary, now
 from omniagent.persistence.models import DocumentModels
+from omniagent.persistence.orphans import end_orphans
 from omniagent.tracing import SpanKind, trace_method
 
 Result = TypeVar("Result")
 LONGEST_TURN = timedelta(minutes=15)
+_WRITE_CONFLICT = 112
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,13 +121,18 @@ class ConversationStore:
     @trace_method(kind=SpanKind.DB, name="mongodb.restart_turn")
     async def restart_turn(self, key: str, *, turn_id: str, turn_number: int) -> None:
         """Fence the session for answering its last turn once more."""
-        with translated():
+
+        async def work(transaction: AsyncClientSession) -> None:
             updated = await self.models.session.get_pymongo_collection().update_one(
                 {"_id": key, "latest_turn_number": turn_number, "active_turn_id": None},
                 {"$set": {"active_turn_id": turn_id, "updated_at": now()}},
+                session=transaction,
             )
-        if not updated.matched_count:
-            raise StorageConflict(f"turn {turn_number} cannot be answered again: the session has moved on")
+            if not updated.matched_count:
+                raise StorageConflict(f"turn {turn_number} cannot be answered again: the session has moved on")
+
+        # A single write would wait for the transaction of a dead process; a transaction meets it and ends it.
+        await self.transaction(work)
 
     @trace_method(kind=SpanKind.DB, name="mongodb.finish_turn")
     async def finish_turn(self, end: TurnEnd) -> None:
@@ -166,13 +174,24 @@ class ConversationStore:
         self, work: Callable[[AsyncClientSession], Awaitable[Result]], *, timeout_seconds: float | None = None
     ) -> Result:
         """Run `work` in a transaction, retried by the driver within the time limit."""
+
+        async def attempt(session: AsyncClientSession) -> Result:
+            try:
+                return await work(session)
+            except OperationFailure as exc:
+                if exc.code == _WRITE_CONFLICT:
+                    await end_orphans(self._client)
+                raise
+
         with translated(), pymongo.timeout(timeout_seconds or self._timeout_seconds):
             async with self._client.start_session() as session:
-                return await session.with_transaction(work)
+                return await session.with_transaction(attempt)
 
     async def _finish(self, end: TurnEnd, summary: Summary | None) -> None:
         async def work(transaction: AsyncClientSession) -> None:
             if await self._release(end.key, end.turn_id, transaction) is None:
+                if await self._is_stored(end, transaction):
+                    return
                 raise TurnLost(f"turn {end.turn_id} no longer holds its session")
             at = {"session_id": end.key, "turn_number": end.turn_number, "role": "assistant"}
             messages = self.models.message.get_pymongo_collection()
@@ -183,6 +202,12 @@ class ConversationStore:
                 await summary.insert(session=transaction)
 
         await self.transaction(work)
+
+    async def _is_stored(self, end: TurnEnd, transaction: AsyncClientSession) -> bool:
+        """Whether an earlier attempt was committed, though nobody could say so. A repair leaves another status."""
+        stored = {"session_id": end.key, "client_message_id": end.turn_id, "status": end.status}
+        found = await self.models.message.get_pymongo_collection().find_one(stored, {"_id": 1}, session=transaction)
+        return found is not None
 
     async def _release(self, key: str, turn_id: str, transaction: AsyncClientSession) -> dict[str, Any] | None:
         sessions = self.models.session.get_pymongo_collection()
