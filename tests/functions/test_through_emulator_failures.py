@@ -1,0 +1,83 @@
+"""Agents that break, block or take too long: what callers see, and that the next request works."""
+
+import asyncio
+import shutil
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from local.aws import Aws
+from local.model import OfflineModel
+from local.template import ROOT, Function
+from tests.functions.calls import eventually, kinds
+from tests.functions.product import Product, running_product
+
+AGENTS = Path(__file__).parent / "agents"
+
+RunAgent = Callable[..., AbstractAsyncContextManager[Product]]
+
+
+@pytest.fixture
+def run_agent(mongod: str, cloud: Aws, model: OfflineModel, tmp_path: Path) -> RunAgent:
+    """Runs the chat function with another agent: `run_agent("patient", timeout=4)`."""
+
+    @asynccontextmanager
+    async def run(agent: str, environment: dict[str, str] | None = None, **changes: Any) -> AsyncIterator[Product]:
+        shutil.copy(ROOT / "functions/chat/app.py", tmp_path)
+        shutil.copy(AGENTS / f"{agent}.py", tmp_path / "agent.py")
+
+        def change(function: Function) -> Function:
+            return function.having(code=tmp_path, **changes) if function.short_name == "chat" else function
+
+        async with running_product(
+            mongod, cloud, model, functions=("chat", "sessions"), change=change, environment=environment or {}
+        ) as product:
+            yield product
+
+    return run
+
+
+async def test_an_agent_that_cannot_be_imported_is_a_502_and_says_why_in_the_log(run_agent: RunAgent) -> None:
+    async with run_agent("broken") as product:
+        response = await product.user().call("POST", "/chat", json={"query": "Hello"})
+        assert (response.status_code, response.text) == (502, "Internal Server Error")
+        assert any("this agent is broken" in line for line in product.emulator.logs("chat"))
+        assert product.emulator.processes("chat") == []
+
+
+async def test_a_stop_during_a_tool_cancels_the_tool(run_agent: RunAgent) -> None:
+    async with run_agent("patient") as product:
+        user = product.user()
+        async with user.asking("[tool:wait] Wait for it") as answer:
+            call = await answer.until("tool-input-available")
+            assert (await user.cancel()).status_code == 202
+            events = await answer.rest()
+        assert kinds(events) == ["tool-output-error", "finish-step", "abort", "finish", "data-session"]
+        assert events[0]["toolCallId"] == call["toolCallId"]
+        await eventually(lambda: "the tool was cancelled" in product.emulator.logs("chat"))
+        stored = product.stored(user)[-1]
+        assert stored["status"] == "cancelled"
+        [tool] = [part for part in stored["parts"] if part["type"] == "tool"]
+        assert tool["error"]
+        # The history holds no call without its result: the model takes the next message.
+        assert (await user.ask("Hello"))[-1]["data"]["status"] == "complete"
+
+
+async def test_a_turn_out_of_time_ends_in_order_and_code_that_blocks_is_killed(run_agent: RunAgent) -> None:
+    environment = {"DEADLINE_MARGIN_SECONDS": "1.5", "LEASE_SECONDS": "1"}
+    async with run_agent("patient", environment, timeout=4) as product:
+        slow, blocked = product.user(), product.user()
+        body = {"session_id": blocked.session, "query": "Hang"}
+        events, response = await asyncio.gather(
+            slow.ask("[stall][echo:There is no time for the rest of this]"), blocked.call("POST", "/chat", json=body)
+        )
+        abort, finish, data = events[-3:]
+        assert (abort["type"], abort["reason"], finish["finishReason"]) == ("abort", "deadline", "other")
+        assert data["data"]["status"] == product.stored(slow)[-1]["status"] == "cancelled"
+        assert response.status_code == 502
+        assert any("Task timed out after 4.00 seconds" in line for line in product.emulator.logs("chat"))
+        again = await blocked.ask("Hello")
+        assert again[-1]["data"]["status"] == "complete"
