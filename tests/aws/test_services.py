@@ -1,0 +1,148 @@
+"""What a process makes once: opened when needed, shared, tried again, and renewed after a rotation."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from pymongo import MongoClient
+
+from local.aws import Aws
+from local.model import OfflineModel
+from omniagent.aws.secrets import SecretStore
+from omniagent.aws.services import Services
+from omniagent.errors import ConfigurationError, ModelAuthError, NoQueue, QueueUnavailable, StorageRejected
+from omniagent.messages import ChatMessage
+from omniagent.persistence.connection import is_refused_login
+from omniagent.session.identity import new_id
+from omniagent.settings import Settings
+from omniagent.turns.dynamodb import DynamoRegistry
+from omniagent.turns.registry import MemoryRegistry
+
+SetPassword = Callable[[str], str]
+
+
+@pytest.fixture
+async def services(mongod: str) -> AsyncIterator[Services]:
+    services = Services(Settings(mongodb_uri=mongod, mongodb_database=f"services_{new_id()[:8]}"))
+    yield services
+    await services.close()
+    with MongoClient[dict[str, Any]](mongod) as client:
+        client.drop_database(services.settings.mongodb_database)
+
+
+@pytest.fixture
+def local_aws(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> Aws:
+    for name, value in aws.environment.items():
+        monkeypatch.setenv(name, value)
+    return aws
+
+
+@pytest.fixture
+def set_password(mongod: str) -> SetPassword:
+    """Gives a MongoDB user a password and returns the address with it. The server checks logins it does not need."""
+    user = f"user-{new_id()[:8]}"
+
+    def change(password: str) -> str:
+        with MongoClient[dict[str, Any]](mongod) as client:
+            known = client.admin.command("usersInfo", user)["users"]
+            command = "updateUser" if known else "createUser"
+            client.admin.command(command, user, pwd=password, roles=["root"])
+        return mongod.replace("://", f"://{user}:{password}@")
+
+    return change
+
+
+async def test_callers_at_once_share_one_store(services: Services) -> None:
+    stores = await asyncio.gather(*(services.store() for _ in range(5)))
+    assert len({id(store) for store in stores}) == 1
+
+
+async def test_an_opening_that_failed_is_tried_again(services: Services) -> None:
+    good = services.settings
+    services.settings = replace(good, mongodb_uri="")
+    with pytest.raises(ConfigurationError, match="MONGODB_URI"):
+        await services.store()
+    services.settings = good
+    assert await (await services.catalog()).recent_keys("nobody") == []
+
+
+async def test_a_login_that_was_changed_before_the_first_use_is_read_again(
+    services: Services, local_aws: Aws, set_password: SetPassword
+) -> None:
+    arn = local_aws.put_secret("mongo-early", set_password("first"))
+    services.secrets = SecretStore(refresh_interval_seconds=0)
+    services.settings = replace(services.settings, mongodb_secret_arn=arn)
+    await services.secrets.get(arn)
+    local_aws.put_secret("mongo-early", f'{{"MONGODB_URI": "{set_password("second")}"}}')
+    assert await (await services.catalog()).recent_keys("nobody") == []
+
+
+async def test_after_a_rotation_the_next_request_connects_with_the_new_login(
+    services: Services, local_aws: Aws, set_password: SetPassword
+) -> None:
+    arn = local_aws.put_secret("mongo-late", set_password("first"))
+    services.secrets = SecretStore(refresh_interval_seconds=0)
+    services.settings = replace(services.settings, mongodb_secret_arn=arn, mongodb_timeout_seconds=1)
+    catalog = await services.catalog()
+    local_aws.put_secret("mongo-late", set_password("second"))
+    # More at once than there are connections: new ones have to log in.
+    results = await asyncio.gather(*(catalog.recent_keys("nobody") for _ in range(8)), return_exceptions=True)
+    refused = [result for result in results if isinstance(result, StorageRejected) and is_refused_login(result)]
+    assert refused
+    await services.recover(refused[0])
+    catalog = await services.catalog()
+    assert await asyncio.gather(*(catalog.recent_keys("nobody") for _ in range(8))) == [[]] * 8
+
+
+async def test_a_wrong_login_without_a_new_one_stays_an_error(
+    services: Services, local_aws: Aws, set_password: SetPassword
+) -> None:
+    good = services.settings
+    arn = local_aws.put_secret("mongo-wrong", set_password("right").replace(":right@", ":wrong@"))
+    services.settings = replace(good, mongodb_secret_arn=arn)
+    with pytest.raises(StorageRejected):
+        await services.store()
+    await services.close()
+    services.settings = good
+
+
+async def test_the_models_key_comes_from_its_secret_at_the_first_call(
+    services: Services, local_aws: Aws, model: OfflineModel
+) -> None:
+    arn = local_aws.put_secret("openai", '{"OPENAI_API_KEY": "sk-from-the-secret"}')
+    services.settings = replace(services.settings, openai_secret_arn=arn, openai_base_url=model.base_url)
+    provider = services.provider()
+    assert provider is services.provider() is services.provider(services.settings.model)
+    assert services.provider("gpt-4.1") is not provider
+    name = await provider.name_chat(None, [ChatMessage.user("Trains to Porto")])
+    assert name
+
+
+async def test_a_missing_key_names_what_to_set(services: Services) -> None:
+    with pytest.raises((ConfigurationError, ModelAuthError), match="OPENAI_API_KEY"):
+        services.provider()
+
+
+def test_turns_are_registered_where_the_settings_say() -> None:
+    assert isinstance(Services(Settings()).registry, MemoryRegistry)
+    assert isinstance(Services(Settings(turns_table="turns")).registry, DynamoRegistry)
+
+
+async def test_a_summary_cannot_be_queued_without_a_queue(services: Services, local_aws: Aws) -> None:
+    with pytest.raises(NoQueue):
+        await services.queue_summary("key")
+    services.settings = replace(services.settings, summary_queue_url=f"{local_aws.endpoint}/123456789012/missing")
+    del services.summary_queue
+    with pytest.raises(QueueUnavailable):
+        await services.queue_summary("key")
+
+
+def test_a_laptops_mode_needs_a_laptop(monkeypatch: pytest.MonkeyPatch) -> None:
+    settings = Settings(auth_mode="none")
+    monkeypatch.delenv("OMNIAGENT_LOCAL", raising=False)
+    with pytest.raises(ConfigurationError, match="OMNIAGENT_LOCAL"):
+        _ = Services(settings).authenticator
+    monkeypatch.setenv("OMNIAGENT_LOCAL", "1")
+    assert Services(settings).authenticator
