@@ -1,0 +1,219 @@
+"""The summary function as Lambda calls it: batches, direct calls, and the same message twice."""
+
+import json
+from collections.abc import Iterator
+from itertools import pairwise
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+from pymongo.database import Database
+
+from local.model import OfflineModel
+from omniagent.aws import loop
+from omniagent.errors import ModelError
+from omniagent.session.identity import new_id, session_key, user_id_of
+from tests.functions.loading import loaded
+
+Json = dict[str, Any]
+EVENTS = Path(__file__).parents[2] / "events"
+CONTEXT = SimpleNamespace(aws_request_id="request-1")
+
+
+@pytest.fixture
+def summary(mongod: str, database: Database[Json], model: OfflineModel) -> Iterator[Any]:
+    environment = {
+        "MONGODB_URI": mongod,
+        "MONGODB_DATABASE": database.name,
+        "OPENAI_BASE_URL": model.base_url,
+        "MODEL_MAX_RETRIES": "0",
+    }
+    with loaded("summary", environment) as module:
+        yield module
+        loop.run(module.services.close())
+
+
+class Chats:
+    """Sessions written with a plain client, as turns would have left them."""
+
+    def __init__(self, database: Database[Json]) -> None:
+        self._database = database
+
+    def add(self, turns: int, *, key: str = "", active: bool = False, text: str = "Tell me about Lisbon.") -> str:
+        key = key or session_key(user_id_of("user:ada"), new_id())
+        running = "running" if active else None
+        session = {"_id": key, "user_id": key.partition(":")[0], "latest_turn_number": turns, "active_turn_id": running}
+        self._database.sessions.replace_one({"_id": key}, session, upsert=True)
+        for number in range(1, turns + 1):
+            said = {"user": f"{text} Question {number}?", "assistant": f"Fact {number}."}
+            for role, words in said.items():
+                message = {
+                    "session_id": key,
+                    "turn_number": number,
+                    "role": role,
+                    "parts": [{"type": "text", "text": words}],
+                    "client_message_id": f"{role}-{number}",
+                }
+                where = {"session_id": key, "turn_number": number, "role": role}
+                self._database.messages.replace_one(where, message, upsert=True)
+        return key
+
+    def remove_turn(self, key: str, number: int) -> None:
+        self._database.messages.delete_many({"session_id": key, "turn_number": number})
+
+    def summaries(self, key: str) -> list[tuple[int, int]]:
+        found = self._database.summaries.find({"session_id": key}).sort("end_turn_number")
+        return [(summary["start_turn_number"], summary["end_turn_number"]) for summary in found]
+
+    def content(self, key: str) -> str:
+        latest = self._database.summaries.find_one({"session_id": key}, sort=[("end_turn_number", -1)])
+        assert latest is not None
+        text: str = latest["content"]
+        return text
+
+
+@pytest.fixture
+def chats(database: Database[Json]) -> Chats:
+    return Chats(database)
+
+
+def batch(*bodies: str) -> Json:
+    return {
+        "Records": [
+            {"messageId": f"message-{number}", "body": body, "eventSource": "aws:sqs"}
+            for number, body in enumerate(bodies, 1)
+        ]
+    }
+
+
+def order(key: str, **more: Any) -> str:
+    return json.dumps({"session_id": key, **more})
+
+
+def failures(answer: Json) -> list[str]:
+    return [failure["itemIdentifier"] for failure in answer["batchItemFailures"]]
+
+
+def test_a_summary_is_brought_up_to_the_last_turn(summary: Any, chats: Chats) -> None:
+    key = chats.add(3)
+    answer = summary.handler({"session_id": key}, CONTEXT)
+    assert answer == {"session_id": key, "status": "summarized", "end_turn_number": 3}
+    assert chats.summaries(key) == [(1, 3)]
+    assert chats.content(key)
+
+
+def test_a_session_can_be_named_by_its_user(summary: Any, chats: Chats) -> None:
+    key = chats.add(1)
+    answer = summary.handler({"user": "user:ada", "session_id": key.partition(":")[2]}, CONTEXT)
+    assert (answer["session_id"], answer["status"]) == (key, "summarized")
+
+
+def test_the_next_summary_continues_the_last(summary: Any, chats: Chats, model: OfflineModel) -> None:
+    key = chats.add(2)
+    summary.handler({"session_id": key}, CONTEXT)
+    first = chats.content(key)
+    chats.add(4, key=key)
+    summary.handler({"session_id": key}, CONTEXT)
+    assert chats.summaries(key) == [(1, 2), (3, 4)]
+    asked = json.dumps(model.requests[-1].body, ensure_ascii=False)
+    assert "assistant: Fact 3." in asked
+    assert "assistant: Fact 2." not in asked
+    assert json.dumps(first, ensure_ascii=False)[1:-1] in asked
+
+
+def test_a_message_that_comes_twice_costs_nothing(summary: Any, chats: Chats, model: OfflineModel) -> None:
+    key = chats.add(2)
+    assert failures(summary.handler(batch(order(key), order(key)), CONTEXT)) == []
+    asked = len(model.requests)
+    assert failures(summary.handler(batch(order(key)), CONTEXT)) == []
+    assert summary.handler({"session_id": key}, CONTEXT)["status"] == "unchanged"
+    assert len(model.requests) == asked
+    assert chats.summaries(key) == [(1, 2)]
+
+
+def test_a_running_turn_is_left_out(summary: Any, chats: Chats) -> None:
+    key = chats.add(3, active=True)
+    assert summary.handler({"session_id": key}, CONTEXT)["end_turn_number"] == 2
+    only = chats.add(1, active=True)
+    assert summary.handler({"session_id": only}, CONTEXT)["status"] == "unchanged"
+    assert (chats.summaries(key), chats.summaries(only)) == ([(1, 2)], [])
+
+
+def test_deleted_turns_leave_no_gap(summary: Any, chats: Chats) -> None:
+    key = chats.add(5)
+    for number in (1, 3, 5):
+        chats.remove_turn(key, number)
+    summary.handler({"session_id": key}, CONTEXT)
+    assert chats.summaries(key) == [(1, 4)]
+    assert summary.handler({"session_id": key}, CONTEXT)["status"] == "unchanged"
+
+
+def test_a_long_history_is_summarized_in_stored_steps(summary: Any, chats: Chats) -> None:
+    key = chats.add(120)
+    assert summary.handler({"session_id": key}, CONTEXT)["end_turn_number"] == 120
+    ranges = chats.summaries(key)
+    assert ranges[0][0] == 1
+    assert ranges[-1][1] == 120
+    assert all(later[0] == earlier[1] + 1 for earlier, later in pairwise(ranges))
+
+
+def test_a_rebuild_puts_one_summary_in_the_place_of_all(summary: Any, chats: Chats, model: OfflineModel) -> None:
+    key = chats.add(60)
+    summary.handler({"session_id": key}, CONTEXT)
+    assert len(chats.summaries(key)) > 1
+    chats.remove_turn(key, 1)
+    asked = len(model.requests)
+    answer = summary.handler({"session_id": key, "rebuild": True}, CONTEXT)
+    assert (answer["status"], answer["end_turn_number"]) == ("summarized", 60)
+    assert chats.summaries(key) == [(1, 60)]
+    assert "Question 1?" not in json.dumps([request.body for request in model.requests[asked:]])
+
+
+def test_a_rebuild_of_nothing_leaves_nothing(summary: Any, chats: Chats) -> None:
+    key = chats.add(1)
+    summary.handler({"session_id": key}, CONTEXT)
+    chats.remove_turn(key, 1)
+    assert summary.handler({"session_id": key, "rebuild": True}, CONTEXT)["status"] == "unchanged"
+    assert chats.summaries(key) == []
+
+
+def test_one_poisoned_session_does_not_block_the_others(summary: Any, chats: Chats) -> None:
+    good, also_good = chats.add(2), chats.add(2)
+    poisoned = chats.add(2, text="[summary:fail:500]")
+    bodies = (order(good), order(poisoned), "{not json", order(also_good), "{}")
+    assert failures(summary.handler(batch(*bodies), CONTEXT)) == ["message-2", "message-3", "message-5"]
+    assert [chats.summaries(key) for key in (good, poisoned, also_good)] == [[(1, 2)], [], [(1, 2)]]
+
+
+def test_a_batch_that_fails_altogether_is_reported_message_by_message(summary: Any) -> None:
+    assert failures(summary.handler(batch("{not json", "[]"), CONTEXT)) == ["message-1", "message-2"]
+
+
+def test_an_empty_summary_is_no_summary(summary: Any, chats: Chats) -> None:
+    key = chats.add(2, text="[summary:empty]")
+    with pytest.raises(ModelError):
+        summary.handler({"session_id": key}, CONTEXT)
+    assert chats.summaries(key) == []
+
+
+def test_a_session_that_is_gone_needs_no_summary(summary: Any) -> None:
+    key = session_key(user_id_of("user:ada"), "gone")
+    assert summary.handler({"session_id": key}, CONTEXT) == {"session_id": key, "status": "not_found"}
+    assert failures(summary.handler(batch(order(key)), CONTEXT)) == []
+
+
+@pytest.mark.parametrize("event", [{}, {"session_id": ""}, {"session_id": {"$ne": None}}, {"session_id": "x" * 300}])
+def test_a_direct_call_that_names_no_session_is_refused(summary: Any, event: Json) -> None:
+    with pytest.raises(ValidationError):
+        summary.handler(event, CONTEXT)
+
+
+def test_the_sample_events_are_understood(summary: Any, chats: Chats) -> None:
+    direct = json.loads((EVENTS / "summary-direct.json").read_text())
+    chats.add(3, key=direct["session_id"])
+    assert summary.handler(direct, CONTEXT)["status"] == "summarized"
+    assert failures(summary.handler(json.loads((EVENTS / "summary-sqs-batch.json").read_text()), CONTEXT)) == []
+    poisoned = json.loads((EVENTS / "summary-poisoned.json").read_text())
+    assert failures(summary.handler(poisoned, CONTEXT)) == [poisoned["Records"][1]["messageId"]]
