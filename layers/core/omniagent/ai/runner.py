@@ -114,9 +114,9 @@ class Runner:
         """
         query = self._checked(query)
         claim = Claim(self._session.key, new_id(), _claim_id(query))
-        held = await self._registry.claim(claim)
-        if held is not None:
-            return self._join(held, claim)
+        while (held := await self._registry.claim(claim)) is not None:
+            if (reading := await self._join(held, claim)) is not None:
+                return reading
         try:
             started = await self._start_claimed(query, claim, streamed=streamed, deadline=deadline)
         except BaseException:
@@ -129,8 +129,8 @@ class Runner:
     async def resume(self) -> Reading | None:
         """Follow the running turn from its first event; None when none runs. A dead turn is repaired first."""
         running = await self._registry.running(self._session.key)
-        if running is not None and running.alive:
-            return self._follow(running.claim)
+        if running is not None and running.alive and (reading := await self._follow(running.claim)) is not None:
+            return reading
         await self._repair_for_reading()
         return None
 
@@ -220,16 +220,18 @@ class Runner:
             replaces=answer.id if answer else None,
         )
 
-    def _join(self, held: RunningTurn, wanted: Claim) -> Reading:
+    async def _join(self, held: RunningTurn, wanted: Claim) -> Reading | None:
         if held.claim.message_id != wanted.message_id:
             raise TurnInProgress(retry_after=max(1.0, held.lease_left) if not held.stopping else 1.0)
-        return self._follow(held.claim)
+        return await self._follow(held.claim)
 
-    def _follow(self, claim: Claim) -> Reading:
+    async def _follow(self, claim: Claim) -> Reading | None:
+        """Follow a turn from its beginning, which shows that its message is durable. None when it ended before."""
         frames = follow(
             self._registry, claim, poll_seconds=self._settings.tick_seconds, on_death=self._repair_for_reading
         )
-        return Reading(frames)
+        first = await anext(frames, None)
+        return None if first is None else Reading(_continued(first, frames))
 
     async def _repair_for_reading(self) -> None:
         state = await self._session.load()
@@ -256,6 +258,12 @@ class Runner:
 
 def _claim_id(query: Query) -> str:
     return query.message_id or f"regenerate:{query.replaces or ''}"
+
+
+async def _continued(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
+    yield first
+    async for frames in rest:
+        yield frames
 
 
 async def _replay(answer: StoredMessage) -> AsyncIterator[bytes]:

@@ -55,9 +55,11 @@ class DynamoRegistry(TurnRegistry):
             ExpressionAttributeValues={":now": _number(now)},
             ReturnValuesOnConditionCheckFailure="ALL_OLD",
         )
-        if refused.get("lost"):
-            return self._running(claim.session, refused["item"])
-        return None
+        if not refused.get("lost"):
+            return None
+        held = self._running(claim.session, refused["item"])
+        # Our own: the SDK sent the request again because its first answer was lost.
+        return None if held.claim.turn_id == claim.turn_id else held
 
     async def renew(self, claim: Claim) -> Renewal:
         lease = self._lease(self._clock())

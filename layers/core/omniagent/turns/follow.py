@@ -15,7 +15,7 @@ INTERRUPTED: FinishReason = "other"
 async def follow(
     registry: TurnRegistry, claim: Claim, *, poll_seconds: float, on_death: Callable[[], Awaitable[object]]
 ) -> AsyncIterator[bytes]:
-    """Yield the turn's frames from its first event to its end.
+    """Yield the turn's frames from its first event to its end. One that never began yields nothing.
 
     When its process dies, `on_death` repairs the session, and the stream is ended as the turn could not.
     """
@@ -43,14 +43,13 @@ async def follow(
             yield sse.KEEP_ALIVE
         if alive:
             await asyncio.sleep(poll_seconds)
-    await on_death()
-    yield _ending(b"".join(sent), claim)
+    if sent:
+        await on_death()
+        yield _ending(b"".join(sent))
 
 
-def _ending(sent: bytes, claim: Claim) -> bytes:
+def _ending(sent: bytes) -> bytes:
     closing: list[events.StreamEvent] = []
-    if not sent:
-        closing.append(events.Start(claim.turn_id, {}))
     replay(sent, closing.append).close()
     closing += [events.Abort("interrupted"), events.Finish(INTERRUPTED, {"status": "interrupted"})]
     return b"".join(sse.encode(event) for event in closing) + sse.DONE

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 from omniagent.errors import RegistryUnavailable
 from omniagent.streaming.log import EventLog
@@ -32,6 +32,7 @@ class Keeper:
         self._on_renewal = on_renewal
         self._logged_frames = 0
         self._next_chunk = 0
+        self._unconfirmed: list[bytes] = []
         self._ended = asyncio.Event()
         self._unreachable = False
         self._task: asyncio.Task[None] | None = None
@@ -60,34 +61,35 @@ class Keeper:
                 await self._tick()
 
     async def _tick(self) -> None:
-        try:
-            renewal, _ = await asyncio.gather(self._registry.renew(self._claim), self._flush())
-        except RegistryUnavailable as exc:
-            if not self._unreachable:
-                logger.warning("turn registry unreachable: no stop, no resume", extra={"cause": str(exc)})
-            self._unreachable = True
-            return
-        self._unreachable = False
-        if renewal is not Renewal.RUNNING:
+        # Both are waited for, whatever becomes of one: two ticks must never write the log at the same time.
+        renewal, logged = await asyncio.gather(self._registry.renew(self._claim), self._flush(), return_exceptions=True)
+        self._note_reach(renewal if isinstance(renewal, BaseException) else logged)
+        if isinstance(renewal, Renewal) and renewal is not Renewal.RUNNING:
             self._on_renewal(renewal)
 
+    def _note_reach(self, failure: BaseException | None) -> None:
+        if failure is not None and not isinstance(failure, RegistryUnavailable):
+            raise failure
+        if failure is not None and not self._unreachable:
+            logger.warning("turn registry unreachable: no stop, no resume", extra={"cause": str(failure)})
+        self._unreachable = failure is not None
+
     async def _flush(self) -> None:
-        frames = self._log.frames[self._logged_frames :]
-        for chunk in _chunks(frames):
-            await self._registry.append(self._claim, self._next_chunk, b"".join(chunk))
+        """Log the events there are. A chunk that may have been written is written again as it was, for its readers."""
+        end = len(self._log.frames)
+        while self._logged_frames < end:
+            self._unconfirmed = self._unconfirmed or _chunk(self._log.frames[self._logged_frames : end])
+            await self._registry.append(self._claim, self._next_chunk, b"".join(self._unconfirmed))
             self._next_chunk += 1
-            self._logged_frames += len(chunk)
+            self._logged_frames += len(self._unconfirmed)
+            self._unconfirmed = []
 
 
-def _chunks(frames: list[bytes]) -> Iterator[list[bytes]]:
-    """Cut frames into runs that fit into one item each. A frame is never cut."""
-    run: list[bytes] = []
+def _chunk(frames: list[bytes]) -> list[bytes]:
+    """Take as many frames as fit into one item. A frame is never cut."""
     size = 0
-    for frame in frames:
-        if run and size + len(frame) > MAX_CHUNK_BYTES:
-            yield run
-            run, size = [], 0
-        run.append(frame)
+    for count, frame in enumerate(frames):
         size += len(frame)
-    if run:
-        yield run
+        if size > MAX_CHUNK_BYTES and count:
+            return frames[:count]
+    return frames
