@@ -15,7 +15,7 @@ CALL = {"type": "tool-weather", "toolCallId": "c1"}
     [
         (StepPart(), [{"type": "step-start"}]),
         (TextPart(text="Hi."), [{"type": "text", "text": "Hi.", "state": "done"}]),
-        (ReasoningPart(text="Hm."), [{"type": "reasoning", "text": "Hm.", "state": "done"}]),
+        (ReasoningPart(text="Hm."), [{"type": "reasoning", "id": "0", "text": "Hm.", "state": "done"}]),
         (ReasoningPart(text="", provider_data={"id": "r1"}), []),
         (
             ToolPart(call_id="c1", name="weather", input={"city": "Lisbon"}, output=["sun"], done=True),

@@ -1,6 +1,6 @@
 """Stored messages as the AI SDK's `UIMessage`: what its client would have built from the live stream."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from omniagent.errors import ToolError
@@ -9,27 +9,32 @@ from omniagent.messages import Part, ReasoningPart, Role, StepPart, TextPart, To
 
 def ui_message(message_id: str, role: Role, parts: Sequence[Part], metadata: Mapping[str, Any]) -> dict[str, Any]:
     """Return a message that `useChat` takes as it is."""
-    shown = [part for part in map(_user_part if role == "user" else _answer_part, parts) if part is not None]
-    message: dict[str, Any] = {"id": message_id, "role": role, "parts": shown}
+    shown = _user_parts(parts) if role == "user" else _answer_parts(parts)
+    message: dict[str, Any] = {"id": message_id, "role": role, "parts": list(shown)}
     return message | ({"metadata": dict(metadata)} if metadata else {})
 
 
-def _user_part(part: Part) -> dict[str, Any] | None:
+def _user_parts(parts: Sequence[Part]) -> Iterator[dict[str, Any]]:
     """The client wrote these itself: they never streamed and have no state."""
-    return {"type": "text", "text": part.text} if isinstance(part, TextPart) else None
+    return ({"type": "text", "text": part.text} for part in parts if isinstance(part, TextPart))
 
 
-def _answer_part(part: Part) -> dict[str, Any] | None:
-    match part:
-        case StepPart():
-            return {"type": "step-start"}
-        case TextPart():
-            return {"type": "text", "text": part.text, "state": "done"}
-        case ReasoningPart():
-            # Reasoning that the model keeps to itself is stored for the model and was never shown.
-            return {"type": "reasoning", "text": part.text, "state": "done"} if part.text else None
-        case ToolPart():
-            return _tool_part(part.close())
+def _answer_parts(parts: Sequence[Part]) -> Iterator[dict[str, Any]]:
+    block = 0  # the stream numbers its blocks of text and reasoning; the client keeps the number of reasoning
+    for part in parts:
+        match part:
+            case StepPart():
+                yield {"type": "step-start"}
+            case TextPart():
+                block += 1
+                yield {"type": "text", "text": part.text, "state": "done"}
+            case ReasoningPart(text=""):
+                pass  # reasoning that the model keeps to itself is stored for the model and was never shown
+            case ReasoningPart():
+                yield {"type": "reasoning", "id": str(block), "text": part.text, "state": "done"}
+                block += 1
+            case ToolPart():
+                yield _tool_part(part.close())
 
 
 def _tool_part(part: ToolPart) -> dict[str, Any]:
