@@ -1,0 +1,151 @@
+"""The AI SDK's own client in Node, and a small server around the runner for it to talk to."""
+
+import asyncio
+import json
+import shutil
+import subprocess
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import pytest
+import uvicorn
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import JSONResponse, Response
+from starlette.routing import Route
+
+from local.model.offline import listen
+from omniagent.ai.turn import Turn
+from omniagent.aws.chat_request import read_chat_request
+from omniagent.aws.event_stream import EventStream
+from omniagent.errors import RequestError
+from tests.fixtures.conversation import Conversation
+
+HERE = Path(__file__).parent
+Json = dict[str, Any]
+
+
+class SdkClient:
+    """A Node process that drives one chat after the other, or several at once."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self._process = process
+        self._numbers = count()
+        self._waiting: dict[int, asyncio.Future[Json]] = {}
+        self._reading = asyncio.create_task(self._read())
+
+    async def drive(self, api: str, chat_id: str, *actions: Json, messages: list[Json] | None = None) -> Json:
+        """Do what a user does, and return what they see at the end."""
+        number = next(self._numbers)
+        answer = self._waiting[number] = asyncio.get_running_loop().create_future()
+        wanted = {"number": number, "api": api, "id": chat_id, "messages": messages or [], "actions": actions}
+        assert self._process.stdin is not None
+        self._process.stdin.write(json.dumps(wanted).encode() + b"\n")
+        seen: Json = await answer
+        assert "crashed" not in seen, seen["crashed"]
+        return seen
+
+    async def close(self) -> None:
+        assert self._process.stdin is not None
+        self._process.stdin.close()
+        await self._process.wait()
+        await self._reading
+
+    async def _read(self) -> None:
+        assert self._process.stdout is not None
+        async for line in self._process.stdout:
+            seen = json.loads(line)
+            self._waiting.pop(seen.pop("number")).set_result(seen)
+        for waiting in self._waiting.values():
+            waiting.set_exception(RuntimeError("the Node process has ended"))
+
+
+class Server:
+    """POST /chat, GET /chat/{id}/stream and POST /sessions/{id}/cancel for the conversation of the running test."""
+
+    def __init__(self, url: str) -> None:
+        self.url = url
+        self.conversation: Conversation | None = None
+        self.joined = asyncio.Semaphore(0)
+        """Released for each reader that follows a turn which somebody else began."""
+        self.app = Starlette(
+            routes=[
+                Route("/chat", self._chat, methods=["POST"]),
+                Route("/chat/{id}/stream", self._resume),
+                Route("/sessions/{id}/cancel", self._cancel, methods=["POST"]),
+            ],
+            exception_handlers={RequestError: _problem},
+        )
+
+    async def _chat(self, request: Request) -> Response:
+        asked = read_chat_request(await request.json())
+        started = await self._session(asked.session_id).runner().start(asked.query)
+        if isinstance(started, Turn):
+            return EventStream(started.frames(), session_id=asked.session_id or "", finish=started.result)
+        self.joined.release()
+        return EventStream(started.frames(), session_id=asked.session_id or "")
+
+    async def _resume(self, request: Request) -> Response:
+        session_id = request.path_params["id"]
+        reading = await self._session(session_id).runner().resume()
+        if reading is None:
+            return Response(status_code=204)
+        self.joined.release()
+        return EventStream(reading.frames(), session_id=session_id)
+
+    async def _cancel(self, request: Request) -> Response:
+        await self._session(request.path_params["id"]).stop()
+        return Response(status_code=202)
+
+    def _session(self, session_id: str | None) -> Conversation:
+        assert self.conversation is not None
+        return self.conversation.but(session_id=session_id)
+
+
+async def _problem(_: Request, error: Exception) -> Response:
+    assert isinstance(error, RequestError)
+    return JSONResponse({"code": error.code, "detail": error.public}, error.status)
+
+
+class _Uvicorn(uvicorn.Server):
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Leave Ctrl-C to pytest."""
+        yield
+
+
+@pytest.fixture(scope="session")
+async def running_server() -> AsyncIterator[Server]:
+    listener = listen()
+    server = Server(f"http://127.0.0.1:{listener.getsockname()[1]}")
+    uvicorn_server = _Uvicorn(uvicorn.Config(server.app, lifespan="off", log_config=None, access_log=False))
+    serving = asyncio.create_task(uvicorn_server.serve([listener]))
+    yield server
+    uvicorn_server.should_exit = True
+    await serving
+
+
+@pytest.fixture
+def server(running_server: Server, conversation: Conversation) -> Server:
+    """The server, for the conversation of this test."""
+    running_server.conversation, running_server.joined = conversation, asyncio.Semaphore(0)
+    return running_server
+
+
+@pytest.fixture(scope="session")
+async def sdk() -> AsyncIterator[SdkClient]:
+    """The AI SDK's client. Its packages are installed, as the lock file says, when they are missing."""
+    if not shutil.which("node"):
+        pytest.skip("Node is not installed: the AI SDK's own client cannot be driven")
+    if not (HERE / "node_modules" / "ai").is_dir():
+        installing = await asyncio.create_subprocess_exec("npm", "ci", "--no-audit", "--no-fund", cwd=HERE)
+        assert await installing.wait() == 0, "npm ci failed"
+    process = await asyncio.create_subprocess_exec(
+        "node", "drive.mjs", cwd=HERE, stdin=subprocess.PIPE, stdout=subprocess.PIPE, limit=16 * 1024 * 1024
+    )
+    client = SdkClient(process)
+    yield client
+    await client.close()

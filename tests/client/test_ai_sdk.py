@@ -1,0 +1,219 @@
+"""What the AI SDK's own client makes of our streams: the same message that is stored, whatever happens on the way."""
+
+import asyncio
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from pydantic import TypeAdapter
+
+from omniagent import Agent, tool
+from omniagent.messages import Part
+from omniagent.ui import ui_message
+from tests.client.conftest import SdkClient, Server
+from tests.fixtures.conversation import QUICK, Conversation, each_api
+from tests.runner.scenarios import SCENARIOS, Scenario, agent
+
+Json = dict[str, Any]
+_PARTS: TypeAdapter[list[Part]] = TypeAdapter(list[Part])
+
+
+def send(text: str, **more: Any) -> Json:
+    return {"do": "send", "text": text, **more}
+
+
+def stored(conversation: Conversation) -> list[Json]:
+    """The conversation as GET /sessions/{id}/messages gives it."""
+    return [
+        ui_message(
+            message["client_message_id"],
+            message["role"],
+            _PARTS.validate_python(message["parts"]),
+            message["metadata"],
+        )
+        for message in conversation.messages
+    ]
+
+
+@each_api
+@pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
+async def test_the_client_accepts_the_stream_and_builds_the_message_that_is_stored(
+    sdk: SdkClient, server: Server, conversation: Conversation, scenario: Scenario
+) -> None:
+    asked = server.conversation = conversation.but(agent=agent(), settings=replace(QUICK, **scenario.settings))
+    seen = await sdk.drive(server.url, asked.session_id, send(scenario.prompt))
+    assert seen["messages"] == stored(asked)
+    assert (seen["status"], seen["error"]) == (("error", scenario.error) if scenario.error else ("ready", None))
+    assert [(part["type"], part["data"]["status"]) for part in seen["data"]] == [("data-session", scenario.status)]
+    assert seen["finishes"] == [
+        {
+            "isAbort": False,
+            "isDisconnect": False,
+            "isError": scenario.error is not None,
+            "finishReason": scenario.reason,
+        }
+    ]
+
+
+@each_api
+async def test_stop_keeps_the_text(sdk: SdkClient, server: Server, conversation: Conversation) -> None:
+    stop = send("[stall] [echo:one two three four]", when="text-delta", then="stop")
+    seen = await sdk.drive(server.url, conversation.session_id, stop)
+    assert seen["status"] == "ready"
+    assert seen["messages"] == stored(conversation)
+    assert seen["messages"][1]["parts"][1] == {"type": "text", "text": "one two three", "state": "done"}
+    assert seen["messages"][1]["metadata"]["status"] == "cancelled"
+    assert [part["data"]["status"] for part in seen["data"]] == ["cancelled"]
+
+
+async def test_stop_during_a_tool(sdk: SdkClient, server: Server, conversation: Conversation) -> None:
+    @tool
+    async def wait() -> None:
+        """Wait until stopped."""
+        await asyncio.Event().wait()
+
+    asked = server.conversation = conversation.but(agent=Agent("helper", "", [wait]))
+    stop = send("[tool:wait {}]", when="tool-input-available", then="stop")
+    seen = await sdk.drive(server.url, asked.session_id, stop)
+    assert (seen["status"], seen["messages"]) == ("ready", stored(asked))
+    assert seen["messages"][1]["parts"][1]["state"] == "output-error"
+
+
+def slow_agent() -> tuple[Agent, asyncio.Event]:
+    """An agent with a tool that answers when the test lets it."""
+    released = asyncio.Event()
+
+    @tool
+    async def think() -> str:
+        """Think for as long as the test wants."""
+        await released.wait()
+        return "thought"
+
+    return Agent("helper", "", [think]), released
+
+
+THINK = "[echo:Let me think.] [tool:think {}] [then] [echo:Here is the answer.]"
+
+
+async def test_resuming_after_a_cut_connection_ends_with_the_message_of_an_uninterrupted_client(
+    sdk: SdkClient, server: Server, conversation: Conversation
+) -> None:
+    helper, released = slow_agent()
+    asked = server.conversation = conversation.but(agent=helper)
+    cut = send(THINK, when="tool-input-available", then="cut")
+    seen = await sdk.drive(server.url, asked.session_id, cut)
+    assert (seen["status"], seen["finishes"][0]["isDisconnect"]) == ("error", True)
+
+    resuming = asyncio.create_task(sdk.drive(server.url, asked.session_id, {"do": "resume"}, messages=seen["messages"]))
+    uninterrupted = asyncio.create_task(
+        sdk.drive(server.url, asked.session_id, {"do": "resume"}, messages=seen["messages"][:1])
+    )
+    await server.joined.acquire()
+    await server.joined.acquire()
+    released.set()
+    resumed, followed = await resuming, await uninterrupted
+    assert resumed["status"] == followed["status"] == "ready"
+    assert resumed["messages"] == followed["messages"] == stored(asked)
+
+
+async def test_resuming_in_the_same_chat_replaces_what_was_half_built(
+    sdk: SdkClient, server: Server, conversation: Conversation
+) -> None:
+    asked = server.conversation = conversation
+    cut = send("[stall] [echo:one two three four]", when="text-delta", then="cut")
+    stop = {"do": "resume", "when": "text-delta", "then": "stop"}
+    seen = await sdk.drive(server.url, asked.session_id, cut, stop)
+    assert (seen["status"], seen["error"]) == ("ready", None)
+    assert seen["messages"] == stored(asked)
+
+
+async def test_a_client_that_leaves_does_not_stop_the_turn(
+    sdk: SdkClient, server: Server, conversation: Conversation
+) -> None:
+    helper, released = slow_agent()
+    asked = server.conversation = conversation.but(agent=helper)
+    leave = send(THINK, when="tool-input-available", then="leave")
+    seen = await sdk.drive(server.url, asked.session_id, leave)
+    assert seen["finishes"][0]["isAbort"]
+    resuming = asyncio.create_task(sdk.drive(server.url, asked.session_id, {"do": "resume"}, messages=seen["messages"]))
+    await server.joined.acquire()
+    released.set()
+    assert (await resuming)["messages"] == stored(asked)
+    assert asked.answer["status"] == "complete"
+
+
+async def test_there_is_nothing_to_resume_when_nothing_runs(
+    sdk: SdkClient, server: Server, conversation: Conversation
+) -> None:
+    seen = await sdk.drive(server.url, conversation.session_id, send("[echo:Hello.]"), {"do": "resume"})
+    assert (seen["status"], seen["messages"]) == ("ready", stored(conversation))
+    assert len(seen["finishes"]) == 1
+
+
+async def test_a_retry_of_an_answered_message_shows_the_one_answer(
+    sdk: SdkClient, server: Server, conversation: Conversation
+) -> None:
+    prompt = '[reason] [tool:add {"a": 1, "b": 2}] [tool:fly {}] [then] [bad-args:add] [then] [echo:Three.]'
+    asked = server.conversation = conversation.but(agent=agent())
+    first = await sdk.drive(server.url, asked.session_id, send(prompt))
+    requests = asked.model.count
+    again = send(prompt, again=first["messages"][0]["id"])
+    seen = await sdk.drive(server.url, asked.session_id, again, messages=first["messages"])
+    assert seen["messages"] == first["messages"] == stored(asked)
+    assert asked.model.count == requests
+
+
+async def test_a_retry_while_the_message_is_answered_shows_the_one_answer(
+    sdk: SdkClient, server: Server, conversation: Conversation
+) -> None:
+    helper, released = slow_agent()
+    asked = server.conversation = conversation.but(agent=helper)
+    first = await sdk.drive(server.url, asked.session_id, send(THINK, when="tool-input-available", then="cut"))
+    again = send(THINK, again=first["messages"][0]["id"])
+    retrying = asyncio.create_task(sdk.drive(server.url, asked.session_id, again, messages=first["messages"]))
+    await server.joined.acquire()
+    released.set()
+    assert (await retrying)["messages"] == stored(asked)
+    assert [message["role"] for message in asked.messages] == ["user", "assistant"]
+
+
+async def test_regenerate_replaces_the_last_answer(sdk: SdkClient, server: Server, conversation: Conversation) -> None:
+    one, two = send("[echo:One.]"), send("[echo:Two.]")
+    before = await sdk.drive(server.url, conversation.session_id, one, two)
+    seen = await sdk.drive(
+        server.url,
+        conversation.session_id,
+        {"do": "regenerate", "messageId": before["messages"][-1]["id"]},
+        messages=before["messages"],
+    )
+    assert (seen["status"], seen["messages"]) == ("ready", stored(conversation))
+    assert seen["messages"][:-1] == before["messages"][:-1]
+    assert seen["messages"][-1]["id"] != before["messages"][-1]["id"]
+
+
+async def test_regenerate_needs_no_id(sdk: SdkClient, server: Server, conversation: Conversation) -> None:
+    seen = await sdk.drive(server.url, conversation.session_id, send("[echo:One.]"), {"do": "regenerate"})
+    assert (seen["status"], seen["messages"]) == ("ready", stored(conversation))
+
+
+async def test_a_second_message_is_refused_with_a_reason_while_the_first_is_answered(
+    sdk: SdkClient, server: Server, conversation: Conversation
+) -> None:
+    asked = server.conversation = conversation
+    turn = await asked.start("[stall] [echo:one two three four]")
+    seen = await sdk.drive(server.url, asked.session_id, send("And another one"))
+    assert seen["status"] == "error"
+    assert "turn_in_progress" in seen["error"]
+    await asked.stop()
+    await turn.result()
+
+
+async def test_a_conversation_goes_on_after_every_kind_of_answer(
+    sdk: SdkClient, server: Server, conversation: Conversation
+) -> None:
+    """One chat in one tab through all the scenarios: what it shows at the end is what is stored."""
+    asked = server.conversation = conversation.but(agent=agent())
+    short = [scenario for scenario in SCENARIOS if not scenario.settings]
+    seen = await sdk.drive(server.url, asked.session_id, *(send(scenario.prompt) for scenario in short))
+    assert len(seen["messages"]) == 2 * len(short)
+    assert seen["messages"] == stored(asked)
