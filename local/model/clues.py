@@ -7,6 +7,7 @@ from local.model.vocabulary import NOT_PLACES
 _QUOTE = re.compile(r"\"([^\"]+)\"|“([^”]+)”|`([^`]+)`|(?<!\w)'([^']+)'(?!\w)")
 _DATE = re.compile(r"\b\d{4}-\d{2}-\d{2}(?:T\d{2}:\d{2}(?::\d{2})?(?:Z|[+-]\d{2}:\d{2})?)?\b")
 _NUMBER = re.compile(r"(?<![\w.])-?\d+(?:\.\d+)?")
+_THOUSANDS = re.compile(r"(?<=\d),(?=\d{3}(?:\D|$))")
 _EMAIL = re.compile(r"[\w.+-]+@[\w-]+(?:\.[\w-]+)+")
 _URL = re.compile(r"https?://[^\s\"'<>)\]]+")
 _ZONE = re.compile(r"\b(?:[A-Z][a-z]+/[A-Z][A-Za-z_]+(?:/[A-Z][A-Za-z_]+)?|UTC|GMT)\b")
@@ -69,7 +70,7 @@ class Clues:
         self.dates = _DATE.findall(text)
         self.emails = _EMAIL.findall(text)
         self.urls = _URL.findall(text)
-        self.numbers = [float(n) if "." in n else int(n) for n in _NUMBER.findall(_DATE.sub(" ", text))]
+        self.numbers = [float(n) if "." in n else int(n) for n in _NUMBER.findall(_undated(text))]
         self.places = _places(text)
         self.expression = _expression(text)
 
@@ -93,8 +94,13 @@ def _places(text: str) -> list[str]:
 
 
 def _expression(text: str) -> str | None:
-    text = _DATE.sub(" ", text)
+    text = _undated(text)
     for spelled, sign in _SPELLED:
         text = spelled.sub(sign, text)
     found = _SUM.search(text)
     return found[0].strip().rstrip(".,") if found else None
+
+
+def _undated(text: str) -> str:
+    """The text without its dates, whose digits are no numbers, and with 2,340 as 2340."""
+    return _THOUSANDS.sub("", _DATE.sub(" ", text))

@@ -105,6 +105,7 @@ async def test_markers_in_the_history_do_nothing(asker: Asker) -> None:
     [
         ("What is 6*7?", [("calculator", {"expression": "6*7"})]),
         ("How much is 12 times 9?", [("calculator", {"expression": "12 * 9"})]),
+        ("What is 17.5% of 2,340?", [("calculator", {"expression": "17.5 / 100 * 2340"})]),
         ("what time is it in new york", [("current_time", {"timezone": "America/New_York"})]),
         (
             "What is 6*7 and what time is it in Tokyo?",
