@@ -60,9 +60,7 @@ def bench_model() -> Iterator[str]:
 
 
 @contextmanager
-def stack_with(
-    model_url: str, environment: Mapping[str, str] = {}, *, concurrency: int = 1
-) -> Iterator[BackgroundStack]:
+def stack_with(model_url: str, concurrency: int = 1, **environment: str) -> Iterator[BackgroundStack]:
     """The built functions, one chat process unless told otherwise."""
     options = StackOptions(
         template=BUILT / "template.yaml",

@@ -38,9 +38,8 @@ def cold_start(stack: BackgroundStack, model_url: str, runs: int) -> list[Figure
 
 def _first_byte(stack: BackgroundStack) -> float:
     emulator = stack.stack.emulator
-    for process in emulator.processes():
-        if process.function == "ChatFunction":
-            emulator.kill(process.pid)
+    for process in emulator.processes("chat"):
+        emulator.kill(process.pid)
     started = time.monotonic()
     arrivals = Client(stack.url).ask(PROMPT, new_session())
     first = next(arrivals).at - started

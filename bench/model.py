@@ -13,7 +13,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from local.model import build_app
 from local.model.journal import Journal
 
-CLOCK = "9" * 18
+CLOCK = "9" * 12
 _CLOCK = CLOCK.encode()
 
 
@@ -26,7 +26,7 @@ class Clock:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         async def stamped(message: Message) -> None:
             if _CLOCK in message.get("body", b""):
-                message["body"] = message["body"].replace(_CLOCK, b"%018d" % (time.monotonic_ns() // 1000))
+                message["body"] = message["body"].replace(_CLOCK, b"%012d" % (time.monotonic_ns() // 1000))
             await send(message)
 
         await self._app(scope, receive, stamped)

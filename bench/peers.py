@@ -25,7 +25,7 @@ def python_of(peer: str) -> Path:
     if not ready.exists() or ready.read_text() != wanted:
         print(f"  installing {peer} ...", flush=True)
         subprocess.run([sys.executable, "-m", "venv", "--clear", str(folder)], check=True)
-        subprocess.run([str(folder / "bin/pip"), "install", "-q", *PEERS[peer]], check=True)
+        subprocess.run([str(folder / "bin/pip"), "install", "-qqq", *PEERS[peer]], check=True)
         ready.write_text(wanted)
     return folder / "bin/python"
 

@@ -35,10 +35,10 @@ def write(figures: Sequence[Figure], minutes: float) -> None:
     lines = [
         "# Benchmark results",
         "",
-        f"Made by `make bench` on {datetime.now(UTC):%Y-%m-%d} in {minutes:.0f} minutes. All in one run, against the same "
-        "model server; what counts are the ratios.",
+        f"Made by `make bench` on {datetime.now(UTC):%Y-%m-%d} in {minutes:.0f} minutes.",
+        "All in one run, against the same model server; what counts are the ratios.",
         "",
-        f"Machine: {_cpu()}, {platform.system()} {platform.machine()}, Python {platform.python_version()}. "
+        f"Machine: {_cpu()}, {platform.system()} {platform.machine()}, Python {platform.python_version()}.",
         f"Beside: {', '.join(names[0] for names in PEERS.values())}; openai {version('openai')}.",
         "",
         "| " + " | ".join(HEADER) + " |",
@@ -61,7 +61,8 @@ def bars(figure: Figure) -> str:
     most = max(values.values()) or 1
     height = 44 + 30 * len(values)
     drawn = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" width="640" height="{height}" font-family="sans-serif" font-size="13">',
+        f'<svg xmlns="http://www.w3.org/2000/svg" width="640" height="{height}" font-family="sans-serif">',
+        "<style>text { font-size: 13px }</style>",
         f'<rect width="640" height="{height}" fill="white"/>',
         f'<text x="12" y="24" font-weight="bold">{escape(figure.name)}</text>',
     ]

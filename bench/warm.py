@@ -1,4 +1,4 @@
-"""Figures of warm processes, through the emulator: CPU per delta, first token, history, stop, chunk log, memory, load."""
+"""Figures of warm processes, through the emulator: CPU, first token, history, stop, chunk log, memory, load."""
 
 import subprocess
 import threading
@@ -19,6 +19,7 @@ from local.background import BackgroundStack
 from local.ports import free_port
 from omniagent.session.identity import session_key, user_id_of
 
+PEER = "openai-agents"
 TICK_SECONDS = 0.5
 STAMPED = f"[echo:{CLOCK} is when this was sent]"
 
@@ -29,7 +30,7 @@ def new_session() -> str:
 
 def chat_pid(stack: BackgroundStack) -> int:
     """The one warm process of the chat function."""
-    pids = [process.pid for process in stack.stack.emulator.processes() if process.function == "ChatFunction"]
+    pids = [process.pid for process in stack.stack.emulator.processes("chat")]
     if len(pids) != 1:
         raise RuntimeError(f"expected one chat process, found {pids}")
     return pids[0]
@@ -72,13 +73,10 @@ def cpu_per_delta(stack: BackgroundStack, sdk: dict[str, float], deltas: int, ro
 def first_token(stack: BackgroundStack, model_url: str, turns: int) -> list[Figure]:
     """From the model's sending of the first token to the client's seeing it, after a history of 20 turns."""
     with agents_server(model_url, stack.stack.mongodb_uri) as peer_url:
-        delays = {name: _delays(Client(url), turns) for name, url in (("ours", stack.url), ("openai-agents", peer_url))}
-    ours, theirs = delays["ours"], delays["openai-agents"]
+        ours, theirs = (_delays(Client(url), turns) for url in (stack.url, peer_url))
     return [
-        compared(
-            "first token, warm, p50", "ms", percentile(ours, 0.5), {"openai-agents": percentile(theirs, 0.5)}, 1.5
-        ),
-        Figure("first token, warm, p95", "ms", percentile(ours, 0.95), {"openai-agents": percentile(theirs, 0.95)}),
+        compared("first token, warm, p50", "ms", percentile(ours, 0.5), {PEER: percentile(theirs, 0.5)}, target=1.5),
+        Figure("first token, warm, p95", "ms", percentile(ours, 0.95), {PEER: percentile(theirs, 0.95)}),
     ]
 
 
@@ -103,7 +101,7 @@ def first_delay(client: Client, session: str) -> float:
 def agents_server(model_url: str, mongodb_uri: str) -> Iterator[str]:
     port = free_port()
     command = [
-        str(python_of("openai-agents")),
+        str(python_of(PEER)),
         str(SCRIPTS / "openai_agents_server.py"),
         model_url,
         mongodb_uri,
@@ -216,6 +214,7 @@ def _with_history(stack: BackgroundStack, turns: int) -> str:
 def stop_latency(stack: BackgroundStack, stops: int) -> list[Figure]:
     """From the stop request to `abort` at the client."""
     client = Client(stack.url)
+    client.post(f"/sessions/{new_session()}/cancel")  # the sessions function is warm, as it is in a chat
     times = []
     for _ in range(stops):
         session = new_session()

@@ -83,15 +83,20 @@ class ConversationStore:
 
     @trace_method(kind=SpanKind.DB, name="mongodb.snapshot")
     async def snapshot(self, key: str, *, turns: int, message_id: str | None = None) -> Snapshot:
-        """Read session, summary, the last turns and a message with the given id, all at once."""
-        message, summary = self.models.message, self.models.summary
+        """Read what a turn starts from: of the messages only those after the summary, and the last turn in any case."""
+        summaries = self.models.summary.find({"session_id": key}).sort("-end_turn_number")
         with translated():
-            session, latest, recent, earlier = await asyncio.gather(
+            session, latest, earlier = await asyncio.gather(
                 self.models.session.find_one({"_id": key}),
-                summary.find({"session_id": key}).sort("-end_turn_number").first_or_none(),
-                message.find({"session_id": key}).sort("-turn_number", "+role").limit(2 * turns).to_list(),
+                summaries.first_or_none(),
                 self._message_by_id(key, message_id),
             )
+            if session is None:
+                return Snapshot(None, None, [], None)
+            summarized_to = latest.end_turn_number if latest else 0
+            after = min(summarized_to, session.latest_turn_number - 1)
+            window = self.models.message.find({"session_id": key, "turn_number": {"$gt": after}})
+            recent = await window.sort("-turn_number", "+role").limit(2 * turns).to_list()
         return Snapshot(session, latest, recent[::-1], earlier)
 
     @trace_method(kind=SpanKind.DB, name="mongodb.answer")
