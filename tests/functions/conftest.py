@@ -1,6 +1,7 @@
 """One running product for all the tests here that need nothing special."""
 
 from collections.abc import AsyncIterator, Iterator
+from typing import Any
 
 import pytest
 
@@ -12,9 +13,14 @@ from tests.functions.product import Product, running_product
 
 @pytest.fixture(scope="session")
 def cloud() -> Iterator[Aws]:
-    """A local AWS of these tests alone: its queue feeds no other emulator."""
+    """A local AWS of these tests alone: its queue feeds no other emulator, and what failed comes again soon."""
     with Aws() as server:
+        server.sqs.meta.events.register("provide-client-params.sqs.ReceiveMessage", _taken_for_a_second)
         yield server
+
+
+def _taken_for_a_second(params: dict[str, Any], **_: object) -> None:
+    params["VisibilityTimeout"] = 1
 
 
 @pytest.fixture(scope="session")

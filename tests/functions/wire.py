@@ -1,10 +1,10 @@
-"""The wire between a function and the model: a proxy that counts connections, cuts them, and holds answers back."""
+"""The wire between a function and what it calls: a proxy that counts connections, cuts them, and holds answers back."""
 
 import asyncio
 import re
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 _LENGTH = re.compile(rb"content-length: (\d+)", re.IGNORECASE)
 
@@ -43,13 +43,13 @@ class Gate:
 
 
 class Wire:
-    """A proxy before an HTTP server. `url` leads through it; `accepted` counts the connections ever made."""
+    """A proxy before a server. `url` leads through it; `accepted` counts the connections ever made."""
 
-    def __init__(self, server: str) -> None:
-        parts = urlsplit(server)
-        self._host, self._port = parts.hostname, parts.port
+    def __init__(self, server: SplitResult) -> None:
+        self._server = server
         self._ends: set[asyncio.StreamWriter] = set()
         self._gate: Gate | None = None
+        self._is_down = False
         self.accepted = 0
         self.url = ""
 
@@ -63,6 +63,14 @@ class Wire:
             self._gate = None
             gate.open()
 
+    @contextmanager
+    def down(self) -> Iterator[None]:
+        """Let nothing through while the context is open."""
+        self._is_down = True
+        self.cut()
+        yield
+        self._is_down = False
+
     def cut(self) -> int:
         """Cut every connection, as a server does with those that are idle too long. Returns how many there were."""
         ends = list(self._ends)
@@ -71,10 +79,14 @@ class Wire:
         return len(ends)
 
     async def connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self._is_down:
+            writer.transport.abort()
+            return
         self.accepted += 1
         self._ends.add(writer)
-        server, to_server = await asyncio.open_connection(self._host, self._port)
-        pumps = [asyncio.create_task(_pump(reader, to_server)), asyncio.create_task(self._answer(server, writer))]
+        server, to_server = await asyncio.open_connection(self._server.hostname, self._server.port)
+        answer = self._pass_answers if self._server.scheme == "http" else _pump
+        pumps = [asyncio.create_task(_pump(reader, to_server)), asyncio.create_task(answer(server, writer))]
         # Whichever side leaves, the other is told at once.
         await asyncio.wait(pumps, return_when=asyncio.FIRST_COMPLETED)
         self._ends.discard(writer)
@@ -86,7 +98,7 @@ class Wire:
             with suppress(OSError):
                 await end.wait_closed()
 
-    async def _answer(self, server: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def _pass_answers(self, server: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(asyncio.IncompleteReadError, OSError):
             while True:
                 head = await server.readuntil(b"\r\n\r\n")
@@ -111,10 +123,11 @@ class Wire:
 
 @asynccontextmanager
 async def wire_to(server: str) -> AsyncIterator[Wire]:
-    """Open a wire to a server, and close it."""
-    wire = Wire(server)
+    """Open a wire to the server at a URL, and close it. Only the answers of HTTP servers can be held back."""
+    parts = urlsplit(server)
+    wire = Wire(parts)
     listener = await asyncio.start_server(wire.connected, "127.0.0.1", 0)
-    wire.url = f"http://127.0.0.1:{listener.sockets[0].getsockname()[1]}{urlsplit(server).path}"
+    wire.url = parts._replace(netloc=f"127.0.0.1:{listener.sockets[0].getsockname()[1]}").geturl()
     try:
         yield wire
     finally:

@@ -1,0 +1,99 @@
+"""What the functions print: one line of metrics a turn, and logs that tell nothing of what was said."""
+
+import json
+from dataclasses import replace
+
+import pytest
+
+from local.cloudformation import STACK, Document
+from local.template import TEMPLATE
+from tests.functions.calls import Json, User, eventually
+from tests.functions.product import Product
+from tests.sam.builds import QUEUES
+
+OF_EVERY_TURN = {
+    "Turns",
+    "InputTokens",
+    "OutputTokens",
+    "ToolCalls",
+    "ToolErrors",
+    "CancelledTurns",
+    "FailedTurns",
+    "TurnDuration",
+}
+
+
+async def metrics_of(product: Product, request_id: str) -> Json:
+    """The metrics that were printed right before the end of an invocation."""
+    lines = await eventually(lambda: _lines_of(product, request_id))
+    [metrics] = [line for line in lines if "_aws" in line]
+    return metrics
+
+
+def _lines_of(product: Product, request_id: str) -> list[Json]:
+    """The JSON lines of the chat function while it ran an invocation; none before it has ended."""
+    mine: list[Json] = []
+    for line in [line for name, line in list(product.lines) if name == "chat"]:
+        if line.startswith(f"START RequestId: {request_id}"):
+            mine = []
+        elif line.startswith(f"END RequestId: {request_id}"):
+            return mine
+        elif line.startswith("{"):
+            mine.append(json.loads(line))
+    return []
+
+
+async def test_a_turn_prints_the_metrics_that_alarms_and_dashboard_are_built_on(product: Product, user: User) -> None:
+    async with user.asking('[tool:calculator {"expression": "6 * 7"}] Tell me') as answer:
+        events = await answer.rest()
+    metrics = await metrics_of(product, answer.response.headers["x-amzn-requestid"])
+    [directive] = metrics["_aws"]["CloudWatchMetrics"]
+    assert {metric["Name"] for metric in directive["Metrics"]} == OF_EVERY_TURN | {"TimeToFirstToken"}
+    counted = {name: value for [value], name in ((metrics[name], name) for name in OF_EVERY_TURN)}
+    usage = events[-1]["data"]["usage"]
+    assert counted | {"Turns": 1, "ToolCalls": 1, "ToolErrors": 0, "FailedTurns": 0, "CancelledTurns": 0} == counted
+    assert (counted["InputTokens"], counted["OutputTokens"]) == (usage["inputTokens"], usage["outputTokens"])
+    assert counted["TurnDuration"] >= metrics["TimeToFirstToken"][0] > 0
+    alarm = Document(TEMPLATE, attributes=QUEUES).resources("AWS::CloudWatch::Alarm")["FailedTurns"]
+    assert directive["Namespace"] == alarm["Namespace"]
+    assert [[dimension["Name"] for dimension in alarm["Dimensions"]]] == directive["Dimensions"]
+    assert metrics["service"] == alarm["Dimensions"][0]["Value"] == f"{STACK}-chat"
+
+
+async def test_failed_and_cancelled_turns_are_counted_as_such(product: Product, user: User) -> None:
+    async with user.asking("[fail:500] Hello") as answer:
+        await answer.rest()
+    failed = await metrics_of(product, answer.response.headers["x-amzn-requestid"])
+    assert (failed["FailedTurns"], failed["CancelledTurns"]) == ([1], [0])
+    async with user.asking("[stall] Hello") as answer:
+        await answer.until("text-delta")
+        await user.cancel()
+        await answer.rest()
+    cancelled = await metrics_of(product, answer.response.headers["x-amzn-requestid"])
+    assert (cancelled["FailedTurns"], cancelled["CancelledTurns"]) == ([0], [1])
+
+
+async def test_a_turn_is_found_in_the_log_by_the_request_id(product: Product, user: User) -> None:
+    async with user.asking("Hello") as answer:
+        await answer.rest()
+    request_id = answer.response.headers["x-request-id"]
+    lines = await eventually(lambda: _lines_of(product, request_id))
+    [ended] = [line for line in lines if line.get("message") == "turn ended"]
+    assert (ended["request_id"], ended["service"], ended["level"]) == (request_id, f"{STACK}-chat", "INFO")
+    assert (ended["status"], ended["turn_number"], ended["stored"]) == ("complete", 1, True)
+
+
+async def test_no_log_tells_what_was_said_or_any_secret(product: Product, user: User) -> None:
+    await user.ask('My card is 4111-1111 and my key is k-12345 [tool:calculator {"expression": "1/0 + secret"}]')
+    await user.ask("[fail:500] What I say when it fails stays between us")
+    await user.ask("[bad-args:calculator] What I say with broken arguments stays as well")
+    await user.call("POST", "/chat", json={"query": "What I say in a bad request, too", "session_id": "a b"})
+    await user.call("POST", "/sessions/{}/name")
+    await user.call("POST", "/sessions/{}/summary?rebuild=true")
+    await eventually(lambda: list(product.database.summaries.find({"session_id": user.key})))
+    await product.emulator.settled()
+    product.check_privacy()
+    assert "What I say in a bad request" not in str(product.lines)
+    # The check itself would find it.
+    with pytest.raises(AssertionError, match="the log tells"):
+        replace(product, lines=[("chat", "[fail:500] What I say when it fails stays between us")]).check_privacy()
