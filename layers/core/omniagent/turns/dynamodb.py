@@ -7,7 +7,7 @@ TTL deletes late, so every condition compares `lease_until` itself.
 import asyncio
 import time
 import zlib
-from collections.abc import Callable
+from collections.abc import AsyncIterator, Callable
 from typing import TYPE_CHECKING, Any
 
 from omniagent.errors import RegistryUnavailable
@@ -113,36 +113,38 @@ class DynamoRegistry(TurnRegistry):
         )
 
     async def read(self, session: str, turn_id: str, after: int = -1) -> list[tuple[int, bytes]]:
-        chunks: list[tuple[int, bytes]] = []
-        start: dict[str, Any] = {}
-        while True:
-            page = await self._call(
-                "query",
-                ConsistentRead=True,
-                KeyConditionExpression="session_id = :session AND #item BETWEEN :first AND :last",
-                ExpressionAttributeNames={"#item": "item"},
-                ExpressionAttributeValues={
-                    ":session": {"S": session},
-                    ":first": {"S": _chunk(turn_id, after + 1)},
-                    ":last": {"S": _chunk(turn_id, 99_999_999)},
-                },
-                **start,
-            )
-            chunks += [_read_chunk(item) for item in page["Items"]]
-            if "LastEvaluatedKey" not in page:
-                return chunks
-            start = {"ExclusiveStartKey": page["LastEvaluatedKey"]}
+        pages = self._pages(
+            ConsistentRead=True,
+            KeyConditionExpression="session_id = :session AND #item BETWEEN :first AND :last",
+            ExpressionAttributeNames={"#item": "item"},
+            ExpressionAttributeValues={
+                ":session": {"S": session},
+                ":first": {"S": _chunk(turn_id, after + 1)},
+                ":last": {"S": _chunk(turn_id, 99_999_999)},
+            },
+        )
+        return [_read_chunk(item) async for page in pages for item in page]
 
     async def erase(self, session: str) -> None:
-        page = await self._call(
-            "query",
+        pages = self._pages(
+            ConsistentRead=True,
             KeyConditionExpression="session_id = :session",
             ProjectionExpression="session_id, #item",
             ExpressionAttributeNames={"#item": "item"},
             ExpressionAttributeValues={":session": {"S": session}},
         )
-        for item in page["Items"]:
-            await self._call("delete_item", Key=item)
+        async for page in pages:
+            for key in page:
+                await self._call("delete_item", Key=key)
+
+    async def _pages(self, **query: Any) -> AsyncIterator[list[dict[str, Any]]]:
+        """Yield what a query finds. DynamoDB reads at most 1 MB at a time."""
+        while True:
+            page = await self._call("query", **query)
+            yield page["Items"]
+            if "LastEvaluatedKey" not in page:
+                return
+            query["ExclusiveStartKey"] = page["LastEvaluatedKey"]
 
     def _lease(self, now: float) -> dict[str, Any]:
         until = now + self._lease_seconds

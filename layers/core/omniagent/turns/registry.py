@@ -98,7 +98,7 @@ class MemoryRegistry(TurnRegistry):
     async def claim(self, claim: Claim) -> RunningTurn | None:
         held = await self.running(claim.session)
         if held is not None and held.alive:
-            return held
+            return None if held.claim.turn_id == claim.turn_id else held
         lease_until = self.clock() + self.lease_seconds
         self._entries[claim.session] = _Entry(RunningTurn(claim, False, self.lease_seconds), lease_until)
         # Only the last turn of a session can be followed here: the memory of a script must not grow with its turns.

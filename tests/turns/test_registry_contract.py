@@ -1,0 +1,253 @@
+"""One contract for every registry: each test runs in memory and on DynamoDB."""
+
+import os
+import random
+from collections.abc import Awaitable, Callable
+
+import boto3
+import pytest
+from botocore.config import Config
+
+from local.aws import Aws
+from local.ports import free_port
+from omniagent.errors import RegistryUnavailable
+from omniagent.session.identity import new_id
+from omniagent.turns.dynamodb import DynamoRegistry
+from omniagent.turns.registry import MAX_CHUNK_BYTES, Claim, Renewal, TurnRegistry
+from tests.fixtures.conversation import Clock
+
+
+@pytest.fixture
+def claim() -> Claim:
+    """A claim on a session that nobody else knows."""
+    return Claim(f"user:{new_id()}", "turn-1", "message-1")
+
+
+def next_claim(claim: Claim) -> Claim:
+    return Claim(claim.session, "turn-2", "message-2")
+
+
+async def test_a_free_session_is_taken(registry: TurnRegistry, claim: Claim) -> None:
+    assert await registry.running(claim.session) is None
+    assert await registry.claim(claim) is None
+    running = await registry.running(claim.session)
+    assert running is not None
+    assert (running.claim, running.stopping, running.alive) == (claim, False, True)
+    assert running.lease_left == pytest.approx(10.0)
+
+
+async def test_a_held_session_is_refused_and_says_who_holds_it(
+    registry: TurnRegistry, claim: Claim, clock: Clock
+) -> None:
+    await registry.claim(claim)
+    clock.pass_by(4)
+    held = await registry.claim(next_claim(claim))
+    assert held is not None
+    assert (held.claim, held.stopping) == (claim, False)
+    assert held.lease_left == pytest.approx(6.0)
+
+
+async def test_a_claim_that_is_sent_twice_is_still_ones_own(registry: TurnRegistry, claim: Claim) -> None:
+    """An SDK sends a request again when its answer was lost on the way."""
+    await registry.claim(claim)
+    assert await registry.claim(claim) is None
+
+
+async def test_a_session_whose_lease_has_run_out_is_taken_over(
+    registry: TurnRegistry, claim: Claim, clock: Clock
+) -> None:
+    await registry.claim(claim)
+    clock.pass_by(10)
+    dead = await registry.running(claim.session)
+    assert dead is not None
+    assert not dead.alive
+    assert await registry.claim(next_claim(claim)) is None
+    running = await registry.running(claim.session)
+    assert running is not None
+    assert running.claim == next_claim(claim)
+
+
+async def test_renewing_keeps_a_session(registry: TurnRegistry, claim: Claim, clock: Clock) -> None:
+    await registry.claim(claim)
+    for _ in range(3):
+        clock.pass_by(6)
+        assert await registry.renew(claim) is Renewal.RUNNING
+    assert await registry.claim(next_claim(claim)) is not None
+
+
+async def test_renewing_tells_of_a_stop(registry: TurnRegistry, claim: Claim) -> None:
+    await registry.claim(claim)
+    assert await registry.stop(claim.session)
+    running = await registry.running(claim.session)
+    assert running is not None
+    assert running.stopping
+    assert await registry.renew(claim) is Renewal.STOPPING
+    assert await registry.stop(claim.session), "a second stop of the same turn is no error"
+
+
+async def test_renewing_tells_of_a_loss(registry: TurnRegistry, claim: Claim, clock: Clock) -> None:
+    await registry.claim(claim)
+    clock.pass_by(10)
+    await registry.claim(next_claim(claim))
+    assert await registry.renew(claim) is Renewal.LOST
+    assert await registry.renew(next_claim(claim)) is Renewal.RUNNING
+
+
+async def test_renewing_what_is_gone_tells_of_a_loss(registry: TurnRegistry, claim: Claim) -> None:
+    assert await registry.renew(claim) is Renewal.LOST
+    assert await registry.running(claim.session) is None
+
+
+async def test_a_lease_that_has_run_out_can_be_renewed_while_nobody_wants_the_session(
+    registry: TurnRegistry, claim: Claim, clock: Clock
+) -> None:
+    await registry.claim(claim)
+    clock.pass_by(60)
+    assert await registry.renew(claim) is Renewal.RUNNING
+    assert await registry.claim(next_claim(claim)) is not None
+
+
+async def test_a_released_session_is_free(registry: TurnRegistry, claim: Claim) -> None:
+    await registry.claim(claim)
+    await registry.release(claim)
+    assert await registry.running(claim.session) is None
+    assert await registry.claim(next_claim(claim)) is None
+
+
+async def test_a_stranger_cannot_release(registry: TurnRegistry, claim: Claim) -> None:
+    await registry.claim(claim)
+    await registry.release(next_claim(claim))
+    running = await registry.running(claim.session)
+    assert running is not None
+    assert running.claim == claim
+
+
+async def test_nothing_runs_so_nothing_can_be_stopped(registry: TurnRegistry, claim: Claim, clock: Clock) -> None:
+    assert not await registry.stop(claim.session)
+    await registry.claim(claim)
+    clock.pass_by(10)
+    assert not await registry.stop(claim.session)
+
+
+async def test_sessions_do_not_touch_each_other(registry: TurnRegistry, claim: Claim) -> None:
+    other = Claim(f"{claim.session}-other", claim.turn_id, claim.message_id)
+    await registry.claim(claim)
+    assert await registry.claim(other) is None
+    await registry.stop(other.session)
+    await registry.append(other, 0, b"other")
+    assert await registry.renew(claim) is Renewal.RUNNING
+    assert await registry.read(claim.session, claim.turn_id) == []
+    await registry.erase(other.session)
+    assert await registry.running(claim.session) is not None
+
+
+async def test_chunks_come_back_in_order_from_any_number_on(registry: TurnRegistry, claim: Claim) -> None:
+    await registry.claim(claim)
+    chunks = [(number, f"chunk {number}".encode()) for number in range(12)]
+    for number, frames in random.Random(1).sample(chunks, len(chunks)):
+        await registry.append(claim, number, frames)
+    assert await registry.read(claim.session, claim.turn_id) == chunks
+    assert await registry.read(claim.session, claim.turn_id, 8) == chunks[9:]
+    assert await registry.read(claim.session, claim.turn_id, 11) == []
+    assert await registry.read(claim.session, "another turn") == []
+
+
+async def test_a_chunk_that_is_written_twice_is_there_once(registry: TurnRegistry, claim: Claim) -> None:
+    await registry.claim(claim)
+    for _ in range(2):
+        await registry.append(claim, 0, b"once")
+    assert await registry.read(claim.session, claim.turn_id) == [(0, b"once")]
+
+
+async def test_a_log_larger_than_one_page_comes_back_whole_and_is_erased_whole(
+    registry: TurnRegistry, claim: Claim
+) -> None:
+    """DynamoDB reads at most 1 MB at a time."""
+    await registry.claim(claim)
+    noise = random.Random(1)
+    chunks = [(number, noise.randbytes(MAX_CHUNK_BYTES)) for number in range(5)]
+    for number, frames in chunks:
+        await registry.append(claim, number, frames)
+    assert await registry.read(claim.session, claim.turn_id) == chunks
+    await registry.erase(claim.session)
+    assert await registry.read(claim.session, claim.turn_id) == []
+    assert await registry.running(claim.session) is None
+
+
+async def test_the_log_of_a_dead_turn_outlives_the_claim_of_its_successor(
+    registry: TurnRegistry, claim: Claim, clock: Clock
+) -> None:
+    """The successor repairs the dead turn from it."""
+    await registry.claim(claim)
+    await registry.append(claim, 0, b"said")
+    clock.pass_by(10)
+    await registry.claim(next_claim(claim))
+    assert await registry.read(claim.session, claim.turn_id) == [(0, b"said")]
+
+
+Use = Callable[[TurnRegistry, Claim], Awaitable[object]]
+EVERY_USE: dict[str, Use] = {
+    "claim": lambda registry, claim: registry.claim(claim),
+    "renew": lambda registry, claim: registry.renew(claim),
+    "release": lambda registry, claim: registry.release(claim),
+    "running": lambda registry, claim: registry.running(claim.session),
+    "stop": lambda registry, claim: registry.stop(claim.session),
+    "append": lambda registry, claim: registry.append(claim, 0, b""),
+    "read": lambda registry, claim: registry.read(claim.session, claim.turn_id),
+    "erase": lambda registry, claim: registry.erase(claim.session),
+}
+
+
+@pytest.mark.parametrize("use", EVERY_USE.values(), ids=EVERY_USE)
+async def test_a_table_that_cannot_be_reached_is_unavailable(aws: Aws, claim: Claim, use: Use) -> None:
+    impatient = Config(connect_timeout=1, read_timeout=1, retries={"total_max_attempts": 1})
+    nowhere = boto3.Session(aws_access_key_id="local", aws_secret_access_key="local").client(
+        "dynamodb", endpoint_url=f"http://127.0.0.1:{free_port()}", region_name="us-east-1", config=impatient
+    )
+    with pytest.raises(RegistryUnavailable):
+        await use(DynamoRegistry("turns", lease_seconds=10.0, client=nowhere), claim)
+
+
+@pytest.mark.parametrize("use", EVERY_USE.values(), ids=EVERY_USE)
+async def test_a_table_that_is_not_there_is_unavailable(aws: Aws, claim: Claim, use: Use) -> None:
+    with pytest.raises(RegistryUnavailable):
+        await use(DynamoRegistry("no-such-table", lease_seconds=10.0, client=aws.dynamodb), claim)
+
+
+async def test_a_table_that_does_not_answer_in_time_is_unavailable(aws: Aws, turns_table: str, claim: Claim) -> None:
+    impatient = Config(connect_timeout=0.2, read_timeout=0.2, retries={"total_max_attempts": 1})
+    client = boto3.Session(aws_access_key_id="local", aws_secret_access_key="local").client(
+        "dynamodb", endpoint_url=aws.endpoint, region_name="us-east-1", config=impatient
+    )
+    registry = DynamoRegistry(turns_table, lease_seconds=10.0, client=client)
+    aws.pause()
+    try:
+        with pytest.raises(RegistryUnavailable):
+            await registry.claim(claim)
+    finally:
+        aws.resume()
+
+
+async def test_the_client_is_made_from_the_environment_when_none_is_given(
+    aws: Aws, turns_table: str, claim: Claim, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in aws.environment.items():
+        monkeypatch.setenv(name, value)
+    assert os.environ["AWS_ENDPOINT_URL"] == aws.endpoint
+    registry = DynamoRegistry(turns_table, lease_seconds=10.0)
+    assert await registry.claim(claim) is None
+    assert await registry.running(claim.session) is not None
+
+
+async def test_what_is_written_disappears_by_itself(aws: Aws, turns_table: str, claim: Claim, clock: Clock) -> None:
+    """TTL is late, never early: an hour after the turn nothing is needed any more."""
+    registry = DynamoRegistry(turns_table, lease_seconds=10.0, client=aws.dynamodb, clock=clock)
+    await registry.claim(claim)
+    await registry.append(claim, 0, b"said")
+    items = aws.dynamodb.query(
+        TableName=turns_table,
+        KeyConditionExpression="session_id = :session",
+        ExpressionAttributeValues={":session": {"S": claim.session}},
+    )["Items"]
+    assert len(items) == 2
+    assert all(3600 <= int(item["expires_at"]["N"]) - clock.now <= 3610 for item in items)
