@@ -103,10 +103,12 @@ class _Filler:
             return self._use_up("quotes", clues.quotes[0])
         if kind == "whole":
             return clues.text
+        if kind == "date" and len(clues.dates) > 1:
+            return self._use_up("dates", clues.dates[0])
         return next(iter(_listed(kind, clues)), _NOTHING)
 
     def _use_up(self, candidates: str, value: Any) -> Any:
-        """A number or a quote fills one field only, in whichever of the texts it stands."""
+        """A number, a quote or one of several dates fills one field only, in whichever of the texts it stands."""
         for clues in self._clues:
             if value in (found := getattr(clues, candidates)):
                 found.remove(value)

@@ -118,7 +118,7 @@ def _topic(text: str) -> str:
 
 
 def _keywords(text: str) -> list[str]:
-    words = re.findall(r"\d[\d.,]*\d%?|[\w'\u2019+#-]*\w[+#%]*", text)
+    words = re.findall(r"\d[\d.,-]*\d%?|[\w'\u2019+#-]*\w[+#%]*", text)
     return [word[:1].upper() + word[1:] for word in words if word.lower() not in DULL]
 
 

@@ -129,6 +129,13 @@ async def test_a_prompt_that_needs_tools_calls_them(
     assert calls(await stream.ask(prompt, TOOLS)) == expected
 
 
+async def test_two_dates_fill_two_fields(asker: Asker) -> None:
+    day = {"type": "string", "format": "date"}
+    days = function("days_between", "Count the days from one date to another.", start=day, end=day)
+    answer = await asker.ask("Count the days from 2026-03-01 to 2026-12-24", [days])
+    assert calls(answer) == [("days_between", {"start": "2026-03-01", "end": "2026-12-24"})]
+
+
 @pytest.mark.parametrize(
     "prompt",
     ["Hello!", "I had a great time yesterday.", "How are you?", "Tell me a story about a dragon", "My name is Ada."],
