@@ -1,0 +1,185 @@
+/** The HTTP API: one method per route. Every failure is an `ApiError` that a person can read. */
+
+import { isLocal } from "./connection.js";
+
+/** @import { Message, Session, Span, StackInfo, Summary } from "./types.js" */
+/** @import { Connection } from "./connection.js" */
+
+const PAGE = 30;
+
+/** A request that was refused, or that did not arrive (`status` 0). */
+export class ApiError extends Error {
+  name = "ApiError";
+
+  /**
+   * @param {number} status
+   * @param {{ title?: string, detail?: string, code?: string, request_id?: string }} problem
+   * @param {number | null} retryAfter In seconds.
+   */
+  constructor(status, problem, retryAfter = null) {
+    super(problem.detail ?? `The server answered with status ${status}.`);
+    this.status = status;
+    this.title = problem.title ?? "Request failed";
+    this.code = problem.code ?? "";
+    this.requestId = problem.request_id ?? "";
+    this.retryAfter = retryAfter;
+  }
+
+  get isOffline() {
+    return this.status === 0;
+  }
+}
+
+export class Api {
+  #connection;
+
+  /** @param {Connection} connection */
+  constructor(connection) {
+    this.#connection = connection;
+  }
+
+  get isLocal() {
+    return isLocal(this.#connection);
+  }
+
+  /**
+   * Ask, and return the response whose body is the stream.
+   * @param {object} body
+   */
+  async chat(body) {
+    return this.#fetch(this.#connection.chatUrl, "/chat", { method: "POST", body });
+  }
+
+  /**
+   * The stream of the running turn, or null when none runs.
+   * @param {string} id
+   */
+  async resume(id) {
+    const response = await this.#fetch(this.#connection.chatUrl, `/chat/${encodeURIComponent(id)}/stream`);
+    return response.status === 204 ? null : response;
+  }
+
+  /**
+   * @param {{ before?: string | null, search?: string }} [page]
+   * @returns {Promise<{ sessions: Session[], before: string | null }>}
+   */
+  async listSessions({ before, search } = {}) {
+    const query = new URLSearchParams({ limit: String(PAGE) });
+    if (before) query.set("before", before);
+    if (search) query.set("search", search);
+    return this.#json(`/sessions?${query}`);
+  }
+
+  /**
+   * @param {string} id
+   * @param {string | null} [before]
+   * @returns {Promise<{ messages: Message[], before: string | null }>}
+   */
+  async listMessages(id, before) {
+    const page = await this.#json(`${path(id)}/messages?limit=${PAGE}${before ? `&before=${before}` : ""}`);
+    return { ...page, messages: page.messages.map((/** @type {any} */ message) => ({ metadata: {}, ...message })) };
+  }
+
+  /** @param {string} id @returns {Promise<Session>} */
+  async getSession(id) {
+    return this.#json(path(id));
+  }
+
+  /** @param {string} id @param {string} name @returns {Promise<Session>} */
+  async renameSession(id, name) {
+    return this.#json(path(id), { method: "PATCH", body: { name } });
+  }
+
+  /** @param {string} id */
+  async deleteSession(id) {
+    await this.#sessions(path(id), { method: "DELETE" });
+  }
+
+  /** @param {string} id @returns {Promise<Session>} */
+  async nameSession(id) {
+    return this.#json(`${path(id)}/name`, { method: "POST" });
+  }
+
+  /** @param {string} id */
+  async cancel(id) {
+    await this.#sessions(`${path(id)}/cancel`, { method: "POST" });
+  }
+
+  /** @param {string} id @returns {Promise<Summary | null>} */
+  async getSummary(id) {
+    try {
+      return await this.#json(`${path(id)}/summary`);
+    } catch (error) {
+      if (error instanceof ApiError && error.status === 404) return null;
+      throw error;
+    }
+  }
+
+  /** @param {string} id */
+  async rebuildSummary(id) {
+    await this.#sessions(`${path(id)}/summary?rebuild=true`, { method: "POST" });
+  }
+
+  /** What a local stack tells of itself. A deployed one has nothing there. @returns {Promise<StackInfo | null>} */
+  async info() {
+    return this.#local("/local/info");
+  }
+
+  /** @param {string} id @param {number} turn @returns {Promise<Span[]>} */
+  async traces(id, turn) {
+    const query = new URLSearchParams({ session_id: id, turn: String(turn) });
+    return (await this.#local(`/local/traces?${query}`))?.spans ?? [];
+  }
+
+  /** @param {string} where @returns {Promise<any>} */
+  async #local(where) {
+    if (!this.isLocal) return null;
+    try {
+      return await (await this.#fetch("", where)).json();
+    } catch {
+      return null; // a convenience of the local stack: the page works without it
+    }
+  }
+
+  /** @param {string} where @param {Options} [options] @returns {Promise<any>} */
+  async #json(where, options) {
+    return (await this.#sessions(where, options)).json();
+  }
+
+  /** @param {string} where @param {Options} [options] */
+  async #sessions(where, options) {
+    return this.#fetch(this.#connection.sessionsUrl, where, options);
+  }
+
+  /**
+   * @typedef {{ method?: string, body?: object }} Options
+   * @param {string} base
+   * @param {string} where
+   * @param {Options} [options]
+   */
+  async #fetch(base, where, { method = "GET", body } = {}) {
+    /** @type {Record<string, string>} */
+    const headers = body ? { "content-type": "application/json" } : {};
+    if (this.#connection.token) headers.authorization = `Bearer ${this.#connection.token}`;
+    let response;
+    try {
+      response = await fetch(base + where, { method, headers, body: body && JSON.stringify(body), cache: "no-store" });
+    } catch {
+      throw new ApiError(0, { title: "No connection", detail: "The server cannot be reached.", code: "offline" });
+    }
+    if (!response.ok) throw await refusal(response);
+    return response;
+  }
+}
+
+/** @param {string} id */
+function path(id) {
+  return `/sessions/${encodeURIComponent(id)}`;
+}
+
+/** @param {Response} response */
+async function refusal(response) {
+  const problem = await response.json().catch(() => ({}));
+  const seconds = Number(response.headers.get("retry-after"));
+  return new ApiError(response.status, problem, seconds > 0 ? seconds : null);
+}

@@ -1,0 +1,233 @@
+/** The page: brings the chat, the list of chats and the panel together. */
+
+import { Api } from "./api.js";
+import { isLocal, loadConnection, saveConnection } from "./connection.js";
+import { maySummarize } from "./context-window.js";
+import { Conversation } from "./conversation.js";
+import { SessionList } from "./session-list.js";
+import { SummaryStore } from "./summary-store.js";
+import { ChatView } from "./view/chat.js";
+import { Composer } from "./view/composer.js";
+import { ContextView } from "./view/context.js";
+import { askName, confirm } from "./view/dialogs.js";
+import { byId, fill, oncePerFrame } from "./view/dom.js";
+import { Drawer } from "./view/drawer.js";
+import { EventLogView } from "./view/event-log.js";
+import { icon } from "./view/icons.js";
+import { Panel } from "./view/panel.js";
+import { Settings } from "./view/settings.js";
+import { Sidebar } from "./view/sidebar.js";
+import { toast, toastError } from "./view/toasts.js";
+
+/** @import { Connection } from "./connection.js" */
+/** @import { StackInfo } from "./types.js" */
+
+class App {
+  #connection = loadConnection();
+  #api = new Api(this.#connection);
+  #sessions = new SessionList(this.#api);
+  #summary = new SummaryStore(this.#api);
+  /** @type {StackInfo | null} */
+  #info = null;
+  /** @type {Map<string, Conversation>} Chats that are being answered stay alive while another one is open. */
+  #running = new Map();
+  /** @type {Conversation} */
+  #chat = new Conversation(this.#api);
+
+  #render = oncePerFrame(() => this.#show());
+  #drawer = new Drawer();
+  #events = new EventLogView();
+  #panel = new Panel(() => this.#render());
+  #composer = new Composer({ send: (text) => this.#send(text), stop: () => this.#stop() });
+  #settings = new Settings((connection) => this.#connect(connection));
+  #context = new ContextView({ rebuildSummary: () => this.#rebuildSummary() });
+  #sidebar = new Sidebar({ rename: (id) => this.#rename(id), remove: (id) => this.#remove(id) });
+  #view = new ChatView({
+    ask: (text) => this.#send(text),
+    earlier: () => this.#chat.loadEarlier().catch(toastError),
+    showSummary: () => this.#panel.show("context"),
+    retry: () => this.#chat.retry(),
+    regenerate: () => this.#chat.regenerate(),
+    edit: () => this.#edit(),
+    openSettings: () => this.#settings.open(this.#connection),
+    traces: null,
+  });
+
+  start() {
+    for (const element of document.querySelectorAll("[data-icon]")) {
+      element.prepend(icon(/** @type {any} */ (element.getAttribute("data-icon"))));
+    }
+    byId("new-chat").addEventListener("click", () => this.#newChat());
+    byId("rename").addEventListener("click", () => this.#rename(this.#chat.id));
+    byId("context-chip").addEventListener("click", () => this.#panel.show("context"));
+    byId("theme-toggle").addEventListener("click", () => dispatchEvent(new Event("omniagent:toggle-theme")));
+    byId("settings-button").addEventListener("click", () => this.#settings.open(this.#connection));
+    byId("skip-link").addEventListener("click", (event) => {
+      event.preventDefault();
+      this.#composer.focus();
+    });
+    document.addEventListener("keydown", (event) => this.#onKey(event));
+    addEventListener("hashchange", () => this.#route());
+    void this.#connect(this.#connection);
+  }
+
+  /** Talk to a stack: everything that is shown comes from it anew. @param {Connection} connection */
+  async #connect(connection) {
+    const changed = connection !== this.#connection;
+    saveConnection(connection);
+    this.#connection = connection;
+    this.#api = new Api(connection);
+    this.#running.clear();
+    this.#sessions.removeEventListener("change", this.#render);
+    this.#summary.removeEventListener("change", this.#render);
+    this.#sessions = new SessionList(this.#api);
+    this.#summary = new SummaryStore(this.#api);
+    this.#sessions.addEventListener("change", this.#render);
+    this.#summary.addEventListener("change", this.#render);
+    this.#sidebar.open(this.#sessions);
+    if (changed && location.hash) history.replaceState(null, "", location.pathname);
+    void this.#sessions.refresh();
+    this.#info = await this.#api.info();
+    const traces = (/** @type {number} */ turn) => this.#api.traces(this.#chat.id, turn);
+    this.#view.traces = this.#info ? traces : null;
+    this.#route();
+  }
+
+  /** Open the chat that the address names, or an empty one. */
+  #route() {
+    const id = /^#\/chat\/([\w.~-]+)$/.exec(location.hash)?.[1];
+    this.#drawer.close();
+    if (!id) return this.#open(new Conversation(this.#api));
+    if (id === this.#chat.id) return;
+    const running = this.#running.get(id);
+    this.#open(running ?? new Conversation(this.#api, id));
+    void this.#load(this.#chat, !running);
+  }
+
+  /** @param {Conversation} chat @param {boolean} read Whether its messages have to be read first. */
+  async #load(chat, read) {
+    if (read) await chat.load();
+    if (chat !== this.#chat || !(this.#summary.wasSeen || maySummarize(chat.messages, this.#info))) return;
+    await this.#summary.refresh().catch(toastError);
+  }
+
+  /** @param {Conversation} chat */
+  #open(chat) {
+    this.#chat.removeEventListener("change", this.#render);
+    this.#chat = chat;
+    chat.addEventListener("change", this.#render);
+    chat.addEventListener("turnstart", this.#turnStarted);
+    chat.addEventListener("turnend", this.#turnEnded);
+    this.#summary.open(chat.id);
+    this.#view.open(chat);
+    this.#events.open(chat);
+    this.#sidebar.currentId = chat.id;
+    this.#composer.focus();
+    this.#render();
+  }
+
+  #newChat() {
+    if (location.hash) location.hash = "";
+    else this.#open(new Conversation(this.#api));
+    this.#drawer.close();
+    this.#composer.focus();
+  }
+
+  /** @param {string} text */
+  async #send(text) {
+    const chat = this.#chat;
+    if (chat.busy) return;
+    history.replaceState(null, "", `#/chat/${chat.id}`);
+    this.#running.set(chat.id, chat);
+    this.#view.scrollToEnd();
+    if (!(await chat.send(text)) && chat === this.#chat && !this.#composer.text) this.#composer.text = text;
+  }
+
+  // Functions that stay the same: a chat that is opened twice is still listened to once.
+  #turnStarted = () => this.#sessions.refresh();
+  #turnEnded = (/** @type {Event} */ event) => this.#onTurnEnd(/** @type {Conversation} */ (event.target));
+
+  /** @param {Conversation} chat */
+  async #onTurnEnd(chat) {
+    this.#running.delete(chat.id);
+    try {
+      await this.#sessions.refresh();
+      if (chat.messages.at(-1)?.metadata.status === "complete") await this.#sessions.nameIfUnnamed(chat.id);
+      const known = this.#summary.summary?.endTurnNumber ?? 0;
+      if (chat === this.#chat && chat.summarizedTo > known) await this.#summary.refresh();
+    } catch (error) {
+      toastError(error);
+    }
+  }
+
+  #stop() {
+    this.#chat.stop().catch(toastError);
+  }
+
+  #edit() {
+    this.#composer.text = this.#chat.withdraw();
+    this.#composer.focus();
+  }
+
+  async #rebuildSummary() {
+    try {
+      if (!(await this.#summary.rebuild())) toast("The summary is still being written. Look again in a moment.");
+    } catch (error) {
+      toastError(error);
+    }
+  }
+
+  /** @param {string} id */
+  async #rename(id) {
+    const name = await askName(this.#sessions.find(id)?.name ?? "");
+    if (name) await this.#sessions.rename(id, name).catch(toastError);
+  }
+
+  /** @param {string} id */
+  async #remove(id) {
+    const name = this.#sessions.find(id)?.name || "New chat";
+    if (!(await confirm("Delete this chat?", `“${name}” and everything in it will be gone for good.`, "Delete")))
+      return;
+    try {
+      await this.#sessions.remove(id);
+      if (id === this.#chat.id) this.#newChat();
+    } catch (error) {
+      toastError(error);
+    }
+  }
+
+  /** @param {KeyboardEvent} event */
+  #onKey(event) {
+    if (document.querySelector("dialog[open]")) return;
+    if (event.key === "k" && (event.metaKey || event.ctrlKey)) {
+      event.preventDefault();
+      this.#newChat();
+    } else if (event.key === "Escape" && !event.isComposing) {
+      if (this.#drawer.isOpen) this.#drawer.close();
+      else if (this.#chat.busy) this.#stop();
+    }
+  }
+
+  #show() {
+    const session = this.#sessions.find(this.#chat.id);
+    const name = session?.name || "New chat";
+    const { summary, rebuilding } = this.#summary;
+    byId("chat-name").textContent = name;
+    document.title = session?.name ? `${name} · OmniAgent` : "OmniAgent playground";
+    byId("rename").hidden = !session;
+    fill(byId("stack-name"), stackName(this.#connection, this.#info));
+    byId("model-name").textContent = this.#info ? (this.#info.offline ? "Offline model" : this.#info.model) : "";
+    this.#composer.update(this.#chat);
+    this.#context.update({ messages: this.#chat.messages, summary, rebuilding, info: this.#info });
+    this.#view.summarizedTo = summary?.endTurnNumber ?? 0;
+    this.#events.update();
+  }
+}
+
+/** @param {Connection} connection @param {StackInfo | null} info */
+function stackName(connection, info) {
+  if (!isLocal(connection)) return new URL(connection.sessionsUrl).host;
+  return info ? "Local stack" : "This server";
+}
+
+new App().start();

@@ -1,0 +1,43 @@
+/** Which stack the page talks to: the one that serves it, or a deployed one with a token. */
+
+/**
+ * @typedef {object} Connection
+ * @property {string} chatUrl Empty: the origin of this page.
+ * @property {string} sessionsUrl
+ * @property {string} token
+ */
+
+const URLS = "omniagent.urls";
+const TOKEN = "omniagent.token";
+
+/** @returns {Connection} */
+export function loadConnection() {
+  const { chatUrl = "", sessionsUrl = "" } = JSON.parse(localStorage.getItem(URLS) ?? "{}");
+  return { chatUrl, sessionsUrl, token: sessionStorage.getItem(TOKEN) ?? "" };
+}
+
+/**
+ * Remember a connection. The token is forgotten with the tab: it is worth more than the addresses.
+ * @param {Connection} connection
+ */
+export function saveConnection({ chatUrl, sessionsUrl, token }) {
+  localStorage.setItem(URLS, JSON.stringify({ chatUrl, sessionsUrl }));
+  sessionStorage.setItem(TOKEN, token);
+}
+
+/** @param {Connection} connection */
+export function isLocal(connection) {
+  return !connection.chatUrl && !connection.sessionsUrl;
+}
+
+/**
+ * Reduce what people paste, a Function URL with or without its path, to a base.
+ * @param {string} text
+ */
+export function toBaseUrl(text) {
+  const trimmed = text.trim();
+  if (!trimmed) return "";
+  const url = new URL(trimmed);
+  if (url.protocol !== "https:" && url.protocol !== "http:") throw new TypeError("not a web address");
+  return `${url.origin}${url.pathname}`.replace(/\/(chat|sessions)?\/?$/, "");
+}

@@ -1,0 +1,311 @@
+/** One chat: what was said, what is being answered, and what went wrong. Knows nothing of the page. */
+
+import { ApiError } from "./api.js";
+import { newId } from "./ids.js";
+import { AnswerBuilder } from "./reducer.js";
+import { readEvents, StreamCut } from "./sse.js";
+
+/** @import { Api } from "./api.js" */
+/** @import { Message, StreamEvent } from "./types.js" */
+
+/**
+ * @typedef {object} Problem What went wrong with the last turn, and what can be done.
+ * @property {string} title
+ * @property {string} detail
+ * @property {string} code
+ * @property {string} requestId
+ * @property {number} retryAt When it makes sense to try again, as `Date.now()` tells it.
+ * @property {boolean} stored Whether the server has the question.
+ *
+ * @typedef {object} Logged
+ * @property {number} at Milliseconds since the turn was asked for.
+ * @property {StreamEvent} event
+ *
+ * @typedef {() => Promise<Response | null>} Open
+ */
+
+const FIRST_PAUSE_MS = 400;
+const LONGEST_PAUSE_MS = 5_000;
+/** A turn that runs is worth waiting for. A question that never arrived is the user's to send again. */
+const ATTEMPTS = { running: 10, unsent: 3 };
+const STOP_PAUSE_MS = 250;
+const MAX_LOGGED = 5_000;
+
+/** Fires `change` whenever there is something new to show, `turnstart` and `turnend` around each turn. */
+export class Conversation extends EventTarget {
+  /** @type {Message[]} */
+  messages = [];
+  /** @type {string | null} Asks for the messages before these. */
+  before = null;
+  /** @type {"idle" | "loading" | "asking" | "streaming"} */
+  phase = "idle";
+  stopping = false;
+  reconnecting = false;
+  /** @type {Problem | null} */
+  problem = null;
+  /** @type {Logged[]} */
+  log = [];
+  /** The last turn that the summary covers, as far as this page was told. */
+  summarizedTo = 0;
+  #api;
+  #askedAt = 0;
+  /** @type {Promise<void>} */
+  #ready = Promise.resolve();
+
+  /**
+   * @param {Api} api
+   * @param {string} [id]
+   */
+  constructor(api, id = newId()) {
+    super();
+    this.#api = api;
+    this.id = id;
+  }
+
+  get busy() {
+    return this.phase === "asking" || this.phase === "streaming";
+  }
+
+  /** Read what is stored, and pick up the answer that is running. */
+  load() {
+    this.#ready = this.#load();
+    return this.#ready;
+  }
+
+  async #load() {
+    this.#set({ phase: "loading" });
+    const running = this.#api.resume(this.id).catch(() => null);
+    try {
+      await this.#reload();
+    } catch (error) {
+      this.#set({ problem: toProblem(error, { stored: true }) });
+      if (error instanceof ApiError && error.status === 404) return this.#set({ phase: "idle" });
+    }
+    const response = await running;
+    if (response) void this.#turn(async () => response, { live: false });
+    else this.#set({ phase: "idle" });
+  }
+
+  async loadEarlier() {
+    const page = await this.#api.listMessages(this.id, this.before);
+    this.#set({ messages: [...page.messages, ...this.messages], before: page.before });
+  }
+
+  /**
+   * Ask something new. Returns false when it turns out that another question is still being answered.
+   * @param {string} text
+   */
+  async send(text) {
+    await this.#ready;
+    if (this.busy) return false;
+    /** @type {Message} */
+    const message = { id: newId(), role: "user", parts: [{ type: "text", text }], metadata: {} };
+    this.messages = [...this.messages, message];
+    await this.#ask(message);
+    return true;
+  }
+
+  /** Ask the last question again, under its own id: an answer that exists is replayed, a turn is never made twice. */
+  async retry() {
+    const question = this.messages.findLast((message) => message.role === "user");
+    if (this.busy || !question) return;
+    this.messages = this.messages.slice(0, this.messages.indexOf(question) + 1);
+    await this.#ask(question);
+  }
+
+  /** Answer the last question once more. Should that fail, the answer that was there stays. */
+  async regenerate() {
+    const answer = this.messages.at(-1);
+    if (this.busy || answer?.role !== "assistant") return;
+    const question = this.messages.at(-2);
+    this.messages = this.messages.slice(0, -1);
+    const body = { id: this.id, messages: [question], trigger: "regenerate-message", messageId: answer.id };
+    await this.#turn(() => this.#api.chat(body), { live: true, fallback: answer });
+  }
+
+  /** Take back a question that never reached the server, and return its text. */
+  withdraw() {
+    const text =
+      this.messages
+        .at(-1)
+        ?.parts.map((part) => /** @type {any} */ (part).text)
+        .join("") ?? "";
+    this.#set({ messages: this.messages.slice(0, -1), problem: null });
+    return text;
+  }
+
+  /** Stop the turn on the server. The stream goes on to its end: what was answered is stored there. */
+  async stop() {
+    if (!this.busy || this.stopping) return;
+    this.#set({ stopping: true });
+    while (this.busy) {
+      try {
+        await this.#api.cancel(this.id);
+        return;
+      } catch (error) {
+        if (!isTooEarly(error)) {
+          this.#set({ stopping: false });
+          throw error;
+        }
+      }
+      await pause(STOP_PAUSE_MS);
+    }
+  }
+
+  /** @param {Message} message */
+  async #ask(message) {
+    const { id, role, parts } = message;
+    const body = { id: this.id, messages: [{ id, role, parts }], trigger: "submit-message" };
+    await this.#turn(() => this.#api.chat(body), { live: true });
+  }
+
+  /**
+   * Follow one turn from asking to its end, through lost connections.
+   * @param {Open} open
+   * @param {{ live: boolean, fallback?: Message }} options
+   */
+  async #turn(open, { live, fallback }) {
+    this.#askedAt = performance.now();
+    this.#set({ phase: "asking", problem: null });
+    let sent = !live;
+    try {
+      const answer = await this.#readThrough(open, live, () => (sent = true));
+      if (answer?.error) {
+        if (fallback) this.messages = [...this.messages.slice(0, -1), fallback];
+        this.problem = { ...failure(fallback !== undefined), detail: answer.error };
+      }
+    } catch (error) {
+      if (fallback && !sent) this.messages = [...this.messages, fallback];
+      this.problem = toProblem(error, { stored: sent });
+    }
+    this.#set({ phase: "idle", stopping: false, reconnecting: false });
+    this.dispatchEvent(new Event("turnend"));
+  }
+
+  /**
+   * @param {Open} open
+   * @param {boolean} live
+   * @param {() => void} onSent
+   * @returns {Promise<AnswerBuilder | null>} Null when the turn ended while nobody was reading.
+   */
+  async #readThrough(open, live, onSent) {
+    let [lost, running] = [0, false];
+    while (true) {
+      try {
+        const response = await open();
+        if (!response?.body) return (await this.#reload(), null);
+        onSent();
+        lost = 0;
+        running = true;
+        return await this.#read(response.body, live);
+      } catch (error) {
+        if (!isLost(error, running) || lost >= ATTEMPTS[running ? "running" : "unsent"]) throw error;
+      }
+      // Asking again with the same id is safe while nobody knows whether it arrived. Once it has, the turn is followed.
+      if (running) [open, live] = [() => this.#api.resume(this.id), false];
+      this.#set({ reconnecting: true });
+      await pause(Math.min(FIRST_PAUSE_MS * 2 ** lost++, LONGEST_PAUSE_MS));
+    }
+  }
+
+  /**
+   * @param {ReadableStream<Uint8Array>} body
+   * @param {boolean} live
+   */
+  async #read(body, live) {
+    const answer = new AnswerBuilder({ live });
+    for await (const event of readEvents(body)) {
+      this.#note(event);
+      answer.apply(event);
+      if (event.type === "start" && answer.message) this.#place(answer.message);
+      if (event.type === "data-session") this.summarizedTo = event.data.summarizedTo ?? this.summarizedTo;
+      this.#set({ reconnecting: false });
+    }
+    return answer;
+  }
+
+  /**
+   * Show an answer, in the place of an earlier one to the same question.
+   * @param {Message} message
+   */
+  #place(message) {
+    const last = this.messages.at(-1);
+    const replaces = last?.role === "assistant" && last.metadata.turnNumber === message.metadata.turnNumber;
+    this.messages = [...(replaces ? this.messages.slice(0, -1) : this.messages), message];
+    this.phase = "streaming";
+    this.dispatchEvent(new Event("turnstart"));
+  }
+
+  async #reload() {
+    const page = await this.#api.listMessages(this.id);
+    this.#set({ messages: page.messages, before: page.before, problem: leftBehind(page.messages.at(-1)) });
+  }
+
+  /** @param {StreamEvent} event */
+  #note(event) {
+    this.log.push({ at: performance.now() - this.#askedAt, event });
+    if (this.log.length > MAX_LOGGED) this.log.splice(0, this.log.length - MAX_LOGGED);
+  }
+
+  /** @param {Partial<Conversation>} changes */
+  #set(changes) {
+    Object.assign(this, changes);
+    this.dispatchEvent(new Event("change"));
+  }
+}
+
+/** @param {boolean} kept Whether an earlier answer is still there. @returns {Problem} */
+function failure(kept) {
+  const title = kept ? "The new answer failed, the previous one was kept" : "The answer failed";
+  return { title, detail: "", code: "failed", requestId: "", retryAt: 0, stored: true };
+}
+
+/**
+ * What a stored conversation tells of a last turn that did not go well.
+ * @param {Message | undefined} last
+ * @returns {Problem | null}
+ */
+function leftBehind(last) {
+  if (last?.metadata.status !== "failed") return null;
+  return { ...failure(false), detail: "The model could not answer. Try again in a moment." };
+}
+
+/**
+ * @param {unknown} error
+ * @param {{ stored: boolean }} known
+ * @returns {Problem}
+ */
+function toProblem(error, { stored }) {
+  const { title, message, code, requestId, retryAfter } =
+    error instanceof ApiError
+      ? error
+      : new ApiError(0, { title: "Connection lost", detail: "The answer was cut off." });
+  return { title, detail: message, code, requestId, retryAt: retryAfter ? Date.now() + retryAfter * 1000 : 0, stored };
+}
+
+/**
+ * @param {unknown} error
+ * @param {boolean} running Then a server that is briefly unwell is waited for as well.
+ */
+function isLost(error, running) {
+  if (error instanceof ApiError) return error.isOffline || (running && error.status >= 500);
+  return error instanceof StreamCut || error instanceof TypeError; // fetch tells a lost connection by a TypeError
+}
+
+/** Whether a stop came before the server had the turn. @param {unknown} error */
+function isTooEarly(error) {
+  return error instanceof ApiError && (error.status === 404 || error.code === "no_running_turn");
+}
+
+/** Wait, or until the browser is online again. @param {number} milliseconds @returns {Promise<void>} */
+function pause(milliseconds) {
+  return new Promise((resolve) => {
+    const timer = setTimeout(done, milliseconds);
+    function done() {
+      clearTimeout(timer);
+      removeEventListener("online", done);
+      resolve();
+    }
+    addEventListener("online", done);
+  });
+}

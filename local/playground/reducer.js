@@ -1,0 +1,133 @@
+/** From stream events to a message: the same shape that the sessions API stores and returns. */
+
+/** @import { Message, Part, StreamEvent, ToolPart } from "./types.js" */
+
+/**
+ * Builds one answer out of its events. `live` says that events arrive as they happen, so that times can be taken.
+ */
+export class AnswerBuilder {
+  /** @type {Message | null} */
+  message = null;
+  /** @type {string | null} The public text of what went wrong. */
+  error = null;
+  finished = false;
+  /** @type {Record<string, any> | null} What `data-session` told. */
+  session = null;
+  #live;
+  /** @type {Map<string, Extract<Part, { text: string }>>} */
+  #blocks = new Map();
+  /** @type {Map<string, ToolPart>} */
+  #calls = new Map();
+
+  /** @param {{ live: boolean }} options */
+  constructor({ live }) {
+    this.#live = live;
+  }
+
+  /** @param {StreamEvent} event */
+  apply(event) {
+    if (event.type === "start") this.#start(event);
+    else if (event.type === "finish") this.#finish(event);
+    else if (event.type === "abort") this.#metadata({ abortReason: event.reason });
+    else if (event.type === "error") this.error = event.errorText;
+    else if (event.type === "data-session") this.session = event.data;
+    else if (event.type === "start-step") this.#add({ type: "step-start" });
+    else if (event.type.startsWith("tool-")) this.#tool(event);
+    else if (/^(text|reasoning)-/.test(event.type)) this.#block(event);
+  }
+
+  /** @param {StreamEvent} event */
+  #start(event) {
+    this.message = { id: event.messageId, role: "assistant", parts: [], metadata: event.messageMetadata ?? {} };
+  }
+
+  /** @param {StreamEvent} event */
+  #finish(event) {
+    this.finished = true;
+    this.#metadata({ finishReason: event.finishReason, ...event.messageMetadata });
+  }
+
+  /** @param {object} changes */
+  #metadata(changes) {
+    if (this.message) Object.assign(this.message.metadata, changes);
+  }
+
+  /**
+   * @template {Part} P
+   * @param {P} part
+   */
+  #add(part) {
+    this.message?.parts.push(part);
+    return part;
+  }
+
+  /** @param {StreamEvent} event */
+  #block(event) {
+    const [kind, phase] = /** @type {["text" | "reasoning", string]} */ (event.type.split("-"));
+    const key = `${kind}:${event.id}`;
+    if (phase === "start") this.#blocks.set(key, this.#add({ type: kind, text: "", state: "streaming" }));
+    const block = this.#blocks.get(key);
+    if (!block) return;
+    if (phase === "delta") block.text += event.delta;
+    if (phase === "end") block.state = "done";
+  }
+
+  /** @param {StreamEvent} event */
+  #tool(event) {
+    const call = this.#calls.get(event.toolCallId) ?? this.#newCall(event);
+    switch (event.type) {
+      case "tool-input-delta":
+        call.inputText += event.inputTextDelta;
+        break;
+      case "tool-input-available":
+        Object.assign(call, { state: "input-available", input: event.input });
+        if (this.#live) call.startedAt = performance.now();
+        break;
+      case "tool-input-error":
+        Object.assign(call, { state: "output-error", rawInput: event.input, errorText: event.errorText });
+        break;
+      case "tool-output-available":
+        Object.assign(call, { state: "output-available", output: event.output });
+        break;
+      case "tool-output-error":
+        Object.assign(call, { state: "output-error", errorText: event.errorText });
+    }
+    if (call.startedAt !== undefined && call.state.startsWith("output")) {
+      call.durationMs = Math.round(performance.now() - call.startedAt);
+    }
+  }
+
+  /** @param {StreamEvent} event */
+  #newCall(event) {
+    /** @type {ToolPart} */
+    const call = {
+      type: `tool-${event.toolName}`,
+      toolCallId: event.toolCallId,
+      state: "input-streaming",
+      inputText: "",
+    };
+    this.#calls.set(event.toolCallId, call);
+    return this.#add(call);
+  }
+}
+
+/**
+ * @param {Part} part
+ * @returns {part is ToolPart}
+ */
+export function isTool(part) {
+  return part.type.startsWith("tool-") || part.type === "dynamic-tool";
+}
+
+/** @param {ToolPart & { toolName?: string }} part */
+export function toolName(part) {
+  return part.toolName ?? part.type.replace(/^tool-/, "");
+}
+
+/**
+ * The text of a message, without reasoning and tools.
+ * @param {Message} message
+ */
+export function textOf(message) {
+  return message.parts.map((part) => (part.type === "text" ? /** @type {any} */ (part).text : "")).join("");
+}

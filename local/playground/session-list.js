@@ -1,0 +1,92 @@
+/** The chats of the user, a page at a time, as the sidebar shows them. */
+
+/** @import { Api } from "./api.js" */
+/** @import { Session } from "./types.js" */
+
+/** Fires `change` whenever there is something new to show. */
+export class SessionList extends EventTarget {
+  /** @type {Session[]} */
+  sessions = [];
+  /** @type {string | null} Asks for the next page. */
+  before = null;
+  search = "";
+  loaded = false;
+  /** @type {Error | null} */
+  error = null;
+  #api;
+  #asked = 0;
+
+  /** @param {Api} api */
+  constructor(api) {
+    super();
+    this.#api = api;
+  }
+
+  /** Read the first page again. */
+  async refresh() {
+    await this.#read(null);
+  }
+
+  async more() {
+    await this.#read(this.before);
+  }
+
+  /** @param {string} search */
+  async setSearch(search) {
+    this.search = search;
+    await this.refresh();
+  }
+
+  /** @param {string} id */
+  find(id) {
+    return this.sessions.find((session) => session.id === id);
+  }
+
+  /** @param {string} id @param {string} name */
+  async rename(id, name) {
+    this.#put(await this.#api.renameSession(id, name));
+  }
+
+  /** Let the model find a name, unless there is one. @param {string} id */
+  async nameIfUnnamed(id) {
+    const session = this.find(id) ?? (await this.#api.getSession(id));
+    if (!session.name) this.#put(await this.#api.nameSession(id));
+  }
+
+  /** @param {string} id */
+  async remove(id) {
+    await this.#api.deleteSession(id);
+    this.sessions = this.sessions.filter((session) => session.id !== id);
+    this.#changed();
+  }
+
+  /** @param {string | null} before */
+  async #read(before) {
+    const asked = ++this.#asked;
+    try {
+      const page = await this.#api.listSessions({ before, search: this.search });
+      if (asked !== this.#asked) return; // something newer was asked for meanwhile
+      this.sessions = before ? [...this.sessions, ...page.sessions] : page.sessions;
+      this.before = page.before;
+      this.error = null;
+    } catch (error) {
+      if (asked !== this.#asked) return;
+      this.error = /** @type {Error} */ (error);
+    }
+    this.loaded = true;
+    this.#changed();
+  }
+
+  /** @param {Session} session */
+  #put(session) {
+    const known = this.find(session.id);
+    this.sessions = known
+      ? this.sessions.map((other) => (other === known ? session : other))
+      : [session, ...this.sessions];
+    this.#changed();
+  }
+
+  #changed() {
+    this.dispatchEvent(new Event("change"));
+  }
+}

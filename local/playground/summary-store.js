@@ -1,0 +1,76 @@
+/** The summary of the open chat: what the model is told of the turns that it no longer sees. */
+
+/** @import { Api } from "./api.js" */
+/** @import { Summary } from "./types.js" */
+
+const LOOKS = 20;
+const LOOK_MS = 500;
+const SEEN = "omniagent.summarized";
+const MAX_SEEN = 500;
+
+/** Fires `change` when there is another summary, and when one is being made. */
+export class SummaryStore extends EventTarget {
+  /** @type {Summary | null} */
+  summary = null;
+  rebuilding = false;
+  #api;
+  #id = "";
+
+  /** @param {Api} api */
+  constructor(api) {
+    super();
+    this.#api = api;
+  }
+
+  /** Turn to another chat. @param {string} id */
+  open(id) {
+    this.#id = id;
+    this.#set({ summary: null, rebuilding: false });
+  }
+
+  async refresh() {
+    const id = this.#id;
+    const summary = await this.#api.getSummary(id);
+    if (summary) remember(id);
+    if (id === this.#id) this.#set({ summary });
+  }
+
+  /** Whether this browser has seen a summary of the chat: then it is worth asking for. */
+  get wasSeen() {
+    return seen().includes(this.#id);
+  }
+
+  /** Have it written anew, and wait for it. Returns whether it came in time. */
+  async rebuild() {
+    const id = this.#id;
+    const before = this.summary?.createdAt;
+    this.#set({ rebuilding: true });
+    try {
+      await this.#api.rebuildSummary(id);
+      for (let look = 0; look < LOOKS && id === this.#id; look++) {
+        await new Promise((resolve) => setTimeout(resolve, LOOK_MS));
+        await this.refresh();
+        if (this.summary && this.summary.createdAt !== before) return true;
+      }
+      return id !== this.#id;
+    } finally {
+      if (id === this.#id) this.#set({ rebuilding: false });
+    }
+  }
+
+  /** @param {Partial<SummaryStore>} changes */
+  #set(changes) {
+    Object.assign(this, changes);
+    this.dispatchEvent(new Event("change"));
+  }
+}
+
+/** @returns {string[]} */
+function seen() {
+  return JSON.parse(localStorage.getItem(SEEN) ?? "[]");
+}
+
+/** @param {string} id */
+function remember(id) {
+  if (!seen().includes(id)) localStorage.setItem(SEEN, JSON.stringify([id, ...seen()].slice(0, MAX_SEEN)));
+}

@@ -1,0 +1,82 @@
+/**
+ * The shapes that travel between the modules. Messages and events are the AI SDK's; see DESIGN.md, section 5.
+ *
+ * @typedef {{ type: string, [key: string]: any }} StreamEvent
+ *
+ * @typedef {{ type: "step-start" }} StepPart
+ * @typedef {{ type: "text", text: string, state?: "streaming" | "done" }} TextPart
+ * @typedef {{ type: "reasoning", text: string, state?: "streaming" | "done" }} ReasoningPart
+ * @typedef {"input-streaming" | "input-available" | "output-available" | "output-error"} ToolState
+ * @typedef {object} ToolPart
+ * @property {string} type `tool-NAME`
+ * @property {string} toolCallId
+ * @property {ToolState} state
+ * @property {unknown} [input]
+ * @property {string} [rawInput] What the model wrote instead of JSON.
+ * @property {string} [inputText] The arguments as far as the model has written them.
+ * @property {unknown} [output]
+ * @property {string} [errorText]
+ * @property {number} [startedAt] When this page saw the call start, in milliseconds.
+ * @property {number} [durationMs]
+ * @typedef {StepPart | TextPart | ReasoningPart | ToolPart} Part
+ *
+ * @typedef {object} Usage
+ * @property {number} inputTokens
+ * @property {number} outputTokens
+ * @property {number} totalTokens
+ * @property {number} [cachedInputTokens]
+ * @property {number} [reasoningTokens]
+ *
+ * @typedef {object} Metadata
+ * @property {string} [sessionId]
+ * @property {number} [turnNumber]
+ * @property {"complete" | "cancelled" | "failed" | "interrupted"} [status]
+ * @property {string} [finishReason]
+ * @property {string} [model]
+ * @property {number} [steps]
+ * @property {Usage} [usage]
+ * @property {number} [durationMs]
+ * @property {number} [firstTokenMs]
+ * @property {"cancelled" | "deadline" | "interrupted"} [abortReason]
+ *
+ * @typedef {object} Message
+ * @property {string} id
+ * @property {"user" | "assistant"} role
+ * @property {Part[]} parts
+ * @property {Metadata} metadata
+ *
+ * @typedef {object} Session
+ * @property {string} id
+ * @property {string | null} name
+ * @property {number} latestTurnNumber
+ * @property {boolean} answering
+ * @property {string} createdAt
+ * @property {string} updatedAt
+ *
+ * @typedef {object} Summary
+ * @property {string} content
+ * @property {number} tokenCount
+ * @property {number} startTurnNumber
+ * @property {number} endTurnNumber
+ * @property {string} createdAt
+ *
+ * @typedef {object} StackInfo What `/local/info` tells of a stack on this machine.
+ * @property {string} model
+ * @property {boolean} offline
+ * @property {number} context_max_tokens
+ * @property {number} context_max_turns
+ * @property {number} summary_after_tokens
+ * @property {number} summary_after_turns
+ *
+ * @typedef {object} Span
+ * @property {string} id
+ * @property {string | null} parent_id
+ * @property {string} name
+ * @property {string} kind
+ * @property {number} start_ms
+ * @property {number} duration_ms
+ * @property {string} status
+ * @property {Record<string, unknown>} attributes
+ */
+
+export {};

@@ -1,0 +1,132 @@
+/** The context window: a gauge in the header, the details and the summary in the panel. */
+
+import { contextUse } from "../context-window.js";
+import { formatCount, formatDay, formatShort } from "../format.js";
+import { MarkdownView } from "../markdown/render.js";
+import { byId, fill, h } from "./dom.js";
+import { icon } from "./icons.js";
+
+/** @import { ContextUse } from "../context-window.js" */
+/** @import { Message, StackInfo, Summary } from "../types.js" */
+
+/**
+ * @typedef {object} ContextState
+ * @property {Message[]} messages
+ * @property {Summary | null} summary
+ * @property {boolean} rebuilding
+ * @property {StackInfo | null} info
+ */
+
+export class ContextView {
+  /** @type {HTMLButtonElement} */
+  #chip = byId("context-chip");
+  #panel = byId("context-panel");
+  #text = new MarkdownView();
+  #rebuild;
+
+  /** @param {{ rebuildSummary: () => void }} actions */
+  constructor({ rebuildSummary }) {
+    this.#rebuild = h("button", { type: "button", class: "small-button", click: rebuildSummary });
+  }
+
+  /** @param {ContextState} state */
+  update({ messages, summary, rebuilding, info }) {
+    const use = contextUse(messages, summary);
+    this.#chip.hidden = !messages.length;
+    this.#chip.setAttribute("aria-label", `Context window: ${told(use, info)} Open the details`);
+    fill(
+      this.#chip,
+      info && gauge(use, info),
+      h("span", {}, limited(use.tokens + use.summaryTokens, info?.context_max_tokens, formatShort)),
+    );
+    fill(this.#rebuild, icon("refresh"), rebuilding ? "Writing…" : summary ? "Write it anew" : "Summarise now");
+    this.#rebuild.disabled = rebuilding || !messages.length;
+    fill(this.#panel, this.#figures(use, info), this.#summary(summary));
+  }
+
+  /** @param {ContextUse} use @param {StackInfo | null} info */
+  #figures(use, info) {
+    const rows = [
+      ["recent", "Recent turns", limited(use.tokens, info?.context_max_tokens, formatCount)],
+      ["summary", "Summary", formatCount(use.summaryTokens)],
+      ["", "Turns since the summary", limited(use.turns, info?.summary_after_turns, formatCount)],
+    ];
+    return h(
+      "section",
+      { class: "panel-section" },
+      h("h3", {}, "Context window"),
+      info && gauge(use, info),
+      info &&
+        h(
+          "p",
+          { class: "gauge-note" },
+          `The next summary begins at ${formatCount(info.summary_after_tokens)} tokens or ${info.summary_after_turns} turns.`,
+        ),
+      h(
+        "dl",
+        { class: "figures" },
+        ...rows.flatMap(([key, label, value]) => [
+          h("dt", { class: key && `key kind-${key}` }, label),
+          h("dd", {}, value),
+        ]),
+      ),
+    );
+  }
+
+  /** @param {Summary | null} summary */
+  #summary(summary) {
+    if (summary) this.#text.update(summary.content);
+    const covers =
+      summary &&
+      `Turns ${summary.startTurnNumber} to ${summary.endTurnNumber} · ${formatDay(new Date(summary.createdAt))}`;
+    return h(
+      "section",
+      { class: "panel-section summary" },
+      h("div", { class: "panel-heading" }, h("h3", {}, "Summary"), this.#rebuild),
+      covers && h("p", { class: "quiet" }, covers),
+      summary
+        ? this.#text.element
+        : h("p", { class: "quiet" }, "There is none yet. The model reads every turn as it was said."),
+    );
+  }
+}
+
+/**
+ * A bar of what the model reads, with a mark where the next summary begins.
+ * @param {ContextUse} use
+ * @param {StackInfo} info
+ */
+function gauge(use, info) {
+  const bar = h("span", { class: "gauge", "aria-hidden": "true" });
+  for (const [kind, tokens] of /** @type {const} */ ([
+    ["summary", use.summaryTokens],
+    ["recent", use.tokens],
+  ])) {
+    if (!tokens) continue;
+    const fillOf = h("span", { class: `gauge-fill kind-${kind}` });
+    fillOf.style.width = percent(tokens, info.context_max_tokens);
+    bar.append(fillOf);
+  }
+  const mark = h("span", { class: "gauge-mark" });
+  mark.style.insetInlineStart = percent(info.summary_after_tokens, info.context_max_tokens);
+  bar.append(mark);
+  return bar;
+}
+
+/** @param {number} part @param {number} whole */
+function percent(part, whole) {
+  return `${Math.min(100, (100 * part) / whole)}%`;
+}
+
+/** @param {number} count @param {number | undefined} limit @param {(count: number) => string} format */
+function limited(count, limit, format) {
+  return limit ? `${format(count)} / ${format(limit)}` : format(count);
+}
+
+/** @param {ContextUse} use @param {StackInfo | null} info */
+function told(use, info) {
+  const count = `about ${formatCount(use.tokens + use.summaryTokens)}`;
+  if (!info) return `${count} tokens.`;
+  const begins = `The next summary begins at ${formatCount(info.summary_after_tokens)}.`;
+  return `${count} of ${formatCount(info.context_max_tokens)} tokens. ${begins}`;
+}

@@ -1,0 +1,105 @@
+/** One message on the page. */
+
+import { MarkdownView } from "../markdown/render.js";
+import { isTool, textOf, toolName } from "../reducer.js";
+import { h } from "./dom.js";
+import { ReasoningView } from "./reasoning.js";
+import { ToolCard } from "./tool-card.js";
+import { TurnFooter } from "./turn-footer.js";
+
+/** @import { Message, Part } from "../types.js" */
+/** @import { TurnActions } from "./turn-footer.js" */
+
+/**
+ * @typedef {{ last: boolean, streaming: boolean }} Place
+ * @typedef {{ type: string, element: HTMLElement, update: (part: any) => void }} PartView
+ */
+
+/** The user's own words, as they were typed. */
+export class QuestionView {
+  element = h("article", { class: "message question", "aria-label": "You" });
+
+  /** @param {Message} message */
+  update(message) {
+    this.element.textContent = textOf(message);
+  }
+}
+
+/** An answer: its parts in order, then the footer once it is complete. */
+export class AnswerView {
+  element = h("article", { class: "message answer", "aria-label": "Assistant" });
+  #body = h("div", { class: "answer-body" });
+  /** @type {PartView[]} */
+  #parts = [];
+  #actions;
+  #footer;
+  #shown = "";
+
+  /** @param {TurnActions} actions */
+  constructor(actions) {
+    this.#actions = actions;
+    this.#footer = new TurnFooter(actions);
+    this.element.append(this.#body);
+  }
+
+  /** @param {Message} message @param {Place} place */
+  update(message, place) {
+    const shown = JSON.stringify([place, message.metadata]);
+    if (shown === this.#shown && !place.streaming) return;
+    this.#shown = shown;
+    message.parts.filter(isShown).forEach((part, index) => this.#viewOf(part, index).update(part));
+    this.element.classList.toggle("streaming", place.streaming);
+    this.element.setAttribute("aria-busy", String(place.streaming));
+    if (place.streaming) return this.#footer.element.remove();
+    this.#footer.update(message, place);
+    this.element.append(this.#footer.element);
+    void this.#fillDurations(message);
+  }
+
+  /** A stored tool call does not say how long it took. Its span does, where there is one. @param {Message} message */
+  async #fillDurations(message) {
+    const { traces } = this.#actions;
+    const turn = message.metadata.turnNumber;
+    const calls = message.parts.filter(isTool);
+    if (!traces || turn === undefined || calls.every((call) => call.durationMs !== undefined)) return;
+    const spans = (await traces(turn)).filter((span) => span.kind === "TOOL");
+    for (const call of calls) {
+      const at = spans.findIndex((span) => span.attributes["tool.name"] === toolName(call));
+      if (at >= 0) call.durationMs ??= spans.splice(at, 1)[0].duration_ms;
+    }
+    message.parts.filter(isShown).forEach((part, index) => this.#parts[index]?.update(part));
+  }
+
+  /** @param {Part} part @param {number} index */
+  #viewOf(part, index) {
+    const known = this.#parts[index];
+    if (known?.type === part.type) return known;
+    const view = makeView(part);
+    if (known) known.element.replaceWith(view.element);
+    else this.#body.append(view.element);
+    this.#parts[index] = view;
+    return view;
+  }
+}
+
+class TextView {
+  type = "text";
+  #markdown = new MarkdownView();
+  element = this.#markdown.element;
+
+  /** @param {{ text: string }} part */
+  update(part) {
+    this.#markdown.update(part.text);
+  }
+}
+
+/** @param {Part} part @returns {PartView} */
+function makeView(part) {
+  if (isTool(part)) return new ToolCard(part.type);
+  return part.type === "reasoning" ? new ReasoningView() : new TextView();
+}
+
+/** @param {Part} part */
+function isShown(part) {
+  return part.type === "text" || part.type === "reasoning" || isTool(part);
+}

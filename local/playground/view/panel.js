@@ -1,0 +1,66 @@
+/** The panel beside the chat: two tabs, open or closed, remembered. */
+
+import { byId } from "./dom.js";
+
+const TABS = /** @type {const} */ (["context", "events"]);
+const OPEN = "omniagent.panel";
+
+/** @typedef {typeof TABS[number]} Tab */
+
+export class Panel {
+  #panel = byId("panel");
+  #toggle = byId("panel-toggle");
+  #onShow;
+
+  /** @param {() => void} onShow Called when a tab comes into sight. */
+  constructor(onShow) {
+    this.#onShow = onShow;
+    this.#toggle.addEventListener("click", () => (this.isOpen ? this.close() : this.open()));
+    byId("panel-close").addEventListener("click", () => this.close());
+    for (const tab of TABS) byId(`${tab}-tab`).addEventListener("click", () => this.show(tab));
+    byId("panel-tabs").addEventListener("keydown", (event) => this.#onKey(event));
+    this.#set(localStorage.getItem(OPEN) === "open" && matchMedia("(min-width: 1100px)").matches);
+  }
+
+  get isOpen() {
+    return !this.#panel.hidden;
+  }
+
+  open() {
+    this.#set(true);
+    localStorage.setItem(OPEN, "open");
+  }
+
+  close() {
+    const focused = this.#panel.contains(document.activeElement);
+    this.#set(false);
+    localStorage.setItem(OPEN, "closed");
+    if (focused) this.#toggle.focus();
+  }
+
+  /** @param {Tab} tab */
+  show(tab) {
+    for (const name of TABS) {
+      byId(`${name}-panel`).hidden = name !== tab;
+      const button = byId(`${name}-tab`);
+      button.setAttribute("aria-selected", String(name === tab));
+      button.tabIndex = name === tab ? 0 : -1;
+    }
+    this.open();
+  }
+
+  /** @param {boolean} open */
+  #set(open) {
+    this.#panel.hidden = !open;
+    this.#toggle.setAttribute("aria-expanded", String(open));
+    if (open) this.#onShow();
+  }
+
+  /** Arrow keys go from tab to tab, as in any list of tabs. @param {KeyboardEvent} event */
+  #onKey(event) {
+    if (event.key !== "ArrowLeft" && event.key !== "ArrowRight") return;
+    const other = TABS.find((tab) => byId(`${tab}-panel`).hidden) ?? "context";
+    this.show(other);
+    byId(`${other}-tab`).focus();
+  }
+}

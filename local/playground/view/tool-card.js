@@ -1,0 +1,78 @@
+/** A tool call: what it was given, what it gave back, how long it took. */
+
+import { formatDuration, formatJson } from "../format.js";
+import { toolName } from "../reducer.js";
+import { fill, h } from "./dom.js";
+import { icon } from "./icons.js";
+
+/** @import { ToolPart } from "../types.js" */
+
+const STATES = {
+  "input-streaming": { class: "running", says: "Preparing" },
+  "input-available": { class: "running", says: "Running" },
+  "output-available": { class: "done", says: "Done" },
+  "output-error": { class: "failed", says: "Failed" },
+};
+
+export class ToolCard {
+  #state = h("span", { class: "tool-state" });
+  #name = h("span", { class: "tool-name" });
+  #preview = h("span", { class: "tool-preview" });
+  #time = h("span", { class: "tool-time" });
+  #body = h("div", { class: "fold-body" });
+  #shown = "";
+  element = h(
+    "details",
+    { class: "tool" },
+    h("summary", {}, this.#state, this.#name, this.#preview, this.#time, icon("chevron")),
+    this.#body,
+  );
+
+  /** @param {string} type */
+  constructor(type) {
+    this.type = type;
+  }
+
+  /** @param {ToolPart} part */
+  update(part) {
+    const input = part.input !== undefined ? formatJson(part.input) : (part.rawInput ?? part.inputText ?? "");
+    const shown = JSON.stringify([part.state, input, part.durationMs]);
+    if (shown === this.#shown) return;
+    this.#shown = shown;
+    const state = STATES[part.state];
+    this.element.className = `tool ${state.class}`;
+    fill(this.#state, stateIcon(state.class), h("span", { class: "sr-only" }, `Tool, ${state.says}:`));
+    this.#name.textContent = toolName(part);
+    this.#preview.textContent = preview(part);
+    this.#time.textContent = part.durationMs === undefined ? "" : formatDuration(part.durationMs);
+    fill(this.#body, section("Input", input), ...result(part));
+    if (state.class === "failed") this.element.open = true;
+  }
+}
+
+/** @param {ToolPart} part */
+function result(part) {
+  if (part.state === "output-error") return [section("Error", part.errorText ?? "The tool failed.", "error")];
+  return part.state === "output-available" ? [section("Output", formatJson(part.output))] : [];
+}
+
+/** @param {string} title @param {string} text @param {string} [kind] */
+function section(title, text, kind = "") {
+  const frame = h("pre", { tabindex: 0, role: "group", "aria-label": title }, h("code", {}, text || "–"));
+  return h("div", { class: `tool-section ${kind}` }, h("div", { class: "tool-label" }, title), frame);
+}
+
+/** The arguments in one line. @param {ToolPart} part */
+function preview(part) {
+  const { input } = part;
+  if (input === null || typeof input !== "object") return "";
+  return Object.values(input)
+    .map((value) => (typeof value === "string" ? value : JSON.stringify(value)))
+    .join(", ");
+}
+
+/** @param {string} state */
+function stateIcon(state) {
+  if (state === "running") return h("span", { class: "spinner" });
+  return icon(state === "done" ? "check" : "alert");
+}

@@ -1,0 +1,91 @@
+/** Under an answer: how it ended, what it took, and what can be done with it. */
+
+import { formatCount, formatDuration } from "../format.js";
+import { textOf } from "../reducer.js";
+import { copyButton } from "./copy.js";
+import { fill, h } from "./dom.js";
+import { icon } from "./icons.js";
+import { Waterfall } from "./waterfall.js";
+
+/** @import { Message, Metadata, Span } from "../types.js" */
+
+const ENDINGS = { cancelled: "Stopped", interrupted: "Interrupted", deadline: "Out of time" };
+
+/**
+ * @typedef {object} TurnActions
+ * @property {() => void} regenerate
+ * @property {((turn: number) => Promise<Span[]>) | null} traces Null where none are recorded.
+ */
+
+export class TurnFooter {
+  #facts = h("div", { class: "facts" });
+  #buttons = h("div", { class: "turn-buttons" });
+  #trace = h("div");
+  element = h(
+    "footer",
+    { class: "turn-footer" },
+    h("div", { class: "turn-row" }, this.#facts, this.#buttons),
+    this.#trace,
+  );
+  #actions;
+
+  /** @param {TurnActions} actions */
+  constructor(actions) {
+    this.#actions = actions;
+  }
+
+  /** @param {Message} message @param {{ last: boolean }} place */
+  update(message, { last }) {
+    const { traces, regenerate } = this.#actions;
+    const turn = message.metadata.turnNumber;
+    fill(this.#facts, ...facts(message.metadata));
+    fill(
+      this.#buttons,
+      copyButton(() => textOf(message), "Copy answer"),
+      last && message.metadata.status !== "failed" && button("refresh", "Regenerate", regenerate),
+      traces && turn !== undefined && this.#traceButton(() => traces(turn)),
+    );
+  }
+
+  /** @param {() => Promise<Span[]>} load */
+  #traceButton(load) {
+    const shown = this.#trace.hasChildNodes();
+    const made = button("waterfall", "Trace", () => {
+      const open = !this.#trace.hasChildNodes();
+      fill(this.#trace, open && new Waterfall(load).element);
+      made.setAttribute("aria-expanded", String(open));
+    });
+    made.setAttribute("aria-expanded", String(shown));
+    return made;
+  }
+}
+
+/** @param {Metadata} metadata */
+function facts(metadata) {
+  const { status, abortReason, firstTokenMs, durationMs, usage, model, steps } = metadata;
+  const ending = ENDINGS[/** @type {keyof typeof ENDINGS} */ (abortReason ?? status)];
+  return [
+    ending && h("span", { class: "badge" }, ending),
+    firstTokenMs !== undefined && fact("First token", formatDuration(firstTokenMs), "Time to the first token"),
+    durationMs !== undefined && fact("Total", formatDuration(durationMs), "Duration of the turn"),
+    usage &&
+      fact("Tokens", `${formatCount(usage.inputTokens)} in, ${formatCount(usage.outputTokens)} out`, tokens(usage)),
+    model && h("span", { class: "fact model", title: `${steps ?? 1} model calls` }, model),
+  ];
+}
+
+/** @param {string} label @param {string} value @param {string} title */
+function fact(label, value, title) {
+  return h("span", { class: "fact", title }, h("span", { class: "fact-label" }, `${label} `), value);
+}
+
+/** @param {import("../types.js").Usage} usage */
+function tokens({ totalTokens, cachedInputTokens = 0, reasoningTokens = 0 }) {
+  const all = `${formatCount(totalTokens)} tokens`;
+  return `${all}, ${formatCount(cachedInputTokens)} from the cache, ${formatCount(reasoningTokens)} for reasoning`;
+}
+
+/** @param {Parameters<typeof icon>[0]} name @param {string} label @param {() => void} click */
+function button(name, label, click) {
+  return h("button", { type: "button", class: "small-button", click }, icon(name), label);
+}

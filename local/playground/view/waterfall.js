@@ -1,0 +1,91 @@
+/** The spans of a turn as a waterfall: when each began, how long it took, what it belongs to. */
+
+import { formatCount, formatDuration } from "../format.js";
+import { fill, h } from "./dom.js";
+
+/** @import { Span } from "../types.js" */
+
+const KINDS = /** @type {const} */ ({ LLM: "model", TOOL: "tool", DB: "database", AGENT: "turn", CHAIN: "turn" });
+
+export class Waterfall {
+  element = h("section", { class: "waterfall", "aria-label": "Trace of this turn" });
+  #load;
+
+  /** @param {() => Promise<Span[]>} load */
+  constructor(load) {
+    this.#load = load;
+    void this.#show();
+  }
+
+  async #show() {
+    fill(this.element, h("p", { class: "quiet" }, "Reading the trace…"));
+    const spans = await this.#load();
+    if (spans.length) fill(this.element, legend(spans), table(spans));
+    else fill(this.element, h("p", { class: "quiet" }, "No trace of this turn was recorded."));
+  }
+}
+
+/** @param {Span[]} spans */
+function legend(spans) {
+  const kinds = [...new Set(spans.map(kindOf))];
+  return h("div", { class: "legend" }, ...kinds.map((kind) => h("span", { class: `key kind-${kind}` }, kind)));
+}
+
+/** @param {Span[]} spans */
+function table(spans) {
+  const start = Math.min(...spans.map((span) => span.start_ms));
+  const end = Math.max(...spans.map((span) => span.start_ms + span.duration_ms));
+  const rows = inOrder(spans).map(({ span, depth }) => row(span, depth, start, Math.max(end - start, 1)));
+  return h("ol", { class: "spans" }, ...rows);
+}
+
+/** @param {Span} span @param {number} depth @param {number} start @param {number} whole */
+function row(span, depth, start, whole) {
+  const bar = h("span", { class: `bar kind-${kindOf(span)}${span.status === "error" ? " failed" : ""}` });
+  bar.style.marginInlineStart = `${(100 * (span.start_ms - start)) / whole}%`;
+  bar.style.width = `${(100 * span.duration_ms) / whole}%`;
+  const name = h("span", { class: "span-name" }, shortName(span));
+  name.style.paddingInlineStart = `${depth * 0.75}rem`;
+  const time = h("span", { class: "span-time" }, formatDuration(span.duration_ms));
+  return h("li", { title: about(span) }, name, h("span", { class: "track" }, bar), time);
+}
+
+/** The name without what the colour says already. @param {Span} span */
+function shortName({ name }) {
+  return name === "llm" ? "model" : name.replace(/^(mongodb\.|tool )/, "");
+}
+
+/** @param {Span} span */
+function about(span) {
+  const { attributes } = span;
+  const tokens = attributes["llm.token_count.total"];
+  const told = [
+    attributes["llm.model_name"],
+    tokens && `${formatCount(Number(tokens))} tokens`,
+    span.status === "error" && "failed",
+  ];
+  return [span.name, ...told].filter(Boolean).join(" · ");
+}
+
+/** The spans as a tree walked from the top, each level by time. @param {Span[]} spans */
+function inOrder(spans) {
+  const ids = new Set(spans.map((span) => span.id));
+  /** @type {Map<string | null, Span[]>} */
+  const children = Map.groupBy(spans, (span) => (span.parent_id && ids.has(span.parent_id) ? span.parent_id : null));
+  /** @type {{ span: Span, depth: number }[]} */
+  const ordered = [];
+  /** @param {string | null} parent @param {number} depth */
+  const walk = (parent, depth) => {
+    for (const span of (children.get(parent) ?? []).sort((a, b) => a.start_ms - b.start_ms)) {
+      ordered.push({ span, depth });
+      walk(span.id, depth + 1);
+    }
+  };
+  walk(null, 0);
+  return ordered;
+}
+
+/** @param {Span} span */
+function kindOf(span) {
+  return KINDS[/** @type {keyof typeof KINDS} */ (span.kind)] ?? "other";
+}
