@@ -251,3 +251,14 @@ async def test_what_is_written_disappears_by_itself(aws: Aws, turns_table: str, 
     )["Items"]
     assert len(items) == 2
     assert all(3600 <= int(item["expires_at"]["N"]) - clock.now <= 3610 for item in items)
+
+
+async def test_the_log_of_a_turn_that_could_not_be_stored_outlives_its_release(
+    registry: TurnRegistry, claim: Claim
+) -> None:
+    """MongoDB was down at its end: the next turn repairs it from its log."""
+    await registry.claim(claim)
+    await registry.append(claim, 0, b"said")
+    await registry.release(claim)
+    await registry.claim(next_claim(claim))
+    assert await registry.read(claim.session, claim.turn_id) == [(0, b"said")]

@@ -1,0 +1,49 @@
+"""Registries that misbehave, and a way to wait for what they see."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+
+from omniagent.errors import RegistryUnavailable
+from omniagent.turns.registry import Claim, MemoryRegistry, Renewal
+
+
+@dataclass(slots=True)
+class Unreliable(MemoryRegistry):
+    """Can be down, or lose its answers: what was asked is done, and nobody is told."""
+
+    is_down: bool = False
+    loses_answers: bool = False
+    renewals: int = 0
+    appends: int = 0
+
+    async def renew(self, claim: Claim) -> Renewal:
+        self._refuse_when_down()
+        self.renewals += 1
+        return await MemoryRegistry.renew(self, claim)
+
+    async def append(self, claim: Claim, number: int, frames: bytes) -> None:
+        self._refuse_when_down()
+        self.appends += 1
+        await MemoryRegistry.append(self, claim, number, frames)
+        if self.loses_answers:
+            raise RegistryUnavailable("the answer was lost")
+
+    async def release(self, claim: Claim) -> None:
+        self._refuse_when_down()
+        await MemoryRegistry.release(self, claim)
+
+    async def read(self, session: str, turn_id: str, after: int = -1) -> list[tuple[int, bytes]]:
+        self._refuse_when_down()
+        return await MemoryRegistry.read(self, session, turn_id, after)
+
+    def _refuse_when_down(self) -> None:
+        if self.is_down:
+            raise RegistryUnavailable("down")
+
+
+async def until(happened: Callable[[], Awaitable[bool]]) -> None:
+    """Wait for something that no event announces."""
+    async with asyncio.timeout(10):
+        while not await happened():  # noqa: ASYNC110
+            await asyncio.sleep(0.002)

@@ -1,0 +1,133 @@
+"""Following a turn that another process runs: from its first event, to its end or to that of its process."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from omniagent import Query
+from omniagent.messages import TextPart
+from omniagent.streaming import events, sse
+from omniagent.turns import follow as following
+from omniagent.turns.registry import Claim, MemoryRegistry, TurnRegistry
+from tests.fixtures.conversation import Clock, Conversation, read, seen
+from tests.fixtures.stream import check_order, outline
+
+STALLED = "[stall] [echo:one two three four]"
+
+
+@pytest.fixture
+def conversation(conversation: Conversation, registry: TurnRegistry) -> Conversation:
+    return conversation.but(registry=registry)
+
+
+async def test_readers_that_resume_get_the_bytes_of_the_stream(conversation: Conversation) -> None:
+    turn = await conversation.start(STALLED)
+    await seen(turn, "text-delta")
+    first, second = await conversation.runner().resume(), await conversation.runner().resume()
+    assert first is not None
+    assert second is not None
+    reading = [asyncio.create_task(read(stream)) for stream in (first, second)]
+    await conversation.stop()
+    assert [await task for task in reading] == [await read(turn)] * 2
+
+
+async def test_there_is_nothing_to_resume_when_nothing_runs(conversation: Conversation) -> None:
+    assert await conversation.runner().resume() is None
+    await conversation.ask("[echo:Hello.]")
+    assert await conversation.runner().resume() is None
+
+
+async def dying(conversation: Conversation, *logged: events.StreamEvent) -> Claim:
+    """A turn whose process does not do anything any more."""
+    claim = Claim(conversation.session.key, "dying", "m1")
+    await conversation.registry.claim(claim)
+    await conversation.session.begin_turn(turn_id="dying", turn_number=1, message_id="m1", parts=[TextPart(text="Hi")])
+    for number, event in enumerate(logged):
+        await conversation.registry.append(claim, number, sse.encode(event))
+    return claim
+
+
+BEGINNING = (
+    events.Start("dying", {"sessionId": "s", "turnNumber": 1}),
+    events.StartStep(),
+    events.TextStart("0"),
+    events.TextDelta("0", "Half an ans"),
+)
+
+
+async def test_when_the_process_dies_the_stream_is_ended_for_it_and_the_session_repaired(
+    conversation: Conversation, clock: Clock
+) -> None:
+    await dying(conversation, *BEGINNING)
+    stream = await conversation.runner().resume()
+    assert stream is not None
+    frames = stream.frames()
+    told = b"".join([await anext(frames) for _ in BEGINNING])
+    clock.pass_by(10)
+    told += b"".join([piece async for piece in frames])
+    assert told.endswith(sse.DONE)
+    check_order(list(sse.decode(told)))
+    assert outline(list(sse.decode(told)))[3:] == [
+        "text-delta 0 Half an ans",
+        "text-end 0",
+        "finish-step",
+        "abort interrupted",
+        "finish other",
+    ]
+    assert (conversation.answer["status"], conversation.answer["parts"][1]["text"]) == ("interrupted", "Half an ans")
+    assert conversation.document["active_turn_id"] is None
+
+
+async def test_a_dead_turn_is_repaired_by_who_wants_to_resume_it(conversation: Conversation, clock: Clock) -> None:
+    await dying(conversation, *BEGINNING)
+    clock.pass_by(10)
+    assert await conversation.runner().resume() is None
+    assert conversation.answer["status"] == "interrupted"
+
+
+async def test_a_turn_that_ended_between_two_looks_is_followed_to_its_end(conversation: Conversation) -> None:
+    claim = await dying(conversation, *BEGINNING)
+    stream = await conversation.runner().resume()
+    assert stream is not None
+    frames = stream.frames()
+    await anext(frames)
+    await conversation.registry.append(claim, len(BEGINNING), sse.DONE)
+    await conversation.registry.release(claim)
+    assert [piece async for piece in frames][-1] == sse.DONE
+
+
+async def stillborn(conversation: Conversation) -> Claim:
+    """A turn whose process failed before the user's message was stored: its caller has the error."""
+    claim = Claim(conversation.session.key, "stillborn", "m1")
+    await conversation.registry.claim(claim)
+    return claim
+
+
+async def test_a_turn_that_never_began_cannot_be_resumed(conversation: Conversation) -> None:
+    claim = await stillborn(conversation)
+    resuming = asyncio.create_task(conversation.runner().resume())
+    await conversation.registry.release(claim)
+    assert await resuming is None
+
+
+async def test_a_message_whose_turn_never_began_is_answered_by_who_asks_again(conversation: Conversation) -> None:
+    claim = await stillborn(conversation)
+    retrying = asyncio.create_task(conversation.ask(Query("[echo:Here.]", "m1")))
+    await conversation.registry.release(claim)
+    assert outline(await retrying)[-1] == "data-session complete"
+
+
+async def test_a_silent_turn_keeps_the_connection_alive(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(following, "KEEP_ALIVE_SECONDS", 0.03)
+    registry, claim = MemoryRegistry(), Claim("session", "turn", "message")
+    await registry.claim(claim)
+    stream: AsyncIterator[bytes] = following.follow(registry, claim, poll_seconds=0.01, on_death=_nothing)
+    assert await anext(stream) == sse.KEEP_ALIVE
+    await registry.append(claim, 0, sse.DONE)
+    assert await anext(stream) == sse.DONE
+    assert [piece async for piece in stream] == []
+
+
+async def _nothing() -> None:
+    return None

@@ -1,0 +1,156 @@
+"""The keeper: once a tick the lease, the stop flag and the log, whatever the registry does."""
+
+import asyncio
+
+import pytest
+
+from omniagent.streaming.events import TextDelta
+from omniagent.streaming.log import EventLog
+from omniagent.turns.keeper import Keeper
+from omniagent.turns.registry import MAX_CHUNK_BYTES, Claim, Renewal
+from tests.turns.registries import Unreliable, until
+
+CLAIM = Claim("session", "turn", "message")
+TICK = 0.01
+
+
+class Kept:
+    """A log that a keeper keeps, and what the keeper told."""
+
+    def __init__(self, registry: Unreliable, tick_seconds: float = TICK) -> None:
+        self.registry = registry
+        self.log = EventLog()
+        self.told: asyncio.Queue[Renewal] = asyncio.Queue()
+        self.keeper = Keeper(registry, CLAIM, self.log, tick_seconds=tick_seconds, on_renewal=self.told.put_nowait)
+
+    def say(self, *texts: str) -> None:
+        for text in texts:
+            self.log.push(TextDelta("0", text))
+
+    async def logged(self) -> list[bytes]:
+        return [frames for _, frames in await self.registry.read(CLAIM.session, CLAIM.turn_id)]
+
+    async def is_logged(self) -> bool:
+        return b"".join(await self.logged()) == b"".join(self.log.frames)
+
+
+@pytest.fixture
+async def registry() -> Unreliable:
+    registry = Unreliable()
+    await registry.claim(CLAIM)
+    return registry
+
+
+async def test_what_came_within_a_tick_is_one_chunk(registry: Unreliable) -> None:
+    kept = Kept(registry)
+    kept.say(*"A hundred tokens are no hundred writes.")
+    kept.keeper.start()
+    await until(kept.is_logged)
+    kept.say(*"Nor the next ones.")
+    await until(kept.is_logged)
+    await kept.keeper.finish()
+    assert len(await kept.logged()) == registry.appends == 2
+
+
+async def test_a_tick_without_events_writes_no_chunk(registry: Unreliable) -> None:
+    kept = Kept(registry)
+    kept.keeper.start()
+
+    async def has_renewed() -> bool:
+        return registry.renewals >= 3
+
+    await until(has_renewed)
+    await kept.keeper.finish()
+    assert registry.appends == 0
+
+
+async def test_the_end_is_logged_before_the_session_is_given_back(registry: Unreliable) -> None:
+    kept = Kept(registry, tick_seconds=3600)
+    kept.keeper.start()
+    kept.say("all at once")
+    kept.log.end()
+    await kept.keeper.finish()
+    assert await kept.is_logged()
+    assert await registry.running(CLAIM.session) is None
+
+
+async def test_a_stop_is_told(registry: Unreliable) -> None:
+    kept = Kept(registry)
+    kept.keeper.start()
+    await registry.stop(CLAIM.session)
+    assert await kept.told.get() is Renewal.STOPPING
+    await kept.keeper.finish()
+
+
+async def test_a_loss_is_told_and_the_successor_is_left_alone(registry: Unreliable) -> None:
+    kept = Kept(registry)
+    await registry.release(CLAIM)
+    successor = Claim(CLAIM.session, "another", "message-2")
+    await registry.claim(successor)
+    kept.keeper.start()
+    assert await kept.told.get() is Renewal.LOST
+    await kept.keeper.finish()
+    running = await registry.running(CLAIM.session)
+    assert running is not None
+    assert running.claim == successor
+
+
+async def test_a_chunk_fits_into_an_item_and_no_frame_is_cut(registry: Unreliable) -> None:
+    kept = Kept(registry)
+    kept.say(*("x" * (MAX_CHUNK_BYTES // 3) for _ in range(7)))
+    await kept.keeper.finish()
+    chunks = await kept.logged()
+    assert [chunk.count(b"\n\n") for chunk in chunks] == [2, 2, 2, 1]
+    assert all(len(chunk) <= MAX_CHUNK_BYTES for chunk in chunks)
+    assert await kept.is_logged()
+
+
+async def test_a_frame_that_is_larger_than_a_chunk_stands_alone(registry: Unreliable) -> None:
+    kept = Kept(registry)
+    kept.say("small", "x" * (MAX_CHUNK_BYTES + 1), "small")
+    await kept.keeper.finish()
+    assert [chunk.count(b"\n\n") for chunk in await kept.logged()] == [1, 1, 1]
+
+
+async def test_a_registry_that_was_down_gets_everything_once_it_is_back(
+    registry: Unreliable, caplog: pytest.LogCaptureFixture
+) -> None:
+    kept = Kept(registry)
+    registry.is_down = True
+    kept.keeper.start()
+    kept.say("said while it was down, ")
+
+    async def has_noticed() -> bool:
+        return bool(caplog.records)
+
+    await until(has_noticed)
+    registry.is_down = False
+    kept.say("and after.")
+    await until(kept.is_logged)
+    await kept.keeper.finish()
+    assert [record.message for record in caplog.records] == ["turn registry unreachable: no stop, no resume"]
+
+
+async def test_a_lost_answer_makes_no_chunk_twice_and_none_different(registry: Unreliable) -> None:
+    """A reader may have read the chunk already: its number must keep its bytes."""
+    kept = Kept(registry)
+    registry.loses_answers = True
+    kept.keeper.start()
+    kept.say("first")
+    await until(kept.is_logged)
+    [first] = await kept.logged()
+    kept.say("second")
+    registry.loses_answers = False
+    await until(kept.is_logged)
+    await kept.keeper.finish()
+    assert (await kept.logged())[0] == first
+
+
+async def test_a_registry_that_stays_down_does_not_hold_the_turn(
+    registry: Unreliable, caplog: pytest.LogCaptureFixture
+) -> None:
+    kept = Kept(registry)
+    kept.say("said")
+    registry.is_down = True
+    await kept.keeper.finish()
+    assert [record.message for record in caplog.records] == ["turn not released, its lease will run out"]
