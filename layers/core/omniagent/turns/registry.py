@@ -101,10 +101,9 @@ class MemoryRegistry(TurnRegistry):
             return None if held.claim.turn_id == claim.turn_id else held
         lease_until = self.clock() + self.lease_seconds
         self._entries[claim.session] = _Entry(RunningTurn(claim, False, self.lease_seconds), lease_until)
-        # Only the last turn of a session can be followed here: the memory of a script must not grow with its turns.
-        for key in [key for key in self._chunks if key[0] == claim.session]:
-            if held is None or key[1] != held.claim.turn_id:
-                del self._chunks[key]
+        # Only the last turn of a session can still be repaired: the memory of a script must not grow with its turns.
+        for key in [key for key in self._chunks if key[0] == claim.session][:-1]:
+            del self._chunks[key]
         return None
 
     async def renew(self, claim: Claim) -> Renewal:
