@@ -3,21 +3,22 @@
 import argparse
 import sys
 from collections.abc import Sequence
+from importlib import import_module
 
-from local import invoke, run
-from local.chat import command as chat
 from local.cloudformation import TemplateError
 from local.processes import ServiceError
 
-COMMANDS = (invoke, run, chat)
+COMMANDS = {"chat": "local.chat.command", "invoke": "local.invoke", "run": "local.run"}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a command and return its exit code."""
+    arguments = sys.argv[1:] if arguments is None else arguments
     parser = argparse.ArgumentParser(prog="python -m local", description=__doc__)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    for command in COMMANDS:
-        command.register(commands)
+    # Only what is asked for: the imports of the others take longer than a whole answer.
+    for name in COMMANDS.keys() & set(arguments[:1]) or sorted(COMMANDS):
+        import_module(COMMANDS[name]).register(commands)
     parsed = parser.parse_args(arguments)
     try:
         code: int = parsed.run(parsed)

@@ -16,7 +16,7 @@ from local.emulator import Emulator, Process
 from local.front import Front
 from local.info import stack_info
 from local.model.process import ModelProcess
-from local.mongod import Mongod
+from local.mongod import Mongod, find_mongod
 from local.processes import ServiceError
 from local.template import ROOT, TEMPLATE, Function, Template
 from local.traces import Traces
@@ -184,6 +184,8 @@ async def _start_services(
     model = ModelProcess(tokens_per_second=options.tokens_per_second) if options.offline else None
     wanted: dict[str, Startable] = {}
     if mongod:
+        # A missing one is said before anything is started.
+        find_mongod()
         wanted["MongoDB"] = mongod
     if not options.aws:
         wanted["AWS (moto)"] = aws

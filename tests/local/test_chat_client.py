@@ -1,0 +1,159 @@
+"""`python -m local chat` in a real terminal."""
+
+import asyncio
+import sys
+from collections.abc import Iterator
+from uuid import uuid4
+
+import httpx
+import pytest
+
+from local.background import BackgroundStack
+from local.emulator.http import Exchange, Server
+from tests.local.commands import command
+from tests.local.terminal import INTERRUPT, Terminal, terminal
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the terminal is looked at through /proc")
+
+
+@pytest.fixture
+def session_id() -> str:
+    return uuid4().hex
+
+
+@pytest.fixture
+def http(stack: BackgroundStack) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=stack.url, timeout=60, trust_env=False) as client:
+        yield client
+
+
+@pytest.fixture
+def chat(stack: BackgroundStack, session_id: str) -> Iterator[Terminal]:
+    with terminal("chat", "--url", stack.url, "--session", session_id) as running:
+        running.read_until("\n> ")
+        yield running
+
+
+def test_a_question_is_answered_and_its_tool_shown(chat: Terminal) -> None:
+    chat.type("What is 21 * 2?\n")
+    answer = chat.read_until("\n> ")
+    assert (
+        '\n  calculator {"expression": "21 * 2"}\n  calculator -> 42\nThe **calculator** tool answered: 42\n' in answer
+    )
+    assert " tokens\n" in answer
+    chat.type("/quit\n")
+    assert chat.exit_code() == 0
+
+
+def test_an_interrupt_stops_the_turn_on_the_server_and_keeps_its_text(
+    chat: Terminal, http: httpx.Client, session_id: str
+) -> None:
+    chat.type("[slow:20] [long:5000]\n")
+    shown = chat.read_until("every token")
+    chat.type(INTERRUPT)
+    shown += chat.read_until("(stopped)")
+    chat.read_until("\n> ")
+    _, answer = http.get(f"/sessions/{session_id}/messages").json()["messages"]
+    assert answer["metadata"]["status"] == "cancelled"
+    [text] = [part["text"] for part in answer["parts"] if part["type"] == "text"]
+    assert text in shown.replace("^C", "")
+    chat.type("[echo:Go on.]\n")
+    chat.read_until("\nGo on.\n")
+
+
+async def test_a_second_interrupt_leaves_a_turn_that_does_not_stop() -> None:
+    asked_to_stop = asyncio.Event()
+
+    async def answer(exchange: Exchange) -> None:
+        if exchange.path == "/chat":
+            await exchange.start(200, [("content-type", "text/event-stream")])
+            await exchange.send(b'data: {"type": "text-delta", "delta": "On and on"}\n\n')
+            await asyncio.Event().wait()
+        if exchange.path.endswith("/cancel"):
+            asked_to_stop.set()
+        await exchange.respond(200, [("content-type", "application/json")], b'{"sessions": []}')
+
+    server = Server(answer)
+    await server.start()
+    with terminal("chat", "--url", f"http://{server.address}") as chat:
+        await asyncio.to_thread(chat.read_until, "> ")
+        chat.type("Go\n")
+        await asyncio.to_thread(chat.read_until, "On and on")
+        chat.type(INTERRUPT)
+        await asked_to_stop.wait()
+        chat.type(INTERRUPT)
+        assert await asyncio.to_thread(chat.exit_code) == 130
+    await server.close()
+
+
+def test_two_interrupts_at_the_prompt_leave(chat: Terminal) -> None:
+    chat.wait_until_it_reads()
+    chat.type(INTERRUPT)
+    chat.read_until("(Ctrl-C again to leave)\n> ")
+    chat.wait_until_it_reads()
+    chat.type(INTERRUPT)
+    assert chat.exit_code() == 130
+
+
+def test_an_answer_that_is_on_its_way_is_taken_up_again(
+    stack: BackgroundStack, http: httpx.Client, session_id: str
+) -> None:
+    body = {"session_id": session_id, "query": "[slow:20] [long:5000]"}
+    with http.stream("POST", "/chat", json=body) as answer:
+        next(answer.iter_bytes())
+    with terminal("chat", "--url", stack.url, "--session", session_id) as chat:
+        shown = chat.read_until("every token")
+        assert "> [slow:20] [long:5000]\nThe stream keeps" in shown
+        chat.type(INTERRUPT)
+        chat.read_until("(stopped)")
+        chat.read_until("\n> ")
+        chat.type("/quit\n")
+        assert chat.exit_code() == 0
+    with terminal("chat", "--url", stack.url, "--session", session_id) as chat:
+        chat.read_until("> [slow:20] [long:5000]\nThe stream keeps")
+
+
+def test_the_last_question_is_answered_again(chat: Terminal, http: httpx.Client, session_id: str) -> None:
+    chat.type("[echo:Once.]\n")
+    chat.read_until("\nOnce.\n")
+    chat.read_until("\n> ")
+    chat.type("/regenerate\n")
+    chat.read_until("\nOnce.\n")
+    chat.read_until("\n> ")
+    assert http.get(f"/sessions/{session_id}").json()["latestTurnNumber"] == 1
+
+
+def test_sessions_are_listed_opened_and_begun(chat: Terminal, session_id: str) -> None:
+    chat.type("[echo:Here.]\n")
+    chat.read_until("\nHere.\n")
+    chat.read_until("\n> ")
+    chat.type("/new\n")
+    assert session_id not in chat.read_until("\n> ")
+    chat.type("/sessions\n")
+    listed = chat.read_until("\n> ")
+    number = next(line.split()[0] for line in listed.splitlines() if session_id in line)
+    chat.type(f"/open {number}\n")
+    opened = chat.read_until("\nHere.\n> ")
+    assert f"Session {session_id}" in opened
+
+
+def test_what_the_server_refuses_is_shown_in_its_words(chat: Terminal) -> None:
+    chat.type("/regenerate\n")
+    shown = chat.read_until("\n> ")
+    assert shown == "/regenerate\nThere is nothing here, or it is not yours.\n> "
+    chat.type("/unknown\n")
+    chat.read_until("There is no command /unknown. /help lists them.\n")
+
+
+def test_reasoning_and_failures_are_shown(chat: Terminal) -> None:
+    chat.type('[reason] [tool:calculator {"expression": "1 / 0"}]\n')
+    shown = chat.read_until("\n> ")
+    assert "**Reading the request**" in shown
+    assert "\n  calculator failed: " in shown
+    chat.type("[fail:500]\n")
+    chat.read_until("\nThe model could not answer. Try again in a moment.\n> ")
+
+
+def test_without_a_stack_it_says_how_to_start_one() -> None:
+    with command("chat", PORT="1") as running:
+        assert running.end() == (1, "Nothing answers at http://127.0.0.1:1: start it with `make run`.\n")

@@ -1,0 +1,142 @@
+"""`python -m local run`, as `make run` runs it."""
+
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import httpx
+import pytest
+
+from local.template import ROOT
+from tests.local.commands import command, descendants, still_running
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are found in /proc")
+
+WITHOUT_MONGOD = """
+import sys, sysconfig
+from local.__main__ import main
+sysconfig.get_path = lambda name: "nowhere"
+sys.exit(main(["run"]))
+"""
+
+
+def of(name: str, processes: dict[int, str]) -> int:
+    return next(pid for pid, line in processes.items() if name in line)
+
+
+def test_it_says_how_to_use_it_answers_and_ends_without_a_trace(tmp_path: Path) -> None:
+    with command("run", "--data", str(tmp_path), PORT="0") as running:
+        running.read_until("is ready after")
+        curl = running.read_until("curl").partition("curl")[2].strip()
+        running.read_until("Ctrl-C")
+        answer = subprocess.run(f"curl -sS {curl}", shell=True, capture_output=True, text=True, check=True).stdout
+        assert "42" in "".join(re.findall(r'"delta":"([^"]*)"', answer))
+        assert answer.endswith("data: [DONE]\n\n")
+        line = running.read_until("turn ended")
+        assert re.match(r"\d\d:\d\d:\d\d chat +INFO +turn ended +status=complete turn_number=1 ", line)
+        processes = descendants(running.pid)
+        assert all(of(name, processes) for name in ("mongod", "moto.server", "local.model", "bootstrap.py"))
+        running.send(signal.SIGINT)
+        code, said = running.end()
+    assert (code, said.splitlines()[-1]) == (0, "Stopped.")
+    assert still_running(processes) == {}
+
+    with command("run", "--data", str(tmp_path), PORT="0") as running:
+        url = running.read_until("Sessions").split()[1]
+        assert [session["latestTurnNumber"] for session in httpx.get(url, trust_env=False).json()["sessions"]] == [1]
+        processes = descendants(running.pid)
+        os.kill(of("mongod", processes), signal.SIGKILL)
+        code, said = running.end()
+    assert code == 1
+    log = tmp_path / "mongod" / "mongod.log"
+    assert said.splitlines()[-1] == f"mongod ended unexpectedly with signal SIGKILL; its log is {log}."
+    assert still_running(processes) == {}
+
+
+def test_a_second_interrupt_ends_it_at_once(tmp_path: Path) -> None:
+    with command("run", "--data", str(tmp_path), PORT="0") as running:
+        running.read_until("is ready after")
+        processes = descendants(running.pid)
+        # It cannot end in order as long as this one does not.
+        os.kill(of("mongod", processes), signal.SIGSTOP)
+        running.send(signal.SIGINT)
+        running.read_until("Stopping")
+        running.send(signal.SIGINT)
+        code, _ = running.end()
+    assert code == 130
+    assert still_running(processes) == {}
+
+
+def test_it_ends_in_order_while_it_starts(tmp_path: Path) -> None:
+    with command("run", "--data", str(tmp_path), PORT="0") as running:
+        running.read_until("ready after")
+        processes = descendants(running.pid)
+        running.send(signal.SIGTERM)
+        code, said = running.end()
+    assert (code, said.splitlines()[-1]) == (0, "Stopped.")
+    assert still_running(processes) == {}
+
+
+def test_a_function_that_fails_is_said_and_can_be_corrected(tmp_path: Path) -> None:
+    template = tmp_path / "template.yaml"
+    template.write_text(json.dumps(_broken_template(tmp_path)))
+    with command("run", "--data", str(tmp_path / "data"), "--template", str(template), PORT="0") as running:
+        url = running.read_until("Sessions").split()[1]
+        said = running.read_until("function fails")
+        assert said == "The chat function fails: its log is above. Correct it, the next request starts it anew.\n"
+        assert any("SyntaxError" in line for line in running.said)
+        (tmp_path / "chat" / "app.py").write_text("def handler(event, context):\n    return 'corrected'\n")
+        assert httpx.get(url.replace("sessions", "chat"), trust_env=False).json() == "corrected"
+
+
+def _broken_template(folder: Path) -> dict[str, object]:
+    for name, code in (("chat", "def handler(event, context"), ("sessions", "def handler(event, context): pass")):
+        (folder / name).mkdir()
+        (folder / name / "app.py").write_text(code)
+    parameters = ("MongoSecretArn", "OpenAISecretArn", "OpenAIBaseUrl", "DocsEnabled")
+    return {
+        "Parameters": {name: {"Type": "String"} for name in parameters},
+        "Resources": {
+            f"{name.capitalize()}Function": {
+                "Type": "AWS::Serverless::Function",
+                "Properties": {
+                    "CodeUri": name,
+                    "Handler": "app.handler",
+                    "Runtime": "python3.13",
+                    "FunctionUrlConfig": {"AuthType": "NONE"},
+                },
+            }
+            for name in ("chat", "sessions")
+        },
+    }
+
+
+def test_a_busy_port_is_said_in_one_sentence() -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        with command("run", PORT=str(port)) as running:
+            code, said = running.end()
+    assert (code, said.splitlines()[-1]) == (1, f"Port {port} is in use: choose another one, such as PORT={port + 1}.")
+
+
+def test_a_port_that_is_none_is_said_in_one_sentence() -> None:
+    with command("run", PORT="http") as running:
+        assert running.end() == (1, "PORT must be a number up to 65535, not 'http'.\n")
+
+
+def test_a_missing_mongod_is_said_in_one_sentence() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT_MONGOD],
+        cwd=ROOT,
+        env={**os.environ, "PORT": "0"},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 1
+    assert re.fullmatch(r"No mongod is installed: .+ MONGODB_URI\.\n", done.stderr)

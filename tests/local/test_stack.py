@@ -1,0 +1,98 @@
+"""The whole product as one object."""
+
+import asyncio
+import json
+import os
+import signal
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from local.aws import Aws
+from local.background import BackgroundStack, background_stack
+from local.processes import ServiceError
+from local.stack import Stack, StackOptions, local_stack
+
+
+@pytest.fixture
+def http(stack: BackgroundStack) -> Iterator[httpx.Client]:
+    with httpx.Client(base_url=stack.url, timeout=60, trust_env=False, headers={"x-user-id": "stack"}) as client:
+        yield client
+
+
+def ask(http: httpx.Client, **body: str) -> tuple[str, list[dict[str, Any]]]:
+    """Ask, and return the session's id and the events of the answer."""
+    with http.stream("POST", "/chat", json=body) as response:
+        assert response.status_code == 200
+        data = [line.removeprefix("data: ") for line in response.iter_lines() if line]
+    assert data.pop() == "[DONE]"
+    return response.headers["x-session-id"], [json.loads(event) for event in data]
+
+
+def test_a_question_is_answered_and_the_answer_is_traced(http: httpx.Client) -> None:
+    session_id, events = ask(http, query="What is 21 * 2?")
+    assert "42" in "".join(event.get("delta", "") for event in events)
+    _, answer = http.get(f"/sessions/{session_id}/messages").json()["messages"]
+    assert answer["metadata"]["status"] == "complete"
+    spans = http.get("/local/traces", params={"session_id": session_id, "turn": 1}).json()["spans"]
+    assert spans[0]["kind"] == "AGENT"
+    assert {span["kind"] for span in spans} == {"AGENT", "DB", "LLM", "TOOL"}
+    assert {span["parent_id"] for span in spans[1:]} == {spans[0]["id"]}
+
+
+def test_a_summary_goes_through_the_queue_to_its_function(http: httpx.Client) -> None:
+    session_id, _ = ask(http, query="My name is Ada.")
+    assert http.post(f"/sessions/{session_id}/summary").status_code == 202
+    deadline = time.monotonic() + 60
+    while (summary := http.get(f"/sessions/{session_id}/summary")).status_code == 404:
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+    assert summary.json()["content"]
+
+
+def test_the_stack_tells_about_itself(http: httpx.Client) -> None:
+    info = http.get("/local/info").json()
+    assert (info["model"], info["offline"], info["context_max_tokens"]) == ("offline", True, 32_000)
+    assert set(info["versions"]) == {"omniagent", "python"}
+    assert "/sessions" in http.get("/openapi.json").json()["paths"]
+
+
+def test_the_callers_settings_reach_the_functions(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MAX_STEPS", "3")
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-1")
+    monkeypatch.setenv("AUTH_MODE", "jwt")
+    options = StackOptions.from_environment(environment={"TICK_SECONDS": "0.2"})
+    assert (options.openai_api_key, options.offline) == ("sk-1", False)
+    assert (options.environment["MAX_STEPS"], options.environment["TICK_SECONDS"]) == ("3", "0.2")
+    assert "sk-1" not in options.environment.values()
+    assert "AUTH_MODE" not in options.environment
+
+
+async def _check_until_it_raises(running: Stack) -> None:
+    while True:
+        running.check()
+        await asyncio.sleep(0)
+
+
+async def test_a_service_that_ends_by_itself_is_said_in_one_sentence(mongod: str, aws: Aws) -> None:
+    async with local_stack(StackOptions(mongodb_uri=mongod, aws=aws, auth="none")) as running:
+        running.check()
+        assert running.model is not None
+        os.kill(running.model.pid, signal.SIGKILL)
+        said = "^The offline model ended unexpectedly with signal SIGKILL; its log is .+$"
+        with pytest.raises(ServiceError, match=said):
+            await _check_until_it_raises(running)
+
+
+def test_a_stack_that_cannot_start_says_why_and_leaves_nothing(tmp_path: Path, aws: Aws) -> None:
+    (tmp_path / "mongod").write_text("no folder")
+    options = StackOptions(folder=tmp_path, aws=aws)
+    with (
+        pytest.raises(ServiceError, match=r"^The data folder .+ cannot be made: File exists\.$"),
+        background_stack(options),
+    ):
+        pass
