@@ -1,0 +1,119 @@
+"""What a cold start imports, counted in modules: each function pays only for what it needs.
+
+Some imports are not ours to avoid: PyMongo takes cryptography for its TLS, FastAPI the OpenTelemetry API (but no
+SDK), Powertools the root of botocore, one small module.
+"""
+
+import json
+import subprocess
+import sys
+from functools import cache
+from typing import Any
+
+import pytest
+from pymongo.database import Database
+
+from local.template import ROOT
+
+# As on Lambda, and as the template has it.
+ENVIRONMENT = {
+    "AWS_LAMBDA_FUNCTION_NAME": "a-function",
+    "AWS_REGION": "us-east-1",
+    "AUTH_MODE": "iam",
+    "MONGODB_SECRET_ARN": "arn:aws:secretsmanager:us-east-1:123456789012:secret:mongodb",
+    "OPENAI_SECRET_ARN": "arn:aws:secretsmanager:us-east-1:123456789012:secret:openai",
+    "TURNS_TABLE": "turns",
+    "SUMMARY_QUEUE_URL": "https://sqs.us-east-1.amazonaws.com/123456789012/summaries",
+}
+# All that a cold start may load, whoever asks for it: this grows by decision only.
+BUDGETS = {"chat": 840, "sessions": 820, "summary": 700}
+
+WATCH = """
+import json, sys
+
+class Watch:
+    asked_by = {}
+
+    def find_spec(self, name, path=None, target=None):
+        frame = sys._getframe(1)
+        while frame.f_globals["__name__"].partition(".")[0] in ("importlib", "_frozen_importlib"):
+            frame = frame.f_back
+        self.asked_by.setdefault(name, frame.f_globals["__name__"])
+
+sys.meta_path.insert(0, Watch())
+"""
+REPORT = "print(json.dumps({name: Watch.asked_by.get(name, '') for name in sys.modules}))"
+# Requests to the sessions function, one after the other.
+SERVE = """
+class Context:
+    aws_request_id = "r1"
+
+def served(path):
+    with open(path) as event:
+        return app.handler(json.load(event), Context())["statusCode"]
+
+statuses = [served(path) for path in {paths}]
+assert statuses == {statuses}, statuses
+"""
+SERVED = {"create": 201, "get": 200, "list": 200, "messages": 200, "rename": 200, "cancel": 409, "delete-user": 204}
+
+
+@cache
+def imported(function: str, then: str = "", **environment: str) -> dict[str, str]:
+    """The modules that a process of the function has, each with the module that first asked for it."""
+    paths = [str(ROOT / "functions" / function), str(ROOT / "layers/core")]
+    program = f"{WATCH}\nsys.path[:0] = {paths}\nimport app\n{then}\n{REPORT}"
+    command = [sys.executable, "-I", "-c", program]
+    known = ENVIRONMENT | environment
+    done = subprocess.run(command, env=known, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    modules: dict[str, str] = json.loads(done.stdout.splitlines()[-1])
+    return modules
+
+
+def packages(modules: dict[str, str]) -> set[str]:
+    return {name.partition(".")[0] for name in modules}
+
+
+@pytest.mark.parametrize("function", BUDGETS)
+def test_a_cold_start_stays_within_its_budget(function: str) -> None:
+    assert len(imported(function)) <= BUDGETS[function]
+
+
+@pytest.mark.parametrize("function", BUDGETS)
+def test_no_function_imports_the_sdks_before_their_first_use(function: str) -> None:
+    modules = imported(function)
+    assert not {"boto3", "s3transfer", "openai", "httpx2"} & packages(modules)
+    assert {name for name in modules if name.partition(".")[0] == "botocore"} <= {"botocore"}
+    assert modules.get("botocore", "").startswith("aws_lambda_powertools")
+
+
+@pytest.mark.parametrize("function", BUDGETS)
+def test_tokens_are_not_read_where_requests_are_signed(function: str) -> None:
+    modules = imported(function)
+    assert "jwt" not in modules
+    assert modules.get("cryptography", "pymongo").partition(".")[0] == "pymongo"
+
+
+@pytest.mark.parametrize("function", BUDGETS)
+def test_the_opentelemetry_sdk_is_imported_only_when_tracing_is_on(function: str) -> None:
+    modules = imported(function)
+    assert not {name for name in modules if name.startswith(("opentelemetry.sdk", "opentelemetry.exporter"))}
+    assert modules.get("opentelemetry", "fastapi").partition(".")[0] == "fastapi"
+
+
+def test_tracing_imports_the_opentelemetry_sdk() -> None:
+    assert "opentelemetry.sdk.trace" in imported("summary", OTEL_EXPORTER_OTLP_ENDPOINT="http://127.0.0.1:1")
+
+
+def test_the_summary_function_knows_nothing_of_http() -> None:
+    assert not {"fastapi", "starlette", "mangum", "anyio", "opentelemetry"} & packages(imported("summary"))
+
+
+def test_serving_sessions_needs_no_model_and_no_aws(mongod: str, database: Database[dict[str, Any]]) -> None:
+    """Without a secret and a table there is nothing to ask AWS for; only a name asks the model."""
+    paths = [str(ROOT / "events" / f"sessions-{event}.json") for event in SERVED]
+    place = {"MONGODB_URI": mongod, "MONGODB_DATABASE": database.name}
+    local = {"MONGODB_SECRET_ARN": "", "TURNS_TABLE": "", **place}
+    modules = imported("sessions", SERVE.format(paths=paths, statuses=list(SERVED.values())), **local)
+    assert not {"boto3", "openai", "httpx2"} & packages(modules)
