@@ -7,7 +7,7 @@ async for event in runner.run_stream("Hello"):
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
@@ -157,7 +157,7 @@ class Runner:
             running, state = await asyncio.gather(
                 self._session.running_turns(), self._session.load(query.message_id or None)
             )
-        if running >= self._settings.max_running_turns_per_user:
+        if await self._are_too_many(running):
             raise TooManyTurns
         plan = await self._plan(query, state)
         if isinstance(plan, StoredMessage):
@@ -179,6 +179,14 @@ class Runner:
         except StorageConflict as exc:
             raise TurnInProgress(retry_after=1.0) from exc
         return turn
+
+    async def _are_too_many(self, keys: Sequence[str]) -> bool:
+        """Whether the user has as many turns as they may. The dead do not count, but are looked for only then."""
+        limit = self._settings.max_running_turns_per_user
+        if len(keys) < limit:
+            return False
+        turns = await asyncio.gather(*(self._registry.running(key) for key in keys))
+        return sum(turn is not None and turn.alive for turn in turns) >= limit
 
     async def _plan(self, query: Query, state: SessionState) -> TurnPlan | StoredMessage:
         """Decide what the message asks for: a new turn, the same turn again, or the answer that is there."""

@@ -160,20 +160,28 @@ class ConversationStore:
                 return False
             number = session["latest_turn_number"]
             at = {"session_id": key, "turn_number": number, "role": "assistant"}
-            if await self.models.message.find_one(at, session=transaction) is None:
-                end = TurnEnd(key, turn_id, number, parts, "interrupted")
-                await self._answer(end).insert(session=transaction)
+            messages = self.models.message.get_pymongo_collection()
+            before = await messages.find_one(at, {"status": 1}, session=transaction)
+            has_content = any(part.type != "step-start" for part in parts)
+            # A whole answer outlives a regeneration that died. Half of one gives way to what its retry had shown.
+            if before is None or (has_content and before["status"] != "complete"):
+                await messages.delete_one(at, session=transaction)
+                await self._answer(TurnEnd(key, turn_id, number, parts, "interrupted")).insert(session=transaction)
             return True
 
         return await self.transaction(work)
 
     @trace_method(kind=SpanKind.DB, name="mongodb.running_turns")
-    async def running_turns(self, user_id: str, *, at_most: int) -> int:
-        """Count the user's sessions that are being answered. A turn that outlived any Lambda does not count."""
+    async def running_turns(self, user_id: str, *, at_most: int) -> list[str]:
+        """Return the user's sessions that are being answered, the latest first, as far as MongoDB knows.
+
+        A turn that outlived any Lambda does not count.
+        """
         since = now() - LONGEST_TURN
         active = {"user_id": user_id, "active_turn_id": {"$type": "string"}, "updated_at": {"$gt": since}}
         with translated():
-            return await self.models.session.get_pymongo_collection().count_documents(active, limit=at_most)
+            found = self.models.session.get_pymongo_collection().find(active, {"_id": 1})
+            return [session["_id"] async for session in found.sort("updated_at", pymongo.DESCENDING).limit(at_most)]
 
     async def transaction(
         self, work: Callable[[AsyncClientSession], Awaitable[Result]], *, timeout_seconds: float | None = None

@@ -115,8 +115,8 @@ class SessionManager(ABC):
         """Close a turn whose process died, with what its stream had shown."""
 
     @abstractmethod
-    async def running_turns(self) -> int:
-        """Count the user's sessions that have a turn running."""
+    async def running_turns(self) -> Sequence[str]:
+        """Return the keys of the user's sessions that have a turn, alive or dead; not more than may be running."""
 
     def visible_messages(self, state: SessionState, turn_number: int) -> list[ChatMessage]:
         """Return what the model is shown of the turns before this one."""

@@ -72,7 +72,7 @@ class MongoSessionManager(SessionManager):
     async def repair_turn(self, turn_id: str, parts: Sequence[Part]) -> bool:
         return await self.store.repair_turn(self.key, turn_id=turn_id, parts=parts)
 
-    async def running_turns(self) -> int:
+    async def running_turns(self) -> Sequence[str]:
         return await self.store.running_turns(self.user_id, at_most=self.settings.max_running_turns_per_user)
 
     def _summary(self, summary: NewSummary | None) -> Summary | None:
