@@ -338,6 +338,7 @@ class Turn:
                 if time.monotonic() + pause >= give_up:
                     logger.exception("answer not stored; the chunk log keeps it for the repair")
                     return exc
+                logger.warning("answer not stored yet", extra={"cause": str(exc)})
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, 2.0)
             except StorageError as exc:
