@@ -4,9 +4,7 @@ import os
 import random
 from collections.abc import Awaitable, Callable
 
-import boto3
 import pytest
-from botocore.config import Config
 
 from local.aws import Aws
 from local.ports import free_port
@@ -14,7 +12,7 @@ from omniagent.errors import RegistryUnavailable
 from omniagent.session.identity import new_id
 from omniagent.turns.dynamodb import DynamoRegistry
 from omniagent.turns.registry import MAX_CHUNK_BYTES, Claim, Renewal, TurnRegistry
-from tests.fixtures.conversation import Clock
+from tests.fixtures.conversation import Clock, dynamodb_api
 
 
 @pytest.fixture
@@ -200,26 +198,20 @@ EVERY_USE: dict[str, Use] = {
 
 @pytest.mark.parametrize("use", EVERY_USE.values(), ids=EVERY_USE)
 async def test_a_table_that_cannot_be_reached_is_unavailable(aws: Aws, claim: Claim, use: Use) -> None:
-    impatient = Config(connect_timeout=1, read_timeout=1, retries={"total_max_attempts": 1})
-    nowhere = boto3.Session(aws_access_key_id="local", aws_secret_access_key="local").client(
-        "dynamodb", endpoint_url=f"http://127.0.0.1:{free_port()}", region_name="us-east-1", config=impatient
-    )
+    nowhere = dynamodb_api(f"http://127.0.0.1:{free_port()}", timeout_seconds=1, attempts=1)
     with pytest.raises(RegistryUnavailable):
-        await use(DynamoRegistry("turns", lease_seconds=10.0, client=nowhere), claim)
+        await use(DynamoRegistry("turns", lease_seconds=10.0, api=nowhere), claim)
 
 
 @pytest.mark.parametrize("use", EVERY_USE.values(), ids=EVERY_USE)
 async def test_a_table_that_is_not_there_is_unavailable(aws: Aws, claim: Claim, use: Use) -> None:
     with pytest.raises(RegistryUnavailable):
-        await use(DynamoRegistry("no-such-table", lease_seconds=10.0, client=aws.dynamodb), claim)
+        await use(DynamoRegistry("no-such-table", lease_seconds=10.0, api=dynamodb_api(aws.endpoint)), claim)
 
 
 async def test_a_table_that_does_not_answer_in_time_is_unavailable(aws: Aws, turns_table: str, claim: Claim) -> None:
-    impatient = Config(connect_timeout=0.2, read_timeout=0.2, retries={"total_max_attempts": 1})
-    client = boto3.Session(aws_access_key_id="local", aws_secret_access_key="local").client(
-        "dynamodb", endpoint_url=aws.endpoint, region_name="us-east-1", config=impatient
-    )
-    registry = DynamoRegistry(turns_table, lease_seconds=10.0, client=client)
+    impatient = dynamodb_api(aws.endpoint, timeout_seconds=0.2, attempts=1)
+    registry = DynamoRegistry(turns_table, lease_seconds=10.0, api=impatient)
     aws.pause()
     try:
         with pytest.raises(RegistryUnavailable):
@@ -241,7 +233,7 @@ async def test_the_client_is_made_from_the_environment_when_none_is_given(
 
 async def test_what_is_written_disappears_by_itself(aws: Aws, turns_table: str, claim: Claim, clock: Clock) -> None:
     """TTL is late, never early: an hour after the turn nothing is needed any more."""
-    registry = DynamoRegistry(turns_table, lease_seconds=10.0, client=aws.dynamodb, clock=clock)
+    registry = DynamoRegistry(turns_table, lease_seconds=10.0, api=dynamodb_api(aws.endpoint), clock=clock)
     await registry.claim(claim)
     await registry.append(claim, 0, b"said")
     items = aws.dynamodb.query(

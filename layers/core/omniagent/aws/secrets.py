@@ -5,16 +5,13 @@ A value lives in this object only. It is never logged, never part of an error, n
 
 import asyncio
 import json
-import threading
 import time
 from collections import defaultdict
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
+from omniagent.aws_json import SECRETS_MANAGER, AwsJson, AwsRefused, AwsUnreachable
 from omniagent.errors import ConfigurationError
-
-if TYPE_CHECKING:
-    from mypy_boto3_secretsmanager import SecretsManagerClient
 
 READ_TIMEOUT_SECONDS: Final = 5.0
 # A wrong password must not turn every request into a call to Secrets Manager.
@@ -42,8 +39,6 @@ class SecretStore:
         self._timeout = timeout_seconds
         self._refresh_interval = refresh_interval_seconds
         self._entries: defaultdict[str, _Entry] = defaultdict(_Entry)
-        self._clients: dict[str | None, SecretsManagerClient] = {}
-        self._clients_lock = threading.Lock()
 
     async def get(self, arn: str, *keys: str) -> str:
         """Return the secret, from memory after the first time.
@@ -70,41 +65,24 @@ class SecretStore:
 
     async def _read(self, arn: str, entry: _Entry) -> str:
         entry.tried_at = time.monotonic()
-        # Here, not above: importing boto3 takes longer than all the rest.
-        from botocore.exceptions import BotoCoreError, ClientError
-
+        api = AwsJson(SECRETS_MANAGER, region=_region(arn), timeout_seconds=self._timeout / 2, attempts=2)
         try:
             async with asyncio.timeout(self._timeout):
-                value = await asyncio.to_thread(self._fetch, arn)
+                answer = await api.call("GetSecretValue", SecretId=arn)
         except TimeoutError as exc:
             raise ConfigurationError(f"Secret {arn}: no answer within {self._timeout:g} seconds") from exc
-        except ClientError as exc:
-            code = exc.response["Error"]["Code"]
+        except AwsRefused as exc:
             raise ConfigurationError(
-                f"Secret {arn}: {code}. Check the ARN and that the role may call secretsmanager:GetSecretValue"
+                f"Secret {arn}: {exc.code}. Check the ARN and that the role may call secretsmanager:GetSecretValue"
             ) from exc
-        except BotoCoreError as exc:
-            raise ConfigurationError(f"Secret {arn}: {type(exc).__name__}. Check region and network") from exc
+        except AwsUnreachable as exc:
+            raise ConfigurationError(f"Secret {arn}: {exc}. Check region and network") from exc
+        finally:
+            await api.aclose()  # read once and, at most, after a rotation: not worth an open connection
+        value: str = answer.get("SecretString", "").strip()
         if not value:
             raise ConfigurationError(f"Secret {arn}: it is empty or binary; store a string or a JSON object")
         return value
-
-    def _fetch(self, arn: str) -> str:
-        response = self._client(_region(arn)).get_secret_value(SecretId=arn)
-        return response.get("SecretString", "").strip()
-
-    def _client(self, region: str | None) -> "SecretsManagerClient":
-        import boto3
-        from botocore.config import Config
-
-        # Threads may share a client but not a session, and may not make clients at the same time.
-        with self._clients_lock:
-            if region not in self._clients:
-                config = Config(
-                    connect_timeout=self._timeout / 2, read_timeout=self._timeout / 2, retries={"total_max_attempts": 2}
-                )
-                self._clients[region] = boto3.Session().client("secretsmanager", region_name=region, config=config)
-            return self._clients[region]
 
 
 def _region(arn: str) -> str | None:

@@ -95,6 +95,7 @@ class Services:
         providers, self._providers = self._providers, {}
         for provider in providers.values():
             await provider.aclose()
+        await self.registry.aclose()
         await self.summary_queue.close()
         async with self._opening:
             await self._close_store()

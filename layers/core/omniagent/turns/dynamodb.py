@@ -4,17 +4,15 @@ Key (session_id, item): `turn` is the lease and the stop flag; `chunk#<turn_id>#
 TTL deletes late, so every condition compares `lease_until` itself.
 """
 
-import asyncio
 import time
 import zlib
+from base64 import b64decode, b64encode
 from collections.abc import AsyncIterator, Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from omniagent.aws_json import DYNAMODB, AwsJson, AwsRefused, AwsUnreachable
 from omniagent.errors import RegistryUnavailable
 from omniagent.turns.registry import Claim, Renewal, RunningTurn, TurnRegistry
-
-if TYPE_CHECKING:
-    from mypy_boto3_dynamodb.client import DynamoDBClient
 
 CHUNK_LIFE_SECONDS = 3600
 _LOST = "ConditionalCheckFailedException"
@@ -29,14 +27,12 @@ class DynamoRegistry(TurnRegistry):
         table: str,
         *,
         lease_seconds: float,
-        client: "DynamoDBClient | None" = None,
-        timeout_seconds: float = 3.0,
+        api: AwsJson | None = None,
         clock: Callable[[], float] = time.time,
     ) -> None:
         self._table = table
         self._lease_seconds = lease_seconds
-        self._client = client
-        self._timeout_seconds = timeout_seconds
+        self._api = api or AwsJson(DYNAMODB)
         self._clock = clock
 
     async def claim(self, claim: Claim) -> RunningTurn | None:
@@ -49,7 +45,7 @@ class DynamoRegistry(TurnRegistry):
             **self._lease(now),
         }
         refused = await self._call(
-            "put_item",
+            "PutItem",
             Item=item,
             ConditionExpression="attribute_not_exists(session_id) OR lease_until <= :now",
             ExpressionAttributeValues={":now": _number(now)},
@@ -58,13 +54,13 @@ class DynamoRegistry(TurnRegistry):
         if not refused.get("lost"):
             return None
         held = self._running(claim.session, refused["item"])
-        # Our own: the SDK sent the request again because its first answer was lost.
+        # Our own: the request was sent again because its first answer was lost.
         return None if held.claim.turn_id == claim.turn_id else held
 
     async def renew(self, claim: Claim) -> Renewal:
         lease = self._lease(self._clock())
         answer = await self._call(
-            "update_item",
+            "UpdateItem",
             Key=_key(claim.session, "turn"),
             UpdateExpression="SET lease_until = :lease, expires_at = :expires",
             ConditionExpression=_OURS,
@@ -81,19 +77,19 @@ class DynamoRegistry(TurnRegistry):
 
     async def release(self, claim: Claim) -> None:
         await self._call(
-            "delete_item",
+            "DeleteItem",
             Key=_key(claim.session, "turn"),
             ConditionExpression=_OURS,
             ExpressionAttributeValues={":turn_id": {"S": claim.turn_id}},
         )
 
     async def running(self, session: str) -> RunningTurn | None:
-        answer = await self._call("get_item", Key=_key(session, "turn"), ConsistentRead=True)
+        answer = await self._call("GetItem", Key=_key(session, "turn"), ConsistentRead=True)
         return self._running(session, answer["Item"]) if "Item" in answer else None
 
     async def stop(self, session: str) -> bool:
         answer = await self._call(
-            "update_item",
+            "UpdateItem",
             Key=_key(session, "turn"),
             UpdateExpression="SET #state = :stopping",
             ConditionExpression="lease_until > :now",
@@ -104,10 +100,12 @@ class DynamoRegistry(TurnRegistry):
 
     async def append(self, claim: Claim, number: int, frames: bytes) -> None:
         await self._call(
-            "put_item",
+            "PutItem",
             Item={
                 **_key(claim.session, _chunk(claim.turn_id, number)),
-                "frames": {"B": zlib.compress(frames, 1)},  # a tick of text then costs one write unit
+                "frames": {
+                    "B": b64encode(zlib.compress(frames, 1)).decode()
+                },  # a tick of text then costs one write unit
                 "expires_at": _number(self._clock() + CHUNK_LIFE_SECONDS, whole=True),
             },
         )
@@ -135,16 +133,19 @@ class DynamoRegistry(TurnRegistry):
         )
         async for page in pages:
             for key in page:
-                await self._call("delete_item", Key=key)
+                await self._call("DeleteItem", Key=key)
 
     async def _pages(self, **query: Any) -> AsyncIterator[list[dict[str, Any]]]:
         """Yield what a query finds. DynamoDB reads at most 1 MB at a time."""
         while True:
-            page = await self._call("query", **query)
+            page = await self._call("Query", **query)
             yield page["Items"]
             if "LastEvaluatedKey" not in page:
                 return
             query["ExclusiveStartKey"] = page["LastEvaluatedKey"]
+
+    async def aclose(self) -> None:
+        await self._api.aclose()
 
     def _lease(self, now: float) -> dict[str, Any]:
         until = now + self._lease_seconds
@@ -156,32 +157,15 @@ class DynamoRegistry(TurnRegistry):
         return RunningTurn(claim, item["state"]["S"] == "stopping", left)
 
     async def _call(self, operation: str, **arguments: Any) -> dict[str, Any]:
-        """Call DynamoDB in a thread. A failed condition is an answer, everything else that fails is unavailability."""
-        from botocore.exceptions import BotoCoreError, ClientError  # boto3 costs most of a cold start: only when used
-
+        """Call DynamoDB. A failed condition is an answer, everything else that fails is unavailability."""
         try:
-            return await asyncio.to_thread(self._call_blocking, operation, arguments)
-        except ClientError as exc:
-            if exc.response["Error"]["Code"] == _LOST:
-                return {"lost": True, "item": exc.response.get("Item")}
+            return await self._api.call(operation, TableName=self._table, **arguments)
+        except AwsRefused as exc:
+            if exc.code == _LOST:
+                return {"lost": True, "item": exc.answer.get("Item")}
             raise RegistryUnavailable(f"DynamoDB {operation}: {exc}") from exc
-        except BotoCoreError as exc:
-            raise RegistryUnavailable(f"DynamoDB {operation}: {exc}") from exc
-
-    def _call_blocking(self, operation: str, arguments: dict[str, Any]) -> dict[str, Any]:
-        if self._client is None:
-            self._client = make_client(self._timeout_seconds)
-        answer: dict[str, Any] = getattr(self._client, operation)(TableName=self._table, **arguments)
-        return answer
-
-
-def make_client(timeout_seconds: float) -> "DynamoDBClient":
-    import boto3  # 0.8 s of import: beside the first wait, not before it
-    from botocore.config import Config
-
-    retries: Any = {"mode": "standard", "total_max_attempts": 3}
-    config = Config(connect_timeout=timeout_seconds, read_timeout=timeout_seconds, retries=retries)
-    return boto3.client("dynamodb", config=config)
+        except AwsUnreachable as exc:
+            raise RegistryUnavailable(f"DynamoDB {exc}") from exc
 
 
 def _key(session: str, item: str) -> dict[str, Any]:
@@ -197,4 +181,4 @@ def _number(value: float, *, whole: bool = False) -> dict[str, str]:
 
 
 def _read_chunk(item: dict[str, Any]) -> tuple[int, bytes]:
-    return int(item["item"]["S"].rpartition("#")[2]), zlib.decompress(item["frames"]["B"])
+    return int(item["item"]["S"].rpartition("#")[2]), zlib.decompress(b64decode(item["frames"]["B"]))

@@ -79,6 +79,9 @@ class TurnRegistry(ABC):
     async def erase(self, session: str) -> None:
         """Forget everything about a session."""
 
+    async def aclose(self) -> None:  # noqa: B027 - a registry without connections has nothing to close
+        """Close the registry's connections."""
+
 
 @dataclass(slots=True)
 class _Entry:
