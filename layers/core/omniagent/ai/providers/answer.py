@@ -1,9 +1,10 @@
 """The answer of a model as it is read, whichever API it comes from."""
 
+import uuid
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 from omniagent.ai.providers.event_stream import Json
 from omniagent.ai.providers.llm_provider import (
@@ -19,15 +20,19 @@ from omniagent.ai.providers.llm_provider import (
 from omniagent.errors import ModelError, ModelStreamBroken
 from omniagent.messages import FinishReason, Usage
 
+MAX_CALL_ID_LENGTH: Final = 64
+"""The APIs take no longer one back."""
+MAX_TOKENS: Final = 10**12
 _MALFORMED = (AttributeError, IndexError, KeyError, TypeError, ValueError)
 
 
 @dataclass(eq=False, slots=True)
 class Call:
-    """A tool call under way."""
+    """A tool call under way. `sent_id` is what the API calls it, which need not be unique."""
 
     call_id: str
     name: str
+    sent_id: str
     pieces: list[str] = field(default_factory=list)
     done: bool = False
 
@@ -40,8 +45,12 @@ class Call:
 
 
 def token_count(value: object) -> int:
-    """A number of tokens, or 0 when the API counted none."""
-    return value if isinstance(value, int) else 0
+    """A number of tokens, or 0 when the API counted none or sent what cannot be one."""
+    return value if type(value) is int and 0 <= value <= MAX_TOKENS else 0
+
+
+def new_call_id() -> str:
+    return f"call_{uuid.uuid4().hex[:24]}"
 
 
 class AnswerReader(ABC):
@@ -59,6 +68,11 @@ class AnswerReader(ABC):
         self._is_reasoning = False
         self._refused = False
         self._calls: list[Call] = []
+        self._taken: set[str] = set()
+
+    def avoid(self, call_ids: Iterable[str]) -> None:
+        """Give no call an id of these: some servers number the calls of every answer anew."""
+        self._taken.update(call_ids)
 
     def read(self, events: Iterable[Json]) -> Iterator[ModelEvent]:
         """Yield what the API's events say. A failure among them is raised after what came before it."""
@@ -114,10 +128,17 @@ class AnswerReader(ABC):
         if not (isinstance(call_id, str) and isinstance(name, str)):
             raise TypeError("a tool call without an id or a name")
         self._end_reasoning()
-        call = Call(call_id, name)
+        call = Call(self._unique(call_id), name, sent_id=call_id)
         self._calls.append(call)
-        self._add(ModelToolStart(call_id, name))
+        self._add(ModelToolStart(call.call_id, name))
         return call
+
+    def _unique(self, call_id: str) -> str:
+        """An id that no other call has: results are matched by it, here, in the client and by the next request."""
+        fits = 0 < len(call_id) <= MAX_CALL_ID_LENGTH and call_id not in self._taken
+        chosen = call_id if fits else new_call_id()
+        self._taken.add(chosen)
+        return chosen
 
     def _arguments(self, call: Call, text: str) -> None:
         call.pieces.append(text)

@@ -1,11 +1,10 @@
 """OpenAI's Chat Completions API, which most compatible servers speak."""
 
 import json
-import uuid
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
-from omniagent.ai.providers.answer import AnswerReader, Call, token_count
+from omniagent.ai.providers.answer import AnswerReader, Call, new_call_id, token_count
 from omniagent.ai.providers.event_stream import Json
 from omniagent.ai.providers.history import steps, tool_arguments, tool_name, tool_output
 from omniagent.ai.providers.llm_provider import ModelEvent, ModelRequest, ToolSpec
@@ -128,13 +127,13 @@ class ChatReader(AnswerReader):
         """
         index, call_id = piece.get("index"), piece.get("id")
         call = self._by_index.get(index) if index is not None else next(reversed(self._calls), None)
-        is_other = call and name and (call_id != call.call_id if call_id else index is None and _is_complete(call))
+        is_other = call and name and (call_id != call.sent_id if call_id else index is None and _is_complete(call))
         if call and not is_other:
             return call
         for earlier in self._calls:
             if _is_complete(earlier):
                 self._close_call(earlier)
-        call = self._open_call(call_id or f"call_{uuid.uuid4().hex[:24]}", name)
+        call = self._open_call(call_id or new_call_id(), name)
         self._by_index[index] = call
         return call
 

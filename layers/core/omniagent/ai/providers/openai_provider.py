@@ -9,6 +9,7 @@ from omniagent.ai.providers.answer import AnswerReader
 from omniagent.ai.providers.event_stream import Json
 from omniagent.ai.providers.llm_provider import LLMProvider, ModelEvent, ModelRequest, Overrides
 from omniagent.ai.providers.openai_client import OpenAIClient, OpenAIOptions, drain
+from omniagent.messages import ToolPart
 
 
 class OpenAIProvider(LLMProvider):
@@ -30,7 +31,7 @@ class OpenAIProvider(LLMProvider):
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
         body = {**self._body(request), **self.stream_fields}
-        reader = self._reader()
+        reader = self._reader_of(request)
         async with aclosing(self._client.stream(self.path, body)) as arrivals:
             async for events in arrivals:
                 for event in reader.read(events):
@@ -42,7 +43,7 @@ class OpenAIProvider(LLMProvider):
 
     async def generate(self, request: ModelRequest) -> Sequence[ModelEvent]:
         answer = await self._client.post(self.path, self._body(request))
-        reader = self._reader()
+        reader = self._reader_of(request)
         return [*reader.read(self._as_events(answer)), *reader.end()]
 
     async def aclose(self) -> None:
@@ -59,6 +60,12 @@ class OpenAIProvider(LLMProvider):
     @abstractmethod
     def _as_events(self, answer: Json) -> Iterator[Json]:
         """Tell a whole answer as the events that would have streamed it."""
+
+    def _reader_of(self, request: ModelRequest) -> AnswerReader:
+        reader = self._reader()
+        parts = (part for message in request.messages for part in message.parts)
+        reader.avoid(part.call_id for part in parts if isinstance(part, ToolPart))
+        return reader
 
     def _parameters(self, overrides: Overrides) -> Json:
         """The model and how it is to answer: of the call, else of the provider, else nothing is said."""
