@@ -7,6 +7,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from beanie import Document, init_beanie
+from bson.errors import BSONError
 from pymongo import AsyncMongoClient
 from pymongo import errors as driver
 
@@ -23,6 +24,8 @@ TRANSLATIONS: tuple[tuple[type[driver.PyMongoError], type[StorageError]], ...] =
     (driver.WriteConcernError, StorageUnavailable),
     (driver.PyMongoError, StorageRejected),
 )
+# What has no place in BSON: a number of more than 64 bits, half a surrogate pair, a document of more than 16 MB.
+_UNSTORABLE = (BSONError, OverflowError, UnicodeEncodeError)
 # AuthenticationFailed, and Atlas's own for the same.
 _REFUSED_LOGINS = (18, 8000)
 _TRANSIENT = ("TransientTransactionError", "UnknownTransactionCommitResult", "RetryableWriteError")
@@ -35,6 +38,8 @@ def translated() -> Iterator[None]:
         yield
     except driver.PyMongoError as exc:
         raise translate(exc) from exc
+    except _UNSTORABLE as exc:
+        raise StorageRejected(f"{type(exc).__name__}: {exc}") from exc
 
 
 def translate(exc: driver.PyMongoError) -> StorageError:
