@@ -8,19 +8,22 @@ Work around a response belongs in ASGI middleware: an invocation ends only when 
 import asyncio
 import logging
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Final
 from urllib.parse import parse_qs
 
 from mangum import Mangum
 from mangum.adapter import DEFAULT_TEXT_MIME_TYPES
 from mangum.exceptions import UnexpectedMessage
 from mangum.handlers import HTTPGateway
-from mangum.types import ASGI, LambdaContext, LambdaEvent, Message, Response
+from mangum.types import ASGI, LambdaContext, LambdaEvent, LambdaHandler, Message, Response
 
 from omniagent.aws import loop
 from omniagent.aws.response import BodyWriter, ResponseHead, StreamingResult, cannot_stream, response_head
 
 logger = logging.getLogger(__name__)
+
+# What reading an event raises when a field of it is no text, no number or no base64.
+_UNREADABLE: Final = (AttributeError, KeyError, TypeError, ValueError)
 
 BufferedHandler = Callable[[LambdaEvent, LambdaContext], dict[str, Any]]
 StreamingHandler = Callable[[LambdaEvent, LambdaContext], StreamingResult | dict[str, Any]]
@@ -37,7 +40,7 @@ def buffered_handler(app: ASGI) -> BufferedHandler:
 
     def handler(event: LambdaEvent, context: LambdaContext) -> dict[str, Any]:
         loop.get_loop()  # and again at each call
-        return mangum(event, context)
+        return _refusal(mangum.infer(event, context), context) or mangum(event, context)
 
     return handler
 
@@ -56,13 +59,26 @@ def streaming_handler(app: ASGI) -> StreamingHandler:
             raise ValueError("This function serves its URL: the event must have payload format 2.0")
         if cannot_stream() or _asks_for_whole(event):
             return buffered(event, context)
-        return loop.run(_begin(app, HTTPGateway(event, context, config)))
+        gateway = HTTPGateway(event, context, config)
+        return _refusal(gateway, context) or loop.run(_begin(app, gateway))
 
     return handler
 
 
+def _refusal(gateway: LambdaHandler, context: LambdaContext) -> dict[str, Any] | None:
+    """Answer an event that cannot be read as a request, such as one whose host has two ports; None if it can."""
+    try:
+        _ = gateway.scope, gateway.body
+    except _UNREADABLE as exc:
+        from omniagent.aws.problems import refused_event  # not needed otherwise, and not every app is FastAPI's
+
+        logger.warning("The event cannot be read", extra={"reason": type(exc).__name__})
+        return refused_event(context.aws_request_id)
+    return None
+
+
 def _asks_for_whole(event: LambdaEvent) -> bool:
-    return parse_qs(event.get("rawQueryString", "")).get("stream") == ["false"]
+    return parse_qs(event.get("rawQueryString") or "").get("stream") == ["false"]
 
 
 async def _begin(app: ASGI, gateway: HTTPGateway) -> StreamingResult:

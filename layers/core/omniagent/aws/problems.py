@@ -19,7 +19,15 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from omniagent.errors import InvalidRequest, NotAllowed, NotFound, OmniAgentError, RequestError, Unauthenticated
+from omniagent.errors import (
+    InvalidRequest,
+    MalformedRequest,
+    NotAllowed,
+    NotFound,
+    OmniAgentError,
+    RequestError,
+    Unauthenticated,
+)
 from omniagent.logs import bind_request_id
 from omniagent.tracing import flush_traces
 
@@ -129,6 +137,17 @@ def problem_response(exc: Exception, request_id: str) -> Response:
     return _respond(problem, _error_headers(error))
 
 
+def refused_event(request_id: str) -> dict[str, Any]:
+    """Return the response, in payload format 2.0, to an event that no app can be given."""
+    response = problem_response(MalformedRequest("The request cannot be read."), request_id)
+    _add_headers(response.headers, {"path": "", "omniagent.request_id": request_id})
+    return {
+        "statusCode": response.status_code,
+        "headers": dict(response.headers),
+        "body": bytes(response.body).decode(),
+    }
+
+
 def _http_exception(exc: HTTPException, request_id: str) -> Response:
     """The framework's own refusals: an unknown path, another method."""
     known = {404: NotFound("There is nothing at this path."), 405: NotAllowed()}.get(exc.status_code)
@@ -165,7 +184,7 @@ def _request_id(scope: Scope) -> str:
     return getattr(scope.get("aws.context"), "aws_request_id", None) or str(uuid.uuid4())
 
 
-def _add_headers(headers: MutableHeaders, scope: Scope) -> None:
+def _add_headers(headers: MutableHeaders, scope: Mapping[str, Any]) -> None:
     for name, value in _HEADERS.items():
         headers.setdefault(name, value)
     if scope["path"] in DOCS_PATHS:
