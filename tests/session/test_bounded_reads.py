@@ -1,0 +1,83 @@
+"""However long a session is, a turn reads no more of it than the window."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+
+from pymongo.database import Database
+
+from tests.fixtures.conversation import QUICK, Conversation, Json
+from tests.fixtures.stream import outline
+
+LONG = 600
+
+
+@contextmanager
+def profiled(database: Database[Json]) -> Iterator[list[Json]]:
+    """The server writes down what it does with the messages meanwhile."""
+    operations: list[Json] = []
+    database.command("profile", 2)
+    try:
+        yield operations
+    finally:
+        database.command("profile", 0)
+        operations += database["system.profile"].find({"ns": f"{database.name}.messages"})
+        database["system.profile"].drop()
+    assert operations
+
+
+def grow(conversation: Conversation, turns: int) -> None:
+    """Write a long history the short way."""
+    key, created = conversation.session.key, datetime.now(UTC)
+    said = [{"type": "text", "text": "Something was said here."}]
+    conversation.database.sessions.update_one({"_id": key}, {"$set": {"latest_turn_number": turns}})
+    conversation.database.messages.insert_many(
+        {
+            "session_id": key,
+            "turn_number": number,
+            "role": role,
+            "parts": said,
+            "status": "complete",
+            "client_message_id": f"{role}-{number}",
+            "metadata": {},
+            "usage": {"outputTokens": 6} if role == "assistant" else {},
+            "previous_summary_id": None,
+            "created_at": created,
+        }
+        for number in range(2, turns + 1)
+        for role in ("user", "assistant")
+    )
+
+
+def total(operations: list[Json], what: str) -> int:
+    return sum(operation.get(what, 0) for operation in operations)
+
+
+async def test_a_turn_of_a_long_session_reads_only_the_window(conversation: Conversation) -> None:
+    await conversation.ask("[echo:One.]")
+    grow(conversation, LONG)
+    with profiled(conversation.database) as operations:
+        assert outline(await conversation.ask("[echo:Still quick.]"))[-1] == "data-session complete"
+    window = 2 * (QUICK.context_max_turns + 1)
+    assert total(operations, "nreturned") <= window
+    # The transaction that stores the answer looks for one in its place.
+    assert total(operations, "docsExamined") <= window + 2
+    assert conversation.document["latest_turn_number"] == LONG + 1
+
+
+async def test_with_a_summary_it_reads_only_what_came_after(conversation: Conversation) -> None:
+    await conversation.ask("[echo:One.]")
+    grow(conversation, LONG)
+    conversation.database.summaries.insert_one(
+        {
+            "session_id": conversation.session.key,
+            "content": "A lot was said.",
+            "token_count": 5,
+            "start_turn_number": 1,
+            "end_turn_number": LONG - 2,
+            "created_at": datetime.now(UTC),
+        }
+    )
+    with profiled(conversation.database) as operations:
+        await conversation.ask("[echo:Still quick.]")
+    assert total(operations, "nreturned") <= 2 * 2
