@@ -14,10 +14,12 @@ import httpx
 
 from local.log_lines import DIM, LogLines
 from local.processes import ServiceError
+from local.reload import Reload
 from local.stack import DATA, Stack, StackOptions, local_stack
 from local.template import TEMPLATE
 
 DEFAULT_PORT = 8000
+AGENT = "functions/chat/agent.py"
 HIGHEST_PORT = 65535
 # A pace that can be read along.
 TOKENS_PER_SECOND = 40.0
@@ -81,16 +83,19 @@ class _Command:
         _say("Starting OmniAgent ...")
         async with local_stack(self._options) as stack:
             self._stack = stack
+            source = Reload(stack.emulator, stack.functions)
             warming = time.monotonic()
             broken = await _warm_up(stack.url)
             if not broken:
                 self._options.on_ready("functions", time.monotonic() - warming)
             _say(_ready_block(self._options, stack.url, time.monotonic() - began))
-            for function in broken:
-                _say(f"The {function} function fails: its log is above. Correct it, the next request starts it anew.")
+            _complain(broken)
             while True:
                 stack.check()
                 await asyncio.sleep(CHECK_SECONDS)
+                if changed := await source.follow():
+                    _say(f"{', '.join(map(_from_here, changed))} changed: the functions start anew.")
+                    _complain(await _warm_up(stack.url))
 
     def _end(self) -> None:
         if self._ending or self._serving is None:
@@ -111,9 +116,14 @@ async def _warm_up(url: str) -> list[str]:
     return [name for name, answer in zip(paths, answers, strict=True) if answer.is_server_error]
 
 
+def _complain(broken: list[str]) -> None:
+    for function in broken:
+        _say(f"The {function} function fails: its log is above. Correct it, and it starts anew.")
+
+
 def _ready_block(options: StackOptions, url: str, seconds: float) -> str:
     question = shlex.quote('{"query": "What is 21 * 2?"}')
-    data = os.path.relpath(options.folder) if options.folder else ""
+    data = _from_here(options.folder) if options.folder else "not kept"
     return f"""
 OmniAgent is ready after {seconds:.1f} s.
 
@@ -123,6 +133,7 @@ OmniAgent is ready after {seconds:.1f} s.
   Try it      curl -N {url}/chat -H 'content-type: application/json' -d {question}
   Terminal    make chat
   Model       {_model(options)}
+  Agent       {AGENT}: a change is taken up at once
   Data        {data} (make clean-local removes it)
   Stop        Ctrl-C
 """
@@ -139,6 +150,10 @@ def _port(text: str) -> int:
     if text.isdigit() and int(text) <= HIGHEST_PORT:
         return int(text)
     raise ServiceError(f"PORT must be a number up to {HIGHEST_PORT}, not {text!r}.")
+
+
+def _from_here(path: Path) -> str:
+    return os.path.relpath(path)
 
 
 def _say(text: str) -> None:

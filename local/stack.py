@@ -106,6 +106,7 @@ class StackOptions:
 class Stack:
     """What runs. `mongod` and `model` are None when others than ours are used, `front` when none was asked for."""
 
+    functions: list[Function]
     emulator: Emulator
     aws: Aws
     mongodb_uri: str
@@ -163,7 +164,7 @@ async def local_stack(options: StackOptions) -> AsyncIterator[Stack]:
         if front:
             urls = {function.short_name: emulator.url_of(function.short_name) for function in functions if function.url}
             front.open_to(urls, stack_info(functions, environment, offline=options.offline))
-        yield Stack(emulator, aws, uri, mongod, model, front, traces)
+        yield Stack(functions, emulator, aws, uri, mongod, model, front, traces)
 
 
 async def _open_front(options: StackOptions, traces: Traces, stack: AsyncExitStack) -> Front | None:

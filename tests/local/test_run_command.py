@@ -82,16 +82,19 @@ def test_it_ends_in_order_while_it_starts(tmp_path: Path) -> None:
     assert still_running(processes) == {}
 
 
-def test_a_function_that_fails_is_said_and_can_be_corrected(tmp_path: Path) -> None:
+def test_a_function_that_fails_is_said_and_every_change_of_it_is_taken_up(tmp_path: Path) -> None:
     template = tmp_path / "template.yaml"
     template.write_text(json.dumps(_broken_template(tmp_path)))
     with command("run", "--data", str(tmp_path / "data"), "--template", str(template), PORT="0") as running:
         url = running.read_until("Sessions").split()[1]
         said = running.read_until("function fails")
-        assert said == "The chat function fails: its log is above. Correct it, the next request starts it anew.\n"
+        assert said == "The chat function fails: its log is above. Correct it, and it starts anew.\n"
         assert any("SyntaxError" in line for line in running.said)
-        (tmp_path / "chat" / "app.py").write_text("def handler(event, context):\n    return 'corrected'\n")
-        assert httpx.get(url.replace("sessions", "chat"), trust_env=False).json() == "corrected"
+        for answer in ("corrected", "changed"):
+            (tmp_path / "chat" / "app.py").write_text(f"def handler(event, context):\n    return {answer!r}\n")
+            running.read_until("chat/app.py changed: the functions start anew.")
+            running.read_until("chat      invocation")
+            assert httpx.get(url.replace("sessions", "chat"), trust_env=False).json() == answer
 
 
 def _broken_template(folder: Path) -> dict[str, object]:

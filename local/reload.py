@@ -1,0 +1,62 @@
+"""Functions follow their source: after a change their processes make room for new ones."""
+
+import asyncio
+from collections.abc import Iterable
+from pathlib import Path
+
+from local.emulator import Emulator, State
+from local.template import Function
+
+POLL_SECONDS = 0.02
+
+
+class Reload:
+    """Looks for changes of the functions' source, and ends the processes that run what it was."""
+
+    def __init__(self, emulator: Emulator, functions: Iterable[Function]) -> None:
+        """Take the source as it is for what the processes run."""
+        self._emulator = emulator
+        # Of a layer only our own package: what is installed beside it does not change.
+        self._folders = {
+            folder
+            for function in functions
+            for folder in (function.code, *(layer / "omniagent" for layer in function.layers))
+        }
+        self._stamps = self._look()
+        self._outdated: set[int] = set()
+
+    async def follow(self) -> list[Path]:
+        """Return the files that changed since the last call. A process that runs an invocation ends after it."""
+        stamps = self._look()
+        before, self._stamps = self._stamps, stamps
+        changed = sorted(file for file in stamps.keys() | before.keys() if stamps.get(file) != before.get(file))
+        if changed:
+            self._outdated |= {process.pid for process in self._emulator.processes()}
+        if self._outdated:
+            await self._end_outdated()
+        return changed
+
+    async def _end_outdated(self) -> None:
+        killed = set()
+        for process in self._emulator.processes():
+            if process.pid in self._outdated and process.state is State.IDLE:
+                self._emulator.kill(process.pid)
+                killed.add(process.pid)
+        while killed & self._running():  # noqa: ASYNC110 - the emulator announces no end
+            await asyncio.sleep(POLL_SECONDS)
+        self._outdated &= self._running()
+
+    def _running(self) -> set[int]:
+        return {process.pid for process in self._emulator.processes()}
+
+    def _look(self) -> dict[Path, int]:
+        """Return when each file was last written."""
+        found: dict[Path, int] = {}
+        for folder in self._folders:
+            for file in folder.rglob("*.py"):
+                try:
+                    found[file] = file.stat().st_mtime_ns
+                except FileNotFoundError:
+                    # Editors replace files: it is back in a moment.
+                    continue
+        return found
