@@ -40,6 +40,8 @@ def _first_byte(stack: BackgroundStack) -> float:
     emulator = stack.stack.emulator
     for process in emulator.processes("chat"):
         emulator.kill(process.pid)
+    while emulator.processes("chat"):
+        time.sleep(0.01)
     started = time.monotonic()
     arrivals = Client(stack.url).ask(PROMPT, new_session())
     first = next(arrivals).at - started

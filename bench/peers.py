@@ -8,6 +8,8 @@ from local.template import ROOT
 
 FOLDER = ROOT / ".bench"
 SCRIPTS = Path(__file__).with_name("scripts")
+# What any of them needs besides to do the same job: HTTP on Lambda, MongoDB, DynamoDB. Only its size counts.
+SAME_JOB = ["fastapi==0.162.4", "mangum==0.22.0", "pymongo==4.19.0", "boto3==1.44.0"]
 PEERS: dict[str, list[str]] = {
     "openai SDK": ["openai==3.49.0"],
     "openai-agents": ["openai-agents[mongodb]==0.24.0", "uvicorn==0.54.0", "starlette==1.10.0"],
@@ -21,11 +23,12 @@ def python_of(peer: str) -> Path:
     """Return the interpreter of a peer's environment, made on first use."""
     folder = FOLDER / peer.replace(" ", "-").lower()
     ready = folder / "installed"
-    wanted = "\n".join(PEERS[peer])
+    wanted = "\n".join(PEERS[peer] + SAME_JOB)
     if not ready.exists() or ready.read_text() != wanted:
         print(f"  installing {peer} ...", flush=True)
         subprocess.run([sys.executable, "-m", "venv", "--clear", str(folder)], check=True)
-        subprocess.run([str(folder / "bin/pip"), "install", "-qqq", *PEERS[peer]], check=True)
+        packages = PEERS[peer] + (SAME_JOB if peer in FRAMEWORKS else [])
+        subprocess.run([str(folder / "bin/pip"), "install", "-qqq", *packages], check=True)
         ready.write_text(wanted)
     return folder / "bin/python"
 
