@@ -14,6 +14,7 @@ from omniagent.aws.auth import Caller
 from omniagent.aws.body import body_schema, read_model
 from omniagent.aws.services import Services, get_services
 from omniagent.aws.session_resources import (
+    LINE_PATTERN,
     Accepted,
     MessageList,
     NewName,
@@ -30,7 +31,7 @@ from omniagent.turns.repair import repair_for_reading
 
 SessionId = Annotated[str, Path(pattern=ID_PATTERN)]
 MessageId = Annotated[str, Path(pattern=ID_PATTERN)]
-Search = Annotated[str, StringConstraints(max_length=100, pattern=r"^[^\x00-\x1f\x7f]*$")]
+Search = Annotated[str, StringConstraints(max_length=100, pattern=LINE_PATTERN)]
 
 app = create_app(
     "OmniAgent sessions",

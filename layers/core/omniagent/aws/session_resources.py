@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Annotated, Any, Final
 
-from pydantic import AfterValidator, BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 from pydantic.alias_generators import to_camel
 
 from omniagent.persistence.catalog import Page
@@ -18,16 +18,11 @@ MAX_NAME_LENGTH: Final = 120
 MAX_PAGE_CHARACTERS: Final = 2_000_000
 
 
-def _printable(text: str) -> str:
-    if not text.isprintable():
-        raise ValueError("must not have control characters")
-    return text
-
+# One line of text: no control characters, no line separators.
+LINE_PATTERN: Final = r"^[^\x00-\x1f\x7f-\x9f\u2028\u2029]*$"
 
 Name = Annotated[
-    str,
-    StringConstraints(strip_whitespace=True, min_length=1, max_length=MAX_NAME_LENGTH),
-    AfterValidator(_printable),
+    str, StringConstraints(strip_whitespace=True, min_length=1, max_length=MAX_NAME_LENGTH, pattern=LINE_PATTERN)
 ]
 
 
