@@ -25,8 +25,9 @@ def _taken_for_a_second(params: dict[str, Any], **_: object) -> None:
 
 @pytest.fixture(scope="session")
 async def product(mongod: str, cloud: Aws, model: OfflineModel) -> AsyncIterator[Product]:
-    """The three functions, signed requests only. A summary is due after three turns."""
-    async with running_product(mongod, cloud, model, environment={"SUMMARY_AFTER_TURNS": "3"}) as product:
+    """The three functions, signed requests only. A summary is due after three turns; a user may run two at once."""
+    environment = {"SUMMARY_AFTER_TURNS": "3", "MAX_RUNNING_TURNS_PER_USER": "2"}
+    async with running_product(mongod, cloud, model, environment=environment) as product:
         yield product
 
 

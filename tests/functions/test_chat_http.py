@@ -189,9 +189,12 @@ async def test_a_second_message_is_refused_while_the_first_is_answered(product: 
 
 
 async def test_a_user_may_not_run_more_turns_at_once_than_allowed(product: Product, user: User) -> None:
-    for number in range(5):
-        await mark_running(product, user, number)
-    refused = await user.call("POST", "/chat", json={"query": "One too many"})
+    other = User(product.emulator, product.http, user.headers)
+    with product.wire.held() as gate:
+        async with user.asking("The first of two") as one, other.asking("The second of two") as two:
+            refused = await user.call("POST", "/chat", json={"query": "One too many"})
+            gate.open()
+            await asyncio.gather(one.rest(), two.rest())
     check_problem(refused, 429, "too_many_turns")
     assert int(refused.headers["retry-after"]) >= 1
 
@@ -217,11 +220,3 @@ async def test_without_the_table_of_turns_nothing_is_begun(product: Product, use
 
 def text_of(events: list[Json]) -> str:
     return "".join(event["delta"] for event in events if event["type"] == "text-delta")
-
-
-async def mark_running(product: Product, user: User, number: int) -> None:
-    """Store a session of the user as one that is being answered."""
-    response = await user.call("POST", "/sessions", json={"id": f"busy-{number}"})
-    assert response.status_code == 201
-    key = f"{user.key.partition(':')[0]}:busy-{number}"
-    product.database.sessions.update_one({"_id": key}, {"$set": {"active_turn_id": f"turn-{number}"}})

@@ -2,7 +2,7 @@
 
 import asyncio
 
-from tests.functions.calls import User, eventually, kinds
+from tests.functions.calls import Json, User, eventually, kinds
 from tests.functions.product import Product
 
 
@@ -29,13 +29,17 @@ async def test_a_slow_reader_neither_holds_the_turn_nor_loses_a_word(product: Pr
 
 async def test_twenty_streams_run_at_once(product: Product) -> None:
     users = [product.user() for _ in range(20)]
+    turns: list[asyncio.Task[list[Json]]] = []
     with product.wire.held() as gate:
-        turns = [asyncio.create_task(user.ask(f"[echo:The answer of number {n}]")) for n, user in enumerate(users)]
+        for number, user in enumerate(users, 1):
+            turns.append(asyncio.create_task(user.ask(f"[echo:The answer of number {number}]")))
+            # A few at a time: each is a cold start, and a small machine has only so many cores.
+            await gate.until_waiting(number - 3)
         await gate.until_waiting(20)
         assert len(product.emulator.running("chat")) == 20
         gate.open()
         answers = await asyncio.gather(*turns)
-    for number, events in enumerate(answers):
+    for number, events in enumerate(answers, 1):
         assert kinds(events)[-2:] == ["finish", "data-session"]
         text = "".join(event["delta"] for event in events if event["type"] == "text-delta")
         assert text == f"The answer of number {number}"
