@@ -2,9 +2,11 @@
 
 import json
 from collections.abc import Callable
+from contextlib import suppress
 from typing import Any
 
 from omniagent.messages import ORPHAN_ERROR, Part, ReasoningPart, StepPart, TextPart, ToolPart
+from omniagent.plain import plain
 from omniagent.streaming import events, sse
 
 Emit = Callable[[events.StreamEvent], None]
@@ -145,11 +147,16 @@ class Recorder:
 
 
 def replay(frames: bytes, emit: Emit = lambda _: None) -> Recorder:
-    """Record an answer again from the frames that were sent of it. `close()` then gives the missing end."""
+    """Record an answer again from the frames that were sent of it. `close()` then gives the missing end.
+
+    It ends where the log cannot be read: whatever is in there, the session must go on.
+    """
     emitting = [False]
     recorder = Recorder(lambda event: emit(event) if emitting[0] else None)
-    for event in sse.decode(frames):
-        _replay(recorder, event)
+    with suppress(KeyError, RecursionError, ValueError):
+        for event in sse.decode(frames):
+            # The values of an event are the top: only within them does depth count.
+            _replay(recorder, plain(event, depth=-1))
     emitting[0] = True
     return recorder
 
@@ -195,19 +202,19 @@ def _replay(recorder: Recorder, event: dict[str, Any]) -> None:
             recorder.start_step()
         case {"type": "finish-step"}:
             recorder.finish_step()
-        case {"type": "text-delta", "delta": text}:
+        case {"type": "text-delta", "delta": str(text)}:
             recorder.text(text)
-        case {"type": "reasoning-delta", "delta": text}:
+        case {"type": "reasoning-delta", "delta": str(text)}:
             recorder.reasoning(text)
         case {"type": "text-end" | "reasoning-end"}:
             recorder.end_block()
-        case {"type": "tool-input-start", "toolCallId": call_id, "toolName": name}:
-            recorder.tool_start(call_id, name)
-        case {"type": "tool-input-available", "toolCallId": call_id, "input": arguments}:
+        case {"type": "tool-input-start", "toolCallId": str(call_id), "toolName": str(name)}:
+            recorder.ensure_call(call_id, name)
+        case {"type": "tool-input-available", "toolCallId": str(call_id), "input": arguments}:
             recorder.tool_input(call_id, arguments)
-        case {"type": "tool-input-error", "toolCallId": call_id, "input": raw, "errorText": text}:
+        case {"type": "tool-input-error", "toolCallId": str(call_id), "input": raw, "errorText": str(text)}:
             recorder.tool_input_error(call_id, raw, error=text, public=text)
-        case {"type": "tool-output-available", "toolCallId": call_id, "output": output}:
+        case {"type": "tool-output-available", "toolCallId": str(call_id), "output": output}:
             recorder.tool_output(call_id, output)
-        case {"type": "tool-output-error", "toolCallId": call_id, "errorText": text}:
+        case {"type": "tool-output-error", "toolCallId": str(call_id), "errorText": str(text)}:
             recorder.tool_error(call_id, error=text, public=text)

@@ -4,6 +4,7 @@ Key (session_id, item): `turn` is the lease and the stop flag; `chunk#<turn_id>#
 TTL deletes late, so every condition compares `lease_until` itself.
 """
 
+import logging
 import time
 import zlib
 from base64 import b64decode, b64encode
@@ -13,6 +14,8 @@ from typing import Any
 from omniagent.aws_json import DYNAMODB, AwsJson, AwsRefused, AwsUnreachable
 from omniagent.errors import RegistryUnavailable
 from omniagent.turns.registry import Claim, Renewal, RunningTurn, TurnRegistry
+
+logger = logging.getLogger("omniagent.turns")
 
 CHUNK_LIFE_SECONDS = 3600
 _LOST = "ConditionalCheckFailedException"
@@ -121,7 +124,16 @@ class DynamoRegistry(TurnRegistry):
                 ":last": {"S": _chunk(turn_id, 99_999_999)},
             },
         )
-        return [_read_chunk(item) async for page in pages for item in page]
+        chunks: list[tuple[int, bytes]] = []
+        async for page in pages:
+            for item in page:
+                try:
+                    chunks.append(_read_chunk(item))
+                except (KeyError, ValueError, zlib.error) as exc:
+                    # What follows would stand in the wrong place: the log ends here.
+                    logger.warning("chunk unreadable", extra={"turn_id": turn_id, "cause": type(exc).__name__})
+                    return chunks
+        return chunks
 
     async def erase(self, session: str) -> None:
         pages = self._pages(

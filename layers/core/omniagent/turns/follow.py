@@ -28,7 +28,8 @@ async def follow(
         for _, frames in chunks:
             sent.append(frames)
             yield frames
-        number += len(chunks)
+        if chunks:
+            number = chunks[-1][0]
         if sent and sent[-1].endswith(sse.DONE):
             return
         if not alive:
