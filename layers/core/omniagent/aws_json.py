@@ -15,6 +15,8 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Self
 from urllib.parse import urlsplit
 
+from omniagent.tls import tls_context
+
 if TYPE_CHECKING:
     import httpx2
 
@@ -112,7 +114,7 @@ class AwsJson:
         import httpx2  # shared with the model's client, which loads it anyway
 
         if self._http is None:
-            self._http = httpx2.AsyncClient(timeout=self._timeout_seconds, trust_env=False)
+            self._http = httpx2.AsyncClient(timeout=self._timeout_seconds, trust_env=False, verify=tls_context())
         headers = {
             "content-type": self._protocol.content_type,
             "host": urlsplit(self._endpoint).netloc,

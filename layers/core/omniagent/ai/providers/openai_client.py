@@ -11,6 +11,7 @@ from omniagent.ai.providers.event_stream import EventDecoder, Json, parse_object
 from omniagent.ai.providers.lean_openai import httpx2, openai
 from omniagent.ai.providers.openai_errors import translated
 from omniagent.errors import ConfigurationError, ModelError
+from omniagent.tls import tls_context
 
 OPENAI_URL = "https://api.openai.com/v1"
 CONNECT_SECONDS = 5.0
@@ -122,7 +123,7 @@ def _make_sdk(options: OpenAIOptions, key: KeySource) -> openai.AsyncOpenAI:
             base_url=options.base_url or OPENAI_URL,
             timeout=timeout,
             max_retries=options.max_retries,
-            http_client=openai.DefaultAsyncHttpxClient(timeout=timeout, limits=limits),
+            http_client=openai.DefaultAsyncHttpxClient(timeout=timeout, limits=limits, verify=tls_context()),
         )
     except httpx2.InvalidURL as exc:
         raise ConfigurationError(f"OPENAI_BASE_URL is not an address: {options.base_url!r}") from exc
