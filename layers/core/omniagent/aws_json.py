@@ -1,7 +1,7 @@
 """AWS's JSON APIs, as DynamoDB and Secrets Manager speak them, without boto3.
 
-boto3 and its service models would take 200 ms and 38 MB of every cold start, and a thread for each call. The protocol is
-one signed POST; a test holds the signature against botocore's own. SQS, which is rarely called, still has boto3.
+boto3 and its service models would take 200 ms and 38 MB of every cold start, and a thread for each call. The protocol
+is one signed POST; a test holds the signature against botocore's own. SQS, which is rarely called, still has boto3.
 """
 
 import asyncio
