@@ -1,0 +1,190 @@
+"""Clients of the chat: what they send, and every byte they get, with the time it came."""
+
+import asyncio
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import httpx
+
+from omniagent.streaming import sse
+
+Json = dict[str, Any]
+
+POLL_SECONDS = 0.05
+"""Between two questions of a client that waits for its session."""
+
+
+@dataclass
+class Stream:
+    """One response, as far as it came."""
+
+    message_id: str | None = None
+    """The message that was sent; None for a resume."""
+    status: int = 0
+    headers: httpx.Headers = field(default_factory=httpx.Headers)
+    pieces: list[tuple[float, bytes]] = field(default_factory=list)
+    cut: bool = False
+    """The connection broke before the response had ended."""
+
+    @property
+    def body(self) -> bytes:
+        return b"".join(piece for _, piece in self.pieces)
+
+    @property
+    def frames(self) -> bytes:
+        """The body without the comments that only keep the connection alive."""
+        return self.body.replace(sse.KEEP_ALIVE, b"")
+
+    @property
+    def events(self) -> list[Json]:
+        return list(sse.decode(self.body))
+
+    @property
+    def kinds(self) -> list[str]:
+        return [event["type"] for event in self.events]
+
+    @property
+    def text(self) -> str:
+        return text_of(self.body)
+
+    @property
+    def answer_id(self) -> str:
+        """The id of the answer that the stream began with."""
+        return str(self.event("start")["messageId"])
+
+    @property
+    def turn_number(self) -> int:
+        return int(self.event("start")["messageMetadata"]["turnNumber"])
+
+    @property
+    def finished_as(self) -> str | None:
+        """The status that `finish` told of, None when there was none."""
+        return str(self.event("finish")["messageMetadata"]["status"]) if "finish" in self.kinds else None
+
+    @property
+    def done(self) -> bool:
+        return self.body.endswith(sse.DONE)
+
+    def event(self, kind: str) -> Json:
+        return next(event for event in self.events if event["type"] == kind)
+
+    def text_before(self, moment: float) -> str:
+        """The text that had arrived by then."""
+        return text_of(b"".join(piece for at, piece in self.pieces if at < moment))
+
+    def problem(self) -> Json:
+        problem: Json = httpx.Response(self.status, content=self.body).json()
+        return problem
+
+
+def text_of(frames: bytes) -> str:
+    return "".join(event["delta"] for event in sse.decode(frames) if event["type"] == "text-delta")
+
+
+class Exchange:
+    """A request on its way. `stream` grows while it is read."""
+
+    def __init__(self, http: httpx.AsyncClient, request: httpx.Request, message_id: str | None = None) -> None:
+        self.stream = Stream(message_id)
+        self._changed = asyncio.Condition()
+        self._task = asyncio.create_task(self._read(http, request))
+
+    async def end(self) -> Stream:
+        """Wait for the end of the response, good or bad."""
+        await self._task
+        return self.stream
+
+    async def until(self, happened: Callable[[Stream], bool]) -> Stream:
+        """Wait until the client has seen something. Fails when the response ends before."""
+        async with self._changed:
+            await self._changed.wait_for(lambda: self._task.done() or happened(self.stream))
+        assert happened(self.stream), f"{self.stream.status} {self.stream.body.decode()}"
+        return self.stream
+
+    async def seen(self, kind: str, times: int = 1) -> Stream:
+        return await self.until(lambda stream: stream.kinds.count(kind) >= times)
+
+    async def leave(self) -> None:
+        """Break the connection off."""
+        self._task.cancel()
+        await asyncio.gather(self._task, return_exceptions=True)
+
+    async def _read(self, http: httpx.AsyncClient, request: httpx.Request) -> None:
+        stream = self.stream
+        try:
+            response = await http.send(request, stream=True)
+            stream.status, stream.headers = response.status_code, response.headers
+            async for piece in response.aiter_raw():
+                stream.pieces.append((time.monotonic(), piece))
+                await self._notify()
+            await response.aclose()
+        except httpx.TransportError:
+            stream.cut = True
+        finally:
+            asyncio.get_running_loop().call_soon(lambda: asyncio.ensure_future(self._notify()))
+
+    async def _notify(self) -> None:
+        async with self._changed:
+            self._changed.notify_all()
+
+
+class Client:
+    """One user's session, and all that was heard in it."""
+
+    def __init__(self, http: httpx.AsyncClient, *, chat: str, sessions: str, user: str | None = None) -> None:
+        self._http = http
+        self._chat = chat
+        self._sessions = sessions
+        self.user = user or f"user-{uuid.uuid4().hex[:8]}"
+        self.session = f"session-{uuid.uuid4().hex[:8]}"
+        self.streams: list[Stream] = []
+
+    def ask(self, text: str, message_id: str | None = None) -> Exchange:
+        """Send a message. The same id again is the same message."""
+        message_id = message_id or uuid.uuid4().hex
+        message = {"id": message_id, "role": "user", "parts": [{"type": "text", "text": text}]}
+        return self._post({"id": self.session, "messages": [message], "trigger": "submit-message"}, message_id)
+
+    def regenerate(self, answer_id: str) -> Exchange:
+        body = {"id": self.session, "messages": [{}], "trigger": "regenerate-message", "messageId": answer_id}
+        return self._post(body, None)
+
+    def resume(self) -> Exchange:
+        return self._exchange(self._http.build_request("GET", f"{self._chat}/chat/{self.session}/stream"))
+
+    async def stop(self) -> httpx.Response:
+        """Press Stop."""
+        url = f"{self._sessions}/sessions/{self.session}/cancel"
+        return await self._http.post(url, headers={"x-user-id": self.user})
+
+    async def messages(self) -> list[Json]:
+        """Read the conversation as a page that is opened anew does."""
+        url = f"{self._sessions}/sessions/{self.session}/messages"
+        response = await self._http.get(url, headers={"x-user-id": self.user})
+        assert response.status_code == 200, response.text
+        messages: list[Json] = response.json()["messages"]
+        return messages
+
+    async def say(self, text: str, message_id: str | None = None) -> Stream:
+        """Send a message and read the answer to its end."""
+        return await self.ask(text, message_id).end()
+
+    async def accepted(self, text: str, message_id: str | None = None) -> Stream:
+        """Send a message as often as the session is busy, until it is answered."""
+        message_id = message_id or uuid.uuid4().hex
+        while (stream := await self.say(text, message_id)).status == 409:
+            assert int(stream.headers["retry-after"]) >= 1
+            await asyncio.sleep(POLL_SECONDS)
+        return stream
+
+    def _post(self, body: Json, message_id: str | None) -> Exchange:
+        return self._exchange(self._http.build_request("POST", f"{self._chat}/chat", json=body), message_id)
+
+    def _exchange(self, request: httpx.Request, message_id: str | None = None) -> Exchange:
+        request.headers["x-user-id"] = self.user
+        exchange = Exchange(self._http, request, message_id)
+        self.streams.append(exchange.stream)
+        return exchange

@@ -1,0 +1,242 @@
+"""The product under fault: real processes, with a gate before each server that they call."""
+
+import asyncio
+import os
+import shutil
+import signal
+import time
+from collections.abc import AsyncIterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import httpx
+from pymongo import MongoClient
+from pymongo.database import Database
+
+from local.aws import Aws
+from local.emulator import Emulator
+from local.emulator.environment import State
+from local.model import OfflineModel
+from local.mongod import Mongod
+from local.ports import LOOPBACK
+from local.stack import StackOptions, local_stack
+from local.template import ROOT, Function, Template
+from tests.faults.client import Client, Json, Stream
+from tests.faults.gate import Gate
+from tests.faults.truth import Conversation, Tally, check, check_interrupted, read_log
+from tests.faults.wire import Http, MongoWire
+
+TICK_SECONDS = 0.1
+LEASE_SECONDS = 1.5
+SETTINGS = {
+    "TICK_SECONDS": str(TICK_SECONDS),
+    "LEASE_SECONDS": str(LEASE_SECONDS),
+    "MONGODB_TIMEOUT_SECONDS": "3",
+    "MODEL_TIMEOUT_SECONDS": "20",
+    "MODEL_MAX_RETRIES": "0",
+    "MAX_RUNNING_TURNS_PER_USER": "2",
+}
+AGENT = Path(__file__).parent / "function" / "agent.py"
+SPARE_PROCESSES = 2
+
+
+@dataclass(kw_only=True)
+class Servers:
+    """What the functions call. They only know the gates."""
+
+    mongod: Mongod
+    aws: Aws
+    model: OfflineModel
+    storage: Gate
+    table: Gate
+    answers: Gate
+    code: Path
+    """The chat function with the agent of this suite."""
+
+    starter: ThreadPoolExecutor
+    """A server lives as long as the thread that started it."""
+
+    async def restart_mongod(self) -> None:
+        """Kill MongoDB and start it again, beside everything that goes on."""
+        self.mongod.kill()
+        await asyncio.get_running_loop().run_in_executor(self.starter, self.mongod.start)
+
+
+@asynccontextmanager
+async def open_servers(folder: Path) -> AsyncIterator[Servers]:
+    async with AsyncExitStack() as stack:
+        starter = stack.enter_context(ThreadPoolExecutor(max_workers=1))
+        mongod = stack.enter_context(Mongod())
+        aws = stack.enter_context(Aws())
+        model = stack.enter_context(OfflineModel())
+        gates = (
+            Gate(mongod.port, MongoWire()),
+            Gate(aws.port, Http(), keeps_journal=True),
+            Gate(httpx.URL(model.base_url).port or 0, Http()),
+        )
+        for gate in gates:
+            stack.push_async_callback(gate.close)
+            await gate.open()
+        shutil.copy(AGENT, folder)
+        (folder / "app.py").symlink_to(ROOT / "functions" / "chat" / "app.py")
+        storage, table, answers = gates
+        yield Servers(
+            mongod=mongod,
+            aws=aws,
+            model=model,
+            storage=storage,
+            table=table,
+            answers=answers,
+            code=folder,
+            starter=starter,
+        )
+
+
+class Log:
+    """What the functions print."""
+
+    def __init__(self) -> None:
+        self._lines: list[str] = []
+        self._printed = asyncio.Event()
+
+    def add(self, _function: str, line: str) -> None:
+        self._lines.append(line)
+        self._printed.set()
+
+    async def has(self, *texts: str) -> None:
+        """Wait for a line with all of these in it."""
+        while not any(all(text in line for text in texts) for line in self._lines):
+            self._printed.clear()
+            await self._printed.wait()
+
+
+@dataclass(kw_only=True)
+class House:
+    """The running functions, and the hands that break them."""
+
+    servers: Servers
+    emulator: Emulator
+    database: Database[Json]
+    http: httpx.AsyncClient
+    tally: Tally
+    table: str
+    log: Log
+    _warming: set[asyncio.Task[None]] = field(default_factory=set)
+
+    @property
+    def storage(self) -> Gate:
+        return self.servers.storage
+
+    @property
+    def registry(self) -> Gate:
+        return self.servers.table
+
+    def client(self, user: str | None = None) -> Client:
+        """A client with a session of its own."""
+        urls = {name: self.emulator.url_of(name) for name in ("chat", "sessions")}
+        return Client(self.http, user=user, **urls)
+
+    def running(self, stream: Stream | None = None) -> int:
+        """The process that sends a stream; without one, the only one that runs."""
+        running = self.emulator.running("chat")
+        if stream is not None:
+            running = [process for process in running if process.request_id == stream.headers["x-amzn-requestid"]]
+        (process,) = running
+        return process.pid
+
+    def kill(self, pid: int | None = None, *, replaced: bool = True) -> float:
+        """Kill a process, the running one if none is named, and return when that was.
+
+        Its replacement starts beside the test, where there are few to spare.
+        """
+        self.emulator.kill(pid or self.running())
+        self.tally.kills += 1
+        idle = [process for process in self.emulator.processes("chat") if process.state is State.IDLE]
+        if replaced and len(idle) < SPARE_PROCESSES:
+            task = asyncio.create_task(self.warm_up())
+            self._warming.add(task)
+            task.add_done_callback(self._warming.discard)
+        return time.monotonic()
+
+    def freeze(self, pid: int) -> None:
+        os.killpg(pid, signal.SIGSTOP)
+
+    def thaw(self, pid: int) -> None:
+        os.killpg(pid, signal.SIGCONT)
+
+    async def warm_up(self, processes: int = 2 * SPARE_PROCESSES) -> None:
+        """See to it that some processes wait for work, with all their connections made."""
+        idlers = [self.client().resume() for _ in range(processes)]
+        await asyncio.gather(*(idler.end() for idler in idlers))
+
+    async def close(self) -> None:
+        await asyncio.gather(*self._warming)
+
+    def read(self, client: Client) -> Conversation:
+        return Conversation.read(self.database, client)
+
+    def log_of(self, client: Client, turn_id: str) -> list[bytes]:
+        return read_log(self.servers.aws.dynamodb, self.table, self.read(client).key, turn_id)
+
+    def check(self, client: Client) -> Conversation:
+        """Hold the client's session against the promises."""
+        conversation = self.read(client)
+        check(conversation, client.streams, self.tally)
+        return conversation
+
+    def check_interrupted(self, client: Client, stream: Stream) -> Json:
+        """Hold the answer that a kill cut off against what the client had got of it, and return it."""
+        answer = self.read(client).answer(stream.answer_id)
+        assert answer is not None
+        check_interrupted(answer, stream, self.log_of(client, stream.answer_id), self.registry.journal)
+        return answer
+
+    async def logged(self, text: str, stream: Stream) -> None:
+        """Wait until the process that sends a stream has logged this."""
+        await self.log.has(text, stream.headers["x-amzn-requestid"])
+
+
+@asynccontextmanager
+async def open_house(
+    servers: Servers, tally: Tally, settings: Mapping[str, str] | None = None, **changes: Any
+) -> AsyncIterator[House]:
+    """Run the functions on the servers. `settings` and `changes` are of the chat function."""
+
+    def change(function: Function) -> Function:
+        if function.short_name == "chat":
+            return function.having({**SETTINGS, **(settings or {})}, code=servers.code, **changes)
+        return function.having(SETTINGS)
+
+    log = Log()
+    options = StackOptions(
+        mongodb_uri=f"mongodb://{LOOPBACK}:{servers.storage.port}/?directConnection=true",
+        aws=servers.aws,
+        openai_api_key="offline",
+        openai_base_url=f"http://{LOOPBACK}:{servers.answers.port}/v1",
+        auth="none",
+        functions=("chat", "sessions"),
+        environment={"AWS_ENDPOINT_URL": f"http://{LOOPBACK}:{servers.table.port}", "OMNIAGENT_LOCAL": "1"},
+        change=change,
+        emulator={"sqs": None, "on_line": log.add},
+    )
+    async with AsyncExitStack() as stack:
+        running = await stack.enter_async_context(local_stack(options))
+        http = await stack.enter_async_context(
+            httpx.AsyncClient(timeout=60, limits=httpx.Limits(max_connections=None), trust_env=False)
+        )
+        mongo = stack.enter_context(MongoClient[Json](servers.mongod.uri, tz_aware=True))
+        (table,) = Template().tables.values()
+        house = House(
+            servers=servers,
+            emulator=running.emulator,
+            database=mongo["omniagent"],
+            http=http,
+            tally=tally,
+            table=table.name,
+            log=log,
+        )
+        stack.push_async_callback(house.close)
+        yield house

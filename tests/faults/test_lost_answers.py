@@ -1,0 +1,61 @@
+"""A server did what it was asked, and its answer got lost: nobody can tell that from a request that got lost."""
+
+from contextlib import AsyncExitStack
+
+from tests.faults import wire
+from tests.faults.gate import Gate, Hold
+from tests.faults.house import House
+
+ATTEMPTS = 3
+"""How often the AWS SDK sends a request."""
+
+
+async def lose_answers(stack: AsyncExitStack, gate: Gate, matches: wire.Matches, times: int) -> list[Hold]:
+    holds = [await stack.enter_async_context(gate.holding(matches, "answer")) for _ in range(times)]
+    for hold in holds:
+        hold.lose()
+    return holds
+
+
+async def test_a_claim_whose_answer_is_lost_is_still_ones_own(house: House) -> None:
+    client = house.client()
+    async with AsyncExitStack() as stack:
+        (hold,) = await lose_answers(stack, house.registry, wire.claim(client.session), 1)
+        stream = await client.say("[echo:mine]")
+        await hold.reached()
+
+    assert (stream.text, stream.finished_as) == ("mine", "complete")
+    house.check(client)
+
+
+async def test_a_tick_that_was_written_unknowingly_is_not_written_differently(house: House) -> None:
+    """Whoever has read it already would miss what was added to it."""
+    client = house.client()
+    async with AsyncExitStack() as stack:
+        holds = await lose_answers(stack, house.registry, wire.chunk(client.session, 1), ATTEMPTS)
+        exchange = client.ask("[slow:20][long:2000]")
+        await holds[0].reached()
+        follower = client.resume()
+        await follower.seen("text-delta")
+        await holds[-1].reached()
+        async with house.registry.holding(wire.chunk(client.session, 2)) as later:
+            await later.reached()
+        await client.stop()
+        stream, followed = await exchange.end(), await follower.end()
+
+    assert stream.finished_as == "cancelled"
+    assert followed.frames == stream.frames
+    house.check(client)
+
+
+async def test_a_commit_whose_answer_is_lost_is_made_once(house: House) -> None:
+    client = house.client()
+    async with AsyncExitStack() as stack:
+        commits = [wire.commit(client.session, role) for role in ("user", "assistant")]
+        holds = [hold for matches in commits for hold in await lose_answers(stack, house.storage, matches, 1)]
+        stream = await client.say("[echo:once]")
+        for hold in holds:
+            await hold.reached()
+
+    assert (stream.text, stream.finished_as) == ("once", "complete")
+    house.check(client)

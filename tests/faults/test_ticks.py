@@ -1,0 +1,48 @@
+"""The log of a turn whose registry answers unevenly: the lease cannot be renewed, and writing takes its time."""
+
+import asyncio
+from dataclasses import dataclass, field
+
+from omniagent.errors import RegistryUnavailable
+from omniagent.streaming.events import TextDelta
+from omniagent.streaming.log import EventLog
+from omniagent.turns.keeper import Keeper
+from omniagent.turns.registry import Claim, MemoryRegistry, Renewal
+
+TICK_SECONDS = 0.01
+CLAIM = Claim("session", "turn", "message")
+
+
+@dataclass(slots=True)
+class UnevenRegistry(MemoryRegistry):
+    """Refuses every renewal at once, and takes several ticks for each chunk."""
+
+    overlaps: int = 0
+    _writing: bool = False
+    written: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(0))
+
+    async def renew(self, claim: Claim) -> Renewal:
+        raise RegistryUnavailable("no answer")
+
+    async def append(self, claim: Claim, number: int, frames: bytes) -> None:
+        self.overlaps += self._writing
+        self._writing = True
+        await asyncio.sleep(5 * TICK_SECONDS)
+        await MemoryRegistry.append(self, claim, number, frames)
+        self._writing = False
+        self.written.release()
+
+
+async def test_a_slow_tick_is_not_overtaken_by_the_next() -> None:
+    registry = UnevenRegistry()
+    log = EventLog()
+    keeper = Keeper(registry, CLAIM, log, tick_seconds=TICK_SECONDS, on_renewal=lambda _: None)
+    keeper.start()
+    for number in range(5):
+        log.push(TextDelta("0", f"piece {number}"))
+        await registry.written.acquire()
+    log.end()
+    await keeper.finish()
+
+    assert registry.overlaps == 0
+    assert b"".join(frames for _, frames in await registry.read("session", "turn")) == b"".join(log.frames)
