@@ -45,9 +45,11 @@ class Product:
         """The messages of the user's session as MongoDB holds them, in order."""
         return list(self.database.messages.find({"session_id": user.key}).sort([("turn_number", 1), ("role", -1)]))
 
-    def logged(self, function: str) -> Iterator[Json]:
-        """The JSON lines that a function has printed."""
-        return (json.loads(line) for name, line in self.lines if name == function and line.startswith("{"))
+    def is_answering(self, user: User) -> bool:
+        """Whether the user's session is held by a turn."""
+        [table] = self.aws.dynamodb.list_tables()["TableNames"]
+        key = {"session_id": {"S": user.key}, "item": {"S": "turn"}}
+        return "Item" in self.aws.dynamodb.get_item(TableName=table, Key=key, ConsistentRead=True)
 
     def check_privacy(self) -> None:
         """Nothing that was said, and nothing secret, is in any log."""
