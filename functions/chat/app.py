@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 from agent import agent
 from fastapi import Path, Query
+from pydantic import BaseModel, Field
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
@@ -15,34 +16,50 @@ from omniagent.ai.turn import RunResult, Turn
 from omniagent.aws.asgi import streaming_handler
 from omniagent.aws.auth import Caller
 from omniagent.aws.body import read_json
-from omniagent.aws.chat_request import ID_PATTERN, chat_body_schema, read_chat_request
+from omniagent.aws.chat_request import chat_body_schema, read_chat_request
 from omniagent.aws.event_stream import EventStream
 from omniagent.aws.metrics import emit_turn
 from omniagent.aws.services import Services, get_services
-from omniagent.aws.web import CurrentCaller, ProcessServices, create_app, documented
+from omniagent.aws.web import WITH_BODY, CurrentCaller, ProcessServices, create_app, documented
+from omniagent.messages import Status
+from omniagent.session.identity import ID_PATTERN
 from omniagent.ui import ui_message
 
 logger = logging.getLogger("omniagent.chat")
 
 app = create_app("OmniAgent chat", "Streams answers as the AI SDK's UI message stream.", get_services())
 
-REFUSALS = documented(
-    errors.MalformedRequest,
-    errors.Unauthenticated,
-    errors.NotFound,
-    errors.TurnInProgress,
-    errors.NotRegenerable,
-    errors.PayloadTooLarge,
-    errors.UnsupportedMediaType,
-    errors.InvalidRequest,
-    errors.TooManyTurns,
-    errors.StorageUnavailable,
-    errors.RegistryUnavailable,
+EVENTS: dict[str, Any] = {"text/event-stream": {}}
+
+
+class ChatAnswer(BaseModel):
+    """The whole answer, as `?stream=false` returns it."""
+
+    sessionId: str  # noqa: N815 - the client's name, as in the stream
+    message: dict[str, Any] = Field(description="A UIMessage of the AI SDK.")
+    text: str
+    status: Status
+
+
+WHOLE: dict[str, Any] = {"application/json": {"schema": ChatAnswer.model_json_schema()}}
+
+
+@app.post(
+    "/chat",
+    response_class=Response,
+    responses=documented(
+        errors.NotFound,
+        errors.TurnInProgress,
+        errors.NotRegenerable,
+        errors.TooManyTurns,
+        errors.RegistryUnavailable,
+        *WITH_BODY,
+    )
+    | {
+        200: {"description": "The AI SDK's UI message stream, v1; with `stream=false` JSON.", "content": EVENTS | WHOLE}
+    },
+    openapi_extra=chat_body_schema(),
 )
-STREAMED: dict[int | str, dict[str, Any]] = {200: {"description": "The stream.", "content": {"text/event-stream": {}}}}
-
-
-@app.post("/chat", responses=STREAMED | REFUSALS, openapi_extra=chat_body_schema())
 async def chat(
     request: Request, caller: CurrentCaller, services: ProcessServices, stream: Annotated[bool, Query()] = True
 ) -> Response:
@@ -51,7 +68,7 @@ async def chat(
     runner, session_id = await _runner(services, caller, asked.session_id)
     deadline = _deadline(request)
     if not stream:
-        return JSONResponse(_as_json(await runner.run(asked.query, deadline=deadline)))
+        return JSONResponse(_whole(await runner.run(asked.query, deadline=deadline)).model_dump())
     started = await runner.start(asked.query, deadline=deadline)
     finish = started.result if isinstance(started, Turn) else None
     return EventStream(started.frames(), session_id=session_id, finish=finish)
@@ -59,7 +76,12 @@ async def chat(
 
 @app.get(
     "/chat/{session_id}/stream",
-    responses=STREAMED | {204: {"description": "Nothing is being answered."}} | REFUSALS,
+    response_class=Response,
+    responses=documented(errors.RegistryUnavailable)
+    | {
+        200: {"description": "The same stream, from its first event on.", "content": EVENTS},
+        204: {"description": "Nothing is being answered."},
+    },
 )
 async def resume(
     session_id: Annotated[str, Path(pattern=ID_PATTERN)], caller: CurrentCaller, services: ProcessServices
@@ -103,9 +125,12 @@ def _deadline(request: Request) -> float | None:
     return time.monotonic() + left
 
 
-def _as_json(result: RunResult) -> dict[str, Any]:
+def _whole(result: RunResult) -> ChatAnswer:
+    """The answer that was stored. One that was not is no answer: the stream would not have finished either."""
+    if not result.stored:
+        raise result.error or errors.StorageUnavailable
     message = ui_message(result.message_id, "assistant", result.parts, result.metadata)
-    return {"sessionId": result.session_id, "message": message, "text": result.text, "status": result.status}
+    return ChatAnswer(sessionId=result.session_id, message=message, text=result.text, status=result.status)
 
 
 handler = streaming_handler(app)

@@ -76,8 +76,25 @@ def told(exc: ValidationError) -> str:
 
 def body_schema(model: type[BaseModel], *, required: bool = True) -> dict[str, Any]:
     """What OpenAPI says of a body that `read_model` reads: the `openapi_extra` of a route."""
-    content = {"application/json": {"schema": model.model_json_schema()}}
+    content = {"application/json": {"schema": inlined(model.model_json_schema())}}
     return {"requestBody": {"required": required, "content": content}}
+
+
+def inlined(schema: dict[str, Any]) -> dict[str, Any]:
+    """Put definitions where they are referred to: within OpenAPI, a schema's own references lead nowhere."""
+    definitions = schema.pop("$defs", {})
+
+    def resolve(node: Any) -> Any:
+        if isinstance(node, list):
+            return [resolve(item) for item in node]
+        if not isinstance(node, dict):
+            return node
+        if "$ref" in node:
+            return resolve(definitions[node["$ref"].rpartition("/")[2]])
+        return {name: resolve(item) for name, item in node.items()}
+
+    found: dict[str, Any] = resolve(schema)
+    return found
 
 
 def _refuse_constant(name: str) -> NoReturn:

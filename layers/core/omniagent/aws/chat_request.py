@@ -6,21 +6,22 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
 from omniagent.ai.runner import Query
+from omniagent.aws.body import inlined
 from omniagent.errors import InvalidRequest
+from omniagent.session.identity import ID_PATTERN
 
 MAX_PARTS = 64
 MAX_MESSAGES = 10_000
 """The AI SDK sends its whole history; only the last message is looked at."""
 
 Body = TypeVar("Body", bound=BaseModel)
-ID_PATTERN = r"^[A-Za-z0-9_.~-]{1,128}$"
 Id = Annotated[str, StringConstraints(pattern=ID_PATTERN)]
 
 
 class UIPart(BaseModel):
     model_config = ConfigDict(extra="allow")
 
-    type: str = Field(max_length=128)
+    type: str = Field(max_length=128, json_schema_extra={"const": "text"})
     text: str = ""
 
 
@@ -113,5 +114,5 @@ def _validated(kind: type[Body], value: Any) -> Body:
 
 def chat_body_schema() -> dict[str, Any]:
     """What OpenAPI says of the body."""
-    kinds = [kind.model_json_schema() for kind in (SdkBody, MessageBody, PlainBody)]
+    kinds = [inlined(kind.model_json_schema()) for kind in (SdkBody, MessageBody, PlainBody)]
     return {"requestBody": {"required": True, "content": {"application/json": {"schema": {"anyOf": kinds}}}}}

@@ -3,6 +3,7 @@
 from typing import Annotated, Any
 
 from fastapi import Depends, FastAPI
+from fastapi.security import HTTPBearer
 from starlette.requests import Request
 
 from omniagent import errors
@@ -30,6 +31,8 @@ CurrentCaller = Annotated[Caller, Depends(current_caller)]
 def create_app(title: str, description: str, services: Services) -> FastAPI:
     """Make an app whose errors are problems, and whose pages at /docs can be switched off."""
     shown = services.settings.docs_enabled
+    # Only for the pages, which then ask for a token: `current_caller` is who checks it.
+    described = [Depends(HTTPBearer(auto_error=False))] if services.settings.auth_mode == "jwt" else []
     app = FastAPI(
         title=title,
         description=description,
@@ -38,6 +41,9 @@ def create_app(title: str, description: str, services: Services) -> FastAPI:
         redoc_url=None,
         openapi_url="/openapi.json" if shown else None,
         generate_unique_id_function=lambda route: route.name,
+        dependencies=described,
+        # A redirect would name the host of the request, which behind a CDN is not the one that its client called.
+        redirect_slashes=False,
     )
     problems.install(app, recover=services.recover)
     return app
