@@ -1,0 +1,21 @@
+"""What the attacks are made on."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from local.model import OfflineModel
+from tests.security.world import User, World, open_world
+
+
+@pytest.fixture(scope="module")
+def world(mongod: str, model: OfflineModel) -> Iterator[World]:
+    """Both functions, called by a trusted backend that names its users."""
+    with open_world(mongod, model.base_url) as world:
+        yield world
+
+
+@pytest.fixture
+def user(world: World) -> User:
+    """Somebody new."""
+    return world.user()

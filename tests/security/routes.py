@@ -1,0 +1,43 @@
+"""Every route of the two functions that serve HTTP. A test holds this list against the apps."""
+
+from dataclasses import dataclass
+from typing import Any
+
+Json = dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Route:
+    """A path with its method, what a good request to it carries, and what its owner is answered."""
+
+    function: str
+    method: str
+    path: str
+    owner: int
+    """What the owner of a session with one answered turn is answered."""
+    body: Json | None = None
+
+    def __str__(self) -> str:
+        return f"{self.method} {self.path}"
+
+    def at(self, session_id: str, message_id: str) -> str:
+        """The path to one session and one of its messages."""
+        return self.path.format(session_id=session_id, message_id=message_id)
+
+
+ROUTES = (
+    Route("chat", "POST", "/chat", 200, {"query": "Hello"}),
+    Route("chat", "GET", "/chat/{session_id}/stream", 204),
+    Route("sessions", "POST", "/sessions", 201, {}),
+    Route("sessions", "GET", "/sessions", 200),
+    Route("sessions", "GET", "/sessions/{session_id}", 200),
+    Route("sessions", "PATCH", "/sessions/{session_id}", 200, {"name": "Mine"}),
+    Route("sessions", "DELETE", "/sessions/{session_id}", 204),
+    Route("sessions", "GET", "/sessions/{session_id}/messages", 200),
+    Route("sessions", "DELETE", "/sessions/{session_id}/messages/{message_id}", 204),
+    Route("sessions", "POST", "/sessions/{session_id}/cancel", 409),
+    Route("sessions", "POST", "/sessions/{session_id}/name", 200),
+    Route("sessions", "GET", "/sessions/{session_id}/summary", 404),
+    Route("sessions", "POST", "/sessions/{session_id}/summary", 503),
+    Route("sessions", "DELETE", "/users/me", 204),
+)

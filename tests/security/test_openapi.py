@@ -1,0 +1,107 @@
+"""The OpenAPI documents tell the truth: whatever is sent, the answer is one that they describe."""
+
+import json
+from collections import Counter
+from datetime import timedelta
+from itertools import product
+from typing import Any
+
+import httpx
+import pytest
+import requests
+import schemathesis
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from schemathesis import Case, GenerationMode
+from schemathesis.checks import CheckFunction, not_a_server_error
+from schemathesis.specs.openapi.checks import positive_data_acceptance
+from schemathesis.specs.openapi.schemas import OpenApiSchema
+
+from tests.security.fuzz import BOUNDED
+from tests.security.leaks import check_problem
+from tests.security.routes import ROUTES, Route
+from tests.security.world import User, World
+
+FEW = settings(BOUNDED, max_examples=12)
+# A route that takes nothing cannot be given anything wrong.
+WRONG_WAYS = [route for route in ROUTES if route.path != "/users/me"]
+CASES = [*product(ROUTES, [GenerationMode.POSITIVE]), *product(WRONG_WAYS, [GenerationMode.NEGATIVE])]
+
+# Good data may still be refused: a body is bounded in ways that no schema tells (bytes, nesting, 64-bit numbers), the
+# last message of a history must be the user's, a cursor must be one that was handed out.
+UNCHECKED: list[CheckFunction] = [positive_data_acceptance]
+
+
+@pytest.fixture(scope="module")
+def documents(world: World) -> dict[str, OpenApiSchema]:
+    client = world.client()
+    urls = {name: f"http://{name}/openapi.json" for name in world.functions}
+    return {name: schemathesis.openapi.from_dict(client.get(url).json()) for name, url in urls.items()}
+
+
+def send(user: User, route: Route, case: Case[Any]) -> httpx.Response:
+    """Send a case as schemathesis would, through the function's handler."""
+    made = case.as_transport_kwargs(base_url=f"http://{route.function}")
+    request: Any = requests.Request(**made).prepare()
+    response = user.http.request(request.method, request.url, headers=request.headers, content=request.body)
+    response.elapsed = timedelta(0)  # schemathesis asks for it, and no time has passed on a network
+    return response
+
+
+@pytest.mark.parametrize(("route", "mode"), CASES, ids=str)
+def test_every_answer_is_one_that_the_document_describes(
+    route: Route, mode: GenerationMode, world: World, documents: dict[str, OpenApiSchema]
+) -> None:
+    user = world.user()
+    [_, answer] = user.ask() and user.messages()
+    operation = documents[route.function][route.path][route.method]
+    known = {"session_id": user.session, "message_id": answer["id"]}
+    known = {name: value for name, value in known.items() if f"{{{name}}}" in route.path}
+    strategies = [operation.as_strategy(generation_mode=mode)]
+    if mode is GenerationMode.POSITIVE:
+        # Half of the requests are for what is there.
+        strategies.append(operation.as_strategy(generation_mode=mode, path_parameters=known))
+    answers: Counter[int] = Counter()
+
+    @FEW
+    @given(case=st.one_of(strategies))
+    def check(case: Case[Any]) -> None:
+        response = send(user, route, case)
+        answers[response.status_code] += 1
+        # There is no queue here, and the document says what is answered then.
+        unchecked = [*UNCHECKED, not_a_server_error] if response.status_code == 503 == route.owner else UNCHECKED
+        case.validate_response(response, excluded_checks=unchecked)
+        if response.status_code >= 400:
+            check_problem(response)
+
+    check()
+    if mode is GenerationMode.POSITIVE:
+        assert answers[route.owner], f"nothing was answered as an owner is: {answers}"
+
+
+def test_no_reference_leads_nowhere(world: World) -> None:
+    for name in world.functions:
+        document = world.client().get(f"http://{name}/openapi.json").json()
+        references = {ref for ref in _references(document) if ref.startswith("#")}
+        for reference in references:
+            found: Any = document
+            for key in reference.removeprefix("#/").split("/"):
+                found = found[key]
+
+
+def _references(node: Any) -> set[str]:
+    children = node.values() if isinstance(node, dict) else node if isinstance(node, list) else []
+    own = {node["$ref"]} if isinstance(node, dict) and isinstance(node.get("$ref"), str) else set()
+    return own.union(*map(_references, children))
+
+
+def test_each_error_of_a_route_has_the_shape_of_a_problem(world: World) -> None:
+    for name in world.functions:
+        document = world.client().get(f"http://{name}/openapi.json").json()
+        for operation in (operation for path in document["paths"].values() for operation in path.values()):
+            refusals = {status: answer for status, answer in operation["responses"].items() if int(status) >= 400}
+            assert {"401", "422", "500", "503"} <= refusals.keys()
+            for refusal in refusals.values():
+                [(kind, content)] = refusal["content"].items()
+                assert kind == "application/problem+json"
+                assert "request_id" in json.dumps(content["schema"])
