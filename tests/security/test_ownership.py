@@ -1,0 +1,147 @@
+"""What belongs to somebody else answers exactly like what does not exist: in body, status, headers and work done.
+
+Work is what MongoDB's own profiler saw, not the time it took: the same commands that looked at as many documents.
+"""
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from omniagent.aws import loop
+from omniagent.messages import TextPart
+from omniagent.session.identity import new_id
+from omniagent.streaming import sse
+from omniagent.turns.registry import Claim
+from tests.fixtures.stream import outline
+from tests.security.routes import ROUTES, Route
+from tests.security.world import User, World
+
+Json = dict[str, Any]
+Work = list[tuple[str, str, int, int]]
+OF_A_SESSION = [route for route in ROUTES if "{session_id}" in route.path]
+
+
+@pytest.fixture
+def ada(world: World) -> Iterator[User]:
+    """Somebody with a session that has messages, a summary and a running turn."""
+    ada = world.user()
+    ada.ask("[echo:My secret]", message_id="question")
+
+    async def go_on() -> None:
+        session = await world.services.session(ada.client_id, ada.session)
+        claim = Claim(session.key, new_id(), "second")
+        await world.services.registry.claim(claim)
+        await session.begin_turn(turn_id=claim.turn_id, turn_number=2, message_id="second", parts=[TextPart(text="?")])
+        models = (await world.services.store()).models
+        summary = models.summary(
+            session_id=session.key, content="Secret", token_count=1, start_turn_number=1, end_turn_number=1
+        )
+        await summary.insert()
+
+    loop.run(go_on())
+    yield ada
+    loop.run(world.services.registry.erase(ada.key))
+
+
+@pytest.fixture
+def profiled(world: World) -> Iterator[Callable[[], Work]]:
+    """What the functions asked of MongoDB since the last time this was called."""
+    database = world.database
+    database.command("profile", 2)
+    seen = 0
+
+    def work() -> Work:
+        nonlocal seen
+        found = list(database["system.profile"].find({"appName": "omniagent"}))[seen:]
+        seen += len(found)
+        return [
+            (
+                next(iter(entry["command"])),
+                entry["ns"].partition(".")[2],
+                entry.get("docsExamined", 0),
+                entry.get("keysExamined", 0),
+            )
+            for entry in found
+        ]
+
+    yield work
+    database.command("profile", 0)
+    database.drop_collection("system.profile")
+
+
+def visible(response: httpx.Response, session_id: str) -> tuple[int, dict[str, str], str]:
+    """All that a caller can tell an answer from another by, without what is new in every answer."""
+    headers = {name: value for name, value in response.headers.items() if name != "x-request-id"}
+    text = re.sub(r'"request_id":"[^"]+"', "", response.text).replace(session_id, "<id>")
+    return response.status_code, headers, text
+
+
+def call(caller: User, route: Route, session_id: str, message_id: str) -> httpx.Response:
+    url = f"http://{route.function}{route.at(session_id, message_id)}"
+    return caller.http.request(route.method, url, json=route.body)
+
+
+@pytest.mark.parametrize("route", OF_A_SESSION, ids=str)
+def test_another_users_session_is_one_that_does_not_exist(
+    route: Route, world: World, ada: User, profiled: Callable[[], Work]
+) -> None:
+    eve, nobodys = world.user(), new_id()
+    eve.ask()  # she is known, and so is everything that is opened by a first request
+    profiled()
+    theirs = visible(call(eve, route, ada.session, "question"), ada.session)
+    work_for_theirs = profiled()
+    missing = visible(call(eve, route, nobodys, "question"), nobodys)
+    assert theirs == missing
+    assert work_for_theirs == profiled()
+    assert "ecret" not in theirs[2]
+
+
+@pytest.mark.parametrize("route", OF_A_SESSION, ids=str)
+def test_and_it_is_left_as_it_was(route: Route, world: World, ada: User) -> None:
+    def kept() -> list[Json]:
+        mine = {"$gte": f"{ada.key}", "$lt": f"{ada.key};"}
+        collections = {"sessions": "_id", "messages": "session_id", "summaries": "session_id"}
+        return [found for name, key in collections.items() for found in world.database[name].find({key: mine})]
+
+    before = kept()
+    call(world.user(), route, ada.session, "question")
+    assert kept() == before
+    running = loop.run(world.services.registry.running(ada.key))
+    assert running is not None
+    assert not running.stopping
+
+
+def test_a_question_to_another_users_session_begins_one_of_ones_own(
+    world: World, ada: User, profiled: Callable[[], Work]
+) -> None:
+    answers, works = [], []
+    for session_id in (ada.session, new_id()):
+        eve = world.user()
+        profiled()
+        response = eve.post({"session_id": session_id, "query": "[echo:Hi]", "message_id": "question"})
+        assert response.status_code == 200
+        answers.append(outline(list(sse.decode(response.content))))
+        works.append(sorted(profiled()))
+    assert answers[0] == answers[1]
+    assert works[0] == works[1]
+
+
+def test_another_users_answer_cannot_be_generated_again(world: World, ada: User) -> None:
+    eve = world.user()
+    [_, answer, *_] = ada.messages()
+    again: Json = {"messages": [{}], "trigger": "regenerate-message", "messageId": answer["id"]}
+    theirs = visible(eve.post({**again, "id": ada.session}), ada.session)
+    nobodys = new_id()
+    assert theirs == visible(eve.post({**again, "id": nobodys}), nobodys)
+    assert theirs[0] == 404
+
+
+def test_a_list_holds_ones_own_whatever_its_cursor_says(world: World, ada: User) -> None:
+    for number in range(3):
+        ada.call("POST", "/sessions", json={"id": f"s{number}"})
+    cursor = ada.call("GET", "/sessions?limit=1").json()["before"]
+    assert len(ada.call("GET", f"/sessions?before={cursor}").json()["sessions"]) == 3
+    assert world.user().call("GET", f"/sessions?before={cursor}").json() == {"sessions": [], "before": None}
