@@ -24,7 +24,7 @@ $(VENV)/.installed: requirements-dev.txt
 	@$(SAM_BIN)/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements-sam.txt
 	@touch $@
 
-test: $(VENV)/.installed .venv-sam/.installed ## run every test
+test: $(VENV)/.installed ## run every test
 	@$(BIN)/python -m pytest $(ARGS)
 
 check: $(VENV)/.installed ## lint, format and types

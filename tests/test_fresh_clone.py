@@ -1,0 +1,74 @@
+"""The two commands of the README, as a stranger runs them: in a clone, in an environment with little but PATH."""
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import httpx
+import pytest
+
+from local.template import ROOT
+from tests.local.commands import descendants, still_running
+
+# A first run installs everything from the registries.
+INSTALL_SECONDS = 400
+# What a machine behind a mirror or a proxy needs to reach its registries.
+REGISTRY = ("PIP_", "SSL_", "REQUESTS_CA", "HTTP_", "HTTPS_", "http_", "https_", "NO_PROXY", "no_proxy")
+
+pytestmark = [
+    pytest.mark.timeout(2 * INSTALL_SECONDS),
+    pytest.mark.skipif(sys.platform != "linux", reason="processes are found in /proc"),
+]
+
+
+def environment(home: Path) -> dict[str, str]:
+    """An empty one, but for what finds the tools and the registries."""
+    kept = {name: value for name, value in os.environ.items() if name.startswith(REGISTRY)}
+    return {**kept, "PATH": os.environ["PATH"], "HOME": str(home), "PORT": "0", "PYTHON": sys.executable}
+
+
+def test_a_clone_runs_and_answers_with_the_two_commands(tmp_path: Path) -> None:
+    clone = tmp_path / "omniagent"
+    subprocess.run(["git", "clone", "-q", str(ROOT), str(clone)], check=True, timeout=60)
+    env = environment(tmp_path)
+    log = tmp_path / "run.log"
+    with log.open("w") as output:
+        run = subprocess.Popen(
+            ["make", "run"], cwd=clone, env=env, stdout=output, stderr=subprocess.STDOUT, start_new_session=True
+        )
+    processes = {}
+    try:
+        url = _url_when_ready(run, log)
+        processes = descendants(run.pid)
+        answer = httpx.post(f"{url}/chat", json={"query": "What is 6*7?"}, timeout=60, trust_env=False).text
+        assert "42" in "".join(re.findall(r'"delta":"([^"]*)"', answer))
+        assert answer.endswith("data: [DONE]\n\n")
+    finally:
+        os.killpg(run.pid, signal.SIGINT)  # Ctrl-C
+        run.wait(30)
+    assert still_running(processes) == {}
+    assert (clone / ".local").is_dir()
+    test = ["make", "test", "ARGS=-q tests/test_readme.py"]
+    done = subprocess.run(
+        test, cwd=clone, env=env, capture_output=True, text=True, timeout=INSTALL_SECONDS, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    status = subprocess.run(["git", "status", "--short"], cwd=clone, capture_output=True, text=True, check=True)
+    assert status.stdout == "", "the commands leave nothing behind that git would see"
+    shutil.rmtree(clone)
+
+
+def _url_when_ready(run: "subprocess.Popen[bytes]", log: Path) -> str:
+    deadline = time.monotonic() + INSTALL_SECONDS
+    while time.monotonic() < deadline:
+        said = log.read_text()
+        if "Ctrl-C" in said and (found := re.search(r"http://127\.0\.0\.1:\d+", said)):
+            return found[0]
+        assert run.poll() is None, said
+        time.sleep(0.2)
+    raise AssertionError(f"not ready: {log.read_text()}")
