@@ -1,5 +1,6 @@
 """A function's module, loaded as Lambda loads it: fresh, with its environment."""
 
+import asyncio
 import importlib.util
 import logging
 import sys
@@ -10,7 +11,8 @@ from typing import Any
 
 import pytest
 
-from omniagent.aws.services import get_services
+from omniagent.aws import loop
+from omniagent.aws.services import Services, get_services
 
 FUNCTIONS = Path(__file__).parents[2] / "functions"
 
@@ -36,3 +38,14 @@ def loaded(function: str, environment: Mapping[str, str]) -> Iterator[Any]:
             get_services.cache_clear()
             root.handlers[:] = handlers
             root.setLevel(level)
+
+
+def close(services: Services) -> None:
+    """Close what a handler opened on the kept loop, and let the loop finish with it."""
+
+    async def closed() -> None:
+        await services.close()
+        for _ in range(10):  # tasks that were cancelled end in the next rounds, and then their transports
+            await asyncio.sleep(0)
+
+    loop.run(closed())

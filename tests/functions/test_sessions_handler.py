@@ -12,8 +12,7 @@ import pytest
 from pymongo.database import Database
 
 from local.model import OfflineModel
-from omniagent.aws import loop
-from tests.functions.loading import FUNCTIONS, loaded
+from tests.functions.loading import FUNCTIONS, close, loaded
 
 Json = dict[str, Any]
 EVENTS = Path(__file__).parents[2] / "events"
@@ -25,7 +24,7 @@ def sessions(mongod: str, database: Database[Json], model: OfflineModel) -> Iter
     environment = {"MONGODB_URI": mongod, "MONGODB_DATABASE": database.name, "OPENAI_BASE_URL": model.base_url}
     with loaded("sessions", {**environment, "AUTH_MODE": "iam"}) as module:
         yield module
-        loop.run(module.get_services().close())
+        close(module.get_services())
 
 
 def event(name: str, **changes: Any) -> Json:

@@ -12,10 +12,9 @@ from pydantic import ValidationError
 from pymongo.database import Database
 
 from local.model import OfflineModel
-from omniagent.aws import loop
 from omniagent.errors import ModelError
 from omniagent.session.identity import new_id, session_key, user_id_of
-from tests.functions.loading import loaded
+from tests.functions.loading import close, loaded
 
 Json = dict[str, Any]
 EVENTS = Path(__file__).parents[2] / "events"
@@ -32,7 +31,7 @@ def summary(mongod: str, database: Database[Json], model: OfflineModel) -> Itera
     }
     with loaded("summary", environment) as module:
         yield module
-        loop.run(module.services.close())
+        close(module.services)
 
 
 class Chats:
