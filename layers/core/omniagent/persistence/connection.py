@@ -11,7 +11,7 @@ from bson.errors import BSONError
 from pymongo import AsyncMongoClient
 from pymongo import errors as driver
 
-from omniagent.errors import StorageConflict, StorageError, StorageRejected, StorageUnavailable
+from omniagent.errors import ConfigurationError, StorageConflict, StorageError, StorageRejected, StorageUnavailable
 from omniagent.persistence.orphans import APP_NAME
 
 # The first class that matches wins, so the specific ones stand before their bases.
@@ -61,21 +61,7 @@ class MongoDB:
     SCHEMA_COLLECTION = "omniagent_schema"
 
     def __init__(self, uri: str, database: str, *, timeout_seconds: float) -> None:
-        milliseconds = int(timeout_seconds * 1000)
-        self.client: AsyncMongoClient[dict[str, Any]] = AsyncMongoClient(
-            uri,
-            appname=APP_NAME,
-            tz_aware=True,
-            serverSelectionTimeoutMS=milliseconds,
-            connectTimeoutMS=milliseconds,
-            timeoutMS=milliseconds,
-            # A Lambda process serves one request: a few sockets, none kept open for nothing.
-            maxPoolSize=8,
-            minPoolSize=0,
-            maxIdleTimeMS=300_000,
-            retryWrites=True,
-            w="majority",
-        )
+        self.client = _make_client(uri, int(timeout_seconds * 1000))
         self.database = self.client[database]
 
     async def init(self, documents: list[type[Document]]) -> None:
@@ -97,6 +83,28 @@ class MongoDB:
             if indexes:
                 await document.get_pymongo_collection().create_indexes(indexes)
         await schema.update_one({"_id": version}, {"$set": {"documents": [d.__name__ for d in documents]}}, upsert=True)
+
+
+def _make_client(uri: str, milliseconds: int) -> AsyncMongoClient[dict[str, Any]]:
+    try:
+        return AsyncMongoClient(
+            uri,
+            appname=APP_NAME,
+            tz_aware=True,
+            serverSelectionTimeoutMS=milliseconds,
+            connectTimeoutMS=milliseconds,
+            timeoutMS=milliseconds,
+            # A Lambda process serves one request: a few sockets, none kept open for nothing.
+            maxPoolSize=8,
+            minPoolSize=0,
+            maxIdleTimeMS=300_000,
+            # As the driver itself chooses on Lambda: no connection is held open for heartbeats.
+            serverMonitoringMode="poll",
+            retryWrites=True,
+            w="majority",
+        )
+    except (driver.PyMongoError, ValueError) as exc:
+        raise ConfigurationError(f"MONGODB_URI is no address of a MongoDB: {type(exc).__name__}") from exc
 
 
 def _indexes(document: type[Document]) -> list[Any]:

@@ -1,6 +1,8 @@
 """`DocumentModels`: the classes a team may replace, and the contract each must keep."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from beanie import Document
 
@@ -41,3 +43,17 @@ def _check(role: str, model: object, contract: type[Document]) -> None:
     for name, field in model.model_fields.items():
         if name not in contract.model_fields and field.is_required():
             raise ContractError(f"DocumentModels.{role}: {model.__name__}.{name} needs a default")
+    made = indexes_of(model)
+    for index in indexes_of(contract):
+        if index not in made:
+            keys = ", ".join(index["key"])
+            raise ContractError(
+                f"DocumentModels.{role}: {model.__name__} lacks the index on {keys}, which keeps turns apart. "
+                f"Let its Settings extend {contract.__name__}.Settings and add to its indexes"
+            )
+
+
+def indexes_of(model: type[Document]) -> list[Mapping[str, Any]]:
+    """The indexes that a document class asks for, as the driver describes them."""
+    settings = getattr(model, "Settings", None)
+    return [index.document for index in getattr(settings, "indexes", ())]
