@@ -1,0 +1,100 @@
+"""P5: whatever is stored, the model API takes the next request. Each broken turn is written by hand."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from tests.fixtures.conversation import Conversation, Json, each_api
+from tests.fixtures.stream import outline
+from tests.runner.scenarios import agent
+
+pytestmark = each_api
+
+
+def tool(call_id: str = "call_1", **more: Any) -> Json:
+    return {"type": "tool", "call_id": call_id, "name": "add", "input": {"a": 1, "b": 2}, "done": False, **more}
+
+
+STEP: Json = {"type": "step-start"}
+QUESTION: list[Json] = [{"type": "text", "text": "What is the sum?"}]
+
+# Role and parts of the messages of one turn.
+BROKEN: dict[str, list[tuple[str, list[Json]]]] = {
+    "no answer": [("user", QUESTION)],
+    "no question": [("assistant", [STEP, {"type": "text", "text": "Three."}])],
+    "an empty answer": [("user", QUESTION), ("assistant", [])],
+    "an answer of empty text": [("user", QUESTION), ("assistant", [STEP, {"type": "text", "text": ""}])],
+    "an empty question": [("user", [{"type": "text", "text": ""}]), ("assistant", [{"type": "text", "text": "Yes?"}])],
+    "nothing but reasoning": [("user", QUESTION), ("assistant", [STEP, {"type": "reasoning", "text": "Hm."}])],
+    "reasoning of another provider": [
+        ("user", QUESTION),
+        ("assistant", [STEP, {"type": "reasoning", "text": "", "provider_data": {"signature": "abc"}}]),
+    ],
+    "a tool call without its output": [("user", QUESTION), ("assistant", [STEP, tool()])],
+    "a tool call without its input": [("user", QUESTION), ("assistant", [STEP, tool(input=None)])],
+    "a tool call whose input is no JSON": [("user", QUESTION), ("assistant", [STEP, tool(input='{"a": ')])],
+    "a tool call whose input is a list": [("user", QUESTION), ("assistant", [STEP, tool(input=[1, 2])])],
+    "a tool call with a name that no tool can have": [("user", QUESTION), ("assistant", [STEP, tool(name="a b/c!")])],
+    "a tool call without a name": [("user", QUESTION), ("assistant", [STEP, tool(name="")])],
+    "a tool call with a very long name": [("user", QUESTION), ("assistant", [STEP, tool(name="n" * 200)])],
+    "a tool call with an output of nothing": [("user", QUESTION), ("assistant", [STEP, tool(output=None, done=True)])],
+    "a tool call with an empty error": [("user", QUESTION), ("assistant", [STEP, tool(error="", done=True)])],
+    "one of two tool calls without its output": [
+        ("user", QUESTION),
+        ("assistant", [STEP, tool("call_a", output=3, done=True), tool("call_b")]),
+    ],
+    "text after a tool call that never returned": [
+        ("user", QUESTION),
+        ("assistant", [STEP, tool(), {"type": "text", "text": "Never mind."}]),
+    ],
+    "tool calls without steps": [
+        ("user", QUESTION),
+        ("assistant", [tool("call_a"), {"type": "text", "text": "Hm."}, tool("call_b")]),
+    ],
+    "steps without anything": [("user", QUESTION), ("assistant", [STEP, STEP, STEP])],
+    "the same call twice in a turn": [
+        ("user", QUESTION),
+        ("assistant", [STEP, tool("call_x", output=1, done=True), STEP, tool("call_x", output=2, done=True)]),
+    ],
+}
+
+
+def write(conversation: Conversation, number: int, messages: list[tuple[str, list[Json]]]) -> None:
+    """Put a turn into the database that no code of ours has seen."""
+    conversation.database.messages.delete_many({"session_id": conversation.session.key, "turn_number": number})
+    conversation.database.messages.insert_many(
+        {
+            "session_id": conversation.session.key,
+            "turn_number": number,
+            "role": role,
+            "parts": parts,
+            "status": "interrupted" if role == "assistant" else "complete",
+            "client_message_id": f"{role}-{number}",
+            "created_at": datetime.now(UTC),
+        }
+        for role, parts in messages
+    )
+    conversation.database.sessions.update_one(
+        {"_id": conversation.session.key}, {"$set": {"latest_turn_number": number}}
+    )
+
+
+@pytest.mark.parametrize("kind", BROKEN)
+async def test_the_next_turn_is_answered_after(conversation: Conversation, kind: str) -> None:
+    asked = conversation.but(agent=agent())
+    await asked.ask("[echo:One.]")
+    write(asked, 2, BROKEN[kind])
+    events = await asked.ask('[tool:add {"a": 3, "b": 4}] [then] [echo:Seven.]')
+    assert outline(events)[-2:] == ["finish stop", "data-session complete"]
+
+
+async def test_the_next_turn_is_answered_after_all_of_them_and_their_summary(conversation: Conversation) -> None:
+    asked = conversation.but(agent=agent())
+    await asked.ask("[echo:One.]")
+    for number, messages in enumerate(BROKEN.values(), 2):
+        write(asked, number, messages)
+    events = await asked.ask("[echo:All well.]")
+    assert outline(events)[-2:] == ["finish stop", "data-session complete"]
+    assert [summary["end_turn_number"] for summary in asked.summaries] == [len(BROKEN) + 1]
+    assert outline(await asked.ask("[echo:Still.]"))[-1] == "data-session complete"
