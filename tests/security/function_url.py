@@ -22,15 +22,15 @@ SIGNER = "arn:aws:sts::123456789012:assumed-role/web-backend/web-backend"
 SOURCE = "203.0.113.7"
 
 
-class FunctionUrl(httpx.BaseTransport):
-    """Calls a handler for each request. `signed` says that Lambda has checked an AWS signature."""
+class FunctionUrls(httpx.BaseTransport):
+    """Calls the handler that is named by the host. `signed` says that Lambda has checked an AWS signature."""
 
-    def __init__(self, handler: Handler, *, signed: bool) -> None:
-        self._handler = handler
+    def __init__(self, handlers: dict[str, Handler], *, signed: bool) -> None:
+        self._handlers = handlers
         self._signed = signed
 
     def handle_request(self, request: httpx.Request) -> httpx.Response:
-        return invoke(self._handler, url_event(request, signed=self._signed))
+        return invoke(self._handlers[request.url.host], url_event(request, signed=self._signed))
 
 
 def invoke(handler: Handler, event: Json) -> httpx.Response:
@@ -39,12 +39,17 @@ def invoke(handler: Handler, event: Json) -> httpx.Response:
     if not isinstance(result, StreamingResult):
         return _response(result)
     body = Collected()
+    read_stream(result, body)
+    return httpx.Response(result.head["statusCode"], headers=result.head["headers"], content=b"".join(body.pieces))
+
+
+def read_stream(result: StreamingResult, body: "Collected") -> None:
+    """Read a streamed response to its end."""
 
     async def read() -> None:
         await result.stream(body)
 
     loop.run(read())
-    return httpx.Response(result.head["statusCode"], headers=result.head["headers"], content=b"".join(body.pieces))
 
 
 def context() -> Any:

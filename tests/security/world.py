@@ -20,10 +20,7 @@ from omniagent.aws.services import Services
 from omniagent.session.identity import new_id, session_key, user_id_of
 from omniagent.settings import Settings
 from omniagent.streaming import sse
-from tests.security.function_url import FunctionUrl, Json
-
-# Ids that the other suites use too, and that nobody has.
-NOWHERE = "no-such-session"
+from tests.security.function_url import FunctionUrls, Json
 
 
 @dataclass(frozen=True)
@@ -45,10 +42,8 @@ class World:
         return User(self.client(headers={"x-user-id": name}), f"user:{name}")
 
     def client(self, *, signed: bool = True, headers: dict[str, str] | None = None) -> httpx.Client:
-        mounts = {
-            f"http://{name}": FunctionUrl(function.handler, signed=signed) for name, function in self.functions.items()
-        }
-        return httpx.Client(mounts=mounts, headers=headers)
+        handlers = {name: function.handler for name, function in self.functions.items()}
+        return httpx.Client(transport=FunctionUrls(handlers, signed=signed), headers=headers)
 
     def documents(self) -> dict[str, int]:
         """How many of each there are."""

@@ -1,0 +1,271 @@
+"""Each limit has its own clear error: what is just within is served, what is just beyond is refused."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from local.model import OfflineModel
+from omniagent.ai.tools import render_output
+from omniagent.aws.auth import MAX_NAME_LENGTH as MAX_USER_LENGTH
+from omniagent.aws.body import MAX_DEPTH
+from omniagent.aws.chat_request import MAX_MESSAGES, MAX_PARTS, read_chat_request
+from omniagent.aws.response import StreamingResult
+from omniagent.errors import InvalidRequest
+from tests.security.function_url import Collected, context, read_stream, url_event
+from tests.security.leaks import check_problem
+from tests.security.world import User, World, open_world
+
+Json = dict[str, Any]
+BODY, MESSAGE, TURNS, OUTPUT = 5_000, 100, 2, 100
+PART = {"type": "text", "text": "a"}
+LONGEST_ID = "a" * 128
+
+
+@pytest.fixture(scope="module")
+def world(mongod: str, model: OfflineModel) -> Iterator[World]:
+    """Both functions with limits that a test reaches easily."""
+    with open_world(
+        mongod,
+        model.base_url,
+        max_body_bytes=BODY,
+        max_message_chars=MESSAGE,
+        max_turns_per_session=TURNS,
+        max_running_turns_per_user=1,
+    ) as world:
+        yield world
+
+
+def refused(response: httpx.Response, status: int, code: str, detail: str) -> None:
+    problem = check_problem(response)
+    assert (problem["status"], problem["code"]) == (status, code)
+    assert detail in problem["detail"]
+
+
+def sent(user: User, content: bytes, kind: str | None = "application/json", path: str = "/chat") -> httpx.Response:
+    headers = {} if kind is None else {"content-type": kind}
+    return user.call("POST", path, content=content, headers=headers)
+
+
+@pytest.mark.parametrize(
+    ("path", "body"), [("/chat", b'{"query": "Hi"}'), ("/sessions", b'{"name": "Hi"}')], ids=["chat", "sessions"]
+)
+def test_the_bytes_of_a_body(user: User, path: str, body: bytes) -> None:
+    assert sent(user, body.ljust(BODY), path=path).status_code in (200, 201)
+    assert sent(user, body.ljust(BODY - 1), path=path).status_code in (200, 201)
+    refused(sent(user, body.ljust(BODY + 1), path=path), 413, "payload_too_large", f"larger than {BODY} bytes")
+
+
+def test_the_characters_of_a_message(user: User) -> None:
+    assert user.post({"query": "ä" * MESSAGE}).status_code == 200
+    over = f"longer than {MESSAGE} characters"
+    refused(user.post({"query": "ä" * (MESSAGE + 1)}), 422, "invalid_request", over)
+    halves = [{"type": "text", "text": "ä" * (MESSAGE // 2 + 1)}] * 2
+    refused(user.post({"message": {"parts": halves}}), 422, "invalid_request", over)
+    for empty in ("", " \n\t"):
+        refused(user.post({"query": empty}), 422, "invalid_request", "The message is empty.")
+
+
+def test_the_parts_of_a_message(user: User) -> None:
+    assert user.post({"message": {"parts": [PART] * MAX_PARTS}}).status_code == 200
+    refused(user.post({"message": {"parts": [PART] * (MAX_PARTS + 1)}}), 422, "invalid_request", f"at most {MAX_PARTS}")
+    refused(user.post({"message": {"parts": []}}), 422, "invalid_request", "at least 1")
+    picture = {"type": "file", "url": "data:image/png;base64,AAAA"}
+    refused(user.post({"message": {"parts": [PART, picture]}}), 422, "invalid_request", "only text")
+
+
+def test_the_messages_of_a_history() -> None:
+    history = [*[{}] * (MAX_MESSAGES - 1), {"role": "user", "parts": [PART]}]
+    assert read_chat_request({"messages": history}).query.text == "a"
+    with pytest.raises(InvalidRequest, match=f"at most {MAX_MESSAGES}"):
+        read_chat_request({"messages": [{}, *history]})
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        lambda value: {"query": "Hi", "session_id": value},
+        lambda value: {"query": "Hi", "message_id": value},
+        lambda value: {"id": value, "message": {"parts": [PART]}},
+        lambda value: {"message": {"id": value, "parts": [PART]}},
+        lambda value: {"id": value, "messages": [{"role": "user", "parts": [PART]}]},
+        lambda value: {"messages": [{"id": value, "role": "user", "parts": [PART]}]},
+        lambda value: {"messages": [{}], "trigger": "regenerate-message", "messageId": value, "id": "unknown"},
+    ],
+)
+def test_the_ids_of_a_body(user: User, body: Any) -> None:
+    assert user.post(body(LONGEST_ID)).status_code in (200, 404)
+    for bad in (LONGEST_ID + "a", "", "a b", "a/b", "a\0", "a\n", "ä", "$gt", "a:b", {"$gt": ""}, ["a"], 7, True):
+        response = user.post(body(bad))
+        assert (bad, response.status_code) == (bad, 422)
+        assert "id" in check_problem(response)["detail"].lower()
+
+
+@pytest.mark.parametrize(
+    "path", ["/chat/{id}/stream", "/sessions/{id}", "/sessions/{id}/messages", "/sessions/{id}/summary"]
+)
+def test_the_ids_of_a_path(user: User, path: str) -> None:
+    assert user.call("GET", path.format(id=LONGEST_ID)).status_code in (204, 404)
+    for bad in (LONGEST_ID + "a", "a%20b", "a%00", "a%0A", "%C3%A4", "%24gt", "a:b", "%7B%22%24gt%22:%22%22%7D"):
+        response = user.call("GET", path.format(id=bad))
+        assert (bad, response.status_code) == (bad, 422)
+        check_problem(response)
+
+
+@pytest.mark.parametrize(
+    ("path", "least", "most"),
+    [("/sessions?limit={}", 1, 100), ("/sessions/{{}}/messages?limit={}", 2, 100)],
+)
+def test_the_size_of_a_page(user: User, path: str, least: int, most: int) -> None:
+    user.ask()
+    for good in (least, most):
+        assert user.call("GET", path.format(good)).status_code == 200
+    for bad in (least - 1, most + 1, -1, "1e2", "9" * 5000, "%00", "$gt"):
+        refused(user.call("GET", path.format(bad)), 422, "invalid_request", "limit")
+
+
+def test_the_characters_of_a_name_and_of_a_search(user: User) -> None:
+    assert user.call("POST", "/sessions", json={"id": "s", "name": "ä" * 120}).json()["name"] == "ä" * 120
+    for bad in ("ä" * 121, "", " ", "a\0b", "a\nb", {"$set": 1}, 7):
+        refused(user.call("PATCH", "/sessions/s", json={"name": bad}), 422, "invalid_request", "name")
+    assert len(user.call("GET", f"/sessions?search={'ä' * 100}").json()["sessions"]) == 1
+    for bad in ("ä" * 101, "a%00b"):
+        refused(user.call("GET", f"/sessions?search={bad}"), 422, "invalid_request", "search")
+
+
+def test_the_characters_of_a_tools_output() -> None:
+    assert render_output("x" * OUTPUT, OUTPUT) == "x" * OUTPUT
+    assert render_output("x" * (OUTPUT + 1), OUTPUT) == "x" * OUTPUT + "\n[cut: 1 more characters]"
+    assert render_output(["x" * OUTPUT], OUTPUT).startswith('["xxx')
+
+
+def test_the_turns_of_a_session(user: User) -> None:
+    for _ in range(TURNS):
+        user.ask()
+    over = user.post({"session_id": user.session, "query": "One more"})
+    refused(over, 422, "invalid_request", "reached its last turn")
+    again = user.messages()[-2]
+    retried = user.post({"session_id": user.session, "query": "Hello", "message_id": again["id"]})
+    assert retried.status_code == 200
+    assert len(user.messages()) == 2 * TURNS
+
+
+def test_the_turns_that_a_user_has_running(world: World, user: User) -> None:
+    request = user.http.build_request(
+        "POST", "http://chat/chat", json={"session_id": user.session, "query": "[stall] Hi"}
+    )
+    running = world.chat.handler(url_event(request), context())
+    assert isinstance(running, StreamingResult)
+    over = user.post({"query": "Another one"})
+    refused(over, 429, "too_many_turns", "at once")
+    assert int(over.headers["retry-after"]) > 0
+    assert world.user().post({"query": "Somebody else's"}).status_code == 200
+    assert user.call("POST", "/sessions/{}/cancel").status_code == 202
+    read_stream(running, Collected())
+    assert user.post({"query": "Another one"}).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("content", "status", "code", "detail"),
+    [
+        (b"", 400, "malformed_request", "not valid JSON"),
+        (b"{", 400, "malformed_request", "not valid JSON"),
+        (b'{"query": "\xff"}', 400, "malformed_request", "UTF-8"),
+        (b'\xef\xbb\xbf{"query": "Hi"}', 400, "malformed_request", "not valid JSON"),
+        (b'{"query": "\\ud800"}', 400, "malformed_request", "surrogate"),
+        (b'{"query": NaN}', 400, "malformed_request", "NaN"),
+        (b'{"query": "Hi", "n": 1e999}', 400, "malformed_request", "too large"),
+        (b'{"query": "Hi", "n": 9223372036854775808}', 400, "malformed_request", "64 bits"),
+        (b'{"query": "Hi", "n": ' + b"9" * 4_900 + b"}", 400, "malformed_request", "64 bits"),
+        (b'{"query": "Hi", "n": ' + b"[" * 4_900, 400, "malformed_request", ""),
+        (b"[]", 422, "invalid_request", "JSON object"),
+        (b"{}", 422, "invalid_request", "`query`"),
+    ],
+)
+def test_what_a_body_is_made_of(user: User, content: bytes, status: int, code: str, detail: str) -> None:
+    refused(sent(user, content), status, code, detail)
+
+
+def test_how_deep_a_body_is_nested(user: User) -> None:
+    def nested(levels: int) -> bytes:
+        return b'{"query": "Hi", "n": ' + b"[" * levels + b"]" * levels + b"}"
+
+    assert sent(user, nested(MAX_DEPTH - 1)).status_code == 200
+    refused(sent(user, nested(MAX_DEPTH)), 400, "malformed_request", f"deeper than {MAX_DEPTH} levels")
+
+
+def test_the_kind_of_a_body(user: User) -> None:
+    for good in ("application/json", "Application/JSON", "application/json;charset=utf-8", "application/json ; a=b"):
+        assert sent(user, b'{"query": "Hi"}', good).status_code == 200
+    for bad in (None, "", "text/plain", "application/jsonp", "application/json, text/html", "multipart/form-data"):
+        refused(sent(user, b'{"query": "Hi"}', bad), 415, "unsupported_media_type", "application/json")
+
+
+def test_of_a_key_that_comes_twice_the_last_counts_as_in_a_browser(user: User) -> None:
+    content = f'{{"session_id": "a", "session_id": "{user.session}", "query": 1, "query": "Hi"}}'.encode()
+    assert sent(user, content).status_code == 200
+    assert user.messages()[0]["parts"] == [{"type": "text", "text": "Hi"}]
+    refused(sent(user, b'{"query": "Hi", "query": {"$gt": ""}}'), 422, "invalid_request", "query")
+
+
+@pytest.mark.parametrize("header", ["x-user-id", "x-user-category"])
+def test_the_characters_of_a_users_name(world: World, header: str) -> None:
+    def status(value: str) -> int:
+        client = world.client(headers={header: value})
+        return client.get("http://sessions/sessions").status_code
+
+    assert status("a" * MAX_USER_LENGTH) == 200
+    for bad in ("a" * (MAX_USER_LENGTH + 1), "a" * 100_000, "a,b"):
+        assert status(bad) == 422
+
+
+def test_what_looks_like_an_operator_is_text(world: World, user: User) -> None:
+    before = world.documents()
+    for body in ({"query": {"$gt": ""}}, {"query": "Hi", "session_id": {"$ne": None}}, {"$where": "1", "query": None}):
+        assert check_problem(user.post(body))["status"] == 422
+    for query in ("before[$gt]=", 'before={"$gt":""}', "limit[$gt]=1", "search[$regex]=.*"):
+        response = user.call("GET", f"/sessions?{query}")
+        assert response.status_code in (200, 422)
+        assert response.json().get("sessions", []) == []
+    assert world.documents() == before
+    user.ask('{"$where": "sleep(1000)"}')
+    assert user.messages()[0]["parts"] == [{"type": "text", "text": '{"$where": "sleep(1000)"}'}]
+
+
+def test_a_search_is_text_and_no_pattern(user: User) -> None:
+    names = ["a.b", "aXb", "(a+)+$", "50% [off]", "back\\slash", "Ünïcode", "^start", "a|b"]
+    for number, name in enumerate(names):
+        assert user.call("POST", "/sessions", json={"id": f"s{number}", "name": name}).status_code == 201
+    for name in names:
+        found = user.call("GET", "/sessions", params={"search": name}).json()["sessions"]
+        assert [session["name"] for session in found] == [name]
+    for pattern in (".*", ".", "^", "[a-z]", "(?i)A", "\\", "\\Q", "$"):
+        found = user.call("GET", "/sessions", params={"search": pattern}).json()["sessions"]
+        assert [session["name"] for session in found] == [name for name in names[::-1] if pattern in name]
+
+
+def test_a_nul_is_kept_in_a_text_and_refused_elsewhere(user: User) -> None:
+    user.ask("a\0b")
+    assert user.messages()[0]["parts"] == [{"type": "text", "text": "a\0b"}]
+    refused(sent(user, json.dumps({"query": "Hi", "message_id": "a\0b"}).encode()), 422, "invalid_request", "id")
+
+
+@pytest.mark.parametrize(
+    "cursor",
+    [
+        "invented",
+        "",
+        "%00",
+        "AAAA",
+        "MTpz",
+        "LTk5OTk5OTk5OTk5OTk5OTk5OTk5OnM",
+        "OTk5OTk5OTk5OTk5OTk5OTk5OTk5OnM",
+        "=" * 200,
+    ],
+)
+def test_a_cursor_that_was_not_handed_out_is_refused_or_finds_nothing(user: User, cursor: str) -> None:
+    user.ask()
+    response = user.call("GET", f"/sessions?before={cursor}")
+    assert (response.status_code, response.json().get("sessions", [])) in [(200, []), (422, [])]
