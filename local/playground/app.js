@@ -87,10 +87,11 @@ class App {
     this.#sidebar.open(this.#sessions);
     if (changed && location.hash) history.replaceState(null, "", location.pathname);
     void this.#sessions.refresh();
+    this.#route();
     this.#info = await this.#api.info();
     const traces = (/** @type {number} */ turn) => this.#api.traces(this.#chat.id, turn);
     this.#view.traces = this.#info ? traces : null;
-    this.#route();
+    this.#render();
   }
 
   /** Open the chat that the address names, or an empty one. */
@@ -127,10 +128,8 @@ class App {
   }
 
   #newChat() {
-    if (location.hash) location.hash = "";
-    else this.#open(new Conversation(this.#api));
-    this.#drawer.close();
-    this.#composer.focus();
+    if (location.hash) history.pushState(null, "", location.pathname);
+    this.#route();
   }
 
   /** @param {string} text */
@@ -204,6 +203,7 @@ class App {
       this.#newChat();
     } else if (event.key === "Escape" && !event.isComposing) {
       if (this.#drawer.isOpen) this.#drawer.close();
+      else if (this.#panel.isOver) this.#panel.close();
       else if (this.#chat.busy) this.#stop();
     }
   }

@@ -30,6 +30,8 @@ const LONGEST_PAUSE_MS = 5_000;
 const ATTEMPTS = { running: 10, unsent: 3 };
 const STOP_PAUSE_MS = 250;
 const MAX_LOGGED = 5_000;
+const FAILED = "The model could not answer. Try again in a moment.";
+const UNANSWERED = "There is no answer to this question.";
 
 /** Fires `change` whenever there is something new to show, `turnstart` and `turnend` around each turn. */
 export class Conversation extends EventTarget {
@@ -82,8 +84,16 @@ export class Conversation extends EventTarget {
       if (error instanceof ApiError && error.status === 404) return this.#set({ phase: "idle" });
     }
     const response = await running;
-    if (response) void this.#turn(async () => response, { live: false });
-    else this.#set({ phase: "idle" });
+    if (response) return void this.#turn(async () => response, { live: false });
+    await this.#readLateAnswer();
+    this.#set({ phase: "idle" });
+  }
+
+  /** The turn may have ended between the two looks, at the messages and at the stream: then its answer is there now. */
+  async #readLateAnswer() {
+    if (this.messages.at(-1)?.role !== "user") return;
+    await this.#reload().catch(() => {}); // what was read before is shown
+    if (this.messages.at(-1)?.role === "user") this.problem ??= { ...failure(false), detail: UNANSWERED };
   }
 
   async loadEarlier() {
@@ -100,7 +110,8 @@ export class Conversation extends EventTarget {
     if (this.busy) return false;
     /** @type {Message} */
     const message = { id: newId(), role: "user", parts: [{ type: "text", text }], metadata: {} };
-    this.messages = [...this.messages, message];
+    const kept = this.problem?.stored === false ? this.messages.slice(0, -1) : this.messages;
+    this.messages = [...kept, message]; // in the place of a question that the server never took
     await this.#ask(message);
     return true;
   }
@@ -108,7 +119,8 @@ export class Conversation extends EventTarget {
   /** Ask the last question again, under its own id: an answer that exists is replayed, a turn is never made twice. */
   async retry() {
     const question = this.messages.findLast((message) => message.role === "user");
-    if (this.busy || !question) return;
+    if (this.busy) return;
+    if (!question) return this.load();
     this.messages = this.messages.slice(0, this.messages.indexOf(question) + 1);
     await this.#ask(question);
   }
@@ -267,7 +279,7 @@ function failure(kept) {
  */
 function leftBehind(last) {
   if (last?.metadata.status !== "failed") return null;
-  return { ...failure(false), detail: "The model could not answer. Try again in a moment." };
+  return { ...failure(false), detail: FAILED };
 }
 
 /**

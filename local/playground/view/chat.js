@@ -75,6 +75,7 @@ export class ChatView {
   /** The footers offer a trace only where there are some. @param {TurnActions["traces"]} traces */
   set traces(traces) {
     this.#actions.traces = traces;
+    this.#render();
   }
 
   scrollToEnd() {

@@ -77,8 +77,7 @@ export class ContextView {
   #summary(summary) {
     if (summary) this.#text.update(summary.content);
     const covers =
-      summary &&
-      `Turns ${summary.startTurnNumber} to ${summary.endTurnNumber} · ${formatDay(new Date(summary.createdAt))}`;
+      summary && `Everything up to turn ${summary.endTurnNumber} · ${formatDay(new Date(summary.createdAt))}`;
     return h(
       "section",
       { class: "panel-section summary" },

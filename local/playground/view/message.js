@@ -44,7 +44,7 @@ export class AnswerView {
 
   /** @param {Message} message @param {Place} place */
   update(message, place) {
-    const shown = JSON.stringify([place, message.metadata]);
+    const shown = JSON.stringify([place, message.metadata, this.#actions.traces !== null]);
     if (shown === this.#shown && !place.streaming) return;
     this.#shown = shown;
     message.parts.filter(isShown).forEach((part, index) => this.#viewOf(part, index).update(part));

@@ -4,6 +4,7 @@ import { byId } from "./dom.js";
 
 const TABS = /** @type {const} */ (["context", "events"]);
 const OPEN = "omniagent.panel";
+const BESIDE = matchMedia("(min-width: 1100px)");
 
 /** @typedef {typeof TABS[number]} Tab */
 
@@ -19,7 +20,12 @@ export class Panel {
     byId("panel-close").addEventListener("click", () => this.close());
     for (const tab of TABS) byId(`${tab}-tab`).addEventListener("click", () => this.show(tab));
     byId("panel-tabs").addEventListener("keydown", (event) => this.#onKey(event));
-    this.#set(localStorage.getItem(OPEN) === "open" && matchMedia("(min-width: 1100px)").matches);
+    this.#set(localStorage.getItem(OPEN) === "open" && BESIDE.matches);
+  }
+
+  /** Whether it lies over the chat: then Escape closes it. */
+  get isOver() {
+    return this.isOpen && !BESIDE.matches;
   }
 
   get isOpen() {

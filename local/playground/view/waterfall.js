@@ -22,6 +22,7 @@ export class Waterfall {
     const spans = await this.#load();
     if (spans.length) fill(this.element, legend(spans), table(spans));
     else fill(this.element, h("p", { class: "quiet" }, "No trace of this turn was recorded."));
+    this.element.scrollIntoView({ block: "nearest" });
   }
 }
 

@@ -1,0 +1,97 @@
+"""A real Chromium, one per test run, with a fresh profile and a user of its own for each test."""
+
+import subprocess
+import uuid
+from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.async_api import Browser, BrowserContext, Page, async_playwright, expect
+
+from local.background import BackgroundStack
+from tests.browser.playground import OpenPage, Playground
+from tests.browser.wire import Wire, open_wire
+from tests.browser.witness import Witness
+
+FLAGS = (
+    "--headless",
+    "--no-sandbox",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+INSTALL = Path(__file__).with_name("install_chromium.sh")
+INSTALL_SECONDS = 300
+# On a busy machine a function may take long to start.
+PATIENCE_MS = 20_000
+DESKTOP = {"width": 1280, "height": 800}
+
+
+@pytest.fixture(scope="session")
+def chromium() -> str:
+    """The path of a Chromium. Where none can be had, the tests are skipped."""
+    found = subprocess.run([str(INSTALL)], capture_output=True, text=True, timeout=INSTALL_SECONDS, check=False)
+    if found.returncode:
+        pytest.skip(f"no browser: {found.stderr.strip().splitlines()[-1]}")
+    return found.stdout.strip()
+
+
+@pytest.fixture(scope="session")
+async def browser(chromium: str) -> AsyncIterator[Browser]:
+    expect.set_options(timeout=PATIENCE_MS)
+    async with async_playwright() as playwright:
+        browser = await playwright.chromium.launch(executable_path=chromium, args=FLAGS)
+        yield browser
+        await browser.close()
+
+
+@pytest.fixture
+async def wire(stack: BackgroundStack) -> AsyncIterator[Wire]:
+    """The stack behind a cable that can be cut, at an origin of its own."""
+    async with open_wire(stack.url) as wire:
+        yield wire
+
+
+@pytest.fixture
+def witness() -> Iterator[Witness]:
+    """Looks for what no test may see: an error of a script, a request that leaves this machine."""
+    witness = Witness()
+    yield witness
+    witness.check()
+
+
+@pytest.fixture
+async def open_page(browser: Browser, stack: BackgroundStack, witness: Witness) -> AsyncIterator[OpenPage]:
+    """Open pages for the test's user, each with a profile of its own and the options of a browser context."""
+    user = f"browser-{uuid.uuid4().hex}"
+    contexts: list[BrowserContext] = []
+
+    async def open_page(path: str = "/", *, url: str = stack.url, **options: Any) -> Playground:
+        headers = {"x-user-id": user}
+        context = await browser.new_context(**{"viewport": DESKTOP, "extra_http_headers": headers, **options})
+        contexts.append(context)
+        context.set_default_timeout(PATIENCE_MS)
+        page = await context.new_page()
+        witness.watch(page)
+        playground = Playground(page, url, stack.url, user)
+        await playground.open(path)
+        return playground
+
+    yield open_page
+    for context in contexts:
+        await context.close()
+
+
+@pytest.fixture
+async def playground(open_page: OpenPage) -> Playground:
+    """The playground as a newcomer sees it."""
+    return await open_page()
+
+
+@pytest.fixture
+def page(playground: Playground) -> Page:
+    return playground.page

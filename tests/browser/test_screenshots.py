@@ -1,0 +1,61 @@
+"""The pictures of the README, made by the product itself. UPDATE_SCREENSHOTS=1 puts them into docs/."""
+
+import os
+import re
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.async_api import Route, expect
+
+from local.template import ROOT
+from tests.browser.playground import PHONE, OpenPage, Playground
+
+WIDE: dict[str, Any] = {"viewport": {"width": 1440, "height": 900}, "device_scale_factor": 2}
+EARLIER = ("Packing list for Norway", "Refund policy, rewritten", "SQL for monthly revenue", "Lambda or containers?")
+QUESTION = "What is 17.5% of 2,340 and what time is it in Tokyo?"
+PNG = b"\x89PNG\r\n"
+
+
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("playground", {**WIDE, "color_scheme": "light"}),
+        ("playground-dark", {**WIDE, "color_scheme": "dark"}),
+        ("playground-phone", {**PHONE, "color_scheme": "light"}),
+    ],
+)
+async def test_a_picture_is_taken_of(open_page: OpenPage, tmp_path: Path, name: str, options: dict[str, Any]) -> None:
+    playground = await open_page(reduced_motion="reduce", **options)
+    await _talk(playground, wide="phone" not in name)
+    folder = ROOT / "docs" if os.environ.get("UPDATE_SCREENSHOTS") == "1" else tmp_path
+    folder.mkdir(exist_ok=True)
+    picture = folder / f"{name}.png"
+    await playground.page.screenshot(path=picture)
+    assert picture.read_bytes().startswith(PNG)
+
+
+async def _talk(playground: Playground, *, wide: bool) -> None:
+    """A chat worth looking at: tools and their trace, the context with its summary, other chats beside it."""
+    page = playground.page
+    async with playground.api() as api:
+        for earlier in EARLIER:
+            await api.post("/sessions", json={"name": earlier})
+    await playground.ask("My name is Ada. I plan a sale for our shop in Tokyo.")
+    async with playground.api() as api:
+        await api.patch(f"/sessions/{playground.session_id}", json={"name": "Sale in Tokyo"})
+    if wide:
+        await page.get_by_role("button", name=re.compile("Context window")).click()
+        await playground.button("Summarise now").click()
+        await expect(page.get_by_role("tabpanel")).to_contain_text("My name is Ada")
+    await page.route("**/chat", _at_the_pace_of_a_real_model)
+    await playground.ask(QUESTION)
+    await playground.answer.get_by_role("button", name="Trace").click()
+    await expect(page.get_by_role("region", name="Trace of this turn")).to_contain_text("calculator")
+    await expect(playground.chats.first).to_have_text("Sale in Tokyo")
+
+
+async def _at_the_pace_of_a_real_model(route: Route) -> None:
+    body: dict[str, Any] = route.request.post_data_json or {}
+    body["messages"][-1]["parts"][0]["text"] += " [slow:12] [reason]"
+    await route.continue_(post_data=body)

@@ -1,0 +1,217 @@
+"""Turns that do not run straight through: stopped, resumed, failed, refused."""
+
+import asyncio
+import re
+from urllib.parse import urlsplit
+
+from playwright.async_api import Route, expect
+
+from tests.browser.playground import OpenPage, Playground, text_of
+from tests.browser.wire import Wire
+
+SLOW = "[slow:80] [long:500]"
+BRIEFLY_SLOW = "[slow:40] [long:60]"
+
+
+async def test_stop_ends_the_turn_on_the_server_and_keeps_what_was_said(playground: Playground) -> None:
+    await playground.begin(SLOW)
+    await playground.has_begun_to_answer()
+    await playground.stop.click()
+    await expect(playground.answer.get_by_text("Stopped")).to_be_visible()
+    await playground.ended()
+    [_, answer] = await playground.stored()
+    assert answer["metadata"]["status"] == "cancelled"
+    shown = await playground.answer.locator(".markdown").inner_text()
+    assert shown.strip() == text_of(answer).strip()
+    async with playground.api() as api:
+        again = await api.post(f"/sessions/{playground.session_id}/cancel")
+    assert again.json()["code"] == "no_running_turn"
+
+
+async def test_a_stop_before_the_first_event_waits_for_the_turn(playground: Playground) -> None:
+    await playground.message.fill(f"[stall:first] {SLOW}")
+    await playground.message.press("Enter")
+    await playground.stop.click()
+    await expect(playground.answer.get_by_text("Stopped")).to_be_visible()
+
+
+async def test_a_stopped_answer_can_be_asked_for_again(playground: Playground) -> None:
+    await playground.begin(BRIEFLY_SLOW)
+    await playground.message.press("Escape")
+    await expect(playground.answer.get_by_text("Stopped")).to_be_visible()
+    await playground.button("Regenerate").click()
+    await expect(playground.answer.get_by_text("Stopped")).to_have_count(0)
+    await playground.ended()
+    assert (await playground.stored())[-1]["metadata"]["status"] == "complete"
+
+
+async def test_a_reload_in_the_middle_of_an_answer_resumes_it(playground: Playground) -> None:
+    await playground.begin(SLOW)
+    await playground.has_begun_to_answer()
+    await playground.page.reload()
+    await playground.has_begun_to_answer()
+    await _goes_on(playground)
+    await playground.stop.click()
+    await playground.ended()
+    await _shows_exactly_what_is_stored(playground)
+
+
+async def test_an_answer_that_ended_during_a_reload_is_shown(playground: Playground) -> None:
+    """The messages are read while the turn runs, the stream is asked for when it is over."""
+    page = playground.page
+    listed = asyncio.Event()
+
+    async def list_first(route: Route) -> None:
+        await route.continue_()
+        listed.set()
+
+    async def resume_last(route: Route) -> None:
+        await listed.wait()
+        async with playground.api() as api:
+            await api.get(urlsplit(route.request.url).path)  # follows the turn to its end
+        await route.continue_()
+
+    await playground.begin(BRIEFLY_SLOW)
+    await page.route("**/messages*", list_first)
+    await page.route("**/stream", resume_last)
+    await page.reload()
+    await expect(playground.answers).to_have_count(1)
+    await playground.ended()
+    await _shows_exactly_what_is_stored(playground)
+
+
+async def test_a_lost_connection_is_found_again_in_the_middle_of_an_answer(open_page: OpenPage, wire: Wire) -> None:
+    playground = await open_page(url=wire.url)
+    await playground.begin(SLOW)
+    await playground.has_begun_to_answer()
+    wire.broken = True
+    wire.cut()
+    await expect(playground.page.get_by_text("Reconnecting")).to_be_visible()
+    wire.broken = False
+    await expect(playground.page.get_by_text("Reconnecting")).to_be_hidden()
+    await _goes_on(playground)
+    await playground.stop.click()
+    await playground.ended()
+    await _shows_exactly_what_is_stored(playground)
+    assert len(await playground.stored()) == 2
+
+
+async def test_an_answer_that_ended_while_nobody_listened_is_read_from_the_store(
+    open_page: OpenPage, wire: Wire
+) -> None:
+    playground = await open_page(url=wire.url)
+    await playground.begin("[slow:20] [long:30]")
+    wire.broken = True
+    wire.cut()
+    await expect(playground.page.get_by_text("Reconnecting")).to_be_visible()
+    async with playground.api() as api:
+        await api.get(f"/chat/{playground.session_id}/stream")  # follows the turn to its end
+    wire.broken = False
+    await playground.ended()
+    await _shows_exactly_what_is_stored(playground)
+
+
+async def test_a_question_whose_fate_is_unknown_is_asked_again_and_answered_once(
+    open_page: OpenPage, wire: Wire
+) -> None:
+    playground = await open_page(url=wire.url)
+    wire.deaf = True
+    await playground.message.fill("Hello")
+    await playground.message.press("Enter")
+    await expect(playground.page.get_by_text("Reconnecting")).to_be_visible()
+    wire.deaf = False
+    await expect(playground.answer).to_contain_text("Hello!")
+    await playground.ended()
+    assert [message["role"] for message in await playground.stored()] == ["user", "assistant"]
+
+
+async def test_a_server_that_is_gone_is_said_and_the_question_can_be_sent_or_edited(
+    open_page: OpenPage, wire: Wire
+) -> None:
+    playground = await open_page(url=wire.url)
+    await playground.ask("Hello")
+    wire.broken = True
+    wire.cut()
+    await playground.message.fill("Are you there?")
+    await playground.message.press("Enter")
+    await expect(playground.alert).to_contain_text("The server cannot be reached")
+    wire.broken = False
+    await playground.button("Edit").click()
+    await expect(playground.message).to_have_value("Are you there?")
+    await expect(playground.questions).to_have_count(1)
+    await playground.ask("Hello again")
+    await expect(playground.answers).to_have_count(2)
+
+
+async def test_a_failed_answer_is_said_and_retry_answers_the_same_message(playground: Playground) -> None:
+    await playground.begin("[fail-once:400] Hello")
+    await expect(playground.alert).to_contain_text("The model could not answer")
+    [question, failed] = await playground.stored()
+    assert failed["metadata"]["status"] == "failed"
+    await playground.button("Retry").click()
+    await expect(playground.answer).to_contain_text("Hello!")
+    await expect(playground.alert).to_have_count(0)
+    await expect(playground.questions).to_have_count(1)
+    await playground.ended()
+    [same, answer] = await playground.stored()
+    assert (same["id"], answer["metadata"]["status"]) == (question["id"], "complete")
+
+
+async def test_a_failed_answer_can_be_retried_after_a_reload(playground: Playground) -> None:
+    await playground.begin("[fail-once:400] Hello")
+    await expect(playground.alert).to_be_visible()
+    await playground.page.reload()
+    await expect(playground.alert).to_contain_text("The answer failed")
+    await playground.button("Retry").click()
+    await expect(playground.answer).to_contain_text("Hello!")
+    await expect(playground.answers).to_have_count(1)
+
+
+async def test_a_regeneration_that_fails_leaves_the_previous_answer(playground: Playground) -> None:
+    await playground.begin("[fail-once:400] Hello")  # every other attempt fails
+    await playground.button("Retry").click()
+    await expect(playground.answer).to_contain_text("Hello!")
+    await playground.button("Regenerate").click()
+    await expect(playground.alert).to_contain_text("the previous one was kept")
+    await expect(playground.answer).to_contain_text("Hello!")
+    await expect(playground.answers).to_have_count(1)
+
+
+async def test_a_busy_session_is_told_with_the_wait(open_page: OpenPage) -> None:
+    first = await open_page()
+    await first.ask("Hello")
+    second = await open_page(f"/#/chat/{first.session_id}")
+    await expect(second.answers).to_have_count(1)
+    await first.begin(SLOW)
+    await second.message.fill("Me too")
+    await second.message.press("Enter")
+    await expect(second.alert).to_contain_text("This session is still answering another message")
+    await expect(second.alert).to_contain_text(re.compile(r"Try again in \d+ s"))
+    await first.stop.click()
+    await first.ended()
+    await second.button("Retry").click()
+    await expect(second.alert).to_have_count(0)
+    await second.ended()
+    assert [text_of(message) for message in await second.stored()][-2] == "Me too"
+
+
+async def test_an_answer_goes_on_while_another_chat_is_open(playground: Playground) -> None:
+    await playground.begin("[slow:40] [long:40]")
+    running = playground.session_id
+    await playground.page.keyboard.press("Control+k")
+    await playground.ask("Hello")
+    await playground.open(f"/#/chat/{running}")
+    await playground.ended()
+    await _shows_exactly_what_is_stored(playground)
+
+
+async def _goes_on(playground: Playground) -> None:
+    """More of the answer arrives than is there now."""
+    text = playground.answer.locator(".markdown")
+    before = await text.inner_text()
+    await expect(text).to_have_text(re.compile(f"{re.escape(before.strip())}.+"))
+
+
+async def _shows_exactly_what_is_stored(playground: Playground) -> None:
+    answer = (await playground.stored())[-1]
+    await expect(playground.answer.locator(".markdown")).to_have_text(text_of(answer).strip())
