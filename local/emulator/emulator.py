@@ -33,12 +33,13 @@ RETRY_DELAYS = (60.0, 120.0)
 
 @dataclass(frozen=True)
 class Process:
-    """A process of a function; `request_id` is of the invocation that it runs."""
+    """A process of a function; `request_id` and `event` are of the invocation that it runs."""
 
     function: str
     pid: int
     state: State
     request_id: str | None
+    event: bytes = b""
 
 
 @dataclass(frozen=True)
@@ -135,6 +136,7 @@ class Emulator:
                 pid=environment.pid,
                 state=environment.state,
                 request_id=environment.invocation.request_id if environment.invocation else None,
+                event=environment.invocation.payload if environment.invocation else b"",
             )
             for pool in pools
             for environment in pool.environments

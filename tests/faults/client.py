@@ -3,7 +3,7 @@
 import asyncio
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -26,12 +26,24 @@ class Stream:
     status: int = 0
     headers: httpx.Headers = field(default_factory=httpx.Headers)
     pieces: list[tuple[float, bytes]] = field(default_factory=list)
+    events: list[Json] = field(default_factory=list)
     cut: bool = False
     """The connection broke before the response had ended."""
+    ended: bool = False
+    _rest: bytes = b""
+
+    def add(self, piece: bytes) -> None:
+        self.pieces.append((time.monotonic(), piece))
+        whole, end, self._rest = (self._rest + piece).rpartition(b"\n\n")
+        self.events += sse.decode(whole + end)
 
     @property
     def body(self) -> bytes:
         return b"".join(piece for _, piece in self.pieces)
+
+    @property
+    def began_at(self) -> float:
+        return self.pieces[0][0]
 
     @property
     def frames(self) -> bytes:
@@ -39,16 +51,12 @@ class Stream:
         return self.body.replace(sse.KEEP_ALIVE, b"")
 
     @property
-    def events(self) -> list[Json]:
-        return list(sse.decode(self.body))
-
-    @property
     def kinds(self) -> list[str]:
         return [event["type"] for event in self.events]
 
     @property
     def text(self) -> str:
-        return text_of(self.body)
+        return _text(self.events)
 
     @property
     def answer_id(self) -> str:
@@ -81,7 +89,11 @@ class Stream:
 
 
 def text_of(frames: bytes) -> str:
-    return "".join(event["delta"] for event in sse.decode(frames) if event["type"] == "text-delta")
+    return _text(sse.decode(frames))
+
+
+def _text(events: Iterable[Json]) -> str:
+    return "".join(event["delta"] for event in events if event["type"] == "text-delta")
 
 
 class Exchange:
@@ -89,7 +101,7 @@ class Exchange:
 
     def __init__(self, http: httpx.AsyncClient, request: httpx.Request, message_id: str | None = None) -> None:
         self.stream = Stream(message_id)
-        self._changed = asyncio.Condition()
+        self._changed = asyncio.Event()
         self._task = asyncio.create_task(self._read(http, request))
 
     async def end(self) -> Stream:
@@ -99,9 +111,10 @@ class Exchange:
 
     async def until(self, happened: Callable[[Stream], bool]) -> Stream:
         """Wait until the client has seen something. Fails when the response ends before."""
-        async with self._changed:
-            await self._changed.wait_for(lambda: self._task.done() or happened(self.stream))
-        assert happened(self.stream), f"{self.stream.status} {self.stream.body.decode()}"
+        while not happened(self.stream):
+            assert not self.stream.ended, f"{self.stream.status} {self.stream.body.decode()}"
+            self._changed.clear()
+            await self._changed.wait()
         return self.stream
 
     async def seen(self, kind: str, times: int = 1) -> Stream:
@@ -118,17 +131,14 @@ class Exchange:
             response = await http.send(request, stream=True)
             stream.status, stream.headers = response.status_code, response.headers
             async for piece in response.aiter_raw():
-                stream.pieces.append((time.monotonic(), piece))
-                await self._notify()
+                stream.add(piece)
+                self._changed.set()
             await response.aclose()
         except httpx.TransportError:
             stream.cut = True
         finally:
-            asyncio.get_running_loop().call_soon(lambda: asyncio.ensure_future(self._notify()))
-
-    async def _notify(self) -> None:
-        async with self._changed:
-            self._changed.notify_all()
+            stream.ended = True
+            self._changed.set()
 
 
 class Client:

@@ -139,27 +139,32 @@ class House:
         urls = {name: self.emulator.url_of(name) for name in ("chat", "sessions")}
         return Client(self.http, user=user, **urls)
 
-    def running(self, stream: Stream | None = None) -> int:
-        """The process that sends a stream; without one, the only one that runs."""
-        running = self.emulator.running("chat")
-        if stream is not None:
-            running = [process for process in running if process.request_id == stream.headers["x-amzn-requestid"]]
-        (process,) = running
+    def answering(self, client: Client) -> int:
+        """The one process that has a request of the client's and has not answered it."""
+        answered = {stream.headers.get("x-amzn-requestid") for stream in client.streams if stream.ended}
+        (process,) = (
+            process
+            for process in self.emulator.running("chat")
+            if client.session.encode() in process.event and process.request_id not in answered
+        )
         return process.pid
 
-    def kill(self, pid: int | None = None, *, replaced: bool = True) -> float:
-        """Kill a process, the running one if none is named, and return when that was.
+    def kill(self, client: Client) -> float:
+        """Kill the process that answers a client, and return when that was.
 
-        Its replacement starts beside the test, where there are few to spare.
+        A replacement starts beside the test, where there are few to spare.
         """
-        self.emulator.kill(pid or self.running())
-        self.tally.kills += 1
+        self.kill_process(self.answering(client))
         idle = [process for process in self.emulator.processes("chat") if process.state is State.IDLE]
-        if replaced and len(idle) < SPARE_PROCESSES:
+        if len(idle) < SPARE_PROCESSES:
             task = asyncio.create_task(self.warm_up())
             self._warming.add(task)
             task.add_done_callback(self._warming.discard)
         return time.monotonic()
+
+    def kill_process(self, pid: int) -> None:
+        self.emulator.kill(pid)
+        self.tally.kills += 1
 
     def freeze(self, pid: int) -> None:
         os.killpg(pid, signal.SIGSTOP)

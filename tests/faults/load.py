@@ -61,7 +61,7 @@ class User:
         self.heard.release()
         began = stream.status == 200 and stream.finished_as != "interrupted"
         if began and self._broke_at is not None:
-            self.tally.waits.append(stream.pieces[0][0] - self._broke_at)
+            self.tally.waits.append(stream.began_at - self._broke_at)
             self._broke_at = None
         if stream.cut or stream.status == 502:
             self._broke_at = time.monotonic()

@@ -15,7 +15,7 @@ async def test_the_same_message_is_answered_in_the_same_turn(house: House) -> No
     message_id = uuid.uuid4().hex
     exchange = client.ask(TALKING, message_id)
     await exchange.seen("text-delta", 20)
-    house.kill()
+    house.kill(client)
     dead = await exchange.end()
 
     # Its lease has not run out: what there is of it is followed to its end.
@@ -35,7 +35,7 @@ async def test_the_same_message_takes_over_a_turn_that_never_began(house: House)
     async with house.registry.holding(wire.claim(client.session), "answer") as hold:
         exchange = client.ask("[echo:hello]", message_id)
         await hold.reached()
-        house.kill()
+        house.kill(client)
         await exchange.end()
     again = await client.say("[echo:hello]", message_id)
 
@@ -49,7 +49,7 @@ async def test_an_answer_that_was_stored_is_replayed_though_nobody_was_told_of_i
     async with house.storage.holding(wire.commit(client.session, "assistant"), "answer") as hold:
         exchange = client.ask("[echo:all of it]", message_id)
         await hold.reached()
-        house.kill()
+        house.kill(client)
         await exchange.end()
     requests = len(house.servers.model.requests)
     while (again := await client.say("[echo:all of it]", message_id)).finished_as == "interrupted":
@@ -67,7 +67,7 @@ async def test_a_second_attempt_that_is_killed_too_leaves_what_it_had_sent(house
     for _ in range(2):
         exchange = client.ask(TALKING, message_id)
         await exchange.seen("text-delta", 20)
-        house.kill()
+        house.kill(client)
         attempts.append(await exchange.end())
         while (await client.resume().end()).status != 204:
             """Until the lease has run out."""
@@ -82,12 +82,12 @@ async def test_a_repair_that_is_killed_is_made_by_who_comes_next(house: House) -
     client = house.client()
     exchange = client.ask(TALKING)
     await exchange.seen("text-delta", 20)
-    house.kill()
+    house.kill(client)
     dead = await exchange.end()
     async with house.storage.holding(wire.insert(client.session, "assistant"), "answer") as hold:
         second = asyncio.create_task(client.accepted("[echo:second]"))
         await hold.reached()
-        house.kill()
+        house.kill(client)
         await second
 
     assert (await client.accepted("[echo:third]")).finished_as == "complete"
@@ -104,7 +104,7 @@ async def test_whoever_reads_the_messages_finds_the_answer_as_far_as_it_had_come
     async with house.registry.holding(wire.renewal(client.session)) as tick:
         # By the second tick the first has been logged.
         await tick.reached()
-        house.kill()
+        house.kill(client)
     await exchange.end()
     while len(messages := await client.messages()) < 2:
         """Until the lease has run out."""
@@ -123,7 +123,7 @@ async def test_waiting_as_long_as_one_is_told_is_enough(house: House) -> None:
     exchange = client.ask(TALKING)
     await exchange.seen("text-delta")
     refused = await client.say("[echo:next]")
-    house.kill(house.running(exchange.stream))
+    house.kill(client)
     await exchange.end()
     assert refused.status == 409
     await asyncio.sleep(int(refused.headers["retry-after"]))
@@ -136,14 +136,15 @@ async def test_turns_that_were_killed_do_not_count_as_running(house: House) -> N
     """Or else their user would be locked out of new sessions."""
     user = f"user-{uuid.uuid4().hex[:8]}"
     at_most = int(SETTINGS["MAX_RUNNING_TURNS_PER_USER"])
-    exchanges = [house.client(user).ask("[stall:first]") for _ in range(at_most)]
-    streams = [await exchange.seen("start") for exchange in exchanges]
+    clients = [house.client(user) for _ in range(at_most)]
+    for client in clients:
+        await client.ask("[stall:first]").seen("start")
     late = house.client(user)
     refused = await late.say("[echo:one too many]")
     assert (refused.status, refused.problem()["code"]) == (429, "too_many_turns")
 
-    for stream in streams:
-        house.kill(house.running(stream))
+    for client in clients:
+        house.kill(client)
     while (accepted := await late.say("[echo:hello]")).status == 429:
         """Until the leases have run out."""
     assert accepted.finished_as == "complete"

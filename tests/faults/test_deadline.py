@@ -9,8 +9,8 @@ from tests.faults import wire
 from tests.faults.house import House, Servers, open_house
 from tests.faults.truth import Tally, stored_text
 
-TIMEOUT_SECONDS = 5.0
-MARGIN_SECONDS = 3.0
+TIMEOUT_SECONDS = 8.0
+MARGIN_SECONDS = 5.0
 
 
 @pytest.fixture(scope="module")

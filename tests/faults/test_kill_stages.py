@@ -1,6 +1,6 @@
 """SIGKILL at every stage of a turn: the session goes on, with all that was acknowledged and nothing twice."""
 
-import time
+import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from typing import Literal
 import pytest
 
 from tests.faults import wire
-from tests.faults.client import Client, Exchange
+from tests.faults.client import Client, Exchange, Stream
 from tests.faults.gate import Hold
 from tests.faults.house import House
 
@@ -69,7 +69,44 @@ SEEN = [
         seen=lambda e: e.seen("start-step", 2),
     ),
 ]
-stages = pytest.mark.parametrize("stage", [*HELD, *SEEN], ids=lambda stage: stage.name)
+STAGES = [*HELD, *SEEN]
+AT_ONCE = 4
+
+
+@dataclass(frozen=True)
+class Aftermath:
+    """What a client heard of the turn that was killed, and of the next one."""
+
+    client: Client
+    dead: Stream
+    after: Stream
+
+
+@pytest.fixture(scope="module")
+async def aftermaths(house: House) -> AsyncIterator[dict[str, asyncio.Task[Aftermath]]]:
+    """Every stage, some at the same time: most of it is waiting for leases. Each test looks at one."""
+    places = asyncio.Semaphore(AT_ONCE)
+
+    async def lived_through(stage: Stage) -> Aftermath:
+        async with places:
+            return await live_through(house, stage)
+
+    async with asyncio.TaskGroup() as group:
+        yield {stage.name: group.create_task(lived_through(stage)) for stage in STAGES}
+
+
+async def live_through(house: House, stage: Stage) -> Aftermath:
+    """Kill the second turn of a session at a stage, and go on talking."""
+    client = house.client()
+    assert (await client.say("[echo:first]")).finished_as == "complete"
+    async with at(house, client, stage) as (exchange, hold):
+        killed_at = house.kill(client)
+        if hold is not None and not stage.arrives_late:
+            hold.lose()
+        dead = await exchange.end()
+    after = await client.accepted("[echo:next]")
+    house.tally.waits.append(after.began_at - killed_at)
+    return Aftermath(client, dead, after)
 
 
 @asynccontextmanager
@@ -88,25 +125,18 @@ async def at(house: House, client: Client, stage: Stage) -> AsyncIterator[tuple[
         yield exchange, hold
 
 
-@stages
-async def test_the_session_goes_on_after_a_kill(house: House, stage: Stage) -> None:
-    client = house.client()
-    assert (await client.say("[echo:first]")).finished_as == "complete"
+@pytest.mark.parametrize("stage", STAGES, ids=lambda stage: stage.name)
+async def test_the_session_goes_on_after_a_kill(
+    house: House, aftermaths: dict[str, asyncio.Task[Aftermath]], stage: Stage
+) -> None:
+    aftermath = await aftermaths[stage.name]
+    dead, after = aftermath.dead, aftermath.after
 
-    async with at(house, client, stage) as (exchange, hold):
-        killed_at = house.kill()
-        if hold is not None:
-            hold.let_pass() if stage.arrives_late else hold.lose()
-        dead = await exchange.end()
     assert dead.finished_as is None
-    after = await client.accepted("[echo:next]")
-    house.tally.waits.append(time.monotonic() - killed_at)
-
     assert (after.status, after.finished_as, after.text) == (200, "complete", "next")
-    conversation = house.check(client)
     assert after.turn_number == (2 if stage.leaves == "nothing" else 3)
+    conversation = house.check(aftermath.client)
     if stage.leaves != "nothing":
-        answer = conversation.answers[1]
-        assert answer["status"] == stage.leaves
+        assert conversation.answers[1]["status"] == stage.leaves
     if dead.status == 200 and stage.leaves == "interrupted":
-        house.check_interrupted(client, dead)
+        house.check_interrupted(aftermath.client, dead)

@@ -19,7 +19,7 @@ async def test_processes_killed_at_random(house: House) -> None:
         while kills < KILLS:
             await asyncio.sleep(chance.uniform(0.05, 0.5))
             if running := house.emulator.running("chat"):
-                house.kill(chance.choice(running).pid, replaced=False)
+                house.kill_process(chance.choice(running).pid)
                 kills += 1
 
 

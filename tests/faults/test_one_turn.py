@@ -6,7 +6,7 @@ import uuid
 
 from tests.faults.house import LEASE_SECONDS, House
 
-SLOW = "[slow:20][long:60]"
+SLOW = "[slow:15][long:50]"
 UNTIL_STOPPED = "[slow:20][long:2000]"
 
 
@@ -115,7 +115,7 @@ async def test_a_regeneration_that_is_killed_keeps_the_old_answer(house: House) 
     first = await client.say("[slow:10][long:40]")
     exchange = client.regenerate(first.answer_id)
     await exchange.seen("text-delta")
-    house.kill()
+    house.kill(client)
     await exchange.end()
     after = await client.accepted("[echo:next]")
 
