@@ -7,6 +7,7 @@ from pydantic import BaseModel
 
 # Keywords that strict mode refuses or ignores. Pydantic still enforces them when the arguments arrive.
 _DROPPED = {"title", "default", "examples", "discriminator", "minLength", "maxLength", "uniqueItems"}
+_FORMATS = {"date-time", "time", "date", "duration", "email", "hostname", "ipv4", "ipv6", "uuid"}
 _TYPED = {"type", "$ref", "anyOf", "oneOf", "enum", "const"}
 
 
@@ -17,6 +18,8 @@ def strict_schema(arguments: type[BaseModel]) -> tuple[dict[str, Any], bool]:
     mappings, tuples and `Any` cannot be expressed: such a schema is returned as it is, for use without strict mode.
     """
     schema = arguments.model_json_schema()
+    if "$ref" in schema:  # arguments that refer to themselves; the API wants an object at the top
+        schema = {**schema["$defs"][schema["$ref"].rpartition("/")[2]], "$defs": schema["$defs"]}
     return (_strict(schema), True) if _expressible(schema) else (schema, False)
 
 
@@ -32,10 +35,15 @@ def _children(node: dict[str, Any]) -> list[dict[str, Any]]:
     return [*children, node["items"]] if "items" in node else children
 
 
+def _unknown(key: str, value: Any) -> bool:
+    """Formats that strict mode does not list, and patterns that look ahead or behind."""
+    return (key == "format" and value not in _FORMATS) or (key == "pattern" and "(?" in value)
+
+
 def _strict(node: dict[str, Any]) -> dict[str, Any]:
     if "$ref" in node:
         return {"$ref": node["$ref"]}  # keywords beside a reference are refused
-    strict = {key: value for key, value in node.items() if key not in _DROPPED}
+    strict = {key: value for key, value in node.items() if key not in _DROPPED and not _unknown(key, value)}
     if "oneOf" in strict:
         strict["anyOf"] = strict.pop("oneOf")
     for key in ("properties", "$defs"):

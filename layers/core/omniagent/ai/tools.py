@@ -82,7 +82,7 @@ class Tool(ABC):
 
 
 class FunctionTool(Tool):
-    """A tool made by `@tool` from an annotated function. It stays callable as the function it was."""
+    """A tool made by `@tool` from an annotated function, which stays at hand as `function`."""
 
     Arguments = BaseModel
 
