@@ -83,8 +83,10 @@ class Recorder:
         self._emit(events.ToolInputStart(call_id, name))
 
     def ensure_call(self, call_id: str, name: str) -> None:
-        """Begin a call that the provider did not announce."""
-        if call_id not in self._calls:
+        """Begin a call that was not announced. Some servers give every step's call the same id."""
+        index = self._calls.get(call_id)
+        known = None if index is None else self._parts[index]
+        if not isinstance(known, ToolPart) or known.done:
             self.tool_start(call_id, name)
 
     def tool_delta(self, call_id: str, text: str) -> None:
