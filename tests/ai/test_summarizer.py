@@ -1,6 +1,6 @@
 """Summaries cover their turns exactly, whatever fits into one call of the model."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncGenerator, Sequence
 
 import pytest
 from hypothesis import given
@@ -23,7 +23,7 @@ class Echo(LLMProvider):
         self.answer = answer
         self.requests: list[ModelRequest] = []
 
-    def stream(self, request: ModelRequest) -> AsyncIterator[ModelEvent]:
+    def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
         raise NotImplementedError
 
     async def generate(self, request: ModelRequest) -> Sequence[ModelEvent]:

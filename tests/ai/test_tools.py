@@ -1,0 +1,286 @@
+"""Tools: two ways to write one, one schema, and what each mistake is told."""
+
+import json
+from datetime import date
+from decimal import Decimal
+from enum import Enum
+from typing import Annotated, Any, Literal, Union
+
+import pytest
+from openai.lib._pydantic import to_strict_json_schema
+from pydantic import AnyUrl, BaseModel, Field
+
+from omniagent import Agent, Tool, tool
+from omniagent.ai.providers.llm_provider import ToolSpec
+from omniagent.ai.tools import render_output
+from omniagent.errors import ConfigurationError, InvalidArguments
+from tests.fixtures.conversation import Conversation, each_api
+from tests.fixtures.stream import outline
+
+
+class Unit(Enum):
+    CELSIUS = "celsius"
+    FAHRENHEIT = "fahrenheit"
+
+
+class Place(BaseModel):
+    city: str = Field(description="The name of a city.", min_length=1)
+    country: str | None = None
+
+
+class Weather(Tool):
+    """Today's weather in a city."""
+
+    class Arguments(BaseModel):
+        city: Annotated[str, Field(description="The name of a city.")]
+        days: int = 1
+
+    async def __call__(self, arguments: Arguments) -> str:
+        return f"{arguments.city}: {arguments.days}"
+
+
+@tool
+async def weather(city: Annotated[str, Field(description="The name of a city.")], days: int = 1) -> str:
+    """Today's weather in a city."""
+    return f"{city}: {days}"
+
+
+def test_a_class_and_a_function_say_the_same_to_the_model() -> None:
+    assert Weather().spec == weather.spec
+    assert weather.spec == ToolSpec(
+        name="weather",
+        description="Today's weather in a city.",
+        strict=True,
+        parameters={
+            "type": "object",
+            "properties": {
+                "city": {"type": "string", "description": "The name of a city."},
+                "days": {"type": "integer", "description": "Default: 1."},
+            },
+            "required": ["city", "days"],
+            "additionalProperties": False,
+        },
+    )
+
+
+@pytest.mark.parametrize("tool", [Weather(), weather], ids=["class", "function"])
+async def test_a_class_and_a_function_do_the_same(tool: Tool) -> None:
+    assert await tool(tool.parse('{"city": "Lisbon"}')) == "Lisbon: 1"
+    with pytest.raises(InvalidArguments, match=r"Invalid arguments for weather: city: Field required"):
+        tool.parse("{}")
+
+
+class Node(BaseModel):
+    name: str
+    children: list["Node"] = []
+
+
+class Circle(BaseModel):
+    kind: Literal["circle"]
+    radius: float = Field(gt=0)
+
+
+class Square(BaseModel):
+    kind: Literal["square"]
+    side: float
+
+
+@tool
+def everything(  # noqa: PLR0917 - that is the point
+    text: Annotated[str, Field(max_length=5, pattern="^[a-z]+$")],
+    number: Annotated[int, Field(ge=1, le=9)],
+    fraction: float,
+    flag: bool,
+    choice: Literal["a", "b"],
+    unit: Unit,
+    when: date,
+    price: Decimal,
+    link: AnyUrl,
+    place: Place,
+    tree: Node,
+    shape: Annotated[Union[Circle, Square], Field(discriminator="kind")],  # noqa: UP007 - as older code has it
+    names: set[str],
+    places: list[Place] = [],  # noqa: B006 - pydantic copies it
+    maybe: int | None = None,
+) -> str:
+    """Take everything that strict mode can express."""
+    return "taken"
+
+
+@tool
+def nothing() -> str:
+    """Take nothing."""
+    return "taken"
+
+
+@tool
+def free_form(labels: dict[str, int], anything: Any, pair: tuple[int, str]) -> str:
+    """Take what strict mode cannot express."""
+    return "taken"
+
+
+class Recursive(Tool):
+    """A tree as the arguments themselves."""
+
+    Arguments = Node
+
+    async def __call__(self, arguments: Node) -> str:
+        return arguments.name
+
+
+EVERY_SHAPE: list[Tool] = [everything, nothing, free_form, Recursive(), weather]
+
+
+@each_api
+async def test_the_api_accepts_every_schema(conversation: Conversation) -> None:
+    """The offline model refuses what the real API refuses."""
+    asked = conversation.but(agent=Agent("helper", "", EVERY_SHAPE))
+    assert outline(await asked.ask("[echo:Accepted.]"))[-1] == "data-session complete"
+
+
+def test_strict_mode_is_used_where_it_can_be() -> None:
+    assert {each.name: each.spec.strict for each in EVERY_SHAPE} == {
+        "everything": True,
+        "nothing": True,
+        "free_form": False,
+        "recursive": True,
+        "weather": True,
+    }
+
+
+def test_the_sdks_own_strict_schemas_require_and_forbid_the_same() -> None:
+    """Held against the openai package's way to make a schema strict: objects, what is required, what is refused."""
+    theirs, ours = to_strict_json_schema(everything.Arguments), everything.spec.parameters
+    assert ours["required"] == theirs["required"]
+    assert ours["$defs"].keys() == theirs["$defs"].keys()
+    for name, schema in theirs["$defs"].items():
+        assert ours["$defs"][name].get("required") == schema.get("required")
+        assert ours["$defs"][name].get("additionalProperties") == schema.get("additionalProperties")
+
+
+def keywords(schema: Any) -> set[str]:
+    """Every keyword of a schema. The names of properties are none."""
+    if isinstance(schema, list):
+        return set().union(*map(keywords, schema))
+    if not isinstance(schema, dict):
+        return set()
+    named = {key: schema[key] for key in ("properties", "$defs") if key in schema}
+    inner = [child for names in named.values() for child in names.values()]
+    inner += [value for key, value in schema.items() if key not in named]
+    return set(schema) | keywords(inner)
+
+
+def test_a_strict_schema_holds_only_what_the_api_documents() -> None:
+    allowed = {"$defs", "$ref", "additionalProperties", "anyOf", "const", "description", "enum", "exclusiveMinimum"}
+    allowed |= {"format", "items", "maximum", "minimum", "pattern", "properties", "required", "type"}
+    assert keywords(everything.spec.parameters) <= allowed
+    text = json.dumps(everything.spec.parameters)
+    assert '"uri"' not in text, "a format that strict mode does not know"
+    assert "(?!" not in text, "a pattern that strict mode cannot compile"
+
+
+def test_what_strict_mode_cannot_say_is_still_enforced() -> None:
+    with pytest.raises(InvalidArguments, match="city: String should have at least 1 character"):
+        placed.parse('{"place": {"city": "", "country": null}}')
+
+
+@tool
+def placed(place: Place) -> str:
+    """Take a place."""
+    return place.city
+
+
+def test_the_model_is_told_of_every_mistake_up_to_eight() -> None:
+    with pytest.raises(InvalidArguments) as refused:
+        everything.parse("{}")
+    assert str(refused.value).count("Field required") == 8
+
+
+def test_arguments_that_nobody_asked_for_are_a_mistake() -> None:
+    with pytest.raises(InvalidArguments, match="colour: Extra inputs are not permitted"):
+        weather.parse('{"city": "Lisbon", "colour": "red"}')
+
+
+def test_a_tool_can_be_given_another_name_description_and_time() -> None:
+    @tool(name="rain", description="Will it rain?", timeout_seconds=2)
+    def any_name(city: str) -> bool:
+        """Not this one."""
+        return True
+
+    assert (any_name.name, any_name.description, any_name.timeout_seconds) == ("rain", "Will it rain?", 2)
+
+    class Named(Weather):
+        name = "forecast"
+        description = "The days to come."
+
+    assert (Named().spec.name, Named().spec.description) == ("forecast", "The days to come.")
+
+
+def unannotated(city) -> str:  # type: ignore[no-untyped-def]  # noqa: ANN001 - that is the mistake
+    return str(city)
+
+
+def variadic(*cities: str) -> str:
+    return str(cities)
+
+
+def positional(city: str, /) -> str:
+    return city
+
+
+@pytest.mark.parametrize(
+    ("function", "said"),
+    [
+        (unannotated, "annotate the parameter 'city' with its type"),
+        (variadic, "parameter 'cities' must be an ordinary one"),
+        (positional, "parameter 'city' must be an ordinary one"),
+    ],
+)
+def test_a_function_that_cannot_be_a_tool_is_refused_with_the_reason(function: Any, said: str) -> None:
+    with pytest.raises(ConfigurationError, match=said):
+        tool(function)
+
+
+@pytest.mark.parametrize("name", ["two words", "ü", "x" * 65])
+def test_a_name_that_the_api_would_refuse_is_refused(name: str) -> None:
+    with pytest.raises(ConfigurationError, match="may hold only letters"):
+        tool(name=name)(positional_free)
+
+
+def positional_free(city: str) -> str:
+    return city
+
+
+def test_a_class_without_arguments_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="needs an inner class Arguments"):
+
+        class Bare(Tool):
+            async def __call__(self, arguments: Any) -> Any:
+                return None
+
+
+def test_two_tools_of_one_name_are_refused() -> None:
+    with pytest.raises(ConfigurationError, match="two tools are named 'weather'"):
+        Agent("helper", "", [weather, Weather()])
+
+
+@pytest.mark.parametrize(
+    ("output", "rendered"),
+    [
+        ("text", "text"),
+        (None, None),
+        ({"a": (1, 2)}, {"a": [1, 2]}),
+        (date(2026, 5, 17), "2026-05-17"),
+        (Place(city="Lisbon"), {"city": "Lisbon", "country": None}),
+        (float("nan"), "nan"),
+        (2**80, str(2**80)),
+        ({1: "one"}, {"1": "one"}),
+        ("half \ud83d", "half ?"),
+    ],
+)
+def test_an_output_becomes_plain_json(output: Any, rendered: Any) -> None:
+    assert render_output(output, 1000) == rendered
+
+
+def test_a_long_output_is_cut_and_says_so() -> None:
+    assert render_output(["x" * 200], 100) == '["' + "x" * 98 + "\n[cut: 104 more characters]"

@@ -1,0 +1,146 @@
+"""Calls go one way. What each part of the package may import of the others is written here, and nothing else."""
+
+import ast
+from collections.abc import Iterator
+from graphlib import TopologicalSorter
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PACKAGE = ROOT / "layers" / "core" / "omniagent"
+
+LEAVES: dict[str, set[str]] = {
+    "errors": set(),
+    "messages": set(),
+    "plain": set(),
+    "redaction": set(),
+    "tls": set(),
+    "tracing": {"redaction"},
+    "settings": {"errors"},
+}
+ALLOWED: dict[str, set[str]] = LEAVES | {
+    "logs": {"redaction", "tracing"},
+    "ui": {"errors", "messages"},
+    "aws_json": {"tls"},
+    "streaming": {"messages", "plain"},
+    "persistence": {"errors", "messages", "tracing"},
+    "session": {"errors", "messages", "persistence", "settings"},
+    "turns": {"aws_json", "errors", "messages", "session", "streaming"},
+    "ai.prompts": {"messages"},
+    "ai.providers": {"ai.prompts", "errors", "messages", "tls"},
+    "ai": {
+        "ai.prompts",
+        "ai.providers",
+        "errors",
+        "messages",
+        "persistence",
+        "plain",
+        "session",
+        "settings",
+        "streaming",
+        "tracing",
+        "turns",
+    },
+    "aws": {
+        "ai",
+        "ai.providers",
+        "aws_json",
+        "errors",
+        "logs",
+        "persistence",
+        "redaction",
+        "session",
+        "settings",
+        "streaming",
+        "tracing",
+        "turns",
+        "ui",
+    },
+}
+
+MODULES = sorted(path for path in PACKAGE.rglob("*.py") if path != PACKAGE / "__init__.py")
+
+
+def dotted(path: Path) -> str:
+    parts = path.relative_to(PACKAGE).with_suffix("").parts
+    return ".".join(part for part in parts if part != "__init__")
+
+
+def part_of(module: str) -> str:
+    """The part that a module belongs to: the longest name of it in the table."""
+    names = module.split(".")
+    candidates = (".".join(names[:length]) for length in range(len(names), 0, -1))
+    return next((name for name in candidates if name in ALLOWED), module)
+
+
+def imported(path: Path) -> Iterator[str]:
+    """Every module of ours that a file imports, wherever in it."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.level == 0:  # a relative one stays within its part
+            for alias in node.names:
+                whole = f"{node.module}.{alias.name}"
+                yield whole if is_module(whole) else str(node.module)
+
+
+def is_module(name: str) -> bool:
+    path = PACKAGE.parent.joinpath(*name.split("."))
+    return path.is_dir() or path.with_suffix(".py").is_file()
+
+
+def ours(path: Path) -> set[str]:
+    return {name.removeprefix("omniagent.") for name in imported(path) if name.startswith("omniagent.")}
+
+
+def test_relative_imports_stay_in_their_folder() -> None:
+    levels = {
+        node.level
+        for path in MODULES
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ImportFrom)
+    }
+    assert levels <= {0, 1}
+
+
+def test_the_arrow_has_no_circle() -> None:
+    assert list(TopologicalSorter(ALLOWED).static_order())
+
+
+@pytest.mark.parametrize("path", MODULES, ids=dotted)
+def test_a_module_imports_only_what_its_part_may(path: Path) -> None:
+    here = part_of(dotted(path))
+    there = {part_of(name) for name in ours(path)} - {here}
+    assert there <= ALLOWED[here], f"{dotted(path)} may not import {sorted(there - ALLOWED[here])}"
+
+
+def test_every_part_is_in_the_table_and_nothing_else_is() -> None:
+    assert {part_of(dotted(path)) for path in MODULES} == set(ALLOWED)
+
+
+def test_what_is_allowed_is_used() -> None:
+    """The table says what is, not what might be."""
+    used: dict[str, set[str]] = {part: set() for part in ALLOWED}
+    for path in MODULES:
+        here = part_of(dotted(path))
+        used[here] |= {part_of(name) for name in ours(path)} - {here}
+    assert used == ALLOWED
+
+
+def reachable(part: str) -> set[str]:
+    return ALLOWED[part].union(*(reachable(next_part) for next_part in ALLOWED[part]))
+
+
+def test_providers_and_sessions_do_not_know_each_other() -> None:
+    assert not {"session", "persistence", "turns"} & reachable("ai.providers")
+    assert not {"ai", "ai.providers", "ai.prompts"} & reachable("session")
+
+
+def test_the_leaves_hang_on_nothing() -> None:
+    assert all(reachable(leaf) <= {"errors", "redaction"} for leaf in LEAVES)
+
+
+def test_the_package_knows_neither_its_functions_nor_its_stand_ins() -> None:
+    for path in MODULES:
+        assert not {name.partition(".")[0] for name in imported(path)} & {"functions", "local", "tests", "agent", "app"}

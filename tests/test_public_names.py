@@ -1,0 +1,78 @@
+"""The public surface: what a team may import, and what importing it costs."""
+
+import subprocess
+import sys
+from importlib import import_module
+
+import pytest
+
+import omniagent
+from omniagent import errors
+
+PUBLIC = [
+    "Agent",
+    "Callbacks",
+    "DocumentModels",
+    "MongoBackendAdapter",
+    "MongoSessionManager",
+    "OmniAgentInstrumentor",
+    "Query",
+    "RunContext",
+    "Runner",
+    "SessionManager",
+    "Settings",
+    "Tool",
+    "ToolError",
+    "get_llm_provider",
+    "register_provider",
+    "setup_logging",
+    "tool",
+]
+
+
+def test_the_public_names_are_these() -> None:
+    assert omniagent.__all__ == PUBLIC
+
+
+@pytest.mark.parametrize("name", PUBLIC)
+def test_each_public_name_is_there_and_lives_in_the_package(name: str) -> None:
+    public = getattr(omniagent, name)
+    assert public.__module__.startswith("omniagent.")
+    assert getattr(import_module(public.__module__), name) is public
+
+
+def test_another_name_is_not_there() -> None:
+    with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
+        _ = omniagent.Nothing
+
+
+def test_importing_the_package_loads_nothing_that_is_not_asked_for() -> None:
+    """Cold starts are paid for by the name: errors and tools need no driver and no SDK."""
+    heavy = ["openai", "beanie", "pymongo", "boto3", "fastapi", "opentelemetry.sdk"]
+    code = f"import sys, omniagent, omniagent.errors; print([name for name in {heavy} if name in sys.modules])"
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert shown.strip() == "[]"
+
+
+def _tree(kind: type[errors.OmniAgentError]) -> list[type[errors.OmniAgentError]]:
+    below = [each for each in kind.__subclasses__() if each.__module__ == errors.__name__]
+    return [kind, *(deeper for each in below for deeper in _tree(each))]
+
+
+def test_the_tree_of_errors_is_drawn_as_it_is() -> None:
+    drawn = [line.split()[-1] if "──" not in line else line.split("──")[1].split()[0] for line in _drawing()]
+    assert drawn == [kind.__name__ for kind in _tree(errors.OmniAgentError)]
+
+
+def _drawing() -> list[str]:
+    lines = (errors.__doc__ or "").splitlines()
+    return [line for line in lines if line == "OmniAgentError" or "──" in line]
+
+
+def test_every_error_has_a_public_text_a_code_and_a_status() -> None:
+    for kind in _tree(errors.OmniAgentError):
+        assert kind.public.endswith((".", "it."))
+        assert kind.code == kind.code.lower()
+        assert 400 <= kind.status < 600
+    for kind in (errors.TurnInProgress, errors.TooManyTurns, errors.StorageUnavailable, errors.RegistryUnavailable):
+        assert kind.retry_after is not None

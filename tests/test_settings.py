@@ -1,0 +1,76 @@
+"""The environment as one object: every variable, every mistake."""
+
+from dataclasses import fields
+
+import pytest
+
+from omniagent import Settings
+from omniagent.errors import ConfigurationError
+from omniagent.settings import env_name
+
+
+def test_an_empty_environment_gives_the_defaults() -> None:
+    assert Settings.from_env({}) == Settings()
+    assert Settings.from_env({env_name(field): "" for field in fields(Settings)}) == Settings()
+
+
+def test_the_environment_of_the_process_is_read_when_none_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MAX_STEPS", "3")
+    assert Settings.from_env().max_steps == 3
+
+
+def test_every_kind_of_value_is_read() -> None:
+    settings = Settings.from_env(
+        {
+            "OMNIAGENT_MODEL": " gpt-4.1 ",
+            "OPENAI_API": "chat",
+            "MAX_STEPS": "5",
+            "TICK_SECONDS": "0.25",
+            "DOCS_ENABLED": "off",
+            "TRACE_CONTENT": "TRUE",
+            "SOMETHING_ELSE": "ignored",
+        }
+    )
+    assert (settings.model, settings.openai_api, settings.max_steps) == ("gpt-4.1", "chat", 5)
+    assert (settings.tick_seconds, settings.docs_enabled, settings.trace_content) == (0.25, False, True)
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "said"),
+    [
+        ("OPENAI_API", "soap", "OPENAI_API must be one of responses, chat, not 'soap'"),
+        ("AUTH_MODE", "maybe", "AUTH_MODE must be one of iam, jwt, none, not 'maybe'"),
+        ("DOCS_ENABLED", "perhaps", "DOCS_ENABLED must be true or false, not 'perhaps'"),
+        ("MAX_STEPS", "many", "MAX_STEPS must be a number, not 'many'"),
+        ("MAX_STEPS", "1.5", "MAX_STEPS must be a number, not '1.5'"),
+        ("MAX_STEPS", "0", "MAX_STEPS must be at least 1, not '0'"),
+        ("TICK_SECONDS", "0", "TICK_SECONDS must be at least 0.01, not '0'"),
+        ("TICK_SECONDS", "nan", "TICK_SECONDS must be at least 0.01, not 'nan'"),
+        ("TICK_SECONDS", "inf", "TICK_SECONDS must be at least 0.01, not 'inf'"),
+        ("LEASE_SECONDS", "-1", "LEASE_SECONDS must be at least 0.1, not '-1'"),
+    ],
+)
+def test_a_value_that_cannot_be_read_is_named(name: str, value: str, said: str) -> None:
+    with pytest.raises(ConfigurationError) as refused:
+        Settings.from_env({name: value})
+    assert str(refused.value) == said
+
+
+def test_no_secret_is_shown() -> None:
+    settings = Settings(openai_api_key="sk-secret", mongodb_uri="mongodb://ada:secret@db")
+    assert "secret@" not in repr(settings)
+    assert "sk-secret" not in repr(settings)
+
+
+def test_every_setting_has_a_variable_of_its_own_and_says_what_it_does() -> None:
+    names = [env_name(field) for field in fields(Settings)]
+    assert len(set(names)) == len(names)
+    assert all(name == name.upper() for name in names)
+    assert all(field.metadata["doc"].endswith(".") for field in fields(Settings))
+
+
+def test_every_number_has_a_lower_limit() -> None:
+    numbers = [field for field in fields(Settings) if field.type in (int, float)]
+    assert numbers
+    assert all(field.metadata["minimum"] is not None for field in numbers)
+    assert all(field.default >= field.metadata["minimum"] for field in numbers)
