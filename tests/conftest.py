@@ -3,6 +3,7 @@
 from hypothesis import settings
 
 pytest_plugins = [
+    "tests.fixtures.workers",
     "tests.fixtures.guard",
     "tests.fixtures.services",
     "tests.fixtures.conversation",

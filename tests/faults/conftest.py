@@ -1,18 +1,20 @@
 """One set of servers, one house, one tally for the whole suite."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
 from tests.faults.house import House, Servers, open_house, open_servers
 from tests.faults.truth import Tally
-
-_TALLY = pytest.StashKey[Tally]()
+from tests.fixtures.workers import CLOSING_LINES
 
 
 @pytest.fixture(scope="session")
-def tally(pytestconfig: pytest.Config) -> Tally:
-    return pytestconfig.stash.setdefault(_TALLY, Tally())
+def tally(pytestconfig: pytest.Config) -> Iterator[Tally]:
+    """What was counted, told when all is over."""
+    tally = Tally()
+    yield tally
+    pytestconfig.stash[CLOSING_LINES].append(f"faults: {tally}")
 
 
 @pytest.fixture(scope="session")
@@ -27,10 +29,3 @@ async def house(servers: Servers, tally: Tally) -> AsyncIterator[House]:
     async with open_house(servers, tally) as house:
         await house.warm_up()
         yield house
-
-
-def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter, config: pytest.Config) -> None:
-    tally = config.stash.get(_TALLY, None)
-    if tally is not None and tally.turns:
-        terminalreporter.section("faults")
-        terminalreporter.write_line(str(tally))
