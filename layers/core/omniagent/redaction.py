@@ -1,11 +1,17 @@
-"""Masking secrets in what is logged: values under telling names, and texts that look like a secret."""
+"""Masking secrets in what is logged: those that are known, values under telling names, texts that look like one."""
 
 import re
 from collections.abc import Mapping
 from typing import Any, Final
+from urllib.parse import unquote
 
 MASK: Final = "***"
 _MAX_DEPTH: Final = 8
+# Shorter ones could be words of any line.
+_MIN_KNOWN_LENGTH: Final = 8
+_PASSWORD: Final = re.compile(r"://[^:/@\s]{0,512}:([^@/\s]{1,512})@")
+
+_known: set[str] = set()
 
 # The name ends with the telling word, so that `access_token` is masked and `token_count` is not.
 _SECRET_NAME: Final = re.compile(
@@ -31,6 +37,16 @@ _SECRET_TEXTS: Final = (
 )
 
 
+def hide(secret: str) -> None:
+    """Mask this very text from now on, and the password in it if it is an address.
+
+    No pattern finds every secret, and some servers repeat the key that they refuse.
+    """
+    passwords = _PASSWORD.findall(secret)
+    texts = (secret, *passwords, *map(unquote, passwords))
+    _known.update(text for text in texts if len(text) >= _MIN_KNOWN_LENGTH)
+
+
 def redact(value: Any, *, name: str = "", depth: int = 0) -> Any:
     """Return a copy of a log field with its secrets masked. What is not plain data becomes text."""
     if value is None or isinstance(value, bool):
@@ -52,7 +68,9 @@ def _redact_plain(value: Any, depth: int) -> Any:
 
 
 def redact_text(text: str) -> str:
-    """Return the text with everything masked that looks like a key, a token or a password."""
+    """Return the text with everything masked that is hidden, or looks like a key, a token or a password."""
+    for secret in _known:
+        text = text.replace(secret, MASK)
     for pattern, replacement in _SECRET_TEXTS:
         text = pattern.sub(replacement, text)
     return text

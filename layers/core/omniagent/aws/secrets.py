@@ -1,6 +1,6 @@
 """Secrets Manager: values read once per process and again after a rotation.
 
-A value lives in this object only. It is never logged, never part of an error, never put into the environment.
+A value is never part of an error and never put into the environment, and the logs mask it wherever it turns up.
 """
 
 import asyncio
@@ -12,6 +12,7 @@ from typing import Final
 
 from omniagent.aws_json import SECRETS_MANAGER, AwsJson, AwsRefused, AwsUnreachable
 from omniagent.errors import ConfigurationError
+from omniagent.redaction import hide
 
 READ_TIMEOUT_SECONDS: Final = 5.0
 # A wrong password must not turn every request into a call to Secrets Manager.
@@ -82,6 +83,8 @@ class SecretStore:
         value: str = answer.get("SecretString", "").strip()
         if not value:
             raise ConfigurationError(f"Secret {arn}: it is empty or binary; store a string or a JSON object")
+        for text in (value, *(_json_object(value) or {}).values()):
+            hide(str(text))
         return value
 
 

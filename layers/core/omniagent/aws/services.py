@@ -19,6 +19,7 @@ from omniagent.persistence.catalog import Catalog
 from omniagent.persistence.connection import is_refused_login
 from omniagent.persistence.models import DocumentModels
 from omniagent.persistence.store import ConversationStore
+from omniagent.redaction import hide
 from omniagent.session.mongo import MongoSessionManager
 from omniagent.settings import Settings
 from omniagent.tracing import configure_tracing
@@ -35,6 +36,7 @@ class Services:
     def __init__(
         self, settings: Settings, *, models: DocumentModels = DocumentModels(), local: bool | None = None
     ) -> None:
+        hide(settings.openai_api_key)
         self.settings = settings
         self.secrets = SecretStore()
         self._models = models

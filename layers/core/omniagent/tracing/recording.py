@@ -15,6 +15,8 @@ from opentelemetry import trace
 from opentelemetry.context import Context
 from opentelemetry.util.types import AttributeValue
 
+from omniagent.redaction import redact_text
+
 from . import attributes as names
 from .attributes import SpanKind
 from .spans import NO_SPAN, Span
@@ -65,11 +67,12 @@ class RecordedSpan(Span):
         self._failure = exc
         type_name = _qualified_name(type(exc))
         event = {names.EXCEPTION_TYPE: type_name}
-        message = str(exc)[:_MAX_TEXT] if public or self._capture_content else None
+        message = redact_text(str(exc))[:_MAX_TEXT] if public or self._capture_content else None
         if message is not None:
             event[names.EXCEPTION_MESSAGE] = message
         if self._capture_content:
-            event[names.EXCEPTION_STACKTRACE] = "".join(tracebacks.format_exception(exc))[-_MAX_TEXT:]
+            stack = "".join(tracebacks.format_exception(exc))
+            event[names.EXCEPTION_STACKTRACE] = redact_text(stack)[-_MAX_TEXT:]
         self._span.add_event("exception", event)
         self._span.set_attribute(names.ERROR_TYPE, type_name)
         self._span.set_status(trace.StatusCode.ERROR, message)
