@@ -1,6 +1,7 @@
 """A model that sends what a test makes up, and otherwise hands on to the honest one."""
 
 import http.server
+import json
 import threading
 from typing import Self
 
@@ -10,11 +11,13 @@ import httpx
 class RogueModel:
     """Answers each request with the next of `lies`, as bytes after the HTTP head; without one it asks the honest model.
 
-    The honest one holds every request against OpenAI's rules, so an answer of it says that the history was accepted.
+    With a `key` it refuses any other, and tells what it was given, as careless servers do. The honest model holds
+    every request against OpenAI's rules, so an answer of it says that the history was accepted.
     """
 
     def __init__(self, honest_url: str) -> None:
         self.lies: list[bytes] = []
+        self.key: str | None = None
         self._honest = httpx.Client(base_url=honest_url.removesuffix("/v1"), trust_env=False, timeout=30)
         self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
         self._server.daemon_threads = True
@@ -35,12 +38,18 @@ class RogueModel:
         class Handler(http.server.BaseHTTPRequestHandler):
             def do_POST(self) -> None:
                 sent = self.rfile.read(int(self.headers["content-length"]))
-                status, body = (200, rogue.lies.pop(0)) if rogue.lies else self._asked(sent)
+                status, body = self._answer(sent)
                 self.send_response(status)
                 self.send_header("content-type", "text/event-stream" if status == 200 else "application/json")
                 self.send_header("connection", "close")
                 self.end_headers()
                 self.wfile.write(body)
+
+            def _answer(self, sent: bytes) -> tuple[int, bytes]:
+                given = self.headers["authorization"].removeprefix("Bearer ")
+                if rogue.key is not None and given != rogue.key:
+                    return 401, json.dumps({"error": {"message": f"Incorrect API key provided: {given}."}}).encode()
+                return (200, rogue.lies.pop(0)) if rogue.lies else self._asked(sent)
 
             def _asked(self, sent: bytes) -> tuple[int, bytes]:
                 headers = {"content-type": "application/json", "authorization": "Bearer test"}
