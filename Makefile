@@ -14,14 +14,14 @@ $(VENV)/.installed: requirements-dev.txt
 	@echo "Setting up $(VENV) (first run only, a minute or two) ..."
 	@$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed, this is " + sys.version.split()[0] + ": set PYTHON=...") if sys.version_info < (3, 11) else 0'
 	@$(PYTHON) -m venv --clear $(VENV)
-	@$(BIN)/python -m pip install -q --disable-pip-version-check --require-hashes --no-deps -r requirements-dev.txt
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check --require-hashes --no-deps -r requirements-dev.txt
 	@echo "$(CURDIR)/layers/core" > "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/omniagent.pth"
 	@touch $@
 
 .venv-sam/.installed: requirements-sam.txt
 	@echo "Setting up .venv-sam (first run only, a minute or two) ..."
 	@$(PYTHON) -m venv --clear .venv-sam
-	@$(SAM_BIN)/python -m pip install -q --disable-pip-version-check --require-hashes -r requirements-sam.txt
+	@$(SAM_BIN)/python -m pip install -qq --disable-pip-version-check --require-hashes -r requirements-sam.txt
 	@touch $@
 
 test: $(VENV)/.installed ## run every test

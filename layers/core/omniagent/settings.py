@@ -48,19 +48,13 @@ class Settings:
     context_max_tokens: int = setting(32_000, "Tokens of recent turns the model is shown at most.", minimum=100)
     summary_after_turns: int = setting(20, "Turns since the last summary that make a new one due.", minimum=1)
     summary_after_tokens: int = setting(16_000, "Tokens since the last summary that make a new one due.", minimum=50)
-    summary_input_tokens: int = setting(
-        24_000, "Longest input of a summary call; more is cut in pieces.", minimum=50
-    )
+    summary_input_tokens: int = setting(24_000, "Longest input of a summary call; more is cut in pieces.", minimum=50)
 
     turns_table: str = setting("", "DynamoDB table of running turns. Empty: in memory, for one process.")
     summary_queue_url: str = setting("", "SQS queue of summaries to regenerate.")
-    tick_seconds: float = setting(
-        0.5, "How often a turn looks for a stop and logs its events.", minimum=0.01
-    )
+    tick_seconds: float = setting(0.5, "How often a turn looks for a stop and logs its events.", minimum=0.01)
     lease_seconds: float = setting(10.0, "How long a turn is held after its process died.", minimum=0.1)
-    deadline_margin_seconds: float = setting(
-        8.0, "Time kept to store the answer before the end.", minimum=0.0
-    )
+    deadline_margin_seconds: float = setting(8.0, "Time kept to store the answer before the end.", minimum=0.0)
 
     auth_mode: AuthMode = setting("iam", "Who may call: `iam`, `jwt`, or `none` (a laptop only).")
     jwt_issuer: str = setting("", "Issuer of accepted tokens.")
