@@ -15,11 +15,12 @@ from pymongo import MongoClient
 from pymongo.database import Database
 
 from local.template import ROOT
-from omniagent.aws import loop, services, web
+from omniagent.aws import services, web
 from omniagent.aws.services import Services
 from omniagent.session.identity import new_id, session_key, user_id_of
 from omniagent.settings import Settings
 from omniagent.streaming import sse
+from tests.functions.loading import close
 from tests.security.function_url import FunctionUrls, Json
 
 
@@ -96,7 +97,7 @@ def open_world(mongodb_uri: str, model_url: str, **settings: Any) -> Iterator[Wo
     made = Services(Settings(**chosen))
     with MongoClient[Json](mongodb_uri, tz_aware=True) as client:
         yield World(made, client[made.settings.mongodb_database], load("chat", made), load("sessions", made))
-        loop.run(made.close())
+        close(made)
         client.drop_database(made.settings.mongodb_database)
 
 

@@ -1,0 +1,121 @@
+"""Whatever breaks inside, the caller reads a fixed text and a request id, and the log has the rest under that id."""
+
+import socket
+from collections.abc import Iterator
+
+import httpx
+import pytest
+
+from local.aws import Aws
+from local.model import OfflineModel
+from omniagent import errors
+from omniagent.persistence.catalog import Catalog
+from omniagent.persistence.store import ConversationStore
+from omniagent.streaming import sse
+from tests.aws.issuer import AUDIENCE, Issuer
+from tests.security.leaks import check_problem, check_tells_nothing
+from tests.security.world import User, World, open_world
+
+INSIDE = "ValueError in /opt/python/omniagent/x.py: mongodb://ada:hunter22@db"
+
+
+@pytest.fixture
+def closed_port() -> Iterator[str]:
+    """An address at which nobody listens."""
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        yield f"127.0.0.1:{taken.getsockname()[1]}"
+
+
+def told(response: httpx.Response, kind: type[errors.OmniAgentError]) -> None:
+    problem = check_problem(response)
+    assert (problem["status"], problem["code"], problem["detail"]) == (kind.status, kind.code, kind.public)
+    assert ("retry-after" in response.headers) is (kind.retry_after is not None)
+
+
+def both(user: User) -> list[httpx.Response]:
+    """What each of the functions answers."""
+    return [user.post({"query": "Hello"}), user.call("GET", "/sessions")]
+
+
+def test_a_table_of_turns_that_is_missing(
+    model: OfflineModel, mongod: str, aws: Aws, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, value in aws.environment.items():
+        monkeypatch.setenv(name, value)
+    with open_world(mongod, model.base_url, turns_table="no-such-table") as world:
+        user = world.user()
+        for response in (
+            user.post({"query": "Hello"}),
+            user.call("GET", "/chat/{}/stream"),
+            user.call("POST", "/sessions/{}/cancel"),
+            user.call("DELETE", "/sessions/{}"),
+        ):
+            told(response, errors.RegistryUnavailable)
+            assert "no-such-table" not in response.text
+        assert world.documents() == {"users": 0, "sessions": 0, "messages": 0}
+
+
+def test_a_secret_that_is_missing(model: OfflineModel, mongod: str, aws: Aws, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in aws.environment.items():
+        monkeypatch.setenv(name, value)
+    arn = aws.put_secret("present", "x").replace("present", "absent")
+    with open_world(mongod, model.base_url, mongodb_secret_arn=arn) as world:
+        for response in both(world.user()):
+            told(response, errors.ConfigurationError)
+            assert "absent" not in response.text
+
+
+def test_an_issuer_that_is_away(model: OfflineModel, mongod: str, closed_port: str) -> None:
+    with (
+        Issuer() as issuer,
+        open_world(
+            mongod,
+            model.base_url,
+            auth_mode="jwt",
+            jwt_issuer=issuer.url,
+            jwt_audience=AUDIENCE,
+            jwt_jwks_url=f"http://{closed_port}",
+        ) as world,
+    ):
+        headers = {"authorization": f"Bearer {issuer.token()}"}
+        for response in both(User(world.client(signed=False, headers=headers), "jwt:ada")):
+            told(response, errors.IdentityUnavailable)
+            assert closed_port not in response.text
+
+
+def test_a_bug_of_our_own(
+    world: World, user: User, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def fail(*_: object, **__: object) -> None:
+        raise RuntimeError(INSIDE)
+
+    monkeypatch.setattr(Catalog, "list_page", fail)
+    monkeypatch.setattr(ConversationStore, "snapshot", fail)
+    for response in both(user):
+        told(response, errors.OmniAgentError)
+        assert INSIDE in caplog.text
+    monkeypatch.undo()
+    assert user.ask()[-1]["data"]["status"] == "complete"
+
+
+def test_an_answer_that_cannot_be_stored(world: World, user: User, monkeypatch: pytest.MonkeyPatch) -> None:
+    async def fail(*_: object, **__: object) -> None:
+        raise errors.StorageRejected(INSIDE)
+
+    monkeypatch.setattr(ConversationStore, "finish_turn", fail)
+    streamed = user.post({"session_id": user.session, "query": "Hello"})
+    events = list(sse.decode(streamed.content))
+    assert events[-1] == {"type": "error", "errorText": errors.StorageRejected.public}
+    assert "finish" not in [event["type"] for event in events]
+    check_tells_nothing(events[-1]["errorText"])
+    other = world.user()
+    whole = other.call("POST", "/chat?stream=false", json={"session_id": other.session, "query": "Hello"})
+    told(whole, errors.StorageRejected)
+    monkeypatch.undo()
+    # What was said is not lost: the log of the turn kept it.
+    for asker in (user, other):
+        [_, answer] = asker.messages()
+        assert answer["metadata"]["status"] == "interrupted"
+        assert answer["parts"]
+        assert asker.ask("And now?")[-1]["data"]["status"] == "complete"

@@ -1,0 +1,104 @@
+"""What a browser and a curious caller get to see: headers, cross-origin rules, pages, and nothing else."""
+
+from collections.abc import Iterator
+
+import httpx
+import pytest
+
+from local.aws import Aws
+from local.model import OfflineModel
+from local.stack import StackOptions, local_stack
+from tests.security.leaks import check_problem
+from tests.security.routes import ROUTES, Route
+from tests.security.world import User, World, open_world
+
+ORIGIN, OTHER = "https://app.example.com", "https://evil.example.com"
+SAFE = {
+    "x-content-type-options": "nosniff",
+    "referrer-policy": "no-referrer",
+    "content-security-policy": "default-src 'none'; frame-ancestors 'none'",
+}
+
+
+@pytest.fixture(scope="module")
+def quiet(mongod: str, model: OfflineModel) -> Iterator[World]:
+    """Both functions without their pages."""
+    with open_world(mongod, model.base_url, docs_enabled=False) as world:
+        yield world
+
+
+@pytest.mark.parametrize("route", ROUTES, ids=str)
+def test_every_answer_carries_headers_that_keep_browsers_from_guessing(route: Route, world: World, user: User) -> None:
+    user.ask(message_id="question")
+    url = f"http://{route.function}{route.at(user.session, 'question')}"
+    served = user.http.request(route.method, url, json=route.body)
+    refused = world.client(signed=False).request(route.method, url, json=route.body)
+    assert (served.status_code, refused.status_code) == (route.owner, 401)
+    for response in (served, refused):
+        assert response.headers.items() >= SAFE.items()
+        # An event stream says of itself that it is not to be kept.
+        assert response.headers["cache-control"] in ("no-store", "no-cache")
+        assert "server" not in response.headers
+
+
+@pytest.mark.parametrize("route", ROUTES, ids=str)
+def test_no_function_speaks_of_other_origins_itself(route: Route, user: User) -> None:
+    url = f"http://{route.function}{route.at(user.session, 'question')}"
+    asked = {"origin": OTHER, "access-control-request-method": route.method}
+    for response in (
+        user.http.request(route.method, url, json=route.body, headers={"origin": OTHER}),
+        user.http.request("OPTIONS", url, headers=asked),
+    ):
+        assert not [name for name in response.headers if name.startswith("access-control-")]
+
+
+@pytest.mark.parametrize("function", ["chat", "sessions"])
+def test_the_pages_can_be_switched_off(function: str, world: World, quiet: World) -> None:
+    for path in ("/docs", "/openapi.json", "/redoc", "/docs/oauth2-redirect"):
+        response = quiet.client().get(f"http://{function}{path}")
+        assert check_problem(response)["status"] == 404
+    page = world.client().get(f"http://{function}/docs")
+    assert page.status_code == 200
+    policy = page.headers["content-security-policy"]
+    assert policy.startswith("default-src 'none'; ")
+    assert "frame-ancestors 'none'" in policy
+
+
+@pytest.mark.parametrize("path", ["/sessions/", "/chat/", "//evil.example.com", "/sessions/..", "/%2e%2e/sessions"])
+def test_no_path_is_redirected(user: User, path: str) -> None:
+    response = user.http.get(f"http://sessions{path}")
+    assert "location" not in response.headers
+    assert check_problem(response)["status"] in (404, 422)
+
+
+@pytest.mark.parametrize("method", ["HEAD", "OPTIONS", "TRACE", "PUT", "CONNECT", "BREW"])
+def test_another_method_is_refused_with_those_that_there_are(user: User, method: str) -> None:
+    response = user.http.request(method, "http://chat/chat")
+    assert check_problem(response)["status"] == 405
+    assert response.headers["allow"] == "POST"
+
+
+async def preflight(http: httpx.AsyncClient, url: str, origin: str) -> dict[str, str]:
+    asked = {"origin": origin, "access-control-request-method": "POST", "access-control-request-headers": "x-user-id"}
+    response = await http.options(url, headers=asked)
+    return {name: value for name, value in response.headers.items() if name.startswith("access-control-")}
+
+
+async def test_the_template_alone_says_which_origins_may_call(mongod: str, aws: Aws, model: OfflineModel) -> None:
+    for origins, allowed in ((ORIGIN, [ORIGIN]), ("", [])):
+        options = StackOptions(
+            mongodb_uri=mongod,
+            openai_base_url=model.base_url,
+            aws=aws,
+            functions=("chat", "sessions"),
+            parameters={"CorsOrigins": origins},
+        )
+        async with local_stack(options) as stack, httpx.AsyncClient(trust_env=False) as http:
+            for function in ("chat", "sessions"):
+                url = stack.emulator.url_of(function)
+                found = {name: await preflight(http, url, name) for name in (ORIGIN, OTHER)}
+                told = [name for name, headers in found.items() if "access-control-allow-origin" in headers]
+                assert told == allowed
+                for headers in found.values():
+                    assert headers.get("access-control-allow-origin") != "*"
+                    assert "access-control-allow-credentials" not in headers
