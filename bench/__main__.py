@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.request import urlopen
 
-from bench import cold, report, warm
+from bench import cold, report, warm, writes
 from bench.figure import Figure
 from bench.peers import SCRIPTS, python_of
 from local.background import BackgroundStack, background_stack
@@ -105,6 +105,7 @@ def measure(size: Size) -> Iterator[Figure]:
             yield from warm.memory(stack, model_url, size.memory_turns, size.more_turns)
         with stack_with(model_url, concurrency=size.streams) as stack:
             yield from warm.load(stack, size.streams, size.load_seconds)
+    yield writes.write_units_of_a_turn()
     yield from cold.package_size(BUILT / "CoreLayer")
 
 
