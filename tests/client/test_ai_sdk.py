@@ -8,10 +8,12 @@ import pytest
 from pydantic import TypeAdapter
 
 from omniagent import Agent, tool
-from omniagent.messages import Part
+from omniagent.messages import Part, TextPart
+from omniagent.streaming import events, sse
+from omniagent.turns.registry import Claim, MemoryRegistry
 from omniagent.ui import ui_message
 from tests.client.conftest import SdkClient, Server
-from tests.fixtures.conversation import QUICK, Conversation, each_api
+from tests.fixtures.conversation import QUICK, Clock, Conversation, each_api
 from tests.runner.scenarios import SCENARIOS, Scenario, agent
 
 Json = dict[str, Any]
@@ -125,6 +127,26 @@ async def test_resuming_in_the_same_chat_replaces_what_was_half_built(
     seen = await sdk.drive(server.url, asked.session_id, cut, stop)
     assert (seen["status"], seen["error"]) == ("ready", None)
     assert seen["messages"] == stored(asked)
+
+
+async def test_when_the_process_dies_the_client_ends_with_what_is_repaired(
+    sdk: SdkClient, server: Server, conversation: Conversation, clock: Clock
+) -> None:
+    asked = server.conversation = conversation.but(registry=MemoryRegistry(lease_seconds=10.0, clock=clock))
+    question = [TextPart(text="Hello?")]
+    claim = Claim(asked.session.key, "dying", "m1")
+    await asked.registry.claim(claim)
+    await asked.session.begin_turn(turn_id="dying", turn_number=1, message_id="m1", parts=question)
+    said = [events.Start("dying", {}), events.StartStep(), events.TextStart("0"), events.TextDelta("0", "Half an ans")]
+    await asked.registry.append(claim, 0, b"".join(map(sse.encode, said)))
+    before = [ui_message("m1", "user", question, {})]
+    resuming = asyncio.create_task(sdk.drive(server.url, asked.session_id, {"do": "resume"}, messages=before))
+    await server.joined.acquire()
+    clock.pass_by(10)
+    seen = await resuming
+    assert (seen["status"], seen["error"]) == ("ready", None)
+    assert [message["parts"] for message in seen["messages"]] == [message["parts"] for message in stored(asked)]
+    assert seen["messages"][1]["metadata"] == {"status": "interrupted"}
 
 
 async def test_a_client_that_leaves_does_not_stop_the_turn(
