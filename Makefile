@@ -95,3 +95,11 @@ bench-quick: $(VENV)/.installed build-here ## the same in small, nothing written
 	@$(BIN)/python -m bench --quick
 
 .PHONY: bench bench-quick
+
+audit: $(VENV)/.installed ## check the pinned dependencies: hashes, licences, and known vulnerabilities where pip-audit is
+	@$(BIN)/python -m local.audit
+
+licences: $(VENV)/.installed ## write THIRD_PARTY.md from the packages' own metadata
+	@$(BIN)/python -m local.licences
+
+.PHONY: audit licences

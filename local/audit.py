@@ -1,0 +1,64 @@
+"""`make audit`: the pinned dependencies, checked as far as this machine can."""
+
+import shutil
+import subprocess
+import sys
+from importlib.metadata import metadata
+
+from local.licences import THIRD_PARTY, is_allowed, licence_of, rendered
+from local.pins import FILES, LAYER, read_pins
+from local.template import ROOT
+
+
+def pins() -> str:
+    """Every requirement is one version with hashes, and none says where it is to be loaded from."""
+    counts = {file.relative_to(ROOT): sum(1 for _ in read_pins(file)) for file in FILES}
+    return ", ".join(f"{file}: {count} pinned with hashes" for file, count in counts.items())
+
+
+def licences() -> str:
+    """THIRD_PARTY.md is up to date, and no licence in it asks for anything."""
+    if not THIRD_PARTY.exists() or THIRD_PARTY.read_text() != rendered():
+        raise ValueError("THIRD_PARTY.md is out of date: make licences")
+    shipped = [pin.name for pin in read_pins(LAYER) if pin.is_in_the_layer]
+    found = {name: licence_of(metadata(name)) for name in shipped}
+    if unknown := {name: licence for name, licence in found.items() if not is_allowed(licence)}:
+        raise ValueError(f"not on the list of licences: {unknown}")
+    return f"{len(found)} packages, every licence allowed"
+
+
+def vulnerabilities() -> str:
+    """What pip-audit says of the layer. It is no dependency, and it asks a service that is not always in reach."""
+    command = shutil.which("pip-audit")
+    if command is None:
+        return "NOT CHECKED: pip-audit is not installed (pipx install pip-audit)"
+    done = subprocess.run(
+        [command, "--disable-pip", "--require-hashes", "--progress-spinner=off", "-r", str(LAYER)],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if done.returncode == 0:
+        return "none known"
+    told = f"{done.stdout}\n{done.stderr}".strip()
+    if "known vulnerabilit" in told:
+        raise ValueError(f"\n{told}")
+    return f"NOT CHECKED: {told.splitlines()[-1]}"
+
+
+CHECKS = {"pins": pins, "licences": licences, "vulnerabilities": vulnerabilities}
+
+
+def main() -> int:
+    failed = False
+    for name, check in CHECKS.items():
+        try:
+            print(f"{name:16} {check()}")
+        except ValueError as error:
+            failed = True
+            print(f"{name:16} FAILED: {error}")
+    return int(failed)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
