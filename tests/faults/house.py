@@ -40,7 +40,7 @@ SETTINGS = {
     "MAX_RUNNING_TURNS_PER_USER": "2",
 }
 AGENT = Path(__file__).parent / "function" / "agent.py"
-SPARE_PROCESSES = 2
+SPARE_PROCESSES = 4
 
 
 @dataclass(kw_only=True)
@@ -157,7 +157,7 @@ class House:
         self.kill_process(self.answering(client))
         idle = [process for process in self.emulator.processes("chat") if process.state is State.IDLE]
         if len(idle) < SPARE_PROCESSES:
-            task = asyncio.create_task(self.warm_up())
+            task = asyncio.create_task(self.warm_up(len(idle) + 1))
             self._warming.add(task)
             task.add_done_callback(self._warming.discard)
         return time.monotonic()
@@ -172,7 +172,7 @@ class House:
     def thaw(self, pid: int) -> None:
         os.killpg(pid, signal.SIGCONT)
 
-    async def warm_up(self, processes: int = 2 * SPARE_PROCESSES) -> None:
+    async def warm_up(self, processes: int = SPARE_PROCESSES) -> None:
         """See to it that some processes wait for work, with all their connections made."""
         idlers = [self.client().resume() for _ in range(processes)]
         await asyncio.gather(*(idler.end() for idler in idlers))

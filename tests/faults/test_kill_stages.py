@@ -70,7 +70,7 @@ SEEN = [
     ),
 ]
 STAGES = [*HELD, *SEEN]
-AT_ONCE = 4
+AT_ONCE = 3
 
 
 @dataclass(frozen=True)
