@@ -1,5 +1,6 @@
 """Each limit has its own clear error: what is just within is served, what is just beyond is refused."""
 
+import asyncio
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -8,7 +9,10 @@ import httpx
 import pytest
 
 from local.model import OfflineModel
+from omniagent.ai.runner import Reading, Runner
 from omniagent.ai.tools import render_output
+from omniagent.ai.turn import Turn
+from omniagent.aws import loop
 from omniagent.aws.auth import MAX_NAME_LENGTH as MAX_USER_LENGTH
 from omniagent.aws.body import MAX_DEPTH
 from omniagent.aws.chat_request import MAX_MESSAGES, MAX_PARTS, read_chat_request
@@ -165,6 +169,27 @@ def test_the_turns_that_a_user_has_running(world: World, user: User) -> None:
     assert user.call("POST", "/sessions/{}/cancel").status_code == 202
     read_stream(running, Collected())
     assert user.post({"query": "Another one"}).status_code == 200
+
+
+def test_no_more_of_them_begin_at_the_same_moment(world: World, user: User) -> None:
+    async def burst() -> list[Turn | Reading | BaseException]:
+        sessions = [await world.services.session(user.client_id, f"s{number}") for number in range(6)]
+        runners = [
+            Runner(world.chat.agent, session, provider=world.services.provider(), registry=world.services.registry)
+            for session in sessions
+        ]
+        begun = await asyncio.gather(*(runner.start("[stall] Hi") for runner in runners), return_exceptions=True)
+        turns = [turn for turn in begun if isinstance(turn, Turn)]
+        for turn in turns:
+            turn.stop("cancelled")
+            await turn.result()
+        return begun
+
+    before = world.documents()
+    kinds = sorted(type(begun).__name__ for begun in loop.run(burst()))
+    assert kinds == ["TooManyTurns"] * 5 + ["Turn"]
+    added = {name: count - before[name] for name, count in world.documents().items()}
+    assert added == {"users": 1, "sessions": 1, "messages": 2}
 
 
 @pytest.mark.parametrize(

@@ -130,10 +130,10 @@ class Memory(SessionManager):
     async def answer(self, turn_number: int) -> StoredMessage | None:
         raise NotImplementedError
 
-    async def begin_turn(self, *, turn_id: str, turn_number: int, message_id: str, parts: Sequence[Part]) -> None:
+    async def begin_turn(self, **_: Any) -> None:
         raise NotImplementedError
 
-    async def restart_turn(self, *, turn_id: str, turn_number: int) -> None:
+    async def restart_turn(self, **_: Any) -> None:
         raise NotImplementedError
 
     async def finish_turn(self, record: TurnRecord) -> None:

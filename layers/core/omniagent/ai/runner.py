@@ -157,8 +157,7 @@ class Runner:
             running, state = await asyncio.gather(
                 self._session.running_turns(), self._session.load(query.message_id or None)
             )
-        if await self._are_too_many(running):
-            raise TooManyTurns
+        running_at_most = await self._admitted(running)
         plan = await self._plan(query, state)
         if isinstance(plan, StoredMessage):
             return Reading(_replay(plan))
@@ -170,6 +169,7 @@ class Runner:
             state=state,
             registry=self._registry,
             claim=claim,
+            running_at_most=running_at_most,
             streamed=streamed,
             deadline=deadline,
             on_end=self._on_end,
@@ -180,13 +180,19 @@ class Runner:
             raise TurnInProgress(retry_after=1.0) from exc
         return turn
 
-    async def _are_too_many(self, keys: Sequence[str]) -> bool:
-        """Whether the user has as many turns as they may. The dead do not count, but are looked for only then."""
+    async def _admitted(self, keys: Sequence[str]) -> int:
+        """Return how many turns MongoDB may find running when this one begins. Raises `TooManyTurns`.
+
+        The dead do not count, but are looked for only when there would be too many.
+        """
         limit = self._settings.max_running_turns_per_user
         if len(keys) < limit:
-            return False
+            return limit
         turns = await asyncio.gather(*(self._registry.running(key) for key in keys))
-        return sum(turn is not None and turn.alive for turn in turns) >= limit
+        dead = sum(turn is None or not turn.alive for turn in turns)
+        if len(keys) - dead >= limit:
+            raise TooManyTurns
+        return limit + dead
 
     async def _plan(self, query: Query, state: SessionState) -> TurnPlan | StoredMessage:
         """Decide what the message asks for: a new turn, the same turn again, or the answer that is there."""

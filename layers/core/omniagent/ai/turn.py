@@ -105,6 +105,7 @@ class Turn:
         state: SessionState,
         registry: TurnRegistry,
         claim: Claim,
+        running_at_most: int | None = None,
         streamed: bool,
         deadline: float | None,
         on_end: Callable[[RunResult], Awaitable[None]] | None,
@@ -118,6 +119,7 @@ class Turn:
         self._session = session
         self._settings = session.settings
         self._state = state
+        self._running_at_most = running_at_most
         self._deadline = deadline
         self._on_end = on_end
         self._recorder = Recorder(self.log.push)
@@ -212,13 +214,16 @@ class Turn:
 
     async def _take_session(self) -> None:
         if self.plan.again:
-            await self._session.restart_turn(turn_id=self.id, turn_number=self.plan.number)
+            await self._session.restart_turn(
+                turn_id=self.id, turn_number=self.plan.number, running_at_most=self._running_at_most
+            )
         else:
             await self._session.begin_turn(
                 turn_id=self.id,
                 turn_number=self.plan.number,
                 message_id=self.plan.message_id or self.id,
                 parts=[TextPart(text=self.plan.text)],
+                running_at_most=self._running_at_most,
             )
 
     async def _finish(self) -> RunResult:

@@ -7,11 +7,12 @@ from datetime import timedelta
 from typing import Any, TypeVar
 
 import pymongo
+from bson import ObjectId
 from pymongo import AsyncMongoClient
 from pymongo.asynchronous.client_session import AsyncClientSession
 from pymongo.errors import OperationFailure
 
-from omniagent.errors import StorageConflict, TurnLost
+from omniagent.errors import StorageConflict, TooManyTurns, TurnLost
 from omniagent.messages import Part, Status, close_open_calls
 from omniagent.persistence.connection import translated
 from omniagent.persistence.documents import Message, Session, Summary, now
@@ -54,6 +55,8 @@ class TurnStart:
     turn_number: int
     message_id: str
     parts: Sequence[Part]
+    running_at_most: int | None = None
+    """The owner's turns that may be running, this one among them; None for any number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -117,6 +120,7 @@ class ConversationStore:
         async def work(transaction: AsyncClientSession) -> None:
             if start.turn_number == 1:
                 await self._ensure_session(start, transaction)
+            await self._admit(start.key, start.running_at_most, transaction)
             if not await self._advance(start, transaction):
                 raise StorageConflict(f"turn {start.turn_number} cannot start: the session has moved on")
             await self._message(start).insert(session=transaction)
@@ -124,10 +128,13 @@ class ConversationStore:
         await self.transaction(work)
 
     @trace_method(kind=SpanKind.DB, name="mongodb.restart_turn")
-    async def restart_turn(self, key: str, *, turn_id: str, turn_number: int) -> None:
+    async def restart_turn(
+        self, key: str, *, turn_id: str, turn_number: int, running_at_most: int | None = None
+    ) -> None:
         """Fence the session for answering its last turn once more."""
 
         async def work(transaction: AsyncClientSession) -> None:
+            await self._admit(key, running_at_most, transaction)
             updated = await self.models.session.get_pymongo_collection().update_one(
                 {"_id": key, "latest_turn_number": turn_number, "active_turn_id": None},
                 {"$set": {"active_turn_id": turn_id, "updated_at": now()}},
@@ -177,10 +184,8 @@ class ConversationStore:
 
         A turn that outlived any Lambda does not count.
         """
-        since = now() - LONGEST_TURN
-        active = {"user_id": user_id, "active_turn_id": {"$type": "string"}, "updated_at": {"$gt": since}}
         with translated():
-            found = self.models.session.get_pymongo_collection().find(active, {"_id": 1})
+            found = self.models.session.get_pymongo_collection().find(_answering(user_id), {"_id": 1})
             return [session["_id"] async for session in found.sort("updated_at", pymongo.DESCENDING).limit(at_most)]
 
     async def transaction(
@@ -199,6 +204,21 @@ class ConversationStore:
         with translated(), pymongo.timeout(timeout_seconds or self._timeout_seconds):
             async with self._client.start_session() as session:
                 return await session.with_transaction(attempt)
+
+    async def _admit(self, key: str, at_most: int | None, transaction: AsyncClientSession) -> None:
+        """Refuse one turn too many of a user.
+
+        The write makes the user's turns begin one after the other: counting alone would let in any number of those
+        that begin at the same moment.
+        """
+        if at_most is None:
+            return
+        user_id = key.partition(":")[0]
+        users, sessions = (model.get_pymongo_collection() for model in (self.models.user, self.models.session))
+        await users.update_one({"_id": user_id}, {"$set": {"fence": ObjectId()}}, session=transaction)
+        running = await sessions.count_documents(_answering(user_id), limit=at_most, session=transaction)
+        if running >= at_most:
+            raise TooManyTurns
 
     async def _finish(self, end: TurnEnd, summary: Summary | None) -> None:
         async def work(transaction: AsyncClientSession) -> None:
@@ -281,3 +301,9 @@ class ConversationStore:
             metadata=end.metadata,
             previous_summary_id=end.previous_summary_id,
         )
+
+
+def _answering(user_id: str) -> dict[str, Any]:
+    """The user's sessions that have a turn that began within the longest life of a Lambda."""
+    since = now() - LONGEST_TURN
+    return {"user_id": user_id, "active_turn_id": {"$type": "string"}, "updated_at": {"$gt": since}}

@@ -99,12 +99,23 @@ class SessionManager(ABC):
         """Read the stored answer of a turn."""
 
     @abstractmethod
-    async def begin_turn(self, *, turn_id: str, turn_number: int, message_id: str, parts: Sequence[Part]) -> None:
-        """Make the user's message durable and take the session for this turn."""
+    async def begin_turn(
+        self,
+        *,
+        turn_id: str,
+        turn_number: int,
+        message_id: str,
+        parts: Sequence[Part],
+        running_at_most: int | None = None,
+    ) -> None:
+        """Make the user's message durable and take the session for this turn.
+
+        Raises `TooManyTurns` when the user has so many turns already, also when they all begin at the same moment.
+        """
 
     @abstractmethod
-    async def restart_turn(self, *, turn_id: str, turn_number: int) -> None:
-        """Take the session for answering its last turn once more."""
+    async def restart_turn(self, *, turn_id: str, turn_number: int, running_at_most: int | None = None) -> None:
+        """Take the session for answering its last turn once more, within the same limit."""
 
     @abstractmethod
     async def finish_turn(self, record: TurnRecord) -> None:

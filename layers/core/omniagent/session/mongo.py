@@ -46,12 +46,23 @@ class MongoSessionManager(SessionManager):
     async def answer(self, turn_number: int) -> StoredMessage | None:
         return _stored(await self.store.answer(self.key, turn_number))
 
-    async def begin_turn(self, *, turn_id: str, turn_number: int, message_id: str, parts: Sequence[Part]) -> None:
+    async def begin_turn(
+        self,
+        *,
+        turn_id: str,
+        turn_number: int,
+        message_id: str,
+        parts: Sequence[Part],
+        running_at_most: int | None = None,
+    ) -> None:
         owner = Owner(self.user_id, self.user, self.category)
-        await self.store.begin_turn(TurnStart(owner, self.key, turn_id, turn_number, message_id, parts))
+        start = TurnStart(owner, self.key, turn_id, turn_number, message_id, parts, running_at_most)
+        await self.store.begin_turn(start)
 
-    async def restart_turn(self, *, turn_id: str, turn_number: int) -> None:
-        await self.store.restart_turn(self.key, turn_id=turn_id, turn_number=turn_number)
+    async def restart_turn(self, *, turn_id: str, turn_number: int, running_at_most: int | None = None) -> None:
+        await self.store.restart_turn(
+            self.key, turn_id=turn_id, turn_number=turn_number, running_at_most=running_at_most
+        )
 
     async def finish_turn(self, record: TurnRecord) -> None:
         await self.store.finish_turn(
