@@ -158,6 +158,18 @@ def test_another_user_gets_what_is_their_own(route: Route, world: World, issuer:
     assert [document for document in before if document not in kept] == []
 
 
+@pytest.mark.parametrize("subject", ["", "a" * 257, "a\0b", "a\nb", "\ud800", "\u202eada", 7, {"$gt": ""}, ["ada"]])
+def test_a_subject_that_is_no_plain_name_is_refused(world: World, issuer: Issuer, subject: Any) -> None:
+    headers = {"authorization": f"Bearer {issuer.token(sub=subject)}"}
+    response = world.client(signed=False, headers=headers).get("http://sessions/sessions")
+    assert check_problem(response)["status"] == 401
+
+
+def test_a_subject_at_the_limit_is_taken(world: World, issuer: Issuer) -> None:
+    headers = {"authorization": f"Bearer {issuer.token(sub='auth0|' + 'ä' * 250)}"}
+    assert world.client(signed=False, headers=headers).get("http://sessions/sessions").status_code == 200
+
+
 def test_a_signature_is_no_token(world: World, ada: User) -> None:
     signed = world.client(signed=True, headers={"x-user-id": ada.client_id})
     assert call(signed, ROUTES[0], ada.session).status_code == 401

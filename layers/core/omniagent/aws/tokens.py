@@ -65,8 +65,8 @@ class TokenVerifier:
             logger.info("A token was refused", extra={"reason": type(exc).__name__})
             raise _refused("The token is not valid.") from None
         subject: str = claims["sub"]
-        if not 0 < len(subject) <= MAX_SUBJECT_LENGTH:
-            raise _refused(f"The token's sub must have 1 to {MAX_SUBJECT_LENGTH} characters.")
+        if not 0 < len(subject) <= MAX_SUBJECT_LENGTH or not subject.isprintable():
+            raise _refused(f"The token's sub must have 1 to {MAX_SUBJECT_LENGTH} printable characters.")
         return subject
 
     def _decode(self, token: str) -> dict[str, Any]:
