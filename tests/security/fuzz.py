@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from omniagent.streaming import sse
 
 BOUNDED = settings(
-    max_examples=40,
+    max_examples=60,
     derandomize=True,
     deadline=None,
     database=None,

@@ -1,13 +1,14 @@
 """Whatever a caller puts into a request, the handlers make a response of the event: never a function error."""
 
 import base64
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.security.function_url import SIGNER, SOURCE, Json, invoke
-from tests.security.fuzz import BOUNDED, LOADED
+from tests.security.fuzz import ANYTHING, BOUNDED, LOADED
 from tests.security.leaks import check_problem
 from tests.security.routes import ROUTES
 from tests.security.world import World
@@ -63,3 +64,42 @@ def test_any_event_becomes_a_response(world: World, function: str, event: Json) 
     assert response.status_code < 500, response.text
     if response.status_code >= 400:
         check_problem(response)
+
+
+@pytest.mark.parametrize("function", ["chat", "sessions"])
+@pytest.mark.parametrize(
+    "headers", [{"host": "a:b:c"}, {"host": "a:b"}, {"x-forwarded-port": "a"}, {"x": "\ud800"}, {"x": None}, None]
+)
+def test_a_request_that_makes_no_sense_is_a_bad_request(world: World, function: str, headers: Any) -> None:
+    http = {"method": "GET", "path": "/", "sourceIp": SOURCE}
+    event = {"version": "2.0", "rawQueryString": "", "headers": headers, "requestContext": {"http": http}}
+    problem = check_problem(invoke(world.functions[function].handler, event))
+    assert (problem["status"], problem["code"]) == (400, "malformed_request")
+
+
+@pytest.mark.parametrize("function", ["chat", "sessions"])
+@BOUNDED
+@given(data=st.data())
+def test_a_field_of_the_event_may_be_anything(world: World, function: str, data: st.DataObject) -> None:
+    event = data.draw(events())
+    parent: Json = event
+    path = data.draw(st.sampled_from([("requestContext", "http"), ("requestContext", "authorizer"), ("headers",), ()]))
+    for key in path:
+        parent = parent[key]
+    if parent:
+        parent[data.draw(st.sampled_from(sorted(parent)))] = data.draw(ANYTHING)
+    event["version"] = "2.0"
+    response = invoke(world.functions[function].handler, event)
+    assert response.status_code < 500, response.text
+    if response.status_code >= 400:
+        check_problem(response)
+
+
+@pytest.mark.parametrize(
+    "authorizer", [None, 5, "x", [], {}, {"iam": None}, {"iam": 5}, {"iam": {"userArn": 5}}, {"iam": {"userArn": ""}}]
+)
+def test_a_signer_that_is_not_named_is_nobody(world: World, authorizer: Any) -> None:
+    http = {"method": "GET", "path": "/sessions", "sourceIp": SOURCE}
+    context = {"http": http, "authorizer": authorizer}
+    event = {"version": "2.0", "rawQueryString": "", "headers": {"x-user-id": "ada"}, "requestContext": context}
+    assert check_problem(invoke(world.sessions.handler, event))["status"] == 401

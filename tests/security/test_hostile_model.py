@@ -21,7 +21,7 @@ from tests.security.world import World, open_world
 
 Json = dict[str, Any]
 # An example is two whole turns.
-FEW = settings(BOUNDED, max_examples=20)
+FEW = settings(BOUNDED, max_examples=30)
 
 
 @dataclass(frozen=True)

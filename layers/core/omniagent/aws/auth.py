@@ -59,11 +59,11 @@ class Authenticator:
 
 
 async def _signer(scope: Scope) -> Caller:
-    principal = ((_request_context(scope).get("authorizer") or {}).get("iam") or {}).get("userArn")
-    if not principal:
-        raise Unauthenticated("Sign the request with AWS credentials.", challenge="AWS4-HMAC-SHA256")
-    named = _named(scope, USER_HEADER)
-    return Caller(f"user:{named}" if named else f"iam:{principal}", _named(scope, CATEGORY_HEADER))
+    match _request_context(scope):
+        case {"authorizer": {"iam": {"userArn": str(principal)}}} if principal:
+            named = _named(scope, USER_HEADER)
+            return Caller(f"user:{named}" if named else f"iam:{principal}", _named(scope, CATEGORY_HEADER))
+    raise Unauthenticated("Sign the request with AWS credentials.", challenge="AWS4-HMAC-SHA256")
 
 
 async def _bearer(verifier: TokenVerifier, scope: Scope) -> Caller:
