@@ -81,6 +81,7 @@ def test_a_request_that_makes_no_sense_is_a_bad_request(world: World, function: 
 @BOUNDED
 @given(data=st.data())
 def test_a_field_of_the_event_may_be_anything(world: World, function: str, data: st.DataObject) -> None:
+    """Lambda writes them, so it may be our fault that they are not understood; but it is said in order."""
     event = data.draw(events())
     parent: Json = event
     path = data.draw(st.sampled_from([("requestContext", "http"), ("requestContext", "authorizer"), ("headers",), ()]))
@@ -90,7 +91,6 @@ def test_a_field_of_the_event_may_be_anything(world: World, function: str, data:
         parent[data.draw(st.sampled_from(sorted(parent)))] = data.draw(ANYTHING)
     event["version"] = "2.0"
     response = invoke(world.functions[function].handler, event)
-    assert response.status_code < 500, response.text
     if response.status_code >= 400:
         check_problem(response)
 

@@ -57,10 +57,12 @@ def streaming_handler(app: ASGI) -> StreamingHandler:
     def handler(event: LambdaEvent, context: LambdaContext) -> StreamingResult | dict[str, Any]:
         if event.get("version") != "2.0" or not HTTPGateway.infer(event, context, config):
             raise ValueError("This function serves its URL: the event must have payload format 2.0")
+        gateway = HTTPGateway(event, context, config)
+        if refusal := _refusal(gateway, context):
+            return refusal
         if cannot_stream() or _asks_for_whole(event):
             return buffered(event, context)
-        gateway = HTTPGateway(event, context, config)
-        return _refusal(gateway, context) or loop.run(_begin(app, gateway))
+        return loop.run(_begin(app, gateway))
 
     return handler
 
