@@ -25,7 +25,7 @@ $(VENV)/.installed: requirements-dev.txt
 	@touch $@
 
 test: $(VENV)/.installed ## run every test
-	@$(BIN)/python -m pytest -n 2 --dist loadgroup $(ARGS)
+	@$(BIN)/python -m pytest -n 2 $(ARGS)
 
 check: $(VENV)/.installed ## lint, format and types
 	@$(BIN)/ruff check .

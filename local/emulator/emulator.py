@@ -6,7 +6,7 @@ import os
 import signal
 import tempfile
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
@@ -150,7 +150,8 @@ class Emulator:
         """Kill one of the emulator's processes, as a crash would."""
         if pid not in {process.pid for process in self.processes()}:
             raise ValueError(f"{pid} is no process of a function")
-        os.killpg(pid, signal.SIGKILL)
+        with suppress(ProcessLookupError):  # it has just ended by itself
+            os.killpg(pid, signal.SIGKILL)
 
     def logs(self, function: str) -> list[str]:
         """Return the lines that a function's processes printed, and the platform's own about them."""

@@ -69,6 +69,8 @@ class Sandbox:
             "LAMBDA_RUNTIME_DIR": str(self.folder / "runtime"),
             "LAMBDA_TASK_ROOT": str(function.code),
             "LANG": "en_US.UTF-8",
+            # On Lambda the code is read-only: no bytecode is left beside it.
+            "PYTHONDONTWRITEBYTECODE": "1",
             "PATH": f"{self.folder / 'opt' / 'bin'}{os.pathsep}{passed_on.get('PATH', os.defpath)}",
             "TZ": ":UTC",
         }

@@ -63,7 +63,7 @@ def test_a_taken_port_is_said_in_one_sentence(server: Mongod, tmp_path: Path) ->
 
 
 def test_a_folder_in_use_is_said_in_one_sentence(server: Mongod) -> None:
-    with pytest.raises(ServiceError, match="Another mongod instance is already running"):
+    with pytest.raises(ServiceError, match="another one, perhaps of another run, uses the data in"):
         Mongod(server.folder).start()
 
 
