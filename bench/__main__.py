@@ -71,6 +71,7 @@ def stack_with(model_url: str, concurrency: int = 1, **environment: str) -> Iter
             "TICK_SECONDS": str(warm.TICK_SECONDS),
             "OTEL_EXPORTER_OTLP_ENDPOINT": "",
             "LOG_LEVEL": "WARNING",
+            "MAX_TURNS_PER_SESSION": "1000000",
             **environment,
         },
         emulator={"concurrency": concurrency},

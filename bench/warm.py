@@ -21,7 +21,9 @@ from omniagent.session.identity import session_key, user_id_of
 
 PEER = "openai-agents"
 TICK_SECONDS = 0.5
-STAMPED = f"[echo:{CLOCK} is when this was sent]"
+# A model that thinks for 30 ms, a tenth of what real ones take: the question is stored meanwhile.
+STAMPED = f"[slow:30] [echo:{CLOCK} sent]"
+AT_ONCE = f"[echo:{CLOCK} sent]"
 
 
 def new_session() -> str:
@@ -73,24 +75,38 @@ def cpu_per_delta(stack: BackgroundStack, sdk: dict[str, float], deltas: int, ro
 def first_token(stack: BackgroundStack, model_url: str, turns: int) -> list[Figure]:
     """From the model's sending of the first token to the client's seeing it, after a history of 20 turns."""
     with agents_server(model_url, stack.stack.mongodb_uri) as peer_url:
-        ours, theirs = (_delays(Client(url), turns) for url in (stack.url, peer_url))
+        # Ours is asked at its Function URL: the one origin of `make run` is a convenience that is not deployed.
+        urls = (stack.stack.emulator.url_of("chat"), peer_url)
+        ours, theirs = (_delays(Client(url), STAMPED, turns) for url in urls)
+        ours_at_once, theirs_at_once = (percentile(_delays(Client(url), AT_ONCE, turns), 0.5) for url in urls)
+    note = (
+        f"the model sends its first token after 30 ms; of one that sends it at once: ours {ours_at_once:.1f} ms, "
+        f"{PEER} {theirs_at_once:.1f} ms, because `start` waits until the question is stored"
+    )
     return [
-        compared("first token, warm, p50", "ms", percentile(ours, 0.5), {PEER: percentile(theirs, 0.5)}, target=1.5),
+        compared(
+            "first token, warm, p50",
+            "ms",
+            percentile(ours, 0.5),
+            {PEER: percentile(theirs, 0.5)},
+            target=1.5,
+            note=note,
+        ),
         Figure("first token, warm, p95", "ms", percentile(ours, 0.95), {PEER: percentile(theirs, 0.95)}),
     ]
 
 
-def _delays(client: Client, turns: int) -> list[float]:
+def _delays(client: Client, prompt: str, turns: int) -> list[float]:
     session = new_session()
     for number in range(20):
         drain(client, f"[echo:Turn {number}.]", session)
-    return [first_delay(client, session) for _ in range(turns)]
+    return [first_delay(client, prompt, session) for _ in range(turns)]
 
 
-def first_delay(client: Client, session: str) -> float:
+def first_delay(client: Client, prompt: str, session: str) -> float:
     """Milliseconds that the first token was under way."""
     delay = -1.0
-    for arrival in client.ask(STAMPED, session):
+    for arrival in client.ask(prompt, session):
         if arrival.event["type"] == "text-delta" and delay < 0:
             sent = int(arrival.event["delta"].split()[0]) / 1e6
             delay = (arrival.at - sent) * 1000
