@@ -293,9 +293,10 @@ def memory(stack: BackgroundStack, model_url: str, turns: int, more_turns: int) 
 
 
 def _peak_of(peer: str, model_url: str, prompt: str, turns: int) -> float:
+    # The kernel's own peak: `getrusage` would tell that of the process this one was forked from.
     code = (
-        "import resource, runpy, sys; sys.argv = sys.argv[1:]; runpy.run_path(sys.argv[0], run_name='__main__');"
-        "print(file=sys.stderr); print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, file=sys.stderr)"
+        "import runpy, sys; sys.argv = sys.argv[1:]; runpy.run_path(sys.argv[0], run_name='__main__');"
+        "print(open('/proc/self/status').read(), file=sys.stderr)"
     )
     done = subprocess.run(
         [str(python_of(peer)), "-c", code, str(script_of(peer)), model_url, prompt, str(turns)],
@@ -304,7 +305,7 @@ def _peak_of(peer: str, model_url: str, prompt: str, turns: int) -> float:
         check=True,
         timeout=300,
     )
-    return int(done.stderr.strip().splitlines()[-1]) / 1024
+    return int(done.stderr.split("VmHWM:")[1].split()[0]) / 1024
 
 
 def load(stack: BackgroundStack, streams: int, seconds: float) -> list[Figure]:

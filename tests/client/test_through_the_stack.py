@@ -1,0 +1,59 @@
+"""The AI SDK's own client against everything that `make run` starts: real functions, real processes, one origin."""
+
+import uuid
+from typing import Any
+
+import httpx
+
+from local.background import BackgroundStack
+from tests.client.conftest import SdkClient
+
+Json = dict[str, Any]
+
+
+async def stored(stack: BackgroundStack, session_id: str) -> list[Json]:
+    """The conversation as a page would load it."""
+    async with httpx.AsyncClient(base_url=stack.url, trust_env=False) as http:
+        response = await http.get(f"/sessions/{session_id}/messages")
+    messages: list[Json] = response.raise_for_status().json()["messages"]
+    return messages
+
+
+async def test_it_chats_with_tools_and_has_what_is_stored(sdk: SdkClient, stack: BackgroundStack) -> None:
+    session_id = uuid.uuid4().hex
+    seen = await sdk.drive(
+        stack.url,
+        session_id,
+        {"do": "send", "text": "What is 6*7 and what time is it in Tokyo?"},
+        {"do": "send", "text": "[reason] [echo:And now?]"},
+    )
+    assert (seen["status"], seen["error"]) == ("ready", None)
+    tools = {part["type"] for part in seen["messages"][1]["parts"]} & {"tool-calculator", "tool-current_time"}
+    assert len(tools) == 2
+    assert seen["messages"] == await stored(stack, session_id)
+
+
+async def test_stop_on_the_server_keeps_the_text(sdk: SdkClient, stack: BackgroundStack) -> None:
+    session_id = uuid.uuid4().hex
+    stopped = {"do": "send", "text": "[slow:20] [long:2000]", "when": "text-delta", "then": "stop"}
+    seen = await sdk.drive(stack.url, session_id, stopped)
+    assert (seen["status"], seen["error"]) == ("ready", None)
+    assert seen["messages"][1]["metadata"]["status"] == "cancelled"
+    assert seen["messages"] == await stored(stack, session_id)
+
+
+async def test_a_cut_connection_is_resumed_to_the_whole_message(sdk: SdkClient, stack: BackgroundStack) -> None:
+    session_id = uuid.uuid4().hex
+    cut = {"do": "send", "text": "[slow:20] [long:100]", "when": "text-delta", "then": "cut"}
+    lost = await sdk.drive(stack.url, session_id, cut)
+    assert lost["finishes"][0]["isDisconnect"]
+    seen = await sdk.drive(stack.url, session_id, {"do": "resume"}, messages=lost["messages"])
+    assert (seen["status"], seen["error"]) == ("ready", None)
+    assert seen["messages"] == await stored(stack, session_id)
+
+
+async def test_regenerate_replaces_the_answer(sdk: SdkClient, stack: BackgroundStack) -> None:
+    session_id = uuid.uuid4().hex
+    seen = await sdk.drive(stack.url, session_id, {"do": "send", "text": "[echo:Once.]"}, {"do": "regenerate"})
+    assert (seen["status"], len(seen["messages"])) == ("ready", 2)
+    assert seen["messages"] == await stored(stack, session_id)
