@@ -27,6 +27,7 @@ class Size:
     """How much is measured."""
 
     deltas: int
+    long_answer: int
     rounds: int
     turns: int
     stops: int
@@ -38,8 +39,8 @@ class Size:
     load_seconds: float
 
 
-WHOLE = Size(5_000, 5, 200, 30, [10, 1_000, 100_000], 100, 900, 10, 50, 60)
-QUICK = Size(2_000, 2, 20, 5, [10, 1_000], 20, 40, 2, 10, 8)
+WHOLE = Size(5_000, 100_000, 5, 200, 30, [10, 1_000, 100_000], 100, 900, 10, 50, 60)
+QUICK = Size(2_000, 50_000, 2, 20, 5, [10, 1_000], 20, 40, 2, 10, 8)
 
 
 @contextmanager
@@ -90,15 +91,20 @@ def measure(size: Size) -> Iterator[Figure]:
                 yield Figure(**{**figure.__dict__, "name": f"{figure.name}, {api}"})
                 if api == "chat":
                     continue
-                with_log = warm.seconds_for(stack, size.deltas, size.rounds)
+                with_log = warm.seconds_for(stack, size.long_answer, size.rounds)
                 yield from warm.first_token(stack, model_url, size.turns)
                 yield from warm.history_length(stack, size.histories, max(10, size.turns // 4))
                 yield from warm.stop_latency(stack, size.stops)
-        # An hour between ticks: the claim and the release are made, no chunk is written in between.
-        with stack_with(model_url, TICK_SECONDS="3600", LEASE_SECONDS="7200") as stack:
-            without = warm.seconds_for(stack, size.deltas, size.rounds)
+        # Without a table the turns are kept in the process's memory: no lease, no chunk leaves it.
+        with stack_with(model_url, TURNS_TABLE="") as stack:
+            without = warm.seconds_for(stack, size.long_answer, size.rounds)
         yield Figure(
-            f"{size.deltas:,} deltas with the chunk log", "s", with_log, {"without": without}, with_log / without, 1.05
+            f"{size.long_answer:,} deltas with the chunk log",
+            "s",
+            with_log,
+            {"without": without},
+            with_log / without,
+            1.05,
         )
         with stack_with(model_url) as stack:
             yield from cold.cold_start(stack, model_url, size.cold_runs)
