@@ -182,6 +182,8 @@ async def test_a_busy_session_is_told_with_the_wait(open_page: OpenPage) -> None
     await first.ask("Hello")
     second = await open_page(f"/#/chat/{first.session_id}")
     await expect(second.answers).to_have_count(1)
+    # It has looked for a running answer and found none.
+    await second.page.wait_for_load_state("networkidle")
     await first.begin(SLOW)
     await second.message.fill("Me too")
     await second.message.press("Enter")

@@ -95,7 +95,8 @@ def test_another_users_session_is_one_that_does_not_exist(
     work_for_theirs = profiled()
     missing = visible(call(eve, route, nobodys, "question"), nobodys)
     assert theirs == missing
-    assert work_for_theirs == profiled()
+    # What is read at the same time comes in any order.
+    assert sorted(work_for_theirs) == sorted(profiled())
     assert "ecret" not in theirs[2]
 
 
