@@ -149,14 +149,10 @@ class Runner:
     async def _start_claimed(
         self, query: Query, claim: Claim, *, streamed: bool, deadline: float | None
     ) -> Turn | Reading:
-        running, state = await asyncio.gather(
-            self._session.running_turns(), self._session.load(query.message_id or None)
-        )
+        running, state = await self._read(query)
         if state.active_turn_id is not None:
             await repair(self._session, self._registry, state.active_turn_id)
-            running, state = await asyncio.gather(
-                self._session.running_turns(), self._session.load(query.message_id or None)
-            )
+            running, state = await self._read(query)
         running_at_most = await self._admitted(running)
         plan = await self._plan(query, state)
         if isinstance(plan, StoredMessage):
@@ -179,6 +175,10 @@ class Runner:
         except StorageConflict as exc:
             raise TurnInProgress(retry_after=1.0) from exc
         return turn
+
+    async def _read(self, query: Query) -> tuple[Sequence[str], SessionState]:
+        """Read the user's running turns and the session's state at the same time."""
+        return await asyncio.gather(self._session.running_turns(), self._session.load(query.message_id or None))
 
     async def _admitted(self, keys: Sequence[str]) -> int:
         """Return how many turns MongoDB may find running when this one begins. Raises `TooManyTurns`.
