@@ -12,8 +12,8 @@ from local.mongod import Mongod
 from local.readme import TURN_SECONDS, write_units
 from local.template import Template
 from omniagent import Agent, MongoBackendAdapter, MongoSessionManager, Runner, Settings, get_llm_provider
-from omniagent.aws_json import DYNAMODB, AwsJson, Credentials
-from omniagent.turns.dynamodb import DynamoRegistry
+from omniagent.aws.json_api import DYNAMODB, AwsJson, Credentials
+from omniagent.aws.turn_table import DynamoRegistry
 
 TOKENS_PER_SECOND = 50
 

@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from omniagent import Agent, MongoBackendAdapter, MongoSessionManager, Runner, get_llm_provider, tool
-from omniagent.streaming.events import TextDelta, ToolInputAvailable, ToolOutputAvailable
+from omniagent.protocol.events import TextDelta, ToolInputAvailable, ToolOutputAvailable
 
 ROOT = Path(__file__).resolve().parents[1]
 

@@ -15,7 +15,7 @@ from local.forward import Forwarder, Unreachable
 from local.processes import ServiceError
 from local.template import ROOT, Cors
 from local.traces import Traces, as_json
-from omniagent.aws.loopback import is_loopback
+from omniagent.http.loopback import is_loopback
 
 PLAYGROUND = ROOT / "local" / "playground"
 # First segment of a path -> the function that serves it.

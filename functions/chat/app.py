@@ -12,18 +12,18 @@ from starlette.responses import JSONResponse, Response
 
 from omniagent import errors
 from omniagent.ai.runner import Runner
-from omniagent.ai.turn import RunResult, Turn
-from omniagent.aws.asgi import streaming_handler
-from omniagent.aws.auth import Caller
-from omniagent.aws.body import read_json
-from omniagent.aws.chat_request import chat_body_schema, read_chat_request
-from omniagent.aws.event_stream import EventStream
 from omniagent.aws.metrics import emit_turn
 from omniagent.aws.services import Services, get_services
-from omniagent.aws.web import WITH_BODY, CurrentCaller, ProcessServices, create_app, documented
+from omniagent.http.auth import Caller
+from omniagent.http.body import read_json
+from omniagent.http.chat_request import chat_body_schema, read_chat_request
+from omniagent.http.fastapi_app import WITH_BODY, CurrentCaller, ProcessServices, create_app, documented
+from omniagent.http.stream_response import EventStream
+from omniagent.lambda_runtime.asgi import streaming_handler
 from omniagent.messages import Status
+from omniagent.protocol.ui_messages import ui_message
 from omniagent.session.identity import ID_PATTERN
-from omniagent.ui import ui_message
+from omniagent.turns.turn import RunResult, Turn
 
 logger = logging.getLogger("omniagent.chat")
 

@@ -8,12 +8,11 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from omniagent import errors
-from omniagent.ai.naming import name_session
-from omniagent.aws.asgi import buffered_handler
-from omniagent.aws.auth import Caller
-from omniagent.aws.body import body_schema, read_model
 from omniagent.aws.services import Services, get_services
-from omniagent.aws.session_resources import (
+from omniagent.http.auth import Caller
+from omniagent.http.body import body_schema, read_model
+from omniagent.http.fastapi_app import WITH_BODY, CurrentCaller, ProcessServices, create_app, documented
+from omniagent.http.resources import (
     LINE_PATTERN,
     Accepted,
     MessageList,
@@ -23,10 +22,11 @@ from omniagent.aws.session_resources import (
     SessionResource,
     SummaryResource,
 )
-from omniagent.aws.web import WITH_BODY, CurrentCaller, ProcessServices, create_app, documented
+from omniagent.lambda_runtime.asgi import buffered_handler
 from omniagent.persistence.documents import Session
 from omniagent.persistence.store import Owner
 from omniagent.session.identity import ID_PATTERN, session_key, user_id_of
+from omniagent.session.naming import name_session
 from omniagent.turns.repair import repair_for_reading
 
 SessionId = Annotated[str, Path(pattern=ID_PATTERN)]

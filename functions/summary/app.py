@@ -8,13 +8,13 @@ from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
 from aws_lambda_powertools.utilities.typing import LambdaContext
 from pydantic import BaseModel, Field
 
-from omniagent.ai.regeneration import SummaryRegeneration
-from omniagent.aws import loop
 from omniagent.aws.services import get_services
 from omniagent.errors import NotFound, OmniAgentError
-from omniagent.logs import bind_request_id
+from omniagent.lambda_runtime import event_loop
 from omniagent.session.identity import session_key, user_id_of
+from omniagent.session.regeneration import SummaryRegeneration
 from omniagent.tracing import SpanKind, bind_context, flush_traces, trace_operation
+from omniagent.tracing.logs import bind_request_id
 
 logger = logging.getLogger("omniagent.summary")
 services = get_services()
@@ -40,15 +40,15 @@ def handler(event: dict[str, Any], context: LambdaContext) -> Any:
         try:
             if "Records" in event:
                 return process_partial_response(event, _take, processor, context)
-            return loop.run(regenerate(SummaryRequest.model_validate(event)))
+            return event_loop.run(regenerate(SummaryRequest.model_validate(event)))
         finally:
-            loop.run(flush_traces())
+            event_loop.run(flush_traces())
 
 
 def _take(record: SQSRecord) -> None:
     """Serve one message of the queue, after those before it: two for one session must not be paid for twice."""
     try:
-        loop.run(regenerate(SummaryRequest.model_validate_json(record.body)))
+        event_loop.run(regenerate(SummaryRequest.model_validate_json(record.body)))
     except Exception:
         logger.exception("A summary failed", extra={"message_id": record.message_id})
         raise

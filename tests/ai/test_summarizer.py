@@ -7,11 +7,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from omniagent.ai.providers.llm_provider import LLMProvider, ModelEvent, ModelFinish, ModelRequest, ModelText
-from omniagent.ai.summarizer import summarize_turns
 from omniagent.errors import EmptyAnswer
 from omniagent.messages import ChatMessage, ToolPart, Usage
-from omniagent.session.context import Turn, estimate_text
 from omniagent.session.manager import SummaryState
+from omniagent.session.summarizer import summarize_turns
+from omniagent.session.window import PastTurn, estimate_text
 from omniagent.settings import Settings
 
 
@@ -36,9 +36,9 @@ class Echo(LLMProvider):
         return [request.messages[0].text for request in self.requests]
 
 
-def turn(number: int, question: str, answer: str = "Yes.") -> Turn:
+def turn(number: int, question: str, answer: str = "Yes.") -> PastTurn:
     messages = (ChatMessage.user(question), ChatMessage.assistant(answer))
-    return Turn(number, messages, sum(estimate_text(message.text) for message in messages))
+    return PastTurn(number, messages, sum(estimate_text(message.text) for message in messages))
 
 
 async def test_turns_that_fit_are_summarized_in_one_call() -> None:
@@ -83,7 +83,7 @@ async def test_no_call_is_larger_than_allowed_and_no_text_is_lost(texts: list[st
 
 async def test_turns_without_text_cost_no_call_and_keep_the_summary() -> None:
     provider = Echo()
-    silent = Turn(4, (ChatMessage(role="assistant", parts=[]),), 0)
+    silent = PastTurn(4, (ChatMessage(role="assistant", parts=[]),), 0)
     summary = await summarize_turns(provider, SummaryState("id", "So far.", 3), [silent], Settings())
     assert (summary.content, summary.end_turn_number, provider.requests) == ("So far.", 4, [])
 
@@ -91,7 +91,7 @@ async def test_turns_without_text_cost_no_call_and_keep_the_summary() -> None:
 async def test_an_unfinished_tool_call_is_told_as_interrupted() -> None:
     provider = Echo()
     call = ChatMessage(role="assistant", parts=[ToolPart(call_id="1", name="weather", input={"city": "Lisbon"})])
-    await summarize_turns(provider, None, [Turn(1, (ChatMessage.user("Rain?"), call), 9)], Settings())
+    await summarize_turns(provider, None, [PastTurn(1, (ChatMessage.user("Rain?"), call), 9)], Settings())
     assert "[called weather: The tool call was interrupted" in provider.inputs[0]
 
 
@@ -101,6 +101,6 @@ async def test_an_empty_summary_is_refused() -> None:
 
 
 @pytest.mark.parametrize("turns", [[], [turn(3, "Three?")]])
-async def test_turns_that_are_summarized_already_are_refused(turns: list[Turn]) -> None:
+async def test_turns_that_are_summarized_already_are_refused(turns: list[PastTurn]) -> None:
     with pytest.raises(ValueError, match="from turn 4"):
         await summarize_turns(Echo(), SummaryState("id", "So far.", 3), turns, Settings())

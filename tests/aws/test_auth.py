@@ -14,10 +14,10 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
-from omniagent.aws.auth import Authenticator, Caller
-from omniagent.aws.loopback import is_loopback
-from omniagent.aws.tokens import TokenVerifier
 from omniagent.errors import ConfigurationError, IdentityUnavailable, InvalidRequest, Unauthenticated
+from omniagent.http.auth import Authenticator, Caller
+from omniagent.http.loopback import is_loopback
+from omniagent.http.tokens import TokenVerifier
 from omniagent.settings import Settings
 from tests.aws.issuer import AUDIENCE, Issuer
 
@@ -267,7 +267,7 @@ class TestJwt:
 
 
 def test_no_cryptography_is_imported_before_a_token_comes() -> None:
-    code = "import sys, omniagent.aws.auth; print(sorted({'jwt', 'cryptography', 'boto3'} & set(sys.modules)))"
+    code = "import sys, omniagent.http.auth; print(sorted({'jwt', 'cryptography', 'boto3'} & set(sys.modules)))"
     finished = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert finished.stdout.strip() == "[]"
 

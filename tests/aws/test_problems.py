@@ -14,8 +14,8 @@ from starlette.responses import StreamingResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from omniagent import errors
-from omniagent.aws.body import MAX_DEPTH, read_json
-from omniagent.aws.problems import install
+from omniagent.http.body import MAX_DEPTH, read_json
+from omniagent.http.problems import install
 
 Json = dict[str, Any]
 SECRET = "mongodb://ada:hunter22@db.internal"
@@ -149,7 +149,7 @@ async def test_a_failure_after_the_status_line_is_left_to_the_runtime(client: ht
 async def test_every_line_of_a_request_carries_its_id(
     client: httpx.AsyncClient, caplog: pytest.LogCaptureFixture
 ) -> None:
-    from omniagent.logs import request_id
+    from omniagent.tracing.logs import request_id
 
     seen: list[str | None] = []
 
@@ -158,9 +158,9 @@ async def test_every_line_of_a_request_carries_its_id(
             seen.append(request_id.get())
 
     watch = Watch()
-    logging.getLogger("omniagent.aws.problems").addHandler(watch)
+    logging.getLogger("omniagent.http.problems").addHandler(watch)
     await client.get("/raise/StorageUnavailable")
-    logging.getLogger("omniagent.aws.problems").removeHandler(watch)
+    logging.getLogger("omniagent.http.problems").removeHandler(watch)
     assert seen == ["request-1"]
     assert request_id.get() is None
 

@@ -12,13 +12,13 @@ from local.aws import Aws
 from local.model import OfflineModel
 from omniagent.aws.secrets import SecretStore
 from omniagent.aws.services import Services
+from omniagent.aws.turn_table import DynamoRegistry
 from omniagent.errors import ConfigurationError, ModelAuthError, NoQueue, QueueUnavailable, StorageRejected
 from omniagent.messages import ChatMessage
 from omniagent.persistence.connection import is_refused_login
 from omniagent.session.identity import new_id
 from omniagent.settings import Settings
-from omniagent.turns.dynamodb import DynamoRegistry
-from omniagent.turns.registry import MemoryRegistry
+from omniagent.turns.lease import MemoryRegistry
 
 SetPassword = Callable[[str], str]
 

@@ -18,10 +18,10 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from local.model.offline import listen
-from omniagent.ai.turn import Turn
-from omniagent.aws.chat_request import read_chat_request
-from omniagent.aws.event_stream import EventStream
 from omniagent.errors import RequestError
+from omniagent.http.chat_request import read_chat_request
+from omniagent.http.stream_response import EventStream
+from omniagent.turns.turn import Turn
 from tests.fixtures.conversation import Conversation
 
 HERE = Path(__file__).parent

@@ -9,9 +9,9 @@ from pydantic import TypeAdapter
 
 from omniagent import Agent, tool
 from omniagent.messages import Part, TextPart
-from omniagent.streaming import events, sse
-from omniagent.turns.registry import Claim, MemoryRegistry
-from omniagent.ui import ui_message
+from omniagent.protocol import events, sse
+from omniagent.protocol.ui_messages import ui_message
+from omniagent.turns.lease import Claim, MemoryRegistry
 from tests.client.conftest import SdkClient, Server
 from tests.fixtures.conversation import QUICK, Clock, Conversation, each_api
 from tests.runner.scenarios import SCENARIOS, Scenario, agent

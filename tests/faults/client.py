@@ -9,7 +9,7 @@ from typing import Any
 
 import httpx
 
-from omniagent.streaming import sse
+from omniagent.protocol import sse
 
 Json = dict[str, Any]
 

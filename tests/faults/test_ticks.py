@@ -4,10 +4,10 @@ import asyncio
 from dataclasses import dataclass, field
 
 from omniagent.errors import RegistryUnavailable
-from omniagent.streaming.events import TextDelta
-from omniagent.streaming.log import EventLog
+from omniagent.protocol.events import TextDelta
+from omniagent.turns.event_log import EventLog
 from omniagent.turns.keeper import Keeper
-from omniagent.turns.registry import Claim, MemoryRegistry, Renewal
+from omniagent.turns.lease import Claim, MemoryRegistry, Renewal
 
 TICK_SECONDS = 0.01
 CLAIM = Claim("session", "turn", "message")

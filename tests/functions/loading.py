@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
-from omniagent.aws import loop
 from omniagent.aws.services import Services, get_services
+from omniagent.lambda_runtime import event_loop
 
 FUNCTIONS = Path(__file__).parents[2] / "functions"
 
@@ -48,4 +48,4 @@ def close(services: Services) -> None:
         for _ in range(10):  # tasks that were cancelled end in the next rounds, and then their transports
             await asyncio.sleep(0)
 
-    loop.run(closed())
+    event_loop.run(closed())

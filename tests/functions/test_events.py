@@ -10,7 +10,7 @@ import pytest
 from local.aws import Aws
 from local.model import OfflineModel
 from local.template import ROOT
-from omniagent.streaming import sse
+from omniagent.protocol import sse
 from tests.fixtures.stream import check_order
 from tests.functions.calls import Json
 from tests.functions.product import running_product

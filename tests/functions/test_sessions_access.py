@@ -14,12 +14,12 @@ from pymongo.database import Database
 
 from local.model import OfflineModel
 from omniagent.aws.services import Services
-from omniagent.aws.web import process_services
+from omniagent.http.fastapi_app import process_services
 from omniagent.messages import TextPart
 from omniagent.persistence.store import ConversationStore
 from omniagent.session.identity import new_id
 from omniagent.settings import Settings
-from omniagent.turns.registry import Claim
+from omniagent.turns.lease import Claim
 from tests.aws.issuer import AUDIENCE, Issuer
 from tests.functions.loading import loaded
 

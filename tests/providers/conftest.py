@@ -8,9 +8,9 @@ import pytest_asyncio
 
 from local.model import OfflineModel
 from omniagent.ai.providers import get_llm_provider
-from omniagent.ai.providers.lean_openai import httpx2
 from omniagent.ai.providers.llm_provider import LLMProvider
-from omniagent.ai.providers.openai_provider import OpenAIProvider
+from omniagent.ai.providers.openai.lean_openai import httpx2
+from omniagent.ai.providers.openai.openai_provider import OpenAIProvider
 
 MakeProvider = Callable[..., OpenAIProvider]
 

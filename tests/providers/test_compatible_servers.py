@@ -12,8 +12,8 @@ from omniagent.ai.providers.llm_provider import (
     ModelToolDelta,
     ModelToolStart,
 )
-from omniagent.ai.providers.openai_chat import ChatReader
-from omniagent.ai.providers.openai_responses import ResponseReader
+from omniagent.ai.providers.openai.openai_chat import ChatReader
+from omniagent.ai.providers.openai.openai_responses import ResponseReader
 from omniagent.errors import ModelAuthError, ModelError, ModelRejected, ModelStreamBroken, ModelUnavailable
 from omniagent.messages import FinishReason, Usage
 from tests.providers.canned import Json, chat_chunks, frames, text_deltas

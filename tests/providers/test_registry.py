@@ -10,8 +10,8 @@ import pytest
 
 from omniagent.ai.providers import get_llm_provider, register_provider
 from omniagent.ai.providers.llm_provider import LLMProvider, ModelEvent, ModelFinish, ModelRequest, ModelText
-from omniagent.ai.providers.openai_chat import OpenAIChat
-from omniagent.ai.providers.openai_responses import OpenAIResponses
+from omniagent.ai.providers.openai.openai_chat import OpenAIChat
+from omniagent.ai.providers.openai.openai_responses import OpenAIResponses
 from omniagent.errors import ConfigurationError, UnknownModelError
 from omniagent.messages import ChatMessage, Usage
 from tests.providers.helpers import ask, streamed, text_of
@@ -127,7 +127,7 @@ async def test_a_provider_imports_the_sdk_without_the_types_of_its_endpoints() -
 
 async def test_the_types_of_the_sdk_are_there_for_whoever_asks() -> None:
     code = """
-import omniagent.ai.providers.openai_client, openai
+import omniagent.ai.providers.openai.openai_client, openai
 from openai.types.chat import ChatCompletionChunk
 assert openai.types.responses.Response.model_fields
 assert openai.types.ChatModel

@@ -8,12 +8,12 @@ import asyncio
 import pytest
 
 from omniagent import Query
-from omniagent.ai.turn import Turn
 from omniagent.errors import InvalidRequest, NotRegenerable, TurnInProgress
 from omniagent.messages import TextPart
+from omniagent.protocol import sse
 from omniagent.session.identity import new_id
-from omniagent.streaming import sse
-from omniagent.turns.registry import Claim, TurnRegistry
+from omniagent.turns.lease import Claim, TurnRegistry
+from omniagent.turns.turn import Turn
 from tests.fixtures.conversation import Clock, Conversation, read, seen
 from tests.fixtures.stream import check_order, joined, outline
 

@@ -8,9 +8,9 @@ import pytest
 
 from omniagent import Agent, Callbacks, RunContext, tool
 from omniagent.ai.providers.llm_provider import Overrides
-from omniagent.ai.turn import RunResult
 from omniagent.errors import StorageUnavailable, ToolError
 from omniagent.session.manager import TurnRecord
+from omniagent.turns.turn import RunResult
 from tests.fixtures.conversation import Conversation, HeldBack, each_api, events_of, read, seen
 from tests.fixtures.stream import outline
 from tests.runner.scenarios import STEP, add, lookup, said

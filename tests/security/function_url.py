@@ -12,8 +12,8 @@ from typing import Any
 
 import httpx
 
-from omniagent.aws import loop
-from omniagent.aws.response import StreamingResult
+from omniagent.lambda_runtime import event_loop
+from omniagent.lambda_runtime.response import StreamingResult
 
 Json = dict[str, Any]
 Handler = Callable[[Json, Any], "StreamingResult | Json"]
@@ -49,7 +49,7 @@ def read_stream(result: StreamingResult, body: "Collected") -> None:
     async def read() -> None:
         await result.stream(body)
 
-    loop.run(read())
+    event_loop.run(read())
 
 
 def context() -> Any:

@@ -5,7 +5,7 @@ from typing import Any
 from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 
-from omniagent.streaming import sse
+from omniagent.protocol import sse
 
 BOUNDED = settings(
     max_examples=60,

@@ -7,7 +7,7 @@ from typing import Any
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from omniagent.streaming import sse
+from omniagent.protocol import sse
 from tests.fixtures.stream import check_order
 from tests.security.fuzz import ANYTHING, BOUNDED, TEXT
 from tests.security.leaks import check_problem

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from local.aws import Aws
 from local.model import OfflineModel
-from omniagent.aws import loop
+from omniagent.lambda_runtime import event_loop
 from omniagent.messages import TextPart
 from omniagent.session.identity import new_id
-from omniagent.turns.registry import Claim
+from omniagent.turns.lease import Claim
 from tests.fixtures.stream import check_order
 from tests.security.fuzz import ANYTHING, BOUNDED, TEXT
 from tests.security.world import User, World, open_world
@@ -92,7 +92,7 @@ def leave_dead_turn(world: World, user: User) -> str:
         session = await world.services.session(user.client_id, user.session)
         await session.begin_turn(turn_id=turn_id, turn_number=1, message_id="q", parts=[TextPart(text="Hello?")])
 
-    loop.run(begin())
+    event_loop.run(begin())
     return turn_id
 
 
@@ -121,7 +121,7 @@ def test_any_frames_are_repaired(world: World, log: list[bytes]) -> None:
     user = world.user()
     claim = Claim(user.key, leave_dead_turn(world, user), "q")
     for number, frames in enumerate(log):
-        loop.run(world.services.registry.append(claim, number, frames))
+        event_loop.run(world.services.registry.append(claim, number, frames))
     check_goes_on(world, user)
 
 

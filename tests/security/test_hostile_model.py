@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from local.model import OfflineModel
-from omniagent.streaming import sse
+from omniagent.protocol import sse
 from tests.fixtures.conversation import APIS
 from tests.fixtures.stream import check_order
 from tests.providers.test_bytes import EVENT

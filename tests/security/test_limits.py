@@ -11,13 +11,13 @@ import pytest
 from local.model import OfflineModel
 from omniagent.ai.runner import Reading, Runner
 from omniagent.ai.tools import render_output
-from omniagent.ai.turn import Turn
-from omniagent.aws import loop
-from omniagent.aws.auth import MAX_NAME_LENGTH as MAX_USER_LENGTH
-from omniagent.aws.body import MAX_DEPTH
-from omniagent.aws.chat_request import MAX_MESSAGES, MAX_PARTS, read_chat_request
-from omniagent.aws.response import StreamingResult
 from omniagent.errors import InvalidRequest
+from omniagent.http.auth import MAX_NAME_LENGTH as MAX_USER_LENGTH
+from omniagent.http.body import MAX_DEPTH
+from omniagent.http.chat_request import MAX_MESSAGES, MAX_PARTS, read_chat_request
+from omniagent.lambda_runtime import event_loop
+from omniagent.lambda_runtime.response import StreamingResult
+from omniagent.turns.turn import Turn
 from tests.security.function_url import Collected, context, read_stream, url_event
 from tests.security.leaks import check_problem
 from tests.security.world import User, World, open_world
@@ -186,7 +186,7 @@ def test_no_more_of_them_begin_at_the_same_moment(world: World, user: User) -> N
         return begun
 
     before = world.documents()
-    kinds = sorted(type(begun).__name__ for begun in loop.run(burst()))
+    kinds = sorted(type(begun).__name__ for begun in event_loop.run(burst()))
     assert kinds == ["TooManyTurns"] * 5 + ["Turn"]
     added = {name: count - before[name] for name, count in world.documents().items()}
     assert added == {"users": 1, "sessions": 1, "messages": 2}

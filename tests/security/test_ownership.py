@@ -10,11 +10,11 @@ from typing import Any
 import httpx
 import pytest
 
-from omniagent.aws import loop
+from omniagent.lambda_runtime import event_loop
 from omniagent.messages import TextPart
+from omniagent.protocol import sse
 from omniagent.session.identity import new_id
-from omniagent.streaming import sse
-from omniagent.turns.registry import Claim
+from omniagent.turns.lease import Claim
 from tests.fixtures.stream import outline
 from tests.security.routes import ROUTES, Route
 from tests.security.world import User, World
@@ -41,9 +41,9 @@ def ada(world: World) -> Iterator[User]:
         )
         await summary.insert()
 
-    loop.run(go_on())
+    event_loop.run(go_on())
     yield ada
-    loop.run(world.services.registry.erase(ada.key))
+    event_loop.run(world.services.registry.erase(ada.key))
 
 
 @pytest.fixture
@@ -110,7 +110,7 @@ def test_and_it_is_left_as_it_was(route: Route, world: World, ada: User) -> None
     before = kept()
     call(world.user(), route, ada.session, "question")
     assert kept() == before
-    running = loop.run(world.services.registry.running(ada.key))
+    running = event_loop.run(world.services.registry.running(ada.key))
     assert running is not None
     assert not running.stopping
 

@@ -18,9 +18,9 @@ from local.emulator import Emulator
 from local.model import OfflineModel
 from local.stack import StackOptions, local_stack
 from omniagent.aws.secrets import SecretStore
-from omniagent.redaction import hide, redact, redact_text
+from omniagent.protocol import sse
 from omniagent.session.identity import new_id
-from omniagent.streaming import sse
+from omniagent.tracing.redaction import hide, redact, redact_text
 from tests.aws.issuer import AUDIENCE, Issuer
 from tests.security.rogue import RogueModel
 from tests.security.world import World, open_world

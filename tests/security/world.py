@@ -15,11 +15,12 @@ from pymongo import MongoClient
 from pymongo.database import Database
 
 from local.template import ROOT
-from omniagent.aws import services, web
+from omniagent.aws import services
 from omniagent.aws.services import Services
+from omniagent.http import fastapi_app as web
+from omniagent.protocol import sse
 from omniagent.session.identity import new_id, session_key, user_id_of
 from omniagent.settings import Settings
-from omniagent.streaming import sse
 from tests.functions.loading import close
 from tests.security.function_url import FunctionUrls, Json
 

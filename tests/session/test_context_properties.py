@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from omniagent.messages import ChatMessage, Part, ReasoningPart, StepPart, TextPart, ToolPart
-from omniagent.session import context
-from omniagent.session.context import Limits, Turn
+from omniagent.session import window
 from omniagent.session.manager import SessionManager, SessionState, StoredMessage, SummaryState, TurnRecord
+from omniagent.session.window import Limits, PastTurn
 from omniagent.settings import Settings
 
 texts = st.text(max_size=40)
@@ -33,20 +33,20 @@ answers = st.builds(ChatMessage, role=st.just("assistant"), parts=st.lists(parts
 exchanges = st.tuples(texts.map(ChatMessage.user), answers)
 
 
-def numbered(sizes: list[tuple[int, int]]) -> list[Turn]:
+def numbered(sizes: list[tuple[int, int]]) -> list[PastTurn]:
     """Turns in order. Numbers are missing where turns were deleted."""
     numbers = accumulate(step for step, _ in sizes)
-    return [Turn(number, (), tokens) for number, (_, tokens) in zip(numbers, sizes, strict=True)]
+    return [PastTurn(number, (), tokens) for number, (_, tokens) in zip(numbers, sizes, strict=True)]
 
 
-def turns(min_size: int = 0) -> st.SearchStrategy[list[Turn]]:
+def turns(min_size: int = 0) -> st.SearchStrategy[list[PastTurn]]:
     """Turns of which only the number and the size matter."""
     sizes = st.tuples(st.integers(1, 3), st.integers(0, 300))
     return st.lists(sizes, min_size=min_size, max_size=12).map(numbered)
 
 
 told = st.lists(exchanges, max_size=3).map(
-    lambda said: [Turn(number, messages, 1) for number, messages in enumerate(said, 1)]
+    lambda said: [PastTurn(number, messages, 1) for number, messages in enumerate(said, 1)]
 )
 
 
@@ -55,21 +55,21 @@ limits = st.builds(Limits, max_turns=st.integers(1, 10), max_tokens=st.integers(
 
 @given(turns(), st.integers(0, 20), limits)
 def test_the_window_is_an_unbroken_run_of_the_newest_turns_after_the_summary(
-    history: list[Turn], summarized_to: int, limits: Limits
+    history: list[PastTurn], summarized_to: int, limits: Limits
 ) -> None:
-    chosen = context.window(history, summarized_to=summarized_to, limits=limits)
+    chosen = window.window(history, summarized_to=summarized_to, limits=limits)
     unsummarized = [turn for turn in history if turn.number > summarized_to]
     assert chosen == unsummarized[len(unsummarized) - len(chosen) :]
 
 
 @given(turns(min_size=1), limits)
-def test_the_newest_turn_is_always_in(history: list[Turn], limits: Limits) -> None:
-    assert context.window(history, summarized_to=0, limits=limits)[-1] == history[-1]
+def test_the_newest_turn_is_always_in(history: list[PastTurn], limits: Limits) -> None:
+    assert window.window(history, summarized_to=0, limits=limits)[-1] == history[-1]
 
 
 @given(turns(), st.integers(0, 20), limits)
-def test_the_budget_is_kept_and_used(history: list[Turn], summarized_to: int, limits: Limits) -> None:
-    chosen = context.window(history, summarized_to=summarized_to, limits=limits)
+def test_the_budget_is_kept_and_used(history: list[PastTurn], summarized_to: int, limits: Limits) -> None:
+    chosen = window.window(history, summarized_to=summarized_to, limits=limits)
     tokens = sum(turn.tokens for turn in chosen)
     assert len(chosen) <= limits.max_turns
     assert tokens <= limits.max_tokens or len(chosen) == 1
@@ -79,28 +79,30 @@ def test_the_budget_is_kept_and_used(history: list[Turn], summarized_to: int, li
 
 
 @given(told)
-def test_every_tool_call_that_is_shown_has_a_result_and_no_message_is_empty(history: list[Turn]) -> None:
-    for message in context.messages_of(history):
+def test_every_tool_call_that_is_shown_has_a_result_and_no_message_is_empty(history: list[PastTurn]) -> None:
+    for message in window.messages_of(history):
         assert any(isinstance(part, TextPart | ToolPart) for part in message.parts)
         assert all(part.done for part in message.parts if isinstance(part, ToolPart))
 
 
 @given(told)
-def test_messages_keep_their_order_and_their_text(history: list[Turn]) -> None:
+def test_messages_keep_their_order_and_their_text(history: list[PastTurn]) -> None:
     said = [message.text for turn in history for message in turn.messages if message.text]
-    assert [message.text for message in context.messages_of(history) if message.text] == said
+    assert [message.text for message in window.messages_of(history) if message.text] == said
 
 
 @given(turns(), st.integers(0, 20), limits)
-def test_a_summary_is_due_when_either_limit_is_reached(history: list[Turn], summarized_to: int, limits: Limits) -> None:
+def test_a_summary_is_due_when_either_limit_is_reached(
+    history: list[PastTurn], summarized_to: int, limits: Limits
+) -> None:
     since = [turn for turn in history if turn.number > summarized_to]
-    is_due = context.summary_is_due(history, summarized_to=summarized_to, limits=limits)
+    is_due = window.summary_is_due(history, summarized_to=summarized_to, limits=limits)
     assert is_due == (len(since) >= limits.max_turns or sum(turn.tokens for turn in since) >= limits.max_tokens)
 
 
 @given(turns(), st.integers(1, 500))
-def test_pieces_are_the_whole_in_order_and_fit(history: list[Turn], max_tokens: int) -> None:
-    cut = context.pieces(history, max_tokens)
+def test_pieces_are_the_whole_in_order_and_fit(history: list[PastTurn], max_tokens: int) -> None:
+    cut = window.pieces(history, max_tokens)
     assert [turn for piece in cut for turn in piece] == history
     assert all(len(piece) == 1 or sum(turn.tokens for turn in piece) <= max_tokens for piece in cut)
     assert all(cut)
@@ -108,7 +110,7 @@ def test_pieces_are_the_whole_in_order_and_fit(history: list[Turn], max_tokens: 
 
 @given(texts, texts)
 def test_more_text_is_never_fewer_tokens(text: str, more: str) -> None:
-    assert 1 <= context.estimate_text(text) <= context.estimate_text(text + more) <= len(text + more) + 1
+    assert 1 <= window.estimate_text(text) <= window.estimate_text(text + more) <= len(text + more) + 1
 
 
 @given(st.lists(parts, max_size=5), st.integers(1, 1000))
@@ -116,7 +118,7 @@ def test_an_answer_that_was_counted_is_estimated_only_where_its_tools_spoke(
     answer: list[Part], output_tokens: int
 ) -> None:
     tools = [part for part in answer if isinstance(part, ToolPart)]
-    counted = context.estimate_answer(answer, output_tokens)
+    counted = window.estimate_answer(answer, output_tokens)
     assert counted >= output_tokens + len(tools)
     assert tools or counted == output_tokens
 
@@ -151,7 +153,7 @@ class Played:
     """A whole conversation, played with the decisions of a `SessionManager` and a store that keeps what it is told."""
 
     session: Memory
-    stored: list[Turn] = field(default_factory=list)
+    stored: list[PastTurn] = field(default_factory=list)
     summaries: list[tuple[int, int]] = field(default_factory=list)
 
     @property
@@ -172,7 +174,7 @@ class Played:
         if due and summary_works:
             self.summaries.append((due[0].number, due[-1].number))
         question = ChatMessage.user(f"question {number}")
-        self.stored.append(Turn(number, (question, ChatMessage.assistant(f"answer {number}")), tokens))
+        self.stored.append(PastTurn(number, (question, ChatMessage.assistant(f"answer {number}")), tokens))
         return state
 
 
@@ -212,7 +214,7 @@ def test_summaries_and_window_show_every_turn_once_or_say_that_there_is_a_gap(
     summary_turns=st.integers(1, 5),
 )
 def test_a_summary_is_never_made_of_turns_with_a_hole_before_them(
-    history: list[Turn], summarized_to: int, summary_turns: int
+    history: list[PastTurn], summarized_to: int, summary_turns: int
 ) -> None:
     session = Memory("ada", "s", settings=Settings(summary_after_turns=summary_turns))
     summary = SummaryState("id", "So far.", summarized_to) if summarized_to else None

@@ -6,9 +6,9 @@ from typing import Any
 import pytest
 
 from omniagent import Query
-from omniagent.ai import turn as turns
-from omniagent.ai.turn import RunResult
 from omniagent.persistence.documents import now
+from omniagent.turns import turn as turns
+from omniagent.turns.turn import RunResult
 from tests.fixtures.conversation import QUICK, Conversation, HeldBack, seen
 
 SOON = replace(QUICK, summary_after_turns=3)

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 
 from omniagent.errors import RegistryUnavailable
-from omniagent.turns.registry import Claim, MemoryRegistry, Renewal
+from omniagent.turns.lease import Claim, MemoryRegistry, Renewal
 
 
 @dataclass(slots=True)

@@ -7,9 +7,9 @@ import pytest
 
 from omniagent import Query
 from omniagent.messages import TextPart
-from omniagent.streaming import events, sse
+from omniagent.protocol import events, sse
 from omniagent.turns import follow as following
-from omniagent.turns.registry import Claim, MemoryRegistry, TurnRegistry
+from omniagent.turns.lease import Claim, MemoryRegistry, TurnRegistry
 from tests.fixtures.conversation import Clock, Conversation, read, seen
 from tests.fixtures.stream import check_order, outline
 

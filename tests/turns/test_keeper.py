@@ -4,10 +4,10 @@ import asyncio
 
 import pytest
 
-from omniagent.streaming.events import TextDelta
-from omniagent.streaming.log import EventLog
+from omniagent.protocol.events import TextDelta
+from omniagent.turns.event_log import EventLog
 from omniagent.turns.keeper import Keeper
-from omniagent.turns.registry import MAX_CHUNK_BYTES, Claim, Renewal
+from omniagent.turns.lease import MAX_CHUNK_BYTES, Claim, Renewal
 from tests.turns.registries import Unreliable, until
 
 CLAIM = Claim("session", "turn", "message")

@@ -8,10 +8,10 @@ import pytest
 
 from local.aws import Aws
 from local.ports import free_port
+from omniagent.aws.turn_table import DynamoRegistry
 from omniagent.errors import RegistryUnavailable
 from omniagent.session.identity import new_id
-from omniagent.turns.dynamodb import DynamoRegistry
-from omniagent.turns.registry import MAX_CHUNK_BYTES, Claim, Renewal, TurnRegistry
+from omniagent.turns.lease import MAX_CHUNK_BYTES, Claim, Renewal, TurnRegistry
 from tests.fixtures.conversation import Clock, dynamodb_api
 
 

@@ -10,9 +10,9 @@ import pytest
 from omniagent import Agent, Query
 from omniagent.errors import RegistryUnavailable, StorageUnavailable, TurnLost
 from omniagent.messages import ORPHAN_ERROR, Part, TextPart
+from omniagent.protocol import sse
 from omniagent.session.manager import SessionState
-from omniagent.streaming import sse
-from omniagent.turns.registry import Claim, MemoryRegistry
+from omniagent.turns.lease import Claim, MemoryRegistry
 from omniagent.turns.repair import repair, repair_for_reading
 from tests.fixtures.conversation import Clock, Conversation, HeldBack, Json, each_api, events_of, seen
 from tests.fixtures.stream import outline

@@ -9,20 +9,20 @@ if TYPE_CHECKING:
     from omniagent.ai.runner import Query, Runner
     from omniagent.ai.tools import Tool, tool
     from omniagent.errors import ToolError
-    from omniagent.logs import setup_logging
     from omniagent.persistence.adapter import MongoBackendAdapter
-    from omniagent.persistence.models import DocumentModels
+    from omniagent.persistence.contracts import DocumentModels
+    from omniagent.persistence.mongo_session import MongoSessionManager
     from omniagent.session.manager import SessionManager
-    from omniagent.session.mongo import MongoSessionManager
     from omniagent.settings import Settings
     from omniagent.tracing import OmniAgentInstrumentor
+    from omniagent.tracing.logs import setup_logging
 
 _HOMES = {
     "Agent": "omniagent.ai.agent",
     "Callbacks": "omniagent.ai.agent",
-    "DocumentModels": "omniagent.persistence.models",
+    "DocumentModels": "omniagent.persistence.contracts",
     "MongoBackendAdapter": "omniagent.persistence.adapter",
-    "MongoSessionManager": "omniagent.session.mongo",
+    "MongoSessionManager": "omniagent.persistence.mongo_session",
     "OmniAgentInstrumentor": "omniagent.tracing",
     "Query": "omniagent.ai.runner",
     "RunContext": "omniagent.ai.agent",
@@ -33,7 +33,7 @@ _HOMES = {
     "ToolError": "omniagent.errors",
     "get_llm_provider": "omniagent.ai.providers",
     "register_provider": "omniagent.ai.providers",
-    "setup_logging": "omniagent.logs",
+    "setup_logging": "omniagent.tracing.logs",
     "tool": "omniagent.ai.tools",
 }
 

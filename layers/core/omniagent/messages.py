@@ -4,7 +4,7 @@ A message is a list of parts in the order they came. The same shape is stored, s
 provider and turned into the AI SDK's `UIMessage`, so nothing is translated twice.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
@@ -13,6 +13,8 @@ from pydantic import BaseModel, ConfigDict, Field
 Role = Literal["user", "assistant"]
 FinishReason = Literal["stop", "length", "content-filter", "tool-calls", "error", "other"]
 Status = Literal["complete", "cancelled", "failed", "interrupted"]
+StopReason = Literal["cancelled", "deadline", "shutdown", "lost"]
+"""Why a turn was ended early."""
 
 ORPHAN_ERROR = "The tool call was interrupted before it returned."
 
@@ -62,7 +64,16 @@ class ToolPart(_Part):
         return self.model_copy(update={"done": True, "error": ORPHAN_ERROR, "public_error": ORPHAN_ERROR})
 
 
-Part = Annotated[StepPart | TextPart | ReasoningPart | ToolPart, Field(discriminator="type")]
+class DataPart(_Part):
+    """What a tool or a callback sent with `emit()`: shown by the client as `data-<name>`, never sent to the model."""
+
+    type: Literal["data"] = "data"
+    name: str
+    data: Any = None
+    id: str | None = None
+
+
+Part = Annotated[StepPart | TextPart | ReasoningPart | ToolPart | DataPart, Field(discriminator="type")]
 
 
 class ChatMessage(BaseModel):
@@ -89,6 +100,11 @@ def close_open_calls(parts: Sequence[Part]) -> list[Part]:
     return [part.close() if isinstance(part, ToolPart) else part for part in parts]
 
 
+def has_content(parts: Sequence[Part]) -> bool:
+    """Whether a reader sees anything of these parts."""
+    return any(not isinstance(part, StepPart) for part in parts)
+
+
 @dataclass(frozen=True, slots=True)
 class Usage:
     """Tokens as the provider counted them. Adds up over the steps of a turn."""
@@ -97,6 +113,8 @@ class Usage:
     output_tokens: int = 0
     cached_input_tokens: int = 0
     reasoning_tokens: int = 0
+    estimated: bool = False
+    """A part of it was not counted by the provider: the step was stopped before its end."""
 
     @property
     def total_tokens(self) -> int:
@@ -108,13 +126,25 @@ class Usage:
             self.output_tokens + other.output_tokens,
             self.cached_input_tokens + other.cached_input_tokens,
             self.reasoning_tokens + other.reasoning_tokens,
+            self.estimated or other.estimated,
         )
 
     def to_dict(self) -> dict[str, int]:
-        return {
+        counts = {
             "inputTokens": self.input_tokens,
             "outputTokens": self.output_tokens,
             "totalTokens": self.total_tokens,
             "cachedInputTokens": self.cached_input_tokens,
             "reasoningTokens": self.reasoning_tokens,
         }
+        return counts | ({"estimated": True} if self.estimated else {})
+
+    @classmethod
+    def from_dict(cls, counts: Mapping[str, int]) -> "Usage":
+        return cls(
+            counts.get("inputTokens", 0),
+            counts.get("outputTokens", 0),
+            counts.get("cachedInputTokens", 0),
+            counts.get("reasoningTokens", 0),
+            bool(counts.get("estimated")),
+        )

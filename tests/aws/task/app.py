@@ -13,7 +13,7 @@ from typing import Any
 from mangum.types import Message, Receive, Scope, Send
 
 import omniagent.aws
-from omniagent.aws.asgi import buffered_handler, streaming_handler
+from omniagent.lambda_runtime.asgi import buffered_handler, streaming_handler
 
 _TOTAL = 64 * 2**20
 _PIECE = b"." * 2**15

@@ -13,7 +13,6 @@ from dataclasses import dataclass
 
 from omniagent.ai.agent import Agent
 from omniagent.ai.providers.llm_provider import LLMProvider
-from omniagent.ai.turn import RunResult, Turn, TurnPlan
 from omniagent.errors import (
     InvalidRequest,
     NotFound,
@@ -24,14 +23,15 @@ from omniagent.errors import (
     TurnInProgress,
 )
 from omniagent.messages import ChatMessage
-from omniagent.plain import plain_text
+from omniagent.protocol import events, sse
+from omniagent.protocol.plain_json import plain_text
 from omniagent.session.identity import check_id, new_id
 from omniagent.session.manager import SessionManager, SessionState, StoredMessage
-from omniagent.streaming import events, sse
-from omniagent.streaming.recorder import replay_events
 from omniagent.turns.follow import follow
-from omniagent.turns.registry import Claim, MemoryRegistry, RunningTurn, TurnRegistry
+from omniagent.turns.lease import Claim, MemoryRegistry, RunningTurn, TurnRegistry
+from omniagent.turns.recorder import replay_events
 from omniagent.turns.repair import repair, repair_for_reading
+from omniagent.turns.turn import RunResult, Turn, TurnPlan
 
 logger = logging.getLogger("omniagent.runner")
 

@@ -29,7 +29,7 @@ from pydantic import BaseModel, ConfigDict, ValidationError, create_model
 from omniagent.ai.providers.llm_provider import ToolSpec
 from omniagent.ai.schema import strict_schema
 from omniagent.errors import ConfigurationError, InvalidArguments
-from omniagent.plain import plain
+from omniagent.protocol.plain_json import plain
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 

@@ -1,1 +1,1 @@
-"""OmniAgent on AWS Lambda: the streaming runtime, the ASGI bridge, the caller's identity and secrets."""
+"""AWS services: the signed JSON API client, the turn table, queues, secrets and metrics."""

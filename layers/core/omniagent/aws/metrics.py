@@ -2,7 +2,7 @@
 
 import os
 
-from omniagent.ai.turn import RunResult
+from omniagent.turns.turn import RunResult
 
 
 def emit_turn(result: RunResult) -> None:

@@ -10,9 +10,9 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import Final
 
-from omniagent.aws_json import SECRETS_MANAGER, AwsJson, AwsRefused, AwsUnreachable
+from omniagent.aws.json_api import SECRETS_MANAGER, AwsJson, AwsRefused, AwsUnreachable
 from omniagent.errors import ConfigurationError
-from omniagent.redaction import hide
+from omniagent.tracing.redaction import hide
 
 READ_TIMEOUT_SECONDS: Final = 5.0
 # A wrong password must not turn every request into a call to Secrets Manager.

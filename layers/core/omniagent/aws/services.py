@@ -9,22 +9,22 @@ import os
 from functools import cache, cached_property
 
 from omniagent.ai.providers import LLMProvider, get_llm_provider
-from omniagent.aws.auth import Authenticator
-from omniagent.aws.queue import SummaryQueue
+from omniagent.aws.queues import SummaryQueue
 from omniagent.aws.secrets import SecretStore
+from omniagent.aws.turn_table import DynamoRegistry
 from omniagent.errors import StorageError
-from omniagent.logs import setup_logging
+from omniagent.http.auth import Authenticator
 from omniagent.persistence.adapter import MongoBackendAdapter
 from omniagent.persistence.catalog import Catalog
 from omniagent.persistence.connection import is_refused_login
-from omniagent.persistence.models import DocumentModels
+from omniagent.persistence.contracts import DocumentModels
+from omniagent.persistence.mongo_session import MongoSessionManager
 from omniagent.persistence.store import ConversationStore
-from omniagent.redaction import hide
-from omniagent.session.mongo import MongoSessionManager
 from omniagent.settings import Settings
 from omniagent.tracing import configure_tracing
-from omniagent.turns.dynamodb import DynamoRegistry
-from omniagent.turns.registry import MemoryRegistry, TurnRegistry
+from omniagent.tracing.logs import setup_logging
+from omniagent.tracing.redaction import hide
+from omniagent.turns.lease import MemoryRegistry, TurnRegistry
 
 MONGODB_KEYS = ("MONGODB_URI", "mongodb_uri", "uri")
 OPENAI_KEYS = ("OPENAI_API_KEY", "openai_api_key", "api_key")

@@ -4,7 +4,7 @@ import asyncio
 
 from omniagent.errors import ConfigurationError
 from omniagent.persistence.connection import MongoDB
-from omniagent.persistence.models import DocumentModels
+from omniagent.persistence.contracts import DocumentModels
 from omniagent.persistence.store import ConversationStore
 
 

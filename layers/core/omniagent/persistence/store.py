@@ -15,8 +15,8 @@ from pymongo.errors import OperationFailure
 from omniagent.errors import StorageConflict, TooManyTurns, TurnLost
 from omniagent.messages import Part, Status, close_open_calls
 from omniagent.persistence.connection import translated
+from omniagent.persistence.contracts import DocumentModels
 from omniagent.persistence.documents import Message, Session, Summary, now
-from omniagent.persistence.models import DocumentModels
 from omniagent.persistence.orphans import end_orphans
 from omniagent.tracing import SpanKind, trace_method
 

@@ -1,84 +1,23 @@
-"""`SessionManager`: the state machine of one session, whatever it is stored in."""
+"""`SessionManager`: one session of one user, whatever it is stored in."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import AsyncIterator, Sequence
 
-from omniagent.messages import ChatMessage, Part, Role, Status, Usage
-from omniagent.session import context
 from omniagent.session.identity import check_id, new_id, session_key, user_id_of
+from omniagent.session.open_turns import OpenTurns
+from omniagent.session.state import RollingSummary, SessionHead, SessionMessage, SessionState, TurnStart
+from omniagent.session.window import PastTurn
 from omniagent.settings import Settings
 
 
-@dataclass(frozen=True, slots=True)
-class SummaryState:
-    """The latest summary."""
-
-    id: str
-    content: str
-    end_turn_number: int
-
-
-@dataclass(frozen=True, slots=True)
-class NewSummary:
-    """A summary to store. It starts right after the previous one ends."""
-
-    content: str
-    token_count: int
-    start_turn_number: int
-    end_turn_number: int
-
-
-@dataclass(frozen=True, slots=True)
-class StoredMessage:
-    """A message as it was stored."""
-
-    id: str
-    role: Role
-    turn_number: int
-    parts: Sequence[Part]
-    status: Status
-    metadata: dict[str, Any]
-
-
-@dataclass(frozen=True, slots=True)
-class SessionState:
-    """What is known of a session before a turn. All of it is bounded by the window, never by the history."""
-
-    latest_turn_number: int = 0
-    active_turn_id: str | None = None
-    name: str | None = None
-    summary: SummaryState | None = None
-    turns: Sequence[context.Turn] = ()
-    earlier: StoredMessage | None = None
-    """The message that already has the id of the new one."""
-
-    @property
-    def summarized_to(self) -> int:
-        return self.summary.end_turn_number if self.summary else 0
-
-    def before(self, turn_number: int) -> Sequence[context.Turn]:
-        return [turn for turn in self.turns if turn.number < turn_number]
-
-
-@dataclass(frozen=True, slots=True)
-class TurnRecord:
-    """How a turn ended."""
-
-    turn_id: str
-    turn_number: int
-    parts: Sequence[Part]
-    status: Status
-    usage: Usage = Usage()
-    metadata: dict[str, Any] = field(default_factory=dict)
-    previous_summary_id: str | None = None
-    summary: NewSummary | None = None
-    keep_previous: bool = False
-
-
 class SessionManager(ABC):
-    """One session of one user. Subclasses read and write; what to show and when to summarize is decided here."""
+    """Reads and writes one session. What the model is shown of it is decided in `window`, not here.
+
+    Every method raises `StorageUnavailable` when the store cannot be reached.
+    """
+
+    open_turns: OpenTurns
+    """The turns that run on this store in this process. Whoever closes the store ends them first."""
 
     def __init__(
         self, user: str, session_id: str | None = None, *, settings: Settings | None = None, category: str | None = None
@@ -86,67 +25,78 @@ class SessionManager(ABC):
         self.user = user
         self.category = category
         self.session_id = check_id(session_id, "session id") if session_id else new_id()
-        self.settings = settings or Settings()
+        self.settings = settings or Settings.from_env()
         self.user_id = user_id_of(user)
         self.key = session_key(self.user_id, self.session_id)
 
     @abstractmethod
-    async def load(self, message_id: str | None = None) -> SessionState:
-        """Read the session's state, and the message that already has this id."""
+    async def head(self) -> SessionHead | None:
+        """Read the session itself: one document. None when there is no such session."""
 
     @abstractmethod
-    async def answer(self, turn_number: int) -> StoredMessage | None:
+    async def load(self, message_id: str | None = None) -> SessionState:
+        """Read what a turn starts from, and the message that already has this id."""
+
+    @abstractmethod
+    async def answer(self, turn_number: int) -> SessionMessage | None:
         """Read the stored answer of a turn."""
 
     @abstractmethod
-    async def begin_turn(
-        self,
-        *,
-        turn_id: str,
-        turn_number: int,
-        message_id: str,
-        parts: Sequence[Part],
-        running_at_most: int | None = None,
-    ) -> None:
-        """Make the user's message durable and take the session for this turn.
+    async def admit(self, limit: int) -> Sequence[str]:
+        """Take one of the user's slots for running turns, and note the user's category.
 
-        Raises `TooManyTurns` when the user has so many turns already, also when they all begin at the same moment.
+        Returns nothing when the slot is ours, else the keys of the sessions that hold all of them. Atomic: of many
+        that ask at the same moment, no more than `limit` get one.
         """
 
     @abstractmethod
-    async def restart_turn(self, *, turn_id: str, turn_number: int, running_at_most: int | None = None) -> None:
-        """Take the session for answering its last turn once more, within the same limit."""
+    async def withdraw(self, *keys: str) -> None:
+        """Give back the user's slots of these sessions."""
 
     @abstractmethod
-    async def finish_turn(self, record: TurnRecord) -> None:
-        """Write the answer in one transaction. Raises `TurnLost` when the turn was taken over."""
+    async def begin_turn(self, start: TurnStart) -> None:
+        """Make the user's message durable and fence the session for this turn, in one transaction.
 
-    @abstractmethod
-    async def repair_turn(self, turn_id: str, parts: Sequence[Part]) -> bool:
-        """Close a turn whose process died, with what its stream had shown."""
-
-    @abstractmethod
-    async def running_turns(self) -> Sequence[str]:
-        """Return the keys of the user's sessions that have a turn, alive or dead; not more than may be running."""
-
-    def visible_messages(self, state: SessionState, turn_number: int) -> list[ChatMessage]:
-        """Return what the model is shown of the turns before this one."""
-        limits = context.Limits(self.settings.context_max_turns, self.settings.context_max_tokens)
-        chosen = context.window(state.before(turn_number), summarized_to=state.summarized_to, limits=limits)
-        return context.messages_of(chosen)
-
-    def turns_to_summarize(self, state: SessionState, turn_number: int) -> Sequence[context.Turn]:
-        """Return the turns that a new summary must cover, up to the previous one; none when it is not due.
-
-        Also none when the window does not reach back to the last summary: then only a regeneration can close the gap.
+        A turn that is answered again drops the summaries that cover it. Raises `StorageConflict` when the session is
+        not in the state that the turn was planned from, `SessionErased` when it is being deleted.
         """
-        limits = context.Limits(self.settings.summary_after_turns, self.settings.summary_after_tokens)
-        before = state.before(turn_number)
-        if not context.summary_is_due(before, summarized_to=state.summarized_to, limits=limits):
-            return ()
-        since = [turn for turn in before if turn.number > state.summarized_to]
-        return since if since[0].number == state.summarized_to + 1 else ()
 
-    def summary_has_gap(self, state: SessionState) -> bool:
-        """Whether turns have left the window without being summarized."""
-        return bool(state.turns) and state.turns[0].number > state.summarized_to + 1
+    @abstractmethod
+    async def finish_turn(self, answer: SessionMessage) -> SessionMessage:
+        """Store the answer and free the session, in one transaction; `answer.id` is the turn's id.
+
+        Returns what the turn now has: this answer, or the previous one where `answer.replaces(previous)` is false.
+        A turn that was closed as interrupted meanwhile, and that nobody has answered again, takes the whole answer.
+        Raises `TurnLost` when the session has moved on, `StorageRejected` when the answer cannot be stored as it is.
+        """
+
+    @abstractmethod
+    async def repair_turn(self, answer: SessionMessage) -> SessionMessage | None:
+        """Close a dead turn with what its stream had shown. `answer.turn_number` may be 0: the latest turn is meant.
+
+        Returns what the turn now has; None when the turn was closed already.
+        """
+
+    @abstractmethod
+    def past_turns(self, first: int, last: int) -> AsyncIterator[Sequence[PastTurn]]:
+        """Yield the turns `first` to `last` in order, some at a time."""
+
+    @abstractmethod
+    async def latest_summary(self, *, draft: bool = False) -> RollingSummary | None:
+        """Read the newest summary, or the newest draft of a rebuild."""
+
+    @abstractmethod
+    async def add_summary(self, summary: RollingSummary, *, draft: bool = False) -> bool:
+        """Store a summary that continues the newest one (or the newest draft).
+
+        Returns False when it does not continue it any more, or covers the session's latest turn, which may still be
+        answered again.
+        """
+
+    @abstractmethod
+    async def publish_draft(self) -> bool:
+        """Put the newest draft in the place of all summaries. Returns False when there is none."""
+
+    @abstractmethod
+    async def rename(self, name: str, *, was: str | None) -> bool:
+        """Rename the session if it still has the name it `was` given."""

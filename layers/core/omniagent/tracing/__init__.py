@@ -7,7 +7,7 @@ tracing is turned on. Until then every call returns at once.
 """
 
 from .attributes import SpanKind, token_counts
-from .context import bind_context
+from .binding import bind_context
 from .export import configure_tracing
 from .instrumentor import OmniAgentInstrumentor, flush_traces
 from .methods import trace_method

@@ -15,7 +15,7 @@ from opentelemetry import trace
 from opentelemetry.context import Context
 from opentelemetry.util.types import AttributeValue
 
-from omniagent.redaction import redact_text
+from omniagent.tracing.redaction import redact_text
 
 from . import attributes as names
 from .attributes import SpanKind

@@ -4,10 +4,10 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 
 from omniagent.messages import FinishReason
-from omniagent.streaming import events, sse
-from omniagent.streaming.log import KEEP_ALIVE_SECONDS
-from omniagent.streaming.recorder import replay
-from omniagent.turns.registry import Claim, TurnRegistry
+from omniagent.protocol import events, sse
+from omniagent.turns.event_log import KEEP_ALIVE_SECONDS
+from omniagent.turns.lease import Claim, TurnRegistry
+from omniagent.turns.recorder import replay
 
 INTERRUPTED: FinishReason = "other"
 

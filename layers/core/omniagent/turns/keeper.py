@@ -5,8 +5,8 @@ import logging
 from collections.abc import Callable
 
 from omniagent.errors import RegistryUnavailable
-from omniagent.streaming.log import EventLog
-from omniagent.turns.registry import MAX_CHUNK_BYTES, Claim, Renewal, TurnRegistry
+from omniagent.turns.event_log import EventLog
+from omniagent.turns.lease import MAX_CHUNK_BYTES, Claim, Renewal, TurnRegistry
 
 logger = logging.getLogger("omniagent.turns")
 

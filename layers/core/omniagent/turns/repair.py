@@ -4,8 +4,8 @@ import logging
 
 from omniagent.errors import RegistryUnavailable
 from omniagent.session.manager import SessionManager
-from omniagent.streaming.recorder import replay
-from omniagent.turns.registry import TurnRegistry
+from omniagent.turns.lease import TurnRegistry
+from omniagent.turns.recorder import replay
 
 logger = logging.getLogger("omniagent.turns")
 

@@ -6,7 +6,7 @@ from urllib.parse import parse_qs
 
 from mangum.types import Message, Receive, Scope, Send
 
-from omniagent.aws.asgi import streaming_handler
+from omniagent.lambda_runtime.asgi import streaming_handler
 
 
 async def pass_gate(message: str) -> None:

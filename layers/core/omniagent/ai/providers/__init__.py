@@ -26,13 +26,13 @@ def _openai(model: str, *, api: Literal["responses", "chat"] = "responses", **op
 
 
 def _openai_responses(model: str, **options: Any) -> LLMProvider:
-    from omniagent.ai.providers.openai_responses import OpenAIResponses
+    from omniagent.ai.providers.openai.openai_responses import OpenAIResponses
 
     return OpenAIResponses(model, **_without_api(options))
 
 
 def _openai_chat(model: str, **options: Any) -> LLMProvider:
-    from omniagent.ai.providers.openai_chat import OpenAIChat
+    from omniagent.ai.providers.openai.openai_chat import OpenAIChat
 
     return OpenAIChat(model, **_without_api(options))
 

@@ -1,0 +1,180 @@
+"""The answer of a model as it is read, whichever API it comes from."""
+
+import uuid
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from typing import Any, Final
+
+from omniagent.ai.providers.llm_provider import (
+    ModelEvent,
+    ModelFinish,
+    ModelReasoning,
+    ModelReasoningDone,
+    ModelText,
+    ModelToolCall,
+    ModelToolDelta,
+    ModelToolStart,
+)
+from omniagent.ai.providers.sse_decoder import Json
+from omniagent.errors import ModelError, ModelStreamBroken
+from omniagent.messages import FinishReason, Usage
+
+MAX_CALL_ID_LENGTH: Final = 64
+"""The APIs take no longer one back."""
+MAX_TOKENS: Final = 10**12
+_MALFORMED = (AttributeError, IndexError, KeyError, TypeError, ValueError)
+
+
+@dataclass(eq=False, slots=True)
+class Call:
+    """A tool call under way. `sent_id` is what the API calls it, which need not be unique."""
+
+    call_id: str
+    name: str
+    sent_id: str
+    pieces: list[str] = field(default_factory=list)
+    done: bool = False
+
+    @property
+    def arguments(self) -> str:
+        return "".join(self.pieces)
+
+    def delta(self, text: str) -> ModelToolDelta:
+        return ModelToolDelta(self.call_id, text)
+
+
+def token_count(value: object) -> int:
+    """A number of tokens, or 0 when the API counted none or sent what cannot be one."""
+    return value if type(value) is int and 0 <= value <= MAX_TOKENS else 0
+
+
+def new_call_id() -> str:
+    return f"call_{uuid.uuid4().hex[:24]}"
+
+
+class AnswerReader(ABC):
+    """Reads the events of an API and makes ours of them. One reader per answer.
+
+    Deltas of one kind that are read together become one event. `finished` holds the last event once the API has
+    said how the answer ended.
+    """
+
+    def __init__(self) -> None:
+        self.finished: ModelFinish | None = None
+        self._events: list[ModelEvent] = []
+        self._make: Callable[[str], ModelEvent] = ModelText
+        self._pieces: list[str] = []
+        self._is_reasoning = False
+        self._refused = False
+        self._calls: list[Call] = []
+        self._taken: set[str] = set()
+
+    def avoid(self, call_ids: Iterable[str]) -> None:
+        """Give no call an id of these: some servers number the calls of every answer anew."""
+        self._taken.update(call_ids)
+
+    def read(self, events: Iterable[Json]) -> Iterator[ModelEvent]:
+        """Yield what the API's events say. A failure among them is raised after what came before it."""
+        failure: ModelError | None = None
+        try:
+            self._read_all(events)
+        except ModelError as exc:
+            failure = exc
+        except _MALFORMED as exc:
+            failure = ModelStreamBroken("the model's API sent an event of an unknown shape")
+            failure.__cause__ = exc
+        made, self._events = self._events, []
+        yield from made
+        if failure is not None:
+            raise failure
+
+    def end(self) -> list[ModelEvent]:
+        """Return what comes last. A stream that ends without saying how is broken."""
+        if self.finished is None:
+            raise ModelStreamBroken("the model's stream ended before its end")
+        return [*self._events, self.finished]
+
+    def _read_all(self, events: Iterable[Json]) -> None:
+        try:
+            for event in events:
+                self._read(event)
+        finally:
+            self._flush()
+
+    @abstractmethod
+    def _read(self, event: Json) -> None:
+        """Take one event of the API."""
+
+    def _text(self, text: str) -> None:
+        if self._is_reasoning:
+            self._end_reasoning()
+        self._delta(ModelText, text)
+
+    def _refusal(self, text: str) -> None:
+        self._refused = True
+        self._text(text)
+
+    def _reasoning(self, text: str) -> None:
+        self._is_reasoning = True
+        self._delta(ModelReasoning, text)
+
+    def _end_reasoning(self, provider_data: dict[str, Any] | None = None) -> None:
+        if self._is_reasoning or provider_data:
+            self._is_reasoning = False
+            self._add(ModelReasoningDone(provider_data))
+
+    def _open_call(self, call_id: str, name: str) -> Call:
+        if not (isinstance(call_id, str) and isinstance(name, str)):
+            raise TypeError("a tool call without an id or a name")
+        self._end_reasoning()
+        call = Call(self._unique(call_id), name, sent_id=call_id)
+        self._calls.append(call)
+        self._add(ModelToolStart(call.call_id, name))
+        return call
+
+    def _unique(self, call_id: str) -> str:
+        """An id that no other call has: results are matched by it, here, in the client and by the next request."""
+        fits = 0 < len(call_id) <= MAX_CALL_ID_LENGTH and call_id not in self._taken
+        chosen = call_id if fits else new_call_id()
+        self._taken.add(chosen)
+        return chosen
+
+    def _arguments(self, call: Call, text: str) -> None:
+        call.pieces.append(text)
+        self._delta(call.delta, text)
+
+    def _close_call(self, call: Call) -> None:
+        """Some APIs write no arguments at all where others write an empty object."""
+        if not call.done:
+            call.done = True
+            self._add(ModelToolCall(call.call_id, call.name, call.arguments or "{}"))
+
+    def _close(self) -> None:
+        """End what is open, a tool call that was cut off as well: its arguments are what the model wrote."""
+        self._end_reasoning()
+        for call in self._calls:
+            self._close_call(call)
+
+    def _finish(self, reason: FinishReason, usage: Usage) -> None:
+        self._close()
+        if reason == "stop" and self._refused:
+            reason = "content-filter"
+        elif reason == "stop" and self._calls:
+            reason = "tool-calls"
+        self.finished = ModelFinish(reason, usage)
+
+    def _delta(self, make: Callable[[str], ModelEvent], text: str) -> None:
+        if make != self._make:
+            self._flush()
+            self._make = make
+        self._pieces.append(text)
+
+    def _add(self, event: ModelEvent) -> None:
+        self._flush()
+        self._events.append(event)
+
+    def _flush(self) -> None:
+        if text := "".join(self._pieces):
+            self._events.append(self._make(text))
+        self._pieces.clear()

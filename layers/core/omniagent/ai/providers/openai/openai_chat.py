@@ -1,0 +1,156 @@
+"""OpenAI's Chat Completions API, which most compatible servers speak."""
+
+import json
+from collections.abc import Iterator
+from typing import Any, ClassVar
+
+from omniagent.ai.providers.answer_reader import AnswerReader, Call, new_call_id, token_count
+from omniagent.ai.providers.llm_provider import ModelEvent, ModelRequest, ToolSpec
+from omniagent.ai.providers.openai.history import steps, tool_arguments, tool_name, tool_output
+from omniagent.ai.providers.openai.openai_errors import reported
+from omniagent.ai.providers.openai.openai_provider import OpenAIProvider
+from omniagent.ai.providers.sse_decoder import Json
+from omniagent.messages import ChatMessage, FinishReason, TextPart, ToolPart, Usage
+
+_FINISH: dict[str, FinishReason] = {
+    "stop": "stop",
+    "length": "length",
+    "content_filter": "content-filter",
+    "tool_calls": "tool-calls",
+    "function_call": "tool-calls",
+}
+
+
+class OpenAIChat(OpenAIProvider):
+    path: ClassVar[str] = "/chat/completions"
+    max_tokens_field: ClassVar[str] = "max_completion_tokens"
+    stream_fields: ClassVar[Json] = {"stream": True, "stream_options": {"include_usage": True}}
+
+    def _body(self, request: ModelRequest) -> Json:
+        return {
+            "messages": list(_messages(request)),
+            **self._tool_parameters([_tool(tool) for tool in request.tools]),
+            **self._parameters(request.overrides),
+        }
+
+    def _reader(self) -> AnswerReader:
+        return ChatReader()
+
+    def _as_events(self, answer: Json) -> Iterator[Json]:
+        yield {**answer, "choices": [{**choice, "delta": choice["message"]} for choice in answer.get("choices") or []]}
+
+
+def _tool(tool: ToolSpec) -> Json:
+    function = {
+        "name": tool.name,
+        "description": tool.description,
+        "parameters": tool.parameters,
+        "strict": tool.strict,
+    }
+    return {"type": "function", "function": function}
+
+
+def _messages(request: ModelRequest) -> Iterator[Json]:
+    if request.instructions:
+        yield {"role": "system", "content": request.instructions}
+    for message in request.messages:
+        if message.role == "assistant":
+            yield from _answer_messages(message)
+        elif message.text:
+            yield {"role": "user", "content": message.text}
+
+
+def _answer_messages(message: ChatMessage) -> Iterator[Json]:
+    """One message per step, each followed by the outputs of its tools. Reasoning is not handed back."""
+    for step in steps(message):
+        text = "".join(part.text for part in step if isinstance(part, TextPart))
+        tools = [part for part in step if isinstance(part, ToolPart)]
+        if tools:
+            yield {"role": "assistant", "content": text or None, "tool_calls": [_call(part) for part in tools]}
+        elif text:
+            yield {"role": "assistant", "content": text}
+        for part in tools:
+            yield {"role": "tool", "tool_call_id": part.call_id, "content": tool_output(part)}
+
+
+def _call(part: ToolPart) -> Json:
+    function = {"name": tool_name(part), "arguments": tool_arguments(part)}
+    return {"id": part.call_id, "type": "function", "function": function}
+
+
+class ChatReader(AnswerReader):
+    """Takes what OpenAI sends, and the habits of compatible servers."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._reason: FinishReason | None = None
+        self._usage = Usage()
+        self._by_index: dict[Any, Call] = {}
+
+    def end(self) -> list[ModelEvent]:
+        """The usage may never have come; the reason must have."""
+        if self._reason and not self.finished:
+            self._finish(self._reason, self._usage)
+        return super().end()
+
+    def _read(self, event: Json) -> None:
+        if event.get("error"):
+            raise reported(event["error"])
+        for choice in event.get("choices") or ():
+            self._take(choice.get("delta") or {})
+            if reason := choice.get("finish_reason"):
+                self._reason = _FINISH.get(reason, "other")
+                self._close()
+        if event.get("usage"):
+            self._usage = _usage(event["usage"])
+            if self._reason:  # the usage comes last
+                self._finish(self._reason, self._usage)
+
+    def _take(self, delta: Json) -> None:
+        if thought := delta.get("reasoning_content") or delta.get("reasoning"):
+            self._reasoning(thought)
+        if text := delta.get("content"):
+            self._text(text)
+        if refusal := delta.get("refusal"):
+            self._refusal(refusal)
+        for piece in delta.get("tool_calls") or ():
+            function = piece.get("function") or {}
+            call = self._call_of(piece, function.get("name"))
+            if arguments := function.get("arguments"):
+                self._arguments(call, arguments)
+
+    def _call_of(self, piece: Json, name: Any) -> Call:
+        """Find the call that a piece belongs to, or open one.
+
+        A name opens a call, unless the server repeats it with the same id. Without an index the piece belongs
+        to the last call; without an id as well, a name opens another call once the last one is complete.
+        """
+        index, call_id = piece.get("index"), piece.get("id")
+        call = self._by_index.get(index) if index is not None else next(reversed(self._calls), None)
+        is_other = call and name and (call_id != call.sent_id if call_id else index is None and _is_complete(call))
+        if call and not is_other:
+            return call
+        for earlier in self._calls:
+            if _is_complete(earlier):
+                self._close_call(earlier)
+        call = self._open_call(call_id or new_call_id(), name)
+        self._by_index[index] = call
+        return call
+
+
+def _is_complete(call: Call) -> bool:
+    """Nothing can be added to a JSON object that has been closed."""
+    try:
+        json.loads(call.arguments)
+    except ValueError:
+        return False
+    return True
+
+
+def _usage(usage: Json) -> Usage:
+    return Usage(
+        input_tokens=token_count(usage.get("prompt_tokens")),
+        output_tokens=token_count(usage.get("completion_tokens")),
+        cached_input_tokens=token_count((usage.get("prompt_tokens_details") or {}).get("cached_tokens")),
+        reasoning_tokens=token_count((usage.get("completion_tokens_details") or {}).get("reasoning_tokens")),
+    )

@@ -1,0 +1,179 @@
+"""The connection to an OpenAI API: the SDK's client for transport, keys, retries and timeouts, raw JSON beyond it."""
+
+import asyncio
+import json
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+from omniagent.ai.providers.openai.lean_openai import httpx2, openai
+from omniagent.ai.providers.openai.openai_errors import translated
+from omniagent.ai.providers.sse_decoder import EventDecoder, Json, parse_object
+from omniagent.errors import ConfigurationError, ModelError
+from omniagent.tls import tls_context
+
+OPENAI_URL = "https://api.openai.com/v1"
+CONNECT_SECONDS = 5.0
+DRAIN_SECONDS = 0.1
+
+KeySource = Callable[[], Awaitable[str]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OpenAIOptions:
+    """What an OpenAI provider can be told."""
+
+    api_key: str | KeySource | None = field(default=None, repr=False)
+    """The key, or an async function that returns it and is asked before each request."""
+    refresh_key: KeySource | None = field(default=None, repr=False)
+    """Called once when the key is refused; the request is made again with the key that it returns."""
+    base_url: str | None = None
+    """A compatible server. It may need no key."""
+    organization: str | None = None
+    project: str | None = None
+    timeout_seconds: float = 60.0
+    """The longest silence, before the answer and within it."""
+    max_retries: int = 2
+    """Retries of a request that failed before its first byte."""
+    max_connections: int = 100
+    keepalive_seconds: float = 30.0
+    """How long an idle connection is kept: long enough for the next step or turn to save the handshake."""
+    temperature: float | None = None
+    max_output_tokens: int | None = None
+    parallel_tool_calls: bool | None = None
+    """None leaves it to the API, whose default is to allow them; some models refuse the parameter."""
+    extra: Mapping[str, Any] = field(default_factory=dict)
+    """More fields of the request, such as `{"reasoning": {"effort": "low"}}`."""
+
+
+class OpenAIClient:
+    """One connection pool. It takes nothing from the environment but proxies and OPENAI_CUSTOM_HEADERS."""
+
+    def __init__(self, options: OpenAIOptions) -> None:
+        if not options.api_key and not options.base_url:
+            raise ConfigurationError(
+                "No key for the model's API: set OPENAI_API_KEY or OPENAI_SECRET_ARN, "
+                "or OPENAI_BASE_URL for a compatible server that needs none"
+            )
+        self._key: str | KeySource = options.api_key or "unused"
+        self._refresh_key = options.refresh_key
+        self._sdk = _make_sdk(options, self._current_key)
+
+    async def post(self, path: str, body: Json) -> Json:
+        """Make a request and return the JSON object that answers it."""
+        response = await self._send(path, body, stream=False)
+        return parse_object(response.content.decode("utf-8", "replace"))
+
+    async def stream(self, path: str, body: Json) -> AsyncGenerator[Iterator[Json], None]:
+        """Make a request and yield the events that answer it: those that arrived together come together."""
+        response = await self._send(path, body, stream=True)
+        decoder = EventDecoder()
+        async with aclosing(_arrivals(response)) as arrivals:
+            async for data in arrivals:
+                yield decoder.feed(data)
+                if decoder.done:
+                    await drain(arrivals)
+        yield decoder.end()
+
+    async def aclose(self) -> None:
+        await self._sdk.close()
+
+    async def _send(self, path: str, body: Json, *, stream: bool) -> httpx2.Response:
+        # Serialised here, because the SDK raises UnicodeEncodeError for half a surrogate pair in a tool's output.
+        content = json.dumps(body, ensure_ascii=False, separators=(",", ":"), default=str).encode("utf-8", "replace")
+        with translated():
+            try:
+                return await self._request(path, content, stream=stream)
+            except openai.AuthenticationError:
+                if self._refresh_key is None:
+                    raise
+            self._key = await self._refresh_key()
+            return await self._request(path, content, stream=stream)
+
+    async def _request(self, path: str, content: bytes, *, stream: bool) -> httpx2.Response:
+        response = await self._sdk.post(
+            path,
+            cast_to=httpx2.Response,
+            content=content,
+            options={"security": {"bearer_auth": True}},
+            stream=stream,
+            stream_cls=openai.AsyncStream[Any],
+        )
+        return cast("httpx2.Response", response)
+
+    async def _current_key(self) -> str:
+        key = (self._key if isinstance(self._key, str) else await self._key()).strip()
+        # The transport's own error would show the key.
+        if not key or not key.isascii() or not key.isprintable():
+            raise ConfigurationError("The key for the model's API is empty or has characters that no key has")
+        return key
+
+
+def _make_sdk(options: OpenAIOptions, key: KeySource) -> openai.AsyncOpenAI:
+    timeout = httpx2.Timeout(options.timeout_seconds, connect=min(options.timeout_seconds, CONNECT_SECONDS))
+    limits = httpx2.Limits(
+        max_connections=options.max_connections,
+        max_keepalive_connections=options.max_connections,
+        keepalive_expiry=options.keepalive_seconds,
+    )
+    try:
+        sdk = openai.AsyncOpenAI(
+            api_key=key,
+            base_url=options.base_url or OPENAI_URL,
+            timeout=timeout,
+            max_retries=options.max_retries,
+            http_client=openai.DefaultAsyncHttpxClient(timeout=timeout, limits=limits, verify=tls_context()),
+        )
+    except httpx2.InvalidURL as exc:
+        raise ConfigurationError(f"OPENAI_BASE_URL is not an address: {options.base_url!r}") from exc
+    # The SDK's constructor takes the environment's for None.
+    sdk.organization, sdk.project = options.organization, options.project
+    return sdk
+
+
+async def _arrivals(response: httpx2.Response) -> AsyncGenerator[bytes, None]:
+    """Yield the body as it arrives, one piece per read of the network.
+
+    The transport hands out the HTTP chunks of a read one by one and does not say whether the next one is here
+    already. A task takes them while its reader waits for the next round of the event loop: 5,000 chunks become 20
+    pieces (measured, at full speed). What waits here is bounded by the model's longest answer.
+    """
+    pieces: list[bytes] = []
+    arrived = asyncio.Event()
+
+    async def pump() -> None:
+        is_encoded = "content-encoding" in response.headers
+        try:
+            async for chunk in response.aiter_bytes() if is_encoded else response.aiter_raw():
+                pieces.append(chunk)
+                arrived.set()
+        finally:
+            arrived.set()
+
+    pumping = asyncio.create_task(pump(), name="model-stream")
+    try:
+        while pieces or not pumping.done():
+            if pieces:
+                data = b"".join(pieces)
+                pieces.clear()
+                yield data
+            else:
+                await arrived.wait()
+                arrived.clear()
+        with translated():
+            await pumping
+    finally:
+        pumping.cancel()
+        await asyncio.gather(pumping, return_exceptions=True)
+        await response.aclose()
+
+
+async def drain(answer: AsyncGenerator[Any, None]) -> None:
+    """Read an answer that is complete to its end: only then does its connection serve the next request."""
+    try:
+        async with asyncio.timeout(DRAIN_SECONDS):
+            async for _ in answer:
+                pass
+    except (TimeoutError, ModelError):
+        return

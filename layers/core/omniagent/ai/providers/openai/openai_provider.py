@@ -1,0 +1,88 @@
+"""What the two OpenAI APIs have in common: options, one way to stream, one way to generate."""
+
+from abc import abstractmethod
+from collections.abc import AsyncGenerator, Iterator, Sequence
+from contextlib import aclosing
+from typing import Any, ClassVar
+
+from omniagent.ai.providers.answer_reader import AnswerReader
+from omniagent.ai.providers.llm_provider import LLMProvider, ModelEvent, ModelRequest, Overrides
+from omniagent.ai.providers.openai.openai_client import OpenAIClient, OpenAIOptions, drain
+from omniagent.ai.providers.sse_decoder import Json
+from omniagent.messages import ToolPart
+
+
+class OpenAIProvider(LLMProvider):
+    """A model behind an OpenAI API. The options are those of `OpenAIOptions`.
+
+    `temperature`, `max_output_tokens` and `extra` belong to the provider's model: a call that overrides the model
+    starts from its own. A call's `extra` wins over everything else.
+    """
+
+    system: ClassVar[str] = "openai"
+    path: ClassVar[str]
+    max_tokens_field: ClassVar[str]
+    stream_fields: ClassVar[Json] = {"stream": True}
+
+    def __init__(self, model: str, **options: Any) -> None:
+        super().__init__(model)
+        self.options = OpenAIOptions(**options)
+        self._client = OpenAIClient(self.options)
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
+        body = {**self._body(request), **self.stream_fields}
+        reader = self._reader_of(request)
+        async with aclosing(self._client.stream(self.path, body)) as arrivals:
+            async for events in arrivals:
+                for event in reader.read(events):
+                    yield event
+                if reader.finished:
+                    await drain(arrivals)
+        for event in reader.end():
+            yield event
+
+    async def generate(self, request: ModelRequest) -> Sequence[ModelEvent]:
+        answer = await self._client.post(self.path, self._body(request))
+        reader = self._reader_of(request)
+        return [*reader.read(self._as_events(answer)), *reader.end()]
+
+    async def aclose(self) -> None:
+        await self._client.aclose()
+
+    @abstractmethod
+    def _body(self, request: ModelRequest) -> Json:
+        """Write the request as this API wants it."""
+
+    @abstractmethod
+    def _reader(self) -> AnswerReader:
+        """Make the reader of one answer."""
+
+    @abstractmethod
+    def _as_events(self, answer: Json) -> Iterator[Json]:
+        """Tell a whole answer as the events that would have streamed it."""
+
+    def _reader_of(self, request: ModelRequest) -> AnswerReader:
+        reader = self._reader()
+        parts = (part for message in request.messages for part in message.parts)
+        reader.avoid(part.call_id for part in parts if isinstance(part, ToolPart))
+        return reader
+
+    def _parameters(self, overrides: Overrides) -> Json:
+        """The model and how it is to answer: of the call, else of the provider, else nothing is said."""
+        model = self.model_for(overrides)
+        own = self.options if model == self.model else OpenAIOptions()
+        parameters: Json = {"model": model}
+        for name, value, default in (
+            ("temperature", overrides.temperature, own.temperature),
+            (self.max_tokens_field, overrides.max_output_tokens, own.max_output_tokens),
+        ):
+            chosen = default if value is None else value
+            if chosen is not None:
+                parameters[name] = chosen
+        return {**parameters, **own.extra, **overrides.extra}
+
+    def _tool_parameters(self, tools: list[Json]) -> Json:
+        if not tools:
+            return {}
+        parallel = self.options.parallel_tool_calls
+        return {"tools": tools} if parallel is None else {"tools": tools, "parallel_tool_calls": parallel}

@@ -1,0 +1,217 @@
+"""OpenAI's Responses API."""
+
+import re
+from collections.abc import Callable, Iterator
+from typing import Any, ClassVar
+
+from omniagent.ai.providers.answer_reader import AnswerReader, Call, token_count
+from omniagent.ai.providers.llm_provider import ModelRequest, ToolSpec
+from omniagent.ai.providers.openai.history import steps, tool_arguments, tool_name, tool_output
+from omniagent.ai.providers.openai.openai_errors import reported
+from omniagent.ai.providers.openai.openai_provider import OpenAIProvider
+from omniagent.ai.providers.sse_decoder import Json
+from omniagent.messages import ChatMessage, FinishReason, Part, ReasoningPart, TextPart, ToolPart, Usage
+
+# Models that reason. Others refuse to be asked for their reasoning.
+_REASONS = re.compile(r"(?:ft:)?(?:o\d|gpt-[5-9]|codex)(?!.*-chat)")
+_INCOMPLETE: dict[str, FinishReason] = {"max_output_tokens": "length", "content_filter": "content-filter"}
+
+
+class OpenAIResponses(OpenAIProvider):
+    """Nothing is stored at OpenAI: what the model reasoned comes back encrypted and is handed back within the turn."""
+
+    path: ClassVar[str] = "/responses"
+    max_tokens_field: ClassVar[str] = "max_output_tokens"
+
+    def _body(self, request: ModelRequest) -> Json:
+        body: Json = {
+            "instructions": request.instructions,
+            "input": list(_input(request)),
+            "store": False,
+            **self._tool_parameters([_tool(tool) for tool in request.tools]),
+            **self._parameters(request.overrides),
+        }
+        if "reasoning" in body or _REASONS.match(body["model"]):
+            body.setdefault("include", ["reasoning.encrypted_content"])
+        return body
+
+    def _reader(self) -> AnswerReader:
+        return ResponseReader()
+
+    def _as_events(self, answer: Json) -> Iterator[Json]:
+        for index, item in enumerate(answer.get("output") or []):
+            at = {"output_index": index, "item": item}
+            yield {"type": "response.output_item.added", **at}
+            yield from _deltas(item, index)
+            yield {"type": "response.output_item.done", **at}
+        yield {"type": f"response.{answer.get('status')}", "response": answer}
+
+
+def _tool(tool: ToolSpec) -> Json:
+    return {
+        "type": "function",
+        "name": tool.name,
+        "description": tool.description,
+        "parameters": tool.parameters,
+        "strict": tool.strict,
+    }
+
+
+def _input(request: ModelRequest) -> Iterator[Json]:
+    asked = [number for number, message in enumerate(request.messages) if message.role == "user"]
+    turn_start = asked[-1] if asked else 0
+    for number, message in enumerate(request.messages):
+        if message.role == "assistant":
+            yield from _answer_items(message, in_turn=number > turn_start)
+        elif message.text:
+            yield {"type": "message", "role": "user", "content": message.text}
+
+
+def _answer_items(message: ChatMessage, *, in_turn: bool) -> Iterator[Json]:
+    """The items of each step in their order, then the outputs of its tools."""
+    for step in steps(message):
+        yield from _step_items(step, in_turn=in_turn)
+        for part in step:
+            if isinstance(part, ToolPart):
+                yield {"type": "function_call_output", "call_id": part.call_id, "output": tool_output(part)}
+
+
+def _step_items(step: list[Part], *, in_turn: bool) -> Iterator[Json]:
+    """Reasoning is handed back within its turn only, and only before what it led to: alone it is refused."""
+    reasoned: list[Json] = []
+    for part in step:
+        if isinstance(part, ReasoningPart):
+            if in_turn and "encrypted_content" in (part.provider_data or {}):
+                reasoned.append({"type": "reasoning", **(part.provider_data or {})})
+            continue
+        item = _item(part)
+        if item:
+            yield from reasoned
+            reasoned.clear()
+            yield item
+
+
+def _item(part: Part) -> Json | None:
+    if isinstance(part, ToolPart):
+        return {
+            "type": "function_call",
+            "call_id": part.call_id,
+            "name": tool_name(part),
+            "arguments": tool_arguments(part),
+        }
+    if isinstance(part, TextPart) and part.text:
+        return {"type": "message", "role": "assistant", "content": part.text}
+    return None
+
+
+def _deltas(item: Json, index: int) -> Iterator[Json]:
+    """The events that would have streamed an item."""
+    at = {"output_index": index}
+    match item.get("type"):
+        case "message":
+            for part in item.get("content") or []:
+                if part["type"] == "refusal":
+                    yield {"type": "response.refusal.delta", "delta": part["refusal"], **at}
+                elif part["type"] == "output_text":
+                    yield {"type": "response.output_text.delta", "delta": part["text"], **at}
+        case "reasoning":
+            for place, part in enumerate(item.get("summary") or []):
+                kind = "response.reasoning_summary_text.delta"
+                yield {"type": kind, "delta": part["text"], "summary_index": place, **at}
+            for place, part in enumerate(item.get("content") or []):
+                yield {"type": "response.reasoning_text.delta", "delta": part["text"], "content_index": place, **at}
+
+
+class ResponseReader(AnswerReader):
+    """Reads the events of a response, streamed or told."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._by_index: dict[Any, Call] = {}
+        self._thought: tuple[Any, ...] | None = None
+
+    def _read(self, event: Json) -> None:
+        handle = _HANDLERS.get(event["type"] if "type" in event or "error" not in event else "error")
+        if handle:
+            handle(self, event)
+
+    def text_delta(self, event: Json) -> None:
+        self._text(event["delta"])
+
+    def refusal_delta(self, event: Json) -> None:
+        self._refusal(event["delta"])
+
+    def reasoning_delta(self, event: Json) -> None:
+        """Thoughts of one item come in numbered parts: a blank line stands between them."""
+        thought = (event["type"], event.get("output_index"), event.get("summary_index"), event.get("content_index"))
+        if self._is_reasoning and thought != self._thought:
+            self._reasoning("\n\n")
+        self._thought = thought
+        self._reasoning(event["delta"])
+
+    def item_added(self, event: Json) -> None:
+        item = event["item"]
+        if item["type"] == "function_call":
+            self._by_index[event["output_index"]] = self._open_call(item["call_id"], item["name"])
+
+    def arguments_delta(self, event: Json) -> None:
+        self._arguments(self._by_index[event["output_index"]], event["delta"])
+
+    def item_done(self, event: Json) -> None:
+        item = event["item"]
+        if item["type"] == "reasoning":
+            self._end_reasoning(_sealed(item))
+        elif item["type"] == "function_call":
+            if event["output_index"] not in self._by_index:
+                self.item_added(event)
+            call = self._by_index[event["output_index"]]
+            if item["arguments"] and not call.pieces:
+                self._arguments(call, item["arguments"])
+            self._close_call(call)
+
+    def completed(self, event: Json) -> None:
+        self._finish("stop", _usage(event["response"]))
+
+    def incomplete(self, event: Json) -> None:
+        response = event["response"]
+        reason = (response.get("incomplete_details") or {}).get("reason")
+        self._finish(_INCOMPLETE.get(str(reason), "other"), _usage(response))
+
+    def failed(self, event: Json) -> None:
+        raise reported(event["response"].get("error"))
+
+    def error(self, event: Json) -> None:
+        raise reported(event.get("error") or event)
+
+
+_HANDLERS: dict[str, Callable[[ResponseReader, Json], None]] = {
+    "response.output_text.delta": ResponseReader.text_delta,
+    "response.refusal.delta": ResponseReader.refusal_delta,
+    "response.reasoning_summary_text.delta": ResponseReader.reasoning_delta,
+    "response.reasoning_text.delta": ResponseReader.reasoning_delta,
+    "response.output_item.added": ResponseReader.item_added,
+    "response.function_call_arguments.delta": ResponseReader.arguments_delta,
+    "response.output_item.done": ResponseReader.item_done,
+    "response.completed": ResponseReader.completed,
+    "response.incomplete": ResponseReader.incomplete,
+    "response.failed": ResponseReader.failed,
+    "error": ResponseReader.error,
+}
+
+
+def _sealed(item: Json) -> Json | None:
+    """What is handed back of a reasoning item: nothing, unless the API sealed it for that."""
+    if not item.get("encrypted_content"):
+        return None
+    summary = item.get("summary") or []  # its absence is refused, its emptiness is not
+    return {"id": item["id"], "summary": summary, "encrypted_content": item["encrypted_content"]}
+
+
+def _usage(response: Json) -> Usage:
+    usage = response.get("usage") or {}
+    return Usage(
+        input_tokens=token_count(usage.get("input_tokens")),
+        output_tokens=token_count(usage.get("output_tokens")),
+        cached_input_tokens=token_count((usage.get("input_tokens_details") or {}).get("cached_tokens")),
+        reasoning_tokens=token_count((usage.get("output_tokens_details") or {}).get("reasoning_tokens")),
+    )

@@ -1,5 +1,0 @@
-"""What the exec wrapper starts. A module of its own, so that `runtime` is never loaded twice."""
-
-from omniagent.aws.runtime import main
-
-main()

@@ -1,0 +1,196 @@
+"""Running turns in a DynamoDB table, shared by every process.
+
+Key (session_id, item): `turn` is the lease and the stop flag; `chunk#<turn_id>#<n>` is what one tick streamed.
+TTL deletes late, so every condition compares `lease_until` itself.
+"""
+
+import logging
+import time
+import zlib
+from base64 import b64decode, b64encode
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+from omniagent.aws.json_api import DYNAMODB, AwsJson, AwsRefused, AwsUnreachable
+from omniagent.errors import RegistryUnavailable
+from omniagent.turns.lease import Claim, Renewal, RunningTurn, TurnRegistry
+
+logger = logging.getLogger("omniagent.turns")
+
+CHUNK_LIFE_SECONDS = 3600
+_LOST = "ConditionalCheckFailedException"
+_OURS = "turn_id = :turn_id"
+
+
+class DynamoRegistry(TurnRegistry):
+    """`lease_seconds` is how long a dead process keeps a session from answering."""
+
+    def __init__(
+        self,
+        table: str,
+        *,
+        lease_seconds: float,
+        api: AwsJson | None = None,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        self._table = table
+        self._lease_seconds = lease_seconds
+        self._api = api or AwsJson(DYNAMODB)
+        self._clock = clock
+
+    async def claim(self, claim: Claim) -> RunningTurn | None:
+        now = self._clock()
+        item = {
+            **_key(claim.session, "turn"),
+            "turn_id": {"S": claim.turn_id},
+            "message_id": {"S": claim.message_id},
+            "state": {"S": "running"},
+            **self._lease(now),
+        }
+        refused = await self._call(
+            "PutItem",
+            Item=item,
+            ConditionExpression="attribute_not_exists(session_id) OR lease_until <= :now",
+            ExpressionAttributeValues={":now": _number(now)},
+            ReturnValuesOnConditionCheckFailure="ALL_OLD",
+        )
+        if not refused.get("lost"):
+            return None
+        held = self._running(claim.session, refused["item"])
+        # Our own: the request was sent again because its first answer was lost.
+        return None if held.claim.turn_id == claim.turn_id else held
+
+    async def renew(self, claim: Claim) -> Renewal:
+        lease = self._lease(self._clock())
+        answer = await self._call(
+            "UpdateItem",
+            Key=_key(claim.session, "turn"),
+            UpdateExpression="SET lease_until = :lease, expires_at = :expires",
+            ConditionExpression=_OURS,
+            ExpressionAttributeValues={
+                ":turn_id": {"S": claim.turn_id},
+                ":lease": lease["lease_until"],
+                ":expires": lease["expires_at"],
+            },
+            ReturnValues="ALL_NEW",
+        )
+        if answer.get("lost"):
+            return Renewal.LOST
+        return Renewal(answer["Attributes"]["state"]["S"])
+
+    async def release(self, claim: Claim) -> None:
+        await self._call(
+            "DeleteItem",
+            Key=_key(claim.session, "turn"),
+            ConditionExpression=_OURS,
+            ExpressionAttributeValues={":turn_id": {"S": claim.turn_id}},
+        )
+
+    async def running(self, session: str) -> RunningTurn | None:
+        answer = await self._call("GetItem", Key=_key(session, "turn"), ConsistentRead=True)
+        return self._running(session, answer["Item"]) if "Item" in answer else None
+
+    async def stop(self, session: str) -> bool:
+        answer = await self._call(
+            "UpdateItem",
+            Key=_key(session, "turn"),
+            UpdateExpression="SET #state = :stopping",
+            ConditionExpression="lease_until > :now",
+            ExpressionAttributeNames={"#state": "state"},
+            ExpressionAttributeValues={":stopping": {"S": "stopping"}, ":now": _number(self._clock())},
+        )
+        return not answer.get("lost")
+
+    async def append(self, claim: Claim, number: int, frames: bytes) -> None:
+        await self._call(
+            "PutItem",
+            Item={
+                **_key(claim.session, _chunk(claim.turn_id, number)),
+                "frames": {
+                    "B": b64encode(zlib.compress(frames, 1)).decode()
+                },  # a tick of text then costs one write unit
+                "expires_at": _number(self._clock() + CHUNK_LIFE_SECONDS, whole=True),
+            },
+        )
+
+    async def read(self, session: str, turn_id: str, after: int = -1) -> list[tuple[int, bytes]]:
+        pages = self._pages(
+            ConsistentRead=True,
+            KeyConditionExpression="session_id = :session AND #item BETWEEN :first AND :last",
+            ExpressionAttributeNames={"#item": "item"},
+            ExpressionAttributeValues={
+                ":session": {"S": session},
+                ":first": {"S": _chunk(turn_id, after + 1)},
+                ":last": {"S": _chunk(turn_id, 99_999_999)},
+            },
+        )
+        chunks: list[tuple[int, bytes]] = []
+        async for page in pages:
+            for item in page:
+                try:
+                    chunks.append(_read_chunk(item))
+                except (KeyError, ValueError, zlib.error) as exc:
+                    # What follows would stand in the wrong place: the log ends here.
+                    logger.warning("chunk unreadable", extra={"turn_id": turn_id, "cause": type(exc).__name__})
+                    return chunks
+        return chunks
+
+    async def erase(self, session: str) -> None:
+        pages = self._pages(
+            ConsistentRead=True,
+            KeyConditionExpression="session_id = :session",
+            ProjectionExpression="session_id, #item",
+            ExpressionAttributeNames={"#item": "item"},
+            ExpressionAttributeValues={":session": {"S": session}},
+        )
+        async for page in pages:
+            for key in page:
+                await self._call("DeleteItem", Key=key)
+
+    async def _pages(self, **query: Any) -> AsyncIterator[list[dict[str, Any]]]:
+        """Yield what a query finds. DynamoDB reads at most 1 MB at a time."""
+        while True:
+            page = await self._call("Query", **query)
+            yield page["Items"]
+            if "LastEvaluatedKey" not in page:
+                return
+            query["ExclusiveStartKey"] = page["LastEvaluatedKey"]
+
+    async def aclose(self) -> None:
+        await self._api.aclose()
+
+    def _lease(self, now: float) -> dict[str, Any]:
+        until = now + self._lease_seconds
+        return {"lease_until": _number(until), "expires_at": _number(until + CHUNK_LIFE_SECONDS, whole=True)}
+
+    def _running(self, session: str, item: dict[str, Any]) -> RunningTurn:
+        claim = Claim(session, item["turn_id"]["S"], item["message_id"]["S"])
+        left = float(item["lease_until"]["N"]) - self._clock()
+        return RunningTurn(claim, item["state"]["S"] == "stopping", left)
+
+    async def _call(self, operation: str, **arguments: Any) -> dict[str, Any]:
+        """Call DynamoDB. A failed condition is an answer, everything else that fails is unavailability."""
+        try:
+            return await self._api.call(operation, TableName=self._table, **arguments)
+        except AwsRefused as exc:
+            if exc.code == _LOST:
+                return {"lost": True, "item": exc.answer.get("Item")}
+            raise RegistryUnavailable(f"DynamoDB {operation}: {exc}") from exc
+        except AwsUnreachable as exc:
+            raise RegistryUnavailable(f"DynamoDB {exc}") from exc
+
+
+def _key(session: str, item: str) -> dict[str, Any]:
+    return {"session_id": {"S": session}, "item": {"S": item}}
+
+
+def _chunk(turn_id: str, number: int) -> str:
+    return f"chunk#{turn_id}#{number:08d}"
+
+
+def _number(value: float, *, whole: bool = False) -> dict[str, str]:
+    return {"N": str(int(value)) if whole else f"{value:.3f}"}
+
+
+def _read_chunk(item: dict[str, Any]) -> tuple[int, bytes]:
+    return int(item["item"]["S"].rpartition("#")[2]), zlib.decompress(b64decode(item["frames"]["B"]))

@@ -1,0 +1,118 @@
+"""The bodies that POST /chat takes, all reduced to one `ChatRequest`."""
+
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+
+from omniagent.ai.runner import Query
+from omniagent.errors import InvalidRequest
+from omniagent.http.body import inlined
+from omniagent.session.identity import ID_PATTERN
+
+MAX_PARTS = 64
+MAX_MESSAGES = 10_000
+"""The AI SDK sends its whole history; only the last message is looked at."""
+
+Body = TypeVar("Body", bound=BaseModel)
+Id = Annotated[str, StringConstraints(pattern=ID_PATTERN)]
+
+
+class UIPart(BaseModel):
+    model_config = ConfigDict(extra="allow")
+
+    type: str = Field(max_length=128, json_schema_extra={"const": "text"})
+    text: str = ""
+
+
+class UIMessage(BaseModel):
+    """A message as the AI SDK's client sends it."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    id: Id | None = None
+    role: Literal["user"] = "user"
+    parts: list[UIPart] = Field(min_length=1, max_length=MAX_PARTS)
+
+
+class SdkBody(BaseModel):
+    """`{id, messages, trigger, messageId?}`, the AI SDK's default. History is the server's: the last message counts."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    id: Id | None = None
+    messages: list[Any] = Field(min_length=1, max_length=MAX_MESSAGES)
+    trigger: Literal["submit-message", "regenerate-message"] = "submit-message"
+    messageId: Id | None = None  # noqa: N815 - the client's name
+
+
+class MessageBody(BaseModel):
+    """`{id, message}`, for a client that sends only what is new."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    id: Id | None = None
+    message: UIMessage
+
+
+class PlainBody(BaseModel):
+    """`{session_id?, query, message_id?}`, for curl and scripts."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    session_id: Id | None = None
+    query: str
+    message_id: Id | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ChatRequest:
+    """What a chat request asks for."""
+
+    session_id: str | None
+    query: Query
+
+
+def read_chat_request(body: Any) -> ChatRequest:
+    """Reduce any of the three bodies. The error names the field that is wrong."""
+    if not isinstance(body, dict):
+        raise InvalidRequest("Send a JSON object with `messages`, `message` or `query`.")
+    if "messages" in body:
+        return _from_sdk(_validated(SdkBody, body))
+    if "message" in body:
+        request = _validated(MessageBody, body)
+        return ChatRequest(session_id=request.id, query=_submitted(request.message))
+    if "query" in body:
+        plain = _validated(PlainBody, body)
+        return ChatRequest(session_id=plain.session_id, query=Query(plain.query, plain.message_id or ""))
+    raise InvalidRequest("Send `messages` (the AI SDK's body), `message` or `query`.")
+
+
+def _from_sdk(body: SdkBody) -> ChatRequest:
+    if body.trigger == "regenerate-message":
+        return ChatRequest(session_id=body.id, query=Query(regenerate=True, replaces=body.messageId))
+    last = body.messages[-1]
+    if not isinstance(last, dict) or last.get("role") != "user":
+        raise InvalidRequest("messages: the last one must be the user's.")
+    return ChatRequest(session_id=body.id, query=_submitted(_validated(UIMessage, last)))
+
+
+def _submitted(message: UIMessage) -> Query:
+    if strange := next((part.type for part in message.parts if part.type != "text"), None):
+        raise InvalidRequest(f"parts: only text is supported, not {strange!r}.")
+    return Query("".join(part.text for part in message.parts), message.id or "")
+
+
+def _validated(kind: type[Body], value: Any) -> Body:
+    try:
+        return kind.model_validate(value)
+    except ValidationError as exc:
+        first = exc.errors(include_url=False, include_input=False)[0]
+        where = ".".join(str(key) for key in first["loc"]) or "body"
+        raise InvalidRequest(f"{where}: {first['msg']}") from exc
+
+
+def chat_body_schema() -> dict[str, Any]:
+    """What OpenAPI says of the body."""
+    kinds = [inlined(kind.model_json_schema()) for kind in (SdkBody, MessageBody, PlainBody)]
+    return {"requestBody": {"required": True, "content": {"application/json": {"schema": {"anyOf": kinds}}}}}

@@ -1,0 +1,1 @@
+"""ASGI on Lambda: handlers, the streaming runtime client and the process's event loop."""

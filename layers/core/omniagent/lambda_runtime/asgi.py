@@ -1,0 +1,171 @@
+"""ASGI apps as Lambda handlers, on the process's one event loop.
+
+Events are read by Mangum. `buffered_handler` is Mangum throughout; `streaming_handler` sends the body while
+the app makes it. Lifespan is off in both: what an app needs is made on first use and kept for the process.
+Work around a response belongs in ASGI middleware: an invocation ends only when the app call has.
+"""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from typing import Any, Final
+from urllib.parse import parse_qs
+
+from mangum import Mangum
+from mangum.adapter import DEFAULT_TEXT_MIME_TYPES
+from mangum.exceptions import UnexpectedMessage
+from mangum.handlers import HTTPGateway
+from mangum.types import ASGI, LambdaContext, LambdaEvent, LambdaHandler, Message, Response
+
+from omniagent.lambda_runtime import event_loop
+from omniagent.lambda_runtime.response import BodyWriter, ResponseHead, StreamingResult, cannot_stream, response_head
+
+logger = logging.getLogger(__name__)
+
+# What reading an event raises when a field of it is no text, no number or no base64.
+_UNREADABLE: Final = (AttributeError, KeyError, TypeError, ValueError)
+
+BufferedHandler = Callable[[LambdaEvent, LambdaContext], dict[str, Any]]
+StreamingHandler = Callable[[LambdaEvent, LambdaContext], StreamingResult | dict[str, Any]]
+
+
+def _mangum(app: ASGI) -> Mangum:
+    event_loop.get_loop()  # Mangum looks for a current loop when it is made
+    return Mangum(app, lifespan="off", text_mime_types=[*DEFAULT_TEXT_MIME_TYPES, "application/problem+json"])
+
+
+def buffered_handler(app: ASGI) -> BufferedHandler:
+    """Serve `app` with whole responses."""
+    mangum = _mangum(app)
+
+    def handler(event: LambdaEvent, context: LambdaContext) -> dict[str, Any]:
+        event_loop.get_loop()  # and again at each call
+        return _refusal(mangum.infer(event, context), context) or mangum(event, context)
+
+    return handler
+
+
+def streaming_handler(app: ASGI) -> StreamingHandler:
+    """Serve `app` with streamed responses.
+
+    The handler returns when the body has begun, so that whatever fails earlier is an ordinary function error.
+    Under `sam local`, or when the caller asks `?stream=false`, the response is a whole one.
+    """
+    config = _mangum(app).config
+    buffered = buffered_handler(app)
+
+    def handler(event: LambdaEvent, context: LambdaContext) -> StreamingResult | dict[str, Any]:
+        if event.get("version") != "2.0" or not HTTPGateway.infer(event, context, config):
+            raise ValueError("This function serves its URL: the event must have payload format 2.0")
+        gateway = HTTPGateway(event, context, config)
+        if refusal := _refusal(gateway, context):
+            return refusal
+        if cannot_stream() or _asks_for_whole(event):
+            return buffered(event, context)
+        return event_loop.run(_begin(app, gateway))
+
+    return handler
+
+
+def _refusal(gateway: LambdaHandler, context: LambdaContext) -> dict[str, Any] | None:
+    """Answer an event that cannot be read as a request, such as one whose host has two ports; None if it can."""
+    try:
+        _ = gateway.scope, gateway.body
+    except _UNREADABLE as exc:
+        from omniagent.http.problems import refused_event  # not needed otherwise, and not every app is FastAPI's
+
+        logger.warning("The event cannot be read", extra={"reason": type(exc).__name__})
+        return refused_event(context.aws_request_id)
+    return None
+
+
+def _asks_for_whole(event: LambdaEvent) -> bool:
+    return parse_qs(event.get("rawQueryString") or "").get("stream") == ["false"]
+
+
+async def _begin(app: ASGI, gateway: HTTPGateway) -> StreamingResult:
+    return await _Exchange(app, gateway).begin()
+
+
+class _Exchange:
+    """One request and its response. The app runs as a task; the response is only one reader of it."""
+
+    def __init__(self, app: ASGI, gateway: HTTPGateway) -> None:
+        self._gateway = gateway
+        self._head: ResponseHead | None = None
+        self._writer: BodyWriter | None = None
+        self._complete = False
+        running = asyncio.get_running_loop()
+        self._begun: asyncio.Future[None] = running.create_future()
+        self._attached: asyncio.Future[BodyWriter] = running.create_future()
+        self._disconnected = asyncio.Event()
+        self._request: Message | None = {"type": "http.request", "body": gateway.body, "more_body": False}
+        # Since 2.4 a server need not announce a disconnect while it streams, and frameworks do not listen for one.
+        scope = {**gateway.scope, "asgi": {"version": "3.0", "spec_version": "2.4"}}
+        self._app = running.create_task(self._run(app, scope))
+
+    async def begin(self) -> StreamingResult:
+        """Wait for the first bytes of the body, or for its end."""
+        await self._begun
+        if self._head is None or (self._app.done() and not self._complete):
+            await self._app
+            raise RuntimeError("The ASGI app returned without a response")
+        return StreamingResult(self._head, self._stream)
+
+    async def _run(self, app: ASGI, scope: dict[str, Any]) -> None:
+        try:
+            await app(scope, self._receive, self._send)
+        except asyncio.CancelledError as error:  # as an Exception it costs the response, not the process
+            raise RuntimeError("The ASGI app was cancelled") from error
+        finally:
+            self._has_begun()
+
+    def _has_begun(self) -> None:
+        if not self._begun.done():
+            self._begun.set_result(None)
+
+    async def _receive(self) -> Message:
+        """The request, then nothing until the response is complete: nobody tells a function that its reader left."""
+        if self._request is not None:
+            message, self._request = self._request, None
+            return message
+        await self._disconnected.wait()
+        return {"type": "http.disconnect"}
+
+    async def _send(self, message: Message) -> None:
+        kind = message["type"]
+        if kind == "http.response.body" and self._head is not None and not self._complete:
+            if body := message.get("body"):
+                if self._writer is None:
+                    self._has_begun()
+                    self._writer = await self._attached
+                await self._writer.write(body)
+            if not message.get("more_body"):
+                self._completed()
+        elif kind == "http.response.start" and self._head is None:
+            response = Response(status=message["status"], headers=message.get("headers", []), body=b"")
+            self._head = response_head(self._gateway(response))
+        else:
+            raise UnexpectedMessage(f"Unexpected {kind}")
+
+    def _completed(self) -> None:
+        self._complete = True
+        self._has_begun()
+        if self._writer is not None:
+            self._writer.end()
+        self._disconnected.set()
+
+    async def _stream(self, writer: BodyWriter) -> None:
+        if self._complete:
+            writer.end()  # without a body
+        else:
+            self._attached.set_result(writer)
+        try:
+            await self._app
+        except Exception:
+            if not self._complete:
+                raise
+            # Starlette raises again what it has already answered with a 500.
+            logger.exception("The ASGI app failed after its response was complete")
+        if not self._complete:
+            raise RuntimeError("The ASGI app returned without completing its response")

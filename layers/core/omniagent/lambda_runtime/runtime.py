@@ -1,0 +1,103 @@
+"""Response streaming for AWS's own Python runtime client.
+
+awslambdaric's loop, context, logging, JSON and SnapStart hooks stay in use. Added is one thing: a
+`StreamingResult` is posted as the Runtime API's streaming mode wants it. The exec wrapper starts `main`.
+
+A Function URL with `InvokeMode: RESPONSE_STREAM` passes a plain JSON result on as it is, status and headers
+included in the body. So a payload 2.0 response is posted as a stream of one piece. Only `sam local`, whose
+emulator cannot stream, gets it as JSON.
+"""
+
+import logging
+import os
+import site
+import sys
+from pathlib import Path
+from typing import Any
+
+# awslambdaric ships no types: the two classes below are its only subclasses.
+from awslambdaric import bootstrap  # type: ignore[import-untyped]
+from awslambdaric.lambda_config import LambdaConfigProvider  # type: ignore[import-untyped]
+from awslambdaric.lambda_runtime_client import LambdaRuntimeClient  # type: ignore[import-untyped]
+from awslambdaric.lambda_runtime_marshaller import LambdaMarshaller  # type: ignore[import-untyped]
+
+from omniagent.lambda_runtime import event_loop
+from omniagent.lambda_runtime.response import StreamingResult, cannot_stream, whole
+from omniagent.lambda_runtime.streamed_post import StreamedPost
+
+logger = logging.getLogger(__name__)
+
+
+class StreamingMarshaller(LambdaMarshaller):  # type: ignore[misc]  # awslambdaric is untyped
+    """JSON, except for what is to be streamed."""
+
+    def marshal_response(self, response: Any) -> tuple[Any, str]:
+        if isinstance(response, dict) and "statusCode" in response and not cannot_stream():
+            response = whole(response)
+        if isinstance(response, StreamingResult):
+            return response, ""  # the post names its own content type
+        json_and_type: tuple[Any, str] = super().marshal_response(response)
+        return json_and_type
+
+
+class StreamingRuntimeClient(LambdaRuntimeClient):  # type: ignore[misc]  # awslambdaric is untyped
+    """awslambdaric's client, with streamed results."""
+
+    marshaller = StreamingMarshaller()
+
+    def post_invocation_result(
+        self,
+        invoke_id: str,
+        result_data: Any,
+        content_type: str = "application/json",
+        invocation_id: str | None = None,
+    ) -> None:
+        if isinstance(result_data, StreamingResult):
+            event_loop.run(self._stream(result_data, invoke_id, invocation_id))
+        else:
+            super().post_invocation_result(invoke_id, result_data, content_type, invocation_id)
+
+    async def _stream(self, result: StreamingResult, invoke_id: str, invocation_id: str | None) -> None:
+        """Post the result. Its work runs to the end even when nobody takes it."""
+        post: StreamedPost | _Nowhere
+        try:
+            post = await StreamedPost.open(self.lambda_runtime_address, invoke_id, invocation_id, result.head)
+        except OSError:
+            logger.exception("The Runtime API cannot be reached: the response is lost")
+            post = _Nowhere()
+        try:
+            await result.stream(post)
+            post.end()
+        except Exception as error:
+            logger.exception("The response failed after it had started")
+            post.fail(error)
+        await post.closed()
+
+
+class _Nowhere:
+    """The post of a response that nobody takes."""
+
+    async def write(self, data: bytes) -> None: ...
+
+    def end(self) -> None: ...
+
+    def fail(self, error: BaseException) -> None: ...
+
+    async def closed(self) -> None: ...
+
+
+def set_path() -> None:
+    """Order `sys.path` as the managed runtime's bootstrap does: function, layer, the rest."""
+    layer = Path(__file__).parents[2]
+    site_packages = layer / "lib" / f"python{sys.version_info.major}.{sys.version_info.minor}" / "site-packages"
+    first = [os.environ["LAMBDA_TASK_ROOT"], str(site_packages), str(layer)]
+    sys.path[:] = first + [entry for entry in sys.path if entry not in first]
+    for directory in first:
+        site.addsitedir(directory)  # for .pth files
+
+
+def main() -> None:
+    """Serve the function named by `_HANDLER` until the environment is shut down."""
+    set_path()
+    config = LambdaConfigProvider([sys.argv[0], os.environ["_HANDLER"]])
+    bootstrap.run(config.handler, StreamingRuntimeClient(config.api_address, config.use_thread_polling))

@@ -1,0 +1,161 @@
+"""A response on its way to the Runtime API: one chunked POST on a connection of its own.
+
+The body's bytes go to the socket as they are. The first of each turn of the loop goes at once; those that
+follow in the same turn share one frame and one system call. A connection that breaks ends nothing but itself.
+"""
+
+import asyncio
+import json
+import logging
+import re
+from base64 import b64encode
+from contextlib import suppress
+
+from omniagent.lambda_runtime.response import ResponseHead
+
+logger = logging.getLogger(__name__)
+
+_CONTENT_TYPE = "application/vnd.awslambda.http-integration-response"
+_ERROR_TYPE = "Lambda-Runtime-Function-Error-Type"
+_ERROR_BODY = "Lambda-Runtime-Function-Error-Body"
+_DELIMITER = bytes(8)
+# Bytes waiting for a slow reader before the producer has to wait as well.
+_HIGH_WATER = 64 * 1024
+# Go's HTTP server, which the Runtime API is, refuses trailers over 4 KB: 500 characters fit in any script.
+_MESSAGE_LIMIT = 500
+
+
+class StreamedPost:
+    """The body writer of one invocation's response."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, invoke_id: str) -> None:
+        self._reader = reader
+        self._writer = writer
+        self._transport = writer.transport
+        self._invoke_id = invoke_id
+        self._loop = asyncio.get_running_loop()
+        self._waiting: list[bytes] = []
+        self._waiting_size = 0
+        self._flush_is_due = False
+        self._empty = True
+        self._ended = asyncio.Event()
+        self._verdict = self._loop.create_task(self._read_verdict())
+
+    @classmethod
+    async def open(cls, address: str, invoke_id: str, invocation_id: str | None, head: ResponseHead) -> "StreamedPost":
+        """Connect and send the prelude. `address` is the Runtime API's host, port and perhaps a path."""
+        authority, _, base = address.partition("/")
+        host, _, port = authority.partition(":")
+        reader, writer = await asyncio.open_connection(host, int(port or 80))
+        path = f"{base and '/' + base}/2018-06-01/runtime/invocation/{invoke_id}/response"
+        post = cls(reader, writer, invoke_id)
+        # Prelude and delimiter are chunks of their own: some emulators read them frame by frame.
+        writer.write(
+            _request_head(authority, path, invocation_id)
+            + _frame(json.dumps(head, separators=(",", ":")).encode())
+            + _frame(_DELIMITER)
+        )
+        return post
+
+    async def write(self, data: bytes) -> None:
+        if self._transport.is_closing():
+            return
+        self._empty = False
+        if self._flush_is_due:
+            self._waiting.append(data)
+            self._waiting_size += len(data)
+        else:
+            self._flush_is_due = True
+            self._loop.call_soon(self._flush)
+            self._transport.write(_frame(data))
+        if self._waiting_size + self._transport.get_write_buffer_size() > _HIGH_WATER:
+            self._flush()
+            with suppress(OSError):  # the verdict tells of it
+                await self._writer.drain()
+
+    def end(self) -> None:
+        self._finish(b"")
+
+    def fail(self, error: BaseException) -> None:
+        """End a body that cannot be completed; the caller of the function sees it cut off."""
+        self._finish(_error_trailers(error, self._invoke_id))
+
+    async def closed(self) -> None:
+        """Wait until the Runtime API has taken the response, or has gone."""
+        await self._verdict
+
+    def _finish(self, trailers: bytes) -> None:
+        if self._ended.is_set():
+            return
+        self._ended.set()
+        if self._transport.is_closing():
+            return
+        self._flush()
+        # A prelude without a body makes some Function URLs hang (aws-lambda-nodejs-runtime-interface-client#95,
+        # aws-lambda-web-adapter#499). Any body cures it; where the status allows none, HTTP drops it.
+        newline = _frame(b"\n") if self._empty else b""
+        self._transport.write(newline + b"0\r\n" + trailers + b"\r\n")
+
+    def _flush(self) -> None:
+        self._flush_is_due = False
+        if self._waiting:
+            frame = _frame(b"".join(self._waiting))
+            self._waiting.clear()
+            self._waiting_size = 0
+            self._transport.write(frame)
+
+    async def _read_verdict(self) -> None:
+        """Read the answer, even one that comes early, and close the connection."""
+        try:
+            head = await self._reader.readuntil(b"\r\n\r\n")
+            status = int(head.split(maxsplit=2)[1])
+            if status // 100 == 2:
+                await self._ended.wait()
+                self._writer.close()
+            else:
+                detail = await self._reader.read(_body_length(head))
+                logger.error("The Runtime API refused the response: %d %s", status, detail.decode(errors="replace"))
+                self._transport.abort()
+        except (OSError, EOFError):
+            logger.exception("The Runtime API closed the connection: the response is lost")
+            self._transport.abort()
+        with suppress(OSError):
+            await self._writer.wait_closed()
+
+
+def _request_head(authority: str, path: str, invocation_id: str | None) -> bytes:
+    lines = [
+        f"POST {path} HTTP/1.1",
+        f"Host: {authority}",
+        f"Content-Type: {_CONTENT_TYPE}",
+        "Lambda-Runtime-Function-Response-Mode: streaming",
+        "Transfer-Encoding: chunked",
+        f"Trailer: {_ERROR_TYPE}, {_ERROR_BODY}",
+        "Connection: close",
+    ]
+    if invocation_id:
+        lines.append(f"Lambda-Runtime-Invocation-Id: {invocation_id}")
+    return "\r\n".join([*lines, "", ""]).encode()
+
+
+def _body_length(head: bytes) -> int:
+    """How much of an answer's body is worth waiting for."""
+    declared = re.search(rb"\r\ncontent-length: *(\d+)", head, re.IGNORECASE)
+    return min(int(declared[1]), 1000) if declared else 0
+
+
+def _frame(data: bytes) -> bytes:
+    return b"%x\r\n%b\r\n" % (len(data), data)
+
+
+def _error_trailers(error: BaseException, invoke_id: str) -> bytes:
+    """The error as awslambdaric words it, without the stack: that is in the log."""
+    name = type(error).__name__
+    body = {
+        "errorMessage": str(error)[:_MESSAGE_LIMIT],
+        "errorType": name,
+        "requestId": invoke_id,
+        "stackTrace": [],
+    }
+    encoded = b64encode(json.dumps(body, ensure_ascii=False).encode(errors="replace")).decode()
+    return f"{_ERROR_TYPE}: {name}\r\n{_ERROR_BODY}: {encoded}\r\n".encode()

@@ -1,0 +1,1 @@
+"""The stream the client reads: typed events, server-sent events, and the AI SDK's UI messages."""

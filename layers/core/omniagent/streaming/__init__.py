@@ -1,1 +1,0 @@
-"""The stream the client reads: typed events and their encoding as server-sent events."""

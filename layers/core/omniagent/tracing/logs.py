@@ -1,0 +1,193 @@
+"""`setup_logging`: JSON lines on Lambda, readable lines in a terminal, the same fields in both.
+
+Modules log with `logging.getLogger("omniagent.…")` and pass fields with `extra={}`. The request id, the trace id and
+the masking of secrets are added here.
+"""
+
+import json
+import logging
+import os
+import sys
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from typing import Any, Final, TextIO
+
+from omniagent.tracing import current_trace_id
+from omniagent.tracing.redaction import redact, redact_text
+
+request_id: ContextVar[str | None] = ContextVar("omniagent_request_id", default=None)
+
+# Below WARNING these write requests, commands and answers: what users wrote, and keys.
+THIRD_PARTY: Final = frozenset(
+    (
+        "aws_lambda_powertools",
+        "awslambdaric",
+        "beanie",
+        "boto3",
+        "botocore",
+        "fastapi",
+        "httpcore",
+        "httpcore2",
+        "httpx",
+        "httpx2",
+        "jwt",
+        "mangum",
+        "openai",
+        "opentelemetry",
+        "pymongo",
+        "requests",
+        "s3transfer",
+        "urllib3",
+    )
+)
+
+# What every record has; the rest came with `extra`. Python 3.12 added taskName.
+_STANDARD_FIELDS: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+_COLOURS: Final = {
+    logging.DEBUG: "\x1b[2m",
+    logging.INFO: "\x1b[32m",
+    logging.WARNING: "\x1b[33m",
+    logging.ERROR: "\x1b[31m",
+    logging.CRITICAL: "\x1b[1;31m",
+}
+_DIM: Final = "\x1b[2m"
+_RESET: Final = "\x1b[0m"
+
+
+def setup_logging(
+    level: str | int | None = None, service: str = "omniagent", *, stream: TextIO | None = None
+) -> logging.Logger:
+    """Configure the process's logging and return the package's logger. Calling it again reconfigures it.
+
+    `level` falls back to LOG_LEVEL, then to INFO, and holds for the package. Other code logs from INFO on, third-party
+    libraries from WARNING on, whatever the level is.
+    """
+    chosen, unknown = _level(level if level is not None else os.environ.get("LOG_LEVEL") or "INFO")
+    on_lambda = "AWS_LAMBDA_FUNCTION_NAME" in os.environ
+    out = stream or (sys.stdout if on_lambda else sys.stderr)
+    formatter = _json_formatter(service) if on_lambda else _ReadableFormatter(colour=_colourful(out))
+    root = logging.getLogger()
+    for previous in filter(_is_replaced, list(root.handlers)):
+        root.removeHandler(previous)
+    root.addHandler(_Handler(out, formatter))
+    root.setLevel(max(chosen, logging.INFO))
+    for name in THIRD_PARTY:
+        logging.getLogger(name).setLevel(max(chosen, logging.WARNING))
+    logger = logging.getLogger("omniagent")
+    logger.setLevel(chosen)
+    if unknown:
+        logger.warning("LOG_LEVEL is not a level, INFO is used", extra={"log_level": unknown})
+    return logger
+
+
+@contextmanager
+def bind_request_id(value: str) -> Iterator[None]:
+    """Put a request id on every line logged inside, in this task and in those it starts."""
+    before = request_id.get()
+    request_id.set(value)
+    try:
+        yield
+    finally:
+        # Not reset by token: a generator may be closed in another task, where the token is refused.
+        request_id.set(before)
+
+
+class _Handler(logging.StreamHandler[TextIO]):
+    """The one handler of the process, told by its class from those of others."""
+
+    def __init__(self, stream: TextIO, formatter: logging.Formatter) -> None:
+        super().__init__(stream)
+        self.setFormatter(formatter)
+        self.addFilter(_Context())
+
+
+class _Context(logging.Filter):
+    """Adds the ids, and drops third-party details even where a library lowered its own level."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if record.levelno < logging.WARNING and record.name.partition(".")[0] in THIRD_PARTY:
+            return False
+        for field, value in (("request_id", request_id.get()), ("trace_id", current_trace_id())):
+            if value is not None and not hasattr(record, field):
+                setattr(record, field, value)
+        return True
+
+
+class _ReadableFormatter(logging.Formatter):
+    """`12:30:01.250 INFO  omniagent.runner  The turn is complete  steps=2 request_id=…`"""
+
+    def __init__(self, *, colour: bool) -> None:
+        super().__init__()
+        self._colour = colour
+
+    def format(self, record: logging.LogRecord) -> str:
+        time = f"{self.formatTime(record, '%H:%M:%S')}.{int(record.msecs):03d}"
+        fields = " ".join(f"{name}={_readable(value)}" for name, value in _extras(record).items())
+        line = "  ".join(
+            (
+                self._paint(time, _DIM),
+                self._paint(f"{record.levelname:<7}", _COLOURS.get(record.levelno, "")),
+                self._paint(record.name, _DIM),
+                redact_text(record.getMessage()),
+            )
+        )
+        if fields:
+            line = f"{line}  {self._paint(fields, _DIM)}"
+        if record.exc_info:
+            line = f"{line}\n{redact_text(self.formatException(record.exc_info))}"
+        if record.stack_info:
+            line = f"{line}\n{redact_text(record.stack_info)}"
+        return line
+
+    def _paint(self, text: str, colour: str) -> str:
+        return f"{colour}{text}{_RESET}" if self._colour and colour else text
+
+
+def _json_formatter(service: str) -> logging.Formatter:
+    # Here, not above: only Lambda needs it, and it takes a while to import.
+    from aws_lambda_powertools.logging.formatter import LambdaPowertoolsFormatter
+
+    return LambdaPowertoolsFormatter(
+        json_serializer=_json_line,
+        use_rfc3339=True,
+        utc=True,
+        serialize_stacktrace=False,  # the traceback's text is there already
+        service=service,
+        name="%(name)s",
+    )
+
+
+def _json_line(fields: Mapping[str, Any]) -> str:
+    kept = {name: value for name, value in fields.items() if name != "taskName"}
+    return json.dumps(redact(kept), ensure_ascii=False, separators=(",", ":"))
+
+
+def _extras(record: logging.LogRecord) -> dict[str, Any]:
+    return {name: redact(value, name=name) for name, value in vars(record).items() if name not in _STANDARD_FIELDS}
+
+
+def _readable(value: Any) -> str:
+    plain = isinstance(value, str) and not any(character.isspace() for character in value)
+    return str(value) if plain else json.dumps(value, ensure_ascii=False)
+
+
+def _level(level: str | int) -> tuple[int, str | None]:
+    """Return the level's number, and the name if it is not one: a typo must not keep a function from starting."""
+    if isinstance(level, int):
+        return level, None
+    number = logging.getLevelNamesMapping().get(level.strip().upper())
+    return (logging.INFO, level) if number is None else (number, None)
+
+
+def _colourful(stream: TextIO) -> bool:
+    return stream.isatty() and not os.environ.get("NO_COLOR")
+
+
+def _is_replaced(handler: logging.Handler) -> bool:
+    """Say whether a root handler would print each line a second time: ours, basicConfig's or Lambda's own."""
+    return (
+        isinstance(handler, _Handler)
+        or type(handler) is logging.StreamHandler
+        or type(handler).__name__.startswith("LambdaLoggerHandler")
+    )

@@ -1,0 +1,47 @@
+"""A stored message reads as the message that the AI SDK's client built while it streamed."""
+
+from typing import Any
+
+import pytest
+
+from omniagent.messages import ORPHAN_ERROR, Part, ReasoningPart, StepPart, TextPart, ToolPart
+from omniagent.protocol.ui_messages import ui_message
+
+CALL = {"type": "tool-weather", "toolCallId": "c1"}
+
+
+@pytest.mark.parametrize(
+    ("part", "shown"),
+    [
+        (StepPart(), [{"type": "step-start"}]),
+        (TextPart(text="Hi."), [{"type": "text", "text": "Hi.", "state": "done"}]),
+        (ReasoningPart(text="Hm."), [{"type": "reasoning", "id": "0", "text": "Hm.", "state": "done"}]),
+        (ReasoningPart(text="", provider_data={"id": "r1"}), []),
+        (
+            ToolPart(call_id="c1", name="weather", input={"city": "Lisbon"}, output=["sun"], done=True),
+            [{**CALL, "state": "output-available", "input": {"city": "Lisbon"}, "output": ["sun"]}],
+        ),
+        (
+            ToolPart(
+                call_id="c1", name="weather", input={}, error="no route to 10.0.0.7", public_error="No.", done=True
+            ),
+            [{**CALL, "state": "output-error", "input": {}, "errorText": "No."}],
+        ),
+        (
+            ToolPart(call_id="c1", name="weather", input="{city", error="not JSON", public_error="Bad.", done=True),
+            [{**CALL, "state": "output-error", "rawInput": "{city", "errorText": "Bad."}],
+        ),
+        (
+            ToolPart(call_id="c1", name="weather", input={}),
+            [{**CALL, "state": "output-error", "input": {}, "errorText": ORPHAN_ERROR}],
+        ),
+    ],
+)
+def test_each_part_of_an_answer_is_shown_as_it_streamed(part: Part, shown: list[dict[str, Any]]) -> None:
+    message = ui_message("m1", "assistant", [part], {"turnNumber": 1})
+    assert message == {"id": "m1", "role": "assistant", "parts": shown, "metadata": {"turnNumber": 1}}
+
+
+def test_a_users_message_is_what_the_client_had_sent() -> None:
+    message = ui_message("m1", "user", [TextPart(text="Hello")], {})
+    assert message == {"id": "m1", "role": "user", "parts": [{"type": "text", "text": "Hello"}]}
