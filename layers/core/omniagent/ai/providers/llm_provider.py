@@ -30,6 +30,15 @@ class Overrides:
 
 
 @dataclass(frozen=True, slots=True)
+class OutputFormat:
+    """The JSON that the answer must be: a schema, and whether strict mode can express it."""
+
+    name: str
+    schema: dict[str, Any]
+    strict: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class ModelRequest:
     """One call of the model. The provider turns it into its API's request and changes nothing in it."""
 
@@ -37,6 +46,11 @@ class ModelRequest:
     messages: Sequence[ChatMessage]
     tools: Sequence[ToolSpec] = ()
     overrides: Overrides = Overrides()
+    output: OutputFormat | None = None
+    cache_key: str = ""
+    """Stable per session: lets the API reuse its cache of the prompt."""
+    user_id: str = ""
+    """The user's hash, for the API's own abuse checks."""
 
 
 @dataclass(frozen=True, slots=True)
