@@ -4,7 +4,7 @@ import inspect
 
 import pytest
 from openinference.semconv.trace import OpenInferenceSpanKindValues, SpanAttributes
-from opentelemetry.semconv.attributes import db_attributes, error_attributes, exception_attributes
+from opentelemetry.semconv.attributes import db_attributes, error_attributes, exception_attributes, http_attributes
 
 from omniagent.tracing import SpanKind, attributes, token_counts
 
@@ -18,6 +18,7 @@ OPEN_TELEMETRY = {
     "DB_SYSTEM": db_attributes.DB_SYSTEM_NAME,
     "DB_OPERATION": db_attributes.DB_OPERATION_NAME,
     "DB_COLLECTION": db_attributes.DB_COLLECTION_NAME,
+    "HTTP_STATUS": http_attributes.HTTP_RESPONSE_STATUS_CODE,
     "ERROR_TYPE": error_attributes.ERROR_TYPE,
     "EXCEPTION_TYPE": exception_attributes.EXCEPTION_TYPE,
     "EXCEPTION_MESSAGE": exception_attributes.EXCEPTION_MESSAGE,

@@ -17,6 +17,9 @@ class Worker:
         current_span().set("left", left)
         return left + right
 
+    @trace_method(kind=SpanKind.DB, name="mongodb.begin_turn", attributes={"db.collection.name": "messages"})
+    async def begin_turn(self) -> None: ...
+
     @trace_method()
     async def answer(self) -> str:
         await asyncio.sleep(0)
@@ -41,6 +44,15 @@ async def test_a_call_is_a_span_and_returns_what_the_function_returns(recorded: 
     assert await Worker().answer() == "42"
     assert recorded.names == ["add", "Worker.answer"]
     assert recorded.attributes("add") == {"openinference.span.kind": "TOOL", "left": 1}
+
+
+async def test_the_span_of_a_database_method_names_its_system_and_operation(recorded: Recorded) -> None:
+    await Worker().begin_turn()
+    assert recorded.attributes("mongodb.begin_turn") == {
+        "db.system.name": "mongodb",
+        "db.operation.name": "begin_turn",
+        "db.collection.name": "messages",
+    }
 
 
 async def test_a_generator_is_one_span_that_never_becomes_the_readers(recorded: Recorded) -> None:

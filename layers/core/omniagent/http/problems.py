@@ -13,7 +13,7 @@ from typing import Any, Final
 from fastapi import FastAPI
 from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, Field
-from starlette.datastructures import MutableHeaders
+from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import Response
@@ -28,7 +28,7 @@ from omniagent.errors import (
     RequestError,
     Unauthenticated,
 )
-from omniagent.tracing import flush_traces
+from omniagent.tracing import Span, flush_traces, trace_request
 from omniagent.tracing.logs import bind_request_id
 
 logger = logging.getLogger(__name__)
@@ -90,10 +90,13 @@ class Boundary:
             return
         request_id = scope["omniagent.request_id"] = _request_id(scope)
         with bind_request_id(request_id):
-            await self._serve(scope, receive, send)
-            await flush_traces()
+            try:
+                with trace_request(scope["method"], Headers(scope=scope)) as span:
+                    await self._serve(scope, receive, send, span)
+            finally:
+                await flush_traces()
 
-    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def _serve(self, scope: Scope, receive: Receive, send: Send, span: Span) -> None:
         started = False
 
         async def send_safely(message: Message) -> None:
@@ -101,6 +104,7 @@ class Boundary:
             if message["type"] == "http.response.start":
                 started = True
                 _add_headers(MutableHeaders(scope=message), scope)
+                span.set_response(message["status"], _span_name(scope))
             await send(message)
 
         try:
@@ -109,6 +113,11 @@ class Boundary:
             if started:
                 raise  # the status is out: whoever runs the app cuts the response off
             await problem_response(exc, request_id_of(scope))(scope, receive, send_safely)
+
+
+def _span_name(scope: Scope) -> str:
+    """Method and route. An unknown path is left out: anyone can make up any number of them."""
+    return f"{scope['method']} {getattr(scope.get('route'), 'path', '')}".strip()
 
 
 def request_id_of(scope: Mapping[str, Any]) -> str:

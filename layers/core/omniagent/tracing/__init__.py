@@ -17,6 +17,7 @@ from .spans import (
     current_trace_id,
     trace_database,
     trace_operation,
+    trace_request,
     track_state_change,
 )
 
@@ -33,5 +34,6 @@ __all__ = [
     "trace_database",
     "trace_method",
     "trace_operation",
+    "trace_request",
     "track_state_change",
 ]

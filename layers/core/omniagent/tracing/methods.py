@@ -2,17 +2,24 @@
 
 import functools
 import inspect
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping
 from typing import Any, TypeVar
 
 from . import spans
-from .attributes import SpanKind
+from .attributes import DB_OPERATION, DB_SYSTEM, SpanKind
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def trace_method(*, kind: SpanKind | str = SpanKind.CHAIN, name: str | None = None) -> Callable[[F], F]:
-    """Open a span around each call. The body reaches it with `current_span()`.
+def trace_method(
+    *,
+    kind: SpanKind | str = SpanKind.CHAIN,
+    name: str | None = None,
+    attributes: Mapping[str, Any] | None = None,
+) -> Callable[[F], F]:
+    """Open a span with these attributes around each call. The body reaches it with `current_span()`.
+
+    A DB span named `<system>.<operation>`, such as `mongodb.begin_turn`, also gets both as `db.*` attributes.
 
     It takes async functions, sync functions and async generators. The span of a generator lasts from the first step
     to the last; it is current inside the generator and never in the code that reads it.
@@ -28,42 +35,52 @@ def trace_method(*, kind: SpanKind | str = SpanKind.CHAIN, name: str | None = No
             wrap = _wrap_coroutine
         else:
             wrap = _wrap_function
-        wrapped: F = wrap(function, name or function.__qualname__, kind)
+        span_name = name or function.__qualname__
+        wrapped: F = wrap(function, span_name, kind, {**_implied(kind, span_name), **(attributes or {})})
         return wrapped
 
     return decorate
 
 
-def _wrap_function(function: Callable[..., Any], name: str, kind: SpanKind) -> Any:
+def _implied(kind: SpanKind, name: str) -> dict[str, str]:
+    system, _, operation = name.rpartition(".")
+    return {DB_SYSTEM: system, DB_OPERATION: operation} if kind is SpanKind.DB and system else {}
+
+
+def _wrap_function(function: Callable[..., Any], name: str, kind: SpanKind, attributes: Mapping[str, Any]) -> Any:
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> Any:
-        with spans.trace_operation(name, kind=kind):
+        with spans.trace_operation(name, kind=kind, attributes=attributes):
             return function(*args, **kwargs)
 
     return call
 
 
-def _wrap_coroutine(function: Callable[..., Any], name: str, kind: SpanKind) -> Any:
+def _wrap_coroutine(function: Callable[..., Any], name: str, kind: SpanKind, attributes: Mapping[str, Any]) -> Any:
     @functools.wraps(function)
     async def call(*args: Any, **kwargs: Any) -> Any:
-        with spans.trace_operation(name, kind=kind):
+        with spans.trace_operation(name, kind=kind, attributes=attributes):
             return await function(*args, **kwargs)
 
     return call
 
 
-def _wrap_generator(function: Callable[..., AsyncGenerator[Any, None]], name: str, kind: SpanKind) -> Any:
+def _wrap_generator(
+    function: Callable[..., AsyncGenerator[Any, None]], name: str, kind: SpanKind, attributes: Mapping[str, Any]
+) -> Any:
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> AsyncGenerator[Any, None]:
         source = function(*args, **kwargs)
         # Without an instrumentor the reader gets the generator itself: no frame more per item.
-        return source if spans.active_recorder() is None else _stepped(source, name, kind)
+        return source if spans.active_recorder() is None else _stepped(source, name, kind, attributes)
 
     return call
 
 
-async def _stepped(source: AsyncGenerator[Any, None], name: str, kind: SpanKind) -> AsyncGenerator[Any, None]:
-    span = spans.trace_operation(name, kind=kind)
+async def _stepped(
+    source: AsyncGenerator[Any, None], name: str, kind: SpanKind, attributes: Mapping[str, Any]
+) -> AsyncGenerator[Any, None]:
+    span = spans.trace_operation(name, kind=kind, attributes=attributes)
     try:
         while True:
             with span.resumed():

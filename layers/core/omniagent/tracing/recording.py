@@ -7,12 +7,15 @@ import time
 import traceback as tracebacks
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
+from http import HTTPStatus
 from types import TracebackType
 from typing import Any, Final, Self
 
 from opentelemetry import context as otel_context
 from opentelemetry import trace
 from opentelemetry.context import Context
+from opentelemetry.propagators.textmap import Getter
+from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 from opentelemetry.util.types import AttributeValue
 
 from omniagent.tracing.redaction import redact_text
@@ -23,6 +26,7 @@ from .spans import NO_SPAN, Span
 
 _CONTEXT_KEYS: Final = (names.SESSION_ID, names.USER_ID, names.TURN_NUMBER)
 _MAX_TEXT: Final = 32_000
+_CALLER: Final = TraceContextTextMapPropagator()
 
 
 class RecordedSpan(Span):
@@ -57,6 +61,13 @@ class RecordedSpan(Span):
             if value is not None:
                 text, mime_type = _content(value)
                 self._span.set_attributes({value_key: text, type_key: mime_type})
+
+    def set_response(self, status: int, name: str | None = None) -> None:
+        if name is not None:
+            self._span.update_name(name)
+        self._span.set_attribute(names.HTTP_STATUS, status)
+        if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+            self._span.set_status(trace.StatusCode.ERROR)
 
     def error(self, exc: BaseException, *, public: bool = False) -> None:
         if isinstance(exc, asyncio.CancelledError | GeneratorExit):
@@ -111,6 +122,17 @@ class RecordedSpan(Span):
         self._span.end()
 
 
+class _Headers(Getter[Mapping[str, str]]):
+    """Reads the caller's trace from the headers of a request, whose names are in lower case."""
+
+    def get(self, carrier: Mapping[str, str], key: str) -> list[str] | None:
+        value = carrier.get(key)
+        return None if value is None else [value]
+
+    def keys(self, carrier: Mapping[str, str]) -> list[str]:
+        return list(carrier)
+
+
 class OpenTelemetryRecorder:
     """Starts spans with the tracer of one provider."""
 
@@ -137,6 +159,21 @@ class OpenTelemetryRecorder:
                 name,
                 kind=trace.SpanKind.CLIENT if is_database else trace.SpanKind.INTERNAL,
                 attributes=_recordable(given, capture_content=self._capture_content),
+            )
+        )
+
+    def start_request(self, name: str, headers: Mapping[str, str]) -> Span:
+        inside = trace.get_current_span().get_span_context().is_valid
+        context = otel_context.get_current()
+        if not inside:
+            context = _CALLER.extract(headers, context, _Headers())
+        return self._handle(
+            self._tracer.start_span(
+                name,
+                context,
+                # Below another instrumentation's server span it is one step of the same request.
+                kind=trace.SpanKind.INTERNAL if inside else trace.SpanKind.SERVER,
+                attributes={names.SPAN_KIND: SpanKind.CHAIN.value},
             )
         )
 

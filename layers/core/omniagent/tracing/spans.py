@@ -30,6 +30,9 @@ class Span:
     def set_content(self, *, input: Any = None, output: Any = None) -> None:  # noqa: A002 - OpenInference's names
         """Record what went in and came out, as text or JSON, if content capture is on."""
 
+    def set_response(self, status: int, name: str | None = None) -> None:
+        """Record the HTTP status of a request, and rename its span. A 5xx marks the span as failed."""
+
     def error(self, exc: BaseException, *, public: bool = False) -> None:
         """Mark the span as failed, with the exception's type.
 
@@ -52,10 +55,12 @@ class Span:
         """End a span that was driven by `resumed` instead of `with`."""
 
 
-class Recorder(Protocol):
+class SpanRecorder(Protocol):
     """Where spans go while an instrumentor is active."""
 
     def start(self, name: str, kind: SpanKind, attributes: Mapping[str, Any] | None) -> Span: ...
+
+    def start_request(self, name: str, headers: Mapping[str, str]) -> Span: ...
 
     def current(self) -> Span: ...
 
@@ -71,14 +76,14 @@ class Recorder(Protocol):
 
 
 NO_SPAN: Final = Span()
-_recorder: Recorder | None = None
+_recorder: SpanRecorder | None = None
 
 
-def active_recorder() -> Recorder | None:
+def active_recorder() -> SpanRecorder | None:
     return _recorder
 
 
-def activate(recorder: Recorder | None) -> None:
+def activate(recorder: SpanRecorder | None) -> None:
     """Send the spans that start from now on to `recorder`; None turns tracing off."""
     global _recorder  # noqa: PLW0603 - one process has one tracer, and a plain global is the cheapest check
     _recorder = recorder
@@ -95,6 +100,16 @@ def trace_operation(
     if _recorder is None:
         return NO_SPAN
     return _recorder.start(name, SpanKind(kind), attributes)
+
+
+def trace_request(name: str, headers: Mapping[str, str]) -> Span:
+    """Open the span of one HTTP request, the root of everything that is done for it.
+
+    It continues the trace of the caller's W3C `traceparent` and `tracestate`; malformed ones are ignored.
+    """
+    if _recorder is None:
+        return NO_SPAN
+    return _recorder.start_request(name, headers)
 
 
 def trace_database(operation: str, collection: str, *, system: str = "mongodb") -> Span:

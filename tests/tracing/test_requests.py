@@ -1,0 +1,134 @@
+"""The span of a request: the root of one trace, or a part of the caller's."""
+
+import asyncio
+
+import httpx
+import pytest
+from opentelemetry.sdk.trace import SpanProcessor
+from opentelemetry.trace import SpanKind as OtelSpanKind
+from opentelemetry.trace import StatusCode
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+from starlette.routing import Route
+
+from omniagent.http.problems import Boundary
+from omniagent.tracing import Span, SpanKind, trace_operation, trace_request
+
+from .conftest import Recorded
+
+TRACE, PARENT = "0af7651916cd43dd8448eb211c80319c", "b7ad6b7169203331"
+TRACEPARENT = f"00-{TRACE}-{PARENT}-01"
+
+
+def trace_id(recorded: Recorded, name: str) -> str:
+    context = recorded[name].context
+    assert context is not None
+    return f"{context.trace_id:032x}"
+
+
+async def test_one_request_is_one_trace_over_the_tasks_it_starts(recorded: Recorded) -> None:
+    async def turn() -> None:
+        with trace_operation("turn", kind=SpanKind.AGENT), trace_operation("mongodb.begin_turn", kind=SpanKind.DB):
+            pass
+
+    with trace_request("POST /chat", {}):
+        with trace_operation("claim"):
+            pass
+        await asyncio.create_task(turn())
+    assert {name: recorded.parent(name) for name in recorded.names} == {
+        "POST /chat": None,
+        "claim": "POST /chat",
+        "turn": "POST /chat",
+        "mongodb.begin_turn": "turn",
+    }
+    assert len({trace_id(recorded, name) for name in recorded.names}) == 1
+    assert recorded["POST /chat"].kind is OtelSpanKind.SERVER
+
+
+def test_the_callers_trace_is_continued(recorded: Recorded) -> None:
+    with trace_request("GET", {"traceparent": TRACEPARENT, "tracestate": "vendor=1"}), trace_operation("work"):
+        pass
+    request = recorded["GET"]
+    assert request.parent is not None
+    assert f"{request.parent.span_id:016x}" == PARENT
+    assert (trace_id(recorded, "GET"), trace_id(recorded, "work")) == (TRACE, TRACE)
+    assert request.context is not None
+    assert request.context.trace_state.get("vendor") == "1"
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"traceparent": ""},
+        {"traceparent": "nonsense"},
+        {"traceparent": f"ff-{TRACE}-{PARENT}-01"},
+        {"traceparent": f"00-{'0' * 32}-{PARENT}-01"},
+        {"traceparent": f"00-{TRACE}-{PARENT}"},
+        {"tracestate": "vendor=1"},
+    ],
+)
+def test_a_malformed_traceparent_is_ignored(recorded: Recorded, headers: dict[str, str]) -> None:
+    with trace_request("GET", headers):
+        pass
+    assert recorded["GET"].parent is None
+
+
+def test_a_malformed_tracestate_does_not_break_the_trace(recorded: Recorded) -> None:
+    with trace_request("GET", {"traceparent": TRACEPARENT, "tracestate": "=,=;;"}):
+        pass
+    assert trace_id(recorded, "GET") == TRACE
+
+
+def test_a_request_inside_another_instrumentations_span_is_its_child(recorded: Recorded) -> None:
+    outer = recorded.provider.get_tracer("other").start_as_current_span("lambda")
+    with outer, trace_request("GET", {"traceparent": TRACEPARENT}):
+        pass
+    assert recorded.parent("GET") == "lambda"
+    assert recorded["GET"].kind is OtelSpanKind.INTERNAL
+
+
+def test_without_an_instrumentor_a_request_has_no_span() -> None:
+    assert type(trace_request("GET", {})) is Span
+
+
+async def respond(request: Request) -> Response:
+    if request.path_params["name"] == "broken":
+        raise RuntimeError("hush")
+    with trace_operation("work"):
+        return PlainTextResponse("ok")
+
+
+@pytest.fixture
+def client() -> httpx.AsyncClient:
+    app = Boundary(Starlette(routes=[Route("/things/{name}", respond)]))
+    return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test")
+
+
+async def test_the_apps_request_span_is_named_by_its_route_and_carries_the_status(
+    recorded: Recorded, client: httpx.AsyncClient
+) -> None:
+    await client.get("/things/mine", headers={"traceparent": TRACEPARENT})
+    name = "GET /things/{name}"
+    assert recorded.parent("work") == name
+    assert trace_id(recorded, name) == TRACE
+    assert recorded.attributes(name)["http.response.status_code"] == 200
+    await client.get("/made/up")
+    assert recorded.attributes("GET")["http.response.status_code"] == 404
+
+
+async def test_a_failed_request_is_an_error_and_its_spans_are_still_flushed(
+    recorded: Recorded, client: httpx.AsyncClient
+) -> None:
+    flushed: list[str] = []
+
+    class Keep(SpanProcessor):
+        def force_flush(self, timeout_millis: int = 0) -> bool:
+            flushed.extend(recorded.names)
+            return True
+
+    recorded.provider.add_span_processor(Keep())
+    with pytest.raises(RuntimeError):
+        await client.get("/things/broken")
+    assert recorded["GET /things/{name}"].status.status_code is StatusCode.ERROR
+    assert flushed == ["GET /things/{name}"]
