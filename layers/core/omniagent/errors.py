@@ -8,6 +8,7 @@ OmniAgentError
 │   ├── MalformedRequest        400
 │   ├── Unauthenticated         401
 │   ├── NotFound                404
+│   │   └── SessionErased       the session is being deleted
 │   ├── NotAllowed              405
 │   ├── TurnInProgress          409, with Retry-After
 │   ├── NoRunningTurn           409
@@ -22,6 +23,7 @@ OmniAgentError
 │   ├── ModelRejected           the request was refused
 │   ├── ModelStreamBroken       the stream ended before its end
 │   ├── EmptyAnswer
+│   ├── AnswerTooLong
 │   └── StepLimitReached
 ├── ToolError                   the model reads it and corrects itself
 │   ├── UnknownTool
@@ -115,6 +117,11 @@ class NotFound(RequestError):
     public = "There is nothing here, or it is not yours."
 
 
+class SessionErased(NotFound):
+    code = "session_erased"
+    public = "This session is being deleted. Start another one."
+
+
 class NotAllowed(RequestError):
     status = 405
     code = "method_not_allowed"
@@ -200,6 +207,11 @@ class ModelStreamBroken(ModelError):
 
 class EmptyAnswer(ModelError):
     code = "empty_answer"
+
+
+class AnswerTooLong(ModelError):
+    code = "answer_too_long"
+    public = "The answer became too long. Ask for less at once."
 
 
 class StepLimitReached(ModelError):
