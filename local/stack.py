@@ -36,6 +36,7 @@ DECIDED = frozenset(
         "OPENAI_BASE_URL",
         "OPENAI_SECRET_ARN",
         "OTEL_EXPORTER_OTLP_ENDPOINT",
+        "OTEL_EXPORTER_OTLP_HEADERS",
         "SUMMARY_QUEUE_URL",
         "TURNS_TABLE",
     }

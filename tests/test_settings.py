@@ -57,7 +57,11 @@ def test_a_value_that_cannot_be_read_is_named(name: str, value: str, said: str) 
 
 
 def test_no_secret_is_shown() -> None:
-    settings = Settings(openai_api_key="sk-secret", mongodb_uri="mongodb://ada:secret@db")
+    settings = Settings(
+        openai_api_key="sk-secret",
+        mongodb_uri="mongodb://ada:secret@db",
+        otel_exporter_otlp_headers="api-key=sk-secret",
+    )
     assert "secret@" not in repr(settings)
     assert "sk-secret" not in repr(settings)
 

@@ -1,9 +1,11 @@
 """Turning tracing on and off, and what leaves the process."""
 
 import os
+import random
 import subprocess
 import sys
 import threading
+import tomllib
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
@@ -19,10 +21,10 @@ from omniagent.tracing import (
     current_span,
     current_trace_id,
     flush_traces,
-    trace_database,
     trace_operation,
     track_state_change,
 )
+from omniagent.tracing.redaction import redact_text
 
 from .conftest import Recorded
 
@@ -141,7 +143,7 @@ async def test_while_tracing_is_off_every_operation_is_the_same_span_that_does_n
     assert not OmniAgentInstrumentor().is_instrumented
     with bind_context(session_id="s"), trace_operation("work") as span:
         assert type(span) is Span
-        assert span is current_span() is trace_database("find", "messages")
+        assert span is current_span() is trace_operation("other")
         assert not span.is_recording
         assert current_trace_id() is None
         span.set("a", 1)
@@ -169,6 +171,43 @@ def test_a_second_instrument_is_ignored_and_logged(recorded: Recorded, caplog: p
     assert "second instrument() is ignored" in caplog.text
 
 
+def test_the_command_opentelemetry_instrument_finds_it_and_turns_it_on(tmp_path: Path) -> None:
+    project = tomllib.loads((LAYER.parents[1] / "pyproject.toml").read_text())["project"]
+    metadata = tmp_path / f"{project['name']}-{project['version']}.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text(
+        f"Metadata-Version: 2.1\nName: {project['name']}\nVersion: {project['version']}\n"
+    )
+    entry_points = project["entry-points"]["opentelemetry_instrumentor"]
+    (metadata / "entry_points.txt").write_text(
+        "[opentelemetry_instrumentor]\n" + "".join(f"{name} = {value}\n" for name, value in entry_points.items())
+    )
+    code = """
+import sys
+started = "omniagent.tracing" in sys.modules
+from omniagent.tracing import OmniAgentInstrumentor
+print(started, OmniAgentInstrumentor().is_instrumented)
+"""
+    finished = subprocess.run(
+        [str(Path(sys.executable).with_name("opentelemetry-instrument")), sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join((str(LAYER), str(tmp_path)))},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert finished.stdout.strip() == "True True", finished.stderr
+
+
+def test_options_of_other_instrumentors_have_no_effect() -> None:
+    instrumentor, spans = OmniAgentInstrumentor(), Recorded()
+    instrumentor.instrument(tracer_provider=spans.provider, skip_dep_check=True, meter_provider=None)
+    with trace_operation("work"):
+        pass
+    instrumentor.uninstrument(skip_dep_check=True)
+    assert spans.names == ["work"]
+    assert not instrumentor.instrumentation_dependencies()
+
+
 @pytest.mark.parametrize("path", ["", "/", "/v1/traces"])
 async def test_a_flush_brings_every_ended_span_to_the_collector(collector: Collector, path: str) -> None:
     configure_tracing(collector.url + path, service_name="chat", headers={"x-team": "blue"})
@@ -180,6 +219,48 @@ async def test_a_flush_brings_every_ended_span_to_the_collector(collector: Colle
     assert (where, team) == ("/v1/traces", "blue")
     resource = {item.key: item.value.string_value for item in request.resource_spans[0].resource.attributes}
     assert resource["service.name"] == "chat"
+
+
+async def test_headers_are_read_from_the_text_of_the_environment_variable(collector: Collector) -> None:
+    configure_tracing(collector.url, service_name="chat", headers="x-team=dark%20blue, api-key=k")
+    with trace_operation("turn"):
+        pass
+    assert await flush_traces(30)
+    assert [team for _, team, _ in collector.requests] == ["dark blue"]
+
+
+@pytest.mark.parametrize(
+    ("headers", "secret"),
+    [
+        ("x-honeycomb-team=q7w8e9r0t1z2u3i4o5", "q7w8e9r0t1z2u3i4o5"),
+        ("api-key=q7w8e9r0", "q7w8e9r0"),
+        ("api-key=q7w8%2Fe9r0t1", "q7w8/e9r0t1"),
+        ("q7w8e9r0t1z2u3i4o5", "q7w8e9r0t1z2u3i4o5"),
+        ({"authorization": "Custom q7w8e9r0"}, "Custom q7w8e9r0"),
+    ],
+)
+def test_the_values_of_headers_are_masked_in_logs(
+    collector: Collector, headers: str | dict[str, str], secret: str
+) -> None:
+    configure_tracing(collector.url, service_name="chat", headers=headers)
+    assert secret not in redact_text(f"export failed: {secret}")
+    assert redact_text("omniagent") == "omniagent"
+
+
+def test_a_header_that_is_an_ordinary_word_is_not_masked(collector: Collector) -> None:
+    configure_tracing(collector.url, service_name="chat", headers="x-dataset=omniagent")
+    assert redact_text("omniagent") == "omniagent"
+
+
+def test_ids_do_not_repeat_when_random_does(collector: Collector) -> None:
+    configure_tracing(collector.url, service_name="chat")
+    state = random.getstate()
+    ids = set()
+    for _ in range(3):  # each round starts from the same snapshot
+        random.setstate(state)
+        with trace_operation("work"):
+            ids.add(current_trace_id())
+    assert len(ids) == 3
 
 
 def test_configuring_twice_keeps_the_first(collector: Collector) -> None:

@@ -69,6 +69,9 @@ class Settings:
     docs_enabled: bool = setting(True, "Serve /docs and /openapi.json.")
     log_level: str = setting("INFO", "DEBUG, INFO, WARNING or ERROR.")
     otel_exporter_otlp_endpoint: str = setting("", "OTLP/HTTP endpoint of a trace collector. Empty: no tracing.")
+    otel_exporter_otlp_headers: str = setting(
+        "", "Headers that the collector needs, such as an API key: `name=value,name=value`, URL-encoded.", secret=True
+    )
     trace_content: bool = setting(False, "Put message text into traces.")
 
     @classmethod

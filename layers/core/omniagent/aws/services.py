@@ -157,6 +157,9 @@ def get_services() -> Services:
     setup_logging(settings.log_level, service)
     if settings.otel_exporter_otlp_endpoint:
         configure_tracing(
-            settings.otel_exporter_otlp_endpoint, service_name=service, capture_content=settings.trace_content
+            settings.otel_exporter_otlp_endpoint,
+            service_name=service,
+            headers=settings.otel_exporter_otlp_headers,
+            capture_content=settings.trace_content,
         )
     return Services(settings)

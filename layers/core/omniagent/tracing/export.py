@@ -5,24 +5,28 @@ from typing import Final
 
 from . import spans
 from .instrumentor import FLUSH_TIMEOUT_SECONDS, OmniAgentInstrumentor
+from .redaction import hide, is_secret_name
 
 _TRACES_PATH: Final = "/v1/traces"
 # Spans leave while the turn still runs, so that the flush at its end is short: between invocations nothing runs.
 _SCHEDULE_DELAY_MILLIS: Final = 500
+# A header's value of this length is a key. A shorter one may be a word that every log line contains.
+_MIN_KEY_LENGTH: Final = 16
 
 
 def configure_tracing(
     endpoint: str,
     *,
     service_name: str,
-    headers: Mapping[str, str] | None = None,
+    headers: Mapping[str, str] | str = "",
     capture_content: bool = False,
 ) -> OmniAgentInstrumentor:
     """Turn tracing on, to any OTLP/HTTP collector. Does nothing if it is on already.
 
     `endpoint` is the collector's base address, as in OTEL_EXPORTER_OTLP_ENDPOINT, or the full address of its
-    traces. Headers given here come on top of those in OTEL_EXPORTER_OTLP_HEADERS; OTEL_RESOURCE_ATTRIBUTES and
-    OTEL_TRACES_SAMPLER work as everywhere.
+    traces. `headers` are sent with every export, as a mapping or in the format of OTEL_EXPORTER_OTLP_HEADERS
+    (`name=value,name=value`, URL-encoded); logs mask their values. OTEL_RESOURCE_ATTRIBUTES and OTEL_TRACES_SAMPLER
+    apply.
     """
     instrumentor = OmniAgentInstrumentor()
     if instrumentor.is_instrumented:
@@ -33,13 +37,29 @@ def configure_tracing(
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.sdk.trace.export import BatchSpanProcessor
 
+    from .id_generator import SystemIdGenerator
     from .recording import OpenTelemetryRecorder
 
-    exporter = OTLPSpanExporter(traces_url(endpoint), headers=headers, timeout=FLUSH_TIMEOUT_SECONDS)
-    provider = TracerProvider(resource=Resource.create({"service.name": service_name}))
+    exporter = OTLPSpanExporter(traces_url(endpoint), headers=_headers(headers), timeout=FLUSH_TIMEOUT_SECONDS)
+    provider = TracerProvider(
+        resource=Resource.create({"service.name": service_name}), id_generator=SystemIdGenerator()
+    )
     provider.add_span_processor(BatchSpanProcessor(exporter, schedule_delay_millis=_SCHEDULE_DELAY_MILLIS))
     spans.activate(OpenTelemetryRecorder(provider, capture_content=capture_content, on_shutdown=provider.shutdown))
     return instrumentor
+
+
+def _headers(headers: Mapping[str, str] | str) -> Mapping[str, str]:
+    from opentelemetry.util.re import parse_env_headers
+
+    if isinstance(headers, str):
+        for entry in headers.split(","):
+            hide(entry.strip())  # the parser logs an entry that it cannot read
+        headers = parse_env_headers(headers, liberal=True)
+    for name, value in headers.items():
+        if is_secret_name(name) or len(value) >= _MIN_KEY_LENGTH:
+            hide(value)
+    return headers
 
 
 def traces_url(endpoint: str) -> str:

@@ -47,11 +47,16 @@ def hide(secret: str) -> None:
     _known.update(text for text in texts if len(text) >= _MIN_KNOWN_LENGTH)
 
 
+def is_secret_name(name: str) -> bool:
+    """Whether a field of this name holds a secret."""
+    return _SECRET_NAME.search(name) is not None
+
+
 def redact(value: Any, *, name: str = "", depth: int = 0) -> Any:
     """Return a copy of a log field with its secrets masked. What is not plain data becomes text."""
     if value is None or isinstance(value, bool):
         return value
-    if _SECRET_NAME.search(name):
+    if is_secret_name(name):
         return MASK
     return _redact_plain(value, depth)
 

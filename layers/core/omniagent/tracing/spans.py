@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager, nullcontext
 from types import TracebackType
 from typing import Any, Final, Protocol, Self
 
-from .attributes import DB_COLLECTION, DB_OPERATION, DB_SYSTEM, SpanKind
+from .attributes import SpanKind
 
 
 class Span:
@@ -110,14 +110,6 @@ def trace_request(name: str, headers: Mapping[str, str]) -> Span:
     if _recorder is None:
         return NO_SPAN
     return _recorder.start_request(name, headers)
-
-
-def trace_database(operation: str, collection: str, *, system: str = "mongodb") -> Span:
-    """Open the span of one database call, named and attributed as OpenTelemetry asks."""
-    if _recorder is None:
-        return NO_SPAN
-    attributes = {DB_SYSTEM: system, DB_OPERATION: operation, DB_COLLECTION: collection}
-    return _recorder.start(f"{operation} {collection}", SpanKind.DB, attributes)
 
 
 def current_span() -> Span:
