@@ -10,6 +10,8 @@ from pymongo import MongoClient
 
 from local.aws import Aws
 from local.model import OfflineModel
+from omniagent.ai.providers.llm_provider import ModelRequest
+from omniagent.ai.providers.model_calls import complete
 from omniagent.aws.secrets import SecretStore
 from omniagent.aws.services import Services
 from omniagent.aws.turn_table import DynamoRegistry
@@ -116,8 +118,8 @@ async def test_the_models_key_comes_from_its_secret_at_the_first_call(
     provider = services.provider()
     assert provider is services.provider() is services.provider(services.settings.model)
     assert services.provider("gpt-4.1") is not provider
-    name = await provider.name_chat(None, [ChatMessage.user("Trains to Porto")])
-    assert name
+    request = ModelRequest("", [ChatMessage.user("Trains to Porto")])
+    assert (await complete(provider, request, purpose="answer")).text
 
 
 async def test_a_missing_key_names_what_to_set(services: Services) -> None:

@@ -1,4 +1,4 @@
-"""Both APIs, streaming and not, give the same events for the same conversation."""
+"""Both APIs give the same events for the same conversation."""
 
 import pytest
 
@@ -40,7 +40,7 @@ ANSWERS: dict[str, tuple[list[type], FinishReason]] = {
 
 
 @pytest.mark.parametrize("prompt", ANSWERS)
-async def test_an_answer_is_the_same_through_both_apis_streamed_or_not(
+async def test_an_answer_is_the_same_through_both_apis(
     prompt: str, offline: OfflineModel, provider_of: MakeProvider
 ) -> None:
     kinds, reason = ANSWERS[prompt]
@@ -48,7 +48,6 @@ async def test_an_answer_is_the_same_through_both_apis_streamed_or_not(
     for api in APIS:
         provider = provider_of(api, offline.base_url)
         seen.append(comparable(await streamed(provider, ask(prompt))))
-        seen.append(comparable(await provider.generate(ask(prompt))))
     assert all(events == seen[0] for events in seen)
     assert [type(event) for event in seen[0]] == [*kinds, ModelFinish]
     assert finish_of(seen[0]).reason == reason
@@ -68,15 +67,14 @@ FAILURES: dict[str, type[ModelError]] = {
 
 @pytest.mark.parametrize("prompt", FAILURES)
 @pytest.mark.parametrize("api", APIS)
-async def test_a_failure_is_the_same_through_both_apis_streamed_or_not(
+async def test_a_failure_is_the_same_through_both_apis(
     prompt: str, api: str, offline: OfflineModel, provider_of: MakeProvider
 ) -> None:
     provider = provider_of(api, offline.base_url, max_retries=0)
-    for call in (streamed(provider, ask(prompt)), provider.generate(ask(prompt))):
-        with pytest.raises(ModelError) as raised:
-            await call
-        assert type(raised.value) is FAILURES[prompt]
-        assert raised.value.public == ModelError.public
+    with pytest.raises(ModelError) as raised:
+        await streamed(provider, ask(prompt))
+    assert type(raised.value) is FAILURES[prompt]
+    assert raised.value.public == ModelError.public
 
 
 @pytest.mark.parametrize("api", APIS)
@@ -107,18 +105,6 @@ async def test_the_usage_is_that_of_the_model(offline: OfflineModel, provider_of
     assert usages[0] == usages[1]
     assert usages[0].input_tokens > 0
     assert usages[0].output_tokens > usages[0].reasoning_tokens > 0
-
-
-@pytest.mark.parametrize("api", APIS)
-async def test_a_conversation_is_summarized_and_named(
-    api: str, offline: OfflineModel, provider_of: MakeProvider
-) -> None:
-    provider = provider_of(api, offline.base_url)
-    said = [ChatMessage.user("I am Ada and I like trains."), ChatMessage.assistant("Noted, Ada.")]
-    summary, usage = await provider.summarize(None, said)
-    assert "trains" in summary
-    assert usage.total_tokens > 0
-    assert 0 < len(await provider.name_chat(summary, said)) <= 60
 
 
 async def test_a_chain_of_tool_calls_runs_over_several_steps_of_both_apis(

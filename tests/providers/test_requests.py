@@ -183,9 +183,8 @@ async def test_tools_are_strict_and_nothing_is_sent_that_was_not_asked_for(
     assert (tool if api == "responses" else tool["function"])["strict"] is True
     always = {"responses": {"instructions", "input", "store"}, "chat": {"messages", "stream_options"}}
     assert set(body) == {"model", "tools", "stream"} | always[api]
-    await provider.generate(ask("[echo:x]", tools=()))
+    await streamed(provider, ask("[echo:x]", tools=()))
     assert "tools" not in offline.requests[-1].body
-    assert "stream" not in offline.requests[-1].body
 
 
 @pytest.mark.parametrize(("api", "limit"), [("responses", "max_output_tokens"), ("chat", "max_completion_tokens")])
@@ -211,7 +210,7 @@ async def test_a_call_of_another_model_takes_nothing_that_was_meant_for_the_firs
 ) -> None:
     extra = {"reasoning": {"effort": "high"}} if api == "responses" else {"reasoning_effort": "high"}
     provider = provider_of(api, offline.base_url, model="o4-mini", extra=extra)
-    await provider.summarize(None, [ChatMessage.user("Hi.")], Overrides(model="gpt-4.1-nano", temperature=0.3))
+    await streamed(provider, ask("Hi.", overrides=Overrides(model="gpt-4.1-nano", temperature=0.3)))
     body = offline.requests[-1].body
     assert (body["model"], body["temperature"]) == ("gpt-4.1-nano", 0.3)
     assert not {*extra, "include"} & set(body)

@@ -188,6 +188,11 @@ class ModelError(OmniAgentError):
     title = "Model error"
     public = "The model could not answer. Try again in a moment."
 
+    def __init__(self, detail: str = "", *, api_text: str = "") -> None:
+        super().__init__(detail)
+        self.api_text = api_text
+        """What the API itself said. It may quote the prompt, so it is not part of `str(error)`, which is logged."""
+
 
 class ModelUnavailable(ModelError):
     code = "model_unavailable"

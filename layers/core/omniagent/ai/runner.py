@@ -84,7 +84,7 @@ class Runner:
 
         Cancelling it stops the turn; the partial answer is stored before the cancellation goes on.
         """
-        started = await self.start(query, streamed=False, deadline=deadline)
+        started = await self.start(query, deadline=deadline)
         if not isinstance(started, Turn):
             return await self._stored_result(started, query)
         try:
@@ -105,9 +105,7 @@ class Runner:
         async for event in started.events():
             yield event
 
-    async def start(
-        self, query: str | Query, *, streamed: bool = True, deadline: float | None = None
-    ) -> Turn | Reading:
+    async def start(self, query: str | Query, *, deadline: float | None = None) -> Turn | Reading:
         """Start a turn, join the one that answers the same message, or replay its stored answer.
 
         `deadline` is a `time.monotonic()` by which everything must be stored.
@@ -118,7 +116,7 @@ class Runner:
             if (reading := await self._join(held, claim)) is not None:
                 return reading
         try:
-            started = await self._start_claimed(query, claim, streamed=streamed, deadline=deadline)
+            started = await self._start_claimed(query, claim, deadline=deadline)
         except BaseException:
             await self._release(claim)
             raise
@@ -146,9 +144,7 @@ class Runner:
         message_id = check_id(query.message_id, "message id") if query.message_id else new_id()
         return Query(plain_text(query.text), message_id)
 
-    async def _start_claimed(
-        self, query: Query, claim: Claim, *, streamed: bool, deadline: float | None
-    ) -> Turn | Reading:
+    async def _start_claimed(self, query: Query, claim: Claim, *, deadline: float | None) -> Turn | Reading:
         running, state = await self._read(query)
         if state.active_turn_id is not None:
             await repair(self._session, self._registry, state.active_turn_id)
@@ -166,7 +162,6 @@ class Runner:
             registry=self._registry,
             claim=claim,
             running_at_most=running_at_most,
-            streamed=streamed,
             deadline=deadline,
             on_end=self._on_end,
         )

@@ -3,7 +3,8 @@
 import logging
 
 from omniagent.ai import prompts
-from omniagent.ai.providers.llm_provider import LLMProvider, Overrides
+from omniagent.ai.providers.llm_provider import LLMProvider, ModelRequest, Overrides
+from omniagent.ai.providers.model_calls import complete
 from omniagent.errors import ModelError
 from omniagent.messages import ChatMessage
 from omniagent.session import window
@@ -23,7 +24,10 @@ async def name_session(provider: LLMProvider, state: SessionState, settings: Set
     summary = state.summary.content[:MAX_CHARACTERS] if state.summary else None
     if messages or summary:
         try:
-            if name := await provider.name_chat(summary, messages, Overrides(model=settings.name_model or None)):
+            asked = [ChatMessage.user(prompts.name_input(summary, messages))]
+            overrides = Overrides(model=settings.name_model or None)
+            request = ModelRequest(prompts.NAME_CHAT, asked, overrides=overrides)
+            if name := prompts.clean_name((await complete(provider, request, purpose="name")).text):
                 return name
         except ModelError as exc:
             logger.warning("The model gave no name", extra={"code": exc.code, "cause": str(exc)})

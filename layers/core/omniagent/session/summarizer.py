@@ -4,7 +4,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from omniagent.ai import prompts
-from omniagent.ai.providers.llm_provider import LLMProvider, Overrides
+from omniagent.ai.providers.llm_provider import LLMProvider, ModelRequest, Overrides
+from omniagent.ai.providers.model_calls import complete
 from omniagent.errors import EmptyAnswer
 from omniagent.messages import ChatMessage
 from omniagent.session import window
@@ -28,10 +29,12 @@ async def summarize_turns(
     # Half of the input is kept for the summary so far, which grows with every piece.
     for piece in _pieces(turns, settings.summary_input_tokens // 2):
         kept = _cut(content, settings.summary_input_tokens // 2)
-        content, usage = await provider.summarize(kept or None, piece, overrides)
-        if not content:
+        asked = [ChatMessage.user(prompts.summary_input(kept or None, piece))]
+        request = ModelRequest(prompts.SUMMARIZE, asked, overrides=overrides)
+        answer = await complete(provider, request, purpose="summary")
+        if not answer.text:
             raise EmptyAnswer("the model returned an empty summary")
-        tokens = usage.output_tokens
+        content, tokens = answer.text, answer.usage.output_tokens
     return NewSummary(
         content=content,
         token_count=tokens or window.estimate_text(content),

@@ -38,6 +38,7 @@ EXCEPTION_MESSAGE: Final = "exception.message"
 EXCEPTION_STACKTRACE: Final = "exception.stacktrace"
 
 TURN_NUMBER: Final = "omniagent.turn_number"
+LLM_PURPOSE: Final = "omniagent.purpose"
 CANCELLED: Final = "omniagent.cancelled"
 STATE_CHANGE: Final = "omniagent.state_change"
 STATE_NAME: Final = "omniagent.state.name"

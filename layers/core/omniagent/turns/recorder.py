@@ -68,9 +68,10 @@ class Recorder:
         if isinstance(self._block, ReasoningPart):
             self._block.provider_data = provider_data
             self._emit(events.ReasoningEnd(self._block_id))
+            provider_data = None
         elif self._block is not None:
             self._emit(events.TextEnd(self._block_id))
-        elif provider_data is not None:
+        if provider_data is not None:
             # Reasoning that the model keeps to itself: nothing to show, but to be handed back.
             self._parts.append(ReasoningPart(text="", provider_data=provider_data))
         self._block = None

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +12,6 @@ from omniagent.ai.agent import Agent, RunContext
 from omniagent.ai.callbacks import call_back
 from omniagent.ai.providers.llm_provider import (
     LLMProvider,
-    ModelEvent,
     ModelFinish,
     ModelReasoning,
     ModelReasoningDone,
@@ -23,6 +22,7 @@ from omniagent.ai.providers.llm_provider import (
     ModelToolStart,
     Overrides,
 )
+from omniagent.ai.providers.model_calls import call_model
 from omniagent.ai.tools import Tool, render_output
 from omniagent.errors import (
     EmptyAnswer,
@@ -38,7 +38,7 @@ from omniagent.errors import (
 from omniagent.messages import ChatMessage, FinishReason, Usage
 from omniagent.protocol import plain_json
 from omniagent.settings import Settings
-from omniagent.tracing import SpanKind, token_counts, trace_operation
+from omniagent.tracing import SpanKind, trace_operation
 from omniagent.turns.recorder import Recorder
 
 logger = logging.getLogger("omniagent.loop")
@@ -66,7 +66,6 @@ class ToolLoop:
         context: RunContext,
         settings: Settings,
         *,
-        streamed: bool,
         time_left: Callable[[], float],
     ) -> None:
         self._agent = agent
@@ -74,7 +73,6 @@ class ToolLoop:
         self._recorder = recorder
         self._context = context
         self._settings = settings
-        self._streamed = streamed
         self._time_left = time_left
         self.progress = Progress()
 
@@ -99,43 +97,31 @@ class ToolLoop:
         calls: list[ModelToolCall] = []
         answered = False
         model = self._provider.model_for(request.overrides)
-        attributes = {"llm.system": self._provider.system, "llm.model_name": model}
-        with trace_operation("llm", kind=SpanKind.LLM, attributes=attributes) as span:
-            if span.is_recording:
-                span.set_content(input=[message.model_dump(mode="json") for message in request.messages])
-            async with aclosing(self._events(request)) as model_events:
-                async for event in model_events:
-                    match event:
-                        case ModelText():
-                            answered = True
-                            self._note_first_token()
-                            self._recorder.text(event.text)
-                        case ModelToolDelta():
-                            self._recorder.tool_delta(event.call_id, event.text)
-                        case ModelReasoning():
-                            self._note_first_token()
-                            self._recorder.reasoning(event.text)
-                        case ModelReasoningDone():
-                            self._recorder.end_block(event.provider_data)
-                        case ModelToolStart():
-                            self._recorder.tool_start(event.call_id, event.name)
-                        case ModelToolCall():
-                            self._recorder.ensure_call(event.call_id, event.name)
-                            calls.append(event)
-                        case ModelFinish():
-                            self.progress.usage += event.usage
-                            span.set_many(_counts(event.usage))
-                            if not (answered or calls):
-                                raise EmptyAnswer(f"{model} answered nothing ({event.reason})")
-                            return event.reason, calls
+        async with aclosing(call_model(self._provider, request, purpose="answer")) as model_events:
+            async for event in model_events:
+                match event:
+                    case ModelText():
+                        answered = True
+                        self._note_first_token()
+                        self._recorder.text(event.text)
+                    case ModelToolDelta():
+                        self._recorder.tool_delta(event.call_id, event.text)
+                    case ModelReasoning():
+                        self._note_first_token()
+                        self._recorder.reasoning(event.text)
+                    case ModelReasoningDone():
+                        self._recorder.end_block(event.provider_data)
+                    case ModelToolStart():
+                        self._recorder.tool_start(event.call_id, event.name)
+                    case ModelToolCall():
+                        self._recorder.ensure_call(event.call_id, event.name)
+                        calls.append(event)
+                    case ModelFinish():
+                        self.progress.usage += event.usage
+                        if not (answered or calls):
+                            raise EmptyAnswer(f"{model} answered nothing ({event.reason})")
+                        return event.reason, calls
         raise ModelStreamBroken(f"{model}: the stream has no end")
-
-    def _events(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
-        return self._provider.stream(request) if self._streamed else self._generated(request)
-
-    async def _generated(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
-        for event in await self._provider.generate(request):
-            yield event
 
     async def _run_tool(self, call: ModelToolCall) -> None:
         """Run one tool call. Whatever goes wrong becomes an error that the model reads."""
@@ -208,15 +194,3 @@ class ToolLoop:
 
 class _BrokenArguments(InvalidArguments):
     """Not JSON at all: the client is told so before any input is available."""
-
-
-def _counts(usage: Usage) -> dict[str, Any]:
-    return dict(
-        token_counts(
-            prompt=usage.input_tokens,
-            completion=usage.output_tokens,
-            total=usage.total_tokens,
-            cache_read=usage.cached_input_tokens,
-            reasoning=usage.reasoning_tokens,
-        )
-    )

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 from omniagent.ai.agent import Agent, RunContext
 from omniagent.ai.callbacks import call_back
+from omniagent.ai.prompts import summary_message
 from omniagent.ai.providers.llm_provider import LLMProvider
 from omniagent.errors import ModelError, OmniAgentError, StorageError, StorageUnavailable, TurnLost
 from omniagent.messages import ChatMessage, FinishReason, Part, Status, TextPart, Usage
@@ -106,7 +107,6 @@ class Turn:
         registry: TurnRegistry,
         claim: Claim,
         running_at_most: int | None = None,
-        streamed: bool,
         deadline: float | None,
         on_end: Callable[[RunResult], Awaitable[None]] | None,
     ) -> None:
@@ -130,7 +130,6 @@ class Turn:
             self._recorder,
             self._context,
             self._settings,
-            streamed=streamed,
             time_left=self.time_left,
         )
         self._keeper = Keeper(
@@ -243,8 +242,8 @@ class Turn:
         instructions = await self._agent.instructions_for(self._context)
         summary = self._state.summary.content if self._state.summary else None
         history = self._session.visible_messages(self._state, self.plan.number)
-        system = self._provider.system_message(instructions, summary)
-        return await self._loop.run(system, [*history, ChatMessage.user(self.plan.text)])
+        before = [summary_message(summary)] if summary else []
+        return await self._loop.run(instructions, [*before, *history, ChatMessage.user(self.plan.text)])
 
     async def _outcome(self) -> tuple[Status, FinishReason, OmniAgentError | None]:
         """Wait for the answer and say how it ended: exactly one of complete, cancelled, failed."""

@@ -1,12 +1,14 @@
-"""The interface of a model provider, and what every provider can do on top of it."""
+"""The interface of a model provider: one request in, a stream of typed events out."""
 
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import Any, Literal
 
-from omniagent.ai import prompts
 from omniagent.messages import ChatMessage, FinishReason, Usage
+
+Purpose = Literal["answer", "summary", "name"]
+"""What a model is called for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +53,8 @@ class ModelRequest:
     """Stable per session: lets the API reuse its cache of the prompt."""
     user_id: str = ""
     """The user's hash, for the API's own abuse checks."""
+    purpose: Purpose = "answer"
+    """Set by `call_model`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,14 +113,14 @@ ModelEvent = (
 
 
 class LLMProvider(ABC):
-    """A model behind one small interface. `stream` and `generate` give the same events for the same answer.
+    """A model behind one small interface. A provider streams; whoever wants the whole answer buffers the stream.
 
     Order within a call: reasoning, text and tool events as they came; one `ModelReasoningDone` after each
     block of reasoning; for each tool `ModelToolStart`, any `ModelToolDelta`, `ModelToolCall`; `ModelFinish` last.
     A refusal is text, and the finish reason says `content-filter`. Failures are raised as `ModelError`s.
     """
 
-    system: ClassVar[str] = "unknown"
+    system: str = "unknown"
     """The vendor's name, for traces (`llm.system`)."""
 
     def __init__(self, model: str) -> None:
@@ -126,49 +130,9 @@ class LLMProvider(ABC):
     def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
         """Call the model and yield its events as they arrive. Closing the generator ends the call."""
 
-    @abstractmethod
-    async def generate(self, request: ModelRequest) -> Sequence[ModelEvent]:
-        """Call the model without streaming and return its events."""
-
     async def aclose(self) -> None:  # noqa: B027 - a provider without connections has nothing to close
         """Close the provider's connections."""
 
     def model_for(self, overrides: Overrides) -> str:
+        """Return the name of the model that a call with these overrides asks."""
         return overrides.model or self.model
-
-    def system_message(self, instructions: str, summary: str | None) -> str:
-        """Compose what the model is told before the conversation."""
-        return prompts.system_message(instructions, summary)
-
-    async def summarize(
-        self, previous: str | None, messages: Sequence[ChatMessage], overrides: Overrides = Overrides()
-    ) -> tuple[str, Usage]:
-        """Fold the messages into the previous summary and return the new one with what it cost."""
-        request = ModelRequest(
-            instructions=prompts.SUMMARIZE,
-            messages=[ChatMessage.user(prompts.summary_input(previous, messages))],
-            overrides=overrides,
-        )
-        return await self._answer(request)
-
-    async def name_chat(
-        self, summary: str | None, messages: Sequence[ChatMessage], overrides: Overrides = Overrides()
-    ) -> str:
-        """Return a short name for the conversation, or an empty string when the model found none."""
-        request = ModelRequest(
-            instructions=prompts.NAME_CHAT,
-            messages=[ChatMessage.user(prompts.summary_input(summary, messages))],
-            overrides=overrides,
-        )
-        text, _ = await self._answer(request)
-        return prompts.clean_name(text)
-
-    async def _answer(self, request: ModelRequest) -> tuple[str, Usage]:
-        usage = Usage()
-        pieces: list[str] = []
-        for event in await self.generate(request):
-            if isinstance(event, ModelText):
-                pieces.append(event.text)
-            elif isinstance(event, ModelFinish):
-                usage = event.usage
-        return "".join(pieces).strip(), usage

@@ -10,6 +10,7 @@ from omniagent.errors import ModelStreamBroken
 Json = dict[str, Any]
 
 MAX_EVENT_BYTES = 16 * 1024 * 1024
+_BOM = b"\xef\xbb\xbf"
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _ESCAPED_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
@@ -20,10 +21,13 @@ class EventDecoder:
     def __init__(self) -> None:
         self.done = False
         self._rest = b""
+        self._started = False
 
     def feed(self, chunk: bytes) -> Iterator[Json]:
         """Give the events that the chunk completes. Each is parsed when asked for: those before a broken one count."""
         data = self._rest + chunk
+        if not self._started:
+            data = self._without_bom(data)
         held = b""
         if b"\r" in data:
             if data.endswith(b"\r"):  # its line feed may come with the next chunk
@@ -39,6 +43,11 @@ class EventDecoder:
         """Give the event that the stream ended in, if its last line is all that was missing."""
         rest, self._rest = self._rest, b""
         return self._events(rest)
+
+    def _without_bom(self, data: bytes) -> bytes:
+        """Drop the byte order mark that a stream may begin with, also when it arrives in pieces."""
+        self._started = not _BOM.startswith(data)
+        return data.removeprefix(_BOM)
 
     def _events(self, frames: bytes) -> Iterator[Json]:
         for frame in frames.decode("utf-8", "replace").split("\n\n"):

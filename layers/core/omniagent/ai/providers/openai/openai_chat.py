@@ -5,8 +5,8 @@ from collections.abc import Iterator
 from typing import Any, ClassVar
 
 from omniagent.ai.providers.answer_reader import AnswerReader, Call, new_call_id, token_count
-from omniagent.ai.providers.llm_provider import ModelEvent, ModelRequest, ToolSpec
-from omniagent.ai.providers.openai.history import steps, tool_arguments, tool_name, tool_output
+from omniagent.ai.providers.llm_provider import ModelEvent, ModelRequest, OutputFormat, ToolSpec
+from omniagent.ai.providers.openai.history import steps, to_json, tool_arguments, tool_name, tool_output
 from omniagent.ai.providers.openai.openai_errors import reported
 from omniagent.ai.providers.openai.openai_provider import OpenAIProvider
 from omniagent.ai.providers.sse_decoder import Json
@@ -30,14 +30,12 @@ class OpenAIChat(OpenAIProvider):
         return {
             "messages": list(_messages(request)),
             **self._tool_parameters([_tool(tool) for tool in request.tools]),
-            **self._parameters(request.overrides),
+            **_response_format(request.output),
+            **self._parameters(request),
         }
 
     def _reader(self) -> AnswerReader:
         return ChatReader()
-
-    def _as_events(self, answer: Json) -> Iterator[Json]:
-        yield {**answer, "choices": [{**choice, "delta": choice["message"]} for choice in answer.get("choices") or []]}
 
 
 def _tool(tool: ToolSpec) -> Json:
@@ -48,6 +46,13 @@ def _tool(tool: ToolSpec) -> Json:
         "strict": tool.strict,
     }
     return {"type": "function", "function": function}
+
+
+def _response_format(output: OutputFormat | None) -> Json:
+    if output is None:
+        return {}
+    schema = {"name": output.name, "schema": output.schema, "strict": output.strict}
+    return {"response_format": {"type": "json_schema", "json_schema": schema}}
 
 
 def _messages(request: ModelRequest) -> Iterator[Json]:
@@ -109,15 +114,28 @@ class ChatReader(AnswerReader):
     def _take(self, delta: Json) -> None:
         if thought := delta.get("reasoning_content") or delta.get("reasoning"):
             self._reasoning(thought)
-        if text := delta.get("content"):
-            self._text(text)
+        if content := delta.get("content"):
+            if isinstance(content, str):
+                self._text(content)
+            else:
+                self._content_parts(content)
         if refusal := delta.get("refusal"):
             self._refusal(refusal)
         for piece in delta.get("tool_calls") or ():
             function = piece.get("function") or {}
             call = self._call_of(piece, function.get("name"))
             if arguments := function.get("arguments"):
-                self._arguments(call, arguments)
+                self._arguments(call, arguments if isinstance(arguments, str) else to_json(arguments))
+
+    def _content_parts(self, parts: list[Json]) -> None:
+        """Content as a list of typed parts, the way some servers send text beside thinking."""
+        for part in parts:
+            if isinstance(part, str):
+                self._text(part)
+            elif thought := part.get("thinking"):
+                self._reasoning(thought if isinstance(thought, str) else "".join(piece["text"] for piece in thought))
+            elif text := part.get("text"):
+                self._text(text)
 
     def _call_of(self, piece: Json, name: Any) -> Call:
         """Find the call that a piece belongs to, or open one.

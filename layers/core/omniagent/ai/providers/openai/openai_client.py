@@ -1,4 +1,4 @@
-"""The connection to an OpenAI API: the SDK's client for transport, keys, retries and timeouts, raw JSON beyond it."""
+"""The connection to an OpenAI API: the SDK's client for transport, keys and retries, raw JSON beyond it."""
 
 import asyncio
 import json
@@ -9,7 +9,7 @@ from typing import Any, cast
 
 from omniagent.ai.providers.openai.lean_openai import httpx2, openai
 from omniagent.ai.providers.openai.openai_errors import translated
-from omniagent.ai.providers.sse_decoder import EventDecoder, Json, parse_object
+from omniagent.ai.providers.sse_decoder import EventDecoder, Json
 from omniagent.errors import ConfigurationError, ModelError
 from omniagent.tls import tls_context
 
@@ -33,9 +33,9 @@ class OpenAIOptions:
     organization: str | None = None
     project: str | None = None
     timeout_seconds: float = 60.0
-    """The longest silence, before the answer and within it."""
+    """The longest silence: before the first byte, all retries included, and between any two bytes after it."""
     max_retries: int = 2
-    """Retries of a request that failed before its first byte."""
+    """Retries of a request that failed before its first byte, within the timeout."""
     max_connections: int = 100
     keepalive_seconds: float = 30.0
     """How long an idle connection is kept: long enough for the next step or turn to save the handshake."""
@@ -45,6 +45,14 @@ class OpenAIOptions:
     """None leaves it to the API, whose default is to allow them; some models refuse the parameter."""
     extra: Mapping[str, Any] = field(default_factory=dict)
     """More fields of the request, such as `{"reasoning": {"effort": "low"}}`."""
+    identifiers: bool | None = None
+    """Send `prompt_cache_key` and `safety_identifier`. None: only to OpenAI itself, where no `base_url` is set."""
+    verbose_errors: bool = False
+    """Put the API's own error text, which may quote the prompt, into the message of an error, and so into logs."""
+
+    @property
+    def send_identifiers(self) -> bool:
+        return not self.base_url if self.identifiers is None else self.identifiers
 
 
 class OpenAIClient:
@@ -58,18 +66,15 @@ class OpenAIClient:
             )
         self._key: str | KeySource = options.api_key or "unused"
         self._refresh_key = options.refresh_key
+        self._timeout_seconds = options.timeout_seconds
         self._sdk = _make_sdk(options, self._current_key)
-
-    async def post(self, path: str, body: Json) -> Json:
-        """Make a request and return the JSON object that answers it."""
-        response = await self._send(path, body, stream=False)
-        return parse_object(response.content.decode("utf-8", "replace"))
 
     async def stream(self, path: str, body: Json) -> AsyncGenerator[Iterator[Json], None]:
         """Make a request and yield the events that answer it: those that arrived together come together."""
-        response = await self._send(path, body, stream=True)
+        first_byte_by = asyncio.get_running_loop().time() + self._timeout_seconds
+        response = await self._send(path, body, first_byte_by)
         decoder = EventDecoder()
-        async with aclosing(_arrivals(response)) as arrivals:
+        async with aclosing(_arrivals(response, first_byte_by)) as arrivals:
             async for data in arrivals:
                 yield decoder.feed(data)
                 if decoder.done:
@@ -79,25 +84,26 @@ class OpenAIClient:
     async def aclose(self) -> None:
         await self._sdk.close()
 
-    async def _send(self, path: str, body: Json, *, stream: bool) -> httpx2.Response:
+    async def _send(self, path: str, body: Json, first_byte_by: float) -> httpx2.Response:
         # Serialised here, because the SDK raises UnicodeEncodeError for half a surrogate pair in a tool's output.
         content = json.dumps(body, ensure_ascii=False, separators=(",", ":"), default=str).encode("utf-8", "replace")
         with translated():
-            try:
-                return await self._request(path, content, stream=stream)
-            except openai.AuthenticationError:
-                if self._refresh_key is None:
-                    raise
-            self._key = await self._refresh_key()
-            return await self._request(path, content, stream=stream)
+            async with asyncio.timeout_at(first_byte_by):
+                try:
+                    return await self._request(path, content)
+                except openai.AuthenticationError:
+                    if self._refresh_key is None:
+                        raise
+                self._key = await self._refresh_key()
+                return await self._request(path, content)
 
-    async def _request(self, path: str, content: bytes, *, stream: bool) -> httpx2.Response:
+    async def _request(self, path: str, content: bytes) -> httpx2.Response:
         response = await self._sdk.post(
             path,
             cast_to=httpx2.Response,
             content=content,
             options={"security": {"bearer_auth": True}},
-            stream=stream,
+            stream=True,
             stream_cls=openai.AsyncStream[Any],
         )
         return cast("httpx2.Response", response)
@@ -132,7 +138,7 @@ def _make_sdk(options: OpenAIOptions, key: KeySource) -> openai.AsyncOpenAI:
     return sdk
 
 
-async def _arrivals(response: httpx2.Response) -> AsyncGenerator[bytes, None]:
+async def _arrivals(response: httpx2.Response, first_byte_by: float) -> AsyncGenerator[bytes, None]:
     """Yield the body as it arrives, one piece per read of the network.
 
     The transport hands out the HTTP chunks of a read one by one and does not say whether the next one is here
@@ -145,9 +151,12 @@ async def _arrivals(response: httpx2.Response) -> AsyncGenerator[bytes, None]:
     async def pump() -> None:
         is_encoded = "content-encoding" in response.headers
         try:
-            async for chunk in response.aiter_bytes() if is_encoded else response.aiter_raw():
-                pieces.append(chunk)
-                arrived.set()
+            async with asyncio.timeout_at(first_byte_by) as silence:
+                async for chunk in response.aiter_bytes() if is_encoded else response.aiter_raw():
+                    if silence.when() is not None:
+                        silence.reschedule(None)  # from here on the transport's own read timeout applies
+                    pieces.append(chunk)
+                    arrived.set()
         finally:
             arrived.set()
 

@@ -1,14 +1,15 @@
-"""What the two OpenAI APIs have in common: options, one way to stream, one way to generate."""
+"""What the two OpenAI APIs have in common: options, parameters, and one way to stream."""
 
 from abc import abstractmethod
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Any, ClassVar
 
 from omniagent.ai.providers.answer_reader import AnswerReader
-from omniagent.ai.providers.llm_provider import LLMProvider, ModelEvent, ModelRequest, Overrides
+from omniagent.ai.providers.llm_provider import LLMProvider, ModelEvent, ModelRequest
 from omniagent.ai.providers.openai.openai_client import OpenAIClient, OpenAIOptions, drain
 from omniagent.ai.providers.sse_decoder import Json
+from omniagent.errors import ModelError
 from omniagent.messages import ToolPart
 
 
@@ -19,7 +20,7 @@ class OpenAIProvider(LLMProvider):
     starts from its own. A call's `extra` wins over everything else.
     """
 
-    system: ClassVar[str] = "openai"
+    system = "openai"
     path: ClassVar[str]
     max_tokens_field: ClassVar[str]
     stream_fields: ClassVar[Json] = {"stream": True}
@@ -32,19 +33,19 @@ class OpenAIProvider(LLMProvider):
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
         body = {**self._body(request), **self.stream_fields}
         reader = self._reader_of(request)
-        async with aclosing(self._client.stream(self.path, body)) as arrivals:
-            async for events in arrivals:
-                for event in reader.read(events):
-                    yield event
-                if reader.finished:
-                    await drain(arrivals)
-        for event in reader.end():
-            yield event
-
-    async def generate(self, request: ModelRequest) -> Sequence[ModelEvent]:
-        answer = await self._client.post(self.path, self._body(request))
-        reader = self._reader_of(request)
-        return [*reader.read(self._as_events(answer)), *reader.end()]
+        try:
+            async with aclosing(self._client.stream(self.path, body)) as arrivals:
+                async for events in arrivals:
+                    for event in reader.read(events):
+                        yield event
+                    if reader.finished:
+                        await drain(arrivals)
+            for event in reader.end():
+                yield event
+        except ModelError as exc:
+            if self.options.verbose_errors and exc.api_text:
+                exc.args = (f"{exc}: {exc.api_text}",)
+            raise
 
     async def aclose(self) -> None:
         await self._client.aclose()
@@ -57,18 +58,15 @@ class OpenAIProvider(LLMProvider):
     def _reader(self) -> AnswerReader:
         """Make the reader of one answer."""
 
-    @abstractmethod
-    def _as_events(self, answer: Json) -> Iterator[Json]:
-        """Tell a whole answer as the events that would have streamed it."""
-
     def _reader_of(self, request: ModelRequest) -> AnswerReader:
         reader = self._reader()
         parts = (part for message in request.messages for part in message.parts)
         reader.avoid(part.call_id for part in parts if isinstance(part, ToolPart))
         return reader
 
-    def _parameters(self, overrides: Overrides) -> Json:
+    def _parameters(self, request: ModelRequest) -> Json:
         """The model and how it is to answer: of the call, else of the provider, else nothing is said."""
+        overrides = request.overrides
         model = self.model_for(overrides)
         own = self.options if model == self.model else OpenAIOptions()
         parameters: Json = {"model": model}
@@ -79,7 +77,14 @@ class OpenAIProvider(LLMProvider):
             chosen = default if value is None else value
             if chosen is not None:
                 parameters[name] = chosen
-        return {**parameters, **own.extra, **overrides.extra}
+        return {**parameters, **self._identifiers(request), **own.extra, **overrides.extra}
+
+    def _identifiers(self, request: ModelRequest) -> Json:
+        """What OpenAI routes its prompt cache and its abuse checks by. Compatible servers may refuse unknown fields."""
+        if not self.options.send_identifiers:
+            return {}
+        identifiers = {"prompt_cache_key": request.cache_key, "safety_identifier": request.user_id}
+        return {name: value for name, value in identifiers.items() if value}
 
     def _tool_parameters(self, tools: list[Json]) -> Json:
         if not tools:

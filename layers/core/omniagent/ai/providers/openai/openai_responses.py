@@ -5,8 +5,8 @@ from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
 
 from omniagent.ai.providers.answer_reader import AnswerReader, Call, token_count
-from omniagent.ai.providers.llm_provider import ModelRequest, ToolSpec
-from omniagent.ai.providers.openai.history import steps, tool_arguments, tool_name, tool_output
+from omniagent.ai.providers.llm_provider import ModelRequest, OutputFormat, ToolSpec
+from omniagent.ai.providers.openai.history import steps, to_json, tool_arguments, tool_name, tool_output
 from omniagent.ai.providers.openai.openai_errors import reported
 from omniagent.ai.providers.openai.openai_provider import OpenAIProvider
 from omniagent.ai.providers.sse_decoder import Json
@@ -29,7 +29,8 @@ class OpenAIResponses(OpenAIProvider):
             "input": list(_input(request)),
             "store": False,
             **self._tool_parameters([_tool(tool) for tool in request.tools]),
-            **self._parameters(request.overrides),
+            **_text_format(request.output),
+            **self._parameters(request),
         }
         if "reasoning" in body or _REASONS.match(body["model"]):
             body.setdefault("include", ["reasoning.encrypted_content"])
@@ -37,14 +38,6 @@ class OpenAIResponses(OpenAIProvider):
 
     def _reader(self) -> AnswerReader:
         return ResponseReader()
-
-    def _as_events(self, answer: Json) -> Iterator[Json]:
-        for index, item in enumerate(answer.get("output") or []):
-            at = {"output_index": index, "item": item}
-            yield {"type": "response.output_item.added", **at}
-            yield from _deltas(item, index)
-            yield {"type": "response.output_item.done", **at}
-        yield {"type": f"response.{answer.get('status')}", "response": answer}
 
 
 def _tool(tool: ToolSpec) -> Json:
@@ -55,6 +48,13 @@ def _tool(tool: ToolSpec) -> Json:
         "parameters": tool.parameters,
         "strict": tool.strict,
     }
+
+
+def _text_format(output: OutputFormat | None) -> Json:
+    if output is None:
+        return {}
+    schema = {"type": "json_schema", "name": output.name, "schema": output.schema, "strict": output.strict}
+    return {"text": {"format": schema}}
 
 
 def _input(request: ModelRequest) -> Iterator[Json]:
@@ -104,26 +104,8 @@ def _item(part: Part) -> Json | None:
     return None
 
 
-def _deltas(item: Json, index: int) -> Iterator[Json]:
-    """The events that would have streamed an item."""
-    at = {"output_index": index}
-    match item.get("type"):
-        case "message":
-            for part in item.get("content") or []:
-                if part["type"] == "refusal":
-                    yield {"type": "response.refusal.delta", "delta": part["refusal"], **at}
-                elif part["type"] == "output_text":
-                    yield {"type": "response.output_text.delta", "delta": part["text"], **at}
-        case "reasoning":
-            for place, part in enumerate(item.get("summary") or []):
-                kind = "response.reasoning_summary_text.delta"
-                yield {"type": kind, "delta": part["text"], "summary_index": place, **at}
-            for place, part in enumerate(item.get("content") or []):
-                yield {"type": "response.reasoning_text.delta", "delta": part["text"], "content_index": place, **at}
-
-
 class ResponseReader(AnswerReader):
-    """Reads the events of a response, streamed or told."""
+    """Reads the events of a response."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -165,8 +147,8 @@ class ResponseReader(AnswerReader):
             if event["output_index"] not in self._by_index:
                 self.item_added(event)
             call = self._by_index[event["output_index"]]
-            if item["arguments"] and not call.pieces:
-                self._arguments(call, item["arguments"])
+            if (arguments := item["arguments"]) and not call.pieces:
+                self._arguments(call, arguments if isinstance(arguments, str) else to_json(arguments))
             self._close_call(call)
 
     def completed(self, event: Json) -> None:
