@@ -12,7 +12,8 @@ from local.mongod import Mongod
 from local.readme import TURN_SECONDS, write_units
 from local.template import Template
 from omniagent import Agent, MongoBackendAdapter, MongoSessionManager, Runner, Settings, get_llm_provider
-from omniagent.aws.json_api import DYNAMODB, AwsJson, Credentials
+from omniagent.aws.credentials import Credentials
+from omniagent.aws.json_api import DYNAMODB, AwsJson
 from omniagent.aws.turn_table import DynamoRegistry
 
 TOKENS_PER_SECOND = 50
@@ -52,7 +53,7 @@ async def _turn(uri: str, endpoint: str, table: str, base_url: str) -> int:
     adapter = MongoBackendAdapter(uri)
     provider = get_llm_provider("gpt-4.1-mini", base_url=base_url)
     keys = Credentials("local", "local")
-    api = CountingApi(DYNAMODB, endpoint=endpoint, credentials=lambda: keys)
+    api = CountingApi(DYNAMODB, endpoint=endpoint, credentials=keys)
     registry = DynamoRegistry(table, lease_seconds=Settings().lease_seconds, api=api)
     session = MongoSessionManager(await adapter.initialize(), "bench")
     runner = Runner(Agent("bench", "Be brief."), session, provider=provider, registry=registry)

@@ -1,8 +1,13 @@
 """The signed calls to AWS, against botocore's own signer and a server that fails."""
 
+import asyncio
+import ssl
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
+from typing import Any
 
+import anyio
+import httpx2
 import pytest
 from botocore.auth import SigV4Auth
 from botocore.awsrequest import AWSRequest
@@ -11,9 +16,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from local.aws import Aws
-from omniagent.aws.json_api import DYNAMODB, AwsJson, AwsRefused, AwsUnreachable, Credentials, sign
+from omniagent.aws.aws_errors import AwsRefused, AwsUnreachable
+from omniagent.aws.credentials import CredentialCache, Credentials
+from omniagent.aws.json_api import DYNAMODB, AwsJson
+from omniagent.aws.signature import sign
+from tests.aws.endpoint import container_keys, running_endpoint
 
 NOW = datetime(2026, 11, 16, 1, 2, 3, tzinfo=UTC)
+KEYS = Credentials("local", "local")
 
 
 @given(
@@ -44,7 +54,7 @@ def test_the_signature_is_the_one_that_botocore_makes(body: bytes, token: str | 
 
 @pytest.fixture
 async def api(aws: Aws) -> AsyncIterator[AwsJson]:
-    made = AwsJson(DYNAMODB, endpoint=aws.endpoint, credentials=lambda: Credentials("local", "local"))
+    made = AwsJson(DYNAMODB, endpoint=aws.endpoint, credentials=KEYS)
     yield made
     await made.aclose()
 
@@ -57,7 +67,7 @@ async def test_a_refusal_has_awss_own_code(api: AwsJson) -> None:
 
 async def test_a_server_that_comes_back_is_called_again() -> None:
     with Aws() as own:
-        api = AwsJson(DYNAMODB, endpoint=own.endpoint, credentials=lambda: Credentials("local", "local"))
+        api = AwsJson(DYNAMODB, endpoint=own.endpoint, credentials=KEYS)
         await api.call("ListTables")
         own.stop()
         with pytest.raises(AwsUnreachable):
@@ -67,16 +77,89 @@ async def test_a_server_that_comes_back_is_called_again() -> None:
         await api.aclose()
 
 
-def test_secret_values_are_not_shown() -> None:
-    assert "hidden" not in repr(Credentials("AKID", "hidden", "hidden-too"))
+@pytest.mark.parametrize(
+    "failure",
+    [
+        ssl.SSLError("broken"),
+        OSError("no route"),
+        anyio.ClosedResourceError(),
+        anyio.EndOfStream(),
+        RuntimeError("another loop"),
+        httpx2.ReadTimeout("silence"),
+    ],
+    ids=lambda failure: type(failure).__name__,
+)
+async def test_whatever_breaks_on_the_way_is_one_error(monkeypatch: pytest.MonkeyPatch, failure: Exception) -> None:
+    async def post(*_: Any, **__: Any) -> None:
+        raise failure
+
+    monkeypatch.setattr(httpx2.AsyncClient, "post", post)
+    api = AwsJson(DYNAMODB, endpoint="http://127.0.0.1:1", credentials=KEYS, attempts=1)
+    with pytest.raises(AwsUnreachable, match=type(failure).__name__):
+        await api.call("ListTables")
+    await api.aclose()
 
 
-def test_without_keys_in_the_environment_botocore_finds_them(
-    monkeypatch: pytest.MonkeyPatch, tmp_path_factory: pytest.TempPathFactory
-) -> None:
-    profile = tmp_path_factory.mktemp("aws") / "credentials"
-    profile.write_text("[default]\naws_access_key_id = AKIDFILE\naws_secret_access_key = file-secret\n")
-    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(profile))
-    assert Credentials.find() == Credentials("AKIDFILE", "file-secret", None)
+async def test_a_cancelled_call_is_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
+    entered = asyncio.Event()
+
+    async def post(*_: Any, **__: Any) -> None:
+        entered.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(httpx2.AsyncClient, "post", post)
+    api = AwsJson(DYNAMODB, endpoint="http://127.0.0.1:1", credentials=KEYS)
+    call = asyncio.create_task(api.call("ListTables"))
+    await entered.wait()
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+    await api.aclose()
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        (500, {"__type": "InternalServerError"}),
+        (400, {"__type": "com.amazonaws#ThrottlingException"}),
+        (503, b"<html>"),
+        (200, b"[]"),
+    ],
+    ids=["500", "throttled", "html", "list"],
+)
+async def test_what_may_pass_is_tried_again(answer: tuple[int, Any]) -> None:
+    with running_endpoint(answer, (200, {"TableNames": []})) as endpoint:
+        api = AwsJson(DYNAMODB, endpoint=endpoint.url, credentials=KEYS)
+        assert await api.call("ListTables") == {"TableNames": []}
+        await api.aclose()
+    assert len(endpoint.requests) == 2
+
+
+async def test_a_refusal_is_not_tried_again() -> None:
+    with running_endpoint((400, {"__type": "x#AccessDeniedException", "Message": "no"})) as endpoint:
+        api = AwsJson(DYNAMODB, endpoint=endpoint.url, credentials=KEYS)
+        with pytest.raises(AwsRefused, match="AccessDeniedException: no"):
+            await api.call("ListTables")
+        await api.aclose()
+    assert len(endpoint.requests) == 1
+
+
+async def test_an_expired_token_is_renewed_once() -> None:
+    expired = (400, {"__type": "x#ExpiredTokenException"})
+    with running_endpoint((200, container_keys("first")), (200, container_keys("second"))) as keys:
+        credentials = CredentialCache({"AWS_CONTAINER_CREDENTIALS_FULL_URI": keys.url})
+        with running_endpoint(expired, (200, {"TableNames": []})) as endpoint:
+            api = AwsJson(DYNAMODB, endpoint=endpoint.url, credentials=credentials)
+            assert await api.call("ListTables") == {"TableNames": []}
+            await api.aclose()
+    assert [request["x-amz-security-token"] for request in endpoint.requests] == ["token-first", "token-second"]
+
+
+async def test_keys_of_the_environment_that_have_expired_are_a_refusal() -> None:
+    credentials = CredentialCache({"AWS_ACCESS_KEY_ID": "AKID", "AWS_SECRET_ACCESS_KEY": "secret"})
+    with running_endpoint((400, {"__type": "x#ExpiredTokenException"})) as endpoint:
+        api = AwsJson(DYNAMODB, endpoint=endpoint.url, credentials=credentials)
+        with pytest.raises(AwsRefused, match="ExpiredToken"):
+            await api.call("ListTables")
+        await api.aclose()
+    assert len(endpoint.requests) == 1

@@ -13,7 +13,10 @@ import pytest
 
 from local.aws import Aws
 from omniagent.aws.secrets import SecretStore
-from omniagent.errors import ConfigurationError
+from omniagent.errors import ConfigurationError, SecretsUnavailable
+from tests.aws.endpoint import running_endpoint
+
+SLOW = "arn:aws:secretsmanager:us-east-1:123456789012:secret:slow"
 
 
 @pytest.fixture(autouse=True)
@@ -92,10 +95,26 @@ async def test_a_binary_secret_is_refused(aws: Aws) -> None:
 
 
 @pytest.mark.usefixtures("silent_endpoint")
-async def test_a_service_that_does_not_answer_is_given_up_in_time() -> None:
-    arn = "arn:aws:secretsmanager:us-east-1:123456789012:secret:slow"
-    with pytest.raises(ConfigurationError, match="slow"):
-        await SecretStore(timeout_seconds=0.2).get(arn)
+async def test_a_service_that_does_not_answer_is_unavailable_after_the_timeout() -> None:
+    with pytest.raises(SecretsUnavailable, match="slow") as failure:
+        await SecretStore(timeout_seconds=0.2).get(SLOW)
+    assert (failure.value.status, failure.value.retry_after) == (503, 2.0)
+
+
+async def test_a_service_that_cannot_answer_for_a_moment_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    busy = (400, {"__type": "ThrottlingException"})
+    with running_endpoint(busy, (500, {}), (503, b""), (200, {"SecretString": "found"})) as endpoint:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint.url)
+        assert await SecretStore(timeout_seconds=60).get(SLOW) == "found"
+    assert len(endpoint.requests) == 4
+
+
+async def test_a_refusal_is_a_wrong_setting_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    with running_endpoint((400, {"__type": "AccessDeniedException"})) as endpoint:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint.url)
+        with pytest.raises(ConfigurationError, match="AccessDeniedException"):
+            await SecretStore().get(SLOW)
+    assert len(endpoint.requests) == 1
 
 
 # The ids keep the values out of the environment: pytest puts the test's name there.

@@ -15,7 +15,7 @@ from omniagent.ai.providers.model_calls import complete
 from omniagent.aws.secrets import SecretStore
 from omniagent.aws.services import Services
 from omniagent.aws.turn_table import DynamoRegistry
-from omniagent.errors import ConfigurationError, ModelAuthError, NoQueue, QueueUnavailable, StorageRejected
+from omniagent.errors import ConfigurationError, ModelAuthError, NoQueue, StorageRejected
 from omniagent.messages import ChatMessage
 from omniagent.persistence.connection import is_refused_login
 from omniagent.session.identity import new_id
@@ -137,7 +137,7 @@ async def test_a_summary_cannot_be_queued_without_a_queue(services: Services, lo
         await services.queue_summary("key")
     services.settings = replace(services.settings, summary_queue_url=f"{local_aws.endpoint}/123456789012/missing")
     del services.summary_queue
-    with pytest.raises(QueueUnavailable):
+    with pytest.raises(ConfigurationError, match="QueueDoesNotExist"):
         await services.queue_summary("key")
 
 

@@ -20,7 +20,7 @@ from omniagent.persistence.store import ConversationStore
 from omniagent.session.identity import new_id
 from omniagent.settings import Settings
 from omniagent.turns.lease import Claim
-from tests.aws.issuer import AUDIENCE, Issuer
+from tests.http.issuer import AUDIENCE, Issuer
 from tests.functions.loading import loaded
 
 Json = dict[str, Any]

@@ -12,7 +12,7 @@ from omniagent import errors
 from omniagent.persistence.catalog import Catalog
 from omniagent.persistence.store import ConversationStore
 from omniagent.protocol import sse
-from tests.aws.issuer import AUDIENCE, Issuer
+from tests.http.issuer import AUDIENCE, Issuer
 from tests.security.leaks import check_problem, check_tells_nothing
 from tests.security.world import User, World, open_world
 

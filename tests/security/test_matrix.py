@@ -15,7 +15,7 @@ from fastapi.routing import APIRoute
 
 from local.model import OfflineModel
 from omniagent.session.identity import new_id
-from tests.aws.issuer import AUDIENCE, Issuer
+from tests.http.issuer import AUDIENCE, Issuer
 from tests.security.leaks import check_problem
 from tests.security.routes import ROUTES, Route
 from tests.security.world import User, World, open_world

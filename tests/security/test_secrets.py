@@ -21,7 +21,7 @@ from omniagent.aws.secrets import SecretStore
 from omniagent.protocol import sse
 from omniagent.session.identity import new_id
 from omniagent.tracing.redaction import hide, redact, redact_text
-from tests.aws.issuer import AUDIENCE, Issuer
+from tests.http.issuer import AUDIENCE, Issuer
 from tests.security.rogue import RogueModel
 from tests.security.world import World, open_world
 

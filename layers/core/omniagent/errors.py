@@ -39,6 +39,7 @@ OmniAgentError
 ├── RegistryUnavailable         503, the table of running turns cannot be reached
 ├── QueueUnavailable            503, the queue of summaries cannot be reached
 │   └── NoQueue                 503, there is none
+├── SecretsUnavailable          503, Secrets Manager cannot be reached: try again
 └── IdentityUnavailable         503, the issuer's keys cannot be read
 
 `str(error)` is for the log. `error.public` is the only text that may leave the process.
@@ -319,6 +320,16 @@ class NoQueue(QueueUnavailable):
     title = "No summary queue"
     public = "This deployment has no queue for summaries: its operator has not set SUMMARY_QUEUE_URL."
     retry_after = None
+
+
+class SecretsUnavailable(OmniAgentError):
+    """Secrets Manager cannot be reached. A secret that is missing is a `ConfigurationError`."""
+
+    status = 503
+    code = "secrets_unavailable"
+    title = "Secrets unavailable"
+    public = "The service cannot read its configuration right now. Try again in a moment."
+    retry_after = 2.0
 
 
 class IdentityUnavailable(OmniAgentError):

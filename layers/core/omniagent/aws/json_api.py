@@ -1,27 +1,40 @@
-"""AWS's JSON APIs, as DynamoDB and Secrets Manager speak them, without boto3.
+"""AWS's JSON APIs, as DynamoDB, Secrets Manager and SQS speak them, without boto3.
 
 boto3 and its service models would take 200 ms and 38 MB of every cold start, and a thread for each call. The protocol
-is one signed POST; a test holds the signature against botocore's own. SQS, which is rarely called, still has boto3.
+is one signed POST. Tests compare signature and requests with botocore's own.
 """
 
 import asyncio
-import hashlib
-import hmac
 import json
 import os
-from collections.abc import Callable
-from dataclasses import dataclass, field
+import random
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
+from omniagent.aws.aws_errors import AwsRefused, AwsUnreachable
+from omniagent.aws.credentials import CredentialCache, Credentials, process_credentials
+from omniagent.aws.signature import sign
 from omniagent.tls import tls_context
 
 if TYPE_CHECKING:
     import httpx2
 
-_THROTTLED = frozenset({"ProvisionedThroughputExceededException", "RequestLimitExceeded", "ThrottlingException"})
-_SIGNED_HEADERS = ("content-type", "host", "x-amz-date", "x-amz-security-token", "x-amz-target")
+FIRST_PAUSE_SECONDS: Final = 0.1
+LONGEST_PAUSE_SECONDS: Final = 1.0
+_THROTTLED = frozenset(
+    {
+        "InternalServerError",
+        "ProvisionedThroughputExceededException",
+        "RequestLimitExceeded",
+        "RequestThrottled",
+        "ServiceUnavailable",
+        "Throttling",
+        "ThrottlingException",
+    }
+)
+_EXPIRED = frozenset({"ExpiredToken", "ExpiredTokenException", "InvalidClientTokenId", "UnrecognizedClientException"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,40 +48,7 @@ class Protocol:
 
 DYNAMODB = Protocol("dynamodb", "DynamoDB_20120810", "application/x-amz-json-1.0")
 SECRETS_MANAGER = Protocol("secretsmanager", "secretsmanager", "application/x-amz-json-1.1")
-
-
-class AwsUnreachable(Exception):
-    """The service did not answer, or answered that it cannot now."""
-
-
-class AwsRefused(Exception):
-    """The service refused the call. `code` is AWS's name for the reason, `answer` all that it said."""
-
-    def __init__(self, code: str, answer: dict[str, Any]) -> None:
-        super().__init__(f"{code}: {answer.get('message') or answer.get('Message') or 'no message'}")
-        self.code = code
-        self.answer = answer
-
-
-@dataclass(frozen=True, slots=True)
-class Credentials:
-    access_key: str
-    secret_key: str = field(repr=False)
-    token: str | None = field(default=None, repr=False)
-
-    @classmethod
-    def find(cls) -> Self:
-        """Take those of the environment, as Lambda sets them; elsewhere (SnapStart, a profile) botocore finds them."""
-        access_key, secret_key = os.environ.get("AWS_ACCESS_KEY_ID"), os.environ.get("AWS_SECRET_ACCESS_KEY")
-        if access_key and secret_key:
-            return cls(access_key, secret_key, os.environ.get("AWS_SESSION_TOKEN"))
-        from botocore.session import Session
-
-        found = Session().get_credentials()
-        if found is None:
-            raise AwsUnreachable("no AWS credentials: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or a profile")
-        frozen = found.get_frozen_credentials()
-        return cls(frozen.access_key or "", frozen.secret_key or "", frozen.token)
+SQS = Protocol("sqs", "AmazonSQS", "application/x-amz-json-1.0")
 
 
 class AwsJson:
@@ -80,41 +60,57 @@ class AwsJson:
         *,
         region: str | None = None,
         endpoint: str | None = None,
-        credentials: Callable[[], Credentials] = Credentials.find,
+        credentials: CredentialCache | Credentials = process_credentials,
         timeout_seconds: float = 3.0,
         attempts: int = 3,
     ) -> None:
         self._protocol = protocol
         self._region = region or os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or "us-east-1"
-        self._endpoint = (endpoint or _endpoint(protocol.service, self._region)).rstrip("/") + "/"
+        self._endpoint = (endpoint or endpoint_of(protocol.service, self._region)).rstrip("/") + "/"
         self._credentials = credentials
         self._timeout_seconds = timeout_seconds
         self._attempts = attempts
         self._http: httpx2.AsyncClient | None = None
 
     async def call(self, operation: str, **arguments: Any) -> dict[str, Any]:
-        """Call an operation. What failed on the way, or for now, is tried again."""
+        """Call an operation. Transient failures are retried.
+
+        Raises `AwsUnreachable` or `AwsRefused`, whatever went wrong.
+        """
         body = json.dumps(arguments).encode()
-        attempt = 1
-        while True:
+        pause = FIRST_PAUSE_SECONDS
+        for _ in range(self._attempts - 1):
             try:
-                return await self._post(operation, body)
+                return await self._attempt(operation, body)
             except AwsUnreachable:
-                if attempt == self._attempts:
-                    raise
-            await asyncio.sleep(0.05 * 2**attempt)
-            attempt += 1
+                await asyncio.sleep(pause * random.uniform(0.5, 1))  # noqa: S311 - spreads retries, hides nothing
+                pause = min(pause * 2, LONGEST_PAUSE_SECONDS)
+        return await self._attempt(operation, body)
 
     async def aclose(self) -> None:
+        """Close the connections. The next call opens new ones."""
         http, self._http = self._http, None
         if http is not None:
             await http.aclose()
 
-    async def _post(self, operation: str, body: bytes) -> dict[str, Any]:
-        import httpx2  # shared with the model's client, which loads it anyway
+    async def _attempt(self, operation: str, body: bytes) -> dict[str, Any]:
+        """Make the call, and again with new credentials if AWS says that these have expired."""
+        source = self._credentials
+        if isinstance(source, Credentials):
+            return await self._post(operation, body, source)
+        credentials = await source.get()
+        try:
+            return await self._post(operation, body, credentials)
+        except AwsRefused as refusal:
+            if refusal.code not in _EXPIRED:
+                raise
+            source.forget()
+            renewed = await source.get()
+            if renewed == credentials:
+                raise
+            return await self._post(operation, body, renewed)
 
-        if self._http is None:
-            self._http = httpx2.AsyncClient(timeout=self._timeout_seconds, trust_env=False, verify=tls_context())
+    async def _post(self, operation: str, body: bytes, credentials: Credentials) -> dict[str, Any]:
         headers = {
             "content-type": self._protocol.content_type,
             "host": urlsplit(self._endpoint).netloc,
@@ -125,58 +121,41 @@ class AwsJson:
             body,
             service=self._protocol.service,
             region=self._region,
-            credentials=self._credentials(),
+            credentials=credentials,
             now=datetime.now(UTC),
         )
         try:
-            response = await self._http.post(self._endpoint, content=body, headers=signed)
-        except httpx2.HTTPError as exc:
+            response = await self._client().post(self._endpoint, content=body, headers=signed)
+        except Exception as exc:
+            # Not only the client's own errors: TLS, sockets and anyio raise theirs.
             raise AwsUnreachable(f"{operation}: {type(exc).__name__} {exc}".rstrip()) from exc
         return _read(operation, response.status_code, response.content)
 
+    def _client(self) -> "httpx2.AsyncClient":
+        import httpx2  # shared with the model's client, which loads it anyway
 
-def sign(
-    headers: dict[str, str], body: bytes, *, service: str, region: str, credentials: Credentials, now: datetime
-) -> dict[str, str]:
-    """Return the headers of a POST to `/` with Signature Version 4 added."""
-    stamp = now.strftime("%Y%m%dT%H%M%SZ")
-    headers = {**headers, "x-amz-date": stamp}
-    if credentials.token:
-        headers["x-amz-security-token"] = credentials.token
-    names = [name for name in _SIGNED_HEADERS if name in headers]
-    listed = "".join(f"{name}:{headers[name]}\n" for name in names)
-    request = "\n".join(["POST", "/", "", listed, ";".join(names), hashlib.sha256(body).hexdigest()])
-    scope = f"{stamp[:8]}/{region}/{service}/aws4_request"
-    text = "\n".join(["AWS4-HMAC-SHA256", stamp, scope, hashlib.sha256(request.encode()).hexdigest()])
-    key = f"AWS4{credentials.secret_key}".encode()
-    for part in scope.split("/"):
-        key = _hmac(key, part)
-    headers["authorization"] = (
-        f"AWS4-HMAC-SHA256 Credential={credentials.access_key}/{scope}, "
-        f"SignedHeaders={';'.join(names)}, Signature={_hmac(key, text).hex()}"
-    )
-    return headers
+        if self._http is None:
+            self._http = httpx2.AsyncClient(timeout=self._timeout_seconds, trust_env=False, verify=tls_context())
+        return self._http
 
 
-def _hmac(key: bytes, text: str) -> bytes:
-    return hmac.new(key, text.encode(), hashlib.sha256).digest()
-
-
-def _endpoint(service: str, region: str) -> str:
-    """The address of a service. The variables that boto3 knows, and the local stack sets, override it."""
+def endpoint_of(service: str, region: str) -> str:
+    """Return the address of a service. The variables that boto3 knows, and the local stack sets, override it."""
     suffix = "amazonaws.com.cn" if region.startswith("cn-") else "amazonaws.com"
-    return (
-        os.environ.get(f"AWS_ENDPOINT_URL_{service.upper()}")
-        or os.environ.get("AWS_ENDPOINT_URL")
-        or f"https://{service}.{region}.{suffix}"
-    )
+    return endpoint_override(service) or f"https://{service}.{region}.{suffix}"
+
+
+def endpoint_override(service: str) -> str | None:
+    return os.environ.get(f"AWS_ENDPOINT_URL_{service.upper()}") or os.environ.get("AWS_ENDPOINT_URL") or None
 
 
 def _read(operation: str, status: int, content: bytes) -> dict[str, Any]:
     try:
-        answer: dict[str, Any] = json.loads(content or b"{}")
+        answer = json.loads(content or b"{}")
     except ValueError as exc:
         raise AwsUnreachable(f"{operation}: HTTP {status} without JSON") from exc
+    if not isinstance(answer, dict):
+        raise AwsUnreachable(f"{operation}: HTTP {status} without a JSON object")
     if status < 300:
         return answer
     code = str(answer.get("__type", "")).rpartition("#")[2] or f"HTTP {status}"

@@ -1,55 +1,64 @@
-"""The queue of summaries to regenerate."""
+"""SQS queues."""
 
-import asyncio
 import json
-from typing import TYPE_CHECKING, Final
+from typing import Any, Final
+from urllib.parse import urlsplit
 
-from omniagent.errors import NoQueue, QueueUnavailable
+from omniagent.aws.aws_errors import AwsRefused, AwsUnreachable
+from omniagent.aws.json_api import SQS, AwsJson, endpoint_override
+from omniagent.errors import ConfigurationError, NoQueue, QueueUnavailable
 
-if TYPE_CHECKING:
-    from mypy_boto3_sqs import SQSClient
+MAX_DELAY_SECONDS: Final = 900
+"""The longest delay that SQS allows."""
 
-TIMEOUT_SECONDS: Final = 3.0
+
+class SqsQueue:
+    """Sends JSON messages to one queue. Its connections belong to one event loop."""
+
+    def __init__(self, url: str) -> None:
+        parts = urlsplit(url)
+        self._url = url
+        self._api = AwsJson(
+            SQS, region=_region(parts.netloc), endpoint=endpoint_override("sqs") or f"{parts.scheme}://{parts.netloc}"
+        )
+
+    async def send(self, message: dict[str, Any], *, delay_seconds: float = 0) -> None:
+        """Send a message, to be delivered after the delay.
+
+        Raises `QueueUnavailable`, or `ConfigurationError` when there is no such queue or no permission.
+        """
+        arguments: dict[str, Any] = {"QueueUrl": self._url, "MessageBody": json.dumps(message)}
+        if delay_seconds > 0:
+            arguments["DelaySeconds"] = min(round(delay_seconds), MAX_DELAY_SECONDS)
+        try:
+            await self._api.call("SendMessage", **arguments)
+        except AwsUnreachable as exc:
+            raise QueueUnavailable(f"SQS: {exc}") from exc
+        except AwsRefused as exc:
+            raise ConfigurationError(f"SQS queue {self._url}: {exc}") from exc
+
+    async def aclose(self) -> None:
+        await self._api.aclose()
 
 
 class SummaryQueue:
-    """Sends work to the summary function. Without an address nothing can be sent."""
+    """Sends sessions to the summary function. Without an address nothing can be sent."""
 
     def __init__(self, url: str) -> None:
-        self._url = url
-        self._client: SQSClient | None = None
-        self._making = asyncio.Lock()
+        self._queue = SqsQueue(url) if url else None
 
     async def send(self, key: str, *, rebuild: bool = False) -> None:
         """Queue the session with this key."""
-        if not self._url:
+        if self._queue is None:
             raise NoQueue
-        # Here, not above: importing boto3 takes longer than all the rest.
-        from botocore.exceptions import BotoCoreError, ClientError
-
-        body = json.dumps({"session_id": key, "rebuild": rebuild})
-        try:
-            client = await self._connected()
-            await asyncio.to_thread(client.send_message, QueueUrl=self._url, MessageBody=body)
-        except (BotoCoreError, ClientError) as exc:
-            raise QueueUnavailable(f"SQS: {exc}") from exc
+        await self._queue.send({"session_id": key, "rebuild": rebuild})
 
     async def close(self) -> None:
-        async with self._making:
-            client, self._client = self._client, None
-            if client is not None:
-                client.close()
-
-    async def _connected(self) -> "SQSClient":
-        async with self._making:
-            if self._client is None:
-                self._client = await asyncio.to_thread(_make_client)
-            return self._client
+        if self._queue is not None:
+            await self._queue.aclose()
 
 
-def _make_client() -> "SQSClient":
-    import boto3
-    from botocore.config import Config
-
-    config = Config(connect_timeout=TIMEOUT_SECONDS, read_timeout=TIMEOUT_SECONDS, retries={"total_max_attempts": 3})
-    return boto3.Session().client("sqs", config=config)
+def _region(host: str) -> str | None:
+    """Return the region that a queue's host names (`sqs.<region>.amazonaws.com`), else None."""
+    labels = host.split(".")
+    return labels[1] if len(labels) >= 4 and labels[0] == "sqs" and labels[2] == "amazonaws" else None

@@ -1,6 +1,7 @@
-"""Secrets Manager: values read once per process and again after a rotation.
+"""Secrets Manager: values are read once per process and again after a rotation.
 
-A value is never part of an error and never put into the environment, and the logs mask it wherever it turns up.
+A value is never part of an error or of the environment, and the logs mask it. A service that cannot be reached
+(`SecretsUnavailable`, try again) is kept apart from one that refuses (`ConfigurationError`, fix the deployment).
 """
 
 import asyncio
@@ -10,18 +11,21 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import Final
 
-from omniagent.aws.json_api import SECRETS_MANAGER, AwsJson, AwsRefused, AwsUnreachable
-from omniagent.errors import ConfigurationError
+from omniagent.aws.aws_errors import AwsRefused, AwsUnreachable
+from omniagent.aws.json_api import SECRETS_MANAGER, AwsJson
+from omniagent.errors import ConfigurationError, SecretsUnavailable
 from omniagent.tracing.redaction import hide
 
-READ_TIMEOUT_SECONDS: Final = 5.0
+READ_TIMEOUT_SECONDS: Final = 8.0
+"""Time for all attempts together. A burst of cold starts makes Secrets Manager throttle for a moment."""
+MAX_ATTEMPTS: Final = 12
 # A wrong password must not turn every request into a call to Secrets Manager.
 REFRESH_INTERVAL_SECONDS: Final = 30.0
 
 
 @dataclass(slots=True)
 class _Entry:
-    """What is known of one secret. The lock makes concurrent callers share one read."""
+    """One secret. The lock makes concurrent callers share one read."""
 
     value: str | None = field(default=None, repr=False)
     tried_at: float = float("-inf")
@@ -53,9 +57,9 @@ class SecretStore:
             return _pick(arn, entry.value, keys)
 
     async def refresh(self, arn: str, *keys: str) -> str:
-        """Read the secret again, as after an authentication failure, and return what it is now.
+        """Read the secret again, as after an authentication failure, and return its present value.
 
-        Reads follow one another at a distance; in between the value in memory is returned.
+        Reads are rate-limited: within the interval the cached value is returned.
         """
         entry = self._entries[arn]
         async with entry.lock:
@@ -66,20 +70,20 @@ class SecretStore:
 
     async def _read(self, arn: str, entry: _Entry) -> str:
         entry.tried_at = time.monotonic()
-        api = AwsJson(SECRETS_MANAGER, region=_region(arn), timeout_seconds=self._timeout / 2, attempts=2)
+        api = AwsJson(SECRETS_MANAGER, region=_region(arn), timeout_seconds=self._timeout / 2, attempts=MAX_ATTEMPTS)
         try:
             async with asyncio.timeout(self._timeout):
                 answer = await api.call("GetSecretValue", SecretId=arn)
         except TimeoutError as exc:
-            raise ConfigurationError(f"Secret {arn}: no answer within {self._timeout:g} seconds") from exc
+            raise SecretsUnavailable(f"Secret {arn}: no answer within {self._timeout:g} seconds") from exc
+        except AwsUnreachable as exc:
+            raise SecretsUnavailable(f"Secret {arn}: {exc}") from exc
         except AwsRefused as exc:
             raise ConfigurationError(
                 f"Secret {arn}: {exc.code}. Check the ARN and that the role may call secretsmanager:GetSecretValue"
             ) from exc
-        except AwsUnreachable as exc:
-            raise ConfigurationError(f"Secret {arn}: {exc}. Check region and network") from exc
         finally:
-            await api.aclose()  # read once and, at most, after a rotation: not worth an open connection
+            await api.aclose()  # read once, and again only after a rotation: not worth an open connection
         value: str = answer.get("SecretString", "").strip()
         if not value:
             raise ConfigurationError(f"Secret {arn}: it is empty or binary; store a string or a JSON object")

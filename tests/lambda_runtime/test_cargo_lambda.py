@@ -4,8 +4,8 @@ from pathlib import Path
 
 import httpx
 
-from tests.aws.cargo_lambda import cargo_lambda
-from tests.aws.processes import Meeting, function, through_wrapper
+from tests.lambda_runtime.cargo_lambda import cargo_lambda
+from tests.lambda_runtime.processes import Meeting, function, through_wrapper
 
 
 async def test_a_stream_arrives_event_by_event_through_a_third_partys_function_url(

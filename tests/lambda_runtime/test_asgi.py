@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.aws.processes import Meeting, function, through_wrapper, without_wrapper
-from tests.aws.runtime_api import RuntimeApi, url_event
+from tests.lambda_runtime.processes import Meeting, function, through_wrapper, without_wrapper
+from tests.lambda_runtime.runtime_api import RuntimeApi, url_event
 
 
 @pytest.mark.usefixtures("process")

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.aws.processes import TASK, Meeting, Start
-from tests.aws.runtime_api import RuntimeApi, url_event
+from tests.lambda_runtime.processes import TASK, Meeting, Start
+from tests.lambda_runtime.runtime_api import RuntimeApi, url_event
 
 
 @pytest.mark.usefixtures("process")

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 import pytest_asyncio
 
-from tests.aws.processes import Meeting, Start, function, make_layer, meeting, through_wrapper
-from tests.aws.runtime_api import RuntimeApi, runtime_api
+from tests.lambda_runtime.processes import Meeting, Start, function, make_layer, meeting, through_wrapper
+from tests.lambda_runtime.runtime_api import RuntimeApi, runtime_api
 
 
 @pytest_asyncio.fixture

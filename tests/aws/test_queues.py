@@ -1,0 +1,83 @@
+"""Messages to SQS, compared with boto3's own request and received by it."""
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import boto3
+import pytest
+
+from local.aws import Aws
+from omniagent.aws.json_api import SQS
+from omniagent.aws.queues import MAX_DELAY_SECONDS, SqsQueue, SummaryQueue
+from omniagent.errors import ConfigurationError, NoQueue, QueueUnavailable
+from tests.aws.endpoint import running_endpoint
+
+
+@pytest.fixture
+def queue_url(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    for name, value in aws.environment.items():
+        monkeypatch.setenv(name, value)
+    url = aws.sqs.create_queue(QueueName="queue-of-tests")["QueueUrl"]
+    yield url
+    aws.sqs.delete_queue(QueueUrl=url)
+
+
+def received(aws: Aws, url: str) -> list[Any]:
+    messages = aws.sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=10).get("Messages", [])
+    return [json.loads(message["Body"]) for message in messages]
+
+
+async def test_a_session_to_summarize_arrives(aws: Aws, queue_url: str) -> None:
+    queue = SummaryQueue(queue_url)
+    await queue.send("user:session")
+    await queue.send("user:other", rebuild=True)
+    await queue.close()
+    assert sorted(received(aws, queue_url), key=str) == [
+        {"session_id": "user:other", "rebuild": True},
+        {"session_id": "user:session", "rebuild": False},
+    ]
+
+
+async def test_the_request_is_the_one_that_boto3_makes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKID")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+    with running_endpoint((200, {"MessageId": "1"})) as endpoint:
+        url = f"{endpoint.url}/123456789012/queue"
+        client = boto3.client("sqs", region_name="us-east-1", endpoint_url=endpoint.url)
+        theirs: list[Any] = []
+        client.meta.events.register("before-send.sqs", lambda request, **_: theirs.append(request))
+        client.send_message(QueueUrl=url, MessageBody='{"a": 1}', DelaySeconds=7)
+        client.close()
+        queue = SqsQueue(url)
+        await queue.send({"a": 1}, delay_seconds=7)
+        await queue.aclose()
+    [request] = theirs
+    assert request.url == f"{endpoint.url}/"
+    assert json.loads(request.body) == {"QueueUrl": url, "MessageBody": '{"a": 1}', "DelaySeconds": 7}
+    ours = endpoint.requests[-1]
+    assert ours["x-amz-target"] == request.headers["X-Amz-Target"].decode() == f"{SQS.target}.SendMessage"
+    assert ours["content-type"] == request.headers["Content-Type"].decode() == SQS.content_type
+
+
+async def test_a_delay_is_cut_to_what_sqs_allows(queue_url: str) -> None:
+    queue = SqsQueue(queue_url)
+    await queue.send({}, delay_seconds=MAX_DELAY_SECONDS * 2)
+    await queue.aclose()
+
+
+async def test_a_missing_queue_is_a_wrong_setting(queue_url: str) -> None:
+    queue = SqsQueue(queue_url.replace("queue-of-tests", "missing"))
+    with pytest.raises(ConfigurationError, match=r"missing.*QueueDoesNotExist"):
+        await queue.send({})
+    await queue.aclose()
+    with pytest.raises(NoQueue):
+        await SummaryQueue("").send("key")
+
+
+async def test_a_queue_that_cannot_be_reached_is_a_503() -> None:
+    with running_endpoint((503, b"")) as endpoint:
+        queue = SqsQueue(f"{endpoint.url}/1/queue")
+        with pytest.raises(QueueUnavailable):
+            await queue.send({})
+        await queue.aclose()
