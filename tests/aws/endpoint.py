@@ -45,9 +45,10 @@ def running_endpoint(*answers: tuple[int, Any]) -> Iterator[Endpoint]:
             self.end_headers()
             self.wfile.write(body)
 
-        do_POST = do_GET
+        def do_POST(self) -> None:
+            self.do_GET()
 
-        def log_message(self, format: str, *args: Any) -> None: ...
+        def log_message(self, *_: Any) -> None: ...
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     endpoint.url = f"http://127.0.0.1:{server.server_address[1]}"

@@ -39,9 +39,14 @@ async def test_a_session_to_summarize_arrives(aws: Aws, queue_url: str) -> None:
     ]
 
 
-async def test_the_request_is_the_one_that_boto3_makes(monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.fixture
+def _keys(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKID")
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")
+
+
+@pytest.mark.usefixtures("_keys")
+async def test_the_request_is_the_one_that_boto3_makes() -> None:
     with running_endpoint((200, {"MessageId": "1"})) as endpoint:
         url = f"{endpoint.url}/123456789012/queue"
         client = boto3.client("sqs", region_name="us-east-1", endpoint_url=endpoint.url)
@@ -75,6 +80,7 @@ async def test_a_missing_queue_is_a_wrong_setting(queue_url: str) -> None:
         await SummaryQueue("").send("key")
 
 
+@pytest.mark.usefixtures("_keys")
 async def test_a_queue_that_cannot_be_reached_is_a_503() -> None:
     with running_endpoint((503, b"")) as endpoint:
         queue = SqsQueue(f"{endpoint.url}/1/queue")

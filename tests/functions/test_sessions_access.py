@@ -20,8 +20,8 @@ from omniagent.persistence.store import ConversationStore
 from omniagent.session.identity import new_id
 from omniagent.settings import Settings
 from omniagent.turns.lease import Claim
-from tests.http.issuer import AUDIENCE, Issuer
 from tests.functions.loading import loaded
+from tests.http.issuer import AUDIENCE, Issuer
 
 Json = dict[str, Any]
 

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
 from ipaddress import ip_address, ip_network
+from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
@@ -78,8 +79,7 @@ def _from_environment(environment: Mapping[str, str]) -> Credentials | None:
 def _endpoint_token(environment: Mapping[str, str]) -> str:
     if path := environment.get("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE"):
         try:
-            with open(path) as file:
-                return file.read().strip()
+            return Path(path).read_text().strip()
         except OSError as exc:
             raise AwsUnreachable(f"the credentials endpoint's token cannot be read: {type(exc).__name__}") from exc
     return environment.get("AWS_CONTAINER_AUTHORIZATION_TOKEN", "")
