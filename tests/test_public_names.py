@@ -12,10 +12,12 @@ from omniagent import errors
 PUBLIC = [
     "Agent",
     "Callbacks",
+    "ConfigurationError",
     "DocumentModels",
     "MongoBackendAdapter",
     "MongoSessionManager",
     "OmniAgentInstrumentor",
+    "Overrides",
     "Query",
     "RunContext",
     "Runner",

@@ -1,7 +1,8 @@
 """Tools: two ways to write one, one schema, and what each mistake is told."""
 
 import json
-from datetime import date
+from dataclasses import dataclass
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from enum import Enum
 from typing import Annotated, Any, Literal, Union
@@ -10,12 +11,14 @@ import pytest
 from openai.lib._pydantic import to_strict_json_schema
 from pydantic import AnyUrl, BaseModel, Field
 
-from omniagent import Agent, Tool, tool
-from omniagent.ai.providers.llm_provider import ToolSpec
+from local.model import OfflineModel
+from omniagent import Agent, ConfigurationError, RunContext, Tool, get_llm_provider, tool
+from omniagent.ai.providers.llm_provider import ModelFinish, ModelRequest, ToolSpec
 from omniagent.ai.tools import render_output
-from omniagent.errors import ConfigurationError, InvalidArguments
-from tests.fixtures.conversation import Conversation, each_api
-from tests.fixtures.stream import outline
+from omniagent.errors import InvalidArguments
+from omniagent.messages import ChatMessage
+
+ADA: RunContext = RunContext(user="ada")
 
 
 class Unit(Enum):
@@ -26,6 +29,18 @@ class Unit(Enum):
 class Place(BaseModel):
     city: str = Field(description="The name of a city.", min_length=1)
     country: str | None = None
+
+
+class Blob(BaseModel):
+    content: bytes
+    at: date
+
+
+@dataclass
+class Offer:
+    place: Place
+    unit: Unit
+    until: datetime
 
 
 class Weather(Tool):
@@ -65,7 +80,7 @@ def test_a_class_and_a_function_say_the_same_to_the_model() -> None:
 
 @pytest.mark.parametrize("tool", [Weather(), weather], ids=["class", "function"])
 async def test_a_class_and_a_function_do_the_same(tool: Tool) -> None:
-    assert await tool(tool.parse('{"city": "Lisbon"}')) == "Lisbon: 1"
+    assert await tool.invoke(tool.parse('{"city": "Lisbon"}'), ADA) == "Lisbon: 1"
     with pytest.raises(InvalidArguments, match=r"Invalid arguments for weather: city: Field required"):
         tool.parse("{}")
 
@@ -131,11 +146,17 @@ class Recursive(Tool):
 EVERY_SHAPE: list[Tool] = [everything, nothing, free_form, Recursive(), weather]
 
 
-@each_api
-async def test_the_api_accepts_every_schema(conversation: Conversation) -> None:
+@pytest.mark.parametrize("api", ["responses", "chat"])
+async def test_the_api_accepts_every_schema(api: str) -> None:
     """The offline model refuses what the real API refuses."""
-    asked = conversation.but(agent=Agent("helper", "", EVERY_SHAPE))
-    assert outline(await asked.ask("[echo:Accepted.]"))[-1] == "data-session complete"
+    with OfflineModel() as model:
+        provider = get_llm_provider("gpt-4.1-mini", api=api, base_url=model.base_url)
+        specs = Agent("helper", "", EVERY_SHAPE).tool_specs()
+        request = ModelRequest("", [ChatMessage.user("[echo:Accepted.]")], specs)
+        answer = [event async for event in provider.stream(request)]
+        await provider.aclose()
+    assert isinstance(answer[-1], ModelFinish)
+    assert answer[-1].reason == "stop"
 
 
 def test_strict_mode_is_used_where_it_can_be() -> None:
@@ -251,14 +272,6 @@ def positional_free(city: str) -> str:
     return city
 
 
-def test_a_class_without_arguments_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match="needs an inner class Arguments"):
-
-        class Bare(Tool):
-            async def __call__(self, arguments: Any) -> Any:
-                return None
-
-
 def test_two_tools_of_one_name_are_refused() -> None:
     with pytest.raises(ConfigurationError, match="two tools are named 'weather'"):
         Agent("helper", "", [weather, Weather()])
@@ -276,6 +289,22 @@ def test_two_tools_of_one_name_are_refused() -> None:
         (2**80, str(2**80)),
         ({1: "one"}, {"1": "one"}),
         ("half \ud83d", "half ?"),
+        (
+            [Place(city="Lisbon"), Place(city="Porto", country="PT")],
+            [
+                {"city": "Lisbon", "country": None},
+                {"city": "Porto", "country": "PT"},
+            ],
+        ),
+        (
+            Offer(Place(city="Lisbon"), Unit.CELSIUS, datetime(2026, 5, 17, 9, 30, tzinfo=UTC)),
+            {
+                "place": {"city": "Lisbon", "country": None},
+                "unit": "celsius",
+                "until": "2026-05-17T09:30:00+00:00",
+            },
+        ),
+        (Blob(content=b"\xff", at=date(2026, 5, 17)), {"content": "b'\\xff'", "at": "2026-05-17"}),
     ],
 )
 def test_an_output_becomes_plain_json(output: Any, rendered: Any) -> None:

@@ -4,11 +4,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from omniagent.ai.agent import Agent, Callbacks, RunContext
+    from omniagent.ai.agent import Agent
+    from omniagent.ai.callbacks import Callbacks
+    from omniagent.ai.context import RunContext
     from omniagent.ai.providers import get_llm_provider, register_provider
+    from omniagent.ai.providers.llm_provider import Overrides
     from omniagent.ai.runner import Query, Runner
     from omniagent.ai.tools import Tool, tool
-    from omniagent.errors import ToolError
+    from omniagent.errors import ConfigurationError, ToolError
     from omniagent.persistence.adapter import MongoBackendAdapter
     from omniagent.persistence.contracts import DocumentModels
     from omniagent.persistence.mongo_session import MongoSessionManager
@@ -19,13 +22,15 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "Agent": "omniagent.ai.agent",
-    "Callbacks": "omniagent.ai.agent",
+    "Callbacks": "omniagent.ai.callbacks",
+    "ConfigurationError": "omniagent.errors",
     "DocumentModels": "omniagent.persistence.contracts",
     "MongoBackendAdapter": "omniagent.persistence.adapter",
     "MongoSessionManager": "omniagent.persistence.mongo_session",
     "OmniAgentInstrumentor": "omniagent.tracing",
+    "Overrides": "omniagent.ai.providers.llm_provider",
     "Query": "omniagent.ai.runner",
-    "RunContext": "omniagent.ai.agent",
+    "RunContext": "omniagent.ai.context",
     "Runner": "omniagent.ai.runner",
     "SessionManager": "omniagent.session.manager",
     "Settings": "omniagent.settings",
@@ -40,10 +45,12 @@ _HOMES = {
 __all__ = [
     "Agent",
     "Callbacks",
+    "ConfigurationError",
     "DocumentModels",
     "MongoBackendAdapter",
     "MongoSessionManager",
     "OmniAgentInstrumentor",
+    "Overrides",
     "Query",
     "RunContext",
     "Runner",

@@ -24,12 +24,14 @@ OmniAgentError
 │   ├── ModelStreamBroken       the stream ended before its end
 │   ├── EmptyAnswer
 │   ├── AnswerTooLong
+│   ├── InvalidOutput           the answer is not what Agent(output=…) asks for
 │   └── StepLimitReached
 ├── ToolError                   the model reads it and corrects itself
 │   ├── UnknownTool
 │   ├── InvalidArguments
 │   ├── ToolTimeout
 │   ├── ToolFailed
+│   ├── ToolsBusy               too many sync tools are still running
 │   └── ToolNotStarted          the deadline would pass before the tool's timeout
 ├── StorageError                503
 │   ├── StorageUnavailable      MongoDB cannot be reached: try again
@@ -220,6 +222,13 @@ class AnswerTooLong(ModelError):
     public = "The answer became too long. Ask for less at once."
 
 
+class InvalidOutput(ModelError):
+    """The detail says what the model has to correct."""
+
+    code = "invalid_output"
+    public = "The model's answer did not have the expected form. Try again."
+
+
 class StepLimitReached(ModelError):
     code = "step_limit_reached"
     public = "The answer needed more steps than are allowed. Ask for less at once."
@@ -254,6 +263,13 @@ class ToolTimeout(ToolError):
 class ToolFailed(ToolError):
     code = "tool_failed"
     public = "The tool failed."
+
+
+class ToolsBusy(ToolError):
+    """Every thread for sync tools is taken, most likely by calls that hang."""
+
+    code = "tools_busy"
+    public = "Too many tools are still running."
 
 
 class ToolNotStarted(ToolError):

@@ -1,9 +1,15 @@
-"""Strict JSON schemas, in the subset that the OpenAI APIs accept."""
+"""Strict JSON schemas, in the subset that the OpenAI APIs accept, and JSON of models held against them."""
 
 import json
-from typing import Any
+import logging
+from typing import Any, TypeVar
 
-from pydantic import BaseModel
+from pydantic import BaseModel, ValidationError
+
+logger = logging.getLogger(__name__)
+
+Model = TypeVar("Model", bound=BaseModel)
+MAX_PROBLEMS = 8
 
 # Keywords that strict mode refuses or ignores. Pydantic still enforces them when the arguments arrive.
 _DROPPED = {"title", "default", "examples", "discriminator", "minLength", "maxLength", "uniqueItems"}
@@ -21,6 +27,27 @@ def strict_schema(arguments: type[BaseModel]) -> tuple[dict[str, Any], bool]:
     if "$ref" in schema:  # arguments that refer to themselves; the API wants an object at the top
         schema = {**schema["$defs"][schema["$ref"].rpartition("/")[2]], "$defs": schema["$defs"]}
     return (_strict(schema), True) if _expressible(schema) else (schema, False)
+
+
+class InvalidJson(ValueError):
+    """The text is not what the schema asks for. Its own text tells the model what to correct."""
+
+
+def validated(model: type[Model], text: str) -> Model:
+    """Validate JSON that a model wrote. Raises `InvalidJson`, whatever a validator raises."""
+    try:
+        return model.model_validate_json(text)
+    except ValidationError as exc:
+        problems = exc.errors(include_url=False, include_input=False, include_context=False)[:MAX_PROBLEMS]
+        raise InvalidJson("; ".join(f"{_place(each['loc'])}: {each['msg']}" for each in problems)) from exc
+    except Exception as exc:
+        # A team's validator may raise anything. The model learns that it failed, the log learns why.
+        logger.exception("validator failed", extra={"model": model.__name__})
+        raise InvalidJson("they could not be checked. Try other values.") from exc
+
+
+def _place(location: tuple[int | str, ...]) -> str:
+    return ".".join(str(key) for key in location) or "JSON"
 
 
 def _expressible(node: dict[str, Any]) -> bool:

@@ -2,17 +2,19 @@
 
 Two ways to write one:
 
+    @tool
+    async def weather(city: str, context: RunContext) -> str:
+        \"\"\"Today's weather in a city.\"\"\"
+
     class Weather(Tool):
         \"\"\"Today's weather in a city.\"\"\"
 
         class Arguments(BaseModel):
             city: str
 
-        async def __call__(self, arguments: Arguments) -> str: ...
+        async def __call__(self, arguments: Arguments, context: RunContext) -> str: ...
 
-    @tool
-    async def weather(city: str) -> str:
-        \"\"\"Today's weather in a city.\"\"\"
+The context is optional in both. The model never sees it.
 """
 
 import asyncio
@@ -20,26 +22,28 @@ import inspect
 import json
 import re
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from functools import cached_property
-from typing import Any, ClassVar, get_type_hints, overload
+from collections.abc import Awaitable, Callable
+from functools import cached_property, partial
+from typing import Any, ClassVar, Generic, ParamSpec, TypeVar, overload
 
-from pydantic import BaseModel, ConfigDict, ValidationError, create_model
+from pydantic import BaseModel
 
+from omniagent.ai.context import RunContext
 from omniagent.ai.providers.llm_provider import ToolSpec
-from omniagent.ai.schema import strict_schema
+from omniagent.ai.schema import InvalidJson, strict_schema, validated
+from omniagent.ai.signatures import check_call, check_model, read_signature
+from omniagent.ai.tool_threads import tool_threads
 from omniagent.errors import ConfigurationError, InvalidArguments
 from omniagent.protocol.plain_json import plain
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
-
-def _snake(name: str) -> str:
-    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
+P = ParamSpec("P")
+R = TypeVar("R")
 
 
 class Tool(ABC):
-    """A tool of an agent. A subclass names its `Arguments` and implements `__call__`."""
+    """A tool of an agent. A subclass names its `Arguments` and implements `async def __call__`."""
 
     name: ClassVar[str] = ""
     description: ClassVar[str] = ""
@@ -47,22 +51,24 @@ class Tool(ABC):
     """Overrides the TOOL_TIMEOUT_SECONDS setting for this tool."""
 
     Arguments: type[BaseModel]
+    _takes_context: ClassVar[bool] = False
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        if inspect.isabstract(cls):
+        if inspect.isabstract(cls) or cls.__module__ == __name__:
             return
-        arguments = getattr(cls, "Arguments", None)
-        if not (isinstance(arguments, type) and issubclass(arguments, BaseModel)):
-            raise ConfigurationError(f"tool {cls.__name__} needs an inner class Arguments(BaseModel)")
+        check_model(f"tool {cls.__name__}", "Arguments", getattr(cls, "Arguments", None))
+        cls._takes_context = check_call(cls)
         cls.name = cls.__dict__.get("name") or _snake(cls.__name__)
         cls.description = cls.__dict__.get("description") or inspect.getdoc(cls) or ""
-        if not _NAME.fullmatch(cls.name):
-            raise ConfigurationError(f"tool name {cls.name!r} may hold only letters, digits, _ and -, 64 at most")
+        _check_options(cls.name, cls.timeout_seconds)
 
     @abstractmethod
-    async def __call__(self, arguments: Any) -> Any:
-        """Run the tool. Return text or anything JSON; raise `ToolError` with what the model should correct."""
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run the tool: `async def __call__(self, arguments, context)`, or without the context.
+
+        Return text or anything that JSON can hold; raise `ToolError` with what the model should correct.
+        """
 
     @cached_property
     def spec(self) -> ToolSpec:
@@ -72,54 +78,73 @@ class Tool(ABC):
     def parse(self, arguments: str) -> BaseModel:
         """Validate the text that the model wrote. The error tells the model what to correct."""
         try:
-            return self.Arguments.model_validate_json(arguments or "{}")
-        except ValidationError as exc:
-            problems = "; ".join(
-                f"{'.'.join(str(key) for key in error['loc']) or 'arguments'}: {error['msg']}"
-                for error in exc.errors(include_url=False, include_input=False)[:8]
-            )
-            raise InvalidArguments(f"Invalid arguments for {self.name}: {problems}") from exc
+            return validated(self.Arguments, arguments or "{}")
+        except InvalidJson as exc:
+            raise InvalidArguments(f"Invalid arguments for {self.name}: {exc}") from exc
+
+    async def invoke(self, arguments: BaseModel, context: RunContext[Any]) -> Any:
+        """Run the tool with what `parse` returned, whatever kind of tool it is."""
+        try:
+            return await self._run(arguments, context)
+        except SystemExit as exc:  # would end the event loop
+            raise RuntimeError(f"tool {self.name} raised SystemExit") from exc
+        except asyncio.CancelledError as exc:
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+            # Nobody cancelled the call: the tool's own code did, and its turn goes on.
+            raise RuntimeError(f"tool {self.name} cancelled itself") from exc
+
+    def _run(self, arguments: BaseModel, context: RunContext[Any]) -> Awaitable[Any]:
+        call: Awaitable[Any] = self(arguments, context) if self._takes_context else self(arguments)
+        return call
 
 
-class FunctionTool(Tool):
-    """A tool made by `@tool` from an annotated function, which stays at hand as `function`."""
+class FunctionTool(Tool, Generic[P, R]):
+    """A tool made by `@tool`. Called directly, it is still the function that it was made from."""
 
-    Arguments = BaseModel
-
-    def __init__(self, function: Callable[..., Any], *, name: str, description: str, timeout: float | None) -> None:
-        if not _NAME.fullmatch(name):
-            raise ConfigurationError(f"tool name {name!r} may hold only letters, digits, _ and -, 64 at most")
+    def __init__(self, function: Callable[P, R], *, name: str, description: str, timeout: float | None) -> None:
+        _check_options(name, timeout)
         self.function = function
         self.name = name  # type: ignore[misc]  # one class serves every function, so these are per instance
         self.description = description  # type: ignore[misc]
         self.timeout_seconds = timeout  # type: ignore[misc]
-        self.Arguments = _arguments_of(function, name)
+        self.Arguments, self._context_name = read_signature(function, name)
 
-    async def __call__(self, arguments: BaseModel) -> Any:
+    def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
+        return self.function(*args, **kwargs)
+
+    async def _run(self, arguments: BaseModel, context: RunContext[Any]) -> Any:
         values = {name: getattr(arguments, name) for name in type(arguments).model_fields}
-        if inspect.iscoroutinefunction(self.function):
-            return await self.function(**values)
+        if self._context_name is not None:
+            values[self._context_name] = context
+        call: Callable[[], Any] = partial(self.function, **values)
         # A sync function may block: it runs in a thread so that the stream goes on.
-        return await asyncio.to_thread(self.function, **values)
+        result = call() if inspect.iscoroutinefunction(self.function) else await tool_threads.run(call)
+        return await result if inspect.isawaitable(result) else result
 
 
 @overload
-def tool(function: Callable[..., Any], /) -> FunctionTool: ...
+def tool(function: Callable[P, R], /) -> FunctionTool[P, R]: ...
 @overload
 def tool(
     *, name: str | None = None, description: str | None = None, timeout_seconds: float | None = None
-) -> Callable[[Callable[..., Any]], FunctionTool]: ...
+) -> Callable[[Callable[P, R]], FunctionTool[P, R]]: ...
 def tool(
-    function: Callable[..., Any] | None = None,
+    function: Callable[P, R] | None = None,
     /,
     *,
     name: str | None = None,
     description: str | None = None,
     timeout_seconds: float | None = None,
-) -> FunctionTool | Callable[[Callable[..., Any]], FunctionTool]:
+) -> FunctionTool[P, R] | Callable[[Callable[P, R]], FunctionTool[P, R]]:
     """Turn an annotated function, async or not, into a tool. Its docstring tells the model what it does."""
 
-    def make(function: Callable[..., Any]) -> FunctionTool:
+    def make(function: Callable[P, R]) -> FunctionTool[P, R]:
+        if not inspect.isroutine(function):
+            raise ConfigurationError(
+                f"@tool takes a function, not {function!r}: write @tool above `def`, or @tool(name=…)"
+            )
         return FunctionTool(
             function,
             name=name or function.__name__,
@@ -132,21 +157,17 @@ def tool(
 
 def render_output(output: Any, limit: int) -> Any:
     """Return a tool's result as plain JSON, or as cut text when it is longer than `limit`."""
-    if isinstance(output, BaseModel):
-        output = output.model_dump(mode="json")
     output = plain(output)
     text = output if isinstance(output, str) else json.dumps(output, ensure_ascii=False)
     return output if len(text) <= limit else f"{text[:limit]}\n[cut: {len(text) - limit} more characters]"
 
 
-def _arguments_of(function: Callable[..., Any], tool_name: str) -> type[BaseModel]:
-    hints = get_type_hints(function, include_extras=True)
-    fields: dict[str, Any] = {}
-    for parameter in inspect.signature(function).parameters.values():
-        if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD, parameter.POSITIONAL_ONLY):
-            raise ConfigurationError(f"tool {tool_name}: parameter {parameter.name!r} must be an ordinary one")
-        if parameter.name not in hints:
-            raise ConfigurationError(f"tool {tool_name}: annotate the parameter {parameter.name!r} with its type")
-        default: Any = ... if parameter.default is parameter.empty else parameter.default
-        fields[parameter.name] = (hints[parameter.name], default)
-    return create_model(f"{tool_name}_arguments", __config__=ConfigDict(extra="forbid"), **fields)
+def _snake(name: str) -> str:
+    return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
+
+
+def _check_options(name: str, timeout_seconds: float | None) -> None:
+    if not _NAME.fullmatch(name):
+        raise ConfigurationError(f"tool name {name!r} may hold only letters, digits, _ and -, 64 at most")
+    if timeout_seconds is not None and not timeout_seconds > 0:
+        raise ConfigurationError(f"tool {name}: timeout_seconds must be more than 0, not {timeout_seconds!r}")

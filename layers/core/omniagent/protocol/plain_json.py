@@ -2,7 +2,12 @@
 
 import json
 import math
+from dataclasses import fields, is_dataclass
+from datetime import date, time
+from enum import Enum
 from typing import Any
+
+from pydantic import BaseModel
 
 MAX_DEPTH = 32
 _INT64 = 2**63
@@ -26,8 +31,10 @@ def parse(text: str) -> Any:
 
 
 def plain(value: Any, depth: int = 0) -> Any:  # noqa: PLR0911 - one return a kind of value
-    """Return the value as plain JSON. What has no place in it becomes text."""
+    """Return the value as plain JSON: models and dataclasses as objects. What has no place in it becomes text."""
     match value:
+        case Enum():
+            return plain(value.value, depth)
         case None | bool():
             return value
         case int():
@@ -42,4 +49,17 @@ def plain(value: Any, depth: int = 0) -> Any:  # noqa: PLR0911 - one return a ki
             return {plain_text(str(key)).replace("\0", ""): plain(item, depth + 1) for key, item in value.items()}
         case list() | tuple() | set() | frozenset():
             return [plain(item, depth + 1) for item in value]
+        case BaseModel():
+            return plain(_dumped(value), depth)
+        case date() | time():
+            return value.isoformat()
+        case _ if is_dataclass(value) and not isinstance(value, type):
+            return {each.name: plain(getattr(value, each.name), depth + 1) for each in fields(value)}
     return plain_text(str(value))
+
+
+def _dumped(model: BaseModel) -> dict[str, Any]:
+    try:
+        return model.model_dump(mode="json", fallback=str)
+    except ValueError:  # bytes that are no text, a model that contains itself
+        return {name: getattr(model, name) for name in type(model).model_fields}

@@ -8,8 +8,9 @@ from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
 
-from omniagent.ai.agent import Agent, RunContext
+from omniagent.ai.agent import Agent
 from omniagent.ai.callbacks import call_back
+from omniagent.ai.context import RunContext
 from omniagent.ai.providers.llm_provider import (
     LLMProvider,
     ModelFinish,
@@ -63,7 +64,7 @@ class ToolLoop:
         agent: Agent,
         provider: LLMProvider,
         recorder: Recorder,
-        context: RunContext,
+        context: RunContext[Any],
         settings: Settings,
         *,
         time_left: Callable[[], float],
@@ -71,7 +72,7 @@ class ToolLoop:
         self._agent = agent
         self._provider = provider
         self._recorder = recorder
-        self._context = context
+        self.context = context
         self._settings = settings
         self._time_left = time_left
         self.progress = Progress()
@@ -131,11 +132,11 @@ class ToolLoop:
             try:
                 arguments = self._arguments(call)
                 span.set_content(input=arguments)
-                await call_back(self._agent.callbacks.on_tool_start, self._context, name, arguments)
+                await call_back(self._agent.callbacks.on_tool_start, self.context, name, arguments)
                 output = await self._call(call)
                 span.set_content(output=output)
                 self._recorder.tool_output(call.call_id, output)
-                await call_back(self._agent.callbacks.on_tool_end, self._context, name, output)
+                await call_back(self._agent.callbacks.on_tool_end, self.context, name, output)
             except _BrokenArguments as exc:
                 self._failed(name, exc)
                 self._recorder.tool_input_error(call.call_id, call.arguments, error=str(exc), public=exc.public)
@@ -143,7 +144,7 @@ class ToolLoop:
                 span.error(exc)
                 self._failed(name, exc)
                 self._recorder.tool_error(call.call_id, error=str(exc), public=exc.public)
-                await call_back(self._agent.callbacks.on_tool_end, self._context, name, exc)
+                await call_back(self._agent.callbacks.on_tool_end, self.context, name, exc)
 
     def _arguments(self, call: ModelToolCall) -> Any:
         try:
@@ -160,9 +161,10 @@ class ToolLoop:
             raise UnknownTool(f"There is no tool {call.name!r}. Available: {names}.")
         arguments = tool.parse(call.arguments)
         timeout = self._timeout(tool)
+        context = self.context.for_call(call.call_id)
         try:
             async with asyncio.timeout(timeout):
-                return render_output(await tool(arguments), self._settings.tool_output_chars)
+                return render_output(await tool.invoke(arguments, context), self._settings.tool_output_chars)
         except ToolError:
             raise
         except TimeoutError as exc:

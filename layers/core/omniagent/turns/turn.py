@@ -4,11 +4,12 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from omniagent.ai.agent import Agent, RunContext
+from omniagent.ai.agent import Agent
 from omniagent.ai.callbacks import call_back
+from omniagent.ai.context import RunContext
 from omniagent.ai.prompts import summary_message
 from omniagent.ai.providers.llm_provider import LLMProvider
 from omniagent.errors import ModelError, OmniAgentError, StorageError, StorageUnavailable, TurnLost
@@ -123,7 +124,14 @@ class Turn:
         self._deadline = deadline
         self._on_end = on_end
         self._recorder = Recorder(self.log.push)
-        self._context = RunContext(session.user, session.session_id, plan.number, plan.text)
+        self._context: RunContext[Any] = RunContext(
+            user=session.user,
+            category=session.category,
+            session_id=session.session_id,
+            turn_id=claim.turn_id,
+            turn_number=plan.number,
+            query=plan.text,
+        )
         self._loop = ToolLoop(
             agent,
             provider,
@@ -238,6 +246,7 @@ class Turn:
             self.log.close()
 
     async def _answer(self) -> FinishReason:
+        self._context = self._loop.context = replace(self._context, deps=await self._agent.open_deps())
         await call_back(self._agent.callbacks.on_start, self._context)
         instructions = await self._agent.instructions_for(self._context)
         summary = self._state.summary.content if self._state.summary else None

@@ -1,0 +1,88 @@
+"""The context of a run: what tools, instructions and callbacks know of the turn they work for."""
+
+import asyncio
+import json
+import re
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
+from typing import Any, Generic
+
+from typing_extensions import TypeVar
+
+from omniagent.messages import DataPart
+from omniagent.protocol.plain_json import plain
+
+MAX_DATA_BYTES = 64 * 1024
+"""The most that one `emit` may carry, as JSON."""
+RESERVED_NAME = "session"
+"""`data-session` is the runtime's own part."""
+
+_NAME = re.compile(r"[a-z0-9-]{1,64}")
+
+Deps_co = TypeVar("Deps_co", covariant=True, default=Any)
+DataSink = Callable[[DataPart, bool], None]
+"""Takes a part and whether it is transient. Called on the event loop only."""
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return asyncio.get_running_loop()
+    except RuntimeError:
+        return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunContext(Generic[Deps_co]):
+    """One turn, as a team's own code sees it. A tool asks for it with a parameter annotated `RunContext`."""
+
+    user: str
+    category: str | None = None
+    """The user's category, as the caller's credentials say now."""
+    session_id: str = ""
+    turn_id: str = ""
+    turn_number: int = 1
+    query: str = ""
+    now: datetime = field(default_factory=lambda: datetime.now(UTC))
+    deps: Deps_co = field(default=None, compare=False, repr=False)  # type: ignore[assignment]  # None without deps
+    """What `Agent(deps=…)` opened."""
+    call_id: str | None = None
+    """The id of the tool call, also when it is run again: the tool's idempotency key. None outside a tool call."""
+    sink: DataSink | None = field(default=None, compare=False, repr=False)
+    loop: asyncio.AbstractEventLoop | None = field(default_factory=_running_loop, compare=False, repr=False)
+    """Where the sink is called."""
+
+    def for_call(self, call_id: str) -> "RunContext[Deps_co]":
+        """Return the copy for one tool call."""
+        return replace(self, call_id=call_id)
+
+    def emit(self, name: str, data: Any = None, *, id: str | None = None, transient: bool = False) -> None:  # noqa: A002 - the AI SDK's word
+        """Send a `data-<name>` part to the client. A second part of the same name and id replaces the first.
+
+        A transient part is shown but not stored. May be called from any thread. Without a client it does nothing.
+        """
+        part = DataPart(name=_checked_name(name), data=_checked_data(name, data), id=id)
+        if self.sink is None:
+            return
+        if self.loop is None or self.loop is _running_loop():
+            self.sink(part, transient)
+        else:
+            with suppress(RuntimeError):  # the loop is closed: nobody listens any more
+                self.loop.call_soon_threadsafe(self.sink, part, transient)
+
+
+def _checked_name(name: str) -> str:
+    if not _NAME.fullmatch(name) or name == RESERVED_NAME:
+        raise ValueError(
+            f"emit: the name {name!r} must be 1 to 64 characters of a-z, 0-9 and -, and not {RESERVED_NAME!r}"
+        )
+    return name
+
+
+def _checked_data(name: str, data: Any) -> Any:
+    data = plain(data)
+    size = len(json.dumps(data, ensure_ascii=False).encode())
+    if size > MAX_DATA_BYTES:
+        raise ValueError(f"emit: the data of {name!r} has {size} bytes as JSON; at most {MAX_DATA_BYTES} are sent")
+    return data

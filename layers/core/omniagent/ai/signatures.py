@@ -1,0 +1,104 @@
+"""Reads a tool's signature, and says what to write instead when it cannot be a tool."""
+
+import inspect
+import warnings
+from collections.abc import Callable
+from types import UnionType
+from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
+
+from pydantic import BaseModel, ConfigDict, RootModel, create_model
+from pydantic.errors import PydanticUserError
+
+from omniagent.ai.context import RunContext
+from omniagent.errors import ConfigurationError
+
+_VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+
+
+def read_signature(function: Callable[..., Any], name: str) -> tuple[type[BaseModel], str | None]:
+    """Return the model of a function's arguments, and the parameter that takes the context."""
+    if inspect.isgeneratorfunction(function) or inspect.isasyncgenfunction(function):
+        raise ConfigurationError(f"tool {name}: it yields: return one value, and use context.emit for progress")
+    hints = _hints(function, name)
+    fields: dict[str, Any] = {}
+    contexts: list[str] = []
+    for parameter in inspect.signature(function).parameters.values():
+        _check_parameter(parameter, hints, name)
+        hint = hints[parameter.name]
+        if _is_context(hint):
+            contexts.append(parameter.name)
+        else:
+            fields[parameter.name] = (hint, ... if parameter.default is parameter.empty else parameter.default)
+    if len(contexts) > 1:
+        raise ConfigurationError(f"tool {name}: only one parameter may be a RunContext, not {' and '.join(contexts)}")
+    return _arguments(fields, name), contexts[0] if contexts else None
+
+
+def check_model(owner: str, attribute: str, model: Any) -> None:
+    """Check that a class describes one JSON object: model APIs take nothing else."""
+    if not (isinstance(model, type) and issubclass(model, BaseModel)):
+        raise ConfigurationError(
+            f"{owner} needs a pydantic model as its {attribute}: write `class {attribute}(BaseModel)`"
+        )
+    if issubclass(model, RootModel):
+        raise ConfigurationError(f"{owner}: its {attribute} is a RootModel: put the value in a field of a BaseModel")
+
+
+def check_call(cls: type) -> bool:
+    """Check the `__call__` of a tool's class and return whether it takes the context."""
+    call = cls.__call__
+    expected = "`async def __call__(self, arguments, context)`, or without the context"
+    if not inspect.iscoroutinefunction(call):
+        raise ConfigurationError(f"tool {cls.__name__}: its __call__ is not async: write {expected}")
+    parameters = list(inspect.signature(call).parameters.values())[1:]
+    if any(each.kind is each.VAR_POSITIONAL for each in parameters):
+        return True
+    count = sum(each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD) for each in parameters)
+    required = sum(each.default is each.empty and each.kind not in _VARIADIC for each in parameters)
+    if count not in (1, 2) or required > count:
+        raise ConfigurationError(f"tool {cls.__name__}: its __call__ has other parameters: write {expected}")
+    return count == 2
+
+
+def _hints(function: Callable[..., Any], name: str) -> dict[str, Any]:
+    try:
+        return get_type_hints(function, include_extras=True)
+    except NameError as exc:
+        raise ConfigurationError(
+            f"tool {name}: the annotation {exc.name!r} is not known at run time: "
+            "import it at the top of the module, outside of TYPE_CHECKING"
+        ) from exc
+
+
+def _check_parameter(parameter: inspect.Parameter, hints: dict[str, Any], name: str) -> None:
+    if parameter.kind in (*_VARIADIC, parameter.POSITIONAL_ONLY):
+        raise ConfigurationError(f"tool {name}: parameter {parameter.name!r} must be an ordinary one")
+    if parameter.name == "self" and parameter.name not in hints:
+        raise ConfigurationError(f"tool {name} is a method: decorate a function, or write tool(instance.{name})")
+    if parameter.name not in hints:
+        raise ConfigurationError(f"tool {name}: annotate the parameter {parameter.name!r} with its type")
+    if parameter.name.startswith("_"):
+        raise ConfigurationError(f"tool {name}: parameter {parameter.name!r} must not begin with an underscore")
+    hint = hints[parameter.name]
+    if get_origin(hint) in (Union, UnionType) and any(_is_context(each) for each in get_args(hint)):
+        raise ConfigurationError(
+            f"tool {name}: annotate {parameter.name!r} as RunContext alone: a tool always gets one"
+        )
+
+
+def _is_context(hint: Any) -> bool:
+    """Whether an annotation is `RunContext` or `RunContext[…]`, also inside `Annotated` or a type alias."""
+    hint = getattr(hint, "__value__", hint)
+    if get_origin(hint) is Annotated:
+        return _is_context(get_args(hint)[0])
+    return hint is RunContext or get_origin(hint) is RunContext
+
+
+def _arguments(fields: dict[str, Any], name: str) -> type[BaseModel]:
+    with warnings.catch_warnings():
+        # A parameter may have the name of a method of BaseModel, such as `copy` or `json`.
+        warnings.filterwarnings("ignore", message="Field name .* shadows an attribute", category=UserWarning)
+        try:
+            return create_model(f"{name}_arguments", __config__=ConfigDict(extra="forbid"), **fields)
+        except (NameError, TypeError, ValueError, PydanticUserError) as exc:
+            raise ConfigurationError(f"tool {name}: its parameters make no schema: {exc}") from exc

@@ -1,0 +1,177 @@
+"""The agent: each mistake is refused where it is made, with what to write instead."""
+
+import asyncio
+import logging
+from functools import partial
+from typing import Any, Generic, TypeVar
+
+import pytest
+from pydantic import BaseModel, Field, RootModel, field_validator
+
+from omniagent import Agent, Callbacks, ConfigurationError, Overrides, RunContext, Tool, tool
+from omniagent.ai.providers.llm_provider import OutputFormat
+from omniagent.errors import InvalidOutput, ModelError
+
+ADA: RunContext = RunContext(user="ada", query="hello")
+
+
+class Weather(Tool):
+    class Arguments(BaseModel):
+        city: str
+
+    async def __call__(self, arguments: Arguments) -> str:
+        return arguments.city
+
+
+def plain_function(city: str) -> str:
+    return city
+
+
+plain_tool = tool(plain_function)
+
+
+class Report(BaseModel):
+    title: str
+    stars: int = Field(ge=1, le=5)
+
+
+class Words(RootModel[list[str]]):
+    pass
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"tools": [Weather]}, r"Weather is a class: write Weather\(\) in tools"),
+        ({"tools": [plain_function]}, "plain_function is a plain function: decorate it with @tool"),
+        ({"tools": ["weather"]}, "'weather' is not a tool: use @tool or a subclass of Tool"),
+        ({"tools": plain_tool}, r"tools must be a list: write tools=\[…\]"),
+        ({"tools": None}, r"tools must be a list: write tools=\[…\]"),
+        ({"tools": [Weather(), Weather()]}, "two tools are named 'weather'"),
+        ({"instructions": None}, "instructions must be text or a function that returns text"),
+        ({"instructions": ["Be helpful."]}, "instructions must be text or a function that returns text"),
+        ({"instructions": lambda: ""}, "instructions take the context: write `def instructions"),
+        ({"output": dict}, r"needs a pydantic model as its output"),
+        ({"output": Report(title="", stars=1)}, "needs a pydantic model as its output"),
+        ({"output": Words}, "its output is a RootModel: put the value in a field of a BaseModel"),
+        ({"model": object()}, "model must be str or None"),
+        ({"callbacks": plain_function}, "callbacks must be Callbacks"),
+        ({"overrides": {"model": "m"}}, "overrides must be Overrides"),
+        ({"summary": "m"}, "summary must be Overrides"),
+        ({"fallback": None}, "fallback must be str"),
+    ],
+)
+def test_a_mistake_is_refused_where_it_is_made(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"^agent shop:? {said}"):
+        Agent(**({"name": "shop", "instructions": ""} | options))
+
+
+@pytest.mark.parametrize("callback", [plain_function, lambda *_: None, partial(plain_function, "x"), "on_start"])
+@pytest.mark.parametrize("name", ["on_start", "on_tool_start", "on_tool_end", "on_finish"])
+def test_a_callback_that_is_not_async_is_refused(name: str, callback: Any) -> None:
+    with pytest.raises(ConfigurationError, match=f"Callbacks: {name} must be an async function: write `async def`"):
+        Callbacks(**{name: callback})
+
+
+def test_async_callbacks_of_every_kind_are_taken() -> None:
+    async def function(*_: Any) -> None: ...
+
+    class Listener:
+        async def __call__(self, *_: Any) -> None: ...
+
+    Callbacks(on_start=function, on_tool_start=Listener(), on_finish=partial(function, 1))
+
+
+@pytest.mark.parametrize("result", [None, 7, b"text"])
+async def test_instructions_that_return_no_text_are_told_at_the_turn(result: Any) -> None:
+    async def later(context: RunContext) -> Any:
+        return result
+
+    for instructions in (lambda _: result, later):
+        with pytest.raises(ConfigurationError, match=f"agent shop: its instructions returned {type(result).__name__}"):
+            await Agent("shop", instructions).instructions_for(ADA)
+
+
+async def test_instructions_are_text_or_made_of_the_context_by_a_function_or_an_object() -> None:
+    async def later(context: RunContext) -> str:
+        await asyncio.sleep(0)
+        return f"For {context.user}."
+
+    class Template:
+        def __call__(self, context: RunContext) -> str:
+            return f"For {context.user}."
+
+    for instructions in ("For ada.", lambda context: f"For {context.user}.", later, Template()):
+        assert await Agent("shop", instructions).instructions_for(ADA) == "For ada."
+
+
+def test_tools_may_come_from_any_iterable() -> None:
+    agent = Agent("shop", "", (each for each in [Weather(), plain_tool]))  # type: ignore[arg-type]
+    assert [spec.name for spec in agent.tool_specs()] == ["weather", "plain_function"]
+    assert agent.tool("weather") is agent.tools[0]
+
+
+def test_summaries_may_have_a_model_of_their_own() -> None:
+    assert Agent("shop", "", summary=Overrides(model="small")).summary.model == "small"
+
+
+def test_the_format_of_the_output_is_a_strict_schema() -> None:
+    assert Agent("shop", "").output_format() is None
+    assert Agent("shop", "", output=Report).output_format() == OutputFormat(
+        name="Report",
+        strict=True,
+        schema={
+            "type": "object",
+            "properties": {"title": {"type": "string"}, "stars": {"type": "integer", "minimum": 1, "maximum": 5}},
+            "required": ["title", "stars"],
+            "additionalProperties": False,
+        },
+    )
+
+
+Item = TypeVar("Item")
+
+
+class Page(BaseModel, Generic[Item]):
+    items: list[Item]
+
+
+def test_a_generic_output_has_a_name_that_the_api_takes() -> None:
+    output_format = Agent("shop", "", output=Page[int]).output_format()
+    assert output_format is not None
+    assert output_format.name == "Page_int_"
+
+
+def test_an_answer_is_validated_and_the_error_tells_the_model_what_to_correct() -> None:
+    agent = Agent("shop", "", output=Report)
+    assert agent.parse_output('{"title": "Tea", "stars": 5}') == Report(title="Tea", stars=5)
+    with pytest.raises(InvalidOutput) as refused:
+        agent.parse_output('{"stars": 9}')
+    assert isinstance(refused.value, ModelError)
+    assert str(refused.value) == (
+        "The answer does not fit the schema Report: title: Field required; "
+        "stars: Input should be less than or equal to 5. Answer again with the whole JSON."
+    )
+    with pytest.raises(InvalidOutput, match="schema Report: JSON: Invalid JSON"):
+        agent.parse_output("Sorry.")
+
+
+class Moody(BaseModel):
+    word: str
+
+    @field_validator("word")
+    @classmethod
+    def refuse(cls, word: str) -> str:
+        raise LookupError("secret")
+
+
+def test_a_validator_of_the_output_may_raise_anything(caplog: pytest.LogCaptureFixture) -> None:
+    with pytest.raises(InvalidOutput) as refused:
+        Agent("shop", "", output=Moody).parse_output('{"word": "a"}')
+    assert "secret" not in str(refused.value)
+    assert [(record.levelno, record.message) for record in caplog.records] == [(logging.ERROR, "validator failed")]
+
+
+def test_free_text_has_nothing_to_parse() -> None:
+    with pytest.raises(ConfigurationError, match="agent shop has no output"):
+        Agent("shop", "").parse_output("{}")

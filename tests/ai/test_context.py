@@ -1,0 +1,118 @@
+"""The context of a run: what it sends to the client, and from where."""
+
+import asyncio
+import threading
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from omniagent import RunContext, tool
+from omniagent.messages import DataPart
+
+
+class Client:
+    """Takes what is emitted, and notes the thread that it came on."""
+
+    def __init__(self) -> None:
+        self.parts: list[tuple[DataPart, bool]] = []
+        self.threads: set[int] = set()
+
+    def __call__(self, part: DataPart, transient: bool) -> None:
+        self.parts.append((part, transient))
+        self.threads.add(threading.get_ident())
+
+
+class Place(BaseModel):
+    city: str
+
+
+@dataclass
+class Found:
+    places: list[Place]
+
+
+async def test_emit_sends_a_data_part() -> None:
+    client = Client()
+    context: RunContext = RunContext(user="ada", sink=client)
+    context.emit("progress", {"percent": 10}, id="import")
+    context.emit("progress", {"percent": 20}, id="import", transient=True)
+    assert client.parts == [
+        (DataPart(name="progress", data={"percent": 10}, id="import"), False),
+        (DataPart(name="progress", data={"percent": 20}, id="import"), True),
+    ]
+
+
+async def test_emitted_data_becomes_plain_json() -> None:
+    client = Client()
+    context: RunContext = RunContext(user="ada", sink=client)
+    context.emit("found", Found([Place(city="Lisbon")]))
+    [(part, _)] = client.parts
+    assert part.data == {"places": [{"city": "Lisbon"}]}
+
+
+async def test_without_a_client_emit_checks_and_does_nothing() -> None:
+    context: RunContext = RunContext(user="ada")
+    context.emit("progress", 1)
+    with pytest.raises(ValueError, match="'Progress' must be 1 to 64 characters"):
+        context.emit("Progress", 1)
+
+
+@pytest.mark.parametrize("name", ["", "session", "Progress", "a_b", "ü", "a b", "x" * 65, "progress\n"])
+async def test_a_name_that_makes_no_part_is_refused(name: str) -> None:
+    client = Client()
+    context: RunContext = RunContext(user="ada", sink=client)
+    with pytest.raises(ValueError, match="must be 1 to 64 characters of a-z, 0-9 and -, and not 'session'"):
+        context.emit(name, 1)
+    assert client.parts == []
+
+
+@pytest.mark.parametrize(
+    ("data", "fits"), [("x" * 65534, True), ("x" * 65535, False), ("ü" * 32767, True), ("ü" * 32768, False)]
+)
+async def test_data_is_bounded_by_its_encoded_size(data: Any, fits: bool) -> None:
+    client = Client()
+    context: RunContext = RunContext(user="ada", sink=client)
+    if fits:
+        context.emit("big", data)
+    else:
+        with pytest.raises(ValueError, match=r"the data of 'big' has 655\d\d bytes as JSON; at most 65536 are sent"):
+            context.emit("big", data)
+    assert len(client.parts) == fits
+
+
+async def test_a_sync_tool_emits_from_its_thread_and_the_client_hears_it_on_the_loop_in_order() -> None:
+    client = Client()
+
+    @tool
+    def counting(context: RunContext) -> str:
+        for number in range(100):
+            context.emit("progress", number, id=context.call_id)
+        return "counted"
+
+    context: RunContext = RunContext(user="ada", sink=client)
+    assert await counting.invoke(counting.parse("{}"), context.for_call("c1")) == "counted"
+    assert [part.data for part, _ in client.parts] == list(range(100))
+    assert {part.id for part, _ in client.parts} == {"c1"}
+    assert client.threads == {threading.get_ident()}
+
+
+async def test_a_thread_that_outlives_its_loop_emits_into_nothing() -> None:
+    client = Client()
+
+    async def make() -> RunContext:
+        return RunContext(user="ada", sink=client)
+
+    context = await asyncio.to_thread(lambda: asyncio.run(make()))
+    context.emit("late", 1)
+    assert client.parts == []
+
+
+def test_the_copy_for_a_call_differs_in_its_id_only() -> None:
+    context: RunContext[list[int]] = RunContext(user="ada", category="gold", session_id="s", turn_id="t", deps=[1])
+    call = context.for_call("call-1")
+    assert (context.call_id, call.call_id) == (None, "call-1")
+    assert replace(call, call_id=None) == context
+    assert call.deps is context.deps
+    assert len({context, call}) == 2

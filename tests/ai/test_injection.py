@@ -1,0 +1,281 @@
+"""The context in tools: injected where a parameter asks for it, and never shown to the model."""
+
+from __future__ import annotations
+
+import asyncio
+import contextvars
+import threading
+from dataclasses import dataclass
+from typing import Annotated, Any, assert_type
+
+import pytest
+from pydantic import BaseModel, Field, field_validator
+
+from omniagent import Agent, ConfigurationError, RunContext, Tool, tool
+from omniagent.errors import InvalidArguments
+
+
+@dataclass
+class Orders:
+    owners: dict[str, str]
+
+
+Context = RunContext[Orders]
+
+
+@tool
+async def order(number: str, context: RunContext[Orders]) -> str:
+    """Look an order up."""
+    return f"{context.deps.owners[number]} {context.call_id}"
+
+
+@tool
+def sync_order(context: Context, number: str = "7") -> str:
+    """Look an order up, in a thread."""
+    return f"{context.deps.owners[number]} {context.call_id}"
+
+
+@tool
+async def annotated_order(number: str, ctx: Annotated[RunContext, "the run"]) -> str:
+    """Look an order up."""
+    return f"{ctx.deps.owners[number]} {ctx.call_id}"
+
+
+class Order(Tool):
+    """Look an order up."""
+
+    class Arguments(BaseModel):
+        number: str
+
+    async def __call__(self, arguments: Arguments, context: RunContext[Orders]) -> str:
+        return f"{context.deps.owners[arguments.number]} {context.call_id}"
+
+
+TOOLS: list[Tool] = [order, sync_order, annotated_order, Order()]
+
+
+@pytest.mark.parametrize("each", TOOLS, ids=lambda each: type(each).__name__ + each.name)
+async def test_a_tool_gets_the_context_and_the_model_does_not_see_it(each: Tool) -> None:
+    context: RunContext[Orders] = RunContext(user="ada", deps=Orders({"7": "ada"}))
+    assert await each.invoke(each.parse('{"number": "7"}'), context.for_call("call-1")) == "ada call-1"
+    assert list(each.spec.parameters["properties"]) == ["number"]
+
+
+def test_the_model_cannot_write_the_context() -> None:
+    with pytest.raises(InvalidArguments, match="context: Extra inputs are not permitted"):
+        order.parse('{"number": "7", "context": {"user": "eve"}}')
+
+
+async def test_a_tool_without_the_context_is_run_as_well() -> None:
+    class Plain(Tool):
+        class Arguments(BaseModel):
+            number: str
+
+        async def __call__(self, arguments: Plain.Arguments) -> str:
+            return arguments.number
+
+    each = Plain()
+    assert await each.invoke(each.parse('{"number": "7"}'), RunContext(user="ada")) == "7"
+
+
+async def test_a_decorated_function_can_still_be_called_as_a_function() -> None:
+    context: RunContext[Orders] = RunContext(user="ada", deps=Orders({"7": "ada"}))
+    assert assert_type(await order("7", context), str) == "ada None"
+    assert assert_type(sync_order(context), str) == "ada None"
+
+
+async def test_parameters_may_be_named_like_methods_of_pydantic() -> None:
+    @tool
+    async def export(json: str, copy: bool, schema: str = "public") -> str:
+        """Export something."""
+        return f"{json} {copy} {schema}"
+
+    assert await export.invoke(export.parse('{"json": "a", "copy": true}'), RunContext(user="ada")) == "a True public"
+
+
+async def test_a_bound_method_can_be_a_tool() -> None:
+    class Shop:
+        async def price(self, item: str, context: RunContext) -> str:
+            """Tell a price."""
+            return f"{item} for {context.user}"
+
+    price = tool(Shop().price)
+    assert await price.invoke(price.parse('{"item": "tea"}'), RunContext(user="ada")) == "tea for ada"
+
+
+async def two_contexts(a: RunContext, b: RunContext[Orders]) -> str:
+    return ""
+
+
+async def optional_context(context: RunContext | None = None) -> str:
+    return ""
+
+
+async def unknown_type(city: Missing) -> str:  # type: ignore[name-defined]  # noqa: F821 - that is the mistake
+    return ""
+
+
+async def yields(city: str) -> Any:
+    yield city
+
+
+async def method(self, city: str) -> str:  # type: ignore[no-untyped-def]  # noqa: ANN001 - that is the mistake
+    return ""
+
+
+async def underscored(_city: str) -> str:
+    return ""
+
+
+async def schemaless(city: threading.Event) -> str:
+    return ""
+
+
+@pytest.mark.parametrize(
+    ("function", "said"),
+    [
+        (two_contexts, "two_contexts: only one parameter may be a RunContext, not a and b"),
+        (optional_context, "optional_context: annotate 'context' as RunContext alone"),
+        (unknown_type, "unknown_type: the annotation 'Missing' is not known at run time: import it"),
+        (yields, "yields: it yields: return one value"),
+        (method, "method is a method: decorate a function, or write tool"),
+        (underscored, "underscored: parameter '_city' must not begin with an underscore"),
+        (schemaless, "schemaless: its parameters make no schema"),
+        ("weather", "@tool takes a function, not 'weather'"),
+        (Order, "@tool takes a function"),
+        (order, "@tool takes a function"),
+    ],
+)
+def test_a_function_that_cannot_be_a_tool_is_refused_with_what_to_write(function: Any, said: str) -> None:
+    with pytest.raises(ConfigurationError, match=said):
+        tool(function)
+
+
+def test_a_time_limit_of_nothing_is_refused() -> None:
+    with pytest.raises(ConfigurationError, match="tool f: timeout_seconds must be more than 0, not 0"):
+
+        @tool(timeout_seconds=0)
+        def f() -> str:
+            return ""
+
+
+def test_a_class_that_cannot_be_a_tool_is_refused_with_what_to_write() -> None:
+    with pytest.raises(ConfigurationError, match="tool Bare needs a pydantic model as its Arguments"):
+
+        class Bare(Tool):
+            async def __call__(self, arguments: Any) -> Any: ...
+
+    with pytest.raises(ConfigurationError, match="tool Wrong needs a pydantic model as its Arguments"):
+
+        class Wrong(Tool):
+            class Arguments:
+                city: str
+
+            async def __call__(self, arguments: Any) -> Any: ...
+
+    with pytest.raises(ConfigurationError, match="tool Sync: its __call__ is not async: write `async def __call__"):
+
+        class Sync(Tool):
+            class Arguments(BaseModel): ...
+
+            def __call__(self, arguments: Any) -> Any: ...
+
+    with pytest.raises(ConfigurationError, match="tool Wide: its __call__ has other parameters"):
+
+        class Wide(Tool):
+            class Arguments(BaseModel): ...
+
+            async def __call__(self, city: str, days: int, context: RunContext) -> Any: ...
+
+
+class Strange(BaseModel):
+    city: str
+
+    @field_validator("city")
+    @classmethod
+    def known(cls, city: str) -> str:
+        raise KeyError(f"secret of {city}")
+
+
+def test_a_validator_that_raises_anything_makes_invalid_arguments(caplog: pytest.LogCaptureFixture) -> None:
+    @tool
+    def weather(place: Strange) -> str:
+        return place.city
+
+    with pytest.raises(InvalidArguments, match="Invalid arguments for weather: they could not be checked") as refused:
+        weather.parse('{"place": {"city": "Lisbon"}}')
+    assert "secret" not in str(refused.value)
+    [record] = caplog.records
+    assert record.message == "validator failed"
+    assert record.exc_info is not None
+    assert isinstance(record.exc_info[1], KeyError)
+
+
+@pytest.mark.parametrize("error", [SystemExit(1), StopIteration(), asyncio.CancelledError(), KeyboardInterrupt()])
+async def test_no_sync_tool_can_end_the_event_loop_or_the_turn(error: BaseException) -> None:
+    @tool
+    def hostile() -> str:
+        raise error
+
+    with pytest.raises(RuntimeError, match=type(error).__name__):
+        await hostile.invoke(hostile.parse("{}"), RunContext(user="ada"))
+
+
+@pytest.mark.parametrize(
+    ("error", "said"), [(SystemExit(1), "raised SystemExit"), (asyncio.CancelledError(), "cancelled itself")]
+)
+async def test_no_async_tool_can_end_the_event_loop_or_the_turn(error: BaseException, said: str) -> None:
+    @tool
+    async def hostile() -> str:
+        raise error
+
+    with pytest.raises(RuntimeError, match=f"tool hostile {said}"):
+        await hostile.invoke(hostile.parse("{}"), RunContext(user="ada"))
+
+
+async def test_a_tool_that_is_cancelled_from_outside_is_cancelled() -> None:
+    started = asyncio.Event()
+
+    @tool
+    async def slow() -> str:
+        started.set()
+        await asyncio.Event().wait()
+        return ""
+
+    call = asyncio.create_task(slow.invoke(slow.parse("{}"), RunContext(user="ada")))
+    await started.wait()
+    call.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await call
+
+
+async def test_a_sync_tool_runs_in_a_thread_with_the_callers_context_variables() -> None:
+    request_id = contextvars.ContextVar("request_id", default="none")
+    request_id.set("r-1")
+
+    @tool
+    def where() -> list[Any]:
+        return [request_id.get(), threading.current_thread() is threading.main_thread()]
+
+    assert await where.invoke(where.parse("{}"), RunContext(user="ada")) == ["r-1", False]
+
+
+async def test_a_sync_function_that_returns_an_awaitable_is_awaited() -> None:
+    async def later() -> str:
+        return "done"
+
+    @tool
+    def starts() -> Any:
+        return later()
+
+    assert await starts.invoke(starts.parse("{}"), RunContext(user="ada")) == "done"
+
+
+def test_field_descriptions_still_reach_the_model() -> None:
+    @tool
+    def described(city: Annotated[str, Field(description="A city.")], context: RunContext) -> str:
+        return city
+
+    assert Agent("helper", "", [described]).tool_specs()[0].parameters["properties"] == {
+        "city": {"type": "string", "description": "A city."}
+    }

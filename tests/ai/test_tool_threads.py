@@ -1,0 +1,98 @@
+"""Threads of sync tools: bounded, refused when full, and no obstacle to the end of the process."""
+
+import asyncio
+import subprocess
+import sys
+import threading
+
+import pytest
+
+from omniagent.ai.tool_threads import ToolThreads
+from omniagent.errors import ToolError, ToolsBusy
+
+
+async def test_hung_calls_that_nobody_waits_for_still_count_and_the_next_is_refused_at_once() -> None:
+    threads = ToolThreads(limit=3)
+    release, running = threading.Event(), threading.Semaphore(0)
+
+    def hang() -> None:
+        running.release()
+        release.wait()
+
+    calls = [asyncio.create_task(threads.run(hang)) for _ in range(3)]
+    await asyncio.to_thread(lambda: [running.acquire() for _ in range(3)])
+    for call in calls:
+        call.cancel()
+    await asyncio.gather(*calls, return_exceptions=True)
+    with pytest.raises(ToolsBusy, match="All 3 threads for tools are busy") as refused:
+        await threads.run(lambda: "never")
+    assert isinstance(refused.value, ToolError)
+    release.set()
+
+
+async def test_a_returned_call_frees_its_thread() -> None:
+    threads = ToolThreads(limit=1)
+    for number in range(20):
+        assert await threads.run(lambda number=number: number) == number  # type: ignore[misc]
+
+
+async def test_errors_come_back_as_they_were() -> None:
+    def fail() -> None:
+        raise ToolError("unknown city")
+
+    with pytest.raises(ToolError, match="unknown city"):
+        await ToolThreads(limit=1).run(fail)
+
+
+async def test_hung_tools_leave_the_loops_own_pool_alone() -> None:
+    threads = ToolThreads(limit=40)
+    release = threading.Event()
+    calls = [asyncio.create_task(threads.run(release.wait)) for _ in range(40)]
+    assert await asyncio.to_thread(lambda: "answered") == "answered"
+    release.set()
+    assert await asyncio.gather(*calls) == [True] * 40
+
+
+@pytest.mark.timeout(60)
+def test_a_hung_tool_does_not_keep_the_process_alive() -> None:
+    code = """
+import asyncio, threading
+from omniagent.ai.tool_threads import tool_threads
+async def main():
+    started = threading.Event()
+    call = asyncio.create_task(tool_threads.run(lambda: (started.set(), threading.Event().wait())))
+    while not started.is_set():
+        await asyncio.sleep(0)
+    call.cancel()
+asyncio.run(main())
+print("ended")
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "ended\n"
+
+
+async def test_a_call_that_returns_after_its_loop_was_closed_harms_nothing() -> None:
+    threads = ToolThreads(limit=1)
+    release, ended = threading.Event(), threading.Event()
+    failures: list[object] = []
+
+    def use_a_loop() -> None:
+        async def give_up() -> None:
+            call = asyncio.create_task(threads.run(release.wait))
+            await asyncio.sleep(0)
+            call.cancel()
+
+        asyncio.run(give_up())
+        ended.set()
+
+    before, threading.excepthook = threading.excepthook, lambda args: failures.append(args.exc_value)
+    try:
+        await asyncio.to_thread(use_a_loop)
+        assert ended.is_set()
+        release.set()
+        while (thread := next((t for t in threading.enumerate() if t.name == "omniagent-tool"), None)) is not None:
+            await asyncio.to_thread(thread.join)
+        assert await threads.run(lambda: "free again") == "free again"
+    finally:
+        threading.excepthook = before
+    assert failures == []
