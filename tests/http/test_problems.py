@@ -16,6 +16,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from omniagent import errors
 from omniagent.http.body import MAX_DEPTH, read_json
 from omniagent.http.problems import install
+from omniagent.tracing.binding import bound_fields
 
 Json = dict[str, Any]
 SECRET = "mongodb://ada:hunter22@db.internal"
@@ -149,20 +150,18 @@ async def test_a_failure_after_the_status_line_is_left_to_the_runtime(client: ht
 async def test_every_line_of_a_request_carries_its_id(
     client: httpx.AsyncClient, caplog: pytest.LogCaptureFixture
 ) -> None:
-    from omniagent.tracing.logs import request_id
-
     seen: list[str | None] = []
 
     class Watch(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
-            seen.append(request_id.get())
+            seen.append(bound_fields().get("request_id"))
 
     watch = Watch()
     logging.getLogger("omniagent.http.problems").addHandler(watch)
     await client.get("/raise/StorageUnavailable")
     logging.getLogger("omniagent.http.problems").removeHandler(watch)
     assert seen == ["request-1"]
-    assert request_id.get() is None
+    assert not bound_fields()
 
 
 async def test_answers_carry_headers_that_keep_browsers_out(client: httpx.AsyncClient) -> None:

@@ -3,16 +3,26 @@
 import inspect
 
 import pytest
-from openinference.semconv.trace import OpenInferenceSpanKindValues, SpanAttributes
+from openinference.semconv.trace import (
+    MessageAttributes,
+    OpenInferenceSpanKindValues,
+    SpanAttributes,
+    ToolCallAttributes,
+)
 from opentelemetry.semconv.attributes import db_attributes, error_attributes, exception_attributes, http_attributes
 
-from omniagent.tracing import SpanKind, attributes, token_counts
+from omniagent.tracing import SpanKind, attributes, message_attributes, token_counts
 
 OPEN_INFERENCE = {
     "SPAN_KIND": SpanAttributes.OPENINFERENCE_SPAN_KIND,
     "LLM_TOKEN_COUNT_CACHE_READ": SpanAttributes.LLM_TOKEN_COUNT_PROMPT_DETAILS_CACHE_READ,
     "LLM_TOKEN_COUNT_REASONING": SpanAttributes.LLM_TOKEN_COUNT_COMPLETION_DETAILS_REASONING,
-    **{name: value for name, value in vars(SpanAttributes).items() if name.isupper()},
+    **{
+        name: value
+        for published in (MessageAttributes, ToolCallAttributes, SpanAttributes)
+        for name, value in vars(published).items()
+        if name.isupper()
+    },
 }
 OPEN_TELEMETRY = {
     "DB_SYSTEM": db_attributes.DB_SYSTEM_NAME,
@@ -47,3 +57,22 @@ def test_token_counts_leave_out_what_the_provider_did_not_report() -> None:
         "llm.token_count.total": 15,
     }
     assert token_counts(prompt=None, completion=None) == {}
+
+
+def test_a_message_is_flattened_as_open_inference_asks() -> None:
+    answer = message_attributes(
+        attributes.LLM_OUTPUT_MESSAGES, 0, role="assistant", text="One moment", tool_calls=[("c1", "weather", "{}")]
+    )
+    assert answer == {
+        "llm.output_messages.0.message.role": "assistant",
+        "llm.output_messages.0.message.content": "One moment",
+        "llm.output_messages.0.message.tool_calls.0.tool_call.id": "c1",
+        "llm.output_messages.0.message.tool_calls.0.tool_call.function.name": "weather",
+        "llm.output_messages.0.message.tool_calls.0.tool_call.function.arguments": "{}",
+    }
+    assert all(name.startswith(attributes.CONTENT_PREFIXES) for name in answer)
+    assert message_attributes(attributes.LLM_INPUT_MESSAGES, 1, role="tool", text="sunny", tool_call_id="c1") == {
+        "llm.input_messages.1.message.role": "tool",
+        "llm.input_messages.1.message.content": "sunny",
+        "llm.input_messages.1.message.tool_call_id": "c1",
+    }

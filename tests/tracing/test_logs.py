@@ -12,7 +12,7 @@ import pytest
 from awslambdaric.bootstrap import LambdaLoggerHandler, StandardLogSink  # type: ignore[import-untyped]
 from opentelemetry.sdk.trace import TracerProvider
 
-from omniagent.tracing import OmniAgentInstrumentor, current_trace_id, trace_operation
+from omniagent.tracing import OmniAgentInstrumentor, bind_context, bind_user, current_trace_id, trace_operation
 from omniagent.tracing.logs import THIRD_PARTY, bind_request_id, setup_logging
 
 logger = logging.getLogger("omniagent.test")
@@ -80,6 +80,25 @@ def test_in_a_terminal_a_line_is_readable_and_shows_its_fields() -> None:
     assert rest == (
         'INFO     omniagent.test  The turn is complete  steps=2 name_of_chat="Bern in May" request_id=r-1\n'
     )
+
+
+async def test_every_line_carries_the_user_the_session_and_the_turn_it_is_about(out: io.StringIO) -> None:
+    async def turn() -> None:
+        with bind_context(session_id="s-1", turn=3):
+            logger.info("turn complete")
+
+    with bind_request_id("r-1"):
+        logger.info("request received")
+        bind_user("u-1")
+        await asyncio.create_task(turn())
+        logger.info("request served")
+    logger.info("idle")
+    received, completed, served, idle = out.getvalue().splitlines()
+    assert "u-1" not in received
+    assert all(field in completed for field in ("r-1", "u-1", "s-1", "turn", "3"))
+    assert all(field in served for field in ("r-1", "u-1"))
+    assert "s-1" not in served
+    assert not any(field in idle for field in ("r-1", "u-1", "s-1"))
 
 
 def test_a_terminal_gets_colours_and_anything_else_does_not(monkeypatch: pytest.MonkeyPatch) -> None:

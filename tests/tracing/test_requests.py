@@ -12,8 +12,12 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 from starlette.routing import Route
 
+from omniagent.http.auth import Authenticator
 from omniagent.http.problems import Boundary
+from omniagent.session.identity import user_id_of
+from omniagent.settings import Settings
 from omniagent.tracing import Span, SpanKind, trace_operation, trace_request
+from omniagent.tracing.binding import bound_fields
 
 from .conftest import Recorded
 
@@ -103,6 +107,25 @@ async def respond(request: Request) -> Response:
 def client() -> httpx.AsyncClient:
     app = Boundary(Starlette(routes=[Route("/things/{name}", respond)]))
     return httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test")
+
+
+async def test_the_callers_hash_is_on_every_line_and_span_of_a_request(recorded: Recorded) -> None:
+    authenticator = Authenticator(Settings(auth_mode="none"), local=True)
+    fields: list[dict[str, object]] = []
+
+    async def handle(request: Request) -> Response:
+        await authenticator.authenticate(request.scope)
+        fields.append(dict(bound_fields()))
+        with trace_operation("work"):
+            return PlainTextResponse("ok")
+
+    app = Boundary(Starlette(routes=[Route("/mine", handle)]))
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as http:
+        await http.get("/mine", headers={"x-user-id": "ada"})
+    user = user_id_of("local:ada")
+    assert [line["user_id"] for line in fields] == [user]
+    assert [recorded.attributes(name)["user.id"] for name in ("work", "GET /mine")] == [user, user]
+    assert not bound_fields()
 
 
 async def test_the_apps_request_span_is_named_by_its_route_and_carries_the_status(

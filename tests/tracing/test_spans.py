@@ -9,10 +9,14 @@ from opentelemetry.trace import StatusCode
 from omniagent.tracing import (
     SpanKind,
     bind_context,
+    bind_user,
     current_span,
     current_trace_id,
+    session_state,
     trace_operation,
     track_state_change,
+    turn_ended,
+    turn_state,
 )
 
 from .conftest import Recorded
@@ -88,7 +92,7 @@ async def test_every_span_below_a_bound_context_carries_session_user_and_turn(re
         with trace_operation("child"):
             pass
 
-    with bind_context(session_id="s1", user_id="u1"):
+    with bind_context(session_id="s1", user_id="u1", user_category="premium"):
         with bind_context(turn=3), trace_operation("turn"):
             await asyncio.create_task(child())
         with trace_operation("after"):
@@ -97,10 +101,25 @@ async def test_every_span_below_a_bound_context_carries_session_user_and_turn(re
         pass
 
     owner = {"openinference.span.kind": "CHAIN", "session.id": "s1", "user.id": "u1"}
+    owner["omniagent.user_category"] = "premium"
     assert recorded.attributes("turn") == {**owner, "omniagent.turn_number": 3}
     assert recorded.attributes("child") == {**owner, "omniagent.turn_number": 3}
     assert recorded.attributes("after") == owner
     assert recorded.attributes("outside") == {"openinference.span.kind": "CHAIN"}
+
+
+async def test_a_user_found_during_a_request_is_on_its_span_and_on_those_that_follow(recorded: Recorded) -> None:
+    with trace_operation("request"):
+        with trace_operation("before"):
+            pass
+        bind_user("u1")
+        with trace_operation("after"):
+            pass
+    with trace_operation("next request"):
+        pass
+    users = {name: recorded.attributes(name).get("user.id") for name in recorded.names}
+    assert users == {"request": "u1", "before": None, "after": "u1", "next request": None}
+    assert recorded.parent("next request") is None
 
 
 def test_nothing_that_was_written_is_recorded_unless_switched_on(recorded: Recorded) -> None:
@@ -199,6 +218,32 @@ def test_a_state_change_is_an_event_of_the_current_span(recorded: Recorded) -> N
         "omniagent.state.before": "running",
         "omniagent.state.after": "stopping",
         "reason": "user",
+    }
+
+
+def test_the_end_of_a_turn_is_an_event_and_attributes_of_its_span(recorded: Recorded) -> None:
+    with trace_operation("turn"):
+        session_state("idle", "running")
+        turn_state("planned", "running")
+        turn_state("running", "stopping", stop_reason="cancelled")
+        turn_ended("stopping", "cancelled", finish_reason="other", stop_reason="cancelled")
+        session_state("running", "idle")
+    changes = [
+        (changed["omniagent.state.name"], changed["omniagent.state.before"], changed["omniagent.state.after"])
+        for changed in (dict(event.attributes or {}) for event in recorded["turn"].events)
+    ]
+    assert changes == [
+        ("session", "idle", "running"),
+        ("turn", "planned", "running"),
+        ("turn", "running", "stopping"),
+        ("turn", "stopping", "cancelled"),
+        ("session", "running", "idle"),
+    ]
+    assert recorded.attributes("turn") == {
+        "openinference.span.kind": "CHAIN",
+        "omniagent.turn_status": "cancelled",
+        "omniagent.finish_reason": "other",
+        "omniagent.stop_reason": "cancelled",
     }
 
 

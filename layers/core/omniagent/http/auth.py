@@ -17,7 +17,9 @@ from typing import Any, Final
 from omniagent.errors import ConfigurationError, InvalidRequest, Unauthenticated
 from omniagent.http.loopback import is_loopback
 from omniagent.http.tokens import TokenVerifier
+from omniagent.session.identity import user_id_of
 from omniagent.settings import Settings
+from omniagent.tracing import bind_user
 
 Scope = Mapping[str, Any]
 
@@ -54,8 +56,10 @@ class Authenticator:
                 self._find = _neighbour
 
     async def authenticate(self, scope: Scope) -> Caller:
-        """Return the caller of an ASGI request. Raises `Unauthenticated`."""
-        return await self._find(scope)
+        """Return the caller of an ASGI request, and bind its hash to logs and spans. Raises `Unauthenticated`."""
+        caller = await self._find(scope)
+        bind_user(user_id_of(caller.client_id))
+        return caller
 
 
 async def _signer(scope: Scope) -> Caller:

@@ -6,10 +6,11 @@ tracing is turned on. Until then every call returns at once.
             span.set_content(input="Hello")
 """
 
-from .attributes import SpanKind, token_counts
-from .binding import bind_context
+from .attributes import SpanKind
+from .binding import bind_context, bind_user
 from .export import configure_tracing
 from .instrumentor import OmniAgentInstrumentor, flush_traces
+from .llm_attributes import message_attributes, token_counts
 from .methods import trace_method
 from .spans import (
     Span,
@@ -19,19 +20,25 @@ from .spans import (
     trace_request,
     track_state_change,
 )
+from .states import session_state, turn_ended, turn_state
 
 __all__ = [
     "OmniAgentInstrumentor",
     "Span",
     "SpanKind",
     "bind_context",
+    "bind_user",
     "configure_tracing",
     "current_span",
     "current_trace_id",
     "flush_traces",
+    "message_attributes",
+    "session_state",
     "token_counts",
     "trace_method",
     "trace_operation",
     "trace_request",
     "track_state_change",
+    "turn_ended",
+    "turn_state",
 ]

@@ -4,7 +4,6 @@ The names are spelled out here so that the layer need not ship the conventions p
 a test compares each of them with the published constant.
 """
 
-from collections.abc import Mapping
 from enum import StrEnum
 from typing import Final
 
@@ -20,6 +19,16 @@ LLM_SYSTEM: Final = "llm.system"
 LLM_PROVIDER: Final = "llm.provider"
 LLM_MODEL_NAME: Final = "llm.model_name"
 LLM_FINISH_REASON: Final = "llm.finish_reason"
+LLM_INVOCATION_PARAMETERS: Final = "llm.invocation_parameters"
+LLM_INPUT_MESSAGES: Final = "llm.input_messages"
+LLM_OUTPUT_MESSAGES: Final = "llm.output_messages"
+MESSAGE_ROLE: Final = "message.role"
+MESSAGE_CONTENT: Final = "message.content"
+MESSAGE_TOOL_CALL_ID: Final = "message.tool_call_id"
+MESSAGE_TOOL_CALLS: Final = "message.tool_calls"
+TOOL_CALL_ID: Final = "tool_call.id"
+TOOL_CALL_FUNCTION_NAME: Final = "tool_call.function.name"
+TOOL_CALL_FUNCTION_ARGUMENTS_JSON: Final = "tool_call.function.arguments"
 LLM_TOKEN_COUNT_PROMPT: Final = "llm.token_count.prompt"  # noqa: S105 - an attribute's name, not a secret
 LLM_TOKEN_COUNT_COMPLETION: Final = "llm.token_count.completion"  # noqa: S105
 LLM_TOKEN_COUNT_TOTAL: Final = "llm.token_count.total"  # noqa: S105
@@ -39,6 +48,10 @@ EXCEPTION_STACKTRACE: Final = "exception.stacktrace"
 
 TURN_NUMBER: Final = "omniagent.turn_number"
 LLM_PURPOSE: Final = "omniagent.purpose"
+TURN_STATUS: Final = "omniagent.turn_status"
+FINISH_REASON: Final = "omniagent.finish_reason"
+STOP_REASON: Final = "omniagent.stop_reason"
+USER_CATEGORY: Final = "omniagent.user_category"
 CANCELLED: Final = "omniagent.cancelled"
 STATE_CHANGE: Final = "omniagent.state_change"
 STATE_NAME: Final = "omniagent.state.name"
@@ -50,8 +63,8 @@ CONTENT_PREFIXES: Final = (
     "input.",
     "output.",
     "tool.parameters",
-    "llm.input_messages",
-    "llm.output_messages",
+    LLM_INPUT_MESSAGES,
+    LLM_OUTPUT_MESSAGES,
     "llm.prompts",
     "llm.choices",
 )
@@ -70,24 +83,3 @@ class SpanKind(StrEnum):
     LLM = "LLM"
     TOOL = "TOOL"
     DB = "DB"
-
-
-def token_counts(
-    *,
-    prompt: int | None,
-    completion: int | None,
-    total: int | None = None,
-    cache_read: int | None = None,
-    reasoning: int | None = None,
-) -> Mapping[str, int]:
-    """Return the usage attributes of an LLM span. Unknown counts are left out."""
-    if total is None and prompt is not None and completion is not None:
-        total = prompt + completion
-    counts = {
-        LLM_TOKEN_COUNT_PROMPT: prompt,
-        LLM_TOKEN_COUNT_COMPLETION: completion,
-        LLM_TOKEN_COUNT_TOTAL: total,
-        LLM_TOKEN_COUNT_CACHE_READ: cache_read,
-        LLM_TOKEN_COUNT_REASONING: reasoning,
-    }
-    return {name: count for name, count in counts.items() if count is not None}

@@ -1,20 +1,67 @@
-"""Who a span belongs to: session, user and turn, carried by every span below."""
+"""Who the current work is for: request, user, session and turn, on every span and log line below."""
 
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, nullcontext
+from contextvars import ContextVar
+from types import MappingProxyType
+from typing import Any, Final
 
 from . import spans
-from .attributes import SESSION_ID, TURN_NUMBER, USER_ID
+from .attributes import SESSION_ID, TURN_NUMBER, USER_CATEGORY, USER_ID
+
+_LOG_FIELDS: Final = {SESSION_ID: "session_id", USER_ID: "user_id", TURN_NUMBER: "turn"}
+_bound: ContextVar[Mapping[str, Any]] = ContextVar("omniagent_bound", default=MappingProxyType({}))
 
 
+def bound_fields() -> Mapping[str, Any]:
+    """Return the fields that a log line written here carries."""
+    return _bound.get()
+
+
+@contextmanager
+def bind_fields(**fields: Any) -> Iterator[None]:
+    """Put these fields on every line logged inside, in this task and in those it starts."""
+    before = _bound.get()
+    _bound.set({**before, **fields})
+    try:
+        yield
+    finally:
+        # Not reset by token: a generator may be closed in another task, where the token is refused.
+        _bound.set(before)
+
+
+@contextmanager
 def bind_context(
-    *, session_id: str | None = None, user_id: str | None = None, turn: int | None = None
-) -> AbstractContextManager[None]:
-    """Let every span opened inside, in this task and in those it starts, carry what is given. Calls nest.
+    *,
+    session_id: str | None = None,
+    user_id: str | None = None,
+    user_category: str | None = None,
+    turn: int | None = None,
+) -> Iterator[None]:
+    """Put the given values on every span and log line inside, in this task and in those it starts. Calls nest.
 
     The session and the user travel under the context keys that other OpenInference instrumentations read too.
     """
+    values = {SESSION_ID: session_id, USER_ID: user_id, USER_CATEGORY: user_category, TURN_NUMBER: turn}
+    attributes = {name: value for name, value in values.items() if value is not None}
     recorder = spans.active_recorder()
-    if recorder is None:
-        return nullcontext()
-    given = {SESSION_ID: session_id, USER_ID: user_id, TURN_NUMBER: turn}
-    return recorder.bind({name: value for name, value in given.items() if value is not None})
+    with bind_fields(**_log_fields(attributes)), nullcontext() if recorder is None else recorder.bind(attributes):
+        yield
+
+
+def bind_user(user_id: str) -> None:
+    """Put the user's hash on every later span and log line of this request, and on its current span.
+
+    For the moment when a request turns out to be somebody's: unlike `bind_context` it is not a block. The binding
+    ends with that of the request id.
+    """
+    attributes = {USER_ID: user_id}
+    _bound.set({**_bound.get(), **_log_fields(attributes)})
+    recorder = spans.active_recorder()
+    if recorder is not None:
+        recorder.attach(attributes)
+        recorder.current().set_many(attributes)
+
+
+def _log_fields(attributes: Mapping[str, Any]) -> dict[str, Any]:
+    return {_LOG_FIELDS[name]: value for name, value in attributes.items() if name in _LOG_FIELDS}

@@ -1,22 +1,20 @@
 """`setup_logging`: JSON lines on Lambda, readable lines in a terminal, the same fields in both.
 
-Modules log with `logging.getLogger("omniagent.…")` and pass fields with `extra={}`. The request id, the trace id and
-the masking of secrets are added here.
+Modules log with `logging.getLogger(__name__)` and pass fields with `extra={}`. The ids of request, user, session,
+turn and trace are added here, and secrets are masked.
 """
 
 import json
 import logging
 import os
 import sys
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from contextvars import ContextVar
+from collections.abc import Mapping
+from contextlib import AbstractContextManager
 from typing import Any, Final, TextIO
 
-from omniagent.tracing import current_trace_id
-from omniagent.tracing.redaction import redact, redact_text
-
-request_id: ContextVar[str | None] = ContextVar("omniagent_request_id", default=None)
+from .binding import bind_fields, bound_fields
+from .redaction import redact, redact_text
+from .spans import current_trace_id
 
 # Below WARNING these write requests, commands and answers: what users wrote, and keys.
 THIRD_PARTY: Final = frozenset(
@@ -81,16 +79,9 @@ def setup_logging(
     return logger
 
 
-@contextmanager
-def bind_request_id(value: str) -> Iterator[None]:
+def bind_request_id(value: str) -> AbstractContextManager[None]:
     """Put a request id on every line logged inside, in this task and in those it starts."""
-    before = request_id.get()
-    request_id.set(value)
-    try:
-        yield
-    finally:
-        # Not reset by token: a generator may be closed in another task, where the token is refused.
-        request_id.set(before)
+    return bind_fields(request_id=value)
 
 
 class _Handler(logging.StreamHandler[TextIO]):
@@ -108,7 +99,7 @@ class _Context(logging.Filter):
     def filter(self, record: logging.LogRecord) -> bool:
         if record.levelno < logging.WARNING and record.name.partition(".")[0] in THIRD_PARTY:
             return False
-        for field, value in (("request_id", request_id.get()), ("trace_id", current_trace_id())):
+        for field, value in {**bound_fields(), "trace_id": current_trace_id()}.items():
             if value is not None and not hasattr(record, field):
                 setattr(record, field, value)
         return True

@@ -24,7 +24,7 @@ from . import attributes as names
 from .attributes import SpanKind
 from .spans import NO_SPAN, Span
 
-_CONTEXT_KEYS: Final = (names.SESSION_ID, names.USER_ID, names.TURN_NUMBER)
+_CONTEXT_KEYS: Final = (names.SESSION_ID, names.USER_ID, names.USER_CATEGORY, names.TURN_NUMBER)
 _MAX_TEXT: Final = 32_000
 _CALLER: Final = TraceContextTextMapPropagator()
 
@@ -44,6 +44,10 @@ class RecordedSpan(Span):
     @property
     def is_recording(self) -> bool:
         return self._span.is_recording()
+
+    @property
+    def captures_content(self) -> bool:
+        return self._capture_content and self.is_recording
 
     def set(self, key: str, value: Any) -> None:
         self.set_many({key: value})
@@ -100,7 +104,8 @@ class RecordedSpan(Span):
         if exc is not None:
             self.error(exc)
         # Not detached by token: a generator may be closed in another task, where the token is refused.
-        if self._outside is not None and otel_context.get_current() is self._inside:
+        # By its span: `bind_user` may have replaced the context since.
+        if self._outside is not None and trace.get_current_span() is self._span:
             otel_context.attach(self._outside)
         self._span.end()
 
@@ -185,12 +190,17 @@ class OpenTelemetryRecorder:
         span_context = trace.get_current_span().get_span_context()
         return trace.format_trace_id(span_context.trace_id) if span_context.is_valid else None
 
+    def attach(self, attributes: Mapping[str, Any]) -> None:
+        context = otel_context.get_current()
+        for key, value in attributes.items():
+            context = otel_context.set_value(key, value, context)
+        otel_context.attach(context)
+
     @contextmanager
     def bind(self, attributes: Mapping[str, Any]) -> Iterator[None]:
-        outside = inside = otel_context.get_current()
-        for key, value in attributes.items():
-            inside = otel_context.set_value(key, value, inside)
-        otel_context.attach(inside)
+        outside = otel_context.get_current()
+        self.attach(attributes)
+        inside = otel_context.get_current()
         try:
             yield
         finally:

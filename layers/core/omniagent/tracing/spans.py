@@ -21,6 +21,11 @@ class Span:
         """Whether anything set here is kept. Guard work that only feeds a span with it."""
         return False
 
+    @property
+    def captures_content(self) -> bool:
+        """Whether input and output are kept. Guard work that only collects them with it."""
+        return False
+
     def set(self, key: str, value: Any) -> None:
         """Set an attribute. None is left out; content is left out unless content capture is on."""
 
@@ -67,6 +72,8 @@ class SpanRecorder(Protocol):
     def trace_id(self) -> str | None: ...
 
     def bind(self, attributes: Mapping[str, Any]) -> AbstractContextManager[None]: ...
+
+    def attach(self, attributes: Mapping[str, Any]) -> None: ...
 
     def state_change(self, what: str, before: Any, after: Any, attributes: Mapping[str, Any]) -> None: ...
 
@@ -123,6 +130,6 @@ def current_trace_id() -> str | None:
 
 
 def track_state_change(what: str, before: Any, after: Any, **attributes: Any) -> None:
-    """Note on the current span that `what` went from one state to another. States are names or numbers, not text."""
+    """Record on the current span that `what` went from one state to another. States are names or numbers, not text."""
     if _recorder is not None:
         _recorder.state_change(what, before, after, attributes)
