@@ -31,7 +31,6 @@ check: $(VENV)/.installed ## lint, format and types
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
-	@for function in chat sessions summary; do MYPYPATH=layers/core:functions/$$function $(BIN)/mypy functions/$$function/*.py || exit 1; done
 
 format: $(VENV)/.installed ## format and fix what ruff can fix
 	@$(BIN)/ruff format .
@@ -73,7 +72,7 @@ invoke: $(VENV)/.installed ## invoke a function: FUNCTION=chat EVENT=events/chat
 .PHONY: invoke
 
 readme: $(VENV)/.installed ## write the README's tables from the code
-	@$(BIN)/python -m local.readme
+	@$(BIN)/python -m scripts.readme
 
 .PHONY: readme
 
@@ -97,9 +96,9 @@ bench-quick: $(VENV)/.installed build-here ## the same in small, nothing written
 .PHONY: bench bench-quick
 
 audit: $(VENV)/.installed ## check the pinned dependencies: hashes, licences, and known vulnerabilities where pip-audit is
-	@$(BIN)/python -m local.audit
+	@$(BIN)/python -m scripts.audit
 
 licences: $(VENV)/.installed ## write THIRD_PARTY.md from the packages' own metadata
-	@$(BIN)/python -m local.licences
+	@$(BIN)/python -m scripts.licences
 
 .PHONY: audit licences

@@ -19,7 +19,7 @@ from local.stack import DATA, Stack, StackOptions, local_stack
 from local.template import TEMPLATE
 
 DEFAULT_PORT = 8000
-AGENT = "functions/chat/agent.py"
+AGENT = "functions/agent.py"
 HIGHEST_PORT = 65535
 # A pace that can be read along.
 TOKENS_PER_SECOND = 40.0
@@ -142,7 +142,7 @@ OmniAgent is ready after {seconds:.1f} s.
 def _model(options: StackOptions) -> str:
     if options.offline:
         return "offline, made up answers; for a real one: OPENAI_API_KEY=... make run"
-    name = options.environment.get("OMNIAGENT_MODEL", "the template's default")
+    name = options.environment.get("OMNIAGENT_MODEL", "the project's model")
     return f"{name} at {options.openai_base_url or 'OpenAI'}"
 
 

@@ -18,6 +18,7 @@ PUBLIC = [
     "MongoSessionManager",
     "OmniAgentInstrumentor",
     "Overrides",
+    "Project",
     "Query",
     "RunContext",
     "Runner",

@@ -2,8 +2,8 @@
 
 import re
 
-from local.readme import README, rendered
 from local.template import ROOT
+from scripts.readme import README, rendered
 
 TEXTS = {path.name: path.read_text() for path in (README, ROOT / "CONTRIBUTING.md")}
 

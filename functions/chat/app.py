@@ -1,20 +1,15 @@
 """The chat function: POST /chat streams an answer, GET /chat/{id}/stream picks a running one up."""
 
-import logging
 import time
 from typing import Annotated, Any
 
-from agent import agent
 from fastapi import Path, Query
 from pydantic import BaseModel, Field
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from omniagent import errors
-from omniagent.ai.runner import Runner
-from omniagent.aws.metrics import emit_turn
-from omniagent.aws.services import Services, get_services
-from omniagent.http.auth import Caller
+from omniagent.aws.services import get_services
 from omniagent.http.body import read_json
 from omniagent.http.chat_request import chat_body_schema, read_chat_request
 from omniagent.http.fastapi_app import WITH_BODY, CurrentCaller, ProcessServices, create_app, documented
@@ -24,10 +19,9 @@ from omniagent.messages import Status
 from omniagent.protocol.ui_messages import ui_message
 from omniagent.session.identity import ID_PATTERN
 from omniagent.turns.turn import RunResult, Turn
+from project import project
 
-logger = logging.getLogger("omniagent.chat")
-
-app = create_app("OmniAgent chat", "Streams answers as the AI SDK's UI message stream.", get_services())
+app = create_app("OmniAgent chat", "Streams answers as the AI SDK's UI message stream.", get_services(project))
 
 EVENTS: dict[str, Any] = {"text/event-stream": {}}
 
@@ -65,13 +59,13 @@ async def chat(
 ) -> Response:
     """Answer a message. With `?stream=false` the whole answer comes as JSON."""
     asked = read_chat_request(await read_json(request, services.settings.max_body_bytes))
-    runner, session_id = await _runner(services, caller, asked.session_id)
+    runner = await services.runner(caller.client_id, asked.session_id, category=caller.category)
     deadline = _deadline(request)
     if not stream:
         return JSONResponse(_whole(await runner.run(asked.query, deadline=deadline)).model_dump())
     started = await runner.start(asked.query, deadline=deadline)
     finish = started.result if isinstance(started, Turn) else None
-    return EventStream(started.frames(), session_id=session_id, finish=finish)
+    return EventStream(started.frames(), session_id=runner.session.session_id, finish=finish)
 
 
 @app.get(
@@ -87,33 +81,11 @@ async def resume(
     session_id: Annotated[str, Path(pattern=ID_PATTERN)], caller: CurrentCaller, services: ProcessServices
 ) -> Response:
     """Follow the running answer from its first event to its end."""
-    runner, session_id = await _runner(services, caller, session_id)
+    runner = await services.runner(caller.client_id, session_id, category=caller.category)
     reading = await runner.resume()
     if reading is None:
         return Response(status_code=204)
-    return EventStream(reading.frames(), session_id=session_id)
-
-
-async def _runner(services: Services, caller: Caller, session_id: str | None) -> tuple[Runner, str]:
-    session = await services.session(caller.client_id, session_id, category=caller.category)
-
-    async def on_end(result: RunResult) -> None:
-        emit_turn(result)
-        logger.info(
-            "turn ended",
-            extra={
-                "status": result.status,
-                "turn_number": result.turn_number,
-                "duration_ms": result.metadata["durationMs"],
-                "total_tokens": result.usage.total_tokens,
-                "stored": result.stored,
-            },
-        )
-        if result.summary_missed and services.settings.summary_queue_url:
-            await services.queue_summary(session.key)
-
-    runner = Runner(agent, session, provider=services.provider(agent.model), registry=services.registry, on_end=on_end)
-    return runner, session.session_id
+    return EventStream(reading.frames(), session_id=runner.session.session_id)
 
 
 def _deadline(request: Request) -> float | None:

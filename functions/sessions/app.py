@@ -28,6 +28,7 @@ from omniagent.persistence.store import Owner
 from omniagent.session.identity import ID_PATTERN, session_key, user_id_of
 from omniagent.session.naming import name_session
 from omniagent.turns.repair import repair_for_reading
+from project import project
 
 SessionId = Annotated[str, Path(pattern=ID_PATTERN)]
 MessageId = Annotated[str, Path(pattern=ID_PATTERN)]
@@ -36,7 +37,7 @@ Search = Annotated[str, StringConstraints(max_length=100, pattern=LINE_PATTERN)]
 app = create_app(
     "OmniAgent sessions",
     "A user's chats: list, read, rename, stop and delete them. The page itself needs the internet for its scripts.",
-    get_services(),
+    get_services(project),
 )
 
 
@@ -148,7 +149,7 @@ async def name_session_by_model(
     session = await services.session(caller.client_id, session_id)
     catalog = await services.catalog()
     was = (await catalog.get(session.key)).name
-    name = await name_session(services.provider(), await session.load(), services.settings)
+    name = await name_session(services.name_provider(), await session.load(), services.settings)
     return SessionResource.of(await catalog.rename_unchanged(session.key, name, was=was))
 
 

@@ -15,9 +15,10 @@ from omniagent.session.identity import session_key, user_id_of
 from omniagent.session.regeneration import SummaryRegeneration
 from omniagent.tracing import SpanKind, bind_context, flush_traces, trace_operation
 from omniagent.tracing.logs import bind_request_id
+from project import project
 
 logger = logging.getLogger("omniagent.summary")
-services = get_services()
+services = get_services(project)
 # Failures are logged here, one by one, and reported to the queue: only those come again.
 processor = BatchProcessor(event_type=EventType.SQS, raise_on_entire_batch_failure=False)
 
@@ -58,7 +59,7 @@ async def regenerate(request: SummaryRequest) -> dict[str, Any]:
     """Bring a summary up to date, and say what was done. A session that is gone needs none."""
     with bind_context(session_id=request.key), trace_operation("summary", kind=SpanKind.CHAIN):
         try:
-            regeneration = SummaryRegeneration(await services.catalog(), services.provider(), services.settings)
+            regeneration = SummaryRegeneration(await services.catalog(), services.summary_provider(), services.settings)
             result = await (regeneration.rebuild if request.rebuild else regeneration.update)(request.key)
         except NotFound:
             return {"session_id": request.key, "status": "not_found"}

@@ -10,6 +10,7 @@ from pymongo import MongoClient
 
 from local.aws import Aws
 from local.model import OfflineModel
+from omniagent import Agent, Project
 from omniagent.ai.providers.llm_provider import ModelRequest
 from omniagent.ai.providers.model_calls import complete
 from omniagent.aws.secrets import SecretStore
@@ -22,12 +23,13 @@ from omniagent.session.identity import new_id
 from omniagent.settings import Settings
 from omniagent.turns.lease import MemoryRegistry
 
+PROJECT = Project(agent=Agent("helper", "Be helpful."))
 SetPassword = Callable[[str], str]
 
 
 @pytest.fixture
 async def services(mongod: str) -> AsyncIterator[Services]:
-    services = Services(Settings(mongodb_uri=mongod, mongodb_database=f"services_{new_id()[:8]}"))
+    services = Services(PROJECT, Settings(mongodb_uri=mongod, mongodb_database=f"services_{new_id()[:8]}"))
     yield services
     await services.close()
     with MongoClient[dict[str, Any]](mongod) as client:
@@ -128,8 +130,8 @@ async def test_a_missing_key_names_what_to_set(services: Services) -> None:
 
 
 def test_turns_are_registered_where_the_settings_say() -> None:
-    assert isinstance(Services(Settings()).registry, MemoryRegistry)
-    assert isinstance(Services(Settings(turns_table="turns")).registry, DynamoRegistry)
+    assert isinstance(Services(PROJECT, Settings()).registry, MemoryRegistry)
+    assert isinstance(Services(PROJECT, Settings(turns_table="turns")).registry, DynamoRegistry)
 
 
 async def test_a_summary_cannot_be_queued_without_a_queue(services: Services, local_aws: Aws) -> None:
@@ -145,6 +147,6 @@ def test_a_laptops_mode_needs_a_laptop(monkeypatch: pytest.MonkeyPatch) -> None:
     settings = Settings(auth_mode="none")
     monkeypatch.delenv("OMNIAGENT_LOCAL", raising=False)
     with pytest.raises(ConfigurationError, match="OMNIAGENT_LOCAL"):
-        _ = Services(settings).authenticator
+        _ = Services(PROJECT, settings).authenticator
     monkeypatch.setenv("OMNIAGENT_LOCAL", "1")
-    assert Services(settings).authenticator
+    assert Services(PROJECT, settings).authenticator

@@ -2,7 +2,6 @@
 
 import asyncio
 import os
-import shutil
 import signal
 import time
 from collections.abc import AsyncIterator, Mapping
@@ -23,11 +22,12 @@ from local.model import OfflineModel
 from local.mongod import Mongod
 from local.ports import LOOPBACK
 from local.stack import StackOptions, local_stack
-from local.template import ROOT, Function, Template
+from local.template import Function, Template
 from tests.faults.client import Client, Json, Stream
 from tests.faults.gate import Gate
 from tests.faults.truth import Conversation, Tally, check, check_interrupted, read_log
 from tests.faults.wire import Http, MongoWire
+from tests.functions.loading import functions_with
 
 TICK_SECONDS = 0.1
 LEASE_SECONDS = 1.5
@@ -80,8 +80,7 @@ async def open_servers(folder: Path) -> AsyncIterator[Servers]:
         for gate in gates:
             stack.push_async_callback(gate.close)
             await gate.open()
-        shutil.copy(AGENT, folder)
-        (folder / "app.py").symlink_to(ROOT / "functions" / "chat" / "app.py")
+        functions_with(folder, agent=AGENT)
         storage, table, answers = gates
         yield Servers(
             mongod=mongod,

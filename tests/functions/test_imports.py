@@ -61,8 +61,8 @@ SERVED = {"create": 201, "get": 200, "list": 200, "messages": 200, "rename": 200
 @cache
 def imported(function: str, then: str = "", **environment: str) -> dict[str, str]:
     """The modules that a process of the function has, each with the module that first asked for it."""
-    paths = [str(ROOT / "functions" / function), str(ROOT / "layers/core")]
-    program = f"{WATCH}\nsys.path[:0] = {paths}\nimport app\n{then}\n{REPORT}"
+    paths = [str(ROOT / "functions"), str(ROOT / "layers/core")]
+    program = f"{WATCH}\nsys.path[:0] = {paths}\nfrom {function} import app\n{then}\n{REPORT}"
     command = [sys.executable, "-I", "-c", program]
     known = ENVIRONMENT | environment
     done = subprocess.run(command, env=known, capture_output=True, text=True, check=False)

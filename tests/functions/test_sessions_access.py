@@ -20,6 +20,7 @@ from omniagent.persistence.store import ConversationStore
 from omniagent.session.identity import new_id
 from omniagent.settings import Settings
 from omniagent.turns.lease import Claim
+from project import project
 from tests.functions.loading import loaded
 from tests.http.issuer import AUDIENCE, Issuer
 
@@ -75,7 +76,7 @@ def settings(issuer: Issuer, mongod: str, database: Database[Json], model: Offli
 
 @pytest.fixture
 async def services(app: Any, settings: Settings, store: ConversationStore) -> AsyncIterator[Services]:
-    services = Services(settings)
+    services = Services(project, settings)
 
     async def provide() -> Services:
         return services

@@ -17,6 +17,7 @@ from omniagent.messages import TextPart
 from omniagent.persistence.store import ConversationStore
 from omniagent.settings import Settings
 from omniagent.turns.lease import Claim
+from project import project
 from tests.fixtures.conversation import Conversation
 from tests.functions.loading import loaded
 
@@ -39,7 +40,7 @@ def settings(mongod: str, database: Database[Json], model: OfflineModel) -> Sett
 
 @pytest.fixture
 async def services(settings: Settings, store: ConversationStore, app: Any) -> AsyncIterator[Services]:
-    services = Services(settings, local=True)
+    services = Services(project, settings, local=True)
 
     async def provide() -> Services:
         return services

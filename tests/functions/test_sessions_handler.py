@@ -24,7 +24,7 @@ def sessions(mongod: str, database: Database[Json], model: OfflineModel) -> Iter
     environment = {"MONGODB_URI": mongod, "MONGODB_DATABASE": database.name, "OPENAI_BASE_URL": model.base_url}
     with loaded("sessions", {**environment, "AUTH_MODE": "iam"}) as module:
         yield module
-        close(module.get_services())
+        close(module.app.state.services)
 
 
 def event(name: str, **changes: Any) -> Json:
@@ -94,11 +94,11 @@ def test_one_connection_serves_every_invocation(sessions: Any, database: Databas
     ],
 )
 def test_a_cold_start_imports_only_what_the_function_uses(function: str, never: list[str]) -> None:
-    code = f"import sys, app; print([name for name in {never!r} if name in sys.modules])"
+    code = f"import sys, {function}.app; print([name for name in {never!r} if name in sys.modules])"
     layer = FUNCTIONS.parent / "layers" / "core"
     finished = subprocess.run(
         [sys.executable, "-c", code],
-        cwd=FUNCTIONS / function,
+        cwd=FUNCTIONS,
         env={"PYTHONPATH": str(layer), "PATH": ""},
         capture_output=True,
         text=True,

@@ -1,7 +1,6 @@
 """Agents that break, block or take too long: what callers see, and that the next request works."""
 
 import asyncio
-import shutil
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
@@ -11,8 +10,9 @@ import pytest
 
 from local.aws import Aws
 from local.model import OfflineModel
-from local.template import ROOT, Function
+from local.template import Function
 from tests.functions.calls import eventually, kinds
+from tests.functions.loading import functions_with
 from tests.functions.product import Product, running_product
 
 AGENTS = Path(__file__).parent / "agents"
@@ -26,11 +26,10 @@ def run_agent(mongod: str, cloud: Aws, model: OfflineModel, tmp_path: Path) -> R
 
     @asynccontextmanager
     async def run(agent: str, environment: dict[str, str] | None = None, **changes: Any) -> AsyncIterator[Product]:
-        shutil.copy(ROOT / "functions/chat/app.py", tmp_path)
-        shutil.copy(AGENTS / f"{agent}.py", tmp_path / "agent.py")
+        code = functions_with(tmp_path, agent=AGENTS / f"{agent}.py")
 
         def change(function: Function) -> Function:
-            return function.having(code=tmp_path, **changes) if function.short_name == "chat" else function
+            return function.having(code=code, **changes) if function.short_name == "chat" else function
 
         async with running_product(
             mongod, cloud, model, functions=("chat", "sessions"), change=change, environment=environment or {}

@@ -135,13 +135,13 @@ def test_no_artifact_names_the_place_it_was_built_in(here_build: Build) -> None:
     assert found == []
 
 
-FUNCTIONS = {"ChatFunction": "chat", "SessionsFunction": "sessions", "SummaryFunction": "summary"}
+FUNCTIONS = ("ChatFunction", "SessionsFunction", "SummaryFunction")
 
 
-@pytest.mark.parametrize(("logical_id", "folder"), FUNCTIONS.items())
-def test_a_function_holds_its_own_files_only(logical_id: str, folder: str, lambda_build: Build) -> None:
-    assert files(lambda_build.folder / logical_id) == files(ROOT / "functions" / folder)
-    assert "app.py" in files(lambda_build.folder / logical_id)
+@pytest.mark.parametrize("logical_id", FUNCTIONS)
+def test_each_function_holds_the_project_and_every_handler(logical_id: str, lambda_build: Build) -> None:
+    assert files(lambda_build.folder / logical_id) == files(ROOT / "functions")
+    assert {"agent.py", "project.py", "chat/app.py"} <= files(lambda_build.folder / logical_id)
 
 
 def test_the_layer_is_all_that_a_bare_python_needs(here_build: Build) -> None:

@@ -47,9 +47,10 @@ def test_every_function_runs_python_3_13_on_arm64_with_the_layer(deploy: Deploy)
     [layer] = document.resources("AWS::Lambda::LayerVersion")
     functions = document.resources("AWS::Lambda::Function")
     assert set(functions) == set(FUNCTIONS)
-    for function in functions.values():
+    for name, function in functions.items():
+        handler = f"{name.removesuffix('Function').lower()}.app.handler"
         assert (function["Runtime"], function["Architectures"]) == ("python3.13", ["arm64"])
-        assert (function["Handler"], function["Layers"]) == ("app.handler", [layer])
+        assert (function["Handler"], function["Layers"]) == (handler, [layer])
         assert function["LoggingConfig"]["LogFormat"] == "JSON"
 
 
@@ -103,21 +104,36 @@ def test_the_environment_is_what_settings_reads_and_holds_no_secret(deploy: Depl
         Settings.from_env(variables)
 
 
+# What a project may set: empty here, so that its own defaults count until a parameter is given.
+THE_PROJECTS = {
+    "Model": "model",
+    "OpenAIApi": "openai_api",
+    "MaxSteps": "max_steps",
+    "ToolTimeoutSeconds": "tool_timeout_seconds",
+    "TickSeconds": "tick_seconds",
+}
+
+
 def test_the_defaults_of_template_and_settings_agree() -> None:
     given = parameters()
-    pairs = {
-        "Model": "model",
-        "OpenAIApi": "openai_api",
-        "MongoDatabase": "mongodb_database",
-        "AuthMode": "auth_mode",
-        "LogLevel": "log_level",
-        "MaxSteps": "max_steps",
-        "ToolTimeoutSeconds": "tool_timeout_seconds",
-        "TickSeconds": "tick_seconds",
-    }
+    pairs = {"MongoDatabase": "mongodb_database", "AuthMode": "auth_mode", "LogLevel": "log_level"}
     assert {name: given[name]["Default"] for name in pairs} == {
         name: getattr(Settings(), field) for name, field in pairs.items()
     }
+    for name, field in THE_PROJECTS.items():
+        assert given[name]["Default"] == ""
+        assert (
+            f"else {getattr(Settings(), field):{'' if field in ('model', 'openai_api') else 'g'}}."
+            in given[name]["Description"]
+        )
+
+
+def test_a_projects_defaults_count_until_a_parameter_is_given(deploy: Deploy) -> None:
+    names = {env_name(setting) for setting in fields(Settings) if setting.name in THE_PROJECTS.values()}
+    left_out = deploy().resources("AWS::Lambda::Function")["ChatFunction"]["Environment"]["Variables"]
+    assert not names & left_out.keys()
+    given = deploy(Model="m", OpenAIApi="chat", MaxSteps="4", ToolTimeoutSeconds="5", TickSeconds="0.1")
+    assert names <= given.resources("AWS::Lambda::Function")["ChatFunction"]["Environment"]["Variables"].keys()
 
 
 def test_the_queue_hides_a_batch_six_times_as_long_as_the_function_may_take(deploy: Deploy) -> None:

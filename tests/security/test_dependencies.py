@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from local.licences import THIRD_PARTY, is_allowed, licence_of, rendered
-from local.pins import FILES, LAYER, read_pins
+from scripts.licences import THIRD_PARTY, is_allowed, licence_of, rendered
+from scripts.pins import FILES, LAYER, read_pins
 
 GOOD = "a==1.0 \\\n    --hash=sha256:" + "0" * 64 + "\n"
 

@@ -175,7 +175,12 @@ def test_no_more_of_them_begin_at_the_same_moment(world: World, user: User) -> N
     async def burst() -> list[Turn | Reading | BaseException]:
         sessions = [await world.services.session(user.client_id, f"s{number}") for number in range(6)]
         runners = [
-            Runner(world.chat.agent, session, provider=world.services.provider(), registry=world.services.registry)
+            Runner(
+                world.services.project.agent,
+                session,
+                provider=world.services.provider(),
+                registry=world.services.registry,
+            )
             for session in sessions
         ]
         begun = await asyncio.gather(*(runner.start("[stall] Hi") for runner in runners), return_exceptions=True)

@@ -1,7 +1,6 @@
 """The chat and the sessions function with what they call, and the users that come to them."""
 
 import importlib.util
-import sys
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -17,10 +16,10 @@ from pymongo.database import Database
 from local.template import ROOT
 from omniagent.aws import services
 from omniagent.aws.services import Services
-from omniagent.http import fastapi_app as web
 from omniagent.protocol import sse
 from omniagent.session.identity import new_id, session_key, user_id_of
 from omniagent.settings import Settings
+from project import project
 from tests.functions.loading import close
 from tests.security.function_url import FunctionUrls, Json
 
@@ -95,7 +94,7 @@ def open_world(mongodb_uri: str, model_url: str, **settings: Any) -> Iterator[Wo
         "tick_seconds": 0.02,
         "model_max_retries": 0,
     } | settings
-    made = Services(Settings(**chosen))
+    made = Services(project, Settings(**chosen))
     with MongoClient[Json](mongodb_uri, tz_aware=True) as client:
         yield World(made, client[made.settings.mongodb_database], load("chat", made), load("sessions", made))
         close(made)
@@ -104,15 +103,12 @@ def open_world(mongodb_uri: str, model_url: str, **settings: Any) -> Iterator[Wo
 
 def load(function: str, made: Services) -> ModuleType:
     """Import a function's app as Lambda does, with the given services in the place of the environment's."""
-    folder = ROOT / "functions" / function
-    spec = importlib.util.spec_from_file_location(f"{function}_under_attack", folder / "app.py")
+    path = ROOT / "functions" / function / "app.py"
+    spec = importlib.util.spec_from_file_location(f"{function}_under_attack", path)
     assert spec is not None
     assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
     with pytest.MonkeyPatch.context() as patch:
-        patch.syspath_prepend(str(folder))
-        patch.setattr(services, "get_services", lambda: made)
+        patch.setattr(services, "get_services", lambda _project: made)
         spec.loader.exec_module(module)
-    sys.modules.pop("agent", None)
-    module.app.dependency_overrides[web.process_services] = lambda: made
     return module

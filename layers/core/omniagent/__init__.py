@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from omniagent.persistence.adapter import MongoBackendAdapter
     from omniagent.persistence.contracts import DocumentModels
     from omniagent.persistence.mongo_session import MongoSessionManager
+    from omniagent.project import Project
     from omniagent.session.manager import SessionManager
     from omniagent.settings import Settings
     from omniagent.tracing import OmniAgentInstrumentor
@@ -29,6 +30,7 @@ _HOMES = {
     "MongoSessionManager": "omniagent.persistence.mongo_session",
     "OmniAgentInstrumentor": "omniagent.tracing",
     "Overrides": "omniagent.ai.providers.llm_provider",
+    "Project": "omniagent.project",
     "Query": "omniagent.ai.runner",
     "RunContext": "omniagent.ai.context",
     "Runner": "omniagent.ai.runner",
@@ -51,6 +53,7 @@ __all__ = [
     "MongoSessionManager",
     "OmniAgentInstrumentor",
     "Overrides",
+    "Project",
     "Query",
     "RunContext",
     "Runner",

@@ -75,10 +75,19 @@ class Settings:
     trace_content: bool = setting(False, "Put message text into traces.")
 
     @classmethod
-    def from_env(cls, env: Mapping[str, str] | None = None) -> "Settings":
-        """Read the environment. A value that cannot be read fails with the variable's name."""
+    def from_env(cls, env: Mapping[str, str] | None = None, *, defaults: Mapping[str, Any] | None = None) -> "Settings":
+        """Read the environment; `defaults` stand in for what it leaves out. A wrong value is named in the error."""
         source = os.environ if env is None else env
-        return cls(**{f.name: _read(f, source[env_name(f)]) for f in fields(cls) if source.get(env_name(f))})
+        found = {f.name: _read(f, source[env_name(f)]) for f in fields(cls) if source.get(env_name(f))}
+        return cls(**{**checked_defaults(defaults or {}), **found})
+
+
+def checked_defaults(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return values by field name, of the right types. An unknown name or a wrong value is a `ConfigurationError`."""
+    known = {setting_field.name: setting_field for setting_field in fields(Settings)}
+    if unknown := sorted(values.keys() - known.keys()):
+        raise ConfigurationError(f"there is no setting {unknown[0]!r}; there are: {', '.join(known)}")
+    return {name: _checked(known[name], value) for name, value in values.items()}
 
 
 def env_name(setting_field: "Field[Any]") -> str:
@@ -86,8 +95,19 @@ def env_name(setting_field: "Field[Any]") -> str:
     return setting_field.metadata["env"] or setting_field.name.upper()
 
 
-def _read(setting_field: "Field[Any]", text: str) -> Any:
-    name, kind = env_name(setting_field), setting_field.type
+def _checked(setting_field: "Field[Any]", value: Any) -> Any:
+    kind = setting_field.type
+    if isinstance(value, str):
+        return _read(setting_field, value, name=setting_field.name)
+    if kind is bool and isinstance(value, bool):
+        return value
+    if kind in (int, float) and isinstance(value, (int, float)) and not isinstance(value, bool):
+        return _read(setting_field, str(value), name=setting_field.name)
+    raise ConfigurationError(f"{setting_field.name} must be of type {getattr(kind, '__name__', 'str')}, not {value!r}")
+
+
+def _read(setting_field: "Field[Any]", text: str, *, name: str = "") -> Any:
+    name, kind = name or env_name(setting_field), setting_field.type
     if choices := get_args(kind):
         if text not in choices:
             raise ConfigurationError(f"{name} must be one of {', '.join(choices)}, not {text!r}")

@@ -79,6 +79,10 @@ class Runner:
         self._settings = session.settings
         self._on_end = on_end
 
+    @property
+    def session(self) -> SessionManager:
+        return self._session
+
     async def run(self, query: str | Query, *, deadline: float | None = None) -> RunResult:
         """Answer without streaming from the model and return the stored result.
 

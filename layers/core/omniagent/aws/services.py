@@ -5,10 +5,12 @@ that failed is tried again by the next invocation.
 """
 
 import asyncio
+import logging
 import os
 from functools import cache, cached_property
+from typing import TYPE_CHECKING
 
-from omniagent.ai.providers import LLMProvider, get_llm_provider
+from omniagent.ai.providers import LLMProvider, ProviderFactory, get_llm_provider, register_provider
 from omniagent.aws.queues import SummaryQueue
 from omniagent.aws.secrets import SecretStore
 from omniagent.aws.turn_table import DynamoRegistry
@@ -20,26 +22,37 @@ from omniagent.persistence.connection import is_refused_login
 from omniagent.persistence.contracts import DocumentModels
 from omniagent.persistence.mongo_session import MongoSessionManager
 from omniagent.persistence.store import ConversationStore
+from omniagent.project import Project
 from omniagent.settings import Settings
 from omniagent.tracing import configure_tracing
 from omniagent.tracing.logs import setup_logging
 from omniagent.tracing.redaction import hide
 from omniagent.turns.lease import MemoryRegistry, TurnRegistry
 
+if TYPE_CHECKING:
+    from omniagent.ai.runner import Runner
+    from omniagent.turns.turn import RunResult
+
+logger = logging.getLogger(__name__)
+
 MONGODB_KEYS = ("MONGODB_URI", "mongodb_uri", "uri")
 OPENAI_KEYS = ("OPENAI_API_KEY", "openai_api_key", "api_key")
 
 
 class Services:
-    """The connections of one process. They belong to one event loop."""
+    """What a project needs at run time: its agent's runners, and the connections of one process.
 
-    def __init__(
-        self, settings: Settings, *, models: DocumentModels = DocumentModels(), local: bool | None = None
-    ) -> None:
-        hide(settings.openai_api_key)
-        self.settings = settings
+    They belong to one event loop.
+    """
+
+    def __init__(self, project: Project, settings: Settings | None = None, *, local: bool | None = None) -> None:
+        self.project = project
+        self.settings = settings or project.read_settings()
+        hide(self.settings.openai_api_key)
         self.secrets = SecretStore()
-        self._models = models
+        self._models = project.documents or DocumentModels()
+        for name, provider in project.providers.items():
+            register_provider(name, provider if not isinstance(provider, LLMProvider) else _always(provider))
         self._local = os.environ.get("OMNIAGENT_LOCAL") == "1" if local is None else local
         self._adapter: MongoBackendAdapter | None = None
         self._opening = asyncio.Lock()
@@ -77,12 +90,31 @@ class Services:
         """Return one session of a user."""
         return MongoSessionManager(await self.store(), user, session_id, settings=self.settings, category=category)
 
+    async def runner(self, user: str, session_id: str | None, *, category: str | None = None) -> "Runner":
+        """Return what runs the turns of one session with the project's agent."""
+        from omniagent.ai.runner import Runner  # the summary function runs no turns
+
+        session = await self.session(user, session_id, category=category)
+
+        async def on_end(result: "RunResult") -> None:
+            await self._turn_ended(session.key, result)
+
+        return Runner(self.project.agent, session, provider=self.provider(), registry=self.registry, on_end=on_end)
+
     def provider(self, model: str | None = None) -> LLMProvider:
-        """Return the provider of a model, of OMNIAGENT_MODEL when none is named."""
-        name = model or self.settings.model
+        """Return the provider of a model: the one named, else the agent's, else OMNIAGENT_MODEL."""
+        name = model or self.project.agent.model or self.settings.model
         if name not in self._providers:
             self._providers[name] = self._make_provider(name)
         return self._providers[name]
+
+    def name_provider(self) -> LLMProvider:
+        """Return the provider that names chats."""
+        return self.provider(self.settings.name_model)
+
+    def summary_provider(self) -> LLMProvider:
+        """Return the provider that writes summaries."""
+        return self.provider(self.settings.summary_model)
 
     async def queue_summary(self, key: str, *, rebuild: bool = False) -> None:
         """Ask the summary function to bring a session's summary up to date, or to write it anew."""
@@ -101,6 +133,23 @@ class Services:
         await self.summary_queue.close()
         async with self._opening:
             await self._close_store()
+
+    async def _turn_ended(self, key: str, result: "RunResult") -> None:
+        from omniagent.aws.metrics import emit_turn
+
+        emit_turn(result)
+        logger.info(
+            "turn ended",
+            extra={
+                "status": result.status,
+                "turn_number": result.turn_number,
+                "duration_ms": result.metadata["durationMs"],
+                "total_tokens": result.usage.total_tokens,
+                "stored": result.stored,
+            },
+        )
+        if result.summary_missed and self.settings.summary_queue_url:
+            await self.queue_summary(key)
 
     async def _open(self) -> ConversationStore:
         if self._adapter is None:
@@ -149,10 +198,14 @@ class Services:
         return await self.secrets.refresh(self.settings.openai_secret_arn, *OPENAI_KEYS)
 
 
+def _always(provider: LLMProvider) -> ProviderFactory:
+    return lambda _model, **_options: provider
+
+
 @cache
-def get_services() -> Services:
+def get_services(project: Project) -> Services:
     """Return the process's services, with logs and traces set up by the environment."""
-    settings = Settings.from_env()
+    settings = project.read_settings()
     service = os.environ.get("POWERTOOLS_SERVICE_NAME", "omniagent")
     setup_logging(settings.log_level, service)
     if settings.otel_exporter_otlp_endpoint:
@@ -162,4 +215,4 @@ def get_services() -> Services:
             headers=settings.otel_exporter_otlp_headers,
             capture_content=settings.trace_content,
         )
-    return Services(settings)
+    return Services(project, settings)

@@ -7,14 +7,15 @@ from fastapi.security import HTTPBearer
 from starlette.requests import Request
 
 from omniagent import errors
-from omniagent.aws.services import Services, get_services
+from omniagent.aws.services import Services
 from omniagent.http import problems
 from omniagent.http.auth import Caller
 
 
-async def process_services() -> Services:
-    """The process's services, as a dependency: a test overrides it."""
-    return get_services()
+async def process_services(request: Request) -> Services:
+    """The services that the app was made with, as a dependency: a test overrides it."""
+    services: Services = request.app.state.services
+    return services
 
 
 ProcessServices = Annotated[Services, Depends(process_services)]
@@ -45,6 +46,7 @@ def create_app(title: str, description: str, services: Services) -> FastAPI:
         # A redirect would name the host of the request, which behind a CDN is not the one that its client called.
         redirect_slashes=False,
     )
+    app.state.services = services
     problems.install(app, recover=services.recover)
     return app
 

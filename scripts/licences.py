@@ -1,10 +1,10 @@
-"""Writes THIRD_PARTY.md, the licences of what the layer ships: `python -m local.licences`. A test holds it."""
+"""Writes THIRD_PARTY.md, the licences of what the layer ships: `python -m scripts.licences`. A test holds it."""
 
 import re
 from importlib.metadata import PackageMetadata, metadata
 
-from local.pins import LAYER, read_pins
 from local.template import ROOT
+from scripts.pins import LAYER, read_pins
 
 THIRD_PARTY = ROOT / "THIRD_PARTY.md"
 # None of these asks anything of a program that only uses the package. MPL-2.0 does of a changed file of the package.

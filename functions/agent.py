@@ -1,4 +1,4 @@
-"""Your agent. This is the one file to edit: what it is told, what it can do, which model it uses.
+"""Your agent: its instructions, its tools, its model. `project.py` puts it into service.
 
 A tool is an annotated function with a docstring; the model reads both. Raise `ToolError` to tell the model what to
 correct. Anything else that a tool raises stays in the log.

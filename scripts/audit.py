@@ -5,9 +5,9 @@ import subprocess
 import sys
 from importlib.metadata import metadata
 
-from local.licences import THIRD_PARTY, is_allowed, licence_of, rendered
-from local.pins import FILES, LAYER, read_pins
 from local.template import ROOT
+from scripts.licences import THIRD_PARTY, is_allowed, licence_of, rendered
+from scripts.pins import FILES, LAYER, read_pins
 
 
 def pins() -> str:

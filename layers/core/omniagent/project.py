@@ -1,0 +1,72 @@
+"""`Project`: the one object a team configures. Every function imports it, so what it names works in all of them.
+
+project = Project(agent=agent, documents=DocumentModels(session=Ticket), providers={"acme": acme})
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from omniagent.ai.agent import Agent
+from omniagent.ai.providers import LLMProvider, ProviderFactory
+from omniagent.errors import ConfigurationError
+from omniagent.settings import Settings, checked_defaults
+
+if TYPE_CHECKING:  # Beanie takes a quarter of a cold start: only a project with documents of its own imports it here
+    from omniagent.persistence.contracts import DocumentModels
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Project:
+    """What a deployment is made of. A mistake in it is raised when it is made, as `ConfigurationError`."""
+
+    agent: Agent
+    documents: "DocumentModels | None" = None
+    """Document classes of your own; None takes OmniAgent's."""
+    providers: Mapping[str, ProviderFactory | LLMProvider] = field(default_factory=dict)
+    """Model providers by the name or the prefix of their models, as factories or as finished providers."""
+    settings: Mapping[str, Any] = field(default_factory=dict)
+    """Defaults of this project by the names of `Settings`. The environment wins over them."""
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.agent, Agent):
+            raise ConfigurationError(f"Project(agent=…) must be an Agent, not {_shown(self.agent)}")
+        if self.documents is not None:
+            _check_documents(self.documents)
+        for name, provider in _entries("providers", self.providers):
+            _check_provider(name, provider)
+        checked_defaults(dict(_entries("settings", self.settings)))
+
+    def read_settings(self, env: Mapping[str, str] | None = None) -> Settings:
+        """Read the environment; what it leaves out is as the project says."""
+        return Settings.from_env(env, defaults=self.settings)
+
+
+def _entries(field_name: str, value: object) -> list[tuple[str, Any]]:
+    if not isinstance(value, Mapping) or not all(isinstance(name, str) and name for name in value):
+        raise ConfigurationError(f"Project({field_name}=…) must be a dict with names as its keys, not {_shown(value)}")
+    return list(value.items())
+
+
+def _check_documents(documents: object) -> None:
+    from omniagent.persistence.contracts import DocumentModels  # whoever passes one has imported it already
+
+    if not isinstance(documents, DocumentModels):
+        raise ConfigurationError(f"Project(documents=…) must be DocumentModels(…), not {_shown(documents)}")
+    documents.check()
+
+
+def _check_provider(name: str, provider: object) -> None:
+    if isinstance(provider, LLMProvider):
+        return
+    if isinstance(provider, type) and issubclass(provider, LLMProvider):
+        return  # a class is a factory: it is called with the model's name
+    if isinstance(provider, type) or not callable(provider):
+        raise ConfigurationError(
+            f"Project(providers=…): {name!r} must be an LLMProvider, or a function that takes the model's name and "
+            f"options and returns one, not {_shown(provider)}"
+        )
+
+
+def _shown(value: object) -> str:
+    return f"the class {value.__name__}" if isinstance(value, type) else f"{value!r:.100}"

@@ -1,0 +1,1 @@
+"""Chores of the repository, not of the product."""

@@ -1,0 +1,61 @@
+"""`Project`: mistakes are raised when they are made, and the environment wins over its settings."""
+
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from omniagent import Agent, DocumentModels, Project
+from omniagent.ai.providers import LLMProvider
+from omniagent.errors import ConfigurationError, ContractError
+
+AGENT = Agent("helper", "Be helpful.")
+
+
+@pytest.mark.parametrize(
+    ("mistake", "message"),
+    [
+        ({"agent": "helper"}, r"agent=.* must be an Agent, not 'helper'"),
+        ({"agent": Agent}, "not the class Agent"),
+        ({"documents": DocumentModels}, r"must be DocumentModels\(…\), not the class DocumentModels"),
+        ({"providers": [LLMProvider]}, "providers=.* must be a dict"),
+        ({"providers": {"acme": "acme"}}, "'acme' must be an LLMProvider, or a function"),
+        ({"providers": {"acme": Agent}}, "not the class Agent"),
+        ({"settings": {"max_stepps": 3}}, "no setting 'max_stepps'; there are: model, "),
+        ({"settings": {"max_steps": "three"}}, "max_steps must be a number, not 'three'"),
+        ({"settings": {"max_steps": 0}}, "max_steps must be at least 1"),
+        ({"settings": {"max_steps": True}}, "max_steps must be of type int, not True"),
+        ({"settings": {"docs_enabled": 1}}, "docs_enabled must be of type bool, not 1"),
+        ({"settings": {"openai_api": "batch"}}, "openai_api must be one of responses, chat"),
+        ({"settings": {"model": None}}, "model must be of type str, not None"),
+    ],
+)
+def test_a_mistake_is_named_when_the_project_is_made(mistake: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigurationError, match=message):
+        Project(**{"agent": AGENT, **mistake})
+
+
+def test_a_document_class_that_breaks_its_contract_is_refused() -> None:
+    with pytest.raises(ContractError, match="must be a Beanie Document class"):
+        Project(agent=AGENT, documents=DocumentModels(session=str))  # type: ignore[arg-type]  # the mistake
+
+
+def test_providers_may_be_classes_functions_and_instances() -> None:
+    class Acme(LLMProvider):
+        stream = generate = None  # type: ignore[assignment]  # never called
+
+    Project(agent=AGENT, providers={"a": Acme, "b": lambda model, **_: Acme(model), "c": Acme("one")})
+
+
+def test_the_environment_wins_over_the_projects_settings() -> None:
+    project = Project(agent=AGENT, settings={"max_steps": 3, "tick_seconds": 2, "docs_enabled": False})
+    settings = project.read_settings({"MAX_STEPS": "5", "TICK_SECONDS": ""})
+    assert (settings.max_steps, settings.tick_seconds, settings.docs_enabled) == (5, 2.0, False)
+
+
+def test_a_project_without_documents_imports_no_driver_and_no_sdk() -> None:
+    heavy = ["openai", "beanie", "pymongo", "boto3", "fastapi", "opentelemetry.sdk"]
+    code = f"import sys; from omniagent import Project; print([name for name in {heavy} if name in sys.modules])"
+    shown = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert shown.strip() == "[]"
