@@ -1,6 +1,6 @@
 """Summaries cover their turns exactly, whatever fits into one call of the model."""
 
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator
 
 import pytest
 from hypothesis import given
@@ -23,13 +23,10 @@ class Echo(LLMProvider):
         self.answer = answer
         self.requests: list[ModelRequest] = []
 
-    def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
-        raise NotImplementedError
-
-    async def generate(self, request: ModelRequest) -> Sequence[ModelEvent]:
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
         self.requests.append(request)
-        text = f"summary {len(self.requests)}" if self.answer is None else self.answer
-        return [ModelText(text), ModelFinish("stop", Usage(10, 7))]
+        yield ModelText(f"summary {len(self.requests)}" if self.answer is None else self.answer)
+        yield ModelFinish("stop", Usage(10, 7))
 
     @property
     def inputs(self) -> list[str]:

@@ -7,8 +7,11 @@ if TYPE_CHECKING:
     from omniagent.ai.agent import Agent
     from omniagent.ai.callbacks import Callbacks
     from omniagent.ai.context import RunContext
-    from omniagent.ai.providers import get_llm_provider, register_provider
-    from omniagent.ai.providers.llm_provider import Overrides
+    from omniagent.ai.providers import LLMProvider, get_llm_provider, register_provider
+    from omniagent.ai.providers.fallback import FallbackProvider
+    from omniagent.ai.providers.llm_provider import ModelRequest, Overrides
+    from omniagent.ai.providers.pool import ProviderPool
+    from omniagent.ai.providers.scripted import Gate, ScriptedModel, ToolCall
     from omniagent.ai.runner import Query, Runner
     from omniagent.ai.tools import Tool, tool
     from omniagent.errors import ConfigurationError, ToolError
@@ -26,17 +29,24 @@ _HOMES = {
     "Callbacks": "omniagent.ai.callbacks",
     "ConfigurationError": "omniagent.errors",
     "DocumentModels": "omniagent.persistence.contracts",
+    "FallbackProvider": "omniagent.ai.providers.fallback",
+    "Gate": "omniagent.ai.providers.scripted",
+    "LLMProvider": "omniagent.ai.providers.llm_provider",
+    "ModelRequest": "omniagent.ai.providers.llm_provider",
     "MongoBackendAdapter": "omniagent.persistence.adapter",
     "MongoSessionManager": "omniagent.persistence.mongo_session",
     "OmniAgentInstrumentor": "omniagent.tracing",
     "Overrides": "omniagent.ai.providers.llm_provider",
     "Project": "omniagent.project",
+    "ProviderPool": "omniagent.ai.providers.pool",
     "Query": "omniagent.ai.runner",
     "RunContext": "omniagent.ai.context",
     "Runner": "omniagent.ai.runner",
+    "ScriptedModel": "omniagent.ai.providers.scripted",
     "SessionManager": "omniagent.session.manager",
     "Settings": "omniagent.settings",
     "Tool": "omniagent.ai.tools",
+    "ToolCall": "omniagent.ai.providers.scripted",
     "ToolError": "omniagent.errors",
     "get_llm_provider": "omniagent.ai.providers",
     "register_provider": "omniagent.ai.providers",
@@ -49,17 +59,24 @@ __all__ = [
     "Callbacks",
     "ConfigurationError",
     "DocumentModels",
+    "FallbackProvider",
+    "Gate",
+    "LLMProvider",
+    "ModelRequest",
     "MongoBackendAdapter",
     "MongoSessionManager",
     "OmniAgentInstrumentor",
     "Overrides",
     "Project",
+    "ProviderPool",
     "Query",
     "RunContext",
     "Runner",
+    "ScriptedModel",
     "SessionManager",
     "Settings",
     "Tool",
+    "ToolCall",
     "ToolError",
     "get_llm_provider",
     "register_provider",

@@ -7,16 +7,18 @@
 With a `base_url`, a model that nothing else claims is OpenAI's: that of the compatible server.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 from omniagent.ai.providers.llm_provider import LLMProvider
 from omniagent.errors import ConfigurationError, UnknownModelError
 
-__all__ = ["LLMProvider", "ProviderFactory", "get_llm_provider", "register_provider"]
+__all__ = ["LLMProvider", "ProviderFactory", "Registration", "find_provider", "get_llm_provider", "register_provider"]
 
 ProviderFactory = Callable[..., LLMProvider]
 """Called with the model's name and the options given to `get_llm_provider`."""
+Registration = ProviderFactory | LLMProvider
+"""What answers to a name: a factory, or one provider for all of its models."""
 
 
 def _openai(model: str, *, api: Literal["responses", "chat"] = "responses", **options: Any) -> LLMProvider:
@@ -44,7 +46,7 @@ def _without_api(options: dict[str, Any]) -> dict[str, Any]:
 
 _OPENAI_APIS: dict[str, ProviderFactory] = {"responses": _openai_responses, "chat": _openai_chat}
 
-_factories: dict[str, ProviderFactory] = {
+_registrations: dict[str, Registration] = {
     "openai": _openai,
     "openai-responses": _openai_responses,
     "openai-chat": _openai_chat,
@@ -52,24 +54,39 @@ _factories: dict[str, ProviderFactory] = {
 }
 
 
-def register_provider(prefix_or_name: str, factory: ProviderFactory) -> None:
+def register_provider(prefix_or_name: str, provider: Registration) -> None:
     """Let a provider answer to `NAME/any-model` and to every model whose name begins with the prefix."""
-    _factories[prefix_or_name] = factory
+    _registrations[prefix_or_name] = provider
 
 
 def get_llm_provider(name_or_model: str, **options: Any) -> LLMProvider:
     """Return the provider of a model. The longest prefix decides; the options are the provider's own."""
+    if name_or_model in _registrations and "model" in options:
+        found, model = _registrations[name_or_model], str(options.pop("model"))
+    else:
+        found, model = find_provider(name_or_model, {}, any_model=bool(options.get("base_url")))
+    return found if isinstance(found, LLMProvider) else found(model, **options)
+
+
+def find_provider(
+    name_or_model: str, own: Mapping[str, Registration], *, any_model: bool = False
+) -> tuple[Registration, str]:
+    """Return what answers to a name, and the model that it is asked for.
+
+    `own` registrations come before those of `register_provider`. With `any_model`, a model that nothing claims is
+    OpenAI's: that of a compatible server.
+    """
     vendor, slash, model = name_or_model.partition("/")
-    if slash and vendor in _factories:
-        return _factories[vendor](model, **options)
-    if name_or_model in _factories and "model" in options:
-        return _factories[name_or_model](**options)
-    prefix = max((known for known in _factories if name_or_model.startswith(known)), key=len, default=None)
-    if prefix:
-        return _factories[prefix](name_or_model, **options)
-    if options.get("base_url"):
-        return _openai(name_or_model, **options)
+    for registrations in (own, _registrations):
+        if slash and vendor in registrations:
+            return registrations[vendor], model
+        prefix = max((known for known in registrations if name_or_model.startswith(known)), key=len, default=None)
+        if prefix is not None:
+            return registrations[prefix], name_or_model
+    if any_model:
+        return _openai, name_or_model
     raise UnknownModelError(
         f"No provider for the model {name_or_model!r}. Set OMNIAGENT_MODEL to a name that begins with one of "
-        f"{', '.join(sorted(_factories))}, set OPENAI_BASE_URL if a compatible server has it, or register_provider()."
+        f"{', '.join(sorted({*own, *_registrations}))}, set OPENAI_BASE_URL if a compatible server has it, "
+        "or register a provider: Project(providers=...) or register_provider()."
     )

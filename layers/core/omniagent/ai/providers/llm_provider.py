@@ -1,7 +1,7 @@
 """The interface of a model provider: one request in, a stream of typed events out."""
 
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -9,6 +9,8 @@ from omniagent.messages import ChatMessage, FinishReason, Usage
 
 Purpose = Literal["answer", "summary", "name"]
 """What a model is called for."""
+KeySource = Callable[[], Awaitable[str]]
+"""Returns the key of a model's API."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -127,7 +127,7 @@ class ChatReader(AnswerReader):
             if arguments := function.get("arguments"):
                 self._arguments(call, arguments if isinstance(arguments, str) else to_json(arguments))
 
-    def _content_parts(self, parts: list[Json]) -> None:
+    def _content_parts(self, parts: list[Json | str]) -> None:
         """Content as a list of typed parts, the way some servers send text beside thinking."""
         for part in parts:
             if isinstance(part, str):

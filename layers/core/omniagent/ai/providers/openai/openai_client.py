@@ -2,11 +2,12 @@
 
 import asyncio
 import json
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any, cast
 
+from omniagent.ai.providers.llm_provider import KeySource
 from omniagent.ai.providers.openai.lean_openai import httpx2, openai
 from omniagent.ai.providers.openai.openai_errors import translated
 from omniagent.ai.providers.sse_decoder import EventDecoder, Json
@@ -16,8 +17,6 @@ from omniagent.tls import tls_context
 OPENAI_URL = "https://api.openai.com/v1"
 CONNECT_SECONDS = 5.0
 DRAIN_SECONDS = 0.1
-
-KeySource = Callable[[], Awaitable[str]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

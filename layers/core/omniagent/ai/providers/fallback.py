@@ -1,0 +1,76 @@
+"""A chain of models: when one cannot be reached, the next is asked."""
+
+import logging
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import aclosing
+from dataclasses import replace
+
+from omniagent.ai.providers.llm_provider import (
+    LLMProvider,
+    ModelEvent,
+    ModelReasoningDone,
+    ModelRequest,
+)
+from omniagent.errors import ConfigurationError, ModelUnavailable
+from omniagent.messages import ChatMessage, ReasoningPart
+from omniagent.tracing import attributes, current_span
+
+logger = logging.getLogger(__name__)
+
+
+class FallbackProvider(LLMProvider):
+    """Asks the first provider, and the next one when it is unavailable before its first event.
+
+    Once an event has come the answer is being paid for, and a failure is raised as it is. A call's `overrides.model`
+    and `overrides.extra` are meant for the first provider; the others answer with their own model. Sealed reasoning
+    is handed back to the first provider only: no other can open it.
+    """
+
+    def __init__(self, providers: Sequence[LLMProvider]) -> None:
+        if not providers:
+            raise ConfigurationError("A chain of models needs at least one")
+        super().__init__(providers[0].model)
+        self.providers = tuple(providers)
+        self.system = providers[0].system
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
+        for position, provider in enumerate(self.providers):
+            is_first, is_last = position == 0, position == len(self.providers) - 1
+            started = False
+            try:
+                async with aclosing(provider.stream(request)) as events:
+                    async for event in events:
+                        started = True
+                        yield event if is_first or not isinstance(event, ModelReasoningDone) else ModelReasoningDone()
+            except ModelUnavailable as exc:
+                if started or is_last:
+                    raise
+                _note(exc, self.providers[position + 1])
+                request = _for_another_model(request)
+            else:
+                return
+
+    async def aclose(self) -> None:
+        for provider in self.providers:
+            await provider.aclose()
+
+
+def _note(failure: ModelUnavailable, provider: LLMProvider) -> None:
+    logger.warning("model unavailable, asking the next", extra={"cause": str(failure), "model": provider.model})
+    current_span().set_many({attributes.LLM_SYSTEM: provider.system, attributes.LLM_MODEL_NAME: provider.model})
+
+
+def _for_another_model(request: ModelRequest) -> ModelRequest:
+    return replace(
+        request,
+        messages=[_unsealed(message) for message in request.messages],
+        overrides=replace(request.overrides, model=None, extra={}),
+    )
+
+
+def _unsealed(message: ChatMessage) -> ChatMessage:
+    parts = [
+        part.model_copy(update={"provider_data": None}) if isinstance(part, ReasoningPart) else part
+        for part in message.parts
+    ]
+    return message.model_copy(update={"parts": parts})
