@@ -98,6 +98,29 @@ async def test_a_sync_tool_emits_from_its_thread_and_the_client_hears_it_on_the_
     assert client.threads == {threading.get_ident()}
 
 
+async def test_a_call_that_was_given_up_emits_into_nothing() -> None:
+    client = Client()
+    started, release, emitted = threading.Event(), threading.Event(), threading.Event()
+
+    @tool
+    def slow(context: RunContext) -> None:
+        context.emit("progress", "started")
+        started.set()
+        release.wait()
+        context.emit("progress", "too late")
+        emitted.set()
+
+    context: RunContext = RunContext(user="ada", sink=client)
+    call = asyncio.create_task(slow.invoke(slow.parse("{}"), context.for_call("c1")))
+    await asyncio.to_thread(started.wait)
+    call.cancel()
+    await asyncio.wait([call])
+    release.set()
+    await asyncio.to_thread(emitted.wait)
+    await asyncio.sleep(0)
+    assert [part.data for part, _ in client.parts] == ["started"]
+
+
 async def test_a_thread_that_outlives_its_loop_emits_into_nothing() -> None:
     client = Client()
 

@@ -3,8 +3,8 @@
 import asyncio
 import json
 import re
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Generic
@@ -57,10 +57,28 @@ class RunContext(Generic[Deps_co]):
         """Return the copy for one tool call."""
         return replace(self, call_id=call_id)
 
+    @contextmanager
+    def while_running(self) -> Iterator["RunContext[Deps_co]"]:
+        """Yield the context of a running call. What it emits later, from a thread that was given up, reaches nobody."""
+        sink, is_running = self.sink, True
+        if sink is None:
+            yield self
+            return
+
+        def pass_on(part: DataPart, transient: bool) -> None:
+            if is_running:
+                sink(part, transient)
+
+        try:
+            yield replace(self, sink=pass_on)
+        finally:
+            is_running = False
+
     def emit(self, name: str, data: Any = None, *, id: str | None = None, transient: bool = False) -> None:  # noqa: A002 - the AI SDK's word
         """Send a `data-<name>` part to the client. A second part of the same name and id replaces the first.
 
-        A transient part is shown but not stored. May be called from any thread. Without a client it does nothing.
+        A transient part is shown but not stored. May be called from any thread. Without a client, and after the call
+        has ended, it does nothing.
         """
         part = DataPart(name=_checked_name(name), data=_checked_data(name, data), id=id)
         if self.sink is None:

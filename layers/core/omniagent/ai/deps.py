@@ -12,7 +12,7 @@ from omniagent.errors import ConfigurationError
 
 
 @dataclass(slots=True)
-class _Opening:
+class _OpenDeps:
     """One life of the dependencies. Its task enters and leaves the context manager, as task groups require."""
 
     ready: "asyncio.Future[Any]" = field(default_factory=lambda: asyncio.get_running_loop().create_future())
@@ -34,7 +34,7 @@ class SharedDeps:
     def __init__(self, owner: str, source: Any) -> None:
         self._source = source
         self._is_factory = _is_factory(source)
-        self._opening: _Opening | None = None
+        self._opening: _OpenDeps | None = None
         _check_source(owner, source, is_factory=self._is_factory)
 
     async def open(self) -> Any:
@@ -43,7 +43,7 @@ class SharedDeps:
             return self._source
         opening = self._opening
         if opening is None or not opening.usable:
-            opening = self._opening = _Opening()
+            opening = self._opening = _OpenDeps()
             # An empty context: the dependencies belong to the process, not to the turn that came first.
             opening.task = asyncio.create_task(self._live(opening), context=contextvars.Context())
         return await asyncio.shield(opening.ready)
@@ -60,7 +60,7 @@ class SharedDeps:
         if not opening.task.cancelled():
             opening.task.result()
 
-    async def _live(self, opening: _Opening) -> None:
+    async def _live(self, opening: _OpenDeps) -> None:
         try:
             value = self._source()
             if inspect.isawaitable(value):
@@ -84,7 +84,7 @@ class SharedDeps:
                 raise
 
 
-async def _hold(opening: _Opening, value: Any) -> None:
+async def _hold(opening: _OpenDeps, value: Any) -> None:
     opening.ready.set_result(value)
     await opening.closing.wait()
 

@@ -85,7 +85,8 @@ class Tool(ABC):
     async def invoke(self, arguments: BaseModel, context: RunContext[Any]) -> Any:
         """Run the tool with what `parse` returned, whatever kind of tool it is."""
         try:
-            return await self._run(arguments, context)
+            with context.while_running() as running:
+                return await self._run(arguments, running)
         except SystemExit as exc:  # would end the event loop
             raise RuntimeError(f"tool {self.name} raised SystemExit") from exc
         except asyncio.CancelledError as exc:
