@@ -11,7 +11,9 @@ from openinference.semconv.trace import (
 )
 from opentelemetry.semconv.attributes import db_attributes, error_attributes, exception_attributes, http_attributes
 
-from omniagent.tracing import SpanKind, attributes, message_attributes, token_counts
+from omniagent.tracing import SpanKind, attributes, output_message, token_counts, trace_operation
+
+from .conftest import Recorded
 
 OPEN_INFERENCE = {
     "SPAN_KIND": SpanAttributes.OPENINFERENCE_SPAN_KIND,
@@ -59,10 +61,8 @@ def test_token_counts_leave_out_what_the_provider_did_not_report() -> None:
     assert token_counts(prompt=None, completion=None) == {}
 
 
-def test_a_message_is_flattened_as_open_inference_asks() -> None:
-    answer = message_attributes(
-        attributes.LLM_OUTPUT_MESSAGES, 0, role="assistant", text="One moment", tool_calls=[("c1", "weather", "{}")]
-    )
+def test_an_answer_is_flattened_as_open_inference_asks() -> None:
+    answer = output_message("One moment", [("c1", "weather", "{}")])
     assert answer == {
         "llm.output_messages.0.message.role": "assistant",
         "llm.output_messages.0.message.content": "One moment",
@@ -71,8 +71,9 @@ def test_a_message_is_flattened_as_open_inference_asks() -> None:
         "llm.output_messages.0.message.tool_calls.0.tool_call.function.arguments": "{}",
     }
     assert all(name.startswith(attributes.CONTENT_PREFIXES) for name in answer)
-    assert message_attributes(attributes.LLM_INPUT_MESSAGES, 1, role="tool", text="sunny", tool_call_id="c1") == {
-        "llm.input_messages.1.message.role": "tool",
-        "llm.input_messages.1.message.content": "sunny",
-        "llm.input_messages.1.message.tool_call_id": "c1",
-    }
+
+
+def test_many_tool_calls_do_not_push_other_attributes_out_of_the_span(recorded_with_content: Recorded) -> None:
+    with trace_operation("llm", kind=SpanKind.LLM) as span:
+        span.set_many(output_message("", [(str(number), "weather", "{}") for number in range(100)]))
+    assert recorded_with_content.attributes("llm")["openinference.span.kind"] == "LLM"

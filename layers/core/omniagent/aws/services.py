@@ -10,7 +10,8 @@ import os
 from functools import cache, cached_property
 from typing import TYPE_CHECKING
 
-from omniagent.ai.providers import LLMProvider, ProviderFactory, get_llm_provider, register_provider
+from omniagent.ai.providers import LLMProvider
+from omniagent.ai.providers.pool import ProviderPool
 from omniagent.aws.queues import SummaryQueue
 from omniagent.aws.secrets import SecretStore
 from omniagent.aws.turn_table import DynamoRegistry
@@ -51,16 +52,24 @@ class Services:
         hide(self.settings.openai_api_key)
         self.secrets = SecretStore()
         self._models = project.documents or DocumentModels()
-        for name, provider in project.providers.items():
-            register_provider(name, provider if not isinstance(provider, LLMProvider) else _always(provider))
         self._local = os.environ.get("OMNIAGENT_LOCAL") == "1" if local is None else local
         self._adapter: MongoBackendAdapter | None = None
         self._opening = asyncio.Lock()
-        self._providers: dict[str, LLMProvider] = {}
 
     @cached_property
     def authenticator(self) -> Authenticator:
         return Authenticator(self.settings, local=self._local)
+
+    @cached_property
+    def providers(self) -> ProviderPool:
+        has_secret = bool(self.settings.openai_secret_arn)
+        return ProviderPool.from_settings(
+            self.settings,
+            self.project.providers,
+            api_key=self._openai_key if has_secret else None,
+            refresh_key=self._refreshed_openai_key if has_secret else None,
+            verbose_errors=self._local,
+        )
 
     @cached_property
     def registry(self) -> TurnRegistry:
@@ -103,10 +112,7 @@ class Services:
 
     def provider(self, model: str | None = None) -> LLMProvider:
         """Return the provider of a model: the one named, else the agent's, else OMNIAGENT_MODEL."""
-        name = model or self.project.agent.model or self.settings.model
-        if name not in self._providers:
-            self._providers[name] = self._make_provider(name)
-        return self._providers[name]
+        return self.providers.get(model or self.project.agent.model or self.settings.model)
 
     def name_provider(self) -> LLMProvider:
         """Return the provider that names chats."""
@@ -126,9 +132,7 @@ class Services:
             await self._login_changed(error)
 
     async def close(self) -> None:
-        providers, self._providers = self._providers, {}
-        for provider in providers.values():
-            await provider.aclose()
+        await self.providers.aclose()
         await self.registry.aclose()
         await self.summary_queue.close()
         async with self._opening:
@@ -177,29 +181,11 @@ class Services:
         if adapter is not None:
             await adapter.shutdown()
 
-    def _make_provider(self, model: str) -> LLMProvider:
-        settings = self.settings
-        keys: dict[str, object] = {"api_key": settings.openai_api_key or None}
-        if settings.openai_secret_arn:
-            keys = {"api_key": self._openai_key, "refresh_key": self._refreshed_openai_key}
-        return get_llm_provider(
-            model,
-            api=settings.openai_api,
-            base_url=settings.openai_base_url or None,
-            timeout_seconds=settings.model_timeout_seconds,
-            max_retries=settings.model_max_retries,
-            **keys,
-        )
-
     async def _openai_key(self) -> str:
         return await self.secrets.get(self.settings.openai_secret_arn, *OPENAI_KEYS)
 
     async def _refreshed_openai_key(self) -> str:
         return await self.secrets.refresh(self.settings.openai_secret_arn, *OPENAI_KEYS)
-
-
-def _always(provider: LLMProvider) -> ProviderFactory:
-    return lambda _model, **_options: provider
 
 
 @cache

@@ -10,7 +10,7 @@ from .attributes import SpanKind
 from .binding import bind_context, bind_user
 from .export import configure_tracing
 from .instrumentor import OmniAgentInstrumentor, flush_traces
-from .llm_attributes import message_attributes, token_counts
+from .llm_attributes import output_message, token_counts
 from .methods import trace_method
 from .spans import (
     Span,
@@ -32,7 +32,7 @@ __all__ = [
     "current_span",
     "current_trace_id",
     "flush_traces",
-    "message_attributes",
+    "output_message",
     "session_state",
     "token_counts",
     "trace_method",

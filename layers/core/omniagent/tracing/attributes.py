@@ -20,11 +20,9 @@ LLM_PROVIDER: Final = "llm.provider"
 LLM_MODEL_NAME: Final = "llm.model_name"
 LLM_FINISH_REASON: Final = "llm.finish_reason"
 LLM_INVOCATION_PARAMETERS: Final = "llm.invocation_parameters"
-LLM_INPUT_MESSAGES: Final = "llm.input_messages"
 LLM_OUTPUT_MESSAGES: Final = "llm.output_messages"
 MESSAGE_ROLE: Final = "message.role"
 MESSAGE_CONTENT: Final = "message.content"
-MESSAGE_TOOL_CALL_ID: Final = "message.tool_call_id"
 MESSAGE_TOOL_CALLS: Final = "message.tool_calls"
 TOOL_CALL_ID: Final = "tool_call.id"
 TOOL_CALL_FUNCTION_NAME: Final = "tool_call.function.name"
@@ -63,7 +61,7 @@ CONTENT_PREFIXES: Final = (
     "input.",
     "output.",
     "tool.parameters",
-    LLM_INPUT_MESSAGES,
+    "llm.input_messages",
     LLM_OUTPUT_MESSAGES,
     "llm.prompts",
     "llm.choices",

@@ -1,9 +1,11 @@
 """The attributes of an LLM span, flattened as OpenInference asks."""
 
 from collections.abc import Iterable, Mapping
-from typing import Any
+from itertools import islice
+from typing import Final
 
 from .attributes import (
+    LLM_OUTPUT_MESSAGES,
     LLM_TOKEN_COUNT_CACHE_READ,
     LLM_TOKEN_COUNT_COMPLETION,
     LLM_TOKEN_COUNT_PROMPT,
@@ -11,12 +13,13 @@ from .attributes import (
     LLM_TOKEN_COUNT_TOTAL,
     MESSAGE_CONTENT,
     MESSAGE_ROLE,
-    MESSAGE_TOOL_CALL_ID,
     MESSAGE_TOOL_CALLS,
     TOOL_CALL_FUNCTION_ARGUMENTS_JSON,
     TOOL_CALL_FUNCTION_NAME,
     TOOL_CALL_ID,
 )
+
+_MAX_TOOL_CALLS: Final = 20
 
 
 def token_counts(
@@ -40,30 +43,18 @@ def token_counts(
     return {name: count for name, count in counts.items() if count is not None}
 
 
-def message_attributes(
-    messages: str,
-    index: int,
-    *,
-    role: str,
-    text: str | None = None,
-    tool_calls: Iterable[tuple[str, str, str]] = (),
-    tool_call_id: str | None = None,
-) -> Mapping[str, Any]:
-    """Return the attributes of one message. All of them are content.
+def output_message(text: str, tool_calls: Iterable[tuple[str, str, str]] = ()) -> Mapping[str, str]:
+    """Return the attributes of the model's answer: its text and, per tool call, id, name and arguments as JSON.
 
-    `messages` is LLM_INPUT_MESSAGES or LLM_OUTPUT_MESSAGES, `index` the message's place in that list. A tool call is
-    its id, the tool's name and the arguments as JSON text; `tool_call_id` is the call that a tool's message answers.
+    All of them are content. A span has room for 128 attributes and then drops the first ones, so the calls are capped.
     """
-    attributes: dict[str, Any] = {
-        MESSAGE_ROLE: role,
-        MESSAGE_CONTENT: text,
-        MESSAGE_TOOL_CALL_ID: tool_call_id,
-    }
-    for number, (call_id, name, arguments) in enumerate(tool_calls):
-        call = f"{MESSAGE_TOOL_CALLS}.{number}"
+    message = f"{LLM_OUTPUT_MESSAGES}.0"
+    attributes = {f"{message}.{MESSAGE_ROLE}": "assistant", f"{message}.{MESSAGE_CONTENT}": text}
+    for number, (call_id, name, arguments) in enumerate(islice(tool_calls, _MAX_TOOL_CALLS)):
+        call = f"{message}.{MESSAGE_TOOL_CALLS}.{number}"
         attributes |= {
             f"{call}.{TOOL_CALL_ID}": call_id,
             f"{call}.{TOOL_CALL_FUNCTION_NAME}": name,
             f"{call}.{TOOL_CALL_FUNCTION_ARGUMENTS_JSON}": arguments,
         }
-    return {f"{messages}.{index}.{name}": value for name, value in attributes.items() if value is not None}
+    return attributes

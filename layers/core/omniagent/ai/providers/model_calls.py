@@ -1,5 +1,6 @@
 """The one boundary through which the package calls a model: each call is one LLM span, streamed or buffered."""
 
+import json
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
@@ -17,7 +18,8 @@ from omniagent.ai.providers.llm_provider import (
 )
 from omniagent.errors import ModelError
 from omniagent.messages import FinishReason, Usage
-from omniagent.tracing import Span, SpanKind, attributes, token_counts, trace_operation
+from omniagent.tracing import Span, SpanKind, attributes, output_message, token_counts, trace_operation
+from omniagent.tracing.redaction import redact
 from omniagent.tracing.spans import active_recorder
 
 
@@ -56,7 +58,7 @@ async def _traced(provider: LLMProvider, request: ModelRequest) -> AsyncGenerato
     seen: list[ModelEvent] = []
     finish: ModelFinish | None = None
     api_text = ""
-    if span.is_recording:
+    if span.captures_content:
         span.set_content(input=_input(request))
     source = provider.stream(request)
     try:
@@ -65,7 +67,7 @@ async def _traced(provider: LLMProvider, request: ModelRequest) -> AsyncGenerato
                 event = await anext(source, None)
             if event is None:
                 return
-            if span.is_recording:
+            if span.captures_content:
                 seen.append(event)
             if isinstance(event, ModelFinish):
                 finish = event
@@ -80,15 +82,25 @@ async def _traced(provider: LLMProvider, request: ModelRequest) -> AsyncGenerato
             with span.resumed():
                 await source.aclose()
         finally:
-            _record_end(span, _output(seen, api_text), finish)
+            if span.captures_content:
+                _record_output(span, seen, api_text)
+            _record_end(span, finish)
             span.end()
 
 
 def _request_attributes(provider: LLMProvider, request: ModelRequest) -> dict[str, Any]:
+    overrides = request.overrides
+    options = {
+        **overrides.extra,
+        "temperature": overrides.temperature,
+        "max_output_tokens": overrides.max_output_tokens,
+    }
+    parameters = redact({name: value for name, value in options.items() if value is not None})
     return {
         attributes.LLM_SYSTEM: provider.system,
         attributes.LLM_MODEL_NAME: provider.model_for(request.overrides),
         attributes.LLM_PURPOSE: request.purpose,
+        attributes.LLM_INVOCATION_PARAMETERS: json.dumps(parameters) if parameters else None,
     }
 
 
@@ -99,9 +111,7 @@ def _input(request: ModelRequest) -> dict[str, Any]:
     }
 
 
-def _record_end(span: Span, output: str | dict[str, Any], finish: ModelFinish | None) -> None:
-    if output:
-        span.set_content(output=output)
+def _record_end(span: Span, finish: ModelFinish | None) -> None:
     if finish is None:
         return
     usage = finish.usage
@@ -117,17 +127,16 @@ def _record_end(span: Span, output: str | dict[str, Any], finish: ModelFinish | 
     )
 
 
-def _output(seen: Sequence[ModelEvent], api_text: str) -> str | dict[str, Any]:
-    """The answer as far as it came: plain text, or an object where there is more than text."""
+def _record_output(span: Span, seen: Sequence[ModelEvent], api_text: str) -> None:
+    """Record the answer as far as it came: plain text, or an object where there is more than text."""
     text = "".join(event.text for event in seen if isinstance(event, ModelText))
+    calls = [event for event in seen if isinstance(event, ModelToolCall)]
     more = {
         "reasoning": "".join(event.text for event in seen if isinstance(event, ModelReasoning)),
-        "tool_calls": [
-            {"id": event.call_id, "name": event.name, "arguments": event.arguments}
-            for event in seen
-            if isinstance(event, ModelToolCall)
-        ],
+        "tool_calls": [{"id": call.call_id, "name": call.name, "arguments": call.arguments} for call in calls],
         "error": api_text,
     }
     present = {name: value for name, value in more.items() if value}
-    return {"text": text, **present} if present else text
+    span.set_content(output={"text": text, **present} if present else text or None)
+    if text or calls:
+        span.set_many(output_message(text, ((call.call_id, call.name, call.arguments) for call in calls)))
