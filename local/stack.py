@@ -152,7 +152,8 @@ async def local_stack(options: StackOptions) -> AsyncIterator[Stack]:
         uri = mongod.uri if mongod else options.mongodb_uri
         template = await asyncio.to_thread(_deploy, options, aws, uri, model)
         functions = _functions(options, template)
-        traced = {"OTEL_EXPORTER_OTLP_ENDPOINT": front.url} if front else {}
+        # The collector is this process: what was said stays on this machine.
+        traced = {"OTEL_EXPORTER_OTLP_ENDPOINT": front.url, "TRACE_CONTENT": "true"} if front else {}
         environment = {**aws.environment, **traced, **options.environment}
         emulator = await stack.enter_async_context(
             Emulator(

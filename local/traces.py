@@ -1,25 +1,26 @@
-"""A trace collector in memory: takes OTLP over HTTP, tells the spans of a turn."""
+"""A trace collector in memory: receives OTLP over HTTP and returns the spans of a turn."""
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from typing import Any
 
 from google.protobuf.message import DecodeError  # type: ignore[import-untyped]
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
-from opentelemetry.proto.common.v1.common_pb2 import AnyValue
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.trace.v1 import trace_pb2
 
 from local.emulator.http import BodyTooLarge, Exchange
-from omniagent.tracing.attributes import DB_SYSTEM, SESSION_ID, SPAN_KIND, TURN_NUMBER, USER_ID
+from omniagent.tracing.attributes import DB_SYSTEM, SESSION_ID, SPAN_KIND, TURN_NUMBER, USER_CATEGORY, USER_ID, SpanKind
 
 TRACES_KEPT = 1_000
 EXPORT_LIMIT = 10_000_000
 NANOSECONDS_PER_MILLISECOND = 1_000_000
-# The same for every span of a turn: whoever asks knows them.
-_COMMON = frozenset({SPAN_KIND, SESSION_ID, USER_ID, TURN_NUMBER})
+REQUEST = "REQUEST"
+# The same for every span of a turn.
+_COMMON = frozenset({SPAN_KIND, SESSION_ID, USER_ID, USER_CATEGORY, TURN_NUMBER})
 _STATUS = {
     trace_pb2.Status.STATUS_CODE_UNSET: "unset",
     trace_pb2.Status.STATUS_CODE_OK: "ok",
@@ -28,8 +29,17 @@ _STATUS = {
 
 
 @dataclass(frozen=True)
+class SpanEvent:
+    """Something that happened during a span, such as a change of state or an exception."""
+
+    name: str
+    at_ms: float
+    attributes: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
 class Span:
-    """A finished span. `kind` is OpenInference's, or DB; times are in milliseconds, `start_ms` since the epoch."""
+    """A finished span. `kind` is OpenInference's, REQUEST or DB; times are in milliseconds, `*_ms` since the epoch."""
 
     id: str
     parent_id: str | None
@@ -40,12 +50,19 @@ class Span:
     duration_ms: float
     status: str
     attributes: Mapping[str, Any]
+    events: list[SpanEvent]
 
 
 @dataclass(frozen=True)
-class _Belonging:
+class _TurnKey:
     session_id: str
     turn: int
+
+
+@dataclass(frozen=True)
+class _Received:
+    span: Span
+    turn: _TurnKey | None
 
 
 class Traces:
@@ -54,29 +71,44 @@ class Traces:
     def __init__(self, kept: int = TRACES_KEPT) -> None:
         """Keep so many traces; the oldest goes first."""
         self._kept = kept
-        self._spans: OrderedDict[str, list[Span]] = OrderedDict()
-        self._of: dict[str, _Belonging] = {}
+        self._traces: OrderedDict[str, dict[str, _Received]] = OrderedDict()
         self._grew = asyncio.Event()
 
     def of_turn(self, session_id: str, turn: int) -> list[Span]:
-        """Return the spans of a turn by their start; those of the last answer when it was answered again."""
-        traces = [self._spans[trace] for trace, of in self._of.items() if of == _Belonging(session_id, turn)]
-        newest = max(traces, key=lambda spans: min(span.start_ms for span in spans), default=[])
-        return sorted(newest, key=lambda span: span.start_ms)
+        """Return the spans of the request that ran a turn, by start. A turn that was answered again: its last answer.
+
+        A request that only read the turn's stream counts when no other is known.
+        """
+        return self._of_turn(session_id, turn)[1]
 
     async def of_ended_turn(self, session_id: str, turn: int, *, seconds: float) -> list[Span]:
-        """Return the spans of a turn once its outermost is there, or those there are after so long.
+        """Return the spans of a turn once the outermost has arrived, or after `seconds` those that have.
 
         The stream of a turn ends a moment before its last spans arrive.
         """
         with suppress(TimeoutError):
             async with asyncio.timeout(seconds):
-                while all(span.parent_id for span in self.of_turn(session_id, turn)):
+                while not self._is_complete(session_id, turn):
                     await self._grew.wait()
         return self.of_turn(session_id, turn)
 
+    def _is_complete(self, session_id: str, turn: int) -> bool:
+        root, spans = self._of_turn(session_id, turn)
+        return any(span.id == root for span in spans)
+
+    def _of_turn(self, session_id: str, turn: int) -> tuple[str, list[Span]]:
+        key = _TurnKey(session_id, turn)
+        found = [
+            (root, spans)
+            for trace in self._traces.values()
+            if any(received.turn == key for received in trace.values())
+            for root, spans in _by_root(trace).items()
+            if any(trace[span.id].turn == key for span in spans)
+        ]
+        return max(found, key=lambda group: _precedence(group[1]), default=("", []))
+
     def add(self, export: bytes) -> None:
-        """Take an ExportTraceServiceRequest. Raises ValueError when it is none."""
+        """Add the spans of an ExportTraceServiceRequest. Raises ValueError for any other bytes."""
         try:
             request = ExportTraceServiceRequest.FromString(export)
         except DecodeError as error:
@@ -93,21 +125,41 @@ class Traces:
         except (ValueError, BodyTooLarge):
             await exchange.respond(400)
         else:
-            # An empty message: everything was taken.
+            # An empty message: every span was accepted.
             await exchange.respond(200, [("content-type", "application/x-protobuf")])
 
     def _add(self, sent: trace_pb2.Span) -> None:
-        span, attributes = _read(sent)
-        self._spans.setdefault(span.trace_id, []).append(span)
-        if SESSION_ID in attributes and TURN_NUMBER in attributes:
-            self._of[span.trace_id] = _Belonging(attributes[SESSION_ID], attributes[TURN_NUMBER])
-        while len(self._spans) > self._kept:
-            oldest, _ = self._spans.popitem(last=False)
-            self._of.pop(oldest, None)
+        received = _read(sent)
+        self._traces.setdefault(received.span.trace_id, {})[received.span.id] = received
+        while len(self._traces) > self._kept:
+            self._traces.popitem(last=False)
+
+
+def _by_root(trace: Mapping[str, _Received]) -> dict[str, list[Span]]:
+    """Split a trace into its requests, each by start. One client's trace may contain many requests.
+
+    The key is the id of a request's outermost span, which is the last one to arrive.
+    """
+    groups: dict[str, list[Span]] = {}
+    for received in sorted(trace.values(), key=lambda received: received.span.start_ms):
+        groups.setdefault(_root_id(received.span, trace), []).append(received.span)
+    return groups
+
+
+def _root_id(span: Span, trace: Mapping[str, _Received]) -> str:
+    while span.parent_id and span.kind != REQUEST:
+        if span.parent_id not in trace:
+            return span.parent_id
+        span = trace[span.parent_id].span
+    return span.id
+
+
+def _precedence(spans: list[Span]) -> tuple[bool, float]:
+    return any(span.kind == SpanKind.AGENT for span in spans), spans[0].start_ms
 
 
 def as_json(spans: list[Span]) -> list[dict[str, Any]]:
-    """Return spans as JSON has them."""
+    """Return spans as JSON objects."""
     return [asdict(span) for span in spans]
 
 
@@ -117,28 +169,38 @@ def _sent(request: ExportTraceServiceRequest) -> Iterator[trace_pb2.Span]:
             yield from scope.spans
 
 
-def _read(sent: trace_pb2.Span) -> tuple[Span, dict[str, Any]]:
-    attributes = {item.key: _value(item.value) for item in sent.attributes}
+def _read(sent: trace_pb2.Span) -> _Received:
+    attributes = _attributes(sent.attributes)
     duration = sent.end_time_unix_nano - sent.start_time_unix_nano
     span = Span(
         id=sent.span_id.hex(),
         parent_id=sent.parent_span_id.hex() or None,
         trace_id=sent.trace_id.hex(),
         name=sent.name,
-        kind=attributes.get(SPAN_KIND) or _kind(sent, attributes),
+        kind=_kind(sent, attributes),
         start_ms=sent.start_time_unix_nano / NANOSECONDS_PER_MILLISECOND,
         duration_ms=duration / NANOSECONDS_PER_MILLISECOND,
         status=_STATUS[sent.status.code],
         attributes={name: value for name, value in attributes.items() if name not in _COMMON},
+        events=[
+            SpanEvent(event.name, event.time_unix_nano / NANOSECONDS_PER_MILLISECOND, _attributes(event.attributes))
+            for event in sent.events
+        ],
     )
-    return span, attributes
+    of_turn = SESSION_ID in attributes and TURN_NUMBER in attributes
+    return _Received(span, _TurnKey(attributes[SESSION_ID], attributes[TURN_NUMBER]) if of_turn else None)
 
 
 def _kind(sent: trace_pb2.Span, attributes: Mapping[str, Any]) -> str:
-    """Name the kind of a span that is none of OpenInference's: ours are database calls."""
-    if DB_SYSTEM in attributes or sent.kind == trace_pb2.Span.SPAN_KIND_CLIENT:
-        return "DB"
-    return "CHAIN"
+    if sent.kind == trace_pb2.Span.SPAN_KIND_SERVER:
+        return REQUEST
+    if SPAN_KIND in attributes:
+        return str(attributes[SPAN_KIND])
+    return SpanKind.DB if DB_SYSTEM in attributes else SpanKind.CHAIN
+
+
+def _attributes(sent: Iterable[KeyValue]) -> dict[str, Any]:
+    return {item.key: _value(item.value) for item in sent}
 
 
 def _value(value: AnyValue) -> Any:

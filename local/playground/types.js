@@ -77,6 +77,7 @@
  * @property {number} duration_ms
  * @property {string} status
  * @property {Record<string, unknown>} attributes
+ * @property {{ name: string, at_ms: number, attributes: Record<string, unknown> }[]} events
  */
 
 export {};

@@ -9,6 +9,9 @@ import httpx
 import pytest
 from opentelemetry import trace
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
+from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
+from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans, Span
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.util.types import AttributeValue
@@ -295,6 +298,7 @@ class Turn:
 
     async def end(self) -> None:
         self._root.set_status(trace.StatusCode.ERROR)
+        self._root.add_event("omniagent.state_change")
         await asyncio.to_thread(self._root.end)
         await asyncio.to_thread(self._provider.shutdown)
 
@@ -302,7 +306,7 @@ class Turn:
 async def test_the_spans_of_a_turn_are_told(front: Front, http: httpx.AsyncClient) -> None:
     turn = Turn(front)
     await turn.add("llm", openinference__span__kind="LLM", llm__model_name="m")
-    await turn.add("mongodb.finish_turn", trace.SpanKind.CLIENT)
+    await turn.add("mongodb.finish_turn", trace.SpanKind.CLIENT, db__system__name="mongodb")
     await turn.end()
     other = Turn(front, number=2)
     await other.end()
@@ -311,6 +315,8 @@ async def test_the_spans_of_a_turn_are_told(front: Front, http: httpx.AsyncClien
     assert (llm["name"], llm["kind"], llm["parent_id"], llm["status"]) == ("llm", "LLM", root["id"], "unset")
     assert llm["attributes"] == {"llm.model_name": "m"}
     assert (stored["name"], stored["kind"]) == ("mongodb.finish_turn", "DB")
+    assert stored["attributes"] == {"db.system.name": "mongodb"}
+    assert root["events"][0]["name"] == "omniagent.state_change"
     assert root["start_ms"] <= llm["start_ms"] <= stored["start_ms"]
     assert root["duration_ms"] >= llm["duration_ms"]
 
@@ -333,6 +339,38 @@ async def test_the_spans_of_a_turn_are_told_with_the_outermost_that_comes_last(
     await asyncio.sleep(0)
     await turn.end()
     assert [span["name"] for span in (await asked).json()["spans"]] == ["turn", "llm"]
+
+
+async def test_the_request_is_the_outermost_span_of_its_turn_also_in_a_trace_of_the_caller() -> None:
+    def export(*spans: Span) -> bytes:
+        request = ExportTraceServiceRequest(resource_spans=[ResourceSpans(scope_spans=[ScopeSpans(spans=spans)])])
+        return bytes(request.SerializeToString())
+
+    def span(number: int, parent: int, name: str, turn: int = 0, *, server: bool = False) -> Span:
+        of_turn = [
+            KeyValue(key="session.id", value=AnyValue(string_value="s-1")),
+            KeyValue(key="omniagent.turn_number", value=AnyValue(int_value=turn)),
+        ]
+        return Span(
+            trace_id=b"t" * 16,
+            span_id=number.to_bytes(8),
+            parent_span_id=parent.to_bytes(8),
+            name=name,
+            kind=Span.SPAN_KIND_SERVER if server else Span.SPAN_KIND_INTERNAL,
+            start_time_unix_nano=number,
+            attributes=of_turn if turn else [],
+        )
+
+    traces, caller = Traces(), 99
+    for turn, first in ((1, 10), (2, 20)):
+        children = [span(first + 1, first, "claim"), span(first + 2, first, "turn", turn)]
+        traces.add(export(*children, span(first + 3, first + 2, "llm", turn)))
+        assert not [sent for sent in await traces.of_ended_turn("s-1", turn, seconds=0) if sent.kind == "REQUEST"]
+        traces.add(export(span(first, caller, "POST /chat", server=True)))
+    for turn in (1, 2):
+        spans = await traces.of_ended_turn("s-1", turn, seconds=60)
+        assert [sent.name for sent in spans] == ["POST /chat", "claim", "turn", "llm"]
+        assert (spans[0].kind, spans[0].id) == ("REQUEST", spans[1].parent_id)
 
 
 async def test_old_traces_make_room_for_new_ones() -> None:

@@ -39,9 +39,14 @@ def test_a_question_is_answered_and_the_answer_is_traced(http: httpx.Client) -> 
     _, answer = http.get(f"/sessions/{session_id}/messages").json()["messages"]
     assert answer["metadata"]["status"] == "complete"
     spans = http.get("/local/traces", params={"session_id": session_id, "turn": 1}).json()["spans"]
-    assert spans[0]["kind"] == "AGENT"
-    assert {span["kind"] for span in spans} == {"AGENT", "DB", "LLM", "TOOL"}
-    assert {span["parent_id"] for span in spans[1:]} == {spans[0]["id"]}
+    assert (spans[0]["name"], spans[0]["kind"], spans[0]["parent_id"]) == ("POST /chat", "REQUEST", None)
+    assert {span["kind"] for span in spans} >= {"REQUEST", "AGENT", "DB", "LLM", "TOOL"}
+    assert {span["parent_id"] for span in spans[1:]} <= {span["id"] for span in spans}
+    stored = next(span for span in spans if span["name"] == "mongodb.finish_turn")
+    assert stored["attributes"] == {"db.system.name": "mongodb", "db.operation.name": "finish_turn"}
+    for kind in ("LLM", "TOOL"):
+        called = next(span for span in spans if span["kind"] == kind)
+        assert {"input.value", "output.value"} <= called["attributes"].keys()
 
 
 def test_a_summary_goes_through_the_queue_to_its_function(http: httpx.Client) -> None:

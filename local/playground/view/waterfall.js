@@ -1,11 +1,21 @@
 /** The spans of a turn as a waterfall: when each began, how long it took, what it belongs to. */
 
-import { formatCount, formatDuration } from "../format.js";
+import { formatCount, formatDuration, formatJson } from "../format.js";
 import { fill, h } from "./dom.js";
 
 /** @import { Span } from "../types.js" */
 
-const KINDS = /** @type {const} */ ({ LLM: "model", TOOL: "tool", DB: "database", AGENT: "turn", CHAIN: "turn" });
+const KINDS = /** @type {const} */ ({
+  LLM: "model",
+  TOOL: "tool",
+  DB: "database",
+  AGENT: "turn",
+  CHAIN: "turn",
+  REQUEST: "request",
+});
+
+// Shown as input and output.
+const COVERED = /^(input\.|output\.|llm\.output_messages\.)/;
 
 export class Waterfall {
   element = h("section", { class: "waterfall", "aria-label": "Trace of this turn" });
@@ -48,12 +58,50 @@ function row(span, depth, start, whole) {
   const name = h("span", { class: "span-name" }, shortName(span));
   name.style.paddingInlineStart = `${depth * 0.75}rem`;
   const time = h("span", { class: "span-time" }, formatDuration(span.duration_ms));
-  return h("li", { title: about(span) }, name, h("span", { class: "track" }, bar), time);
+  const line = h("summary", { title: about(span) }, name, h("span", { class: "track" }, bar), time);
+  return h("li", {}, h("details", {}, line, ...details(span)));
+}
+
+/** What went into the call, what came out of it, and everything else that is known. @param {Span} span */
+function details(span) {
+  const { "input.value": input, "output.value": output, ...other } = span.attributes;
+  const facts = Object.entries(other)
+    .filter(([name]) => !COVERED.test(name))
+    .map(([name, value]) => `${name}: ${value}`);
+  const events = span.events.map((event) => {
+    const values = Object.values(event.attributes).join(" ");
+    return `+${formatDuration(event.at_ms - span.start_ms)} ${event.name} ${values}`;
+  });
+  return [
+    input !== undefined && section("Input", pretty(input)),
+    output !== undefined && section("Output", pretty(output)),
+    section("Attributes", [...facts, ...events].join("\n")),
+  ];
+}
+
+/** @param {string} title @param {string} text */
+function section(title, text) {
+  const frame = h("pre", { tabindex: 0, role: "group", "aria-label": title }, h("code", {}, text || "–"));
+  return h("div", { class: "tool-section" }, h("div", { class: "tool-label" }, title), frame);
+}
+
+/** JSON on several lines; text, and JSON that was cut, as it is. @param {unknown} value */
+function pretty(value) {
+  try {
+    return formatJson(JSON.parse(String(value)));
+  } catch {
+    return String(value);
+  }
 }
 
 /** The name without what the colour says already. @param {Span} span */
-function shortName({ name }) {
-  return name === "llm" ? "model" : name.replace(/^(mongodb\.|tool )/, "");
+function shortName({ name, attributes }) {
+  return name === "llm" ? modelName(attributes["omniagent.purpose"]) : name.replace(/^(mongodb\.|tool )/, "");
+}
+
+/** @param {unknown} purpose */
+function modelName(purpose) {
+  return purpose === undefined || purpose === "answer" ? "model" : `model: ${purpose}`;
 }
 
 /** @param {Span} span */
