@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import threading
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Annotated, Any, assert_type
 
@@ -76,6 +77,28 @@ async def test_a_tool_without_the_context_is_run_as_well() -> None:
 
     each = Plain()
     assert await each.invoke(each.parse('{"number": "7"}'), RunContext(user="ada")) == "7"
+
+
+def traced(call: Callable[..., Awaitable[Any]]) -> Callable[..., Awaitable[Any]]:
+    """A decorator that hides the signature."""
+
+    async def wrapper(*args: Any) -> Any:
+        return await call(*args)
+
+    return wrapper
+
+
+async def test_a_class_tool_with_a_decorated_call_gets_the_context() -> None:
+    class Decorated(Tool):
+        class Arguments(BaseModel):
+            number: str
+
+        @traced
+        async def __call__(self, arguments: Arguments, context: RunContext) -> str:
+            return f"{arguments.number} {context.user}"
+
+    each = Decorated()
+    assert await each.invoke(each.parse('{"number": "7"}'), RunContext(user="ada")) == "7 ada"
 
 
 async def test_a_decorated_function_can_still_be_called_as_a_function() -> None:

@@ -36,6 +36,21 @@ async def test_a_returned_call_frees_its_thread() -> None:
         assert await threads.run(lambda number=number: number) == number  # type: ignore[misc]
 
 
+async def test_a_process_that_cannot_start_a_thread_refuses_the_call_and_keeps_the_place(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    threads = ToolThreads(limit=1)
+
+    def refuse(thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", refuse)
+        with pytest.raises(ToolsBusy, match="cannot start another thread"):
+            await threads.run(lambda: "never")
+    assert await threads.run(lambda: "started") == "started"
+
+
 async def test_errors_come_back_as_they_were() -> None:
     def fail() -> None:
         raise ToolError("unknown city")

@@ -50,14 +50,20 @@ def check_call(cls: type) -> bool:
     expected = "`async def __call__(self, arguments, context)`, or without the context"
     if not inspect.iscoroutinefunction(call):
         raise ConfigurationError(f"tool {cls.__name__}: its __call__ is not async: write {expected}")
-    parameters = list(inspect.signature(call).parameters.values())[1:]
-    if any(each.kind is each.VAR_POSITIONAL for each in parameters):
+    signature = inspect.signature(call)
+    if _takes(signature, "self", "arguments", "context"):
         return True
-    count = sum(each.kind in (each.POSITIONAL_ONLY, each.POSITIONAL_OR_KEYWORD) for each in parameters)
-    required = sum(each.default is each.empty and each.kind not in _VARIADIC for each in parameters)
-    if count not in (1, 2) or required > count:
-        raise ConfigurationError(f"tool {cls.__name__}: its __call__ has other parameters: write {expected}")
-    return count == 2
+    if _takes(signature, "self", "arguments"):
+        return False
+    raise ConfigurationError(f"tool {cls.__name__}: its __call__ has other parameters: write {expected}")
+
+
+def _takes(signature: inspect.Signature, *values: str) -> bool:
+    try:
+        signature.bind(*values)
+    except TypeError:
+        return False
+    return True
 
 
 def _hints(function: Callable[..., Any], name: str) -> dict[str, Any]:
