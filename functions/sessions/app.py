@@ -24,7 +24,6 @@ from omniagent.http.resources import (
 )
 from omniagent.lambda_runtime.asgi import buffered_handler
 from omniagent.persistence.documents import Session
-from omniagent.persistence.store import Owner
 from omniagent.session.identity import ID_PATTERN, session_key, user_id_of
 from omniagent.session.naming import name_session
 from omniagent.turns.repair import repair_for_reading
@@ -52,9 +51,8 @@ async def create_session(
 ) -> SessionResource:
     """Make a session. The same id again returns the session that has it."""
     asked = await read_model(request, NewSession, services.settings.max_body_bytes, default={})
-    session = await services.session(caller.client_id, asked.id)
-    owner = Owner(session.user_id, caller.client_id, caller.category)
-    made, is_new = await (await services.catalog()).create(owner, session.key, asked.name)
+    session = await services.session(caller.client_id, asked.id, category=caller.category)
+    made, is_new = await (await services.catalog()).create(session, asked.name)
     response.status_code = 201 if is_new else 200
     return SessionResource.of(made)
 
@@ -150,7 +148,8 @@ async def name_session_by_model(
     catalog = await services.catalog()
     was = (await catalog.get(session.key)).name
     name = await name_session(services.name_provider(), await session.load(), services.settings)
-    return SessionResource.of(await catalog.rename_unchanged(session.key, name, was=was))
+    await session.rename(name, was=was)
+    return SessionResource.of(await catalog.get(session.key))
 
 
 @app.get("/sessions/{session_id}/summary", responses=documented(errors.NotFound))
@@ -183,7 +182,7 @@ async def delete_me(caller: CurrentCaller, services: ProcessServices) -> None:
     """Delete the user with all their sessions."""
     catalog = await services.catalog()
     user_id = user_id_of(caller.client_id)
-    for key in await catalog.recent_keys(user_id):
+    for key in await catalog.session_keys(user_id):
         await services.registry.erase(key)
     await catalog.delete_user(user_id)
 

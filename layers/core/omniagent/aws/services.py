@@ -162,9 +162,12 @@ class Services:
             if settings.mongodb_secret_arn:
                 uri = await self.secrets.get(settings.mongodb_secret_arn, *MONGODB_KEYS)
             self._adapter = MongoBackendAdapter(
-                uri, settings.mongodb_database, timeout_seconds=settings.mongodb_timeout_seconds
+                uri,
+                settings.mongodb_database,
+                documents=self._models,
+                timeout_seconds=settings.mongodb_timeout_seconds,
             )
-        return await self._adapter.initialize(self._models)
+        return await self._adapter.initialize()
 
     async def _login_changed(self, error: BaseException) -> bool:
         arn = self.settings.mongodb_secret_arn

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 from pydantic.alias_generators import to_camel
 
 from omniagent.persistence.catalog import Page
-from omniagent.persistence.documents import Message, Session, Summary
+from omniagent.persistence.documents import Message, Session, Summary, api_values
 from omniagent.protocol.ui_messages import ui_message
 from omniagent.session.identity import ID_PATTERN, public_session_id
 
@@ -50,6 +50,7 @@ class SessionResource(_Resource):
     answering: bool = Field(description="Whether a turn is running.")
     created_at: datetime
     updated_at: datetime = Field(description="When its last turn began or ended. Sessions are listed by it.")
+    extra: dict[str, Any] = Field(default_factory=dict, description="Fields of the team's own document class.")
 
     @classmethod
     def of(cls, session: Session) -> "SessionResource":
@@ -60,6 +61,7 @@ class SessionResource(_Resource):
             answering=session.active_turn_id is not None,
             created_at=session.created_at,
             updated_at=session.updated_at,
+            extra=api_values(session),
         )
 
 
@@ -112,6 +114,8 @@ def _shown(message: Message) -> dict[str, Any]:
         # A turn whose process died left none: this is what the stream that followed it ended with.
         session_id = public_session_id(message.session_id)
         metadata = {"sessionId": session_id, "turnNumber": message.turn_number, "status": message.status}
+    if extra := api_values(message):
+        metadata = {**metadata, "extra": extra}
     return ui_message(message.client_message_id, message.role, message.parts, metadata)
 
 

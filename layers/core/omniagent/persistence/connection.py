@@ -1,18 +1,22 @@
 """One MongoDB client per process, and the boundary where driver errors become ours."""
 
-import hashlib
-import json
-from collections.abc import Iterator
+import logging
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
 
-from beanie import Document, init_beanie
+from beanie import Document
 from bson.errors import BSONError
-from pymongo import AsyncMongoClient
+from pymongo import AsyncMongoClient, ReadPreference, WriteConcern
 from pymongo import errors as driver
+from pymongo.read_concern import ReadConcern
 
 from omniagent.errors import ConfigurationError, StorageConflict, StorageError, StorageRejected, StorageUnavailable
+from omniagent.persistence.bound_classes import Binding, bind_classes, release_classes
+from omniagent.persistence.indexes import ensure_indexes
 from omniagent.persistence.orphans import APP_NAME
+
+logger = logging.getLogger(__name__)
 
 # The first class that matches wins, so the specific ones stand before their bases.
 TRANSLATIONS: tuple[tuple[type[driver.PyMongoError], type[StorageError]], ...] = (
@@ -56,33 +60,34 @@ def is_refused_login(error: BaseException) -> bool:
 
 
 class MongoDB:
-    """The client of this process and the database it works on."""
+    """The client of this process and the database it works on.
 
-    SCHEMA_COLLECTION = "omniagent_schema"
+    What is read decides what is written next: reads go to the primary whatever the URI prefers.
+    """
 
-    def __init__(self, uri: str, database: str, *, timeout_seconds: float) -> None:
+    def __init__(self, uri: str, database: str, documents: Sequence[type[Document]], *, timeout_seconds: float) -> None:
         self.client = _make_client(uri, int(timeout_seconds * 1000))
-        self.database = self.client[database]
+        self.database = self.client.get_database(
+            database,
+            read_preference=ReadPreference.PRIMARY,
+            read_concern=ReadConcern("local"),
+            write_concern=WriteConcern("majority"),
+        )
+        self._binding = Binding(uri, self.database, documents)
 
-    async def init(self, documents: list[type[Document]]) -> None:
-        """Bind the document classes and make their indexes, once per schema and not on every cold start."""
+    async def open(self) -> None:
+        """Bind the document classes, and make their indexes if that has not been done."""
         with translated():
-            await init_beanie(self.database, document_models=documents, skip_indexes=True)
-            await self._ensure_indexes(documents)
+            await bind_classes(self._binding)
+            await ensure_indexes(self.database, self._binding.documents)
 
     async def close(self) -> None:
-        await self.client.close()
-
-    async def _ensure_indexes(self, documents: list[type[Document]]) -> None:
-        version = _schema_version(documents)
-        schema = self.database[self.SCHEMA_COLLECTION]
-        if await schema.find_one({"_id": version}):
-            return
-        for document in documents:
-            indexes = _indexes(document)
-            if indexes:
-                await document.get_pymongo_collection().create_indexes(indexes)
-        await schema.update_one({"_id": version}, {"$set": {"documents": [d.__name__ for d in documents]}}, upsert=True)
+        try:
+            await release_classes(self._binding)
+        except driver.PyMongoError as exc:
+            logger.warning("document classes could not be bound again", extra={"cause": str(exc)})
+        finally:
+            await self.client.close()
 
 
 def _make_client(uri: str, milliseconds: int) -> AsyncMongoClient[dict[str, Any]]:
@@ -105,15 +110,3 @@ def _make_client(uri: str, milliseconds: int) -> AsyncMongoClient[dict[str, Any]
         )
     except (driver.PyMongoError, ValueError) as exc:
         raise ConfigurationError(f"MONGODB_URI is no address of a MongoDB: {type(exc).__name__}") from exc
-
-
-def _indexes(document: type[Document]) -> list[Any]:
-    return list(getattr(document.Settings, "indexes", []))
-
-
-def _schema_version(documents: list[type[Document]]) -> str:
-    """A fingerprint of all indexes: it changes exactly when there is something to make."""
-    described = [
-        (document.get_collection_name(), [index.document for index in _indexes(document)]) for document in documents
-    ]
-    return hashlib.sha256(json.dumps(described, default=str).encode()).hexdigest()[:16]

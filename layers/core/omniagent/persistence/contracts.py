@@ -1,6 +1,7 @@
 """`DocumentModels`: the classes a team may replace, and the contract each must keep."""
 
-from collections.abc import Mapping
+import inspect
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -9,40 +10,46 @@ from beanie import Document
 from omniagent.errors import ContractError
 from omniagent.persistence.documents import Message, Session, Summary, User
 
+Fill = Callable[[Any, str, str | None], Awaitable[None] | None]
+
 
 @dataclass(frozen=True, slots=True)
 class DocumentModels:
-    """The four document classes. Extend one by subclassing it with fields of your own that have defaults."""
+    """The document classes. Extend one of the four by subclassing it with fields of your own that have defaults.
+
+    `fill(document, user, category)` may be async. It is called with each new document of the four before it is
+    inserted, with the name the user authenticates with and their category, and sets fields of your own. Should it
+    raise, nothing is stored; only an answer or a summary, which are paid for, is stored with its defaults.
+
+    `further` are documents of your own: they are bound to the same database, and their indexes are made.
+    """
 
     user: type[User] = User
     session: type[Session] = Session
     message: type[Message] = Message
     summary: type[Summary] = Summary
+    further: tuple[type[Document], ...] = ()
+    fill: Fill | None = None
 
-    def all(self) -> list[type[Document]]:
-        return [self.user, self.session, self.message, self.summary]
-
-    def check(self) -> None:
+    def __post_init__(self) -> None:
         """Refuse a class that the runtime could not use, naming the field. Needs no connection."""
         contracts = {"user": User, "session": Session, "message": Message, "summary": Summary}
         for role, contract in contracts.items():
             _check(role, getattr(self, role), contract)
+        for model in self.further:
+            if not _is_document(model):
+                raise ContractError(f"DocumentModels.further takes Beanie Document classes, not {model!r}")
+        if self.fill is not None:
+            _check_fill(self.fill)
+
+    def all(self) -> list[type[Document]]:
+        return [self.user, self.session, self.message, self.summary, *self.further]
 
 
-def _check(role: str, model: object, contract: type[Document]) -> None:
-    if not (isinstance(model, type) and issubclass(model, Document)):
+def _check(role: str, model: Any, contract: type[Document]) -> None:
+    if not _is_document(model):
         raise ContractError(f"DocumentModels.{role} must be a Beanie Document class, not {model!r}")
-    for name, field in contract.model_fields.items():
-        if name not in model.model_fields:
-            raise ContractError(f"DocumentModels.{role}: {model.__name__} lacks the field {name!r}")
-        if model.model_fields[name].annotation != field.annotation:
-            raise ContractError(
-                f"DocumentModels.{role}: {model.__name__}.{name} must be {field.annotation}, "
-                f"not {model.model_fields[name].annotation}"
-            )
-    for name, field in model.model_fields.items():
-        if name not in contract.model_fields and field.is_required():
-            raise ContractError(f"DocumentModels.{role}: {model.__name__}.{name} needs a default")
+    _check_fields(f"DocumentModels.{role}: {model.__name__}", model, contract)
     made = indexes_of(model)
     for index in indexes_of(contract):
         if index not in made:
@@ -51,9 +58,49 @@ def _check(role: str, model: object, contract: type[Document]) -> None:
                 f"DocumentModels.{role}: {model.__name__} lacks the index on {keys}, which keeps turns apart. "
                 f"Let its Settings extend {contract.__name__}.Settings and add to its indexes"
             )
+    if not _encoders(contract).items() <= _encoders(model).items():
+        raise ContractError(
+            f"DocumentModels.{role}: {model.__name__}.Settings.bson_encoders must hold those of "
+            f"{contract.__name__}.Settings: write {{**{contract.__name__}.Settings.bson_encoders, …}}"
+        )
+
+
+def _check_fields(name: str, model: type[Document], contract: type[Document]) -> None:
+    for field_name, field in contract.model_fields.items():
+        if field_name not in model.model_fields:
+            raise ContractError(f"{name} lacks the field {field_name!r}")
+        if (annotation := model.model_fields[field_name].annotation) != field.annotation:
+            raise ContractError(f"{name}.{field_name} must be {field.annotation}, not {annotation}")
+    own = {
+        field_name: field for field_name, field in model.model_fields.items() if field_name not in contract.model_fields
+    }
+    for field_name, field in own.items():
+        if field.is_required():
+            raise ContractError(f"{name}.{field_name} needs a default")
+    for field_name in getattr(model, "api_fields", ()):
+        if field_name not in own:
+            raise ContractError(f"{name}.api_fields names {field_name!r}, which is no field of its own")
+
+
+def _check_fill(fill: object) -> None:
+    if not callable(fill):
+        raise ContractError(f"DocumentModels.fill must be a function, not {fill!r}")
+    try:
+        inspect.signature(fill).bind(None, "", None)
+    except TypeError as exc:
+        raise ContractError("DocumentModels.fill must take (document, user, category)") from exc
+
+
+def _is_document(model: object) -> bool:
+    return isinstance(model, type) and issubclass(model, Document)
+
+
+def _encoders(model: type[Document]) -> Mapping[Any, Any]:
+    encoders: Mapping[Any, Any] = getattr(getattr(model, "Settings", None), "bson_encoders", {})
+    return encoders
 
 
 def indexes_of(model: type[Document]) -> list[Mapping[str, Any]]:
     """The indexes that a document class asks for, as the driver describes them."""
     settings = getattr(model, "Settings", None)
-    return [index.document for index in getattr(settings, "indexes", ())]
+    return [index.document for index in getattr(settings, "indexes", ()) if hasattr(index, "document")]

@@ -1,17 +1,21 @@
-"""The documents: fields and indexes, nothing else. Queries live in `store.py`.
+"""The documents: fields and indexes, nothing else.
 
 A session's `_id` is `<user id>:<the id the client chose>`, and messages and summaries carry it. Whose session it is
-stands in every key, so no query can reach another user's, and two users may choose the same id.
+stands in every key, so no query can reach another user's, and two users may choose the same id. Every other `_id` is
+random at the time of use, never an ObjectId: processes restored from one snapshot would make equal ones.
 """
 
 from datetime import UTC, datetime
-from typing import Any, ClassVar
+from typing import Annotated, Any, ClassVar
 
 from beanie import Document
-from pydantic import Field
+from bson import ObjectId
+from pydantic import BeforeValidator, Field
 from pymongo import ASCENDING, DESCENDING, IndexModel
 
-from omniagent.messages import Part, Role, Status
+from omniagent.messages import Role, Status
+from omniagent.persistence.stored_values import ENCODERS, StoredDict, StoredParts
+from omniagent.session.identity import new_id
 
 
 def now() -> datetime:
@@ -20,12 +24,23 @@ def now() -> datetime:
     return time.replace(microsecond=time.microsecond // 1000 * 1000)
 
 
+def _text_id(value: object) -> object:
+    return str(value) if isinstance(value, ObjectId) else value
+
+
+# Documents of earlier versions have ObjectIds.
+RandomId = Annotated[str, BeforeValidator(_text_id)]
+
+
 class User(Document):
     """A caller. `_id` is derived from `client_id`, so it is known before anything is read."""
 
     id: str  # type: ignore[assignment]  # Beanie lets a document choose its own id type
     client_id: str
     category: str | None = None
+    running: list[str] = Field(default_factory=list)
+    """The keys of the sessions that hold the user's slots for running turns."""
+    erased_at: datetime | None = None
     created_at: datetime = Field(default_factory=now)
 
     class Settings:
@@ -34,45 +49,58 @@ class User(Document):
 
 
 class Session(Document):
-    """A conversation. `active_turn_id` is set while a turn runs and fences what that turn may write."""
+    """A conversation. `active_turn_id` is set while a turn runs and fences what that turn may write.
+
+    `api_fields` of a team's class names the fields of its own that the API shows.
+    """
+
+    api_fields: ClassVar[tuple[str, ...]] = ()
 
     id: str  # type: ignore[assignment]  # Beanie lets a document choose its own id type
     user_id: str
     name: str | None = None
     latest_turn_number: int = 0
     active_turn_id: str | None = None
+    latest_turn_id: str | None = None
+    """The turn that began last, also after its end: nobody has answered since as long as it is the same."""
+    fence: str | None = None
+    """Written by transactions that only read the session, so that no other changes it meanwhile."""
+    erased_at: datetime | None = None
+    """Set when the session is being deleted. From then on it counts as gone."""
     created_at: datetime = Field(default_factory=now)
     updated_at: datetime = Field(default_factory=now)
 
     class Settings:
         name = "sessions"
         indexes: ClassVar = [
-            IndexModel([("user_id", ASCENDING), ("updated_at", DESCENDING), ("_id", DESCENDING)]),
-            # Only running sessions are in it: it stays as small as the number of turns running right now.
             IndexModel(
-                [("user_id", ASCENDING), ("updated_at", DESCENDING)],
-                name="running",
-                partialFilterExpression={"active_turn_id": {"$type": "string"}},
-            ),
+                [("user_id", ASCENDING), ("erased_at", ASCENDING), ("updated_at", DESCENDING), ("_id", DESCENDING)]
+            )
         ]
 
 
 class Message(Document):
-    """One message. `client_message_id` is the id the client knows it by: its own, or the turn's for an answer."""
+    """One message. `client_message_id` is the id the client knows it by: its own, or the turn's for an answer.
 
+    `api_fields` of a team's class names the fields of its own that the API shows.
+    """
+
+    api_fields: ClassVar[tuple[str, ...]] = ()
+
+    id: RandomId = Field(default_factory=new_id)  # type: ignore[assignment]
     session_id: str
     turn_number: int
     role: Role
-    parts: list[Part]
+    parts: StoredParts
     status: Status = "complete"
     client_message_id: str
-    metadata: dict[str, Any] = Field(default_factory=dict)
+    metadata: StoredDict = Field(default_factory=dict, validate_default=True)
     usage: dict[str, int] = Field(default_factory=dict)
-    previous_summary_id: str | None = None
     created_at: datetime = Field(default_factory=now)
 
     class Settings:
         name = "messages"
+        bson_encoders: ClassVar[dict[Any, Any]] = ENCODERS
         indexes: ClassVar = [
             IndexModel([("session_id", ASCENDING), ("turn_number", DESCENDING), ("role", ASCENDING)], unique=True),
             IndexModel([("session_id", ASCENDING), ("client_message_id", ASCENDING)], unique=True),
@@ -82,10 +110,13 @@ class Message(Document):
 class Summary(Document):
     """What happened in the turns `start_turn_number` to `end_turn_number` and all before.
 
-    Both ends are unique in a session: two racing summaries can leave neither a gap nor an overlap.
+    Both ends are unique in a session: two racing summaries can leave neither a gap nor an overlap. A draft is part of
+    a rebuild that has not been published yet.
     """
 
+    id: RandomId = Field(default_factory=new_id)  # type: ignore[assignment]
     session_id: str
+    draft: bool = False
     content: str
     token_count: int
     start_turn_number: int
@@ -95,6 +126,14 @@ class Summary(Document):
     class Settings:
         name = "summaries"
         indexes: ClassVar = [
-            IndexModel([("session_id", ASCENDING), ("end_turn_number", DESCENDING)], unique=True),
-            IndexModel([("session_id", ASCENDING), ("start_turn_number", ASCENDING)], unique=True),
+            IndexModel([("session_id", ASCENDING), ("draft", ASCENDING), ("end_turn_number", DESCENDING)], unique=True),
+            IndexModel(
+                [("session_id", ASCENDING), ("draft", ASCENDING), ("start_turn_number", ASCENDING)], unique=True
+            ),
         ]
+
+
+def api_values(document: Session | Message) -> dict[str, Any]:
+    """Return the fields of a team's own that its class shows through the API, as JSON values."""
+    names = type(document).api_fields
+    return document.model_dump(mode="json", include=set(names)) if names else {}

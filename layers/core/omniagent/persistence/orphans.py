@@ -7,10 +7,10 @@ so long its session could not be answered. Whoever runs into the lock ends it.
 import logging
 from typing import Any
 
-from pymongo import AsyncMongoClient
+from pymongo import AsyncMongoClient, ReadPreference
 from pymongo.errors import OperationFailure
 
-logger = logging.getLogger("omniagent.persistence")
+logger = logging.getLogger(__name__)
 
 APP_NAME = "omniagent"
 # The statements of a transaction follow each other at once. One that lives all the same is retried by its driver.
@@ -24,11 +24,12 @@ async def end_orphans(client: AsyncMongoClient[Any]) -> None:
         "appName": APP_NAME,
         "transaction.timeInactiveMicros": {"$gt": IDLE_SECONDS * 1_000_000},
     }
+    admin = client.get_database("admin", read_preference=ReadPreference.PRIMARY)
     try:
-        found = await client.admin.aggregate([{"$currentOp": {"idleSessions": True}}, {"$match": orphan}])
+        found = await admin.aggregate([{"$currentOp": {"idleSessions": True}}, {"$match": orphan}])
         sessions = [{"id": operation["lsid"]["id"]} async for operation in found]
         if sessions:
-            await client.admin.command("killSessions", sessions)
+            await admin.command("killSessions", sessions)
             logger.warning("transactions of dead processes ended", extra={"count": len(sessions)})
     except OperationFailure as exc:
         # A shared cluster may not allow it. Then the minute has to pass.

@@ -43,10 +43,11 @@ class SessionManager(ABC):
 
     @abstractmethod
     async def admit(self, limit: int) -> Sequence[str]:
-        """Take one of the user's slots for running turns, and note the user's category.
+        """Take one of the user's slots for running turns, and note the user's category. None leaves it as it was.
 
         Returns nothing when the slot is ours, else the keys of the sessions that hold all of them. Atomic: of many
-        that ask at the same moment, no more than `limit` get one.
+        that ask at the same moment, no more than `limit` get one. Raises `SessionErased` while the user is being
+        deleted.
         """
 
     @abstractmethod
@@ -100,3 +101,14 @@ class SessionManager(ABC):
     @abstractmethod
     async def rename(self, name: str, *, was: str | None) -> bool:
         """Rename the session if it still has the name it `was` given."""
+
+    @abstractmethod
+    async def mark_erased(self) -> bool:
+        """Mark the session as deleted: nothing reads or writes it any more. Returns False when there is none."""
+
+    @abstractmethod
+    async def erase_some(self, limit: int = 500) -> bool:
+        """Delete up to `limit` messages and summaries of a marked session, at last the session itself.
+
+        Returns True when nothing is left. May be repeated after any failure.
+        """

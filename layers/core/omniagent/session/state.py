@@ -2,10 +2,11 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Any
 
 from omniagent.messages import ChatMessage, Part, Role, Status, Usage, has_content
-from omniagent.session.window import PastTurn
+from omniagent.session.window import PastTurn, estimate_answer, estimate_parts
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,3 +85,22 @@ class TurnStart:
     parts: Sequence[Part]
     again: bool = False
     """The turn exists already and is answered once more; its message is stored."""
+
+
+def turns_of(messages: Sequence[SessionMessage]) -> list[PastTurn]:
+    """Group messages, in order, into turns."""
+    grouped = ((number, list(group)) for number, group in groupby(messages, key=lambda message: message.turn_number))
+    return [
+        PastTurn(
+            number=number,
+            messages=tuple(ChatMessage(role=message.role, parts=list(message.parts)) for message in group),
+            tokens=sum(_tokens(message) for message in group),
+        )
+        for number, group in grouped
+    ]
+
+
+def _tokens(message: SessionMessage) -> int:
+    if message.role == "user":
+        return estimate_parts(message.parts)
+    return estimate_answer(message.parts, message.usage.output_tokens)

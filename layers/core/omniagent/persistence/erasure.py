@@ -1,0 +1,90 @@
+"""Deletion: marked first, then done in pieces.
+
+A marked session counts as gone: nothing reads it or writes to it, and its id is refused until it is deleted. The rest
+is small writes that may be repeated after any failure, however large the session or the user is.
+"""
+
+from typing import Any
+
+from omniagent.persistence.connection import translated
+from omniagent.persistence.documents import now
+from omniagent.persistence.store import Collection, ConversationStore
+from omniagent.tracing import SpanKind, trace_method
+
+PIECE = 500
+_SESSIONS = {"db.collection.name": "sessions"}
+_USERS = {"db.collection.name": "users"}
+
+
+class Erasure:
+    """Deletes sessions and users."""
+
+    def __init__(self, store: ConversationStore) -> None:
+        self._store = store
+
+    @trace_method(kind=SpanKind.DB, name="mongodb.mark_erased", attributes=_SESSIONS)
+    async def mark_erased(self, key: str) -> bool:
+        """Mark a session as deleted. A turn that runs is lost. Returns False when there is no such session."""
+        return await self._store.update_session({"_id": key}, _mark()) is not None
+
+    @trace_method(kind=SpanKind.DB, name="mongodb.erase_some", attributes=_SESSIONS)
+    async def erase_some(self, key: str, limit: int = PIECE) -> bool:
+        """Delete up to `limit` messages and summaries of a marked session, at last the session.
+
+        Returns True when nothing is left, also when the id has been taken by a new session since.
+        """
+        with translated():
+            if not await self._is_marked(self._store.sessions, key):
+                return True
+            for collection in (self._store.messages, self._store.summaries):
+                if await self._delete(collection, {"session_id": key}, limit) == limit:
+                    return False
+            await self._store.sessions.delete_one({"_id": key, "erased_at": {"$type": "date"}})
+        return True
+
+    @trace_method(kind=SpanKind.DB, name="mongodb.mark_user_erased", attributes=_USERS)
+    async def mark_user_erased(self, user_id: str) -> bool:
+        """Mark a user as deleted: no turn and no session of theirs begins any more. False: there is no such user."""
+        with translated():
+            marked = await self._store.users.update_one({"_id": user_id}, {"$set": {"erased_at": now()}})
+        return bool(marked.matched_count)
+
+    @trace_method(kind=SpanKind.DB, name="mongodb.erase_user_some", attributes=_USERS)
+    async def erase_user_some(self, user_id: str, limit: int = PIECE) -> bool:
+        """Delete a piece of a marked user: first all their sessions are marked, then each is deleted, then the user.
+
+        Returns True when nothing is left.
+        """
+        sessions = self._store.sessions
+        with translated():
+            if not await self._is_marked(self._store.users, user_id):
+                return True
+            unmarked = await self._ids(sessions, {"user_id": user_id, "erased_at": None}, limit)
+            if unmarked:
+                await sessions.update_many({"_id": {"$in": unmarked}}, {"$set": _mark()})
+                return False
+            marked = await self._ids(sessions, {"user_id": user_id, "erased_at": {"$type": "date"}}, limit)
+        for key in marked:
+            if not await self.erase_some(key, limit):
+                return False
+        if len(marked) == limit:
+            return False
+        with translated():
+            await self._store.users.delete_one({"_id": user_id, "erased_at": {"$type": "date"}})
+        return True
+
+    async def _is_marked(self, collection: Collection, document_id: str) -> bool:
+        return await collection.find_one({"_id": document_id, "erased_at": {"$type": "date"}}, {"_id": 1}) is not None
+
+    async def _delete(self, collection: Collection, query: dict[str, Any], limit: int) -> int:
+        ids = await self._ids(collection, query, limit)
+        if ids:
+            await collection.delete_many({"_id": {"$in": ids}})
+        return len(ids)
+
+    async def _ids(self, collection: Collection, query: dict[str, Any], limit: int) -> list[Any]:
+        return [found["_id"] async for found in collection.find(query, {"_id": 1}).limit(limit)]
+
+
+def _mark() -> dict[str, Any]:
+    return {"erased_at": now(), "active_turn_id": None}

@@ -1,0 +1,108 @@
+"""How values that a model, a tool or a user wrote are kept: unread by the store.
+
+BSON would turn `{"$ref": …, "$id": …}` into a reference, and has no place for integers of more than 64 bits, half a
+surrogate pair or nesting beyond 100 levels. Such a value of a part is stored as JSON text, in a field named after its
+own: `input` becomes `input_json`. Plain strings and numbers stay readable. Documents of earlier versions hold plain
+values only.
+"""
+
+import json
+from collections.abc import Callable, Mapping
+from typing import Annotated, Any, Final, get_args
+
+from bson import DBRef
+from pydantic import AfterValidator, BaseModel, BeforeValidator
+
+from omniagent.errors import StorageRejected
+from omniagent.messages import Part
+
+_SUFFIX: Final = "_json"
+_INT64: Final = 2**63
+
+
+class OpaqueDict(dict[str, Any]):
+    """A dict that is stored as JSON text."""
+
+
+def encode_part(part: BaseModel) -> dict[str, Any]:
+    """Return what is stored of a part."""
+    return dict(_stored(name, getattr(part, name)) for name in type(part).model_fields)
+
+
+def decode_part(stored: object) -> object:
+    """Return the fields of a part as they were before `encode_part`."""
+    if not isinstance(stored, Mapping):
+        return stored
+    return {
+        name.removesuffix(_SUFFIX): _loads(value) if name.endswith(_SUFFIX) else _plain(value)
+        for name, value in stored.items()
+    }
+
+
+def encode_dict(value: OpaqueDict) -> str:
+    return _dumps(value)
+
+
+def _decode_dict(stored: object) -> object:
+    return _loads(stored) if isinstance(stored, str) else _plain(stored)
+
+
+def _decode_parts(stored: object) -> object:
+    return [decode_part(part) for part in stored] if isinstance(stored, list) else stored
+
+
+StoredParts = Annotated[list[Part], BeforeValidator(_decode_parts)]
+StoredDict = Annotated[dict[str, Any], BeforeValidator(_decode_dict), AfterValidator(OpaqueDict)]
+
+# For `Settings.bson_encoders` of a document that has such fields.
+ENCODERS: Final[dict[type, Callable[[Any], Any]]] = {
+    **dict.fromkeys(get_args(get_args(Part)[0]), encode_part),
+    OpaqueDict: encode_dict,
+}
+
+
+def _stored(name: str, value: Any) -> tuple[str, Any]:
+    return (name, value) if _is_plain(value) else (f"{name}{_SUFFIX}", _dumps(value))
+
+
+def _is_plain(value: object) -> bool:
+    match value:
+        case None | bool() | float():
+            return True
+        case int():
+            return -_INT64 <= value < _INT64
+        case str():
+            return value.isascii() or not any("\ud800" <= character <= "\udfff" for character in value)
+        case _:
+            return False
+
+
+def _dumps(value: object) -> str:
+    try:
+        return json.dumps(value, separators=(",", ":"), default=_jsonable)
+    except (TypeError, ValueError, RecursionError) as exc:
+        raise StorageRejected(f"not JSON: {type(exc).__name__}: {exc}") from exc
+
+
+def _jsonable(value: object) -> object:
+    return value.model_dump(mode="json") if isinstance(value, BaseModel) else str(value)
+
+
+def _loads(text: str) -> Any:
+    try:
+        return json.loads(text)
+    except (ValueError, RecursionError):
+        return text  # a session stays readable whatever was written into it
+
+
+def _plain(value: object) -> object:
+    """Undo what the driver made of a plain value of an earlier version."""
+    match value:
+        case DBRef():
+            return {key: _plain(item) for key, item in value.as_doc().items()}
+        case dict():
+            return {key: _plain(item) for key, item in value.items()}
+        case list():
+            return [_plain(item) for item in value]
+        case _:
+            return value

@@ -1,0 +1,185 @@
+"""How a turn is written: begun, finished, repaired. Each in one transaction, fenced by the session's document."""
+
+from typing import Any
+
+from pymongo.asynchronous.client_session import AsyncClientSession
+
+from omniagent.errors import SessionErased, StorageConflict, TurnLost
+from omniagent.persistence.connection import translated
+from omniagent.persistence.documents import Message, Session, now
+from omniagent.persistence.store import ConversationStore, from_bson, to_bson
+from omniagent.persistence.stored_turns import message_document, session_message
+from omniagent.persistence.user_slots import UserSlots
+from omniagent.session.identity import new_id
+from omniagent.session.manager import SessionManager
+from omniagent.session.state import SessionMessage, TurnStart
+from omniagent.tracing import SpanKind, trace_method
+
+_MESSAGES = {"db.collection.name": "messages"}
+
+
+class TurnWrites:
+    """The writes of one session's turns."""
+
+    def __init__(self, store: ConversationStore, session: SessionManager, slots: UserSlots) -> None:
+        self._store = store
+        self._session = session
+        self._slots = slots
+
+    @trace_method(kind=SpanKind.DB, name="mongodb.begin_turn", attributes=_MESSAGES)
+    async def begin(self, start: TurnStart) -> None:
+        """Store the user's message and fence the session. See `SessionManager.begin_turn`."""
+        message = None if start.again else await self._question(start)
+        new_session = await self._new_session() if start.turn_number == 1 and not start.again else None
+
+        async def work(transaction: AsyncClientSession) -> bool:
+            is_new = new_session is not None and await self._insert_missing(new_session, transaction)
+            if not await self._advance(start, transaction):
+                await self._refuse(start, transaction)
+            elif message is not None:
+                await self._store.messages.insert_one(to_bson(message), session=transaction)
+            else:
+                await self._drop_summaries(start.turn_number, transaction)
+            return is_new
+
+        if await self._store.transaction(work):
+            await self._slots.check_not_erased(self._session.key)
+
+    @trace_method(kind=SpanKind.DB, name="mongodb.finish_turn", attributes=_MESSAGES)
+    async def finish(self, answer: SessionMessage) -> SessionMessage:
+        """Store an answer and free the session. See `SessionManager.finish_turn`."""
+        answer, document = await self._answer(answer)
+
+        async def work(transaction: AsyncClientSession) -> SessionMessage:
+            if await self._release(answer.id, transaction) is not None:
+                previous = await self._stored_answer(answer.turn_number, transaction)
+                return await self._put(answer, document, previous, transaction)
+            return await self._finish_late(answer, document, transaction)
+
+        return await self._store.transaction(work)
+
+    @trace_method(kind=SpanKind.DB, name="mongodb.repair_turn", attributes=_MESSAGES)
+    async def repair(self, answer: SessionMessage) -> SessionMessage | None:
+        """Close a dead turn. See `SessionManager.repair_turn`."""
+        answer, document = await self._answer(answer)
+
+        async def work(transaction: AsyncClientSession) -> SessionMessage | None:
+            session = await self._release(answer.id, transaction)
+            if session is None:
+                return None
+            number: int = session["latest_turn_number"]
+            document.turn_number = number
+            previous = await self._stored_answer(number, transaction)
+            return await self._put(session_message(document), document, previous, transaction)
+
+        return await self._store.transaction(work)
+
+    async def _question(self, start: TurnStart) -> Message:
+        question = SessionMessage(start.message_id, "user", start.turn_number, start.parts)
+        document = message_document(self._store.models, self._session.key, question)
+        return await self._store.fill(document, self._session)
+
+    async def _answer(self, answer: SessionMessage) -> tuple[SessionMessage, Message]:
+        models, key = self._store.models, self._session.key
+        document = await self._store.fill_or_default(lambda: message_document(models, key, answer), self._session)
+        return session_message(document), document
+
+    async def _new_session(self) -> Session | None:
+        """Make the session's document, unless there is one: the team's hook sees only documents that are new."""
+        session = self._session
+        await self._slots.ensure_user()
+        if self._store.models.fill is not None:
+            with translated():
+                if await self._store.sessions.find_one({"_id": session.key}, {"_id": 1}):
+                    return None
+        document = self._store.models.session(id=session.key, user_id=session.user_id)
+        return await self._store.fill(document, session)
+
+    async def _insert_missing(self, document: Session, transaction: AsyncClientSession) -> bool:
+        fields = to_bson(document)
+        inserted = await self._store.sessions.update_one(
+            {"_id": fields.pop("_id")}, {"$setOnInsert": fields}, upsert=True, session=transaction
+        )
+        return inserted.upserted_id is not None
+
+    async def _advance(self, start: TurnStart, transaction: AsyncClientSession) -> bool:
+        """Compare and set: the session is free, and is where the turn was planned from."""
+        free = {"_id": self._session.key, "active_turn_id": None, "erased_at": None}
+        before = start.turn_number if start.again else start.turn_number - 1
+        taken = {
+            "latest_turn_number": start.turn_number,
+            "active_turn_id": start.turn_id,
+            "latest_turn_id": start.turn_id,
+            "updated_at": now(),
+        }
+        updated = await self._store.sessions.update_one(
+            free | {"latest_turn_number": before}, {"$set": taken}, session=transaction
+        )
+        return bool(updated.matched_count)
+
+    async def _refuse(self, start: TurnStart, transaction: AsyncClientSession) -> None:
+        """Say why the turn cannot begin. It may have begun: in an attempt whose outcome was unknown."""
+        session = await self._store.sessions.find_one(
+            {"_id": self._session.key}, {"erased_at": 1, "active_turn_id": 1}, session=transaction
+        )
+        if session is not None and session.get("erased_at") is not None:
+            raise SessionErased
+        if session is None or session.get("active_turn_id") != start.turn_id:
+            raise StorageConflict(f"turn {start.turn_number} cannot begin: the session has moved on")
+
+    async def _drop_summaries(self, turn_number: int, transaction: AsyncClientSession) -> None:
+        covering = {
+            "session_id": self._session.key,
+            "draft": {"$in": [False, True]},
+            "end_turn_number": {"$gte": turn_number},
+        }
+        await self._store.summaries.delete_many(covering, session=transaction)
+
+    async def _release(self, turn_id: str, transaction: AsyncClientSession) -> dict[str, Any] | None:
+        held = {"_id": self._session.key, "active_turn_id": turn_id}
+        free = {"$set": {"active_turn_id": None, "updated_at": now()}}
+        return await self._store.sessions.find_one_and_update(held, free, session=transaction)
+
+    async def _finish_late(
+        self, answer: SessionMessage, document: Message, transaction: AsyncClientSession
+    ) -> SessionMessage:
+        """Finish a turn that no longer holds its session: it was stored already, or closed by a repair."""
+        untouched = {"_id": self._session.key, "active_turn_id": None, "latest_turn_id": answer.id, "erased_at": None}
+        fence = {"$set": {"fence": new_id()}}
+        if await self._store.sessions.find_one_and_update(untouched, fence, session=transaction):
+            stored = await self._stored_answer(answer.turn_number, transaction)
+            if stored is not None and (stored.id != answer.id or _is_cut_short(stored, answer)):
+                return await self._put(answer, document, stored, transaction)
+        else:
+            stored = await self._message({"client_message_id": answer.id}, transaction)
+        if stored is None or _is_cut_short(stored, answer):
+            raise TurnLost(f"turn {answer.id} no longer holds its session")
+        return stored
+
+    async def _put(
+        self,
+        answer: SessionMessage,
+        document: Message,
+        previous: SessionMessage | None,
+        transaction: AsyncClientSession,
+    ) -> SessionMessage:
+        """Store the answer, unless it shows nothing and there is another one."""
+        if previous is not None:
+            if not answer.replaces(previous):
+                return previous
+            at = {"session_id": self._session.key, "turn_number": previous.turn_number, "role": "assistant"}
+            await self._store.messages.delete_one(at, session=transaction)
+        await self._store.messages.insert_one(to_bson(document), session=transaction)
+        return answer
+
+    async def _stored_answer(self, turn_number: int, transaction: AsyncClientSession) -> SessionMessage | None:
+        return await self._message({"turn_number": turn_number, "role": "assistant"}, transaction)
+
+    async def _message(self, query: dict[str, Any], transaction: AsyncClientSession) -> SessionMessage | None:
+        found = await self._store.messages.find_one({"session_id": self._session.key} | query, session=transaction)
+        return session_message(from_bson(self._store.models.message, found)) if found else None
+
+
+def _is_cut_short(stored: SessionMessage, answer: SessionMessage) -> bool:
+    """Whether a repair has stored the turn as interrupted, though it came to an end."""
+    return stored.status == "interrupted" and answer.status != "interrupted"

@@ -1,0 +1,264 @@
+"""`InMemorySessionManager`: a session kept in this process, for a team's tests and for scripts.
+
+It keeps every promise of `SessionManager` and refuses what MongoDB would refuse. Nothing outlives the process.
+"""
+
+import json
+from collections.abc import AsyncIterator, Sequence
+from copy import deepcopy
+from dataclasses import dataclass, field, replace
+
+from omniagent.errors import SessionErased, StorageConflict, StorageRejected, TurnLost
+from omniagent.messages import close_open_calls
+from omniagent.session.manager import SessionManager
+from omniagent.session.open_turns import OpenTurns
+from omniagent.session.state import (
+    RollingSummary,
+    SessionHead,
+    SessionMessage,
+    SessionState,
+    TurnStart,
+    turns_of,
+)
+from omniagent.session.window import PastTurn
+from omniagent.settings import Settings
+
+MAX_MESSAGE_BYTES = 16 * 1024 * 1024
+TURNS_PER_READ = 50
+
+
+@dataclass(slots=True)
+class _User:
+    category: str | None = None
+    running: list[str] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class _Session:
+    head: SessionHead = SessionHead()
+    latest_turn_id: str | None = None
+    is_erased: bool = False
+    messages: list[SessionMessage] = field(default_factory=list)
+    """In order: each turn's question, then its answer."""
+    summaries: list[RollingSummary] = field(default_factory=list)
+    drafts: list[RollingSummary] = field(default_factory=list)
+
+    def message(self, turn_number: int, role: str) -> SessionMessage | None:
+        return next((m for m in self.messages if (m.turn_number, m.role) == (turn_number, role)), None)
+
+    def by_id(self, message_id: str | None) -> SessionMessage | None:
+        return next((m for m in self.messages if m.id == message_id), None)
+
+    def of_kind(self, draft: bool) -> list[RollingSummary]:
+        return self.drafts if draft else self.summaries
+
+
+class InMemoryStore:
+    """The users and sessions of this process. A test may have one of its own."""
+
+    def __init__(self) -> None:
+        self.users: dict[str, _User] = {}
+        self.sessions: dict[str, _Session] = {}
+        self.open_turns = OpenTurns()
+
+
+DEFAULT_STORE = InMemoryStore()
+
+
+class InMemorySessionManager(SessionManager):
+    """Reads and writes one session of an `InMemoryStore`, the process's own unless another is given.
+
+    No method awaits anything between a check and its write: each is as atomic as a transaction.
+    """
+
+    def __init__(
+        self,
+        user: str,
+        session_id: str | None = None,
+        *,
+        store: InMemoryStore | None = None,
+        settings: Settings | None = None,
+        category: str | None = None,
+    ) -> None:
+        super().__init__(user, session_id, settings=settings, category=category)
+        self.store = store or DEFAULT_STORE
+        self.open_turns = self.store.open_turns
+
+    async def head(self) -> SessionHead | None:
+        session = self._find()
+        return session.head if session else None
+
+    async def load(self, message_id: str | None = None) -> SessionState:
+        session = self._find()
+        if session is None:
+            return SessionState()
+        turns = max(self.settings.context_max_turns, self.settings.summary_after_turns) + 1
+        latest = session.head.latest_turn_number
+        return SessionState(
+            head=session.head,
+            summary=_newest(session.summaries),
+            turns=turns_of(deepcopy(session.messages[-2 * turns :])),
+            earlier=deepcopy(session.by_id(message_id)) if message_id is not None else None,
+            question=deepcopy(session.message(latest, "user")),
+            answer=deepcopy(session.message(latest, "assistant")),
+        )
+
+    async def answer(self, turn_number: int) -> SessionMessage | None:
+        session = self._find()
+        return deepcopy(session.message(turn_number, "assistant")) if session else None
+
+    async def admit(self, limit: int) -> Sequence[str]:
+        user = self.store.users.setdefault(self.user_id, _User())
+        if self.category is not None:
+            user.category = self.category
+        if self.key in user.running:
+            return ()
+        if len(user.running) >= limit:
+            return list(user.running)
+        user.running.append(self.key)
+        return ()
+
+    async def withdraw(self, *keys: str) -> None:
+        user = self.store.users.get(self.user_id)
+        if user is not None:
+            user.running = [key for key in user.running if key not in keys]
+
+    async def begin_turn(self, start: TurnStart) -> None:
+        session = self.store.sessions.get(self.key) or _Session()
+        if session.is_erased:
+            raise SessionErased
+        if session.head.active_turn_id == start.turn_id:
+            return
+        before = start.turn_number if start.again else start.turn_number - 1
+        if session.head.active_turn_id is not None or session.head.latest_turn_number != before or before < 0:
+            raise StorageConflict(f"turn {start.turn_number} cannot begin: the session has moved on")
+        if start.again and self.key not in self.store.sessions:
+            raise StorageConflict(f"turn {start.turn_number} cannot be answered again: there is no such session")
+        if start.again:
+            for summaries in (session.summaries, session.drafts):
+                summaries[:] = [summary for summary in summaries if summary.end_turn_number < start.turn_number]
+        else:
+            self._insert(session, SessionMessage(start.message_id, "user", start.turn_number, start.parts))
+        session.head = replace(session.head, latest_turn_number=start.turn_number, active_turn_id=start.turn_id)
+        session.latest_turn_id = start.turn_id
+        self.store.sessions[self.key] = session
+
+    async def finish_turn(self, answer: SessionMessage) -> SessionMessage:
+        answer = _checked(answer)
+        session = self.store.sessions.get(self.key) or _Session()
+        if session.head.active_turn_id == answer.id:
+            return deepcopy(self._close(session, answer))
+        is_latest = session.head.active_turn_id is None and session.latest_turn_id == answer.id
+        stored = session.message(answer.turn_number, "assistant") if is_latest else session.by_id(answer.id)
+        if stored is None or session.is_erased:
+            raise TurnLost(f"turn {answer.id} no longer holds its session")
+        is_cut_short = stored.status == "interrupted" and answer.status != "interrupted"
+        if is_latest and (stored.id != answer.id or is_cut_short):
+            return deepcopy(self._put(session, answer))
+        if is_cut_short:
+            raise TurnLost(f"turn {answer.id} no longer holds its session")
+        return deepcopy(stored)
+
+    async def repair_turn(self, answer: SessionMessage) -> SessionMessage | None:
+        session = self._find()
+        if session is None or session.head.active_turn_id != answer.id:
+            return None
+        answer = replace(_checked(answer), turn_number=session.head.latest_turn_number)
+        return deepcopy(self._close(session, answer))
+
+    async def past_turns(self, first: int, last: int) -> AsyncIterator[Sequence[PastTurn]]:
+        session = self._find() or _Session()
+        for start in range(first, last + 1, TURNS_PER_READ):
+            end = min(start + TURNS_PER_READ - 1, last)
+            if messages := [message for message in session.messages if start <= message.turn_number <= end]:
+                yield turns_of(deepcopy(messages))
+
+    async def latest_summary(self, *, draft: bool = False) -> RollingSummary | None:
+        session = self._find()
+        return _newest(session.of_kind(draft)) if session else None
+
+    async def add_summary(self, summary: RollingSummary, *, draft: bool = False) -> bool:
+        session = self._find()
+        if session is None:
+            return False
+        if not summary.start_turn_number <= summary.end_turn_number < session.head.latest_turn_number:
+            return False
+        summaries = session.of_kind(draft)
+        newest = _newest(summaries)
+        if summary.start_turn_number != (newest.end_turn_number if newest else 0) + 1:
+            return False
+        summaries.append(summary)
+        return True
+
+    async def publish_draft(self) -> bool:
+        session = self._find()
+        newest = _newest(session.drafts) if session else None
+        if session is None or newest is None:
+            return False
+        session.summaries, session.drafts = [replace(newest, start_turn_number=1)], []
+        return True
+
+    async def rename(self, name: str, *, was: str | None) -> bool:
+        session = self._find()
+        if session is None or session.head.name != was:
+            return False
+        session.head = replace(session.head, name=name)
+        return True
+
+    async def mark_erased(self) -> bool:
+        session = self.store.sessions.get(self.key)
+        if session is None:
+            return False
+        session.is_erased = True
+        session.head = replace(session.head, active_turn_id=None)
+        return True
+
+    async def erase_some(self, limit: int = 500) -> bool:
+        session = self.store.sessions.get(self.key)
+        if session is None or not session.is_erased:
+            return True
+        del session.messages[:limit]
+        if session.messages:
+            return False
+        del self.store.sessions[self.key]
+        return True
+
+    def _find(self) -> _Session | None:
+        session = self.store.sessions.get(self.key)
+        return None if session is None or session.is_erased else session
+
+    def _close(self, session: _Session, answer: SessionMessage) -> SessionMessage:
+        stored = self._put(session, answer)
+        session.head = replace(session.head, active_turn_id=None)
+        return stored
+
+    def _put(self, session: _Session, answer: SessionMessage) -> SessionMessage:
+        """Store the answer, unless it shows nothing and there is another one."""
+        previous = session.message(answer.turn_number, "assistant")
+        if previous is not None:
+            if not answer.replaces(previous):
+                return previous
+            session.messages.remove(previous)
+        self._insert(session, answer)
+        return answer
+
+    def _insert(self, session: _Session, message: SessionMessage) -> None:
+        if session.by_id(message.id):
+            raise StorageConflict(f"there is a message {message.id!r} already")
+        session.messages.append(deepcopy(message))
+
+
+def _checked(answer: SessionMessage) -> SessionMessage:
+    """Refuse what one MongoDB document could not hold. No stored tool call is without a result."""
+    parts = close_open_calls(answer.parts)
+    try:
+        size = sum(len(json.dumps(part.model_dump(), default=str)) for part in parts)
+    except (TypeError, ValueError, RecursionError) as exc:
+        raise StorageRejected(f"not JSON: {type(exc).__name__}: {exc}") from exc
+    if size > MAX_MESSAGE_BYTES:
+        raise StorageRejected("the answer is larger than a document may be")
+    return replace(answer, parts=parts)
+
+
+def _newest(summaries: Sequence[RollingSummary]) -> RollingSummary | None:
+    return summaries[-1] if summaries else None

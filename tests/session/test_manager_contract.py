@@ -1,0 +1,437 @@
+"""Every promise of `SessionManager`, kept by MongoDB and by the manager in memory alike."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from omniagent.errors import InvalidRequest, SessionErased, StorageConflict, StorageRejected, TurnLost
+from omniagent.messages import DataPart, Part, ReasoningPart, Status, StepPart, TextPart, ToolPart, Usage
+from omniagent.persistence.mongo_session import MongoSessionManager
+from omniagent.session.identity import new_id
+from omniagent.session.in_memory import InMemorySessionManager, InMemoryStore
+from omniagent.session.manager import SessionManager
+from omniagent.session.state import RollingSummary, SessionHead, SessionMessage, TurnStart
+from omniagent.settings import Settings
+
+Open = Callable[..., SessionManager]
+SMALL = Settings(context_max_turns=2, summary_after_turns=3)
+
+
+@pytest.fixture(params=["memory", "mongodb"])
+def open_session(request: pytest.FixtureRequest) -> Open:
+    """Opens sessions of a user of the test's own: `open_session("a")`."""
+    user = f"user:{new_id()}"
+    memory = InMemoryStore()
+    store = request.getfixturevalue("store") if request.param == "mongodb" else None
+
+    def open_one(session_id: str = "chat", **options: Any) -> SessionManager:
+        if store is not None:
+            return MongoSessionManager(store, user, session_id, **options)
+        return InMemorySessionManager(user, session_id, store=memory, **options)
+
+    return open_one
+
+
+@pytest.fixture
+def session(open_session: Open) -> SessionManager:
+    return open_session(settings=SMALL)
+
+
+def text(content: str) -> list[Part]:
+    return [TextPart(text=content)]
+
+
+def start(number: int, turn_id: str | None = None, **changes: Any) -> TurnStart:
+    begun = TurnStart(turn_id or f"answer-{number}", number, f"question-{number}", text(f"Question {number}"))
+    return replace(begun, **changes)
+
+
+def reply(number: int, turn_id: str | None = None, status: Status = "complete", **changes: Any) -> SessionMessage:
+    whole = SessionMessage(turn_id or f"answer-{number}", "assistant", number, text(f"Answer {number}"), status)
+    return replace(whole, **changes)
+
+
+async def converse(session: SessionManager, last: int, first: int = 1) -> None:
+    for number in range(first, last + 1):
+        await session.begin_turn(start(number))
+        await session.finish_turn(reply(number))
+
+
+def summary(first: int, last: int) -> RollingSummary:
+    return RollingSummary(f"{first}-{last}", 3, first, last)
+
+
+async def stored_ids(session: SessionManager) -> list[str]:
+    state = await session.load()
+    return [message.id for message in (state.question, state.answer) if message]
+
+
+# Reading
+
+
+async def test_a_session_that_does_not_exist_is_empty(session: SessionManager) -> None:
+    state = await session.load("question-1")
+    assert (state.head, state.turns, state.earlier, state.summary) == (SessionHead(), (), None, None)
+    assert await session.head() is None
+    assert await session.answer(1) is None
+    assert [turns async for turns in session.past_turns(1, 9)] == []
+
+
+def test_an_id_that_is_no_plain_token_is_refused(open_session: Open) -> None:
+    with pytest.raises(InvalidRequest):
+        open_session("a:b")
+
+
+async def test_the_state_holds_the_newest_turns_whatever_the_summary_covers(session: SessionManager) -> None:
+    await converse(session, 6)
+    assert await session.add_summary(summary(1, 5))
+    state = await session.load("question-2")
+    assert [turn.number for turn in state.turns] == [3, 4, 5, 6], "three and one more: the last may be answered again"
+    assert [[message.text for message in turn.messages] for turn in state.turns][-1] == ["Question 6", "Answer 6"]
+    assert all(turn.tokens > 0 for turn in state.turns)
+    assert state.summary == summary(1, 5)
+    assert state.summarized_to == 5
+    assert (state.question, state.answer) == (
+        SessionMessage("question-6", "user", 6, text("Question 6")),
+        reply(6),
+    )
+    assert state.earlier == SessionMessage("question-2", "user", 2, text("Question 2")), "older than the window"
+
+
+async def test_the_head_is_the_session_without_its_messages(session: SessionManager) -> None:
+    await converse(session, 2)
+    await session.begin_turn(start(3, "running"))
+    assert await session.rename("Trip", was=None)
+    assert await session.head() == SessionHead(3, "running", "Trip")
+    state = await session.load()
+    assert state.head == SessionHead(3, "running", "Trip")
+    assert (state.question and state.question.id, state.answer) == ("question-3", None)
+
+
+async def test_an_answer_comes_back_as_it_was_stored(session: SessionManager) -> None:
+    parts: list[Part] = [
+        StepPart(),
+        ReasoningPart(text="Hm", provider_data={"$ref": "a", "$id": 1, "x.y": [{}]}),
+        ToolPart(call_id="c", name="add", input={"a": 2**80, "$b": {"$ref": "x", "$id": "y"}}, output=[1.5], done=True),
+        DataPart(name="map", data={"deep": {"er": None}}, id="d"),
+        TextPart(text="Done \U0001f600"),
+    ]
+    answer = reply(1, parts=parts, usage=Usage(1, 2, 3, 4, True), metadata={"a.b": {"$ref": "c", "$id": "d"}})
+    await session.begin_turn(start(1))
+    assert await session.finish_turn(answer) == answer
+    assert await session.answer(1) == answer
+
+
+async def test_past_turns_come_in_order_and_in_pieces(session: SessionManager) -> None:
+    await converse(session, 60)
+    pieces = [[turn.number for turn in turns] async for turns in session.past_turns(3, 58)]
+    assert [number for piece in pieces for number in piece] == list(range(3, 59))
+    assert len(pieces) > 1
+
+
+# Slots
+
+
+async def test_a_slot_is_taken_once_and_given_back(open_session: Open) -> None:
+    first, second, third = (open_session(name) for name in ("a", "b", "c"))
+    assert not await first.admit(2)
+    assert not await first.admit(2), "the same session again"
+    assert not await second.admit(2)
+    assert sorted(await third.admit(2)) == sorted([first.key, second.key])
+    await third.withdraw(first.key, third.key)
+    assert not await third.admit(2)
+    assert sorted(await first.admit(2)) == sorted([second.key, third.key])
+
+
+async def test_of_many_at_the_same_moment_no_more_than_the_limit_are_admitted(open_session: Open) -> None:
+    sessions = [open_session(f"s{number}") for number in range(12)]
+    refusals = await asyncio.gather(*(session.admit(5) for session in sessions))
+    assert sum(not holders for holders in refusals) == 5
+    admitted = {session.key for session, holders in zip(sessions, refusals, strict=True) if not holders}
+    assert all(set(holders) == admitted for holders in refusals if holders)
+
+
+# Beginning
+
+
+async def test_a_turn_begins_only_from_the_state_it_was_planned_from(session: SessionManager) -> None:
+    for wrong in (start(2), start(1, again=True)):
+        with pytest.raises(StorageConflict):
+            await session.begin_turn(wrong)
+    assert await session.head() is None, "a refused turn leaves nothing"
+    await session.begin_turn(start(1))
+    for wrong in (start(1, "other", message_id="other"), start(2), start(1, "other", again=True)):
+        with pytest.raises(StorageConflict):
+            await session.begin_turn(wrong)
+    await session.finish_turn(reply(1))
+    for wrong in (start(1), start(3), start(2, message_id="question-1"), start(2, again=True)):
+        with pytest.raises(StorageConflict):
+            await session.begin_turn(wrong)
+    assert await session.head() == SessionHead(1)
+    assert await stored_ids(session) == ["question-1", "answer-1"]
+
+
+async def test_of_turns_that_begin_at_the_same_moment_one_does(open_session: Open) -> None:
+    turns = [start(1, f"turn-{number}", message_id=f"message-{number}") for number in range(6)]
+    outcomes = await asyncio.gather(*(open_session().begin_turn(turn) for turn in turns), return_exceptions=True)
+    assert [type(outcome) for outcome in outcomes].count(type(None)) == 1
+    assert all(isinstance(outcome, StorageConflict) for outcome in outcomes if outcome is not None)
+    head = await open_session().head()
+    assert head is not None and head.latest_turn_number == 1
+
+
+async def test_a_turn_that_has_begun_begins_again_when_its_outcome_was_unknown(session: SessionManager) -> None:
+    await session.begin_turn(start(1))
+    await session.begin_turn(start(1))
+    assert await session.head() == SessionHead(1, "answer-1")
+
+
+async def test_answering_again_drops_the_summaries_that_cover_the_turn(session: SessionManager) -> None:
+    await converse(session, 5)
+    for draft in (False, True):
+        assert await session.add_summary(summary(1, 2), draft=draft)
+        assert await session.add_summary(summary(3, 4), draft=draft)
+    await session.begin_turn(start(5, "again", again=True))
+    assert await session.latest_summary() == summary(3, 4)
+    await session.finish_turn(reply(5, "again"))
+    assert await stored_ids(session) == ["question-5", "again"]
+
+
+# Finishing
+
+
+async def test_an_open_tool_call_is_closed_when_it_is_stored(session: SessionManager) -> None:
+    await session.begin_turn(start(1))
+    stored = await session.finish_turn(reply(1, parts=[ToolPart(call_id="c", name="add")]))
+    assert [part.done for part in stored.parts if isinstance(part, ToolPart)] == [True]
+    assert await session.answer(1) == stored
+
+
+@pytest.mark.parametrize("status", ["complete", "cancelled", "failed"])
+async def test_an_answer_stored_twice_is_stored_once(session: SessionManager, status: Status) -> None:
+    await session.begin_turn(start(1))
+    answer = reply(1, status=status)
+    assert await session.finish_turn(answer) == answer
+    assert await session.finish_turn(answer) == answer, "the outcome of the first attempt was unknown"
+    await session.begin_turn(start(2))
+    assert await session.finish_turn(answer) == answer, "also after the next turn began"
+
+
+@pytest.mark.parametrize("parts", [[], [StepPart()]])
+async def test_an_answer_that_shows_nothing_leaves_the_previous_one(
+    session: SessionManager, parts: Sequence[Part]
+) -> None:
+    await converse(session, 1)
+    await session.begin_turn(start(1, "again", again=True))
+    nothing = reply(1, "again", "cancelled", parts=parts)
+    assert await session.finish_turn(nothing) == reply(1)
+    assert await session.finish_turn(nothing) == reply(1), "the same when the outcome was unknown"
+    assert await session.head() == SessionHead(1)
+
+
+async def test_the_first_answer_of_a_turn_is_stored_even_if_it_shows_nothing(session: SessionManager) -> None:
+    await session.begin_turn(start(1))
+    nothing = reply(1, status="cancelled", parts=[])
+    assert await session.finish_turn(nothing) == nothing
+    assert await session.answer(1) == nothing
+
+
+async def test_a_turn_that_never_began_is_lost(session: SessionManager) -> None:
+    await converse(session, 1)
+    with pytest.raises(TurnLost):
+        await session.finish_turn(reply(1, "never"))
+
+
+async def test_an_answer_that_cannot_be_stored_is_rejected_and_the_turn_still_runs(session: SessionManager) -> None:
+    await session.begin_turn(start(1))
+    with pytest.raises(StorageRejected):
+        await session.finish_turn(reply(1, parts=text("x" * 17_000_000)))
+    assert await session.head() == SessionHead(1, "answer-1")
+    assert await session.finish_turn(reply(1)) == reply(1)
+
+
+# Repairing
+
+
+async def test_a_dead_turn_is_closed_with_what_it_had_shown(session: SessionManager) -> None:
+    await session.begin_turn(start(1))
+    shown = reply(0, "answer-1", "interrupted", parts=text("Ans"))
+    repaired = await session.repair_turn(shown)
+    assert repaired == replace(shown, turn_number=1)
+    assert await session.answer(1) == repaired
+    assert await session.head() == SessionHead(1)
+    assert await session.repair_turn(shown) is None, "it is closed"
+
+
+async def test_a_repair_of_another_turn_does_nothing(session: SessionManager) -> None:
+    assert await session.repair_turn(reply(0, "x", "interrupted")) is None
+    await session.begin_turn(start(1))
+    assert await session.repair_turn(reply(0, "x", "interrupted")) is None
+    assert await session.head() == SessionHead(1, "answer-1")
+
+
+async def test_a_dead_regeneration_that_showed_nothing_leaves_the_previous_answer(session: SessionManager) -> None:
+    await converse(session, 1)
+    await session.begin_turn(start(1, "again", again=True))
+    assert await session.repair_turn(reply(0, "again", "interrupted", parts=[StepPart()])) == reply(1)
+    assert await stored_ids(session) == ["question-1", "answer-1"]
+
+
+async def test_a_dead_regeneration_that_showed_something_replaces_the_previous_answer(session: SessionManager) -> None:
+    await converse(session, 1)
+    await session.begin_turn(start(1, "again", again=True))
+    await session.repair_turn(reply(0, "again", "interrupted", parts=text("Half")))
+    assert await stored_ids(session) == ["question-1", "again"]
+
+
+async def test_a_whole_answer_replaces_the_interrupted_one_of_its_turn(session: SessionManager) -> None:
+    await session.begin_turn(start(1))
+    await session.repair_turn(reply(0, "answer-1", "interrupted", parts=text("Ans")))
+    assert await session.finish_turn(reply(1)) == reply(1)
+    assert await session.answer(1) == reply(1)
+
+
+async def test_a_whole_answer_comes_back_after_a_repair_that_kept_the_previous_one(session: SessionManager) -> None:
+    await converse(session, 1)
+    await session.begin_turn(start(1, "again", again=True))
+    await session.repair_turn(reply(0, "again", "interrupted", parts=[]))
+    assert await session.finish_turn(reply(1, "again")) == reply(1, "again")
+    assert await stored_ids(session) == ["question-1", "again"]
+
+
+async def test_an_answer_whose_turn_was_answered_again_is_lost(session: SessionManager) -> None:
+    await session.begin_turn(start(1))
+    await session.repair_turn(reply(0, "answer-1", "interrupted", parts=text("Ans")))
+    await session.begin_turn(start(1, "again", again=True))
+    with pytest.raises(TurnLost):
+        await session.finish_turn(reply(1))
+    await session.finish_turn(reply(1, "again"))
+    with pytest.raises(TurnLost):
+        await session.finish_turn(reply(1))
+    assert await session.answer(1) == reply(1, "again")
+
+
+async def test_an_answer_whose_session_went_on_is_lost(session: SessionManager) -> None:
+    await session.begin_turn(start(1))
+    await session.repair_turn(reply(0, "answer-1", "interrupted", parts=text("Ans")))
+    await session.begin_turn(start(2))
+    with pytest.raises(TurnLost):
+        await session.finish_turn(reply(1))
+    repaired = await session.answer(1)
+    assert repaired is not None and repaired.status == "interrupted"
+
+
+# Summaries
+
+
+@pytest.mark.parametrize("draft", [False, True])
+async def test_a_summary_continues_the_newest_and_stops_before_the_latest_turn(
+    session: SessionManager, draft: bool
+) -> None:
+    await converse(session, 5)
+    for wrong in (summary(2, 3), summary(1, 5), summary(1, 6), summary(1, 0)):
+        assert not await session.add_summary(wrong, draft=draft)
+    assert await session.add_summary(summary(1, 2), draft=draft)
+    for wrong in (summary(1, 2), summary(2, 3), summary(4, 4), summary(3, 5)):
+        assert not await session.add_summary(wrong, draft=draft)
+    assert await session.add_summary(summary(3, 4), draft=draft)
+    assert await session.latest_summary(draft=draft) == summary(3, 4)
+    assert await session.latest_summary(draft=not draft) is None
+
+
+async def test_there_is_no_summary_of_no_session(session: SessionManager) -> None:
+    assert not await session.add_summary(summary(1, 1))
+    assert not await session.publish_draft()
+
+
+async def test_of_equal_summaries_at_the_same_moment_one_is_stored(open_session: Open) -> None:
+    await converse(open_session(), 3)
+    added = await asyncio.gather(*(open_session().add_summary(summary(1, end)) for end in (1, 2, 2, 1)))
+    assert added.count(True) == 1
+
+
+async def test_a_published_draft_is_the_only_summary(session: SessionManager) -> None:
+    await converse(session, 6)
+    for span in ((1, 1), (2, 2), (3, 5)):
+        assert await session.add_summary(summary(*span))
+    for span in ((1, 2), (3, 4)):
+        assert await session.add_summary(summary(*span), draft=True)
+    assert await session.publish_draft()
+    assert await session.latest_summary() == replace(summary(3, 4), start_turn_number=1)
+    assert await session.latest_summary(draft=True) is None
+    assert not await session.publish_draft(), "there is no other"
+    assert await session.add_summary(summary(5, 5))
+
+
+async def test_a_rebuild_that_races_new_summaries_leaves_no_overlap(open_session: Open) -> None:
+    await converse(open_session(), 12)
+    for number in range(1, 6):
+        await open_session().add_summary(summary(number, number), draft=True)
+
+    async def extend() -> list[RollingSummary]:
+        """What a turn does beside its answer: continue what is the newest summary now."""
+        added = []
+        for _ in range(6):
+            newest = await open_session().latest_summary()
+            after = newest.end_turn_number if newest else 0
+            addition = summary(after + 1, after + 2)
+            if await open_session().add_summary(addition):
+                added.append(addition)
+        return added
+
+    _, published = await asyncio.gather(extend(), open_session().publish_draft())
+    assert published
+    rest = await extend()
+    newest = await open_session().latest_summary()
+    assert newest is not None and newest.end_turn_number >= 10
+    spans = [(addition.start_turn_number, addition.end_turn_number) for addition in rest]
+    assert all(end + 1 == begin for (_, end), (begin, _) in zip(spans, spans[1:], strict=False))
+
+
+# Names and deletion
+
+
+async def test_a_name_that_was_chosen_meanwhile_stands(session: SessionManager) -> None:
+    assert not await session.rename("No session", was=None)
+    await converse(session, 1)
+    assert await session.rename("By the model", was=None)
+    assert not await session.rename("Too late", was=None)
+    assert await session.rename("By hand", was="By the model")
+    head = await session.head()
+    assert head is not None and head.name == "By hand"
+
+
+async def test_a_marked_session_counts_as_gone(session: SessionManager) -> None:
+    assert not await session.mark_erased()
+    await converse(session, 3)
+    await session.begin_turn(start(4))
+    assert await session.mark_erased()
+    assert await session.mark_erased(), "marked again by whoever repeats it"
+    assert await session.head() is None
+    assert (await session.load("question-1")).head == SessionHead()
+    assert not await session.rename("x", was=None)
+    assert not await session.add_summary(summary(1, 1))
+    assert await session.repair_turn(reply(0, "answer-4", "interrupted")) is None
+    for turn in (start(1, "other", message_id="new"), start(4, "other", again=True), start(5)):
+        with pytest.raises(SessionErased):
+            await session.begin_turn(turn)
+    with pytest.raises(TurnLost):
+        await session.finish_turn(reply(4))
+
+
+async def test_a_session_is_erased_in_pieces_and_its_id_is_free_again(session: SessionManager) -> None:
+    await converse(session, 5)
+    await session.add_summary(summary(1, 2))
+    await session.mark_erased()
+    pieces = 1
+    while not await session.erase_some(3):
+        pieces += 1
+    assert pieces >= 3
+    assert await session.erase_some(3), "once more changes nothing"
+    await converse(session, 1)
+    assert await session.erase_some(3), "a session that is not marked is left alone"
+    assert await stored_ids(session) == ["question-1", "answer-1"]
+    assert await session.latest_summary() is None
