@@ -4,7 +4,16 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from omniagent.messages import ChatMessage, Part, ReasoningPart, StepPart, TextPart, ToolPart, close_open_calls
+from omniagent.messages import (
+    ChatMessage,
+    DataPart,
+    Part,
+    ReasoningPart,
+    StepPart,
+    TextPart,
+    ToolPart,
+    close_open_calls,
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,7 +100,7 @@ def _estimate_part(part: Part) -> int:
             return estimate_text(part.text)
         case ToolPart():
             return estimate_text(part.name) + estimate_text(_as_text(part.input)) + _estimate_result(part)
-        case ReasoningPart() | StepPart():
+        case ReasoningPart() | StepPart() | DataPart():
             return 0  # not shown to the model again
 
 

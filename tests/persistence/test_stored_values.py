@@ -1,0 +1,166 @@
+"""Nothing that a model, a tool or a user writes is interpreted by the store: what was written comes back equal."""
+
+import json
+import math
+from collections.abc import AsyncIterator
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from pymongo.database import Database
+
+from omniagent.errors import StorageRejected
+from omniagent.messages import DataPart, Part, ReasoningPart, TextPart, ToolPart
+from omniagent.persistence.documents import Message
+from omniagent.persistence.mongo_session import MongoSessionManager
+from omniagent.persistence.store import ConversationStore
+from omniagent.session.identity import new_id
+from omniagent.session.state import SessionMessage, TurnStart
+
+Json = dict[str, Any]
+
+# Any text JSON can carry: half surrogate pairs and NULs among it.
+TEXT = st.text(st.characters(), max_size=8)
+KEYS = TEXT | st.sampled_from(["$ref", "$id", "$db", "$oid", "$date", "$numberLong", "_id", "a.b", "$", ".", "", "\0"])
+SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | TEXT
+VALUES = st.recursive(
+    SCALARS | st.integers(min_value=-(10**40), max_value=10**40),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(KEYS, inner, max_size=3),
+    max_leaves=12,
+)
+OBJECTS = st.dictionaries(KEYS, VALUES, max_size=3)
+PARTS = st.lists(
+    st.builds(TextPart, text=TEXT)
+    | st.builds(ReasoningPart, text=TEXT, provider_data=st.none() | OBJECTS)
+    | st.builds(
+        ToolPart, call_id=TEXT, name=TEXT, input=VALUES, output=VALUES, error=st.none() | TEXT, done=st.just(True)
+    )
+    | st.builds(DataPart, name=TEXT, data=VALUES, id=st.none() | TEXT),
+    max_size=4,
+)
+
+
+def answer_of(parts: list[Part], metadata: Json | None = None) -> SessionMessage:
+    return SessionMessage(new_id(), "assistant", 1, parts, metadata=metadata or {})
+
+
+async def stored(store: ConversationStore, answer: SessionMessage) -> SessionMessage | None:
+    session = MongoSessionManager(store, f"user:{new_id()}", "chat")
+    await session.begin_turn(TurnStart(answer.id, 1, "question", [TextPart(text="Hello")]))
+    await session.finish_turn(answer)
+    return (await session.load()).answer
+
+
+@given(parts=PARTS, metadata=OBJECTS)
+@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+async def test_every_answer_comes_back_equal(store: ConversationStore, parts: list[Part], metadata: Json) -> None:
+    answer = answer_of(parts, metadata)
+    assert await stored(store, answer) == answer
+
+
+def nested(depth: int) -> Any:
+    value: Any = "core"
+    for level in range(depth):
+        value = {"$ref": value} if level % 2 else [value]
+    return value
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"$ref": "users", "$id": "x"},
+        {"$ref": "users", "$id": "x", "$db": "other"},
+        {"$oid": "0" * 24},
+        {"a.b": {"$set": 1}},
+        2**64,
+        -(2**63) - 1,
+        nested(150),
+        "\ud800",
+        ["\udfff\0"],
+        math.inf,
+        {"": {"": ""}},
+    ],
+    ids=lambda value: repr(value)[:20],
+)
+async def test_what_bson_would_change_or_refuse_comes_back_equal(store: ConversationStore, value: Any) -> None:
+    part = ToolPart(call_id="c", name="t", input=value, output=value, done=True)
+    answer = answer_of([part, DataPart(name="d", data=value)], {"value": value})
+    assert await stored(store, answer) == answer
+
+
+async def test_a_value_that_is_no_json_is_rejected_or_stored_as_text(store: ConversationStore) -> None:
+    loop: list[Any] = []
+    loop.append(loop)
+    for value in (loop, 10**5000):
+        with pytest.raises(StorageRejected):
+            await stored(store, answer_of([DataPart(name="d", data=value)]))
+    found = await stored(store, answer_of([DataPart(name="d", data={"set": {1}, "part": TextPart(text="x")})]))
+    assert found is not None
+    assert found.parts == [DataPart(name="d", data={"set": "{1}", "part": {"type": "text", "text": "x"}})]
+
+
+async def test_plain_text_stays_readable_in_the_database(store: ConversationStore, database: Database[Json]) -> None:
+    answer = answer_of([TextPart(text="Grüße"), ToolPart(call_id="c", name="t", input={"a": 1}, output=3, done=True)])
+    await stored(store, answer)
+    document = database.messages.find_one({"client_message_id": answer.id})
+    assert document is not None
+    text, tool = document["parts"]
+    assert text == {"type": "text", "text": "Grüße"}
+    assert (json.loads(tool["input_json"]), tool["output"]) == ({"a": 1}, 3)
+    assert isinstance(document["_id"], str)
+
+
+@pytest.fixture
+async def old_session(store: ConversationStore, database: Database[Json]) -> AsyncIterator[MongoSessionManager]:
+    """A session as an earlier version stored it: ObjectIds, plain values, fields that are gone or new."""
+    session = MongoSessionManager(store, f"user:{new_id()}", "old")
+    database.users.insert_one({"_id": session.user_id, "client_id": session.user, "category": None})
+    database.sessions.insert_one(
+        {"_id": session.key, "user_id": session.user_id, "name": "Old", "latest_turn_number": 1, "active_turn_id": None}
+    )
+    tool = {"type": "tool", "call_id": "c", "name": "t", "input": {"at": {"$ref": "a", "$id": "b"}}, "done": True}
+    for role, parts in (("user", [{"type": "text", "text": "Hi"}]), ("assistant", [tool | {"output": ["x"]}])):
+        database.messages.insert_one(
+            {
+                "session_id": session.key,
+                "turn_number": 1,
+                "role": role,
+                "parts": parts,
+                "client_message_id": role,
+                "metadata": {"status": "complete"},
+                "usage": {"outputTokens": 3},
+                "previous_summary_id": None,
+            }
+        )
+    yield session
+
+
+async def test_a_session_of_an_earlier_version_goes_on(old_session: MongoSessionManager) -> None:
+    state = await old_session.load("user")
+    assert state.answer is not None and state.question is not None
+    assert state.answer.parts == [
+        ToolPart(call_id="c", name="t", input={"at": {"$ref": "a", "$id": "b"}}, output=["x"], done=True)
+    ]
+    assert (state.answer.metadata, state.answer.usage.output_tokens) == ({"status": "complete"}, 3)
+    assert not await old_session.admit(2)
+    await old_session.begin_turn(TurnStart("again", 1, "user", (), again=True))
+    again = SessionMessage("again", "assistant", 1, [TextPart(text="New")])
+    assert await old_session.finish_turn(again) == again
+    await old_session.begin_turn(TurnStart("next", 2, "second", [TextPart(text="And?")]))
+    head = await old_session.head()
+    assert head is not None and head.latest_turn_number == 2
+
+
+async def test_a_message_that_a_team_saves_itself_is_not_interpreted_either(
+    store: ConversationStore, database: Database[Json]
+) -> None:
+    answer = answer_of([DataPart(name="d", data={"$ref": "a", "$id": "b"})], {"x": {"$ref": "a", "$id": "b"}})
+    await stored(store, answer)
+    document = await Message.find_one({"client_message_id": answer.id})
+    assert document is not None
+    document.status = "cancelled"
+    await document.save()
+    read = await Message.find_one({"client_message_id": answer.id})
+    assert read is not None
+    assert (read.status, read.parts, read.metadata) == ("cancelled", answer.parts, answer.metadata)
