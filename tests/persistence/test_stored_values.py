@@ -133,12 +133,13 @@ async def old_session(store: ConversationStore, database: Database[Json]) -> Asy
                 "previous_summary_id": None,
             }
         )
-    yield session
+    return session
 
 
 async def test_a_session_of_an_earlier_version_goes_on(old_session: MongoSessionManager) -> None:
     state = await old_session.load("user")
-    assert state.answer is not None and state.question is not None
+    assert state.answer is not None
+    assert state.question is not None
     assert state.answer.parts == [
         ToolPart(call_id="c", name="t", input={"at": {"$ref": "a", "$id": "b"}}, output=["x"], done=True)
     ]
@@ -149,7 +150,8 @@ async def test_a_session_of_an_earlier_version_goes_on(old_session: MongoSession
     assert await old_session.finish_turn(again) == again
     await old_session.begin_turn(TurnStart("next", 2, "second", [TextPart(text="And?")]))
     head = await old_session.head()
-    assert head is not None and head.latest_turn_number == 2
+    assert head is not None
+    assert head.latest_turn_number == 2
 
 
 async def test_a_message_that_a_team_saves_itself_is_not_interpreted_either(

@@ -1,6 +1,7 @@
 """Every promise of `SessionManager`, kept by MongoDB and by the manager in memory alike."""
 
 import asyncio
+import itertools
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any
@@ -180,7 +181,8 @@ async def test_of_turns_that_begin_at_the_same_moment_one_does(open_session: Ope
     assert [type(outcome) for outcome in outcomes].count(type(None)) == 1
     assert all(isinstance(outcome, StorageConflict) for outcome in outcomes if outcome is not None)
     head = await open_session().head()
-    assert head is not None and head.latest_turn_number == 1
+    assert head is not None
+    assert head.latest_turn_number == 1
 
 
 async def test_a_turn_that_has_begun_begins_again_when_its_outcome_was_unknown(session: SessionManager) -> None:
@@ -321,7 +323,8 @@ async def test_an_answer_whose_session_went_on_is_lost(session: SessionManager) 
     with pytest.raises(TurnLost):
         await session.finish_turn(reply(1))
     repaired = await session.answer(1)
-    assert repaired is not None and repaired.status == "interrupted"
+    assert repaired is not None
+    assert repaired.status == "interrupted"
 
 
 # Summaries
@@ -386,9 +389,10 @@ async def test_a_rebuild_that_races_new_summaries_leaves_no_overlap(open_session
     assert published
     rest = await extend()
     newest = await open_session().latest_summary()
-    assert newest is not None and newest.end_turn_number >= 10
+    assert newest is not None
+    assert newest.end_turn_number >= 10
     spans = [(addition.start_turn_number, addition.end_turn_number) for addition in rest]
-    assert all(end + 1 == begin for (_, end), (begin, _) in zip(spans, spans[1:], strict=False))
+    assert all(end + 1 == begin for (_, end), (begin, _) in itertools.pairwise(spans))
 
 
 # Names and deletion
@@ -401,7 +405,8 @@ async def test_a_name_that_was_chosen_meanwhile_stands(session: SessionManager) 
     assert not await session.rename("Too late", was=None)
     assert await session.rename("By hand", was="By the model")
     head = await session.head()
-    assert head is not None and head.name == "By hand"
+    assert head is not None
+    assert head.name == "By hand"
 
 
 async def test_a_marked_session_counts_as_gone(session: SessionManager) -> None:
