@@ -16,6 +16,8 @@ PUBLIC = [
     "DocumentModels",
     "FallbackProvider",
     "Gate",
+    "InMemorySessionManager",
+    "InMemoryStore",
     "LLMProvider",
     "ModelRequest",
     "MongoBackendAdapter",

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from omniagent.persistence.contracts import DocumentModels
     from omniagent.persistence.mongo_session import MongoSessionManager
     from omniagent.project import Project
+    from omniagent.session.in_memory import InMemorySessionManager, InMemoryStore
     from omniagent.session.manager import SessionManager
     from omniagent.settings import Settings
     from omniagent.tracing import OmniAgentInstrumentor
@@ -31,6 +32,8 @@ _HOMES = {
     "DocumentModels": "omniagent.persistence.contracts",
     "FallbackProvider": "omniagent.ai.providers.fallback",
     "Gate": "omniagent.ai.providers.scripted",
+    "InMemorySessionManager": "omniagent.session.in_memory",
+    "InMemoryStore": "omniagent.session.in_memory",
     "LLMProvider": "omniagent.ai.providers.llm_provider",
     "ModelRequest": "omniagent.ai.providers.llm_provider",
     "MongoBackendAdapter": "omniagent.persistence.adapter",
@@ -61,6 +64,8 @@ __all__ = [
     "DocumentModels",
     "FallbackProvider",
     "Gate",
+    "InMemorySessionManager",
+    "InMemoryStore",
     "LLMProvider",
     "ModelRequest",
     "MongoBackendAdapter",

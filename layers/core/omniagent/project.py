@@ -53,7 +53,6 @@ def _check_documents(documents: object) -> None:
 
     if not isinstance(documents, DocumentModels):
         raise ConfigurationError(f"Project(documents=…) must be DocumentModels(…), not {_shown(documents)}")
-    documents.check()
 
 
 def _check_provider(name: str, provider: object) -> None:
