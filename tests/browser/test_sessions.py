@@ -88,7 +88,7 @@ async def test_back_and_forward_go_through_the_chats(playground: Playground, pag
 
 async def test_an_unknown_chat_says_so(playground: Playground) -> None:
     await playground.open("/#/chat/nothing-here")
-    await expect(playground.alert).to_contain_text("There is nothing here, or it is not yours.")
+    await expect(playground.alert).to_contain_text("It does not exist, or you have no access to it.")
 
 
 async def test_earlier_messages_are_read_on_demand(playground: Playground) -> None:

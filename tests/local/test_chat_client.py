@@ -140,7 +140,7 @@ def test_sessions_are_listed_opened_and_begun(chat: Terminal, session_id: str) -
 def test_what_the_server_refuses_is_shown_in_its_words(chat: Terminal) -> None:
     chat.type("/regenerate\n")
     shown = chat.read_until("\n> ")
-    assert shown == "/regenerate\nThere is nothing here, or it is not yours.\n> "
+    assert shown == "/regenerate\nIt does not exist, or you have no access to it.\n> "
     chat.type("/unknown\n")
     chat.read_until("There is no command /unknown. /help lists them.\n")
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 
 from omniagent import Agent, tool
+from omniagent.errors import OmniAgentError
 from omniagent.messages import ORPHAN_ERROR
 from tests.fixtures.conversation import QUICK, Conversation, Json, each_api, events_of, seen
 from tests.fixtures.stream import check_order, outline
@@ -146,7 +147,7 @@ async def test_instructions_that_raise_end_the_turn_in_order(conversation: Conve
     asked = conversation.but(agent=Agent("helper", instructions))
     events = await asked.ask("Hello?")
     check_order(events)
-    public = "Something went wrong on our side. Try again; quote the request id if it stays."
+    public = OmniAgentError.public
     ending = ["finish error", "data-session failed", f"error {public}"]
     assert outline(events) == ["start", "start-step", *text(FALLBACK), "finish-step", *ending]
     assert (asked.answer["parts"], asked.answer["status"]) == ([STEP, said(FALLBACK)], "failed")

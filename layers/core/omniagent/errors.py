@@ -21,12 +21,12 @@ OmniAgentError
 │   ├── ModelUnavailable        unreachable, overloaded or silent
 │   ├── ModelAuthError          the key was refused
 │   ├── ModelRejected           the request was refused
-│   ├── ModelStreamBroken       the stream ended before its end
+│   ├── ModelStreamBroken       the stream ended early
 │   ├── EmptyAnswer
 │   ├── AnswerTooLong
 │   ├── InvalidOutput           the answer is not what Agent(output=…) asks for
 │   └── StepLimitReached
-├── ToolError                   the model reads it and corrects itself
+├── ToolError                   the model reads it and can correct itself
 │   ├── UnknownTool
 │   ├── InvalidArguments
 │   ├── ToolTimeout
@@ -34,15 +34,15 @@ OmniAgentError
 │   ├── ToolsBusy               too many sync tools are still running
 │   └── ToolNotStarted          the deadline would pass before the tool's timeout
 ├── StorageError                503
-│   ├── StorageUnavailable      MongoDB cannot be reached: try again
+│   ├── StorageUnavailable      MongoDB cannot be reached
 │   ├── StorageConflict         a unique key or a condition was violated
 │   ├── StorageRejected         MongoDB refused the operation: a bug or a wrong setting
-│   └── TurnLost                the turn was taken over; nothing may be written any more
+│   └── TurnLost                another process took the turn over; writes are refused
 ├── RegistryUnavailable         503, the table of running turns cannot be reached
 ├── QueueUnavailable            503, the queue of summaries cannot be reached
-│   └── NoQueue                 503, there is none
-├── SecretsUnavailable          503, Secrets Manager cannot be reached: try again
-└── IdentityUnavailable         503, the issuer's keys cannot be read
+│   └── NoQueue                 503, none is configured
+├── SecretsUnavailable          503, Secrets Manager cannot be reached
+└── IdentityUnavailable         503, the issuer's keys cannot be fetched
 
 `str(error)` is for the log. `error.public` is the only text that may leave the process.
 """
@@ -51,12 +51,12 @@ from typing import ClassVar
 
 
 class OmniAgentError(Exception):
-    """The root. A class carries the HTTP status, the code and the text that the public may see."""
+    """The base class. Each class defines its HTTP status, its code and its public text."""
 
     status: ClassVar[int] = 500
     code: ClassVar[str] = "internal_error"
     title: ClassVar[str] = "Internal error"
-    public: str = "Something went wrong on our side. Try again; quote the request id if it stays."
+    public: str = "An internal error occurred. Try again; if it persists, report the request id."
     retry_after: float | None = None
 
     def __init__(self, detail: str = "") -> None:
@@ -64,11 +64,11 @@ class OmniAgentError(Exception):
 
 
 class ConfigurationError(OmniAgentError):
-    """A setting is missing or wrong. The log says which."""
+    """A setting is missing or wrong. The log names it."""
 
     code = "configuration_error"
-    title = "Not configured"
-    public = "The service is not configured completely. Its operator finds the reason in the log."
+    title = "Configuration error"
+    public = "The service is misconfigured. Its operator can find the cause in the log."
 
 
 class UnknownModelError(ConfigurationError):
@@ -76,16 +76,16 @@ class UnknownModelError(ConfigurationError):
 
 
 class ContractError(ConfigurationError):
-    """A document class does not keep the contract of `DocumentModels`."""
+    """A document class violates the contract of `DocumentModels`."""
 
 
 class RequestError(OmniAgentError):
-    """The request cannot be served as it is. The detail is written for the caller and is public."""
+    """The caller has to change the request. The detail is written for the caller and is public."""
 
     status = 400
     code = "bad_request"
     title = "Bad request"
-    public = "The request cannot be served as it is."
+    public = "The request is not valid."
 
     def __init__(self, detail: str = "", *, retry_after: float | None = None) -> None:
         super().__init__(detail)
@@ -98,7 +98,7 @@ class RequestError(OmniAgentError):
 class MalformedRequest(RequestError):
     code = "malformed_request"
     title = "Malformed request"
-    public = "The body is not valid JSON."
+    public = "The request body is not valid JSON."
 
 
 class Unauthenticated(RequestError):
@@ -110,33 +110,33 @@ class Unauthenticated(RequestError):
     def __init__(self, detail: str = "", *, challenge: str = "") -> None:
         super().__init__(detail)
         self.challenge = challenge
-        """The WWW-Authenticate header: how to do better."""
+        """The value of the WWW-Authenticate header."""
 
 
 class NotFound(RequestError):
     status = 404
     code = "not_found"
     title = "Not found"
-    public = "There is nothing here, or it is not yours."
+    public = "It does not exist, or you have no access to it."
 
 
 class SessionErased(NotFound):
     code = "session_erased"
-    public = "This session is being deleted. Start another one."
+    public = "This session is being deleted. Start a new one."
 
 
 class NotAllowed(RequestError):
     status = 405
     code = "method_not_allowed"
     title = "Method not allowed"
-    public = "This path does not take that method."
+    public = "This path does not support the method."
 
 
 class TurnInProgress(RequestError):
     status = 409
     code = "turn_in_progress"
     title = "Turn in progress"
-    public = "This session is still answering another message. Stop it or wait."
+    public = "This session is still answering another message. Wait for that answer or cancel it."
     retry_after = 1.0
 
 
@@ -144,21 +144,21 @@ class NoRunningTurn(RequestError):
     status = 409
     code = "no_running_turn"
     title = "No running turn"
-    public = "This session is not answering anything right now."
+    public = "No turn is running in this session."
 
 
 class NotRegenerable(RequestError):
     status = 409
     code = "not_regenerable"
-    title = "Cannot be answered again"
-    public = "Only the last answer of a session can be generated again."
+    title = "Not regenerable"
+    public = "Only the last answer of a session can be regenerated."
 
 
 class PayloadTooLarge(RequestError):
     status = 413
     code = "payload_too_large"
     title = "Payload too large"
-    public = "The body is too large."
+    public = "The request body is too large."
 
 
 class UnsupportedMediaType(RequestError):
@@ -172,14 +172,14 @@ class InvalidRequest(RequestError):
     status = 422
     code = "invalid_request"
     title = "Invalid request"
-    public = "The body does not have the expected shape."
+    public = "The request body does not match the expected schema."
 
 
 class TooManyTurns(RequestError):
     status = 429
     code = "too_many_turns"
     title = "Too many turns"
-    public = "Too many answers are being generated for you at once. Wait for one to end."
+    public = "You have too many turns running at once. Wait for one to finish."
     retry_after = 2.0
 
 
@@ -194,7 +194,7 @@ class ModelError(OmniAgentError):
     def __init__(self, detail: str = "", *, api_text: str = "") -> None:
         super().__init__(detail)
         self.api_text = api_text
-        """What the API itself said. It may quote the prompt, so it is not part of `str(error)`, which is logged."""
+        """The API's own message. It may quote the prompt, so it is not part of `str(error)`, which is logged."""
 
 
 class ModelUnavailable(ModelError):
@@ -219,14 +219,14 @@ class EmptyAnswer(ModelError):
 
 class AnswerTooLong(ModelError):
     code = "answer_too_long"
-    public = "The answer became too long. Ask for less at once."
+    public = "The answer was too long. Ask for less at once."
 
 
 class InvalidOutput(ModelError):
-    """The detail says what the model has to correct."""
+    """The detail tells the model what to correct."""
 
     code = "invalid_output"
-    public = "The model's answer did not have the expected form. Try again."
+    public = "The model's answer did not match the expected format. Try again."
 
 
 class StepLimitReached(ModelError):
@@ -235,7 +235,7 @@ class StepLimitReached(ModelError):
 
 
 class ToolError(OmniAgentError):
-    """A tool call failed. `detail` is what the model reads; the stream shows only the public text.
+    """A tool call failed. The model reads `detail`; the stream shows only the public text.
 
     A tool raises it to tell the model what to correct: `raise ToolError("unknown city")`.
     """
@@ -266,7 +266,7 @@ class ToolFailed(ToolError):
 
 
 class ToolsBusy(ToolError):
-    """Every thread for sync tools is taken, most likely by calls that hang."""
+    """Every thread for sync tools is in use, most likely by calls that hang."""
 
     code = "tools_busy"
     public = "Too many tools are still running."
@@ -278,12 +278,12 @@ class ToolNotStarted(ToolError):
 
 
 class StorageError(OmniAgentError):
-    """MongoDB did not do what was asked."""
+    """A MongoDB operation failed."""
 
     status = 503
     code = "storage_error"
     title = "Storage error"
-    public = "The conversation store has a problem. Try again in a moment."
+    public = "The conversation store reported an error. Try again in a moment."
     retry_after = 2.0
 
 
@@ -296,7 +296,7 @@ class StorageUnavailable(StorageError):
 class StorageConflict(StorageError):
     code = "storage_conflict"
     title = "Storage conflict"
-    public = "Somebody else changed this conversation at the same time. Try again."
+    public = "Another request changed this conversation at the same time. Try again."
 
 
 class StorageRejected(StorageError):
@@ -306,7 +306,7 @@ class StorageRejected(StorageError):
 class TurnLost(StorageError):
     code = "turn_lost"
     title = "Turn lost"
-    public = "This answer was interrupted and the conversation went on without it."
+    public = "This answer was interrupted, and the conversation continued without it."
 
 
 class RegistryUnavailable(OmniAgentError):
@@ -334,7 +334,7 @@ class NoQueue(QueueUnavailable):
 
     code = "no_queue"
     title = "No summary queue"
-    public = "This deployment has no queue for summaries: its operator has not set SUMMARY_QUEUE_URL."
+    public = "This deployment has no summary queue: SUMMARY_QUEUE_URL is not set."
     retry_after = None
 
 
@@ -349,7 +349,7 @@ class SecretsUnavailable(OmniAgentError):
 
 
 class IdentityUnavailable(OmniAgentError):
-    """The keys that tokens are checked with cannot be read."""
+    """The issuer's signing keys cannot be fetched."""
 
     status = 503
     code = "identity_unavailable"

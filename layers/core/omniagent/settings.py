@@ -1,6 +1,6 @@
 """The environment, read once into one frozen object.
 
-Each field documents itself with `setting(default, "what it does")`; the README's table is checked against it.
+Each field documents itself with `setting(default, "what it does")`. The README's table is generated from it.
 """
 
 import os
@@ -20,73 +20,85 @@ def setting(default: Any, doc: str, *, env: str = "", secret: bool = False, mini
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """What the runtime can be told. `Settings.from_env()` reads it; tests and scripts pass what they need."""
+    """The runtime's settings. `Settings.from_env()` reads them; tests and scripts pass the ones they need."""
 
-    model: str = setting("gpt-4.1-mini", "The model of an agent that names none.", env="OMNIAGENT_MODEL")
-    openai_api: OpenAIApi = setting("responses", "Which OpenAI API is called: `responses` or `chat`.")
-    openai_api_key: str = setting("", "The key, for a laptop. On Lambda use the secret.", secret=True)
+    model: str = setting("gpt-4.1-mini", "Default model, for an agent that names none.", env="OMNIAGENT_MODEL")
+    openai_api: OpenAIApi = setting("responses", "OpenAI API to call: `responses` or `chat`.")
+    openai_api_key: str = setting("", "API key of the model, for local use. On Lambda use the secret.", secret=True)
     openai_secret_arn: str = setting("", "Secrets Manager ARN of the model API's key.")
-    openai_base_url: str = setting("", "A compatible server instead of OpenAI's.")
-    model_timeout_seconds: float = setting(60.0, "Longest silence of the model before the turn fails.", minimum=0.1)
+    openai_base_url: str = setting("", "Base URL of an OpenAI-compatible server. Empty: OpenAI.")
+    model_timeout_seconds: float = setting(
+        60.0, "Longest time without data from the model before the turn fails.", minimum=0.1
+    )
     model_max_retries: int = setting(2, "Retries of a model call that failed before its first byte.", minimum=0)
-    summary_model: str = setting("", "Another model for summaries.")
-    name_model: str = setting("", "Another model for naming chats.")
+    summary_model: str = setting("", "Model for summaries. Empty: the agent's model.")
+    name_model: str = setting("", "Model for session names. Empty: the agent's model.")
 
-    mongodb_uri: str = setting("", "MongoDB's address, for a laptop. On Lambda use the secret.", secret=True)
+    mongodb_uri: str = setting("", "MongoDB URI, for local use. On Lambda use the secret.", secret=True)
     mongodb_secret_arn: str = setting("", "Secrets Manager ARN of the MongoDB URI.")
-    mongodb_database: str = setting("omniagent", "The database's name.")
-    mongodb_timeout_seconds: float = setting(8.0, "Longest wait for one MongoDB operation.", minimum=0.1)
+    mongodb_database: str = setting("omniagent", "Name of the MongoDB database.")
+    mongodb_timeout_seconds: float = setting(8.0, "Timeout of one MongoDB operation.", minimum=0.1)
 
-    max_steps: int = setting(8, "Model calls in one turn at most.", minimum=1)
-    tool_timeout_seconds: float = setting(30.0, "Longest run of one tool call.", minimum=0.01)
-    tool_output_chars: int = setting(20_000, "Longest tool output that is kept; the rest is cut.", minimum=100)
-    max_output_tokens: int = setting(
-        0, "Longest answer of one model call in tokens; 0 leaves it to the model.", minimum=0
+    max_steps: int = setting(8, "Maximum number of model calls in one turn.", minimum=1)
+    tool_timeout_seconds: float = setting(30.0, "Timeout of one tool call, unless the tool sets its own.", minimum=0.01)
+    tool_output_chars: int = setting(
+        20_000, "Maximum length of a tool's output; longer output is truncated.", minimum=100
+    )
+    max_output_tokens: int = setting(0, "Maximum output tokens of one model call; 0 leaves it to the model.", minimum=0)
+
+    context_max_turns: int = setting(30, "Maximum number of recent turns in the prompt.", minimum=1)
+    context_max_tokens: int = setting(32_000, "Maximum tokens of recent turns in the prompt.", minimum=100)
+    summary_after_turns: int = setting(20, "A summary is due after this many turns since the last one.", minimum=1)
+    summary_after_tokens: int = setting(
+        16_000, "A summary is due after this many tokens since the last one.", minimum=50
+    )
+    summary_input_tokens: int = setting(
+        24_000, "Maximum input tokens of one summary call; longer input is split.", minimum=50
     )
 
-    context_max_turns: int = setting(30, "Recent turns the model is shown at most.", minimum=1)
-    context_max_tokens: int = setting(32_000, "Tokens of recent turns the model is shown at most.", minimum=100)
-    summary_after_turns: int = setting(20, "Turns since the last summary that make a new one due.", minimum=1)
-    summary_after_tokens: int = setting(16_000, "Tokens since the last summary that make a new one due.", minimum=50)
-    summary_input_tokens: int = setting(24_000, "Longest input of a summary call; more is cut in pieces.", minimum=50)
+    turns_table: str = setting("", "DynamoDB table of running turns. Empty: kept in memory, for a single process.")
+    summary_queue_url: str = setting("", "URL of the SQS queue for summary regeneration.")
+    tick_seconds: float = setting(
+        0.5, "Interval at which a turn checks for a stop and appends to its event log.", minimum=0.01
+    )
+    lease_seconds: float = setting(
+        10.0, "Lease of a running turn: how long a session stays locked after its process died.", minimum=0.1
+    )
+    deadline_margin_seconds: float = setting(
+        8.0, "Time reserved before the Lambda deadline to store the answer.", minimum=0.0
+    )
 
-    turns_table: str = setting("", "DynamoDB table of running turns. Empty: in memory, for one process.")
-    summary_queue_url: str = setting("", "SQS queue of summaries to regenerate.")
-    tick_seconds: float = setting(0.5, "How often a turn looks for a stop and logs its events.", minimum=0.01)
-    lease_seconds: float = setting(10.0, "How long a turn is held after its process died.", minimum=0.1)
-    deadline_margin_seconds: float = setting(8.0, "Time kept to store the answer before the end.", minimum=0.0)
+    auth_mode: AuthMode = setting("iam", "Authentication of callers: `iam`, `jwt`, or `none` (local only).")
+    jwt_issuer: str = setting("", "Required issuer of JWTs.")
+    jwt_audience: str = setting("", "Required audience of JWTs.")
+    jwt_jwks_url: str = setting("", "URL of the issuer's JWKS. Empty: the issuer's /.well-known/jwks.json.")
 
-    auth_mode: AuthMode = setting("iam", "Who may call: `iam`, `jwt`, or `none` (a laptop only).")
-    jwt_issuer: str = setting("", "Issuer of accepted tokens.")
-    jwt_audience: str = setting("", "Audience of accepted tokens.")
-    jwt_jwks_url: str = setting("", "Where the issuer's keys are; default: the issuer's /.well-known/jwks.json.")
-
-    max_body_bytes: int = setting(1_000_000, "Largest request body.", minimum=1_000)
-    max_message_chars: int = setting(32_000, "Longest user message.", minimum=1)
-    max_turns_per_session: int = setting(100_000, "Turns one session may have.", minimum=1)
-    max_running_turns_per_user: int = setting(5, "Turns one user may have running at once.", minimum=1)
+    max_body_bytes: int = setting(1_000_000, "Maximum size of a request body.", minimum=1_000)
+    max_message_chars: int = setting(32_000, "Maximum length of a user message.", minimum=1)
+    max_turns_per_session: int = setting(100_000, "Maximum number of turns in a session.", minimum=1)
+    max_running_turns_per_user: int = setting(5, "Maximum number of turns a user may have running at once.", minimum=1)
 
     docs_enabled: bool = setting(True, "Serve /docs and /openapi.json.")
-    log_level: str = setting("INFO", "DEBUG, INFO, WARNING or ERROR.")
+    log_level: str = setting("INFO", "`DEBUG`, `INFO`, `WARNING` or `ERROR`.")
     otel_exporter_otlp_endpoint: str = setting("", "OTLP/HTTP endpoint of a trace collector. Empty: no tracing.")
     otel_exporter_otlp_headers: str = setting(
-        "", "Headers that the collector needs, such as an API key: `name=value,name=value`, URL-encoded.", secret=True
+        "", "Headers for the collector, such as an API key: `name=value,name=value`, URL-encoded.", secret=True
     )
-    trace_content: bool = setting(False, "Put message text into traces.")
+    trace_content: bool = setting(False, "Record messages, tool inputs and outputs in traces.")
 
     @classmethod
     def from_env(cls, env: Mapping[str, str] | None = None, *, defaults: Mapping[str, Any] | None = None) -> "Settings":
-        """Read the environment; `defaults` stand in for what it leaves out. A wrong value is named in the error."""
+        """Read the environment, with `defaults` for what it does not set. An error names the variable."""
         source = os.environ if env is None else env
         found = {f.name: _read(f, source[env_name(f)]) for f in fields(cls) if source.get(env_name(f))}
         return cls(**{**checked_defaults(defaults or {}), **found})
 
 
 def checked_defaults(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return values by field name, of the right types. An unknown name or a wrong value is a `ConfigurationError`."""
+    """Return the values, each converted to its field's type. Raises `ConfigurationError` for any that does not fit."""
     known = {setting_field.name: setting_field for setting_field in fields(Settings)}
     if unknown := sorted(values.keys() - known.keys()):
-        raise ConfigurationError(f"there is no setting {unknown[0]!r}; there are: {', '.join(known)}")
+        raise ConfigurationError(f"unknown setting {unknown[0]!r}; known settings: {', '.join(known)}")
     return {name: _checked(known[name], value) for name, value in values.items()}
 
 
