@@ -1,5 +1,6 @@
 """Turning tracing on and off, and what leaves the process."""
 
+import asyncio
 import os
 import random
 import subprocess
@@ -7,6 +8,7 @@ import sys
 import threading
 import tomllib
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
@@ -283,6 +285,23 @@ async def test_a_flush_does_not_wait_longer_for_a_collector_than_allowed(collect
     collector.answering.set()
     assert await flush_traces(30)
     assert "work" in collector.span_names
+
+
+async def test_a_flush_needs_no_thread_of_the_event_loops_executor(collector: Collector) -> None:
+    configure_tracing(collector.url, service_name="chat")
+    with trace_operation("work"):
+        pass
+    loop, release = asyncio.get_running_loop(), threading.Event()
+    with ThreadPoolExecutor(max_workers=1) as executor:
+        loop.set_default_executor(executor)
+        hanging = loop.run_in_executor(None, release.wait)
+        try:
+            assert await flush_traces(30)
+        finally:
+            release.set()
+            await hanging
+            loop.set_default_executor(ThreadPoolExecutor())
+    assert collector.span_names == ["work"]
 
 
 def test_uninstrument_exports_what_is_left(collector: Collector) -> None:

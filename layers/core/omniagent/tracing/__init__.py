@@ -1,5 +1,5 @@
-"""Spans with OpenInference attributes. A leaf: it imports nothing else of the package, and OpenTelemetry only when
-tracing is turned on. Until then every call returns at once.
+"""Spans with OpenInference attributes. This package imports no other part of omniagent, and OpenTelemetry only once
+tracing is on. Until then every call returns at once.
 
     with bind_context(session_id="s1", user_id="u1", turn=3):
         with trace_operation("turn", kind=SpanKind.AGENT) as span:

@@ -1,7 +1,7 @@
-"""Span kinds and attribute names: OpenInference's where it has one, OpenTelemetry's for databases.
+"""Span kinds and attribute names: those of OpenInference, and of OpenTelemetry for databases, HTTP and errors.
 
-The names are spelled out here so that the layer need not ship the conventions packages;
-a test compares each of them with the published constant.
+They are repeated here so that the layer does not ship the packages of semantic conventions. A test compares each with
+the published constant.
 """
 
 from enum import StrEnum
@@ -16,7 +16,6 @@ SESSION_ID: Final = "session.id"
 USER_ID: Final = "user.id"
 AGENT_NAME: Final = "agent.name"
 LLM_SYSTEM: Final = "llm.system"
-LLM_PROVIDER: Final = "llm.provider"
 LLM_MODEL_NAME: Final = "llm.model_name"
 LLM_FINISH_REASON: Final = "llm.finish_reason"
 LLM_INVOCATION_PARAMETERS: Final = "llm.invocation_parameters"
@@ -34,7 +33,6 @@ LLM_TOKEN_COUNT_CACHE_READ: Final = "llm.token_count.prompt_details.cache_read" 
 LLM_TOKEN_COUNT_REASONING: Final = "llm.token_count.completion_details.reasoning"  # noqa: S105
 TOOL_NAME: Final = "tool.name"
 TOOL_ID: Final = "tool.id"
-TOOL_PARAMETERS: Final = "tool.parameters"
 
 DB_SYSTEM: Final = "db.system.name"
 DB_OPERATION: Final = "db.operation.name"
@@ -56,7 +54,7 @@ STATE_NAME: Final = "omniagent.state.name"
 STATE_BEFORE: Final = "omniagent.state.before"
 STATE_AFTER: Final = "omniagent.state.after"
 
-# What users and models wrote. Recorded only when content capture is on, however it is set.
+# Attributes with text of users, models and tools. They are recorded only while content capture is on.
 CONTENT_PREFIXES: Final = (
     "input.",
     "output.",
@@ -69,11 +67,10 @@ CONTENT_PREFIXES: Final = (
 
 
 class SpanKind(StrEnum):
-    """What a span stands for.
+    """The kind of operation that a span describes.
 
-    OpenInference has no kind for a plain database call (its RETRIEVER is a search for knowledge), so a DB span
-    carries no OpenInference kind: it is an OpenTelemetry client span with the `db.*` attributes, which every
-    backend knows how to show.
+    OpenInference has no kind for a plain database call (its RETRIEVER is a search for knowledge). A DB span therefore
+    has no OpenInference kind: it is an OpenTelemetry client span with `db.*` attributes.
     """
 
     AGENT = "AGENT"

@@ -1,4 +1,4 @@
-"""`configure_tracing`: the SDK with an OTLP exporter, set up for a process that is frozen between invocations."""
+"""`configure_tracing`: the SDK with an OTLP exporter, for a process that is frozen between invocations."""
 
 from collections.abc import Mapping
 from typing import Final
@@ -8,7 +8,7 @@ from .instrumentor import FLUSH_TIMEOUT_SECONDS, OmniAgentInstrumentor
 from .redaction import hide, is_secret_name
 
 _TRACES_PATH: Final = "/v1/traces"
-# Spans leave while the turn still runs, so that the flush at its end is short: between invocations nothing runs.
+# Short, so that most spans are exported while the turn runs: the flush at its end delays the response of the handler.
 _SCHEDULE_DELAY_MILLIS: Final = 500
 # A header's value of this length is a key. A shorter one may be a word that every log line contains.
 _MIN_KEY_LENGTH: Final = 16
@@ -21,17 +21,17 @@ def configure_tracing(
     headers: Mapping[str, str] | str = "",
     capture_content: bool = False,
 ) -> OmniAgentInstrumentor:
-    """Turn tracing on, to any OTLP/HTTP collector. Does nothing if it is on already.
+    """Export spans to an OTLP/HTTP collector. Does nothing if tracing is already on.
 
-    `endpoint` is the collector's base address, as in OTEL_EXPORTER_OTLP_ENDPOINT, or the full address of its
-    traces. `headers` are sent with every export, as a mapping or in the format of OTEL_EXPORTER_OTLP_HEADERS
+    `endpoint` is the collector's base URL, as in OTEL_EXPORTER_OTLP_ENDPOINT, or the full URL of its traces path.
+    `headers` are sent with every export, as a mapping or in the format of OTEL_EXPORTER_OTLP_HEADERS
     (`name=value,name=value`, URL-encoded); logs mask their values. OTEL_RESOURCE_ATTRIBUTES and OTEL_TRACES_SAMPLER
     apply.
     """
     instrumentor = OmniAgentInstrumentor()
     if instrumentor.is_instrumented:
         return instrumentor
-    # Here, not above: the SDK is imported only when tracing is on.
+    # Imported here to save cold-start time while tracing is off.
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
     from opentelemetry.sdk.resources import Resource
     from opentelemetry.sdk.trace import TracerProvider
@@ -63,6 +63,6 @@ def _headers(headers: Mapping[str, str] | str) -> Mapping[str, str]:
 
 
 def traces_url(endpoint: str) -> str:
-    """Return where a collector takes traces."""
+    """Return the URL that receives the collector's traces."""
     base = endpoint.rstrip("/")
     return base if base.endswith(_TRACES_PATH) else base + _TRACES_PATH

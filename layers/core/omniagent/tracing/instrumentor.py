@@ -2,7 +2,10 @@
 
 import asyncio
 import logging
-from collections.abc import Collection
+import threading
+from collections.abc import Callable, Collection
+from contextlib import suppress
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final
 
 from . import spans
@@ -27,7 +30,7 @@ class OmniAgentInstrumentor:
         return spans.active_recorder() is not None
 
     def instrumentation_dependencies(self) -> Collection[str]:
-        """Return what has to be installed besides this package: nothing."""
+        """Return the packages that have to be installed: none besides this one."""
         return ()
 
     def instrument(
@@ -38,15 +41,15 @@ class OmniAgentInstrumentor:
     ) -> None:
         """Record spans with `tracer_provider`, or with the global one.
 
-        `capture_content` also records what users, models and tools wrote. Other options are those of
-        OpenTelemetry's instrumentors, which its loader passes to every one, and have no effect here.
-        The ids of spans come from the provider: one that uses `random`, as the SDK's does, repeats ids after a
-        snapshot is restored unless `random` is seeded again. `configure_tracing` makes a provider that does not.
+        `capture_content` also records text of users, models and tools. Other options, which OpenTelemetry's loader
+        passes to every instrumentor, are ignored.
+        The provider generates the ids. The SDK's default generator uses `random`: processes restored from one
+        snapshot repeat ids unless they seed it again. The provider of `configure_tracing` has no such state.
         """
         if self.is_instrumented:
             logger.warning("tracing is already on, the second instrument() is ignored")
             return
-        # Here, not above: importing omniagent.tracing must not import OpenTelemetry.
+        # Imported here: importing omniagent.tracing must not import OpenTelemetry.
         from opentelemetry.trace import get_tracer_provider
 
         from .recording import OpenTelemetryRecorder
@@ -55,22 +58,40 @@ class OmniAgentInstrumentor:
         spans.activate(OpenTelemetryRecorder(provider, capture_content=capture_content))
 
     def uninstrument(self, **_options: Any) -> None:
-        """Stop recording. The provider that `configure_tracing` made is shut down, after its last export."""
+        """Stop recording. A provider made by `configure_tracing` exports its last spans and is shut down."""
         recorder = spans.active_recorder()
         spans.activate(None)
         if recorder is not None:
             recorder.shutdown()
 
     def flush(self, timeout_seconds: float = FLUSH_TIMEOUT_SECONDS) -> bool:
-        """Export the spans that have ended. False if that was not done in time. Async code awaits `flush_traces`."""
+        """Export all ended spans. Returns False on a timeout. Async code awaits `flush_traces` instead."""
         recorder = spans.active_recorder()
         return recorder is None or recorder.flush(timeout_seconds)
 
 
 async def flush_traces(timeout_seconds: float = FLUSH_TIMEOUT_SECONDS) -> bool:
-    """Export the spans that have ended, without blocking the loop. Returns at once while tracing is off.
+    """Export all ended spans without blocking the event loop. Returns False on a timeout.
 
-    To be awaited after the stream's end and before the handler returns: the process is frozen then.
+    Await it after the end of the stream and before the handler returns: the process is frozen then.
     """
     recorder = spans.active_recorder()
-    return recorder is None or await asyncio.to_thread(recorder.flush, timeout_seconds)
+    return recorder is None or await _run_in_thread(partial(recorder.flush, timeout_seconds))
+
+
+async def _run_in_thread(flush: Callable[[], bool]) -> bool:
+    """Run in a thread of its own: hanging tools may occupy every thread of the loop's executor."""
+    loop = asyncio.get_running_loop()
+    flushed: asyncio.Future[bool] = loop.create_future()
+
+    def report(result: bool) -> None:
+        if not flushed.done():  # the waiter may have been cancelled
+            flushed.set_result(result)
+
+    def run() -> None:
+        result = flush()
+        with suppress(RuntimeError):  # the loop was closed while the flush ran
+            loop.call_soon_threadsafe(report, result)
+
+    threading.Thread(target=run, name="omniagent-flush-wait", daemon=True).start()
+    return await flushed

@@ -16,7 +16,7 @@ from .binding import bind_fields, bound_fields
 from .redaction import redact, redact_text
 from .spans import current_trace_id
 
-# Below WARNING these write requests, commands and answers: what users wrote, and keys.
+# Below WARNING these log requests, commands and responses, with the text of users and with keys.
 THIRD_PARTY: Final = frozenset(
     (
         "aws_lambda_powertools",
@@ -40,7 +40,7 @@ THIRD_PARTY: Final = frozenset(
     )
 )
 
-# What every record has; the rest came with `extra`. Python 3.12 added taskName.
+# Attributes of every record; all others come from `extra`. Python 3.12 added taskName.
 _STANDARD_FIELDS: Final = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 _COLOURS: Final = {
     logging.DEBUG: "\x1b[2m",
@@ -58,8 +58,8 @@ def setup_logging(
 ) -> logging.Logger:
     """Configure the process's logging and return the package's logger. Calling it again reconfigures it.
 
-    `level` falls back to LOG_LEVEL, then to INFO, and holds for the package. Other code logs from INFO on, third-party
-    libraries from WARNING on, whatever the level is.
+    `level`, by default LOG_LEVEL or else INFO, is the level of the package. Other code logs at INFO or above,
+    third-party libraries at WARNING or above.
     """
     chosen, unknown = _level(level if level is not None else os.environ.get("LOG_LEVEL") or "INFO")
     on_lambda = "AWS_LAMBDA_FUNCTION_NAME" in os.environ
@@ -75,7 +75,7 @@ def setup_logging(
     logger = logging.getLogger("omniagent")
     logger.setLevel(chosen)
     if unknown:
-        logger.warning("LOG_LEVEL is not a level, INFO is used", extra={"log_level": unknown})
+        logger.warning("log level unknown, using INFO", extra={"log_level": unknown})
     return logger
 
 
@@ -85,7 +85,7 @@ def bind_request_id(value: str) -> AbstractContextManager[None]:
 
 
 class _Handler(logging.StreamHandler[TextIO]):
-    """The one handler of the process, told by its class from those of others."""
+    """The process's one handler. Its class distinguishes it from handlers of other code."""
 
     def __init__(self, stream: TextIO, formatter: logging.Formatter) -> None:
         super().__init__(stream)
@@ -94,7 +94,7 @@ class _Handler(logging.StreamHandler[TextIO]):
 
 
 class _Context(logging.Filter):
-    """Adds the ids, and drops third-party details even where a library lowered its own level."""
+    """Adds the bound fields, and drops third-party details even if a library lowered its own level."""
 
     def filter(self, record: logging.LogRecord) -> bool:
         if record.levelno < logging.WARNING and record.name.partition(".")[0] in THIRD_PARTY:
@@ -106,7 +106,7 @@ class _Context(logging.Filter):
 
 
 class _ReadableFormatter(logging.Formatter):
-    """`12:30:01.250 INFO  omniagent.runner  The turn is complete  steps=2 request_id=…`"""
+    """`12:30:01.250 INFO  omniagent.turns.turn  turn ended  steps=2 request_id=…`"""
 
     def __init__(self, *, colour: bool) -> None:
         super().__init__()
@@ -136,14 +136,14 @@ class _ReadableFormatter(logging.Formatter):
 
 
 def _json_formatter(service: str) -> logging.Formatter:
-    # Here, not above: only Lambda needs it, and it takes a while to import.
+    # Imported here to save time where it is not needed: only Lambda uses it.
     from aws_lambda_powertools.logging.formatter import LambdaPowertoolsFormatter
 
     return LambdaPowertoolsFormatter(
         json_serializer=_json_line,
         use_rfc3339=True,
         utc=True,
-        serialize_stacktrace=False,  # the traceback's text is there already
+        serialize_stacktrace=False,  # the line has the traceback as text already
         service=service,
         name="%(name)s",
     )
@@ -164,7 +164,7 @@ def _readable(value: Any) -> str:
 
 
 def _level(level: str | int) -> tuple[int, str | None]:
-    """Return the level's number, and the name if it is not one: a typo must not keep a function from starting."""
+    """Return the level's number, and the name if it is unknown: a typo must not keep a function from starting."""
     if isinstance(level, int):
         return level, None
     number = logging.getLevelNamesMapping().get(level.strip().upper())
@@ -176,7 +176,7 @@ def _colourful(stream: TextIO) -> bool:
 
 
 def _is_replaced(handler: logging.Handler) -> bool:
-    """Say whether a root handler would print each line a second time: ours, basicConfig's or Lambda's own."""
+    """Whether a root handler would print each line twice: an earlier one of ours, basicConfig's or Lambda's."""
     return (
         isinstance(handler, _Handler)
         or type(handler) is logging.StreamHandler

@@ -17,18 +17,18 @@ def trace_method(
     name: str | None = None,
     attributes: Mapping[str, Any] | None = None,
 ) -> Callable[[F], F]:
-    """Open a span with these attributes around each call. The body reaches it with `current_span()`.
+    """Open a span with these attributes around each call. `current_span()` returns it inside the function.
 
     A DB span named `<system>.<operation>`, such as `mongodb.begin_turn`, also gets both as `db.*` attributes.
 
-    It takes async functions, sync functions and async generators. The span of a generator lasts from the first step
-    to the last; it is current inside the generator and never in the code that reads it.
+    Sync functions, async functions and async generators can be decorated. The span of a generator lasts from its
+    first step to its last. It is current inside the generator and never in the code that iterates it.
     """
     kind = SpanKind(kind)
 
     def decorate(function: F) -> F:
         if inspect.isgeneratorfunction(function):
-            raise TypeError(f"{function.__qualname__}: trace_method takes no sync generators")
+            raise TypeError(f"{function.__qualname__}: trace_method does not support sync generators")
         if inspect.isasyncgenfunction(function):
             wrap = _wrap_generator
         elif inspect.iscoroutinefunction(function):
@@ -71,7 +71,7 @@ def _wrap_generator(
     @functools.wraps(function)
     def call(*args: Any, **kwargs: Any) -> AsyncGenerator[Any, None]:
         source = function(*args, **kwargs)
-        # Without an instrumentor the reader gets the generator itself: no frame more per item.
+        # While tracing is off the caller gets the generator itself, without an extra frame per item.
         return source if spans.active_recorder() is None else _stepped(source, name, kind, attributes)
 
     return call

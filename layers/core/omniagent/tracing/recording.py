@@ -1,4 +1,4 @@
-"""Spans that are recorded. Imported only when an instrumentor is turned on: it imports OpenTelemetry's API."""
+"""Recorded spans. Imports OpenTelemetry's API, so it is imported only when tracing is turned on."""
 
 import asyncio
 import json
@@ -18,10 +18,9 @@ from opentelemetry.propagators.textmap import Getter
 from opentelemetry.trace.propagation.tracecontext import TraceContextTextMapPropagator
 from opentelemetry.util.types import AttributeValue
 
-from omniagent.tracing.redaction import redact_text
-
 from . import attributes as names
 from .attributes import SpanKind
+from .redaction import redact_text
 from .spans import NO_SPAN, Span
 
 _CONTEXT_KEYS: Final = (names.SESSION_ID, names.USER_ID, names.USER_CATEGORY, names.TURN_NUMBER)
@@ -30,7 +29,7 @@ _CALLER: Final = TraceContextTextMapPropagator()
 
 
 class RecordedSpan(Span):
-    """A span of the active tracer, and its place in the context."""
+    """An OpenTelemetry span and the context that it is current in."""
 
     __slots__ = ("_capture_content", "_failure", "_inside", "_outside", "_span")
 
@@ -77,7 +76,7 @@ class RecordedSpan(Span):
         if isinstance(exc, asyncio.CancelledError | GeneratorExit):
             self._span.set_attribute(names.CANCELLED, True)
             return
-        if exc is self._failure:  # recorded by the body, and now on its way out
+        if exc is self._failure:  # already recorded by the body, now propagating
             return
         self._failure = exc
         type_name = _qualified_name(type(exc))
@@ -103,8 +102,8 @@ class RecordedSpan(Span):
     ) -> None:
         if exc is not None:
             self.error(exc)
-        # Not detached by token: a generator may be closed in another task, where the token is refused.
-        # By its span: `bind_user` may have replaced the context since.
+        # No detach by token: a generator may be closed in another task, where the token is invalid.
+        # No comparison with `_inside`: `bind_user` may have replaced the context.
         if self._outside is not None and trace.get_current_span() is self._span:
             otel_context.attach(self._outside)
         self._span.end()
@@ -119,7 +118,7 @@ class RecordedSpan(Span):
         try:
             yield
         finally:
-            # A span that is open inside the generator stays the generator's, never the reader's.
+            # Spans left open inside the generator are current again in its next step, never in the caller.
             self._inside = otel_context.get_current()
             otel_context.attach(outside)
 
@@ -128,7 +127,7 @@ class RecordedSpan(Span):
 
 
 class _Headers(Getter[Mapping[str, str]]):
-    """Reads the caller's trace from the headers of a request, whose names are in lower case."""
+    """Reads propagation headers, whose names are in lower case."""
 
     def get(self, carrier: Mapping[str, str], key: str) -> list[str] | None:
         value = carrier.get(key)
@@ -176,7 +175,7 @@ class OpenTelemetryRecorder:
             self._tracer.start_span(
                 name,
                 context,
-                # Below another instrumentation's server span it is one step of the same request.
+                # Inside another instrumentation's server span it is a part of that request.
                 kind=trace.SpanKind.INTERNAL if inside else trace.SpanKind.SERVER,
                 attributes={names.SPAN_KIND: SpanKind.CHAIN.value},
             )
@@ -214,10 +213,10 @@ class OpenTelemetryRecorder:
         )
 
     def flush(self, timeout_seconds: float) -> bool:
-        """Export what has ended. False if that took longer; it then goes on in the background.
+        """Export all ended spans. Returns False on a timeout; the export then continues in the background.
 
-        The SDK's batch processor ignores the timeout of `force_flush`, so the bound is ours: the flush runs in a
-        thread that is waited for so long. There is one such thread at most, however long a collector hangs.
+        The SDK's batch processor ignores the timeout of `force_flush`, so the flush runs in a thread that is joined
+        with the timeout. There is at most one such thread, however long a collector hangs.
         """
         force_flush = getattr(self._provider, "force_flush", None)
         if force_flush is None:
@@ -230,7 +229,7 @@ class OpenTelemetryRecorder:
         return _joined(self._flusher, deadline)
 
     def shutdown(self) -> None:
-        """Let go of what was made for this recorder."""
+        """Shut down what was created for this recorder."""
         if self._on_shutdown is not None:
             self._on_shutdown()
 
@@ -253,7 +252,7 @@ def _recordable(attributes: Mapping[str, Any], *, capture_content: bool) -> dict
 
 def _attribute_value(value: Any) -> AttributeValue:
     if isinstance(value, str):
-        # An enum member is exported as the plain text it stands for.
+        # A member of a StrEnum is exported as plain text.
         return str(value)[:_MAX_TEXT]
     if isinstance(value, bool | int | float):
         return value

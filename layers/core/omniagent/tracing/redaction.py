@@ -1,4 +1,4 @@
-"""Masking secrets in what is logged: those that are known, values under telling names, texts that look like one."""
+"""Masks secrets in logs: known ones, values of fields with a secret's name, and text that looks like a secret."""
 
 import re
 from collections.abc import Mapping
@@ -7,27 +7,27 @@ from urllib.parse import unquote
 
 MASK: Final = "***"
 _MAX_DEPTH: Final = 8
-# Shorter ones could be words of any line.
+# A shorter one could be a part of ordinary words.
 _MIN_KNOWN_LENGTH: Final = 8
 _PASSWORD: Final = re.compile(r"://[^:/@\s]{0,512}:([^@/\s]{1,512})@")
 
 _known: set[str] = set()
 
-# The name ends with the telling word, so that `access_token` is masked and `token_count` is not.
+# Matches the end of a name, so that `access_token` is masked and `token_count` is not.
 _SECRET_NAME: Final = re.compile(
     r"(?:authorization|cookie|credentials?|passwd|password|secret|token|uri"
     r"|(?:access|api|private|secret)[_-]?key)$",
     re.IGNORECASE,
 )
 
-# Every pattern is bounded or one run of a single class: no text makes them slow.
+# Every pattern is bounded or repeats a single character class, so no text makes it slow.
 _SECRET_TEXTS: Final = (
     (re.compile(r"\bsk-[A-Za-z0-9_-]{8,}"), f"sk-{MASK}"),
     (re.compile(r"://[^\s/]{1,512}@"), f"://{MASK}@"),
     (re.compile(r"\b(bearer|basic)\s{1,4}[A-Za-z0-9._~+/=-]{8,}", re.IGNORECASE), rf"\1 {MASK}"),
     (re.compile(r"\beyJ[A-Za-z0-9_-]{5,2048}\.[A-Za-z0-9_-]{2,4096}\.[A-Za-z0-9_-]{2,2048}"), MASK),
     (
-        # Not after a colon: the ARN of a secret is no secret.
+        # Not after a colon: the ARN of a secret is not a secret.
         re.compile(
             r"((?:api[_-]?key|passwd|password|(?<!:)secret|access_token)[\"']?\s{0,4}[=:]\s{0,4}[\"']?)[^\s\"',;&{}]{4,}",
             re.IGNORECASE,
@@ -38,9 +38,9 @@ _SECRET_TEXTS: Final = (
 
 
 def hide(secret: str) -> None:
-    """Mask this very text from now on, and the password in it if it is an address.
+    """Mask this text from now on, and, if it is a URL, the password in it.
 
-    No pattern finds every secret, and some servers repeat the key that they refuse.
+    No pattern matches every secret, and some servers quote the key that they refuse.
     """
     passwords = _PASSWORD.findall(secret)
     texts = (secret, *passwords, *map(unquote, passwords))
@@ -53,7 +53,7 @@ def is_secret_name(name: str) -> bool:
 
 
 def redact(value: Any, *, name: str = "", depth: int = 0) -> Any:
-    """Return a copy of a log field with its secrets masked. What is not plain data becomes text."""
+    """Return a copy of a log field with its secrets masked. Anything but plain data becomes text."""
     if value is None or isinstance(value, bool):
         return value
     if is_secret_name(name):
@@ -73,7 +73,7 @@ def _redact_plain(value: Any, depth: int) -> Any:
 
 
 def redact_text(text: str) -> str:
-    """Return the text with everything masked that is hidden, or looks like a key, a token or a password."""
+    """Return the text with known secrets, and what looks like a key, a token or a password, masked."""
     for secret in _known:
         text = text.replace(secret, MASK)
     for pattern, replacement in _SECRET_TEXTS:

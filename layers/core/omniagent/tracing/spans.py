@@ -1,6 +1,6 @@
-"""Spans for the rest of the package. While no instrumentor is active every call here returns at once.
+"""The functions that open spans. While tracing is off each of them returns at once.
 
-This module must not import OpenTelemetry: what records lives in `recording`, which `instrument()` loads.
+This module must not import OpenTelemetry. Recorded spans are in `recording`, which `instrument()` imports.
 """
 
 from collections.abc import Mapping
@@ -12,36 +12,36 @@ from .attributes import SpanKind
 
 
 class Span:
-    """A span that is not recorded: every call does nothing. The recorded one overrides them all."""
+    """A span that is not recorded: every method does nothing. `RecordedSpan` overrides all of them."""
 
     __slots__ = ()
 
     @property
     def is_recording(self) -> bool:
-        """Whether anything set here is kept. Guard work that only feeds a span with it."""
+        """Whether attributes are recorded. Check it before work that only serves the span."""
         return False
 
     @property
     def captures_content(self) -> bool:
-        """Whether input and output are kept. Guard work that only collects them with it."""
+        """Whether input and output are recorded. Check it before work that only collects them."""
         return False
 
     def set(self, key: str, value: Any) -> None:
-        """Set an attribute. None is left out; content is left out unless content capture is on."""
+        """Set an attribute. None is ignored; content is ignored unless content capture is on."""
 
     def set_many(self, attributes: Mapping[str, Any]) -> None:
         """Set several attributes."""
 
     def set_content(self, *, input: Any = None, output: Any = None) -> None:  # noqa: A002 - OpenInference's names
-        """Record what went in and came out, as text or JSON, if content capture is on."""
+        """Record the input and the output of the operation, as text or JSON, if content capture is on."""
 
     def set_response(self, status: int, name: str | None = None) -> None:
         """Record the HTTP status of a request, and rename its span. A 5xx marks the span as failed."""
 
     def error(self, exc: BaseException, *, public: bool = False) -> None:
-        """Mark the span as failed, with the exception's type.
+        """Mark the span as failed and record the exception's type. A cancellation is not an error.
 
-        The message is recorded when it is `public` text or content capture is on. A cancellation is no error.
+        The message is recorded if it is `public` text or content capture is on.
         """
 
     def __enter__(self) -> Self:
@@ -50,18 +50,18 @@ class Span:
     def __exit__(
         self, exc_type: type[BaseException] | None, exc: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """End the span. An exception that passes through is recorded and goes on."""
+        """End the span. An exception is recorded and propagates."""
 
     def resumed(self) -> AbstractContextManager[None]:
-        """Make the span current for one step of a generator; the caller's own span comes back afterwards."""
+        """Make the span current for one step of a generator. Afterwards the caller's span is current again."""
         return nullcontext()
 
     def end(self) -> None:
-        """End a span that was driven by `resumed` instead of `with`."""
+        """End a span that was made current by `resumed` instead of `with`."""
 
 
 class SpanRecorder(Protocol):
-    """Where spans go while an instrumentor is active."""
+    """Starts and exports spans while tracing is on."""
 
     def start(self, name: str, kind: SpanKind, attributes: Mapping[str, Any] | None) -> Span: ...
 
@@ -91,7 +91,7 @@ def active_recorder() -> SpanRecorder | None:
 
 
 def activate(recorder: SpanRecorder | None) -> None:
-    """Send the spans that start from now on to `recorder`; None turns tracing off."""
+    """Start all later spans with `recorder`. None turns tracing off."""
     global _recorder  # noqa: PLW0603 - one process has one tracer, and a plain global is the cheapest check
     _recorder = recorder
 
@@ -101,8 +101,8 @@ def trace_operation(
 ) -> Span:
     """Open a span around a block: `with trace_operation("context") as span:`.
 
-    It works in async code and its children nest over tasks. Do not `yield` out of the block unless the generator
-    is decorated with `trace_method`, which keeps the span from becoming the reader's current one.
+    Spans opened inside, also in tasks started inside, become its children. Do not `yield` inside the block unless the
+    generator is decorated with `trace_method`: the span would become current in the code that iterates it.
     """
     if _recorder is None:
         return NO_SPAN
@@ -110,9 +110,9 @@ def trace_operation(
 
 
 def trace_request(name: str, headers: Mapping[str, str]) -> Span:
-    """Open the span of one HTTP request, the root of everything that is done for it.
+    """Open the span of one HTTP request, the root of all spans of the request.
 
-    It continues the trace of the caller's W3C `traceparent` and `tracestate`; malformed ones are ignored.
+    It continues the caller's trace if the headers have a valid W3C `traceparent`.
     """
     if _recorder is None:
         return NO_SPAN
@@ -120,12 +120,12 @@ def trace_request(name: str, headers: Mapping[str, str]) -> Span:
 
 
 def current_span() -> Span:
-    """Return the span that is open here, or one that ignores everything."""
+    """Return the current span, or one that does nothing."""
     return NO_SPAN if _recorder is None else _recorder.current()
 
 
 def current_trace_id() -> str | None:
-    """Return the trace id as 32 hex digits, or None outside of any span."""
+    """Return the current trace id as 32 hex digits, or None outside of any span."""
     return None if _recorder is None else _recorder.trace_id()
 
 
