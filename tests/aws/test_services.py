@@ -143,10 +143,9 @@ async def test_a_summary_cannot_be_queued_without_a_queue(services: Services, lo
         await services.queue_summary("key")
 
 
-def test_a_laptops_mode_needs_a_laptop(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_environment_says_whether_this_is_a_laptop(monkeypatch: pytest.MonkeyPatch) -> None:
     settings = Settings(auth_mode="none")
     monkeypatch.delenv("OMNIAGENT_LOCAL", raising=False)
-    with pytest.raises(ConfigurationError, match="OMNIAGENT_LOCAL"):
-        _ = Services(PROJECT, settings).authenticator
+    assert not Services(PROJECT, settings).local
     monkeypatch.setenv("OMNIAGENT_LOCAL", "1")
-    assert Services(PROJECT, settings).authenticator
+    assert Services(PROJECT, settings).local

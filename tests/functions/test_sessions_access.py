@@ -10,18 +10,18 @@ from typing import Any
 import httpx
 import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
+from fastapi import FastAPI
 from pymongo.database import Database
 
 from local.model import OfflineModel
 from omniagent.aws.services import Services
-from omniagent.http.fastapi_app import process_services
+from omniagent.http.sessions_app import sessions_app
 from omniagent.messages import TextPart
 from omniagent.persistence.store import ConversationStore
 from omniagent.session.identity import new_id
 from omniagent.settings import Settings
 from omniagent.turns.lease import Claim
 from project import project
-from tests.functions.loading import loaded
 from tests.http.issuer import AUDIENCE, Issuer
 
 Json = dict[str, Any]
@@ -56,12 +56,6 @@ def issuer() -> Iterator[Issuer]:
         yield issuer
 
 
-@pytest.fixture(scope="module")
-def app() -> Iterator[Any]:
-    with loaded("sessions", {}) as module:
-        yield module.app
-
-
 @pytest.fixture
 def settings(issuer: Issuer, mongod: str, database: Database[Json], model: OfflineModel) -> Settings:
     return Settings(
@@ -75,20 +69,19 @@ def settings(issuer: Issuer, mongod: str, database: Database[Json], model: Offli
 
 
 @pytest.fixture
-async def services(app: Any, settings: Settings, store: ConversationStore) -> AsyncIterator[Services]:
+async def services(settings: Settings, store: ConversationStore) -> AsyncIterator[Services]:
     services = Services(project, settings)
-
-    async def provide() -> Services:
-        return services
-
-    app.dependency_overrides[process_services] = provide
     yield services
-    app.dependency_overrides.clear()
     await services.close()
 
 
 @pytest.fixture
-async def client(app: Any, services: Services) -> AsyncIterator[httpx.AsyncClient]:
+def app(services: Services) -> FastAPI:
+    return sessions_app(services)
+
+
+@pytest.fixture
+async def client(app: FastAPI) -> AsyncIterator[httpx.AsyncClient]:
     async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://localhost") as client:
         yield client
 
@@ -145,7 +138,7 @@ def everything(database: Database[Json]) -> list[Json]:
     ]
 
 
-def test_every_route_is_in_the_matrix(app: Any) -> None:
+def test_every_route_is_in_the_matrix(app: FastAPI) -> None:
     assert {route.name for route in app.routes if hasattr(route, "operation_id")} == set(ROUTES)
 
 

@@ -1,34 +1,28 @@
 """The sessions function's routes, against the real MongoDB and the offline model."""
 
 import json
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
 from typing import Any
 
 import httpx
 import pytest
+from fastapi import FastAPI
 from pymongo.database import Database
 
 from local.aws import Aws
 from local.model import OfflineModel
 from omniagent.aws.services import Services
-from omniagent.http.fastapi_app import process_services
+from omniagent.http.sessions_app import sessions_app
 from omniagent.messages import TextPart
 from omniagent.persistence.store import ConversationStore
 from omniagent.settings import Settings
 from omniagent.turns.lease import Claim
 from project import project
 from tests.fixtures.conversation import Conversation
-from tests.functions.loading import loaded
 
 Json = dict[str, Any]
 Browser = Callable[[str], httpx.AsyncClient]
-
-
-@pytest.fixture(scope="module")
-def app() -> Iterator[Any]:
-    with loaded("sessions", {}) as module:
-        yield module.app
 
 
 @pytest.fixture
@@ -39,20 +33,19 @@ def settings(mongod: str, database: Database[Json], model: OfflineModel) -> Sett
 
 
 @pytest.fixture
-async def services(settings: Settings, store: ConversationStore, app: Any) -> AsyncIterator[Services]:
+async def services(settings: Settings, store: ConversationStore) -> AsyncIterator[Services]:
     services = Services(project, settings, local=True)
-
-    async def provide() -> Services:
-        return services
-
-    app.dependency_overrides[process_services] = provide
     yield services
-    app.dependency_overrides.clear()
     await services.close()
 
 
 @pytest.fixture
-async def browser(app: Any, services: Services) -> AsyncIterator[Browser]:
+def app(services: Services) -> FastAPI:
+    return sessions_app(services)
+
+
+@pytest.fixture
+async def browser(app: FastAPI) -> AsyncIterator[Browser]:
     opened: list[httpx.AsyncClient] = []
 
     def browse(user: str) -> httpx.AsyncClient:
@@ -364,7 +357,7 @@ async def test_the_api_is_documented_with_every_error(client: httpx.AsyncClient)
 
 
 def test_the_documents_can_be_switched_off() -> None:
-    with loaded("sessions", {"DOCS_ENABLED": "false"}) as module:
-        paths = {getattr(route, "path", "") for route in module.app.routes}
+    app = sessions_app(Services(project, Settings(docs_enabled=False)))
+    paths = {getattr(route, "path", "") for route in app.routes}
     assert "/sessions" in paths
     assert not {"/docs", "/openapi.json", "/redoc"} & paths

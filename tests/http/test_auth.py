@@ -15,7 +15,7 @@ import pytest
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
 from omniagent.errors import ConfigurationError, IdentityUnavailable, InvalidRequest, Unauthenticated
-from omniagent.http.auth import Authenticator, Caller
+from omniagent.http.auth import Authenticator, Caller, lazy_authenticator
 from omniagent.http.loopback import is_loopback
 from omniagent.http.tokens import TokenVerifier
 from omniagent.settings import Settings
@@ -103,15 +103,34 @@ class TestNone:
             ("evil.example", "localhost", "127.0.0.1"),
             ("", "localhost", "127.0.0.1"),
             ("localhost.evil.example", "localhost", "127.0.0.1"),
+            ("[::1]evil.example", "localhost", "127.0.0.1"),
         ],
     )
     async def test_nobody_else_does(self, host: str, domain: str, client: str) -> None:
         with pytest.raises(Unauthenticated):
             await self.authenticator.authenticate(scope({"host": host}, client=client, context={"domainName": domain}))
 
+    @pytest.mark.parametrize("origin", ["http://localhost:3000", "http://127.0.0.1:8080", "https://app.localhost"])
+    async def test_a_page_of_this_machine_may_call(self, origin: str) -> None:
+        here = scope({"host": "localhost", "origin": origin}, client="127.0.0.1")
+        assert await self.authenticator.authenticate(here) == Caller("local:me")
+
+    @pytest.mark.parametrize("origin", ["https://evil.example", "null", "http://localhost.evil.example", "file://"])
+    async def test_a_page_from_elsewhere_may_not(self, origin: str) -> None:
+        """A body without a content type is a simple request: a browser would send it without asking first."""
+        there = scope({"host": "localhost", "origin": origin}, client="127.0.0.1")
+        with pytest.raises(Unauthenticated):
+            await self.authenticator.authenticate(there)
+
     def test_on_lambda_the_mode_is_refused(self) -> None:
         with pytest.raises(ConfigurationError, match="OMNIAGENT_LOCAL"):
             Authenticator(Settings(auth_mode="none"))
+
+    async def test_a_wrong_mode_is_an_error_of_the_request_and_not_of_the_import(self) -> None:
+        authenticate = lazy_authenticator(Settings(auth_mode="none"), local=False)
+        for _ in range(2):
+            with pytest.raises(ConfigurationError, match="OMNIAGENT_LOCAL"):
+                await authenticate(scope({"host": "localhost"}, client="127.0.0.1"))
 
 
 @pytest.mark.parametrize(
@@ -127,6 +146,20 @@ class TestNone:
         ("localhost@evil.example", False),
         ("::ffff:8.8.8.8", False),
         ("[", False),
+        ("LOCALHOST:3000", True),
+        ("a.localhost", True),
+        ("[::1]:443", True),
+        ("[::1]evil.example", False),
+        ("[::1", False),
+        ("localhost:evil", False),
+        ("localhost:80:80", False),
+        ("localhost:", False),
+        ("evil.example#.localhost", False),
+        ("evil.example/.localhost", False),
+        ("evil@localhost", False),
+        ("localhost\n", False),
+        ("notlocalhost", False),
+        (".localhost", False),
     ],
 )
 def test_loopback_is_only_this_machine(host: str, expected: bool) -> None:

@@ -15,7 +15,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from omniagent import errors
 from omniagent.http.body import MAX_DEPTH, read_json
-from omniagent.http.problems import install
+from omniagent.http.fastapi_app import install_problems
 from omniagent.tracing.binding import bound_fields
 
 Json = dict[str, Any]
@@ -39,7 +39,7 @@ def build_app(recovered: list[BaseException]) -> FastAPI:
     async def recover(error: BaseException) -> None:
         recovered.append(error)
 
-    install(app, recover=recover)
+    install_problems(app, recover=recover)
 
     @app.get("/raise/{name}")
     async def fail(name: str) -> None:
@@ -204,8 +204,8 @@ async def test_json_within_the_limits_is_read(client: httpx.AsyncClient, body: b
         (b'{"a": 1} {"b": 2}', "not valid JSON"),
         (b"\xff\xfe", "UTF-8"),
         (b'"\xed\xa0\x80"', "UTF-8"),
-        (b'{"a": "\\ud800"}', "surrogate"),
-        (b'{"\\udfff": 1}', "surrogate"),
+        (b'{"a": "\\ud800"}', "lone surrogate"),
+        (b'{"\\udfff": 1}', "lone surrogate"),
         (b'{"a": NaN}', "NaN"),
         (b"-Infinity", "-Infinity"),
         (b"1e999", "too large"),
@@ -228,6 +228,32 @@ async def test_a_body_one_byte_too_long_is_refused(client: httpx.AsyncClient) ->
     assert (problem(response)["status"], str(LIMIT) in response.text) == (413, True)
 
 
-@pytest.mark.parametrize("kind", [None, "text/plain", "application/x-www-form-urlencoded", "application/jsonp"])
-async def test_another_content_type_is_refused(client: httpx.AsyncClient, kind: str | None) -> None:
+@pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "application/jsonp"])
+async def test_another_content_type_is_refused(client: httpx.AsyncClient, kind: str) -> None:
     assert problem(await post(client, b"{}", kind))["status"] == 415
+
+
+async def test_a_missing_content_type_means_json(client: httpx.AsyncClient) -> None:
+    assert (await post(client, b'{"a": 1}', None)).json() == {"a": 1}
+    assert problem(await post(client, b"a=1", None))["status"] == 400
+
+
+@pytest.mark.parametrize("path", ["//echo", "///echo"])
+async def test_the_trailing_slash_of_a_function_url_is_forgiven(client: httpx.AsyncClient, path: str) -> None:
+    response = await client.post(f"http://test{path}", json={"a": 1})
+    assert (response.status_code, response.json()) == (200, {"a": 1})
+
+
+async def test_a_failed_recovery_does_not_hide_the_error() -> None:
+    app = FastAPI()
+
+    async def recover(_: BaseException) -> None:
+        raise RuntimeError("no recovery")
+
+    @app.get("/")
+    async def fail() -> None:
+        raise errors.StorageUnavailable(SECRET)
+
+    install_problems(app, recover=recover)
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(OnLambda(app)), base_url="http://test") as client:
+        assert problem(await client.get("/"))["code"] == "storage_unavailable"

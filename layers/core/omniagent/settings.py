@@ -73,7 +73,7 @@ class Settings:
     jwt_audience: str = setting("", "Required audience of JWTs.")
     jwt_jwks_url: str = setting("", "URL of the issuer's JWKS. Empty: the issuer's /.well-known/jwks.json.")
 
-    max_body_bytes: int = setting(1_000_000, "Maximum size of a request body.", minimum=1_000)
+    max_body_bytes: int = setting(6_000_000, "Maximum size of a request body. Lambda takes 6 MB.", minimum=1_000)
     max_message_chars: int = setting(32_000, "Maximum length of a user message.", minimum=1)
     max_turns_per_session: int = setting(100_000, "Maximum number of turns in a session.", minimum=1)
     max_running_turns_per_user: int = setting(5, "Maximum number of turns a user may have running at once.", minimum=1)

@@ -16,7 +16,6 @@ from omniagent.aws.queues import SummaryQueue
 from omniagent.aws.secrets import SecretStore
 from omniagent.aws.turn_table import DynamoRegistry
 from omniagent.errors import StorageError
-from omniagent.http.auth import Authenticator
 from omniagent.persistence.adapter import MongoBackendAdapter
 from omniagent.persistence.catalog import Catalog
 from omniagent.persistence.connection import is_refused_login
@@ -52,13 +51,9 @@ class Services:
         hide(self.settings.openai_api_key)
         self.secrets = SecretStore()
         self._models = project.documents or DocumentModels()
-        self._local = os.environ.get("OMNIAGENT_LOCAL") == "1" if local is None else local
+        self.local = os.environ.get("OMNIAGENT_LOCAL") == "1" if local is None else local
         self._adapter: MongoBackendAdapter | None = None
         self._opening = asyncio.Lock()
-
-    @cached_property
-    def authenticator(self) -> Authenticator:
-        return Authenticator(self.settings, local=self._local)
 
     @cached_property
     def providers(self) -> ProviderPool:
@@ -68,7 +63,7 @@ class Services:
             self.project.providers,
             api_key=self._openai_key if has_secret else None,
             refresh_key=self._refreshed_openai_key if has_secret else None,
-            verbose_errors=self._local,
+            verbose_errors=self.local,
         )
 
     @cached_property

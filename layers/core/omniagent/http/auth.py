@@ -1,18 +1,19 @@
-"""Who calls: the three ways in, chosen at deploy.
+"""Who calls: three modes, chosen at deploy time.
 
 `iam`   Lambda has checked an AWS signature. The signer is trusted: it names its end user in `x-user-id`, or is the
         user itself.
-`jwt`   The Function URL is open, every request carries a token of the configured issuer. The user is its `sub`.
-`none`  A laptop: requests from this machine to this machine, and nothing else.
+`jwt`   The Function URL is open; every request carries a token of the configured issuer. The user is its `sub`.
+`none`  A laptop: requests from this machine to this machine, nothing else.
 
-A user's `client_id` starts with how it was proven (`user:`, `iam:`, `jwt:`, `local:`). So a name sent in a header can
-never be the same as a principal's or a subject's, also when a deployment changes its mode.
+A user's `client_id` starts with how it was proven (`user:`, `iam:`, `jwt:`, `local:`). A name sent in a header can
+therefore never equal a principal's or a subject's, even after a deployment changes its mode.
 """
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 from omniagent.errors import ConfigurationError, InvalidRequest, Unauthenticated
 from omniagent.http.loopback import is_loopback
@@ -53,13 +54,29 @@ class Authenticator:
             case "none":
                 if not local:
                     raise ConfigurationError("AUTH_MODE=none is for a laptop only: it also needs OMNIAGENT_LOCAL=1")
-                self._find = _neighbour
+                self._find = _local_caller
 
     async def authenticate(self, scope: Scope) -> Caller:
         """Return the caller of an ASGI request, and bind its hash to logs and spans. Raises `Unauthenticated`."""
         caller = await self._find(scope)
         bind_user(user_id_of(caller.client_id))
         return caller
+
+
+def lazy_authenticator(settings: Settings, *, local: bool) -> Callable[[Scope], Awaitable[Caller]]:
+    """Return `authenticate` of an `Authenticator` that is made by the first request.
+
+    A wrong setting is then a problem response and a log line instead of a function that cannot start.
+    """
+
+    @cache
+    def authenticator() -> Authenticator:
+        return Authenticator(settings, local=local)
+
+    async def authenticate(scope: Scope) -> Caller:
+        return await authenticator().authenticate(scope)
+
+    return authenticate
 
 
 async def _signer(scope: Scope) -> Caller:
@@ -74,13 +91,15 @@ async def _bearer(verifier: TokenVerifier, scope: Scope) -> Caller:
     return Caller(f"jwt:{await verifier.subject(_header(scope, 'authorization'))}")
 
 
-async def _neighbour(scope: Scope) -> Caller:
-    """Lambda itself writes domain name and source address into the event: no request there passes for local.
+async def _local_caller(scope: Scope) -> Caller:
+    """Loopback only. Also checks Host, against DNS rebinding, and Origin: other web pages must not post here.
 
-    The host counts too: a web page that points its own name at this machine is not from here.
+    On Lambda no request passes: Lambda itself writes the source address and the domain name into the event.
     """
     address = (scope.get("client") or ("", 0))[0] or ""
-    hosts = [_header(scope, "host"), _request_context(scope).get("domainName", "localhost")]
+    hosts = [_header(scope, "host"), _request_context(scope).get("domainName") or "localhost"]
+    if origin := _header(scope, "origin"):
+        hosts.append(urlsplit(origin).netloc if "," not in origin else origin)
     if not all(is_loopback(name) for name in (address, *hosts)):
         raise Unauthenticated("Without authentication only this machine may call.", challenge="Loopback")
     return Caller(f"local:{_named(scope, USER_HEADER) or 'me'}", _named(scope, CATEGORY_HEADER))

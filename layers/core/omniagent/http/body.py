@@ -14,19 +14,19 @@ Model = TypeVar("Model", bound=BaseModel)
 MAX_DEPTH: Final = 32
 MAX_NUMBER: Final = 2**63
 MAX_DIGITS: Final = 400
-MAX_TOLD_ERRORS: Final = 5
+MAX_LISTED_ERRORS: Final = 5
 
 
 async def read_json(request: Request, limit: int, *, default: Any = None) -> Any:
-    """Read the body as JSON. Each way in which it cannot be read has an error of its own.
+    """Read the body as JSON. Each way in which it cannot be read has its own error.
 
-    An empty body is read as the `default`, if there is one.
+    An empty body is read as the `default`, if there is one. A missing content type means JSON.
     """
     body = await read_body(request, limit)
     if not body and default is not None:
         return default
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
-    if kind != "application/json":
+    if kind not in ("", "application/json"):
         raise UnsupportedMediaType
     return parse_json(body)
 
@@ -36,11 +36,11 @@ async def read_model(request: Request, model: type[Model], limit: int, *, defaul
     try:
         return model.model_validate(await read_json(request, limit, default=default))
     except ValidationError as exc:
-        raise InvalidRequest(told(exc)) from None
+        raise InvalidRequest(error_text(exc)) from None
 
 
 async def read_body(request: Request, limit: int) -> bytes:
-    """Read the body, giving up as soon as it is longer than allowed."""
+    """Read the body. Stops as soon as it exceeds the limit."""
     body = bytearray()
     async for chunk in request.stream():
         body += chunk
@@ -50,7 +50,7 @@ async def read_body(request: Request, limit: int) -> bytes:
 
 
 def parse_json(body: bytes) -> Any:
-    """Parse JSON as the standard has it: no NaN, no number that nothing can hold, no bomb of brackets."""
+    """Parse strict JSON: no NaN, no number beyond 64 bits, bounded nesting, no lone surrogates."""
     try:
         text = body.decode()
     except UnicodeDecodeError:
@@ -67,21 +67,21 @@ def parse_json(body: bytes) -> Any:
     return value
 
 
-def told(exc: ValidationError) -> str:
-    """Say what is wrong where, without repeating what was sent."""
-    errors = exc.errors(include_url=False, include_context=False, include_input=False)
-    problems = [f"{'.'.join(str(key) for key in error['loc']) or 'body'}: {error['msg']}" for error in errors]
-    return "; ".join(problems[:MAX_TOLD_ERRORS])
+def error_text(exc: ValidationError) -> str:
+    """Describe what is wrong and where, without repeating the input."""
+    found = exc.errors(include_url=False, include_context=False, include_input=False)
+    problems = [f"{'.'.join(str(key) for key in error['loc']) or 'body'}: {error['msg']}" for error in found]
+    return "; ".join(problems[:MAX_LISTED_ERRORS])
 
 
 def body_schema(model: type[BaseModel], *, required: bool = True) -> dict[str, Any]:
-    """What OpenAPI says of a body that `read_model` reads: the `openapi_extra` of a route."""
+    """Describe a body that `read_model` reads, as the `openapi_extra` of a route."""
     content = {"application/json": {"schema": inlined(model.model_json_schema())}}
     return {"requestBody": {"required": required, "content": content}}
 
 
 def inlined(schema: dict[str, Any]) -> dict[str, Any]:
-    """Put definitions where they are referred to: within OpenAPI, a schema's own references lead nowhere."""
+    """Inline a schema's definitions: its own references do not resolve inside an OpenAPI document."""
     definitions = schema.pop("$defs", {})
 
     def resolve(node: Any) -> Any:
@@ -128,11 +128,11 @@ def _containers(parent: Any) -> list[Any]:
 
 
 def _check_surrogates(value: Any) -> None:
-    """Half of a surrogate pair can be escaped in JSON and is no character: nothing could store it."""
+    """Refuse lone surrogates: JSON can escape them, but UTF-8 cannot store them."""
     try:
         json.dumps(value, ensure_ascii=False).encode()
     except UnicodeEncodeError:
-        raise MalformedRequest("The body has half of a surrogate pair.") from None
+        raise MalformedRequest("The body contains a lone surrogate.") from None
 
 
 def _too_deep() -> MalformedRequest:

@@ -1,4 +1,4 @@
-"""The bodies that POST /chat takes, all reduced to one `ChatRequest`."""
+"""The request bodies of POST /chat, each reduced to one `ChatRequest`."""
 
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal, TypeVar
@@ -12,7 +12,7 @@ from omniagent.session.identity import ID_PATTERN
 
 MAX_PARTS = 64
 MAX_MESSAGES = 10_000
-"""The AI SDK sends its whole history; only the last message is looked at."""
+"""The AI SDK sends its whole history; only the last message is read."""
 
 Body = TypeVar("Body", bound=BaseModel)
 Id = Annotated[str, StringConstraints(pattern=ID_PATTERN)]
@@ -36,7 +36,7 @@ class UIMessage(BaseModel):
 
 
 class SdkBody(BaseModel):
-    """`{id, messages, trigger, messageId?}`, the AI SDK's default. History is the server's: the last message counts."""
+    """`{id, messages, trigger, messageId?}`, the AI SDK's default. Only the last message is read."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -47,7 +47,7 @@ class SdkBody(BaseModel):
 
 
 class MessageBody(BaseModel):
-    """`{id, message}`, for a client that sends only what is new."""
+    """`{id, message}`, for a client that sends only the new message."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -67,14 +67,14 @@ class PlainBody(BaseModel):
 
 @dataclass(frozen=True, slots=True)
 class ChatRequest:
-    """What a chat request asks for."""
+    """A chat request, whichever body it came in."""
 
     session_id: str | None
     query: Query
 
 
 def read_chat_request(body: Any) -> ChatRequest:
-    """Reduce any of the three bodies. The error names the field that is wrong."""
+    """Read any of the three bodies. The error names the wrong field."""
     if not isinstance(body, dict):
         raise InvalidRequest("Send a JSON object with `messages`, `message` or `query`.")
     if "messages" in body:
@@ -89,17 +89,31 @@ def read_chat_request(body: Any) -> ChatRequest:
 
 
 def _from_sdk(body: SdkBody) -> ChatRequest:
-    if body.trigger == "regenerate-message":
-        return ChatRequest(session_id=body.id, query=Query(regenerate=True, replaces=body.messageId))
     last = body.messages[-1]
-    if not isinstance(last, dict) or last.get("role") != "user":
-        raise InvalidRequest("messages: the last one must be the user's.")
+    is_users = isinstance(last, dict) and last.get("role") == "user"
+    if body.trigger == "regenerate-message":
+        question = _regenerated(last) if is_users else Query()
+        query = Query(question.text, question.message_id, regenerate=True, replaces=body.messageId)
+        return ChatRequest(session_id=body.id, query=query)
+    if not is_users:
+        raise InvalidRequest("messages: the last message must have the role `user`.")
     return ChatRequest(session_id=body.id, query=_submitted(_validated(UIMessage, last)))
 
 
+def _regenerated(message: Any) -> Query:
+    """Read the question of a regeneration, so that one whose send never arrived can be answered.
+
+    It is optional: a question that cannot be read is found by the answer's id.
+    """
+    try:
+        return _submitted(_validated(UIMessage, message))
+    except InvalidRequest:
+        return Query()
+
+
 def _submitted(message: UIMessage) -> Query:
-    if strange := next((part.type for part in message.parts if part.type != "text"), None):
-        raise InvalidRequest(f"parts: only text is supported, not {strange!r}.")
+    if other := next((part.type for part in message.parts if part.type != "text"), None):
+        raise InvalidRequest(f"parts: messages may contain text parts only, not {other!r}.")
     return Query("".join(part.text for part in message.parts), message.id or "")
 
 
@@ -113,6 +127,6 @@ def _validated(kind: type[Body], value: Any) -> Body:
 
 
 def chat_body_schema() -> dict[str, Any]:
-    """What OpenAPI says of the body."""
+    """Describe the body for OpenAPI."""
     kinds = [inlined(kind.model_json_schema()) for kind in (SdkBody, MessageBody, PlainBody)]
     return {"requestBody": {"required": True, "content": {"application/json": {"schema": {"anyOf": kinds}}}}}

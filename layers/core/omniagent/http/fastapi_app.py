@@ -1,78 +1,72 @@
-"""FastAPI, set up alike for the functions that serve HTTP."""
+"""FastAPI with our services, authentication and problem responses."""
 
-from typing import Annotated, Any
+from typing import Annotated, NoReturn
 
 from fastapi import Depends, FastAPI
+from fastapi.exceptions import RequestValidationError
 from fastapi.security import HTTPBearer
+from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
-from omniagent import errors
 from omniagent.aws.services import Services
-from omniagent.http import problems
-from omniagent.http.auth import Caller
+from omniagent.errors import InvalidRequest
+from omniagent.http.auth import Caller, lazy_authenticator
+from omniagent.http.body import MAX_LISTED_ERRORS
+from omniagent.http.problems import Boundary, Recover, raise_again
+from omniagent.settings import Settings
 
 
 async def process_services(request: Request) -> Services:
-    """The services that the app was made with, as a dependency: a test overrides it."""
     services: Services = request.app.state.services
     return services
 
 
+async def current_caller(request: Request) -> Caller:
+    """Authenticate the request."""
+    caller: Caller = await request.app.state.authenticate(request.scope)
+    return caller
+
+
 ProcessServices = Annotated[Services, Depends(process_services)]
-
-
-async def current_caller(request: Request, services: ProcessServices) -> Caller:
-    """Who makes the request."""
-    return await services.authenticator.authenticate(request.scope)
-
-
 CurrentCaller = Annotated[Caller, Depends(current_caller)]
 
 
 def create_app(title: str, description: str, services: Services) -> FastAPI:
-    """Make an app whose errors are problems, and whose pages at /docs can be switched off."""
-    shown = services.settings.docs_enabled
-    # Only for the pages, which then ask for a token: `current_caller` is who checks it.
-    described = [Depends(HTTPBearer(auto_error=False))] if services.settings.auth_mode == "jwt" else []
-    app = FastAPI(
-        title=title,
-        description=description,
-        version="1",
-        docs_url="/docs" if shown else None,
-        redoc_url=None,
-        openapi_url="/openapi.json" if shown else None,
-        generate_unique_id_function=lambda route: route.name,
-        dependencies=described,
-        # A redirect would name the host of the request, which behind a CDN is not the one that its client called.
-        redirect_slashes=False,
-    )
+    """Return an app whose routes can ask for `ProcessServices` and `CurrentCaller`."""
+    app = bare_app(title, description, services.settings)
     app.state.services = services
-    problems.install(app, recover=services.recover)
+    app.state.authenticate = lazy_authenticator(services.settings, local=services.local)
+    install_problems(app, recover=services.recover)
     return app
 
 
-EVERYWHERE: tuple[type[errors.OmniAgentError], ...] = (
-    errors.Unauthenticated,
-    errors.InvalidRequest,
-    errors.OmniAgentError,
-    errors.StorageUnavailable,
-    errors.IdentityUnavailable,
-)
-"""What any route may answer."""
+def bare_app(title: str, description: str, settings: Settings) -> FastAPI:
+    """Return an app with pages at /docs and /openapi.json, unless the settings switch them off."""
+    # Only for the pages, which then ask for a token: `current_caller` checks it.
+    described = [Depends(HTTPBearer(auto_error=False))] if settings.auth_mode == "jwt" else []
+    return FastAPI(
+        title=title,
+        description=description,
+        version="1",
+        docs_url="/docs" if settings.docs_enabled else None,
+        redoc_url=None,
+        openapi_url="/openapi.json" if settings.docs_enabled else None,
+        generate_unique_id_function=lambda route: route.name,
+        dependencies=described,
+        # A redirect would name the request's host, which behind a CDN is not the one that the client called.
+        redirect_slashes=False,
+    )
 
-WITH_BODY: tuple[type[errors.OmniAgentError], ...] = (
-    errors.MalformedRequest,
-    errors.PayloadTooLarge,
-    errors.UnsupportedMediaType,
-)
-"""What a route that takes a body may answer as well."""
+
+def install_problems(app: FastAPI, *, recover: Recover | None = None) -> None:
+    """Answer every error of the app with a problem response."""
+    app.add_exception_handler(HTTPException, raise_again)
+    app.add_exception_handler(RequestValidationError, _raise_invalid)
+    app.add_middleware(Boundary, recover=recover)
 
 
-def documented(*kinds: type[errors.OmniAgentError]) -> dict[int | str, dict[str, Any]]:
-    """What OpenAPI says of the errors of a route: the `responses` of its decorator. `EVERYWHERE` is always in it."""
-    schema = {problems.MEDIA_TYPE: {"schema": problems.Problem.model_json_schema()}}
-    told: dict[int | str, dict[str, Any]] = {}
-    for kind in dict.fromkeys((*kinds, *EVERYWHERE)):
-        known = told.setdefault(kind.status, {"description": "", "content": schema})
-        known["description"] = ", ".join(filter(None, (known["description"], f"`{kind.code}`")))
-    return told
+async def _raise_invalid(_: Request, exc: Exception) -> NoReturn:
+    """Describe what is wrong and where, without repeating the input."""
+    found = exc.errors() if isinstance(exc, RequestValidationError) else []
+    texts = [f"{'.'.join(str(key) for key in error['loc'])}: {error['msg']}" for error in found]
+    raise InvalidRequest("; ".join(texts[:MAX_LISTED_ERRORS])) from None

@@ -1,26 +1,19 @@
-"""Errors as HTTP, in one place: `application/problem+json` with fixed public text. What happened is in the log.
-
-`install(app)` gives a FastAPI app the handlers and, around everything, `Boundary`.
-"""
+"""Errors as HTTP, in one place: `application/problem+json` with fixed public text. The cause is in the log."""
 
 import logging
 import math
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
 from http import HTTPStatus
-from typing import Any, Final
+from typing import Any, Final, NoReturn
 
-from fastapi import FastAPI
-from fastapi.exceptions import RequestValidationError
 from pydantic import BaseModel, Field
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
-from starlette.requests import Request
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from omniagent.errors import (
-    InvalidRequest,
     MalformedRequest,
     NotAllowed,
     NotFound,
@@ -34,7 +27,6 @@ from omniagent.tracing.logs import bind_request_id
 logger = logging.getLogger(__name__)
 
 MEDIA_TYPE: Final = "application/problem+json"
-MAX_TOLD_ERRORS: Final = 5
 DOCS_PATHS: Final = frozenset({"/docs", "/redoc"})
 
 _HEADERS: Final = {
@@ -43,7 +35,7 @@ _HEADERS: Final = {
     "referrer-policy": "no-referrer",
     "x-content-type-options": "nosniff",
 }
-# FastAPI's page takes Swagger UI from a CDN and starts it with a script of its own.
+# FastAPI's page loads Swagger UI from a CDN and starts it with an inline script.
 _DOCS_POLICY: Final = (
     "default-src 'none'; script-src 'unsafe-inline' https://cdn.jsdelivr.net; "
     "style-src 'unsafe-inline' https://cdn.jsdelivr.net; img-src data: https://fastapi.tiangolo.com "
@@ -52,42 +44,35 @@ _DOCS_POLICY: Final = (
 
 
 class Problem(BaseModel):
-    """What went wrong, for people and for programs (RFC 9457)."""
+    """An error (RFC 9457)."""
 
-    type: str = Field("about:blank", description="Nothing more is to be read about it elsewhere.")
-    title: str = Field(description="The kind of problem.")
-    status: int = Field(description="The HTTP status again.")
-    detail: str = Field(description="What to do about it.")
-    code: str = Field(description="The kind of problem, for programs.")
-    request_id: str = Field(description="What the operator finds the cause by.")
+    type: str = Field("about:blank", description="Always about:blank.")
+    title: str = Field(description="The kind of error, for people.")
+    status: int = Field(description="The HTTP status code.")
+    detail: str = Field(description="What went wrong, and what the caller can do.")
+    code: str = Field(description="The kind of error, for programs.")
+    request_id: str = Field(description="Identifies the request in the operator's logs.")
 
 
 Recover = Callable[[BaseException], Awaitable[None]]
 
 
-def install(app: FastAPI, *, recover: Recover | None = None) -> None:
-    """Let the app answer every error with a `Problem`. `recover` is told of those that are ours."""
-
-    async def handle(request: Request, exc: Exception) -> Response:
-        if recover is not None and isinstance(exc, OmniAgentError) and not isinstance(exc, RequestError):
-            await recover(exc)
-        return problem_response(exc, request_id_of(request.scope))
-
-    for kind in (OmniAgentError, RequestValidationError, HTTPException):
-        app.add_exception_handler(kind, handle)
-    app.add_middleware(Boundary)
-
-
 class Boundary:
-    """The outermost layer of an app: request id, safe headers, an answer to any error, traces sent before the end."""
+    """The outermost middleware: request id, trace, safe headers, and a problem response for every error.
 
-    def __init__(self, app: ASGIApp) -> None:
+    `recover` is called with each error that is not the caller's. Traces are flushed before the invocation ends.
+    """
+
+    def __init__(self, app: ASGIApp, *, recover: Recover | None = None) -> None:
         self._app = app
+        self._recover = recover
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        # A Function URL ends in a slash: `${url}/chat` arrives as `//chat`.
+        scope["path"] = "/" + scope["path"].lstrip("/")
         request_id = scope["omniagent.request_id"] = _request_id(scope)
         with bind_request_id(request_id):
             try:
@@ -111,8 +96,22 @@ class Boundary:
             await self._app(scope, receive, send_safely)
         except Exception as exc:
             if started:
-                raise  # the status is out: whoever runs the app cuts the response off
+                raise  # the status line is out: the runtime cuts the response off
+            await self._recover_from(exc)
             await problem_response(exc, request_id_of(scope))(scope, receive, send_safely)
+
+    async def _recover_from(self, exc: Exception) -> None:
+        if self._recover is None or not isinstance(exc, OmniAgentError) or isinstance(exc, RequestError):
+            return
+        try:
+            await self._recover(exc)
+        except Exception:
+            logger.exception("recovery failed")
+
+
+async def raise_again(_: object, exc: Exception) -> NoReturn:
+    """An exception handler that leaves a framework's own errors to `Boundary`."""
+    raise exc
 
 
 def _span_name(scope: Scope) -> str:
@@ -127,19 +126,15 @@ def request_id_of(scope: Mapping[str, Any]) -> str:
 
 
 def problem_response(exc: Exception, request_id: str) -> Response:
-    """Return the response for any exception. The cause of one that is not the caller's is logged."""
-    if isinstance(exc, RequestValidationError):
-        error: OmniAgentError = InvalidRequest(_told(exc))
-    elif isinstance(exc, HTTPException):
+    """Return the response for any exception. The cause of an error that is not the caller's is logged."""
+    if isinstance(exc, HTTPException):
         return _http_exception(exc, request_id)
-    elif isinstance(exc, OmniAgentError):
-        error = exc
-    else:
-        error = OmniAgentError()
+    error = exc if isinstance(exc, OmniAgentError) else OmniAgentError()
+    fields = {"code": error.code, "status": error.status}
     if isinstance(error, RequestError):
-        logger.info("The request was refused", extra={"code": error.code, "status": error.status})
+        logger.info("request refused", extra=fields)
     else:
-        logger.error("The request failed", exc_info=exc, extra={"code": error.code, "status": error.status})
+        logger.error("request failed", exc_info=exc, extra=fields)
     problem = Problem(
         title=error.title, status=error.status, detail=error.public, code=error.code, request_id=request_id
     )
@@ -147,7 +142,7 @@ def problem_response(exc: Exception, request_id: str) -> Response:
 
 
 def refused_event(request_id: str) -> dict[str, Any]:
-    """Return the response, in payload format 2.0, to an event that no app can be given."""
+    """Return the payload 2.0 response to an event that is not a readable HTTP request."""
     response = problem_response(MalformedRequest("The request cannot be read."), request_id)
     _add_headers(response.headers, {"path": "", "omniagent.request_id": request_id})
     return {
@@ -158,8 +153,8 @@ def refused_event(request_id: str) -> dict[str, Any]:
 
 
 def _http_exception(exc: HTTPException, request_id: str) -> Response:
-    """The framework's own refusals: an unknown path, another method."""
-    known = {404: NotFound("There is nothing at this path."), 405: NotAllowed()}.get(exc.status_code)
+    """The framework's own errors: an unknown path, a wrong method."""
+    known = {404: NotFound("There is no such path."), 405: NotAllowed()}.get(exc.status_code)
     phrase = HTTPStatus(exc.status_code).phrase
     title, code, detail = (
         (known.title, known.code, known.public) if known else (phrase, phrase.lower().replace(" ", "_"), phrase)
@@ -182,14 +177,8 @@ def _error_headers(error: OmniAgentError) -> dict[str, str]:
     return headers
 
 
-def _told(exc: RequestValidationError) -> str:
-    """Say what is wrong where, without repeating what was sent."""
-    problems = [f"{'.'.join(str(key) for key in error['loc'])}: {error['msg']}" for error in exc.errors()]
-    return "; ".join(problems[:MAX_TOLD_ERRORS])
-
-
 def _request_id(scope: Scope) -> str:
-    """Lambda's own id, which its log lines carry too."""
+    """Lambda's own id, which its log lines carry as well."""
     return getattr(scope.get("aws.context"), "aws_request_id", None) or str(uuid.uuid4())
 
 

@@ -1,4 +1,4 @@
-"""What the sessions API takes and gives."""
+"""The request and response bodies of the sessions API."""
 
 import json
 from collections.abc import Sequence
@@ -27,14 +27,24 @@ Name = Annotated[
 
 
 class NewSession(BaseModel):
-    """A session to make. Without an id it gets one."""
+    """A session to create. Without an id it gets a new one."""
 
     id: str | None = Field(None, pattern=ID_PATTERN)
     name: Name | None = None
 
 
 class NewName(BaseModel):
+    """A new name for a session."""
+
     name: Name
+
+
+class StopRequest(BaseModel):
+    """The turn to stop."""
+
+    message_id: str | None = Field(
+        None, pattern=ID_PATTERN, description="Stop only the turn that answers this message. Without it, any turn."
+    )
 
 
 class _Resource(BaseModel):
@@ -47,9 +57,9 @@ class SessionResource(_Resource):
     id: str
     name: str | None
     latest_turn_number: int
-    answering: bool = Field(description="Whether a turn is running.")
+    answering: bool = Field(description="A turn is running.")
     created_at: datetime
-    updated_at: datetime = Field(description="When its last turn began or ended. Sessions are listed by it.")
+    updated_at: datetime = Field(description="When the last turn began or ended. Lists are sorted by it.")
     extra: dict[str, Any] = Field(default_factory=dict, description="Fields of the team's own document class.")
 
     @classmethod
@@ -66,8 +76,10 @@ class SessionResource(_Resource):
 
 
 class SessionList(_Resource):
+    """One page of sessions."""
+
     sessions: list[SessionResource]
-    before: str | None = Field(description="Asks for the next page; null on the last.")
+    before: str | None = Field(description="Pass it as `before` for the next page. Null on the last page.")
 
     @classmethod
     def of(cls, page: Page[Session]) -> "SessionList":
@@ -75,20 +87,20 @@ class SessionList(_Resource):
 
 
 class MessageList(_Resource):
-    """Whole turns in the order they were said, as `useChat` takes them."""
+    """Complete turns in their order, as messages for `useChat`."""
 
     messages: list[dict[str, Any]] = Field(description="UIMessages of the AI SDK.")
-    before: str | None = Field(description="Asks for the turns before these; null on the last page.")
+    before: str | None = Field(description="Pass it as `before` for the turns before these. Null on the last page.")
 
     @classmethod
     def of(cls, page: Page[Message]) -> "MessageList":
-        kept = _fitting(page.items)
-        before = page.before if len(kept) == len(page.items) else str(kept[0].turn_number)
-        return cls(messages=[_shown(message) for message in kept], before=before)
+        fitting = _fitting(page.items)
+        before = page.before if len(fitting) == len(page.items) else str(fitting[0].turn_number)
+        return cls(messages=[_ui_message(message) for message in fitting], before=before)
 
 
 class SummaryResource(_Resource):
-    """What the model is told of the turns up to the last that it covers."""
+    """What the model is shown in place of the turns that it covers, and of all before."""
 
     content: str
     token_count: int
@@ -102,16 +114,16 @@ class SummaryResource(_Resource):
 
 
 class Accepted(_Resource):
-    """Something that will happen soon."""
+    """The request was accepted and runs in the background."""
 
     session_id: str
     accepted: str
 
 
-def _shown(message: Message) -> dict[str, Any]:
+def _ui_message(message: Message) -> dict[str, Any]:
     metadata = message.metadata
     if message.role == "assistant" and not metadata:
-        # A turn whose process died left none: this is what the stream that followed it ended with.
+        # A turn whose process died has none. A follower's stream ended with the same fields.
         session_id = public_session_id(message.session_id)
         metadata = {"sessionId": session_id, "turnNumber": message.turn_number, "status": message.status}
     if extra := api_values(message):
@@ -120,10 +132,10 @@ def _shown(message: Message) -> dict[str, Any]:
 
 
 def _fitting(messages: Sequence[Message]) -> Sequence[Message]:
-    """Return the newest whole turns that fit into a response, at least one."""
+    """Return the newest complete turns that fit into a response, at least one."""
     room = MAX_PAGE_CHARACTERS
     for message in reversed(messages):
-        room -= len(json.dumps(_shown(message)))
+        room -= len(json.dumps(_ui_message(message)))
         if room < 0:
             first = min(message.turn_number + 1, messages[-1].turn_number)
             return [message for message in messages if message.turn_number >= first]

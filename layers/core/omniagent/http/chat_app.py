@@ -1,0 +1,117 @@
+"""The chat function's app: two routes on Starlette alone, because FastAPI would double the cold start."""
+
+import time
+from typing import TYPE_CHECKING
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, JSONResponse, Response
+from starlette.routing import Route
+
+from omniagent.errors import InvalidRequest, StorageUnavailable
+from omniagent.http.auth import Caller, lazy_authenticator
+from omniagent.http.body import read_json
+from omniagent.http.chat_request import read_chat_request
+from omniagent.http.problems import Boundary, raise_again
+from omniagent.http.stream_response import EventStream
+from omniagent.protocol.ui_messages import ui_message
+from omniagent.session.identity import check_id
+
+if TYPE_CHECKING:
+    from omniagent.ai.result import RunResult
+    from omniagent.ai.runner import Runner
+    from omniagent.aws.services import Services
+
+_FLAGS = {"true": True, "1": True, "yes": True, "on": True, "false": False, "0": False, "no": False, "off": False}
+
+
+def chat_app(services: "Services") -> Starlette:
+    """Return the app of the chat function: `POST /chat` and `GET /chat/{session_id}/stream`."""
+    routes = [_route("/chat", chat, "POST"), _route("/chat/{session_id}/stream", resume, "GET")]
+    if services.settings.docs_enabled:
+        routes += [_route("/openapi.json", openapi, "GET"), _route("/docs", docs, "GET")]
+    app = Starlette(
+        routes=routes,
+        middleware=[Middleware(Boundary, recover=services.recover)],
+        exception_handlers={HTTPException: raise_again},
+    )
+    app.router.redirect_slashes = False
+    app.state.services = services
+    app.state.authenticate = lazy_authenticator(services.settings, local=services.local)
+    return app
+
+
+async def chat(request: Request) -> Response:
+    """Answer a message, as an event stream or, with `?stream=false`, as one JSON document."""
+    services: Services = request.app.state.services
+    caller = await _caller(request)
+    is_streamed = _flag(request, "stream", default=True)
+    body = read_chat_request(await read_json(request, services.settings.max_body_bytes))
+    runner = await _runner(request, caller, body.session_id)
+    if not is_streamed:
+        return JSONResponse(_document(await runner.run(body.query, deadline=_deadline(request))))
+    return EventStream(await runner.start(body.query, deadline=_deadline(request)))
+
+
+async def resume(request: Request) -> Response:
+    """Follow the running answer from its first event to its end; 204 when nothing is being answered."""
+    caller = await _caller(request)
+    runner = await _runner(request, caller, check_id(request.path_params["session_id"], "session id"))
+    stream = await runner.resume()
+    return Response(status_code=204) if stream is None else EventStream(stream)
+
+
+async def openapi(request: Request) -> Response:
+    from omniagent.http.chat_docs import chat_openapi  # FastAPI is imported only for whoever opens the pages
+
+    return JSONResponse(chat_openapi(request.app.state.services.settings))
+
+
+async def docs(_: Request) -> HTMLResponse:
+    from omniagent.http.chat_docs import chat_page
+
+    return chat_page()
+
+
+def _route(path: str, endpoint: object, method: str) -> Route:
+    route = Route(path, endpoint, methods=[method])  # type: ignore[arg-type]  # the four functions of this module
+    route.methods = {method}  # Starlette would add HEAD
+    return route
+
+
+async def _caller(request: Request) -> Caller:
+    caller: Caller = await request.app.state.authenticate(request.scope)
+    return caller
+
+
+async def _runner(request: Request, caller: Caller, session_id: str | None) -> "Runner":
+    services: Services = request.app.state.services
+    return await services.runner(caller.client_id, session_id, category=caller.category)
+
+
+def _flag(request: Request, name: str, *, default: bool) -> bool:
+    text = request.query_params.get(name)
+    if text is None:
+        return default
+    if text.lower() not in _FLAGS:
+        raise InvalidRequest(f"query.{name}: must be true or false.")
+    return _FLAGS[text.lower()]
+
+
+def _deadline(request: Request) -> float | None:
+    """Return the `time.monotonic()` at which Lambda ends this invocation."""
+    context = request.scope.get("aws.context")
+    if context is None:
+        return None
+    seconds_left: float = context.get_remaining_time_in_millis() / 1000
+    return time.monotonic() + seconds_left
+
+
+def _document(result: "RunResult") -> dict[str, object]:
+    """Return the stored answer as `chat_docs.ChatAnswer` describes it. An answer that was not stored is an error."""
+    if not result.stored:
+        raise result.error or StorageUnavailable
+    message = ui_message(result.message_id, "assistant", result.parts, result.metadata)
+    return {"sessionId": result.session_id, "message": message, "text": result.text, "status": result.status}

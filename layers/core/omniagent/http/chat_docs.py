@@ -1,0 +1,80 @@
+"""The chat function's OpenAPI document and its page. FastAPI writes them; it serves no request here."""
+
+from typing import Annotated, Any
+
+from fastapi import Path, Query
+from fastapi.openapi.docs import get_swagger_ui_html
+from pydantic import BaseModel, Field
+from starlette.responses import HTMLResponse, Response
+
+from omniagent import errors
+from omniagent.http.chat_request import chat_body_schema
+from omniagent.http.documented import WITH_BODY, documented
+from omniagent.http.fastapi_app import bare_app
+from omniagent.messages import Status
+from omniagent.session.identity import ID_PATTERN
+from omniagent.settings import Settings
+
+TITLE = "OmniAgent chat"
+EVENTS: dict[str, Any] = {"text/event-stream": {}}
+
+
+class ChatAnswer(BaseModel):
+    """The complete answer, as `?stream=false` returns it."""
+
+    sessionId: str  # noqa: N815 - the client's name, as in the stream
+    message: dict[str, Any] = Field(description="A UIMessage of the AI SDK.")
+    text: str
+    status: Status
+
+
+async def chat(stream: Annotated[bool, Query()] = True) -> None:
+    """Answer a message. With `?stream=false` the complete answer is returned as JSON."""
+
+
+async def resume(session_id: Annotated[str, Path(pattern=ID_PATTERN)]) -> None:
+    """Follow the running answer from its first event to its end."""
+
+
+def chat_openapi(settings: Settings) -> dict[str, Any]:
+    """Return the OpenAPI document of the two routes."""
+    app = bare_app(TITLE, "Streams answers as the AI SDK's UI message stream.", settings)
+    answer = {"application/json": {"schema": ChatAnswer.model_json_schema()}}
+    app.add_api_route(
+        "/chat",
+        chat,
+        methods=["POST"],
+        response_class=Response,
+        responses=documented(
+            errors.NotFound,
+            errors.TurnInProgress,
+            errors.NotRegenerable,
+            errors.TooManyTurns,
+            errors.RegistryUnavailable,
+            *WITH_BODY,
+        )
+        | {
+            200: {
+                "description": "The AI SDK's UI message stream, version 1. JSON with `stream=false`.",
+                "content": EVENTS | answer,
+            }
+        },
+        openapi_extra=chat_body_schema(),
+    )
+    app.add_api_route(
+        "/chat/{session_id}/stream",
+        resume,
+        methods=["GET"],
+        response_class=Response,
+        responses=documented(errors.RegistryUnavailable)
+        | {
+            200: {"description": "The same stream, from its first event on.", "content": EVENTS},
+            204: {"description": "Nothing is being answered."},
+        },
+    )
+    return app.openapi()
+
+
+def chat_page() -> HTMLResponse:
+    """Return Swagger UI for the document at /openapi.json."""
+    return get_swagger_ui_html(openapi_url="/openapi.json", title=f"{TITLE} - Swagger UI")

@@ -1,0 +1,213 @@
+"""The sessions function's app: everything about a chat except the answer."""
+
+from typing import Annotated
+
+from fastapi import APIRouter, FastAPI, Path, Query
+from pydantic import StringConstraints
+from starlette.requests import Request
+from starlette.responses import Response
+
+from omniagent import errors
+from omniagent.aws.services import Services
+from omniagent.http.auth import Caller
+from omniagent.http.body import body_schema, read_model
+from omniagent.http.documented import WITH_BODY, documented
+from omniagent.http.fastapi_app import CurrentCaller, ProcessServices, create_app
+from omniagent.http.resources import (
+    LINE_PATTERN,
+    Accepted,
+    MessageList,
+    NewName,
+    NewSession,
+    SessionList,
+    SessionResource,
+    StopRequest,
+    SummaryResource,
+)
+from omniagent.persistence.documents import Session
+from omniagent.session.identity import ID_PATTERN, session_key, user_id_of
+from omniagent.session.naming import name_session
+
+SessionId = Annotated[str, Path(pattern=ID_PATTERN)]
+MessageId = Annotated[str, Path(pattern=ID_PATTERN)]
+Search = Annotated[str, StringConstraints(max_length=100, pattern=LINE_PATTERN)]
+
+router = APIRouter()
+
+
+def sessions_app(services: Services) -> FastAPI:
+    """Return the app of the sessions function."""
+    app = create_app(
+        "OmniAgent sessions",
+        "Lists, reads, renames, stops and deletes a user's chats. This page loads its scripts from the internet.",
+        services,
+    )
+    app.include_router(router)
+    return app
+
+
+@router.post(
+    "/sessions",
+    status_code=201,
+    responses=documented(*WITH_BODY) | {200: {"model": SessionResource, "description": "The session exists already."}},
+    openapi_extra=body_schema(NewSession, required=False),
+)
+async def create_session(
+    request: Request, response: Response, caller: CurrentCaller, services: ProcessServices
+) -> SessionResource:
+    """Create a session. If the id is taken, the existing session is returned."""
+    body = await read_model(request, NewSession, services.settings.max_body_bytes, default={})
+    session = await services.session(caller.client_id, body.id, category=caller.category)
+    created, is_new = await (await services.catalog()).create(session, body.name)
+    response.status_code = 201 if is_new else 200
+    return SessionResource.of(created)
+
+
+@router.get("/sessions", responses=documented())
+async def list_sessions(
+    caller: CurrentCaller,
+    services: ProcessServices,
+    limit: Annotated[int, Query(ge=1, le=100)] = 20,
+    before: Annotated[str | None, Query(max_length=256, description="`before` of the previous page.")] = None,
+    search: Annotated[Search | None, Query(description="A part of the name.")] = None,
+) -> SessionList:
+    """List the sessions, the most recently used first."""
+    catalog = await services.catalog()
+    page = await catalog.list_page(user_id_of(caller.client_id), limit=limit, before=before, search=search)
+    return SessionList.of(page)
+
+
+@router.get("/sessions/{session_id}", responses=documented(errors.NotFound))
+async def get_session(session_id: SessionId, caller: CurrentCaller, services: ProcessServices) -> SessionResource:
+    """Read a session."""
+    return SessionResource.of(await _settled(services, caller, session_id))
+
+
+@router.patch(
+    "/sessions/{session_id}",
+    responses=documented(errors.NotFound, *WITH_BODY),
+    openapi_extra=body_schema(NewName),
+)
+async def rename_session(
+    session_id: SessionId, request: Request, caller: CurrentCaller, services: ProcessServices
+) -> SessionResource:
+    """Rename a session."""
+    body = await read_model(request, NewName, services.settings.max_body_bytes)
+    return SessionResource.of(await (await services.catalog()).rename(_key(caller, session_id), body.name))
+
+
+@router.delete(
+    "/sessions/{session_id}", status_code=204, responses=documented(errors.NotFound, errors.RegistryUnavailable)
+)
+async def delete_session(session_id: SessionId, caller: CurrentCaller, services: ProcessServices) -> None:
+    """Delete a session and all its messages. A running turn is lost."""
+    runner = await services.runner(caller.client_id, session_id)
+    await runner.erase()
+
+
+@router.get("/sessions/{session_id}/messages", responses=documented(errors.NotFound))
+async def list_messages(
+    session_id: SessionId,
+    caller: CurrentCaller,
+    services: ProcessServices,
+    limit: Annotated[int, Query(ge=2, le=100, description="At most this many messages. Turns are not split.")] = 50,
+    before: Annotated[int | None, Query(ge=1, le=2**31, description="Return the turns before this number.")] = None,
+) -> MessageList:
+    """Read the newest turns, or those before a given one, as messages for `useChat`."""
+    session = await _settled(services, caller, session_id)
+    return MessageList.of(await (await services.catalog()).messages_page(session.id, limit=limit, before=before))
+
+
+@router.delete(
+    "/sessions/{session_id}/messages/{message_id}",
+    status_code=204,
+    responses=documented(errors.NotFound, errors.TurnInProgress),
+)
+async def delete_message(
+    session_id: SessionId, message_id: MessageId, caller: CurrentCaller, services: ProcessServices
+) -> None:
+    """Delete one message. A summary that mentions it stays as it is until it is rebuilt."""
+    session = await _settled(services, caller, session_id)
+    await (await services.catalog()).delete_message(session.id, message_id)
+
+
+@router.post(
+    "/sessions/{session_id}/cancel",
+    status_code=202,
+    responses=documented(errors.NotFound, errors.NoRunningTurn, errors.RegistryUnavailable, *WITH_BODY),
+    openapi_extra=body_schema(StopRequest, required=False),
+)
+async def cancel_turn(
+    session_id: SessionId, request: Request, caller: CurrentCaller, services: ProcessServices
+) -> Accepted:
+    """Stop the running turn. The answer so far is kept. A `message_id` stops only the turn of that message."""
+    body = await read_model(request, StopRequest, services.settings.max_body_bytes, default={})
+    runner = await services.runner(caller.client_id, session_id)
+    # The registry first: a session's very first turn runs a moment before the session is stored.
+    if not await runner.stop(body.message_id):
+        await (await services.catalog()).get(_key(caller, session_id))
+        raise errors.NoRunningTurn
+    return Accepted(session_id=session_id, accepted="cancel")
+
+
+@router.post(
+    "/sessions/{session_id}/name",
+    responses=documented(errors.NotFound, errors.ModelError),
+)
+async def name_session_by_model(
+    session_id: SessionId, caller: CurrentCaller, services: ProcessServices
+) -> SessionResource:
+    """Let the model name the session. A name that the user sets meanwhile is kept."""
+    session = await services.session(caller.client_id, session_id)
+    catalog = await services.catalog()
+    was = (await catalog.get(session.key)).name
+    name = await name_session(services.name_provider(), await session.load(), services.settings)
+    await session.rename(name, was=was)
+    return SessionResource.of(await catalog.get(session.key))
+
+
+@router.get("/sessions/{session_id}/summary", responses=documented(errors.NotFound))
+async def get_summary(session_id: SessionId, caller: CurrentCaller, services: ProcessServices) -> SummaryResource:
+    """Read the newest summary."""
+    summary = await (await services.catalog()).latest_summary(_key(caller, session_id))
+    if summary is None:
+        raise errors.NotFound("There is no such session, or it has no summary yet.")
+    return SummaryResource.of(summary)
+
+
+@router.post(
+    "/sessions/{session_id}/summary",
+    status_code=202,
+    responses=documented(errors.NotFound, errors.QueueUnavailable, errors.NoQueue),
+)
+async def queue_summary(
+    session_id: SessionId,
+    caller: CurrentCaller,
+    services: ProcessServices,
+    rebuild: Annotated[bool, Query(description="Write the summary again from the first turn.")] = False,
+) -> Accepted:
+    """Bring the summary up to date in the background."""
+    session = await (await services.catalog()).get(_key(caller, session_id))
+    await services.queue_summary(session.id, rebuild=rebuild)
+    return Accepted(session_id=session_id, accepted="summary")
+
+
+@router.delete("/users/me", status_code=204, responses=documented(errors.RegistryUnavailable))
+async def delete_me(caller: CurrentCaller, services: ProcessServices) -> None:
+    """Delete the user and all their sessions."""
+    catalog = await services.catalog()
+    user_id = user_id_of(caller.client_id)
+    for key in await catalog.session_keys(user_id):
+        await services.registry.erase(key)
+    await catalog.delete_user(user_id)
+
+
+async def _settled(services: Services, caller: Caller, session_id: str) -> Session:
+    """Read a session. A turn whose process died is closed first."""
+    runner = await services.runner(caller.client_id, session_id)
+    await runner.settle()
+    return await (await services.catalog()).get(_key(caller, session_id))
+
+
+def _key(caller: Caller, session_id: str) -> str:
+    return session_key(user_id_of(caller.client_id), session_id)

@@ -1,0 +1,280 @@
+"""The chat function's routes, with a runner that records how it is called."""
+
+import asyncio
+import subprocess
+import sys
+import time
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from types import SimpleNamespace
+from typing import Any
+
+import httpx
+import pytest
+from starlette.types import Receive, Scope, Send
+
+from omniagent.ai.runner import Query
+from omniagent.errors import StorageUnavailable, TurnInProgress
+from omniagent.http.chat_app import chat_app
+from omniagent.messages import TextPart
+from omniagent.settings import Settings
+
+Json = dict[str, Any]
+
+
+@dataclass
+class Answer:
+    """An answer of three frames. `released` holds back everything after the first one."""
+
+    session_id: str = "s1"
+    log: list[str] = field(default_factory=list)
+    released: asyncio.Event = field(default_factory=asyncio.Event)
+    failure: Exception | None = None
+
+    async def sse(self) -> AsyncIterator[bytes]:
+        if self.failure:
+            raise self.failure
+        yield b"data: 1\n\n"
+        await self.released.wait()
+        yield b"data: 2\n\n"
+        yield b"data: [DONE]\n\n"
+
+    async def ended(self) -> None:
+        self.log.append("ended")
+
+
+@dataclass
+class StubRunner:
+    answer: Answer | None
+    refusal: Exception | None = None
+    queries: list[Query] = field(default_factory=list)
+    deadlines: list[float | None] = field(default_factory=list)
+    stored: bool = True
+
+    async def start(self, query: Query, *, deadline: float | None) -> Answer | None:
+        self.queries.append(query)
+        self.deadlines.append(deadline)
+        if self.refusal:
+            raise self.refusal
+        return self.answer
+
+    async def resume(self) -> Answer | None:
+        return self.answer
+
+    async def run(self, query: Query, *, deadline: float | None) -> Any:
+        await self.start(query, deadline=deadline)
+        return SimpleNamespace(
+            stored=self.stored,
+            error=None,
+            session_id="s1",
+            message_id="a1",
+            parts=[TextPart(text="Hi")],
+            metadata={},
+            text="Hi",
+            status="complete",
+        )
+
+
+class StubServices:
+    """What the app uses of `Services`."""
+
+    def __init__(self, **settings: Any) -> None:
+        self.settings = Settings(auth_mode="none", **settings)
+        self.local = True
+        self.runner_stub = StubRunner(Answer())
+        self.asked_for: list[tuple[str, str | None, str | None]] = []
+        self.recovered: list[BaseException] = []
+
+    async def runner(self, user: str, session_id: str | None, *, category: str | None = None) -> StubRunner:
+        self.asked_for.append((user, session_id, category))
+        return self.runner_stub
+
+    async def recover(self, error: BaseException) -> None:
+        self.recovered.append(error)
+
+
+@pytest.fixture
+def services() -> StubServices:
+    return StubServices()
+
+
+def client_of(services: Any, **scope: Any) -> httpx.AsyncClient:
+    app = chat_app(services)
+
+    async def with_scope(asgi_scope: Scope, receive: Receive, send: Send) -> None:
+        await app({**asgi_scope, **scope}, receive, send)
+
+    return httpx.AsyncClient(transport=httpx.ASGITransport(with_scope), base_url="http://localhost")
+
+
+@pytest.fixture
+async def client(services: StubServices) -> AsyncIterator[httpx.AsyncClient]:
+    async with client_of(services) as client:
+        yield client
+
+
+def message(text: str, message_id: str | None = "m1", role: str = "user") -> Json:
+    return {"id": message_id, "role": role, "parts": [{"type": "text", "text": text}]}
+
+
+async def test_an_answer_is_streamed_with_its_headers(client: httpx.AsyncClient, services: StubServices) -> None:
+    answer = services.runner_stub.answer
+    assert answer
+    answer.released.set()
+    response = await client.post("/chat", json={"query": "Hi", "session_id": "s1"}, headers={"x-user-category": "pro"})
+    assert response.text == "data: 1\n\ndata: 2\n\ndata: [DONE]\n\n"
+    expected = {
+        "content-type": "text/event-stream",
+        "x-vercel-ai-ui-message-stream": "v1",
+        "cache-control": "no-store",
+        "x-accel-buffering": "no",
+        "x-session-id": "s1",
+    }
+    assert expected.items() <= dict(response.headers).items()
+    assert services.asked_for == [("local:me", "s1", "pro")]
+    assert answer.log == ["ended"]
+
+
+async def test_a_path_with_two_slashes_and_no_content_type_is_served(
+    client: httpx.AsyncClient, services: StubServices
+) -> None:
+    answer = services.runner_stub.answer
+    assert answer
+    answer.released.set()
+    response = await client.post("http://localhost//chat", content=b'{"query": "Hi"}')
+    assert response.status_code == 200
+
+
+async def test_a_refusal_before_the_first_frame_is_a_problem(client: httpx.AsyncClient, services: StubServices) -> None:
+    services.runner_stub.refusal = TurnInProgress(retry_after=3)
+    response = await client.post("/chat", json={"query": "Hi"})
+    assert (response.status_code, response.json()["code"]) == (409, "turn_in_progress")
+    assert response.headers["retry-after"] == "3"
+    assert services.recovered == []
+
+
+async def test_a_failure_before_the_first_frame_is_a_problem_and_the_turn_is_awaited(
+    client: httpx.AsyncClient, services: StubServices
+) -> None:
+    failure = StorageUnavailable("down")
+    services.runner_stub.answer = answer = Answer(failure=failure)
+    response = await client.post("/chat", json={"query": "Hi"})
+    assert (response.status_code, response.json()["code"]) == (503, "storage_unavailable")
+    assert services.recovered == [failure]
+    assert answer.log == ["ended"]
+
+
+async def test_without_a_stream_the_answer_is_one_document(client: httpx.AsyncClient, services: StubServices) -> None:
+    for flag in ("false", "False", "0"):
+        response = await client.post(f"/chat?stream={flag}", json={"query": "Hi"})
+        assert response.json()["text"] == "Hi"
+        assert response.json()["message"]["id"] == "a1"
+    services.runner_stub.stored = False
+    assert (await client.post("/chat?stream=false", json={"query": "Hi"})).status_code == 503
+
+
+async def test_a_flag_that_is_no_flag_is_refused(client: httpx.AsyncClient) -> None:
+    response = await client.post("/chat?stream=maybe", json={"query": "Hi"})
+    assert (response.status_code, response.json()["detail"]) == (422, "query.stream: must be true or false.")
+
+
+async def test_a_running_answer_is_resumed_or_there_is_none(client: httpx.AsyncClient, services: StubServices) -> None:
+    answer = services.runner_stub.answer
+    assert answer
+    answer.released.set()
+    assert (await client.get("/chat/s1/stream")).text.endswith("data: [DONE]\n\n")
+    services.runner_stub.answer = None
+    response = await client.get("/chat/s1/stream")
+    assert (response.status_code, response.content) == (204, b"")
+    assert (await client.get("/chat/no%20id/stream")).status_code == 422
+
+
+async def test_the_deadline_is_lambdas(services: StubServices) -> None:
+    context = SimpleNamespace(aws_request_id="r1", get_remaining_time_in_millis=lambda: 60_000)
+    before = time.monotonic()
+    async with client_of(services, **{"aws.context": context}) as client:
+        await client.post("/chat?stream=false", json={"query": "Hi"})
+    [deadline] = services.runner_stub.deadlines
+    assert deadline
+    assert before + 60 <= deadline <= time.monotonic() + 60
+
+
+@pytest.mark.parametrize(
+    ("body", "query"),
+    [
+        ({"messages": [message("Old", "m0"), message("New")]}, Query("New", "m1")),
+        ({"message": message("New")}, Query("New", "m1")),
+        ({"query": "New", "message_id": "m1"}, Query("New", "m1")),
+        (
+            {"messages": [message("Again?")], "trigger": "regenerate-message", "messageId": "a1"},
+            Query("Again?", "m1", regenerate=True, replaces="a1"),
+        ),
+        (
+            {"messages": [message("Answer", "a0", "assistant")], "trigger": "regenerate-message"},
+            Query(regenerate=True),
+        ),
+        (
+            {"messages": [{"role": "user", "parts": []}], "trigger": "regenerate-message", "messageId": "a1"},
+            Query(regenerate=True, replaces="a1"),
+        ),
+        ({"messages": [{}], "trigger": "regenerate-message"}, Query(regenerate=True)),
+    ],
+)
+async def test_every_body_becomes_a_query(
+    client: httpx.AsyncClient, services: StubServices, body: Json, query: Query
+) -> None:
+    assert (await client.post("/chat?stream=false", json=body)).status_code == 200
+    assert services.runner_stub.queries == [query]
+
+
+@pytest.mark.parametrize(
+    ("body", "detail"),
+    [
+        ([], "Send a JSON object"),
+        ({}, "Send `messages`"),
+        ({"messages": []}, "messages: "),
+        ({"messages": [message("Hi", role="assistant")]}, "messages: the last message must have the role `user`."),
+        (
+            {"message": {"id": "m1", "parts": [{"type": "file", "url": "data:,x"}]}},
+            "parts: messages may contain text parts only, not 'file'.",
+        ),
+        ({"message": message("Hi", "no id")}, "message.id: "),
+    ],
+)
+async def test_a_wrong_body_names_the_field(client: httpx.AsyncClient, body: Any, detail: str) -> None:
+    response = await client.post("/chat", json=body)
+    assert response.status_code == 422
+    assert response.json()["detail"].startswith(detail)
+
+
+async def test_the_framework_s_own_refusals_are_problems(client: httpx.AsyncClient) -> None:
+    assert (await client.get("/nowhere")).json()["code"] == "not_found"
+    for method, path, allowed in (("GET", "/chat", "POST"), ("HEAD", "/chat/s1/stream", "GET")):
+        response = await client.request(method, path)
+        assert (response.status_code, response.headers["allow"]) == (405, allowed)
+    assert (await client.get("/chat/")).status_code == 404
+
+
+async def test_nobody_gets_in_without_authentication(services: StubServices) -> None:
+    async with client_of(services, client=("203.0.113.7", 1)) as client:
+        for response in (await client.post("/chat", content=b"not json"), await client.get("/chat/s1/stream")):
+            assert response.status_code == 401
+    assert services.asked_for == []
+
+
+async def test_the_pages_describe_the_routes_and_can_be_switched_off(client: httpx.AsyncClient) -> None:
+    document = (await client.get("/openapi.json")).json()
+    assert document["paths"].keys() == {"/chat", "/chat/{session_id}/stream"}
+    post = document["paths"]["/chat"]["post"]
+    assert [parameter["name"] for parameter in post["parameters"]] == ["stream"]
+    assert post["responses"]["200"]["content"].keys() == {"text/event-stream", "application/json"}
+    assert "/openapi.json" in (await client.get("/docs")).text
+    async with client_of(StubServices(docs_enabled=False)) as quiet:
+        for path in ("/docs", "/openapi.json"):
+            assert (await quiet.get(path)).status_code == 404
+
+
+def test_the_app_needs_no_fastapi() -> None:
+    code = "import sys, omniagent.http.chat_app; print('fastapi' in sys.modules)"
+    finished = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert finished.stdout.strip() == "False"
