@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from local.model.arguments import derive, kind_of
 from local.model.clues import Clues
-from local.model.conversation import Call, Conversation, Tool
+from local.model.conversation import Call, Conversation, Json, Tool
 from local.model.vocabulary import COMMON
 
 MAX_PARALLEL = 4
@@ -43,6 +43,11 @@ def call_of(name: str, conversation: Conversation, text: str) -> Call:
     tool = conversation.tool(name)
     texts = [text, *(output for _, output in reversed(conversation.results))]
     return Call(name, _encode(derive(tool, texts) if tool else {}))
+
+
+def fitting(schema: Json, text: str, results: Sequence[tuple[str, str]]) -> str:
+    """An answer as JSON of a schema, from what the prompt and the tools said."""
+    return _encode(derive(Tool("answer", "", schema), [text, *(output for _, output in reversed(results))]))
 
 
 def _calls(tool: Tool, part: str, elsewhere: Sequence[str]) -> list[Call]:

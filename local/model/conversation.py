@@ -51,6 +51,8 @@ class Conversation:
     tool_choice: str = "auto"  # auto, none, required, or the name of a tool
     parallel: bool = True
     max_tokens: int | None = None
+    output: Json | None = None
+    """The JSON schema that the answer has to fit."""
 
     @cached_property
     def prompt(self) -> str:
@@ -115,6 +117,7 @@ def from_responses(body: Json) -> Conversation:
         tool_choice=_tool_choice(body.get("tool_choice")),
         parallel=body.get("parallel_tool_calls") is not False,
         max_tokens=body.get("max_output_tokens"),
+        output=_schema((body.get("text") or {}).get("format")),
     )
 
 
@@ -143,6 +146,7 @@ def from_chat(body: Json) -> Conversation:
         tool_choice=_tool_choice(body.get("tool_choice")),
         parallel=body.get("parallel_tool_calls") is not False,
         max_tokens=body.get("max_completion_tokens") or body.get("max_tokens"),
+        output=_schema((body.get("response_format") or {}).get("json_schema")),
     )
 
 
@@ -159,6 +163,11 @@ def _joined(texts: Iterable[str]) -> str:
 
 def _tool(spec: Json) -> Tool:
     return Tool(spec["name"], spec.get("description") or "", spec.get("parameters") or {})
+
+
+def _schema(output: Json | None) -> Json | None:
+    schema: Json | None = (output or {}).get("schema")
+    return schema
 
 
 def _tool_choice(choice: Any) -> str:

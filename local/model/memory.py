@@ -9,6 +9,7 @@ from local.model.vocabulary import DULL
 
 MAX_FACTS = 20
 MAX_TOPICS = 5
+_SUMMARY = re.compile(r"<\w*summary>")  # an application's own message, nothing that the user said
 _SPEAKER = re.compile(r"^(user|assistant|human|ai|system)\s*:\s*", re.IGNORECASE | re.MULTILINE)
 _SENTENCE = re.compile(r"(?<=[.!?])\s+|\n+")
 _FACT = re.compile(
@@ -30,8 +31,9 @@ _NAMED = (
 
 def recall(prompt: str, conversation: Conversation) -> str | None:
     """Answer a question about something the user said before; None when it is not such a question."""
-    earlier = [plain(message.text) for message in conversation.said("user")[:-1]]
-    sources = [conversation.instructions, *earlier]
+    told = [plain(message.text) for message in conversation.said("user")[:-1]]
+    sources = [conversation.instructions, *told]
+    earlier = [text for text in told if not _SUMMARY.match(text)]
     if _ASKS_SAID.search(prompt):
         return f"You said: “{earlier[-1]}”" if earlier else "This is the first thing you said to me."
     if _ASKS_FACTS.search(prompt):

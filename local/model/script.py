@@ -54,8 +54,8 @@ def decide(conversation: Conversation) -> tuple[Answer, Delivery]:
 
 
 def task_of(conversation: Conversation) -> Task:
-    """Tell a request for a summary or a chat name from a turn of the conversation itself: it offers no tools."""
-    if conversation.tools:
+    """Tell a request for a summary or a chat name from a turn of the conversation, which has tools or a schema."""
+    if conversation.tools or conversation.output:
         return "answer"
     # What a summary or a transcript in it says asks for nothing.
     told, asked = (_TRANSCRIPT.split(text)[0] for text in (conversation.instructions, conversation.prompt))
@@ -122,6 +122,8 @@ def _answer(step: _Step, conversation: Conversation) -> Answer:
     if spoken:
         return replace(spoken, reasoning=reasoning) if reasoning else spoken
     results = conversation.results
+    if conversation.output is not None:
+        return Answer(reasoning=reasoning, text=choice.fitting(conversation.output, text, results))
     return Answer(reasoning=reasoning, text=prose.report(results) if results else prose.reply(text, conversation))
 
 

@@ -39,6 +39,9 @@ def check_responses(body: Json) -> None:
     for index, tool in enumerate(body.get("tools") or []):
         if tool.get("type") == "function":
             _check_tool(tool, f"tools[{index}]")
+    output = (body.get("text") or {}).get("format") or {}
+    if output.get("type") == "json_schema":
+        _check_output(output, "text.format")
 
 
 def check_chat(body: Json) -> None:
@@ -53,6 +56,11 @@ def check_chat(body: Json) -> None:
         raise _empty("tools")
     for index, tool in enumerate(body.get("tools") or []):
         _check_tool(tool["function"], f"tools[{index}].function")
+    output = body.get("response_format") or {}
+    if output.get("type") == "json_schema":
+        if not output.get("json_schema"):
+            raise _missing("response_format.json_schema")
+        _check_output(output["json_schema"], "response_format.json_schema")
 
 
 def _check_model(body: Json) -> None:
@@ -168,6 +176,25 @@ def _check_tool(tool: Json, param: str) -> None:
     if problem:
         message = f"Invalid schema for function '{name}': {problem}"
         raise ApiError(message, param=f"{param}.parameters", code="invalid_function_parameters")
+
+
+def _check_output(output: Json, param: str) -> None:
+    """The schema that the answer has to fit."""
+    name = output.get("name")
+    if not name:
+        raise _missing(f"{param}.name")
+    if not _TOOL_NAME.fullmatch(name):
+        message = f"Invalid '{param}.name': string does not match pattern. Expected '^[a-zA-Z0-9_-]+$'."
+        raise ApiError(message, param=f"{param}.name", code="invalid_value")
+    schema = output.get("schema")
+    if not isinstance(schema, dict):
+        raise _missing(f"{param}.schema")
+    problem = next(_problems(schema, ()), None) if output.get("strict") else None
+    if output.get("strict") and schema.get("type") != "object":
+        problem = f"schema must be a JSON Schema of 'type: \"object\"', got 'type: \"{schema.get('type')}\"'."
+    if problem:
+        message = f"Invalid schema for response_format '{name}': {problem}"
+        raise ApiError(message, param=f"{param}.schema", code="invalid_json_schema")
 
 
 def _problems(schema: Any, path: tuple[str, ...]) -> Iterator[str]:

@@ -2,11 +2,17 @@
 
 import json
 from collections.abc import AsyncIterator, Iterator
+from functools import partial
 
+import jsonschema_rs
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from openai import AsyncOpenAI
 
 from local.model import OfflineModel
+from local.model.conversation import Conversation, Message
+from local.model.script import decide
 from tests.local.model_client import APIS, Answer, Api, Asker, Json, connect, function
 
 TEXT = {"type": "string"}
@@ -306,3 +312,85 @@ async def test_requests_are_kept_for_tests_without_the_key(model: OfflineModel, 
     assert (kept.api, kept.body["user"]) == (api, "u1")
     assert "user-agent" in kept.headers
     assert "authorization" not in kept.headers
+
+
+def asked_for(api: Api, schema: Json, *, strict: bool = False) -> Json:
+    """The parameter of either API that asks for JSON of a schema."""
+    output = {"name": "answer", "schema": schema, "strict": strict}
+    if api == "responses":
+        return {"text": {"format": {"type": "json_schema", **output}}}
+    return {"response_format": {"type": "json_schema", "json_schema": output}}
+
+
+async def test_an_answer_fits_the_schema_that_was_asked_for(asker: Asker) -> None:
+    parameters = WEATHER["parameters"]
+    answer = await asker.ask("Is it raining in Lisbon, in celsius?", **asked_for(asker.api, parameters, strict=True))
+    assert json.loads(answer.text) == {"city": "Lisbon", "unit": "celsius", "days": None}
+
+
+async def test_tools_come_before_the_answer_in_json_and_markers_dictate_it(asker: Asker) -> None:
+    output = asked_for(asker.api, {"type": "object", "properties": {"total": {"type": "integer"}}})
+    first = await asker.ask("Calculate 2 + 3", [CALCULATOR], **output)
+    assert [name for name, _ in first.calls] == ["calculator"]
+    steps = [("calculator", first.calls[0][1], "The total is 5")]
+    last = await asker.ask("Calculate it.", [CALCULATOR], steps=steps, **output)
+    assert json.loads(last.text) == {"total": 5}
+    assert (await asker.ask("[echo:not JSON]", **output)).text == "not JSON"
+
+
+BOUNDS: dict[str, list[Json]] = {
+    "integer": [{}, {"minimum": 5}, {"maximum": -5}, {"exclusiveMinimum": 3, "maximum": 9}, {"multipleOf": 4}],
+    "number": [{}, {"exclusiveMaximum": 0}, {"minimum": 0.5}],
+    "string": [{}, {"maxLength": 3}, {"minLength": 90}, {"enum": ["b", "a"]}, {"format": "uuid"}],
+    "boolean": [{}],
+}
+LEAF = st.one_of(
+    *(st.sampled_from(bounds).map(partial(dict[str, object], type=kind)) for kind, bounds in BOUNDS.items())
+)
+
+
+def _objects(fields: st.SearchStrategy[Json]) -> st.SearchStrategy[Json]:
+    names = st.sampled_from(["city", "amount", "date", "tags", "query", "done", "value"])
+    return st.dictionaries(names, fields, max_size=4).map(
+        lambda properties: {
+            "type": "object",
+            "properties": properties,
+            "required": list(properties),
+            "additionalProperties": False,
+        }
+    )
+
+
+SCHEMA = _objects(
+    st.recursive(
+        LEAF,
+        lambda inner: st.one_of(
+            _objects(inner),
+            st.builds(
+                lambda item, least: {"type": "array", "items": item, "minItems": least}, inner, st.integers(0, 2)
+            ),
+            inner.map(lambda schema: {"anyOf": [schema, {"type": "null"}]}),
+        ),
+        max_leaves=6,
+    )
+)
+
+
+@given(schema=SCHEMA, prompt=st.sampled_from(["", "Book 3 seats to Paris on 2026-05-01", '"one" and 2.5 or -7, done']))
+def test_whatever_the_schema_the_answer_fits_it(schema: Json, prompt: str) -> None:
+    answer, _ = decide(Conversation(items=(Message("user", prompt),), output=schema))
+    jsonschema_rs.validate(schema, json.loads(answer.text))
+
+
+def test_a_schema_that_contains_itself_gets_an_answer_with_an_end() -> None:
+    node = {
+        "type": "object",
+        "properties": {
+            "children": {"type": "array", "items": {"$ref": "#/$defs/Node"}},
+            "next": {"anyOf": [{"$ref": "#/$defs/Node"}, {"type": "null"}]},
+        },
+        "required": ["children", "next"],
+    }
+    schema = {**node, "$defs": {"Node": node}}
+    answer, _ = decide(Conversation(items=(Message("user", "Draw a tree."),), output=schema))
+    jsonschema_rs.validate(schema, json.loads(answer.text))

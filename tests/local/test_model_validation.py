@@ -119,6 +119,23 @@ def test_a_schema_that_strict_mode_does_not_allow_is_refused(
     assert message in refusal(post(model, "chat/completions", messages=[USER], tools=[wrapped]))
 
 
+OUTPUTS: list[tuple[Json, str]] = [
+    ({"name": "answer", "schema": schema(a=TEXT) | {"required": []}, "strict": True}, "Missing 'a'."),
+    ({"name": "answer", "schema": {"type": "string"}, "strict": True}, "schema must be a JSON Schema"),
+    ({"name": "an answer", "schema": schema()}, "does not match pattern"),
+    ({"schema": schema()}, "Missing required parameter"),
+    ({"name": "answer"}, "Missing required parameter"),
+]
+
+
+@pytest.mark.parametrize(("output", "message"), OUTPUTS)
+def test_a_wrong_schema_of_the_answer_is_refused(model: OfflineModel, output: Json, message: str) -> None:
+    kind = {"type": "json_schema"}
+    assert message in refusal(post(model, "responses", input="Hello", text={"format": kind | output}))
+    wrapped = kind | {"json_schema": output}
+    assert message in refusal(post(model, "chat/completions", messages=[USER], response_format=wrapped))
+
+
 def test_a_schema_that_is_not_strict_may_be_anything_with_properties(model: OfflineModel) -> None:
     tool = function("lookup") | {"parameters": {"type": "object", "properties": {"a": TEXT | {"default": "x"}}}}
     assert post(model, "responses", input="Hello", tools=[tool]).status_code == 200

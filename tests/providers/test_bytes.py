@@ -164,6 +164,13 @@ def test_bytes_that_are_not_utf8_do_not_pass() -> None:
     assert text.encode().decode() == text
 
 
+@pytest.mark.parametrize("api", READERS)
+@pytest.mark.parametrize("cuts", [[], [1], [2], [1, 2], [3]])
+def test_a_byte_order_mark_before_the_first_event_is_dropped(api: str, cuts: list[int]) -> None:
+    told = read(READERS[api](), pieces(b"\xef\xbb\xbf" + BODIES[api], cuts))
+    assert merged(told) == merged(read(READERS[api](), [BODIES[api]]))
+
+
 def test_what_follows_the_end_is_not_read() -> None:
     body: list[Any] = [*frames(chat_chunks({"content": "hi"}), done=True), b"data: garbage\n\n"]
     assert text_of(read(ChatReader(), body)) == "hi"

@@ -132,6 +132,37 @@ def test_reasoning_is_read_under_either_name(field: str) -> None:
     assert told[:-1] == [ModelReasoning("Let me see."), ModelReasoningDone(), ModelText("42")]
 
 
+def test_content_may_be_a_list_of_parts() -> None:
+    told = chat(
+        {"content": [{"type": "thinking", "thinking": [{"type": "text", "text": "Let me"}]}]},
+        {"content": [{"type": "thinking", "thinking": " see."}]},
+        {"content": [{"type": "text", "text": "4"}, {"type": "text", "text": "2"}, "!"]},
+        {"content": [{"type": "reference", "reference_ids": [1]}]},
+        {"content": [{"type": "text", "text": None}]},
+        {"content": {"type": "text", "text": "!"}},
+    )
+    assert told[:-1] == [ModelReasoning("Let me see."), ModelReasoningDone(), ModelText("42!!")]
+
+
+@pytest.mark.parametrize("content", [5, [5], [{"type": "text", "text": 5}], [{"thinking": [{}]}]])
+def test_content_of_another_shape_breaks_the_stream(content: object) -> None:
+    with pytest.raises(ModelStreamBroken):
+        chat({"content": content})
+
+
+def test_arguments_may_be_an_object() -> None:
+    whole: Json = {"tool_calls": [{"index": 0, "id": "c1", "function": {"name": "add", "arguments": {"a": 1}}}]}
+    assert chat(whole, finish="tool_calls")[:-1] == call_events("c1", '{"a": 1}')
+    item = {"type": "function_call", "call_id": "c1", "name": "add", "arguments": {"a": 1}}
+    done = {"type": "response.output_item.done", "output_index": 0, "item": item}
+    assert response(done, text_deltas()[-1])[:-1] == call_events("c1", '{"a": 1}')
+
+
+def test_an_empty_object_of_arguments_is_one() -> None:
+    whole: Json = {"tool_calls": [{"index": 0, "id": "c1", "function": {"name": "add", "arguments": {}}}]}
+    assert only(chat(whole, finish="tool_calls"), ModelToolCall) == [ModelToolCall("c1", "add", "{}")]
+
+
 @pytest.mark.parametrize(
     ("finish", "reason"),
     [("stop", "stop"), ("length", "length"), ("content_filter", "content-filter"), ("eos", "other")],

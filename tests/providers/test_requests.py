@@ -1,5 +1,7 @@
 """What is sent to the APIs: typed as the SDK types it, and never refused for what was stored."""
 
+import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -8,11 +10,14 @@ from openai.types.responses import response_create_params
 from pydantic import TypeAdapter
 
 from local.model import OfflineModel
-from omniagent.ai.providers.llm_provider import ModelReasoningDone, ModelRequest, Overrides
+from omniagent.ai.providers import get_llm_provider
+from omniagent.ai.providers.llm_provider import ModelReasoningDone, ModelRequest, OutputFormat, Overrides
+from omniagent.ai.providers.openai.lean_openai import httpx2
+from omniagent.errors import ModelRejected
 from omniagent.messages import ORPHAN_ERROR, ChatMessage, Part, ReasoningPart, StepPart, TextPart, ToolPart
 from tests.providers.canned import Json
 from tests.providers.conftest import MakeProvider
-from tests.providers.helpers import ADD, APIS, ask, finish_of, only, streamed
+from tests.providers.helpers import ADD, APIS, ask, finish_of, only, streamed, text_of
 
 SEALED = {"id": "rs_1", "summary": [], "encrypted_content": "sealed"}
 TYPES: dict[str, TypeAdapter[Any]] = {
@@ -214,3 +219,62 @@ async def test_a_call_of_another_model_takes_nothing_that_was_meant_for_the_firs
     body = offline.requests[-1].body
     assert (body["model"], body["temperature"]) == ("gpt-4.1-nano", 0.3)
     assert not {*extra, "include"} & set(body)
+
+
+CITY: Json = {
+    "type": "object",
+    "properties": {"city": {"type": "string"}},
+    "required": ["city"],
+    "additionalProperties": False,
+}
+
+
+@pytest.mark.parametrize("api", APIS)
+async def test_an_answer_is_asked_for_as_json_of_a_schema(
+    api: str, offline: OfflineModel, provider_of: MakeProvider
+) -> None:
+    request = replace(ask("The weather in Lisbon?", tools=()), output=OutputFormat("weather", CITY))
+    events = await streamed(provider_of(api, offline.base_url), request)
+    assert json.loads(text_of(events)) == {"city": "Lisbon"}
+    body = offline.requests[-1].body
+    TYPES[api].validate_python(body)
+    schema = {"name": "weather", "schema": CITY, "strict": True}
+    if api == "responses":
+        assert body["text"] == {"format": {"type": "json_schema", **schema}}
+    else:
+        assert body["response_format"] == {"type": "json_schema", "json_schema": schema}
+
+
+IDENTIFIED = replace(ask("[echo:x]"), cache_key="session-1", user_id="hash-1")
+IDENTIFIERS = {"prompt_cache_key": "session-1", "safety_identifier": "hash-1"}
+
+
+@pytest.mark.parametrize("api", APIS)
+async def test_a_compatible_server_is_not_sent_the_session_and_the_user_unless_it_takes_them(
+    api: str, offline: OfflineModel, provider_of: MakeProvider
+) -> None:
+    await streamed(provider_of(api, offline.base_url), IDENTIFIED)
+    assert not IDENTIFIERS.keys() & offline.requests[-1].body.keys()
+    await streamed(provider_of(api, offline.base_url, identifiers=True), IDENTIFIED)
+    body = offline.requests[-1].body
+    TYPES[api].validate_python(body)
+    assert {name: body[name] for name in IDENTIFIERS} == IDENTIFIERS
+
+
+@pytest.mark.parametrize("api", APIS)
+async def test_openai_itself_is_sent_the_session_and_the_user(api: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    bodies: list[Json] = []
+
+    async def answer_here(_: httpx2.AsyncHTTPTransport, request: httpx2.Request) -> httpx2.Response:
+        assert request.url.host == "api.openai.com"
+        bodies.append(json.loads(await request.aread()))
+        return httpx2.Response(400, json={"error": {"message": "that is all", "code": "invalid_prompt"}})
+
+    monkeypatch.setattr(httpx2.AsyncHTTPTransport, "handle_async_request", answer_here)
+    provider = get_llm_provider("gpt-4.1-mini", api=api, api_key="none")
+    for request in (IDENTIFIED, ask("[echo:x]")):
+        with pytest.raises(ModelRejected):
+            await streamed(provider, request)
+    await provider.aclose()
+    assert {name: bodies[0][name] for name in IDENTIFIERS} == IDENTIFIERS
+    assert not IDENTIFIERS.keys() & bodies[1].keys()

@@ -12,7 +12,14 @@ from openai import _exceptions as sdk_exceptions
 from local.model import OfflineModel
 from omniagent.ai.providers.llm_provider import ModelText
 from omniagent.ai.providers.openai.openai_errors import TRANSLATIONS, translate
-from omniagent.errors import ConfigurationError, ModelAuthError, ModelError, ModelStreamBroken, ModelUnavailable
+from omniagent.errors import (
+    ConfigurationError,
+    ModelAuthError,
+    ModelError,
+    ModelRejected,
+    ModelStreamBroken,
+    ModelUnavailable,
+)
 from tests.providers.canned import Canned, chat_chunks, frames, reply, serve, stream, text_deltas
 from tests.providers.conftest import MakeProvider
 from tests.providers.helpers import APIS, ask, only, streamed, text_of
@@ -192,3 +199,97 @@ def test_an_exception_without_a_translation_of_its_own_takes_that_of_its_parent(
     assert type(error) is ModelUnavailable
     assert error.api_text == "short and stout"
     assert error.public == ModelError.public
+
+
+SILENCE = b""
+HEADERS_ONLY = stream([], end=False)
+OVERLOADED = reply(503, {"error": {"message": "overloaded"}})
+
+
+@pytest.mark.parametrize("answer", [SILENCE, HEADERS_ONLY])
+async def test_a_silent_model_is_asked_once_however_many_retries_there_are(
+    answer: bytes, provider_of: MakeProvider
+) -> None:
+    async with serve(answer) as server:
+        provider = provider_of("responses", server.base_url, timeout_seconds=0.2, max_retries=5)
+        with pytest.raises(ModelUnavailable, match="silent"):
+            await streamed(provider, ask("Hi."))
+        assert len(server.bodies) == 1
+
+
+async def test_no_retry_waits_beyond_the_timeout(provider_of: MakeProvider) -> None:
+    wait = OVERLOADED.replace(b"\r\n\r\n", b"\r\nretry-after: 50\r\n\r\n", 1)
+    async with serve(wait, HELLO) as server, asyncio.timeout(30):
+        provider = provider_of("responses", server.base_url, timeout_seconds=0.3, max_retries=5)
+        with pytest.raises(ModelUnavailable, match="silent"):
+            await streamed(provider, ask("Hi."))
+        assert len(server.bodies) == 1
+
+
+async def test_the_time_until_the_headers_counts_as_silence_before_the_first_byte(
+    provider_of: MakeProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The headers come just before the timeout, and then nothing: that is no reason to wait as long again."""
+    loop = asyncio.get_running_loop()
+    real_time, skew = loop.time, 0.0
+    monkeypatch.setattr(loop, "time", lambda: real_time() + skew)
+    asked, headers = asyncio.Event(), asyncio.Event()
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        asked.set()
+        await headers.wait()
+        writer.write(HEADERS_ONLY)
+        await reader.read()
+        writer.close()
+
+    async with await asyncio.start_server(talk, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        provider = provider_of("chat", f"http://127.0.0.1:{port}/v1", timeout_seconds=100_000)
+        reading = asyncio.create_task(streamed(provider, ask("Hi.")))
+        await asked.wait()
+        skew += 99_000
+        headers.set()
+        for _ in range(100):
+            skew += 50
+            await asyncio.wait({reading}, timeout=0.01)
+        assert reading.done()
+        with pytest.raises(ModelUnavailable):
+            await reading
+        await provider.aclose()
+
+
+@pytest.mark.parametrize("api", APIS)
+async def test_nothing_is_retried_once_bytes_have_come(api: str, provider_of: MakeProvider) -> None:
+    async with OfflineModel() as model:
+        provider = provider_of(api, model.base_url, max_retries=5)
+        with pytest.raises(ModelStreamBroken):
+            await streamed(provider, ask("[break] [long:100]"))
+        assert model.count == 1
+
+
+PROMPT = "my secret diary"
+QUOTING = {"error": {"message": f"Invalid prompt: {PROMPT}", "type": "invalid_request_error", "code": "invalid_prompt"}}
+
+
+@pytest.mark.parametrize("api", APIS)
+@pytest.mark.parametrize("answer", [reply(400, QUOTING), stream(frames([QUOTING]))])
+async def test_the_text_of_the_api_stays_out_of_the_log(api: str, answer: bytes, provider_of: MakeProvider) -> None:
+    async with serve(answer) as server:
+        with pytest.raises(ModelRejected) as raised:
+            await streamed(provider_of(api, server.base_url), ask(PROMPT))
+        assert PROMPT in raised.value.api_text
+        assert "invalid_prompt" in str(raised.value)
+        assert f"{len(raised.value.api_text)} characters" in str(raised.value)
+        assert PROMPT not in "".join(traceback.format_exception(raised.value))
+
+        with pytest.raises(ModelRejected, match=PROMPT) as raised:
+            await streamed(provider_of(api, server.base_url, verbose_errors=True), ask(PROMPT))
+        assert PROMPT not in raised.value.public
+
+
+async def test_a_code_that_is_a_sentence_stays_out_of_the_log(provider_of: MakeProvider) -> None:
+    async with serve(reply(400, {"error": {"code": f"Cannot parse {PROMPT}", "message": None}})) as server:
+        with pytest.raises(ModelRejected) as raised:
+            await streamed(provider_of("chat", server.base_url), ask(PROMPT))
+    assert PROMPT not in str(raised.value)

@@ -28,9 +28,13 @@ class Settings:
     openai_secret_arn: str = setting("", "Secrets Manager ARN of the model API's key.")
     openai_base_url: str = setting("", "Base URL of an OpenAI-compatible server. Empty: OpenAI.")
     model_timeout_seconds: float = setting(
-        60.0, "Longest time without data from the model before the turn fails.", minimum=0.1
+        60.0,
+        "Longest silence of a model call, in total: before its first byte (retries included) and within the answer.",
+        minimum=0.1,
     )
-    model_max_retries: int = setting(2, "Retries of a model call that failed before its first byte.", minimum=0)
+    model_max_retries: int = setting(
+        2, "Retries of a model call that failed before its first byte, within that time.", minimum=0
+    )
     summary_model: str = setting("", "Model for summaries. Empty: the agent's model.")
     name_model: str = setting("", "Model for session names. Empty: the agent's model.")
 

@@ -127,9 +127,9 @@ class ChatReader(AnswerReader):
             if arguments := function.get("arguments"):
                 self._arguments(call, arguments if isinstance(arguments, str) else to_json(arguments))
 
-    def _content_parts(self, parts: list[Json | str]) -> None:
+    def _content_parts(self, content: Any) -> None:
         """Content as a list of typed parts, the way some servers send text beside thinking."""
-        for part in parts:
+        for part in content if isinstance(content, list) else [content]:
             if isinstance(part, str):
                 self._text(part)
             elif thought := part.get("thinking"):
