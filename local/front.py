@@ -39,7 +39,7 @@ PAGE_HEADERS = [("content-security-policy", PAGE_POLICY), ("referrer-policy", "n
 # For a web application under development on another port of this machine.
 NEIGHBOURS = Cors(
     allow_methods=("GET", "POST", "PATCH", "DELETE"),
-    allow_headers=("authorization", "content-type", "x-user-category", "x-user-id"),
+    allow_headers=("authorization", "content-type", "traceparent", "tracestate", "x-user-category", "x-user-id"),
     expose_headers=("retry-after", "x-session-id", "x-vercel-ai-ui-message-stream"),
     max_age=600,
 )

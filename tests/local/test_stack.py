@@ -43,7 +43,7 @@ def test_a_question_is_answered_and_the_answer_is_traced(http: httpx.Client) -> 
     assert {span["kind"] for span in spans} >= {"REQUEST", "AGENT", "DB", "LLM", "TOOL"}
     assert {span["parent_id"] for span in spans[1:]} <= {span["id"] for span in spans}
     stored = next(span for span in spans if span["name"] == "mongodb.finish_turn")
-    assert stored["attributes"] == {"db.system.name": "mongodb", "db.operation.name": "finish_turn"}
+    assert stored["attributes"].items() >= {"db.system.name": "mongodb", "db.operation.name": "finish_turn"}.items()
     for kind in ("LLM", "TOOL"):
         called = next(span for span in spans if span["kind"] == kind)
         assert {"input.value", "output.value"} <= called["attributes"].keys()
