@@ -12,7 +12,6 @@ from omniagent.aws.services import get_services
 from omniagent.errors import NotFound, OmniAgentError
 from omniagent.lambda_runtime import event_loop
 from omniagent.session.identity import session_key, user_id_of
-from omniagent.session.regeneration import SummaryRegeneration
 from omniagent.tracing import SpanKind, bind_context, flush_traces, trace_operation
 from omniagent.tracing.logs import bind_request_id
 from project import project
@@ -59,13 +58,13 @@ async def regenerate(request: SummaryRequest) -> dict[str, Any]:
     """Bring a summary up to date, and say what was done. A session that is gone needs none."""
     with bind_context(session_id=request.key), trace_operation("summary", kind=SpanKind.CHAIN):
         try:
-            regeneration = SummaryRegeneration(await services.catalog(), services.summary_provider(), services.settings)
-            result = await (regeneration.rebuild if request.rebuild else regeneration.update)(request.key)
+            runner = await services.runner_of_key(request.key)
+            result = await runner.summarize(rebuild=request.rebuild)
         except NotFound:
             return {"session_id": request.key, "status": "not_found"}
         except OmniAgentError as exc:
             await services.recover(exc)
             raise
-    status = "summarized" if result.summarized else "unchanged"
-    logger.info("The summary is up to date", extra={"status": status, "summarized": result.summarized})
+    status = "summarized" if result.written else "unchanged"
+    logger.info("summary is up to date", extra={"status": status, "written": result.written})
     return {"session_id": request.key, "status": status, "end_turn_number": result.end_turn_number}

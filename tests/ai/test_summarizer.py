@@ -5,12 +5,12 @@ from collections.abc import AsyncGenerator
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from omniagent.session.summarizer import summarize_turns
 
 from omniagent.ai.providers.llm_provider import LLMProvider, ModelEvent, ModelFinish, ModelRequest, ModelText
 from omniagent.errors import EmptyAnswer
 from omniagent.messages import ChatMessage, ToolPart, Usage
 from omniagent.session.manager import SummaryState
-from omniagent.session.summarizer import summarize_turns
 from omniagent.session.window import PastTurn, estimate_text
 from omniagent.settings import Settings
 

@@ -329,8 +329,8 @@ SCENARIOS = [
     Scenario(
         "model failure in the middle of the stream",
         "[break] [echo:one two three four]",
-        [[*text("one two three"), *text(FALLBACK, 1)]],
-        [STEP, said("one two three"), said(FALLBACK)],
+        [[*text("one two three"), *text(f"\n\n{FALLBACK}", 1)]],
+        [STEP, said("one two three"), said(f"\n\n{FALLBACK}")],
         status="failed",
         reason="error",
         error=MODEL_ERROR,
@@ -338,8 +338,8 @@ SCENARIOS = [
     Scenario(
         "model that reports a failure in the middle of the stream",
         "[failed] [echo:one two three four]",
-        [[*text("one two three"), *text(FALLBACK, 1)]],
-        [STEP, said("one two three"), said(FALLBACK)],
+        [[*text("one two three"), *text(f"\n\n{FALLBACK}", 1)]],
+        [STEP, said("one two three"), said(f"\n\n{FALLBACK}")],
         status="failed",
         reason="error",
         error=MODEL_ERROR,

@@ -41,9 +41,12 @@ async def test_a_failure_keeps_the_old_answer(conversation: Conversation) -> Non
     old = conversation.answer
     assert old["client_message_id"] == events[0]["messageId"]
     failed = await conversation.ask(Query(regenerate=True, replaces=events[0]["messageId"]))
-    check_order(failed)
     assert outline(failed)[-3:-1] == ["finish error", "data-session failed"]
     assert conversation.answer == old
+    # The page shows what a reload would: the old answer again, under its own id.
+    second_start = [event for event in failed if event["type"] == "start"][1]
+    assert second_start["messageId"] == old["client_message_id"]
+    assert outline(failed)[-7:-3] == outline(events)[2:6]
     assert conversation.document["active_turn_id"] is None
 
 
@@ -85,11 +88,11 @@ async def test_a_stopped_regeneration_keeps_what_it_has(conversation: Conversati
     await seen(old, "text-delta")
     await conversation.stop()
     await old.result()
-    new = await conversation.start(Query(regenerate=True, replaces=old.id))
+    new = await conversation.start(Query(regenerate=True, replaces=old.message_id))
     await seen(new, "text-delta")
     await conversation.stop()
     await new.result()
-    assert (conversation.answer["client_message_id"], conversation.answer["status"]) == (new.id, "cancelled")
+    assert (conversation.answer["client_message_id"], conversation.answer["status"]) == (new.message_id, "cancelled")
 
 
 async def test_a_retry_of_the_message_replays_the_regenerated_answer(conversation: Conversation) -> None:

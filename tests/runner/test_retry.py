@@ -12,9 +12,9 @@ from omniagent.errors import InvalidRequest, NotRegenerable, TurnInProgress
 from omniagent.messages import TextPart
 from omniagent.protocol import sse
 from omniagent.session.identity import new_id
+from omniagent.session.state import TurnStart
 from omniagent.turns.lease import Claim, TurnRegistry
-from omniagent.turns.turn import Turn
-from tests.fixtures.conversation import Clock, Conversation, read, seen
+from tests.fixtures.conversation import Clock, Conversation, events_of, read, seen
 from tests.fixtures.stream import check_order, joined, outline
 
 STALLED = Query("[stall] [echo:one two three four]", "m1")
@@ -79,7 +79,7 @@ async def test_a_cancelled_answer_is_given_again_in_the_same_turn(conversation: 
     await conversation.stop()
     await again.result()
     assert [message["turn_number"] for message in conversation.messages] == [1, 1]
-    assert conversation.answer["client_message_id"] == again.id != turn.id
+    assert conversation.answer["client_message_id"] == again.message_id != turn.message_id
 
 
 async def test_a_failed_answer_is_given_again_in_the_same_turn(conversation: Conversation) -> None:
@@ -92,9 +92,7 @@ async def test_a_failed_answer_is_given_again_in_the_same_turn(conversation: Con
 
 async def test_an_interrupted_answer_is_given_again_in_the_same_turn(conversation: Conversation) -> None:
     """The process that began the turn is gone: nothing holds the session but its own document."""
-    await conversation.session.begin_turn(
-        turn_id="dead", turn_number=1, message_id="m1", parts=[TextPart(text="[echo:Here.]")]
-    )
+    await conversation.session.begin_turn(TurnStart("dead", 1, "m1", [TextPart(text="[echo:Here.]")]))
     assert outline(await conversation.ask(Query("[echo:Here.]", "m1")))[-1] == "data-session complete"
     assert [message["turn_number"] for message in conversation.messages] == [1, 1]
     assert conversation.answer["parts"][1]["text"] == "Here."
@@ -112,7 +110,7 @@ async def test_another_message_is_refused_while_one_is_answered_and_leaves_nothi
     assert len(conversation.model.requests) == asked_before
     await conversation.stop()
     await turn.result()
-    assert [message["client_message_id"] for message in conversation.messages] == ["m1", turn.id]
+    assert [message["client_message_id"] for message in conversation.messages] == ["m1", turn.message_id]
 
 
 async def test_after_a_crash_the_next_message_waits_for_the_lease_and_no_longer(
@@ -120,7 +118,7 @@ async def test_after_a_crash_the_next_message_waits_for_the_lease_and_no_longer(
 ) -> None:
     claim = Claim(conversation.session.key, "dead", "m1")
     assert await conversation.registry.claim(claim) is None
-    await conversation.session.begin_turn(turn_id="dead", turn_number=1, message_id="m1", parts=[TextPart(text="Hi")])
+    await conversation.session.begin_turn(TurnStart("dead", 1, "m1", [TextPart(text="Hi")]))
     with pytest.raises(TurnInProgress) as refused:
         await conversation.ask(Query("[echo:Next.]", "m2"))
     assert refused.value.retry_after == pytest.approx(10.0)
@@ -158,23 +156,35 @@ async def test_run_waits_for_the_turn_that_somebody_else_runs(conversation: Conv
     await asyncio.sleep(0)
     await conversation.stop()
     result = await waiting
-    assert (result.status, result.text, result.message_id) == ("cancelled", "one two three", turn.id)
+    assert (result.status, result.text, result.message_id) == ("cancelled", "one two three", turn.message_id)
 
 
-async def test_run_stream_refuses_a_message_that_it_would_have_to_replay(conversation: Conversation) -> None:
+async def test_run_stream_gives_typed_events_of_a_replay_and_of_a_joined_turn(conversation: Conversation) -> None:
     query = Query("[echo:Hi.]", "m1")
-    await conversation.ask(query)
-    with pytest.raises(TurnInProgress):
-        async for _ in conversation.runner().run_stream(query):
-            pass
+    live = [event.type async for event in conversation.runner().run_stream(query)]
+    replayed = [event.type async for event in conversation.runner().run_stream(query)]
+    assert [kind for kind in live if kind != "text-delta"] == [kind for kind in replayed if kind != "text-delta"]
+    stalled = Query("[stall] [echo:one two three four]", "m2")
+    turn = await conversation.start(stalled)
+    joined = asyncio.create_task(events_of(conversation.runner().run_stream(stalled)))
+    await seen(turn, "text-delta")
+    await conversation.stop()
+    assert await joined == await events_of(turn)
+
+
+async def test_every_refusal_of_run_stream_comes_before_the_first_event(conversation: Conversation) -> None:
+    stream = conversation.runner().run_stream("  ")
+    with pytest.raises(InvalidRequest):
+        await anext(aiter(stream))
+    with pytest.raises(InvalidRequest):
+        await stream
 
 
 async def test_a_joined_stream_is_bytes_of_whole_frames(conversation: Conversation) -> None:
     turn = await conversation.start(STALLED)
     await seen(turn, "text-delta")
     reading = await conversation.runner().start(STALLED)
-    assert not isinstance(reading, Turn)
     await conversation.stop()
-    pieces = [piece async for piece in reading.frames()]
+    pieces = [piece async for piece in reading.sse()]
     assert all(piece.endswith(b"\n\n") for piece in pieces)
     assert pieces[-1].endswith(sse.DONE)

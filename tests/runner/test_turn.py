@@ -6,11 +6,10 @@ from typing import Any
 
 import pytest
 
-from omniagent import Agent, Callbacks, RunContext, tool
+from omniagent import Agent, Callbacks, RunContext, RunResult, tool
 from omniagent.ai.providers.llm_provider import Overrides
 from omniagent.errors import StorageUnavailable, ToolError
-from omniagent.session.manager import TurnRecord
-from omniagent.turns.turn import RunResult
+from omniagent.session.state import SessionMessage
 from tests.fixtures.conversation import Conversation, HeldBack, each_api, events_of, read, seen
 from tests.fixtures.stream import outline
 from tests.runner.scenarios import STEP, add, lookup, said
@@ -57,10 +56,12 @@ async def test_finish_is_sent_only_once_the_answer_is_stored(conversation: Conve
     session = HeldBack(conversation)
     turn = await conversation.start(HELLO, session=session)
     await session.writing.wait()
-    sent = [event.type for event in turn.log.events]
+    reading = asyncio.create_task(seen(turn, "finish"))
+    await seen(turn, "finish-step")
     assert [message["role"] for message in conversation.messages] == ["user"]
-    assert "finish" not in sent
+    assert not reading.done()
     session.let_go.set()
+    await reading
     await seen(turn, "finish")
     assert [message["role"] for message in conversation.messages] == ["user", "assistant"]
 
@@ -74,7 +75,7 @@ async def test_run_gives_and_stores_what_the_stream_would(conversation: Conversa
     assert [part["type"] for part in asked.answer["parts"]] == ["step-start", "reasoning", "tool", "step-start", "text"]
     assert asked.answer["usage"] == result.usage.to_dict()
     assert asked.answer["client_message_id"] == result.message_id
-    assert not any(request.body.get("stream") for request in asked.model.requests[-2:])
+    assert all(request.body["stream"] for request in asked.model.requests[-2:]), "a silent call would be paid twice"
 
 
 async def test_cancelling_run_stores_what_there_is_before_the_cancellation_goes_on(
@@ -91,7 +92,7 @@ async def test_cancelling_run_stores_what_there_is_before_the_cancellation_goes_
     with pytest.raises(asyncio.CancelledError):
         await running
     assert asked.answer["status"] == "cancelled"
-    assert [part["type"] for part in asked.answer["parts"]] == ["step-start", "tool", "step-start"]
+    assert [part["type"] for part in asked.answer["parts"]][:3] == ["step-start", "tool", "step-start"]
     await asked.model.until(lambda model: model.disconnects > left)
 
 
@@ -110,7 +111,7 @@ async def test_a_stop_that_comes_while_the_answer_is_written_changes_nothing(con
     session = HeldBack(conversation)
     turn = await conversation.start(HELLO, session=session)
     await session.writing.wait()
-    turn.stop("cancelled")
+    await conversation.stop()
     session.let_go.set()
     assert (await turn.result()).status == "complete"
     assert outline(await events_of(turn))[-2:] == ["finish stop", "data-session complete"]
@@ -118,10 +119,10 @@ async def test_a_stop_that_comes_while_the_answer_is_written_changes_nothing(con
 
 async def test_callbacks_are_told_what_happens(conversation: Conversation) -> None:
     told: list[tuple[str, Any]] = []
-    seen_by: set[RunContext] = set()
+    seen_by: list[RunContext] = []
 
     async def on_start(context: RunContext) -> None:
-        seen_by.add(context)
+        seen_by.append(context)
         told.append(("start", context.query))
 
     async def on_tool_start(context: RunContext, name: str, arguments: Any) -> None:
@@ -139,7 +140,8 @@ async def test_callbacks_are_told_what_happens(conversation: Conversation) -> No
     callbacks = Callbacks(on_start=on_start, on_tool_start=on_tool_start, on_tool_end=on_tool_end, on_finish=on_finish)
     asked = conversation.but(agent=Agent("helper", "", [add, lookup], callbacks=callbacks))
     prompt = '[tool:add {"a": 1, "b": 2}] [then] [tool:lookup {"city": "X"}] [then] [echo:Done.]'
-    await asked.runner(on_end=on_end).run(prompt)
+    stream = asked.runner(on_end=on_end).run_stream(prompt)
+    await stream.ended()
     assert told == [
         ("start", prompt),
         ("add starts", {"a": 1, "b": 2}),
@@ -161,7 +163,9 @@ async def test_callbacks_that_raise_change_nothing(
 
     callbacks = Callbacks(on_start=fails, on_tool_start=fails, on_tool_end=fails, on_finish=fails)
     asked = conversation.but(agent=Agent("helper", "", [add], callbacks=callbacks))
-    result = await asked.runner(on_end=fails).run('[tool:add {"a": 1, "b": 2}] [then] [echo:Three.]')
+    stream = asked.runner(on_end=fails).run_stream('[tool:add {"a": 1, "b": 2}] [then] [echo:Three.]')
+    result = await stream.result()
+    await stream.ended()
     assert (result.status, result.text) == ("complete", "Three.")
     assert [record.message for record in caplog.records] == ["callback failed"] * 5
 
@@ -224,11 +228,11 @@ async def test_storage_that_fails_for_a_while_delays_the_answer_and_loses_nothin
     class Flaky(HeldBack):
         attempts = 0
 
-        async def finish_turn(self, record: TurnRecord) -> None:
+        async def finish_turn(self, answer: SessionMessage) -> SessionMessage:
             self.attempts += 1
             if self.attempts < 3:
                 raise StorageUnavailable("no primary")
-            await super().finish_turn(record)
+            return await super().finish_turn(answer)
 
     session = Flaky(conversation)
     session.let_go.set()

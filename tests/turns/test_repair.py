@@ -90,7 +90,7 @@ async def test_wherever_the_stream_was_cut_what_it_said_is_stored_and_the_next_t
 async def test_a_turn_that_still_lives_is_left_alone(conversation: Conversation) -> None:
     turn = await conversation.start("[stall] [echo:one two three four]")
     await seen(turn, "text-delta")
-    assert not await repair(conversation.session, conversation.registry, turn.id)
+    assert not await repair(conversation.session, conversation.registry, turn.message_id)
     assert [message["role"] for message in conversation.messages] == ["user"]
     await conversation.stop()
     await turn.result()
@@ -224,7 +224,7 @@ async def test_mongodb_that_stays_down_at_the_end_leaves_the_answer_to_the_repai
     result = await turn.result()
     assert (result.stored, type(result.error)) == (False, StorageUnavailable)
     assert outline(await events_of(turn))[-1] == f"error {StorageUnavailable.public}"
-    assert await repair(conversation.session, conversation.registry, turn.id)
+    assert await repair(conversation.session, conversation.registry, turn.message_id)
     assert (conversation.answer["status"], conversation.answer["parts"][1]["text"]) == ("interrupted", "Kept.")
 
 

@@ -5,16 +5,18 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from omniagent.ai.agent import Agent
+    from omniagent.ai.answer_stream import AnswerStream
     from omniagent.ai.callbacks import Callbacks
     from omniagent.ai.context import RunContext
-    from omniagent.ai.providers import LLMProvider, get_llm_provider, register_provider
+    from omniagent.ai.providers import get_llm_provider, register_provider
     from omniagent.ai.providers.fallback import FallbackProvider
-    from omniagent.ai.providers.llm_provider import ModelRequest, Overrides
+    from omniagent.ai.providers.llm_provider import LLMProvider, ModelRequest, Overrides
     from omniagent.ai.providers.pool import ProviderPool
     from omniagent.ai.providers.scripted import Gate, ScriptedModel, ToolCall
-    from omniagent.ai.runner import Query, Runner
+    from omniagent.ai.result import RunResult
+    from omniagent.ai.runner import Runner
     from omniagent.ai.tools import Tool, tool
-    from omniagent.errors import ConfigurationError, ToolError
+    from omniagent.errors import ConfigurationError, OmniAgentError, ToolError
     from omniagent.persistence.adapter import MongoBackendAdapter
     from omniagent.persistence.contracts import DocumentModels
     from omniagent.persistence.mongo_session import MongoSessionManager
@@ -24,9 +26,14 @@ if TYPE_CHECKING:
     from omniagent.settings import Settings
     from omniagent.tracing import OmniAgentInstrumentor
     from omniagent.tracing.logs import setup_logging
+    from omniagent.turns.lease import TurnRegistry
+    from omniagent.turns.memory_registry import MemoryRegistry
+    from omniagent.turns.plan import Query
+    from omniagent.turns.setup import TurnHooks
 
 _HOMES = {
     "Agent": "omniagent.ai.agent",
+    "AnswerStream": "omniagent.ai.answer_stream",
     "Callbacks": "omniagent.ai.callbacks",
     "ConfigurationError": "omniagent.errors",
     "DocumentModels": "omniagent.persistence.contracts",
@@ -35,15 +42,18 @@ _HOMES = {
     "InMemorySessionManager": "omniagent.session.in_memory",
     "InMemoryStore": "omniagent.session.in_memory",
     "LLMProvider": "omniagent.ai.providers.llm_provider",
+    "MemoryRegistry": "omniagent.turns.memory_registry",
     "ModelRequest": "omniagent.ai.providers.llm_provider",
     "MongoBackendAdapter": "omniagent.persistence.adapter",
     "MongoSessionManager": "omniagent.persistence.mongo_session",
+    "OmniAgentError": "omniagent.errors",
     "OmniAgentInstrumentor": "omniagent.tracing",
     "Overrides": "omniagent.ai.providers.llm_provider",
     "Project": "omniagent.project",
     "ProviderPool": "omniagent.ai.providers.pool",
-    "Query": "omniagent.ai.runner",
+    "Query": "omniagent.turns.plan",
     "RunContext": "omniagent.ai.context",
+    "RunResult": "omniagent.ai.result",
     "Runner": "omniagent.ai.runner",
     "ScriptedModel": "omniagent.ai.providers.scripted",
     "SessionManager": "omniagent.session.manager",
@@ -51,6 +61,8 @@ _HOMES = {
     "Tool": "omniagent.ai.tools",
     "ToolCall": "omniagent.ai.providers.scripted",
     "ToolError": "omniagent.errors",
+    "TurnHooks": "omniagent.turns.setup",
+    "TurnRegistry": "omniagent.turns.lease",
     "get_llm_provider": "omniagent.ai.providers",
     "register_provider": "omniagent.ai.providers",
     "setup_logging": "omniagent.tracing.logs",
@@ -59,6 +71,7 @@ _HOMES = {
 
 __all__ = [
     "Agent",
+    "AnswerStream",
     "Callbacks",
     "ConfigurationError",
     "DocumentModels",
@@ -67,15 +80,18 @@ __all__ = [
     "InMemorySessionManager",
     "InMemoryStore",
     "LLMProvider",
+    "MemoryRegistry",
     "ModelRequest",
     "MongoBackendAdapter",
     "MongoSessionManager",
+    "OmniAgentError",
     "OmniAgentInstrumentor",
     "Overrides",
     "Project",
     "ProviderPool",
     "Query",
     "RunContext",
+    "RunResult",
     "Runner",
     "ScriptedModel",
     "SessionManager",
@@ -83,6 +99,8 @@ __all__ = [
     "Tool",
     "ToolCall",
     "ToolError",
+    "TurnHooks",
+    "TurnRegistry",
     "get_llm_provider",
     "register_provider",
     "setup_logging",

@@ -32,6 +32,7 @@ OmniAgentError
 │   ├── ToolTimeout
 │   ├── ToolFailed
 │   ├── ToolsBusy               too many sync tools are still running
+│   ├── TooManyToolCalls        more calls in one step than are run
 │   └── ToolNotStarted          the deadline would pass before the tool's timeout
 ├── StorageError                503
 │   ├── StorageUnavailable      MongoDB cannot be reached
@@ -270,6 +271,11 @@ class ToolsBusy(ToolError):
 
     code = "tools_busy"
     public = "Too many tools are still running."
+
+
+class TooManyToolCalls(ToolError):
+    code = "too_many_tool_calls"
+    public = "The model asked for more tool calls at once than are run."
 
 
 class ToolNotStarted(ToolError):

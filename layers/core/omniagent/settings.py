@@ -48,6 +48,7 @@ class Settings:
     tool_output_chars: int = setting(
         20_000, "Maximum length of a tool's output; longer output is truncated.", minimum=100
     )
+    max_tool_calls_per_step: int = setting(16, "Maximum number of tool calls that run in one step.", minimum=1)
     max_output_tokens: int = setting(0, "Maximum output tokens of one model call; 0 leaves it to the model.", minimum=0)
 
     context_max_turns: int = setting(30, "Maximum number of recent turns in the prompt.", minimum=1)

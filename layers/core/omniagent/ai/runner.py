@@ -1,289 +1,203 @@
-"""`Runner`: from a user's message to a turn, whoever asks and however often.
+"""`Runner`: every verb of a session in one place: run, stream, resume, stop, settle, name, summarize, erase.
 
-runner = Runner(agent, MongoSessionManager(store, "alice", "demo"), provider=provider)
+runner = Runner(agent, MongoSessionManager(store, "alice", "demo"))
 async for event in runner.run_stream("Hello"):
     ...
 """
 
 import asyncio
-import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+import math
+from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import replace
+from functools import lru_cache
 
 from omniagent.ai.agent import Agent
-from omniagent.ai.providers.llm_provider import LLMProvider
-from omniagent.errors import (
-    InvalidRequest,
-    NotFound,
-    NotRegenerable,
-    RegistryUnavailable,
-    StorageConflict,
-    TooManyTurns,
-    TurnInProgress,
-)
-from omniagent.messages import ChatMessage
-from omniagent.protocol import events, sse
-from omniagent.protocol.plain_json import plain_text
-from omniagent.session.identity import check_id, new_id
-from omniagent.session.manager import SessionManager, SessionState, StoredMessage
-from omniagent.turns.follow import follow
-from omniagent.turns.lease import Claim, MemoryRegistry, RunningTurn, TurnRegistry
-from omniagent.turns.recorder import replay_events
-from omniagent.turns.repair import repair, repair_for_reading
-from omniagent.turns.turn import RunResult, Turn, TurnPlan
+from omniagent.ai.answer_stream import AnswerStream
+from omniagent.ai.providers.llm_provider import LLMProvider, Overrides, Purpose
+from omniagent.ai.providers.pool import ProviderPool
+from omniagent.ai.result import AnswerSource, RunResult
+from omniagent.errors import ConfigurationError, NotFound
+from omniagent.messages import Usage
+from omniagent.session.manager import SessionManager
+from omniagent.session.naming import name_session
+from omniagent.session.state import SessionHead
+from omniagent.session.summaries import Summarized, SummaryPipeline
+from omniagent.settings import Settings
+from omniagent.turns.erasure_claim import erase_session
+from omniagent.turns.follow import FollowedAnswer
+from omniagent.turns.lease import TurnRegistry
+from omniagent.turns.memory_registry import MemoryRegistry
+from omniagent.turns.opening import Opening
+from omniagent.turns.plan import Query
+from omniagent.turns.repair import settle
+from omniagent.turns.setup import TurnHooks, TurnSetup
+from omniagent.turns.time_limit import TimeLimit
+from omniagent.turns.turn import Turn
 
-logger = logging.getLogger("omniagent.runner")
+TimeLeft = Callable[[], float]
+"""Returns the seconds that are left for a long piece of work."""
 
 _process_registry = MemoryRegistry()
 
 
-@dataclass(frozen=True, slots=True)
-class Query:
-    """What a user asks. The same `message_id` never makes a second turn."""
-
-    text: str = ""
-    message_id: str = ""
-    regenerate: bool = False
-    """Answer the last turn again, in place."""
-    replaces: str | None = None
-    """With `regenerate`: the answer to replace; it must still be the last one."""
-
-
-class Reading:
-    """The stream of a turn that runs elsewhere or has already ended."""
-
-    def __init__(self, frames: AsyncIterator[bytes]) -> None:
-        self._frames = frames
-
-    def frames(self) -> AsyncIterator[bytes]:
-        return self._frames
+def _forever() -> float:
+    return math.inf
 
 
 class Runner:
-    """Runs the turns of one session with one agent. Cheap to make: one per request."""
+    """Runs the turns of one session with one agent. Cheap to make: one per request.
+
+    Without a `provider` the agent's model is looked up in `providers`, by default those that the settings describe.
+    Without a `registry` one in memory serves the whole process.
+    """
 
     def __init__(
         self,
         agent: Agent,
         session: SessionManager,
         *,
-        provider: LLMProvider,
+        provider: LLMProvider | None = None,
+        providers: ProviderPool | None = None,
         registry: TurnRegistry | None = None,
-        on_end: Callable[[RunResult], Awaitable[None]] | None = None,
+        hooks: TurnHooks = TurnHooks(),
     ) -> None:
+        _check(agent, session)
         self._agent = agent
         self._session = session
         self._provider = provider
+        self._providers = providers
         self._registry = registry or _process_registry
-        self._settings = session.settings
-        self._on_end = on_end
-
-    @property
-    def session(self) -> SessionManager:
-        return self._session
+        self._hooks = hooks
 
     async def run(self, query: str | Query, *, deadline: float | None = None) -> RunResult:
-        """Answer without streaming from the model and return the stored result.
+        """Answer and return the stored result.
 
         Cancelling it stops the turn; the partial answer is stored before the cancellation goes on.
         """
-        started = await self.start(query, deadline=deadline)
-        if not isinstance(started, Turn):
-            return await self._stored_result(started, query)
+        answer = await self._open(query, deadline)
         try:
-            return await started.result()
+            return await answer.result()
         except asyncio.CancelledError:
-            started.stop("cancelled")
-            with suppress(asyncio.CancelledError):
-                await started.result()
+            if isinstance(answer, Turn):  # one that somebody else runs goes on
+                answer.stop("cancelled")
+                with suppress(asyncio.CancelledError):
+                    await answer.ended()
             raise
 
-    async def run_stream(
-        self, query: str | Query, *, deadline: float | None = None
-    ) -> AsyncIterator[events.StreamEvent]:
-        """Answer and yield the events. A reader that stops reading does not stop the turn."""
-        started = await self.start(query, deadline=deadline)
-        if not isinstance(started, Turn):
-            raise TurnInProgress("This message is being answered or has been: read its frames with start().")
-        async for event in started.events():
-            yield event
-
-    async def start(self, query: str | Query, *, deadline: float | None = None) -> Turn | Reading:
-        """Start a turn, join the one that answers the same message, or replay its stored answer.
+    def run_stream(self, query: str | Query, *, deadline: float | None = None) -> AnswerStream:
+        """Answer as a stream: of a new turn, the one that answers the same message already, or its stored answer.
 
         `deadline` is a `time.monotonic()` by which everything must be stored.
         """
-        query = self._checked(query)
-        claim = Claim(self._session.key, new_id(), _claim_id(query))
-        while (held := await self._registry.claim(claim)) is not None:
-            if (reading := await self._join(held, claim)) is not None:
-                return reading
-        try:
-            started = await self._start_claimed(query, claim, deadline=deadline)
-        except BaseException:
-            await self._release(claim)
-            raise
-        if isinstance(started, Reading):
-            await self._release(claim)
-        return started
+        return AnswerStream(self._session.session_id, lambda: self._open(query, deadline))
 
-    async def resume(self) -> Reading | None:
-        """Follow the running turn from its first event; None when none runs. A dead turn is repaired first."""
+    async def start(self, query: str | Query, *, deadline: float | None = None) -> AnswerStream:
+        """Start `run_stream` at once: every refusal is raised here, and the user's message is durable then."""
+        return await self.run_stream(query, deadline=deadline)
+
+    async def resume(self) -> AnswerStream | None:
+        """Follow the running turn from its first event; None when none runs. A dead turn is closed first."""
         running = await self._registry.running(self._session.key)
-        if running is not None and running.alive and (reading := await self._follow(running.claim)) is not None:
-            return reading
-        await self._repair_for_reading()
+        if running is not None and running.alive:
+            followed = await FollowedAnswer.begun(self._session, self._registry, running.claim)
+            if followed is not None:
+                return await AnswerStream(self._session.session_id, lambda: _ready(followed))
+        await self.settle()
         return None
 
-    def _checked(self, query: str | Query) -> Query:
-        query = Query(query) if isinstance(query, str) else query
-        if query.regenerate:
-            return query
-        limit = self._settings.max_message_chars
-        if not query.text.strip():
-            raise InvalidRequest("The message is empty.")
-        if len(query.text) > limit:
-            raise InvalidRequest(f"The message is longer than {limit} characters.")
-        message_id = check_id(query.message_id, "message id") if query.message_id else new_id()
-        return Query(plain_text(query.text), message_id)
+    async def stop(self, message_id: str | None = None) -> bool:
+        """Tell the running turn to end with what it has. Returns False when none is running.
 
-    async def _start_claimed(self, query: Query, claim: Claim, *, deadline: float | None) -> Turn | Reading:
-        running, state = await self._read(query)
-        if state.active_turn_id is not None:
-            await repair(self._session, self._registry, state.active_turn_id)
-            running, state = await self._read(query)
-        running_at_most = await self._admitted(running)
-        plan = await self._plan(query, state)
-        if isinstance(plan, StoredMessage):
-            return Reading(_replay(plan))
-        turn = Turn(
-            plan=plan,
-            agent=self._agent,
-            provider=self._provider,
-            session=self._session,
-            state=state,
-            registry=self._registry,
-            claim=claim,
-            running_at_most=running_at_most,
-            deadline=deadline,
-            on_end=self._on_end,
-        )
-        try:
-            await turn.start()
-        except StorageConflict as exc:
-            raise TurnInProgress(retry_after=1.0) from exc
-        return turn
-
-    async def _read(self, query: Query) -> tuple[Sequence[str], SessionState]:
-        """Read the user's running turns and the session's state at the same time."""
-        return await asyncio.gather(self._session.running_turns(), self._session.load(query.message_id or None))
-
-    async def _admitted(self, keys: Sequence[str]) -> int:
-        """Return how many turns MongoDB may find running when this one begins. Raises `TooManyTurns`.
-
-        The dead do not count, but are looked for only when there would be too many.
+        `message_id` is the user's message or the answer that is meant: a late stop then ends no other answer.
         """
-        limit = self._settings.max_running_turns_per_user
-        if len(keys) < limit:
-            return limit
-        turns = await asyncio.gather(*(self._registry.running(key) for key in keys))
-        dead = sum(turn is None or not turn.alive for turn in turns)
-        if len(keys) - dead >= limit:
-            raise TooManyTurns
-        return limit + dead
+        return await self._registry.stop(self._session.key, message_id)
 
-    async def _plan(self, query: Query, state: SessionState) -> TurnPlan | StoredMessage:
-        """Decide what the message asks for: a new turn, the same turn again, or the answer that is there."""
-        if query.regenerate:
-            return await self._plan_regeneration(query, state)
-        earlier = state.earlier
-        if earlier is None:
-            if state.latest_turn_number >= self._settings.max_turns_per_session:
-                raise InvalidRequest("This session has reached its last turn. Start a new one.")
-            return TurnPlan(state.latest_turn_number + 1, query.message_id, query.text)
-        if earlier.role != "user":
-            raise InvalidRequest("This message id belongs to an answer. Choose another one.")
-        answer = await self._session.answer(earlier.turn_number)
-        is_last = earlier.turn_number == state.latest_turn_number
-        if answer is not None and (answer.status == "complete" or not is_last):
-            return answer
-        if not is_last:
-            raise NotRegenerable
-        text = ChatMessage(role="user", parts=list(earlier.parts)).text
-        return TurnPlan(earlier.turn_number, query.message_id, text, again=True)
+    async def settle(self) -> SessionHead | None:
+        """Read the session itself, after closing a turn whose process died. None when there is no such session."""
+        return await settle(self._session, self._registry)
 
-    async def _plan_regeneration(self, query: Query, state: SessionState) -> TurnPlan | StoredMessage:
-        number = state.latest_turn_number
-        last = [turn for turn in state.turns if turn.number == number]
-        question = next((message for turn in last for message in turn.messages if message.role == "user"), None)
-        if question is None:
-            raise NotFound
-        answer = await self._session.answer(number)
-        if query.replaces and answer is not None and answer.id != query.replaces:
-            if answer.metadata.get("replaces") == query.replaces:
-                return answer
-            raise NotRegenerable
-        return TurnPlan(
-            number,
-            None,
-            question.text,
-            again=True,
-            keep_previous_on_failure=True,
-            replaces=answer.id if answer else None,
-        )
-
-    async def _join(self, held: RunningTurn, wanted: Claim) -> Reading | None:
-        if held.claim.message_id != wanted.message_id:
-            raise TurnInProgress(retry_after=max(1.0, held.lease_left) if not held.stopping else 1.0)
-        return await self._follow(held.claim)
-
-    async def _follow(self, claim: Claim) -> Reading | None:
-        """Follow a turn from its beginning, which shows that its message is durable. None when it ended before."""
-        frames = follow(
-            self._registry, claim, poll_seconds=self._settings.tick_seconds, on_death=self._repair_for_reading
-        )
-        first = await anext(frames, None)
-        return None if first is None else Reading(_continued(first, frames))
-
-    async def _repair_for_reading(self) -> None:
+    async def name(self) -> str:
+        """Let the model name the session. A name that somebody chooses meanwhile stands."""
         state = await self._session.load()
-        await repair_for_reading(self._session, self._registry, state.active_turn_id)
-
-    async def _release(self, claim: Claim) -> None:
-        try:
-            await self._registry.release(claim)
-        except RegistryUnavailable as exc:
-            logger.warning("claim not released, its lease will run out", extra={"cause": str(exc)})
-
-    async def _stored_result(self, reading: Reading, query: str | Query) -> RunResult:
-        """Wait for a turn that somebody else runs, or that is over, and return what it stored."""
-        async for _ in reading.frames():
-            pass
-        message_id = query.message_id if isinstance(query, Query) else ""
-        state = await self._session.load(message_id)
-        number = state.earlier.turn_number if state.earlier else state.latest_turn_number
-        answer = await self._session.answer(number)
-        if answer is None:
+        if state.head.latest_turn_number == 0 and await self._session.head() is None:
             raise NotFound
-        return RunResult.from_stored(self._session.session_id, answer)
+        provider, overrides = self._model(self._settings.name_model)
+        completion = await name_session(provider, state, overrides)
+        self._note_cost("name", completion.usage)
+        await self._session.rename(completion.text, was=state.head.name)
+        return completion.text
+
+    async def summarize(self, *, rebuild: bool = False, time_left: TimeLeft = _forever) -> Summarized:
+        """Bring the summary up to date, or write it again from the first turn on."""
+        pipeline = self._summaries()
+        summarized = await (pipeline.rebuild if rebuild else pipeline.update)(time_left=time_left)
+        self._note_cost("summary", summarized.usage)
+        return summarized
+
+    async def erase(self, *, time_left: TimeLeft = _forever) -> bool:
+        """Delete the session with everything in it; a running turn is lost. Raises `NotFound`.
+
+        Returns False when the time did not suffice: the session is gone for everybody, and calling it again goes on.
+        """
+        return await erase_session(self._session, self._registry, time_left)
+
+    @property
+    def session_id(self) -> str:
+        return self._session.session_id
+
+    @property
+    def _settings(self) -> Settings:
+        return self._session.settings
+
+    async def _open(self, query: str | Query, deadline: float | None) -> AnswerSource:
+        limit = TimeLimit(deadline, self._settings.deadline_margin_seconds)
+        checked = (Query(query) if isinstance(query, str) else query).checked(self._settings)
+        return await Opening(self._setup(), checked, limit).open()
+
+    def _setup(self) -> TurnSetup:
+        provider, overrides = self._model("", self._agent.overrides)
+        most = overrides.max_output_tokens or self._settings.max_output_tokens or None
+        return TurnSetup(
+            agent=self._agent,
+            provider=provider,
+            overrides=replace(overrides, max_output_tokens=most),
+            session=self._session,
+            registry=self._registry,
+            summaries=self._summaries(),
+            hooks=self._hooks,
+        )
+
+    def _summaries(self) -> SummaryPipeline:
+        return SummaryPipeline(self._session, *self._model(self._settings.summary_model, self._agent.summary))
+
+    def _model(self, setting: str, overrides: Overrides = Overrides()) -> tuple[LLMProvider, Overrides]:
+        """Return the provider, and the overrides, of a model: the setting's, the override's, the agent's."""
+        name = setting or overrides.model or self._agent.model
+        if self._provider is not None:
+            return self._provider, replace(overrides, model=name)
+        pool = self._providers or _default_pool(self._settings)
+        return pool.get(name or self._settings.model), replace(overrides, model=None)
+
+    def _note_cost(self, purpose: Purpose, usage: Usage) -> None:
+        if self._hooks.on_model_call is not None and usage.total_tokens:
+            self._hooks.on_model_call(purpose, usage)
 
 
-def _claim_id(query: Query) -> str:
-    return query.message_id or f"regenerate:{query.replaces or ''}"
+async def _ready(source: AnswerSource) -> AnswerSource:
+    return source
 
 
-async def _continued(first: bytes, rest: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    yield first
-    async for frames in rest:
-        yield frames
+@lru_cache(maxsize=8)
+def _default_pool(settings: Settings) -> ProviderPool:
+    return ProviderPool.from_settings(settings)
 
 
-async def _replay(answer: StoredMessage) -> AsyncIterator[bytes]:
-    """Stream a stored answer: the same message, without asking the model."""
-    replayed: list[events.StreamEvent] = [events.Start(answer.id, answer.metadata)]
-    replay_events(list(answer.parts), replayed.append)
-    reason = answer.metadata.get("finishReason", "other")
-    replayed.append(events.Finish(reason, answer.metadata))
-    replayed.append(events.DataSession({**answer.metadata, "messageId": answer.id, "replayed": True}))
-    yield b"".join(sse.encode(event) for event in replayed) + sse.DONE
+def _check(agent: object, session: object) -> None:
+    if not isinstance(agent, Agent):
+        raise ConfigurationError(f"Runner(agent, session): the agent is {agent!r:.100}, not an Agent(…)")
+    if not isinstance(session, SessionManager):
+        raise ConfigurationError(
+            f"Runner(agent, session): the session is {session!r:.100}: write MongoSessionManager(store, user, id) "
+            "or InMemorySessionManager(user, id)"
+        )

@@ -1,8 +1,14 @@
 """CloudWatch metrics of a turn, as one EMF line on standard output."""
 
 import os
+from typing import TYPE_CHECKING
 
-from omniagent.turns.turn import RunResult
+from omniagent.ai.providers.llm_provider import Purpose
+from omniagent.ai.result import RunResult
+from omniagent.messages import Usage
+
+if TYPE_CHECKING:
+    from aws_lambda_powertools.metrics import Metrics
 
 
 def emit_turn(result: RunResult) -> None:
@@ -10,13 +16,9 @@ def emit_turn(result: RunResult) -> None:
 
     Namespace and service are Powertools' variables; the service tells one stack of an account from another.
     """
-    # After the answer, so that the first byte does not wait for the import.
-    from aws_lambda_powertools.metrics import Metrics, MetricUnit
+    from aws_lambda_powertools.metrics import MetricUnit
 
-    metrics = Metrics(
-        namespace=os.environ.get("POWERTOOLS_METRICS_NAMESPACE", "OmniAgent"),
-        service=os.environ.get("POWERTOOLS_SERVICE_NAME", "omniagent"),
-    )
+    metrics = _metrics()
     counts = {
         "Turns": 1,
         "InputTokens": result.usage.input_tokens,
@@ -33,3 +35,24 @@ def emit_turn(result: RunResult) -> None:
         if key in result.metadata:
             metrics.add_metric(name=name, unit=MetricUnit.Milliseconds, value=result.metadata[key])
     metrics.flush_metrics()
+
+
+def emit_model_call(purpose: Purpose, usage: Usage) -> None:
+    """Print what a model call for a summary or a name has cost. An answer's tokens are in its turn's metrics."""
+    from aws_lambda_powertools.metrics import MetricUnit
+
+    metrics = _metrics()
+    name = purpose.capitalize()
+    metrics.add_metric(name=f"{name}InputTokens", unit=MetricUnit.Count, value=usage.input_tokens)
+    metrics.add_metric(name=f"{name}OutputTokens", unit=MetricUnit.Count, value=usage.output_tokens)
+    metrics.flush_metrics()
+
+
+def _metrics() -> "Metrics":
+    # Imported after the answer, so that the first byte does not wait for it.
+    from aws_lambda_powertools.metrics import Metrics
+
+    return Metrics(
+        namespace=os.environ.get("POWERTOOLS_METRICS_NAMESPACE", "OmniAgent"),
+        service=os.environ.get("POWERTOOLS_SERVICE_NAME", "omniagent"),
+    )

@@ -10,12 +10,13 @@ import os
 from functools import cache, cached_property
 from typing import TYPE_CHECKING
 
-from omniagent.ai.providers import LLMProvider
+from omniagent.ai.providers.llm_provider import Purpose
 from omniagent.ai.providers.pool import ProviderPool
 from omniagent.aws.queues import SummaryQueue
 from omniagent.aws.secrets import SecretStore
 from omniagent.aws.turn_table import DynamoRegistry
 from omniagent.errors import StorageError
+from omniagent.messages import Usage
 from omniagent.persistence.adapter import MongoBackendAdapter
 from omniagent.persistence.catalog import Catalog
 from omniagent.persistence.connection import is_refused_login
@@ -27,11 +28,12 @@ from omniagent.settings import Settings
 from omniagent.tracing import configure_tracing
 from omniagent.tracing.logs import setup_logging
 from omniagent.tracing.redaction import hide
-from omniagent.turns.lease import MemoryRegistry, TurnRegistry
+from omniagent.turns.lease import TurnRegistry
+from omniagent.turns.memory_registry import MemoryRegistry
 
 if TYPE_CHECKING:
+    from omniagent.ai.result import RunResult
     from omniagent.ai.runner import Runner
-    from omniagent.turns.turn import RunResult
 
 logger = logging.getLogger(__name__)
 
@@ -96,26 +98,11 @@ class Services:
 
     async def runner(self, user: str, session_id: str | None, *, category: str | None = None) -> "Runner":
         """Return what runs the turns of one session with the project's agent."""
-        from omniagent.ai.runner import Runner  # the summary function runs no turns
+        return self._runner(await self.session(user, session_id, category=category))
 
-        session = await self.session(user, session_id, category=category)
-
-        async def on_end(result: "RunResult") -> None:
-            await self._turn_ended(session.key, result)
-
-        return Runner(self.project.agent, session, provider=self.provider(), registry=self.registry, on_end=on_end)
-
-    def provider(self, model: str | None = None) -> LLMProvider:
-        """Return the provider of a model: the one named, else the agent's, else OMNIAGENT_MODEL."""
-        return self.providers.get(model or self.project.agent.model or self.settings.model)
-
-    def name_provider(self) -> LLMProvider:
-        """Return the provider that names chats."""
-        return self.provider(self.settings.name_model)
-
-    def summary_provider(self) -> LLMProvider:
-        """Return the provider that writes summaries."""
-        return self.provider(self.settings.summary_model)
+    async def runner_of_key(self, key: str) -> "Runner":
+        """The same for a job that knows only the session's key. Raises `NotFound`."""
+        return self._runner(await MongoSessionManager.of_key(await self.store(), key, settings=self.settings))
 
     async def queue_summary(self, key: str, *, rebuild: bool = False) -> None:
         """Ask the summary function to bring a session's summary up to date, or to write it anew."""
@@ -132,6 +119,18 @@ class Services:
         await self.summary_queue.close()
         async with self._opening:
             await self._close_store()
+
+    def _runner(self, session: MongoSessionManager) -> "Runner":
+        from omniagent.ai.runner import Runner
+        from omniagent.turns.setup import TurnHooks
+
+        async def on_end(result: "RunResult") -> None:
+            await self._turn_ended(session.key, result)
+
+        hooks = TurnHooks(
+            on_end=on_end, on_model_call=_emit_model_call, leaves_summaries=bool(self.settings.summary_queue_url)
+        )
+        return Runner(self.project.agent, session, providers=self.providers, registry=self.registry, hooks=hooks)
 
     async def _turn_ended(self, key: str, result: "RunResult") -> None:
         from omniagent.aws.metrics import emit_turn
@@ -184,6 +183,12 @@ class Services:
 
     async def _refreshed_openai_key(self) -> str:
         return await self.secrets.refresh(self.settings.openai_secret_arn, *OPENAI_KEYS)
+
+
+def _emit_model_call(purpose: Purpose, usage: Usage) -> None:
+    from omniagent.aws.metrics import emit_model_call  # not before the answer is out
+
+    emit_model_call(purpose, usage)
 
 
 @cache

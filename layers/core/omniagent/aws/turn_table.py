@@ -4,6 +4,7 @@ Key (session_id, item): `turn` is the lease and the stop flag; `chunk#<turn_id>#
 TTL deletes late, so every condition compares `lease_until` itself.
 """
 
+import asyncio
 import logging
 import time
 import zlib
@@ -16,11 +17,15 @@ from omniagent.aws.json_api import DYNAMODB, AwsJson
 from omniagent.errors import RegistryUnavailable
 from omniagent.turns.lease import Claim, Renewal, RunningTurn, TurnRegistry
 
-logger = logging.getLogger("omniagent.turns")
+logger = logging.getLogger(__name__)
 
-CHUNK_LIFE_SECONDS = 3600
+CHUNK_LIFE_SECONDS = 90 * 24 * 3600
+"""A chunk is what a repair needs, however late somebody comes back."""
+LEASE_LIFE_SECONDS = 3600
 _LOST = "ConditionalCheckFailedException"
 _OURS = "turn_id = :turn_id"
+_CHUNKS = "chunk#"
+_DELETES_AT_ONCE = 8
 
 
 class DynamoRegistry(TurnRegistry):
@@ -40,19 +45,11 @@ class DynamoRegistry(TurnRegistry):
         self._clock = clock
 
     async def claim(self, claim: Claim) -> RunningTurn | None:
-        now = self._clock()
-        item = {
-            **_key(claim.session, "turn"),
-            "turn_id": {"S": claim.turn_id},
-            "message_id": {"S": claim.message_id},
-            "state": {"S": "running"},
-            **self._lease(now),
-        }
         refused = await self._call(
             "PutItem",
-            Item=item,
+            Item=self._turn_item(claim),
             ConditionExpression="attribute_not_exists(session_id) OR lease_until <= :now",
-            ExpressionAttributeValues={":now": _number(now)},
+            ExpressionAttributeValues={":now": _number(self._clock())},
             ReturnValuesOnConditionCheckFailure="ALL_OLD",
         )
         if not refused.get("lost"):
@@ -60,6 +57,10 @@ class DynamoRegistry(TurnRegistry):
         held = self._running(claim.session, refused["item"])
         # Our own: the request was sent again because its first answer was lost.
         return None if held.claim.turn_id == claim.turn_id else held
+
+    async def seize(self, claim: Claim) -> RunningTurn | None:
+        answer = await self._call("PutItem", Item=self._turn_item(claim), ReturnValues="ALL_OLD")
+        return self._running(claim.session, answer["Attributes"]) if answer.get("Attributes") else None
 
     async def renew(self, claim: Claim) -> Renewal:
         lease = self._lease(self._clock())
@@ -91,14 +92,19 @@ class DynamoRegistry(TurnRegistry):
         answer = await self._call("GetItem", Key=_key(session, "turn"), ConsistentRead=True)
         return self._running(session, answer["Item"]) if "Item" in answer else None
 
-    async def stop(self, session: str) -> bool:
+    async def stop(self, session: str, message_id: str | None = None) -> bool:
+        values = {":stopping": {"S": "stopping"}, ":now": _number(self._clock())}
+        condition = "lease_until > :now"
+        if message_id is not None:
+            condition += " AND :message IN (message_id, turn_id)"
+            values[":message"] = {"S": message_id}
         answer = await self._call(
             "UpdateItem",
             Key=_key(session, "turn"),
             UpdateExpression="SET #state = :stopping",
-            ConditionExpression="lease_until > :now",
+            ConditionExpression=condition,
             ExpressionAttributeNames={"#state": "state"},
-            ExpressionAttributeValues={":stopping": {"S": "stopping"}, ":now": _number(self._clock())},
+            ExpressionAttributeValues=values,
         )
         return not answer.get("lost")
 
@@ -139,14 +145,15 @@ class DynamoRegistry(TurnRegistry):
     async def erase(self, session: str) -> None:
         pages = self._pages(
             ConsistentRead=True,
-            KeyConditionExpression="session_id = :session",
+            KeyConditionExpression="session_id = :session AND begins_with(#item, :chunks)",
             ProjectionExpression="session_id, #item",
             ExpressionAttributeNames={"#item": "item"},
-            ExpressionAttributeValues={":session": {"S": session}},
+            ExpressionAttributeValues={":session": {"S": session}, ":chunks": {"S": _CHUNKS}},
         )
         async for page in pages:
-            for key in page:
-                await self._call("DeleteItem", Key=key)
+            for start in range(0, len(page), _DELETES_AT_ONCE):
+                keys = page[start : start + _DELETES_AT_ONCE]
+                await asyncio.gather(*(self._call("DeleteItem", Key=key) for key in keys))
 
     async def _pages(self, **query: Any) -> AsyncIterator[list[dict[str, Any]]]:
         """Yield what a query finds. DynamoDB reads at most 1 MB at a time."""
@@ -160,9 +167,18 @@ class DynamoRegistry(TurnRegistry):
     async def aclose(self) -> None:
         await self._api.aclose()
 
+    def _turn_item(self, claim: Claim) -> dict[str, Any]:
+        return {
+            **_key(claim.session, "turn"),
+            "turn_id": {"S": claim.turn_id},
+            "message_id": {"S": claim.message_id},
+            "state": {"S": "running"},
+            **self._lease(self._clock()),
+        }
+
     def _lease(self, now: float) -> dict[str, Any]:
         until = now + self._lease_seconds
-        return {"lease_until": _number(until), "expires_at": _number(until + CHUNK_LIFE_SECONDS, whole=True)}
+        return {"lease_until": _number(until), "expires_at": _number(until + LEASE_LIFE_SECONDS, whole=True)}
 
     def _running(self, session: str, item: dict[str, Any]) -> RunningTurn:
         claim = Claim(session, item["turn_id"]["S"], item["message_id"]["S"])
@@ -186,7 +202,7 @@ def _key(session: str, item: str) -> dict[str, Any]:
 
 
 def _chunk(turn_id: str, number: int) -> str:
-    return f"chunk#{turn_id}#{number:08d}"
+    return f"{_CHUNKS}{turn_id}#{number:08d}"
 
 
 def _number(value: float, *, whole: bool = False) -> dict[str, str]:

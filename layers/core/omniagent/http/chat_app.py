@@ -50,9 +50,12 @@ async def chat(request: Request) -> Response:
     is_streamed = _flag(request, "stream", default=True)
     body = read_chat_request(await read_json(request, services.settings.max_body_bytes))
     runner = await _runner(request, caller, body.session_id)
-    if not is_streamed:
-        return JSONResponse(_document(await runner.run(body.query, deadline=_deadline(request))))
-    return EventStream(await runner.start(body.query, deadline=_deadline(request)))
+    stream = await runner.start(body.query, deadline=_deadline(request))
+    if is_streamed:
+        return EventStream(stream)
+    result = await stream.result()
+    await stream.ended()
+    return JSONResponse(_document(result))
 
 
 async def resume(request: Request) -> Response:

@@ -5,10 +5,10 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
 
-from omniagent.ai.runner import Query
 from omniagent.errors import InvalidRequest
 from omniagent.http.body import inlined
 from omniagent.session.identity import ID_PATTERN
+from omniagent.turns.plan import Query
 
 MAX_PARTS = 64
 MAX_MESSAGES = 10_000

@@ -26,7 +26,6 @@ from omniagent.http.resources import (
 )
 from omniagent.persistence.documents import Session
 from omniagent.session.identity import ID_PATTERN, session_key, user_id_of
-from omniagent.session.naming import name_session
 
 SessionId = Annotated[str, Path(pattern=ID_PATTERN)]
 MessageId = Annotated[str, Path(pattern=ID_PATTERN)]
@@ -158,12 +157,9 @@ async def name_session_by_model(
     session_id: SessionId, caller: CurrentCaller, services: ProcessServices
 ) -> SessionResource:
     """Let the model name the session. A name that the user sets meanwhile is kept."""
-    session = await services.session(caller.client_id, session_id)
-    catalog = await services.catalog()
-    was = (await catalog.get(session.key)).name
-    name = await name_session(services.name_provider(), await session.load(), services.settings)
-    await session.rename(name, was=was)
-    return SessionResource.of(await catalog.get(session.key))
+    runner = await services.runner(caller.client_id, session_id)
+    await runner.name()
+    return SessionResource.of(await (await services.catalog()).get(_key(caller, session_id)))
 
 
 @router.get("/sessions/{session_id}/summary", responses=documented(errors.NotFound))

@@ -3,13 +3,14 @@
 Fields are named as Python names them; `to_wire` gives them the names on the wire.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from functools import cache
 from typing import Any, ClassVar, Literal
 
 from omniagent.messages import FinishReason
 
-AbortReason = Literal["cancelled", "deadline", "interrupted"]
+AbortReason = Literal["cancelled", "deadline", "shutdown", "interrupted"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,6 +141,17 @@ class DataSession(StreamEvent):
 
 
 @dataclass(frozen=True, slots=True)
+class DataChunk(StreamEvent):
+    """What a tool sent with `emit()`: `data-<name>` on the wire. The same name and id replaces an earlier one."""
+
+    type = "data"
+    name: str
+    data: Any
+    id: str | None = None
+    transient: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class Error(StreamEvent):
     """Always the last event: the client drops whatever follows it."""
 
@@ -149,10 +161,38 @@ class Error(StreamEvent):
 
 def to_wire(event: StreamEvent) -> dict[str, Any]:
     """Return the event as the JSON object the client reads."""
+    if isinstance(event, DataChunk):
+        optional = {"id": event.id, "transient": event.transient or None}
+        present = {name: value for name, value in optional.items() if value is not None}
+        return {"type": f"{_DATA}{event.name}", "data": event.data, **present}
     return {"type": event.type} | {_camel(field.name): getattr(event, field.name) for field in fields(event)}
+
+
+def from_wire(wire: Mapping[str, Any]) -> StreamEvent:
+    """Return the typed event of a JSON object that `to_wire` made. Raises `ValueError` for anything else."""
+    kind = wire.get("type")
+    try:
+        if kind in _BY_TYPE:
+            event_class, names = _BY_TYPE[kind]
+            return event_class(**{name: wire[wire_name] for wire_name, name in names.items()})
+        if isinstance(kind, str) and kind.startswith(_DATA):
+            return DataChunk(kind[len(_DATA) :], wire["data"], wire.get("id"), wire.get("transient", False))
+    except KeyError as exc:
+        raise ValueError(f"the event {kind!r} lacks {exc}") from exc
+    raise ValueError(f"unknown event {kind!r}")
+
+
+_DATA = "data-"
 
 
 @cache
 def _camel(name: str) -> str:
     head, *rest = name.split("_")
     return head + "".join(word.capitalize() for word in rest)
+
+
+_BY_TYPE: dict[str, tuple[type[StreamEvent], dict[str, str]]] = {
+    event_class.type: (event_class, {_camel(field.name): field.name for field in fields(event_class)})
+    for event_class in StreamEvent.__subclasses__()
+    if event_class is not DataChunk
+}

@@ -5,13 +5,13 @@ from collections.abc import Iterator
 from json.encoder import encode_basestring as quote
 from typing import Any
 
-from omniagent.protocol.events import ReasoningDelta, StreamEvent, TextDelta, to_wire
+from omniagent.protocol.events import ReasoningDelta, StreamEvent, TextDelta, from_wire, to_wire
 
 DONE = b"data: [DONE]\n\n"
 KEEP_ALIVE = b": keep-alive\n\n"
 HEADERS = {
     "content-type": "text/event-stream",
-    "cache-control": "no-cache",
+    "cache-control": "no-store",
     "x-accel-buffering": "no",
     "x-vercel-ai-ui-message-stream": "v1",
 }
@@ -37,3 +37,8 @@ def decode(frames: bytes) -> Iterator[dict[str, Any]]:
     for frame in frames.split(b"\n\n"):
         if frame.startswith(b"data: {"):
             yield json.loads(frame[len(_DATA) :])
+
+
+def decode_events(frames: bytes) -> Iterator[StreamEvent]:
+    """Yield the typed event of each whole frame."""
+    return (from_wire(wire) for wire in decode(frames))

@@ -4,7 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from omniagent.errors import ToolError
-from omniagent.messages import Part, ReasoningPart, Role, StepPart, TextPart, ToolPart
+from omniagent.messages import DataPart, Part, ReasoningPart, Role, StepPart, TextPart, ToolPart
 
 
 def ui_message(message_id: str, role: Role, parts: Sequence[Part], metadata: Mapping[str, Any]) -> dict[str, Any]:
@@ -35,6 +35,8 @@ def _answer_parts(parts: Sequence[Part]) -> Iterator[dict[str, Any]]:
                 block += 1
             case ToolPart():
                 yield _tool_part(part.close())
+            case DataPart():
+                yield {"type": f"data-{part.name}", "data": part.data} | ({"id": part.id} if part.id else {})
 
 
 def _tool_part(part: ToolPart) -> dict[str, Any]:

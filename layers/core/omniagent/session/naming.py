@@ -1,37 +1,48 @@
 """Names for chats: from the first exchange, or from the summary and what came last."""
 
+import asyncio
 import logging
 
 from omniagent.ai import prompts
 from omniagent.ai.providers.llm_provider import LLMProvider, ModelRequest, Overrides
-from omniagent.ai.providers.model_calls import complete
+from omniagent.ai.providers.model_calls import Completion, complete
 from omniagent.errors import ModelError
-from omniagent.messages import ChatMessage
+from omniagent.messages import ChatMessage, Usage
 from omniagent.session import window
-from omniagent.session.manager import SessionState
-from omniagent.settings import Settings
+from omniagent.session.state import SessionState
 
 logger = logging.getLogger(__name__)
 
 RECENT_TURNS = 3
 MAX_CHARACTERS = 2_000
+MAX_SECONDS = 10.0
+"""A name is not worth more waiting: the first words are one, too."""
 
 
-async def name_session(provider: LLMProvider, state: SessionState, settings: Settings) -> str:
-    """Return a short name for a session. When the model has none, it is the first words."""
+async def name_session(
+    provider: LLMProvider, state: SessionState, overrides: Overrides = Overrides(), *, max_seconds: float = MAX_SECONDS
+) -> Completion:
+    """Return a short name for a session, and what it cost. When the model has none in time, it is the first words."""
     turns = state.turns[-RECENT_TURNS:] if state.summary else state.turns[:1]
     messages = [_in_short(message) for message in window.messages_of(turns)]
     summary = state.summary.content[:MAX_CHARACTERS] if state.summary else None
+    usage = Usage()
     if messages or summary:
         try:
-            asked = [ChatMessage.user(prompts.name_input(summary, messages))]
-            overrides = Overrides(model=settings.name_model or None)
-            request = ModelRequest(prompts.NAME_CHAT, asked, overrides=overrides)
-            if name := prompts.clean_name((await complete(provider, request, purpose="name")).text):
-                return name
-        except ModelError as exc:
-            logger.warning("The model gave no name", extra={"code": exc.code, "cause": str(exc)})
-    return prompts.name_from_words(next((message.text for message in messages if message.text), summary or ""))
+            async with asyncio.timeout(max_seconds):
+                completion = await complete(provider, _request(summary, messages, overrides), purpose="name")
+            usage = completion.usage
+            if name := prompts.clean_name(completion.text):
+                return Completion(name, usage)
+        except (ModelError, TimeoutError) as exc:
+            logger.warning("model gave no name", extra={"cause": type(exc).__name__})
+    words = next((message.text for message in messages if message.text), summary or "")
+    return Completion(prompts.name_from_words(words), usage)
+
+
+def _request(summary: str | None, messages: list[ChatMessage], overrides: Overrides) -> ModelRequest:
+    conversation = prompts.name_input(summary, messages)
+    return ModelRequest(instructions=prompts.NAME_CHAT, messages=[ChatMessage.user(conversation)], overrides=overrides)
 
 
 def _in_short(message: ChatMessage) -> ChatMessage:

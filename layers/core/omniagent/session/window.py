@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from omniagent.messages import (
     ChatMessage,
@@ -14,6 +14,11 @@ from omniagent.messages import (
     ToolPart,
     close_open_calls,
 )
+
+CUT_OUTPUT_CHARS = 500
+"""What is left of a tool's output that had to give way."""
+MIN_TURN_TOKENS = 64
+"""Less of a turn than this tells the model nothing."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,20 +36,50 @@ class Limits:
     max_tokens: int
 
 
-def window(turns: Sequence[PastTurn], *, summarized_to: int, limits: Limits) -> list[PastTurn]:
-    """Return the newest turns after the summary that fit, in order.
+def compose(
+    turns: Sequence[PastTurn], limits: Limits, question: ChatMessage, answer: Sequence[Part] = ()
+) -> list[ChatMessage]:
+    """Return the messages of one model call: the newest turns that fit, the question, the answer so far.
 
-    The newest turn is always in, even when it alone is over the budget: an answer without the question before it
-    helps nobody. Nothing is skipped in between, so the model never sees a conversation with a hole.
+    The token budget holds for all of them together. Old tool outputs give way first: those of earlier steps of this
+    answer, then those of earlier turns.
+    """
+    budget = limits.max_tokens - estimate_parts(question.parts)
+    so_far = fit_answer(answer, budget)
+    history = window(turns, Limits(limits.max_turns, budget - estimate_parts(so_far)))
+    messages = [*messages_of(history), question]
+    return [*messages, ChatMessage(role="assistant", parts=so_far)] if so_far else messages
+
+
+def window(turns: Sequence[PastTurn], limits: Limits) -> list[PastTurn]:
+    """Return the newest turns that fit, in order. Nothing is skipped in between: the model sees no hole.
+
+    A turn that does not fit is shown with its tool outputs cut. The newest one is shortened until it fits.
     """
     chosen: list[PastTurn] = []
     budget = limits.max_tokens
-    for turn in reversed(turns):
-        budget -= turn.tokens
-        if turn.number <= summarized_to or len(chosen) == limits.max_turns or (chosen and budget < 0):
+    for turn in reversed(turns[-limits.max_turns :]):
+        fitting = turn if turn.tokens <= budget else _with_cut_outputs(turn)
+        if fitting.tokens > budget and not chosen and budget >= MIN_TURN_TOKENS:
+            fitting = _shortened(fitting, budget)
+        if fitting.tokens > budget:
             break
-        chosen.append(turn)
+        budget -= fitting.tokens
+        chosen.append(fitting)
     return chosen[::-1]
+
+
+def fit_answer(parts: Sequence[Part], budget: int) -> list[Part]:
+    """Return the answer so far with its oldest tool outputs cut until it fits."""
+    excess = estimate_parts(parts) - budget
+    fitted = list(parts)
+    for index, part in enumerate(fitted):
+        if excess <= 0:
+            break
+        cut = _cut_output(part)
+        excess -= _estimate_part(part) - _estimate_part(cut)
+        fitted[index] = cut
+    return fitted
 
 
 def messages_of(turns: Sequence[PastTurn]) -> list[ChatMessage]:
@@ -78,7 +113,7 @@ def pieces(turns: Sequence[PastTurn], max_tokens: int) -> list[list[PastTurn]]:
 
 def estimate_parts(parts: Sequence[Part]) -> int:
     """Estimate the tokens of a message that no provider has counted yet."""
-    return sum(_estimate_part(part) for part in parts)
+    return sum(map(_estimate_part, parts))
 
 
 def estimate_answer(parts: Sequence[Part], output_tokens: int) -> int:
@@ -92,6 +127,63 @@ def estimate_text(text: str) -> int:
     """About four characters of ASCII make a token; other scripts take about one token each."""
     ascii_characters = sum(map(str.isascii, text)) if not text.isascii() else len(text)
     return ascii_characters // 4 + (len(text) - ascii_characters) + 1
+
+
+def characters_of(text: str, tokens: int) -> int:
+    """How many characters of the text fit into so many tokens, by the same measure as `estimate_text`."""
+    return max(1, (tokens - 1) * (4 if text.isascii() else 1))
+
+
+def _with_cut_outputs(turn: PastTurn) -> PastTurn:
+    return _mapped(turn, [[_cut_output(part) for part in message.parts] for message in turn.messages])
+
+
+def _shortened(turn: PastTurn, budget: int) -> PastTurn:
+    """Cut every text and every tool input of a turn to an equal share of the budget."""
+    bulky = sum(isinstance(part, TextPart | ToolPart) for message in turn.messages for part in message.parts)
+    share = max(8, budget // max(1, bulky) - 4)
+    shortened = _mapped(turn, [[_cut_to(part, share) for part in message.parts] for message in turn.messages])
+    if shortened.tokens <= budget:
+        return shortened
+    # More parts than tokens: only what the user said is left.
+    kept = tuple(message for message in shortened.messages if message.role == "user")
+    return replace(turn, messages=kept, tokens=sum(estimate_parts(message.parts) for message in kept))
+
+
+def _mapped(turn: PastTurn, parts: list[list[Part]]) -> PastTurn:
+    messages = tuple(
+        ChatMessage(role=message.role, parts=changed) for message, changed in zip(turn.messages, parts, strict=True)
+    )
+    return replace(turn, messages=messages, tokens=sum(estimate_parts(message.parts) for message in messages))
+
+
+def _cut_output(part: Part) -> Part:
+    if not isinstance(part, ToolPart):
+        return part
+    output = _as_text(part.output)
+    if part.error is not None or len(output) <= CUT_OUTPUT_CHARS:
+        return part
+    return part.model_copy(update={"output": _cut_text(output, CUT_OUTPUT_CHARS)})
+
+
+def _cut_to(part: Part, tokens: int) -> Part:
+    match part:
+        case TextPart():
+            return TextPart(text=_cut_text(part.text, characters_of(part.text, tokens)))
+        case ToolPart():
+            half = tokens // 2
+            text, output = _as_text(part.input), _as_text(part.output)
+            return part.model_copy(
+                update={
+                    "input": part.input if estimate_text(text) <= half else {"cut": text[: characters_of(text, half)]},
+                    "output": _cut_text(output, characters_of(output, half)),
+                }
+            )
+    return part
+
+
+def _cut_text(text: str, characters: int) -> str:
+    return text if len(text) <= characters else f"{text[:characters]} [cut]"
 
 
 def _estimate_part(part: Part) -> int:

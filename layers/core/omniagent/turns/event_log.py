@@ -1,4 +1,4 @@
-"""The events of one turn, kept in order for any number of readers."""
+"""The frames of one turn, kept in order for any number of readers."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -10,33 +10,28 @@ KEEP_ALIVE_SECONDS = 15.0
 
 
 class EventLog:
-    """Each event is encoded once, when it is pushed. Readers start at the first event and go at their own pace."""
+    """Each event is encoded once, when it is pushed. Readers start at the first frame and go at their own pace."""
 
     def __init__(self) -> None:
-        self.events: list[StreamEvent] = []
         self.frames: list[bytes] = []
         self.closed = False
-        self._held_at: tuple[int, int] | None = None
+        self._held_at: int | None = None
         self._waiting: list[asyncio.Future[None]] = []
 
     def push(self, event: StreamEvent) -> None:
-        self.events.append(event)
         self.frames.append(sse.encode(event))
         if self._waiting:
             self._wake()
 
-    def push_first(self, event: StreamEvent) -> None:
-        """Put an event before those that came early. Only before the first reader is let in."""
-        self.events.insert(0, event)
-        self.frames.insert(0, sse.encode(event))
-
     def hold(self) -> None:
         """Keep what is pushed from now on from the readers until `close`."""
-        self._held_at = len(self.events), len(self.frames)
+        if self._held_at is None:
+            self._held_at = len(self.frames)
 
     def end(self) -> None:
         """Add the mark that ends the stream. Nothing may be pushed after it."""
-        self.frames.append(sse.DONE)
+        if not self.frames or self.frames[-1] is not sse.DONE:
+            self.frames.append(sse.DONE)
 
     def close(self) -> None:
         """Let the readers see the end."""
@@ -45,10 +40,10 @@ class EventLog:
         self._wake()
 
     async def read_frames(self) -> AsyncIterator[bytes]:
-        """Yield the stream's bytes from its start; what came meanwhile comes as one piece."""
+        """Yield the stream's bytes from its start; frames that are ready together come as one piece."""
         position = 0
         while True:
-            if ready := self.frames[position : self._held_at[1] if self._held_at else None]:
+            if ready := self.frames[position : self._held_at]:
                 position += len(ready)
                 yield ready[0] if len(ready) == 1 else b"".join(ready)
             elif self.closed:
@@ -56,21 +51,8 @@ class EventLog:
             elif not await self._changed():
                 yield sse.KEEP_ALIVE
 
-    async def read_events(self) -> AsyncIterator[StreamEvent]:
-        """Yield the events from the first one on."""
-        position = 0
-        while True:
-            if ready := self.events[position : self._held_at[0] if self._held_at else None]:
-                position += len(ready)
-                for event in ready:
-                    yield event
-            elif self.closed:
-                return
-            else:
-                await self._changed()
-
     async def _changed(self) -> bool:
-        """Wait for something new; False when only time has passed. A timer a wait is cheaper than `wait_for`."""
+        """Wait for something new; False when only time has passed. A timer per wait is cheaper than `wait_for`."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[None] = loop.create_future()
         self._waiting.append(future)

@@ -1,56 +1,108 @@
-"""Follows a turn that another process runs, through its chunk log."""
+"""Follows a turn that another request or process runs, through its chunk log."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator
 
-from omniagent.messages import FinishReason
+from omniagent.ai.result import RunResult
+from omniagent.errors import NotFound
 from omniagent.protocol import events, sse
+from omniagent.session.manager import SessionManager
+from omniagent.session.state import SessionMessage
 from omniagent.turns.event_log import KEEP_ALIVE_SECONDS
 from omniagent.turns.lease import Claim, TurnRegistry
-from omniagent.turns.recorder import replay
+from omniagent.turns.repair import settle
+from omniagent.turns.replay import ReplayedAnswer, missing_frames, record_frames
 
-INTERRUPTED: FinishReason = "other"
 
+class FollowedAnswer:
+    """The answer of a turn that runs elsewhere, from its first event to its end."""
 
-async def follow(
-    registry: TurnRegistry, claim: Claim, *, poll_seconds: float, on_death: Callable[[], Awaitable[object]]
-) -> AsyncIterator[bytes]:
-    """Yield the turn's frames from its first event to its end. One that never began yields nothing.
+    def __init__(self, session: SessionManager, registry: TurnRegistry, claim: Claim) -> None:
+        self.message_id = claim.turn_id
+        self._session = session
+        self._registry = registry
+        self._claim = claim
+        self._frames = self._follow()
+        self._first: bytes | None = None
 
-    When its process dies, `on_death` repairs the session, and the stream is ended as the turn could not.
-    """
-    sent: list[bytes] = []
-    number = -1
-    idle = 0.0
-    alive = True
-    while True:
-        chunks = await registry.read(claim.session, claim.turn_id, number)
-        for _, frames in chunks:
-            sent.append(frames)
+    @classmethod
+    async def begun(cls, session: SessionManager, registry: TurnRegistry, claim: Claim) -> "FollowedAnswer | None":
+        """Wait until the turn has begun: its message is durable then. None when it ended before it began."""
+        followed = cls(session, registry, claim)
+        followed._first = await anext(followed._frames, None)
+        return None if followed._first is None else followed
+
+    async def frames(self) -> AsyncIterator[bytes]:
+        if self._first is not None:
+            first, self._first = self._first, None
+            yield first
+        async for frames in self._frames:
             yield frames
-        if chunks:
-            number = chunks[-1][0]
-        if sent and sent[-1].endswith(sse.DONE):
-            return
-        if not alive:
-            break
-        if not chunks:
-            running = await registry.running(claim.session)
-            # The last chunk is written before the release: a turn that is gone gets one more read.
-            alive = running is not None and running.alive and running.claim.turn_id == claim.turn_id
-            idle += poll_seconds
-        if idle >= KEEP_ALIVE_SECONDS:
-            idle = 0.0
-            yield sse.KEEP_ALIVE
-        if alive:
-            await asyncio.sleep(poll_seconds)
-    if sent:
-        await on_death()
-        yield _ending(b"".join(sent))
+
+    async def result(self) -> RunResult:
+        async for _ in self.frames():
+            pass
+        answer = await self._stored()
+        if answer is None:
+            raise NotFound
+        return RunResult.of(self._session.session_id, answer)
+
+    async def ended(self) -> None:
+        """The turn runs elsewhere."""
+
+    async def _follow(self) -> AsyncIterator[bytes]:
+        """Yield the turn's frames. One that never began yields nothing."""
+        sent: list[bytes] = []
+        number, idle, alive = -1, 0.0, True
+        poll_seconds = self._session.settings.tick_seconds
+        while True:
+            chunks = await self._registry.read(self._claim.session, self._claim.turn_id, number)
+            for _, frames in chunks:
+                sent.append(frames)
+                yield frames
+            if chunks:
+                number, idle = chunks[-1][0], 0.0
+            if sent and sent[-1].endswith(sse.DONE):
+                return
+            if not alive:
+                break
+            if not chunks:
+                # The last chunk is written before the release: a turn that is gone gets one more read.
+                alive = await self._is_alive()
+                idle += poll_seconds
+            if sent and idle >= KEEP_ALIVE_SECONDS:
+                idle = 0.0
+                yield sse.KEEP_ALIVE
+            if alive:
+                await asyncio.sleep(poll_seconds)
+        if sent:
+            yield await self._ending(b"".join(sent))
+
+    async def _is_alive(self) -> bool:
+        running = await self._registry.running(self._claim.session)
+        return running is not None and running.alive and running.claim.turn_id == self._claim.turn_id
+
+    async def _ending(self, sent: bytes) -> bytes:
+        """End the stream as its turn could not: with what is stored of its answer, which a repair sees to."""
+        await settle(self._session, self._registry)
+        answer = await self._stored()
+        if answer is None:
+            return _interrupted(sent)
+        if answer.id == self._claim.turn_id:
+            return missing_frames(sent, answer)
+        closing: list[events.StreamEvent] = []
+        record_frames(sent, closing.append).close()
+        replayed = [frames async for frames in ReplayedAnswer(self._session.session_id, answer).frames()]
+        return b"".join(map(sse.encode, closing)) + b"".join(replayed)
+
+    async def _stored(self) -> SessionMessage | None:
+        """The turn's own answer; the one that it left in place when it showed nothing."""
+        state = await self._session.load(self._claim.turn_id)
+        return state.earlier or state.answer
 
 
-def _ending(sent: bytes) -> bytes:
+def _interrupted(sent: bytes) -> bytes:
     closing: list[events.StreamEvent] = []
-    replay(sent, closing.append).close()
-    closing += [events.Abort("interrupted"), events.Finish(INTERRUPTED, {"status": "interrupted"})]
-    return b"".join(sse.encode(event) for event in closing) + sse.DONE
+    record_frames(sent, closing.append).close()
+    closing += [events.Abort("interrupted"), events.Finish("other", {"status": "interrupted"})]
+    return b"".join(map(sse.encode, closing)) + sse.DONE

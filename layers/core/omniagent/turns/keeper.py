@@ -1,56 +1,59 @@
-"""Keeps a running turn alive in the registry: once a tick it renews the lease, looks for a stop and logs the events."""
+"""Keeps a claim alive: once a tick it renews the lease, looks for a stop and appends to the chunk log."""
 
 import asyncio
 import logging
 from collections.abc import Callable
 
-from omniagent.errors import RegistryUnavailable
 from omniagent.turns.event_log import EventLog
 from omniagent.turns.lease import MAX_CHUNK_BYTES, Claim, Renewal, TurnRegistry
 
-logger = logging.getLogger("omniagent.turns")
+logger = logging.getLogger(__name__)
 
 RELEASE_SECONDS = 2.0
 
 
-class Keeper:
-    """Owned by one turn. A registry that cannot be reached costs that turn its stop and resume, nothing else."""
+class LeaseKeeper:
+    """Owns one claim from the moment it was taken until it is released.
 
-    def __init__(
-        self,
-        registry: TurnRegistry,
-        claim: Claim,
-        log: EventLog,
-        *,
-        tick_seconds: float,
-        on_renewal: Callable[[Renewal], None],
-    ) -> None:
+    Whatever a tick raises is logged and the next tick tries again: a registry that fails costs the turn its stop and
+    resume, never its end.
+    """
+
+    def __init__(self, registry: TurnRegistry, claim: Claim, *, tick_seconds: float) -> None:
+        self.claim = claim
+        self.lost = False
         self._registry = registry
-        self._claim = claim
-        self._log = log
         self._tick_seconds = tick_seconds
-        self._on_renewal = on_renewal
+        self._on_renewal: Callable[[Renewal], None] = lambda _: None
+        self._log: EventLog | None = None
         self._logged_frames = 0
         self._next_chunk = 0
         self._unconfirmed: list[bytes] = []
         self._ended = asyncio.Event()
-        self._unreachable = False
-        self._task: asyncio.Task[None] | None = None
+        self._failing = False
+        self._task = asyncio.create_task(self._tick_until_ended(), name="lease-keeper")
 
-    def start(self) -> None:
-        self._task = asyncio.create_task(self._tick_until_ended())
+    def watch(self, on_renewal: Callable[[Renewal], None]) -> None:
+        """Call `on_renewal` when the turn is asked to stop or its claim is lost."""
+        self._on_renewal = on_renewal
+        if self.lost:
+            on_renewal(Renewal.LOST)
+
+    def attach(self, log: EventLog) -> None:
+        """Start appending the turn's frames to the chunk log: its message is durable now."""
+        self._log = log
 
     async def finish(self) -> None:
-        """Log what is left, then give the session back. Bounded: an unreachable registry does not hold the turn."""
+        """Append what is left, then give the session back. Bounded, and never raises."""
         self._ended.set()
         try:
             async with asyncio.timeout(RELEASE_SECONDS):
-                if self._task is not None:
-                    await self._task
-                await self._flush()
-                await self._registry.release(self._claim)
-        except (RegistryUnavailable, TimeoutError) as exc:
-            logger.warning("turn not released, its lease will run out", extra={"cause": str(exc)})
+                await asyncio.gather(self._task, return_exceptions=True)
+                if not self.lost:
+                    await self._flush()
+                    await self._registry.release(self.claim)
+        except Exception as exc:  # the turn is over either way
+            logger.warning("claim not released, its lease will run out", extra={"cause": _cause(exc)})
 
     async def _tick_until_ended(self) -> None:
         while not self._ended.is_set():
@@ -61,35 +64,45 @@ class Keeper:
                 await self._tick()
 
     async def _tick(self) -> None:
-        # Both are waited for, whatever becomes of one: two ticks must never write the log at the same time.
-        renewal, logged = await asyncio.gather(self._registry.renew(self._claim), self._flush(), return_exceptions=True)
-        self._note_reach(renewal if isinstance(renewal, BaseException) else logged)
+        if self.lost:
+            return
+        # Both are awaited, whatever becomes of one: two ticks must never write the log at the same time.
+        renewal, flushed = await asyncio.gather(self._registry.renew(self.claim), self._flush(), return_exceptions=True)
+        self._note(renewal if isinstance(renewal, BaseException) else flushed)
         if isinstance(renewal, Renewal) and renewal is not Renewal.RUNNING:
+            self.lost = renewal is Renewal.LOST
             self._on_renewal(renewal)
 
-    def _note_reach(self, failure: BaseException | None) -> None:
-        if failure is not None and not isinstance(failure, RegistryUnavailable):
-            raise failure
-        if failure is not None and not self._unreachable:
-            logger.warning("turn registry unreachable: no stop, no resume", extra={"cause": str(failure)})
-        self._unreachable = failure is not None
+    def _note(self, failure: BaseException | None) -> None:
+        if failure is not None and not self._failing:
+            logger.warning("turn registry failing: no stop, no resume", extra={"cause": _cause(failure)})
+        self._failing = failure is not None
 
     async def _flush(self) -> None:
-        """Log the events there are. A chunk that may have been written is written again as it was, for its readers."""
+        """Append all unlogged frames.
+
+        If a write's outcome is unknown, retry it with identical bytes: a follower may already have read that chunk.
+        """
+        if self._log is None:
+            return
         end = len(self._log.frames)
         while self._logged_frames < end:
             self._unconfirmed = self._unconfirmed or _chunk(self._log.frames[self._logged_frames : end])
-            await self._registry.append(self._claim, self._next_chunk, b"".join(self._unconfirmed))
+            await self._registry.append(self.claim, self._next_chunk, b"".join(self._unconfirmed))
             self._next_chunk += 1
             self._logged_frames += len(self._unconfirmed)
             self._unconfirmed = []
 
 
 def _chunk(frames: list[bytes]) -> list[bytes]:
-    """Take as many frames as fit into one item. A frame is never cut."""
+    """Take as many frames as fit into one item. A frame is never cut; the recorder keeps each small enough."""
     size = 0
     for count, frame in enumerate(frames):
         size += len(frame)
         if size > MAX_CHUNK_BYTES and count:
             return frames[:count]
     return frames
+
+
+def _cause(exc: BaseException) -> str:
+    return f"{type(exc).__name__}: {exc}"

@@ -1,18 +1,21 @@
-"""What is known of running turns, by every process. `MemoryRegistry` serves one process; DynamoDB serves many."""
+"""The lease on a session: who may run its turn, the stop flag, and the log of what the turn has streamed."""
 
-import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from enum import Enum
 
 MAX_CHUNK_BYTES = 300_000
 """A chunk must fit into one item of the table (400 KB), whatever its frames are."""
 
+REPAIR = "repair"
+"""The message id of a claim that only closes a dead turn."""
+ERASE = "erase"
+"""The message id of a claim that deletes the session."""
+
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """The right to run the turn of a session. `turn_id` fences everything that is written under it."""
+    """The right to run the turn of a session. `turn_id` is the fencing token of everything written under it."""
 
     session: str
     turn_id: str
@@ -34,7 +37,7 @@ class RunningTurn:
 
 
 class Renewal(Enum):
-    """What renewing a lease told."""
+    """The answer to renewing a lease."""
 
     RUNNING = "running"
     STOPPING = "stopping"
@@ -42,30 +45,34 @@ class Renewal(Enum):
 
 
 class TurnRegistry(ABC):
-    """Claim, renew, stop, release; and the log of what a turn has streamed, one chunk a tick.
+    """Claim, renew, stop, release; and the chunk log, one chunk per tick.
 
     Every method raises `RegistryUnavailable` when the table cannot be reached.
     """
 
     @abstractmethod
     async def claim(self, claim: Claim) -> RunningTurn | None:
-        """Take the session. Returns the turn that holds it, or None when it is now ours."""
+        """Take the session if nobody holds it. Returns the turn that holds it, or None when it is now ours."""
+
+    @abstractmethod
+    async def seize(self, claim: Claim) -> RunningTurn | None:
+        """Take the session from whoever holds it, who learns it at the next renewal. Returns the previous holder."""
 
     @abstractmethod
     async def renew(self, claim: Claim) -> Renewal:
-        """Extend the lease and read the stop flag, in one write."""
+        """Extend the lease and read the stop flag, in one write. An expired lease that nobody took is still ours."""
 
     @abstractmethod
     async def release(self, claim: Claim) -> None:
-        """Give the session back. A claim that was lost meanwhile is left alone."""
+        """Give the session back. A claim that somebody else took meanwhile is left alone."""
 
     @abstractmethod
     async def running(self, session: str) -> RunningTurn | None:
         """Return the turn that holds a session, dead or alive."""
 
     @abstractmethod
-    async def stop(self, session: str) -> bool:
-        """Flag the session's turn to stop. Returns False when none is running."""
+    async def stop(self, session: str, message_id: str | None = None) -> bool:
+        """Flag the session's turn to stop. Returns False when none is running, or another message's."""
 
     @abstractmethod
     async def append(self, claim: Claim, number: int, frames: bytes) -> None:
@@ -77,71 +84,7 @@ class TurnRegistry(ABC):
 
     @abstractmethod
     async def erase(self, session: str) -> None:
-        """Forget everything about a session."""
+        """Delete the chunks of every turn of a session. The claim stays."""
 
     async def aclose(self) -> None:  # noqa: B027 - a registry without connections has nothing to close
         """Close the registry's connections."""
-
-
-@dataclass(slots=True)
-class _Entry:
-    turn: RunningTurn
-    lease_until: float
-
-
-@dataclass(slots=True)
-class MemoryRegistry(TurnRegistry):
-    """The registry of a single process: scripts, tests."""
-
-    lease_seconds: float = 10.0
-    clock: Callable[[], float] = time.monotonic
-    _entries: dict[str, _Entry] = field(default_factory=dict)
-    _chunks: dict[tuple[str, str], dict[int, bytes]] = field(default_factory=dict)
-
-    async def claim(self, claim: Claim) -> RunningTurn | None:
-        held = await self.running(claim.session)
-        if held is not None and held.alive:
-            return None if held.claim.turn_id == claim.turn_id else held
-        lease_until = self.clock() + self.lease_seconds
-        self._entries[claim.session] = _Entry(RunningTurn(claim, False, self.lease_seconds), lease_until)
-        # Only the last turn of a session can still be repaired: the memory of a script must not grow with its turns.
-        for key in [key for key in self._chunks if key[0] == claim.session][:-1]:
-            del self._chunks[key]
-        return None
-
-    async def renew(self, claim: Claim) -> Renewal:
-        entry = self._entries.get(claim.session)
-        if entry is None or entry.turn.claim.turn_id != claim.turn_id:
-            return Renewal.LOST
-        entry.lease_until = self.clock() + self.lease_seconds
-        return Renewal.STOPPING if entry.turn.stopping else Renewal.RUNNING
-
-    async def release(self, claim: Claim) -> None:
-        entry = self._entries.get(claim.session)
-        if entry is not None and entry.turn.claim.turn_id == claim.turn_id:
-            del self._entries[claim.session]
-
-    async def running(self, session: str) -> RunningTurn | None:
-        entry = self._entries.get(session)
-        if entry is None:
-            return None
-        return replace(entry.turn, lease_left=entry.lease_until - self.clock())
-
-    async def stop(self, session: str) -> bool:
-        held = await self.running(session)
-        if held is None or not held.alive:
-            return False
-        self._entries[session].turn = replace(held, stopping=True)
-        return True
-
-    async def append(self, claim: Claim, number: int, frames: bytes) -> None:
-        self._chunks.setdefault((claim.session, claim.turn_id), {})[number] = frames
-
-    async def read(self, session: str, turn_id: str, after: int = -1) -> list[tuple[int, bytes]]:
-        chunks = self._chunks.get((session, turn_id), {})
-        return sorted((number, frames) for number, frames in chunks.items() if number > after)
-
-    async def erase(self, session: str) -> None:
-        self._entries.pop(session, None)
-        for key in [key for key in self._chunks if key[0] == session]:
-            del self._chunks[key]

@@ -1,19 +1,28 @@
 """Records an answer as it happens: each call adds to the parts and emits the event that tells the client."""
 
 import json
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
 from typing import Any
 
-from omniagent.messages import ORPHAN_ERROR, Part, ReasoningPart, StepPart, TextPart, ToolPart
-from omniagent.protocol import events, sse
-from omniagent.protocol.plain_json import plain
+from omniagent.errors import AnswerTooLong
+from omniagent.messages import ORPHAN_ERROR, DataPart, Part, ReasoningPart, StepPart, TextPart, ToolPart
+from omniagent.protocol import events
 
 Emit = Callable[[events.StreamEvent], None]
 
+MAX_ANSWER_CHARS = 3_000_000
+"""Keeps an answer within one MongoDB document (16 MB), whatever script it is written in."""
+MAX_DELTA_CHARS = 50_000
+"""Keeps one frame within one item of the chunk log."""
+MAX_INPUT_CHARS = 50_000
+"""The longest arguments of a tool call that are kept."""
 
-class Recorder:
-    """The answer so far. At most one text or reasoning block is open; tool calls may be open beside each other."""
+
+class AnswerRecorder:
+    """The answer so far. At most one text or reasoning block is open; tool calls may be open beside each other.
+
+    Adding more than an answer may hold raises `AnswerTooLong`; what was recorded before stays.
+    """
 
     def __init__(self, emit: Emit) -> None:
         self._emit = emit
@@ -25,16 +34,13 @@ class Recorder:
         self._calls: dict[str, int] = {}
         self._inputs_open: set[str] = set()
         self._in_step = False
+        self._size = 0
 
     @property
     def parts(self) -> list[Part]:
         """The parts so far, in the order they began."""
         self._join_pieces()
         return list(self._parts)
-
-    def ensure_step(self) -> None:
-        if not self._in_step:
-            self.start_step()
 
     def start_step(self) -> None:
         self.finish_step()
@@ -52,29 +58,40 @@ class Recorder:
         if type(self._block) is not TextPart:
             self._open(TextPart(text=""))
             self._emit(events.TextStart(self._block_id))
-        self._pieces.append(text)
-        self._emit(events.TextDelta(self._block_id, text))
+        for piece in _pieces(text):
+            self._add(piece)
+            self._emit(events.TextDelta(self._block_id, piece))
 
     def reasoning(self, text: str) -> None:
         if type(self._block) is not ReasoningPart:
             self._open(ReasoningPart(text=""))
             self._emit(events.ReasoningStart(self._block_id))
-        self._pieces.append(text)
-        self._emit(events.ReasoningDelta(self._block_id, text))
+        for piece in _pieces(text):
+            self._add(piece)
+            self._emit(events.ReasoningDelta(self._block_id, piece))
 
-    def end_block(self, provider_data: dict[str, Any] | None = None) -> None:
-        """Close the open text or reasoning, and keep what the provider wants to see of it again."""
+    def end_block(self) -> None:
+        """Close the open text or reasoning."""
         self._join_pieces()
         if isinstance(self._block, ReasoningPart):
-            self._block.provider_data = provider_data
             self._emit(events.ReasoningEnd(self._block_id))
-            provider_data = None
         elif self._block is not None:
             self._emit(events.TextEnd(self._block_id))
-        if provider_data is not None:
-            # Reasoning that the model keeps to itself: nothing to show, but to be handed back.
-            self._parts.append(ReasoningPart(text="", provider_data=provider_data))
         self._block = None
+
+    def seal_reasoning(self, provider_data: dict[str, Any] | None) -> None:
+        """Close the open reasoning, and keep what the provider wants to see of it again.
+
+        Without open reasoning the model kept its thoughts to itself: nothing to show, but to be handed back.
+        """
+        block = self._block
+        if provider_data is not None:
+            self._grow(len(json.dumps(provider_data, default=str)))
+        self.end_block()
+        if isinstance(block, ReasoningPart):
+            block.provider_data = provider_data
+        elif provider_data is not None:
+            self._parts.append(ReasoningPart(text="", provider_data=provider_data))
 
     def tool_start(self, call_id: str, name: str) -> None:
         self.end_block()
@@ -91,7 +108,9 @@ class Recorder:
             self.tool_start(call_id, name)
 
     def tool_delta(self, call_id: str, text: str) -> None:
-        self._emit(events.ToolInputDelta(call_id, text))
+        self._grow(len(text))
+        for piece in _pieces(text):
+            self._emit(events.ToolInputDelta(call_id, piece))
 
     def tool_input(self, call_id: str, arguments: Any) -> None:
         self._inputs_open.discard(call_id)
@@ -99,12 +118,13 @@ class Recorder:
         self._emit(events.ToolInputAvailable(call_id, part.name, arguments))
 
     def tool_input_error(self, call_id: str, raw: str, *, error: str, public: str) -> None:
-        """The model wrote arguments that are not JSON."""
+        """The model wrote arguments that are not JSON, or far too many of them."""
         self._inputs_open.discard(call_id)
-        part = self._update(call_id, input=raw, error=error, public_error=public, done=True)
-        self._emit(events.ToolInputError(call_id, part.name, raw, public))
+        part = self._update(call_id, input=raw[:MAX_INPUT_CHARS], error=error, public_error=public, done=True)
+        self._emit(events.ToolInputError(call_id, part.name, part.input, public))
 
     def tool_output(self, call_id: str, output: Any) -> None:
+        self._grow(len(output) if isinstance(output, str) else len(json.dumps(output)))
         self._update(call_id, output=output, done=True)
         self._emit(events.ToolOutputAvailable(call_id, output))
 
@@ -112,8 +132,20 @@ class Recorder:
         self._update(call_id, error=error, public_error=public, done=True)
         self._emit(events.ToolOutputError(call_id, public))
 
+    def data(self, part: DataPart, transient: bool = False) -> None:
+        """Show what a tool emitted, and keep it unless it is transient. The same name and id replaces it."""
+        if not transient:
+            self._grow(len(json.dumps(part.data)))
+            place = self._place_of(part)
+            if place is None:
+                self.end_block()
+                self._parts.append(part)
+            else:
+                self._parts[place] = part
+        self._emit(events.DataChunk(part.name, part.data, part.id, transient))
+
     def close(self) -> None:
-        """Close whatever is open: the turn was stopped in the middle."""
+        """Close whatever is open: the answer ends here."""
         self.close_parts()
         self.finish_step()
 
@@ -128,12 +160,47 @@ class Recorder:
                 else:
                     self.tool_error(call_id, error=ORPHAN_ERROR, public=ORPHAN_ERROR)
 
+    def seal(self) -> None:
+        """Close the answer for good: whoever still records is not heard any more."""
+        self.close()
+        self._parts = self.parts
+        self._emit = lambda _: None
+
+    def add_paragraph(self, text: str) -> None:
+        """Add a text of its own, apart from whatever was said before it."""
+        self.close_parts()
+        if not self._in_step:
+            self.start_step()
+        has_text = any(isinstance(part, TextPart) and part.text for part in self._parts)
+        self._size = min(self._size, MAX_ANSWER_CHARS - len(text) - 2)  # the last words always fit
+        self.text(f"\n\n{text}" if has_text else text)
+        self.end_block()
+
+    def _place_of(self, part: DataPart) -> int | None:
+        if part.id is None:
+            return None
+        same = (
+            index
+            for index, known in enumerate(self._parts)
+            if isinstance(known, DataPart) and (known.name, known.id) == (part.name, part.id)
+        )
+        return next(same, None)
+
     def _open(self, block: TextPart | ReasoningPart) -> None:
         self.end_block()
         self._block = block
         self._block_id = str(self._blocks)
         self._blocks += 1
         self._parts.append(block)
+
+    def _add(self, piece: str) -> None:
+        self._grow(len(piece))
+        self._pieces.append(piece)
+
+    def _grow(self, characters: int) -> None:
+        if self._size + characters > MAX_ANSWER_CHARS:
+            raise AnswerTooLong(f"the answer is longer than {MAX_ANSWER_CHARS} characters")
+        self._size += characters
 
     def _join_pieces(self) -> None:
         if self._pieces and self._block is not None:
@@ -149,75 +216,8 @@ class Recorder:
         return updated
 
 
-def replay(frames: bytes, emit: Emit = lambda _: None) -> Recorder:
-    """Record an answer again from the frames that were sent of it. `close()` then gives the missing end.
-
-    It ends where the log cannot be read: whatever is in there, the session must go on.
-    """
-    emitting = [False]
-    recorder = Recorder(lambda event: emit(event) if emitting[0] else None)
-    with suppress(KeyError, RecursionError, ValueError):
-        for event in sse.decode(frames):
-            # The values of an event are the top: only within them does depth count.
-            _replay(recorder, plain(event, depth=-1))
-    emitting[0] = True
-    return recorder
-
-
-def replay_events(parts: list[Part], emit: Emit) -> None:
-    """Emit a stored answer as the events that would have streamed it."""
-    recorder = Recorder(emit)
-    for part in parts:
-        match part:
-            case StepPart():
-                recorder.start_step()
-            case TextPart():
-                recorder.text(part.text)
-                recorder.end_block()
-            case ReasoningPart():
-                if part.text:
-                    recorder.reasoning(part.text)
-                    recorder.end_block()
-            case ToolPart():
-                _replay_tool(recorder, part)
-    recorder.close()
-
-
-def _replay_tool(recorder: Recorder, part: ToolPart) -> None:
-    error, public = part.error or "", part.public_error or part.error or ""
-    recorder.tool_start(part.call_id, part.name)
-    if isinstance(part.input, str):
-        if part.input:
-            recorder.tool_delta(part.call_id, part.input)
-        recorder.tool_input_error(part.call_id, part.input, error=error, public=public)
+def _pieces(text: str) -> Iterator[str]:
+    if len(text) <= MAX_DELTA_CHARS:
+        yield text
         return
-    recorder.tool_delta(part.call_id, json.dumps(part.input, ensure_ascii=False))
-    recorder.tool_input(part.call_id, part.input)
-    if part.error is not None:
-        recorder.tool_error(part.call_id, error=error, public=public)
-    else:
-        recorder.tool_output(part.call_id, part.output)
-
-
-def _replay(recorder: Recorder, event: dict[str, Any]) -> None:
-    match event:
-        case {"type": "start-step"}:
-            recorder.start_step()
-        case {"type": "finish-step"}:
-            recorder.finish_step()
-        case {"type": "text-delta", "delta": str(text)}:
-            recorder.text(text)
-        case {"type": "reasoning-delta", "delta": str(text)}:
-            recorder.reasoning(text)
-        case {"type": "text-end" | "reasoning-end"}:
-            recorder.end_block()
-        case {"type": "tool-input-start", "toolCallId": str(call_id), "toolName": str(name)}:
-            recorder.ensure_call(call_id, name)
-        case {"type": "tool-input-available", "toolCallId": str(call_id), "input": arguments}:
-            recorder.tool_input(call_id, arguments)
-        case {"type": "tool-input-error", "toolCallId": str(call_id), "input": raw, "errorText": str(text)}:
-            recorder.tool_input_error(call_id, raw, error=text, public=text)
-        case {"type": "tool-output-available", "toolCallId": str(call_id), "output": output}:
-            recorder.tool_output(call_id, output)
-        case {"type": "tool-output-error", "toolCallId": str(call_id), "errorText": str(text)}:
-            recorder.tool_error(call_id, error=text, public=text)
+    yield from (text[start : start + MAX_DELTA_CHARS] for start in range(0, len(text), MAX_DELTA_CHARS))

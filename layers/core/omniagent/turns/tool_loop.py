@@ -1,18 +1,14 @@
 """The tool loop: model, tools, model, until there is an answer or the steps are used up."""
 
 import asyncio
-import logging
 import time
 from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import Any
 
-from omniagent.ai.agent import Agent
-from omniagent.ai.callbacks import call_back
 from omniagent.ai.context import RunContext
 from omniagent.ai.providers.llm_provider import (
-    LLMProvider,
     ModelFinish,
     ModelReasoning,
     ModelReasoningDone,
@@ -21,28 +17,14 @@ from omniagent.ai.providers.llm_provider import (
     ModelToolCall,
     ModelToolDelta,
     ModelToolStart,
-    Overrides,
 )
 from omniagent.ai.providers.model_calls import call_model
-from omniagent.ai.tools import Tool, render_output
-from omniagent.errors import (
-    EmptyAnswer,
-    InvalidArguments,
-    ModelStreamBroken,
-    StepLimitReached,
-    ToolError,
-    ToolFailed,
-    ToolNotStarted,
-    ToolTimeout,
-    UnknownTool,
-)
-from omniagent.messages import ChatMessage, FinishReason, Usage
-from omniagent.protocol import plain_json
-from omniagent.settings import Settings
-from omniagent.tracing import SpanKind, trace_operation
-from omniagent.turns.recorder import Recorder
-
-logger = logging.getLogger("omniagent.loop")
+from omniagent.errors import EmptyAnswer, InvalidOutput, ModelStreamBroken, StepLimitReached
+from omniagent.messages import ChatMessage, FinishReason, Part, ReasoningPart, TextPart, Usage
+from omniagent.session import window
+from omniagent.turns.recorder import AnswerRecorder
+from omniagent.turns.setup import TurnSetup
+from omniagent.turns.tool_step import ToolStep
 
 
 @dataclass(slots=True)
@@ -54,145 +36,128 @@ class Progress:
     tool_calls: int = 0
     tool_errors: int = 0
     first_token_at: float | None = None
+    output: Any = None
 
 
 class ToolLoop:
-    """Answers one question. The recorder holds the answer, also when the loop does not reach its end."""
+    """Answers one question. The recorder has the answer, also when the loop does not reach its end."""
 
     def __init__(
         self,
-        agent: Agent,
-        provider: LLMProvider,
-        recorder: Recorder,
-        context: RunContext[Any],
-        settings: Settings,
-        *,
-        time_left: Callable[[], float],
+        setup: TurnSetup,
+        recorder: AnswerRecorder,
+        compose: Callable[[Sequence[Part]], list[ChatMessage]],
+        begun: "asyncio.Future[None]",
     ) -> None:
-        self._agent = agent
-        self._provider = provider
-        self._recorder = recorder
-        self.context = context
-        self._settings = settings
-        self._time_left = time_left
         self.progress = Progress()
+        self._setup = setup
+        self._recorder = recorder
+        self._compose = compose
+        self._begun = begun
+        self._correction: ChatMessage | None = None
 
-    async def run(self, instructions: str, history: Sequence[ChatMessage]) -> FinishReason:
+    async def run(self, context: RunContext, instructions: str, time_left: Callable[[], float]) -> FinishReason:
         """Run the loop and return why the model stopped. Raises a `ModelError` when there is no answer."""
-        tools = self._agent.tool_specs()
-        overrides = self._overrides()
-        for _ in range(self._settings.max_steps):
-            answer = self._recorder.parts
-            messages = [*history, ChatMessage(role="assistant", parts=answer)] if answer else history
-            reason, calls = await self._step(ModelRequest(instructions, messages, tools, overrides))
+        agent, settings = self._setup.agent, self._setup.settings
+        tools = ToolStep(agent, self._recorder, context, settings, time_left)
+        for _ in range(settings.max_steps):
+            reason, calls = await self._step(self._request(instructions))
             if calls:
-                await asyncio.gather(*(self._run_tool(call) for call in calls))
+                await asyncio.shield(self._begun)  # no tool runs before the user's message is durable
+                self.progress.tool_calls += len(calls)
+                self.progress.tool_errors += await tools.run(calls)
             self._recorder.finish_step()
-            if not calls:
+            if not calls and self._is_accepted(reason):
                 return reason
-        raise StepLimitReached(f"no answer after {self._settings.max_steps} steps")
+        raise StepLimitReached(f"no answer after {settings.max_steps} steps")
+
+    def _request(self, instructions: str) -> ModelRequest:
+        setup = self._setup
+        messages = self._compose(self._recorder.parts)
+        return ModelRequest(
+            instructions=instructions,
+            messages=[*messages, self._correction] if self._correction else messages,
+            tools=setup.agent.tool_specs(),
+            overrides=setup.overrides,
+            output=setup.agent.output_format(),
+            cache_key=setup.session.key,
+            user_id=setup.session.user_id,
+        )
 
     async def _step(self, request: ModelRequest) -> tuple[FinishReason, list[ModelToolCall]]:
         self.progress.steps += 1
         self._recorder.start_step()
+        first_part = len(self._recorder.parts)
+        is_counted = False
+        try:
+            finish, calls = await self._stream(request)
+            is_counted = True
+        finally:
+            if not is_counted:
+                self.progress.usage += _estimated(request, self._recorder.parts[first_part:])
+        self.progress.usage += finish.usage
+        if not calls and not any(isinstance(part, TextPart) for part in self._recorder.parts[first_part:]):
+            raise EmptyAnswer(f"{self._setup.provider.model_for(request.overrides)} answered nothing ({finish.reason})")
+        return finish.reason, calls
+
+    async def _stream(self, request: ModelRequest) -> tuple[ModelFinish, list[ModelToolCall]]:
         calls: list[ModelToolCall] = []
-        answered = False
-        model = self._provider.model_for(request.overrides)
-        async with aclosing(call_model(self._provider, request, purpose="answer")) as model_events:
+        recorder = self._recorder
+        async with aclosing(call_model(self._setup.provider, request, purpose="answer")) as model_events:
             async for event in model_events:
                 match event:
                     case ModelText():
-                        answered = True
                         self._note_first_token()
-                        self._recorder.text(event.text)
+                        recorder.text(event.text)
                     case ModelToolDelta():
-                        self._recorder.tool_delta(event.call_id, event.text)
+                        recorder.tool_delta(event.call_id, event.text)
                     case ModelReasoning():
                         self._note_first_token()
-                        self._recorder.reasoning(event.text)
+                        recorder.reasoning(event.text)
                     case ModelReasoningDone():
-                        self._recorder.end_block(event.provider_data)
+                        recorder.seal_reasoning(event.provider_data)
                     case ModelToolStart():
-                        self._recorder.tool_start(event.call_id, event.name)
+                        recorder.tool_start(event.call_id, event.name)
                     case ModelToolCall():
-                        self._recorder.ensure_call(event.call_id, event.name)
+                        recorder.ensure_call(event.call_id, event.name)
                         calls.append(event)
                     case ModelFinish():
-                        self.progress.usage += event.usage
-                        if not (answered or calls):
-                            raise EmptyAnswer(f"{model} answered nothing ({event.reason})")
-                        return event.reason, calls
-        raise ModelStreamBroken(f"{model}: the stream has no end")
+                        return event, calls
+        raise ModelStreamBroken(f"{self._setup.provider.model_for(request.overrides)}: the stream has no end")
 
-    async def _run_tool(self, call: ModelToolCall) -> None:
-        """Run one tool call. Whatever goes wrong becomes an error that the model reads."""
-        self.progress.tool_calls += 1
-        name = call.name
-        with trace_operation(f"tool {name}", kind=SpanKind.TOOL, attributes={"tool.name": name}) as span:
-            try:
-                arguments = self._arguments(call)
-                span.set_content(input=arguments)
-                await call_back(self._agent.callbacks.on_tool_start, self.context, name, arguments)
-                output = await self._call(call)
-                span.set_content(output=output)
-                self._recorder.tool_output(call.call_id, output)
-                await call_back(self._agent.callbacks.on_tool_end, self.context, name, output)
-            except _BrokenArguments as exc:
-                self._failed(name, exc)
-                self._recorder.tool_input_error(call.call_id, call.arguments, error=str(exc), public=exc.public)
-            except ToolError as exc:
-                span.error(exc)
-                self._failed(name, exc)
-                self._recorder.tool_error(call.call_id, error=str(exc), public=exc.public)
-                await call_back(self._agent.callbacks.on_tool_end, self.context, name, exc)
-
-    def _arguments(self, call: ModelToolCall) -> Any:
+    def _is_accepted(self, reason: FinishReason) -> bool:
+        """Validate the answer of an agent with `output`. The model may correct it once."""
+        if self._setup.agent.output is None:
+            return True
         try:
-            arguments = plain_json.parse(call.arguments or "{}")
-        except ValueError as exc:
-            raise _BrokenArguments(f"The arguments of {call.name} are not valid JSON: {exc}") from exc
-        self._recorder.tool_input(call.call_id, arguments)
-        return arguments
-
-    async def _call(self, call: ModelToolCall) -> Any:
-        tool = self._agent.tool(call.name)
-        if tool is None:
-            names = ", ".join(tool.name for tool in self._agent.tools) or "none"
-            raise UnknownTool(f"There is no tool {call.name!r}. Available: {names}.")
-        arguments = tool.parse(call.arguments)
-        timeout = self._timeout(tool)
-        context = self.context.for_call(call.call_id)
-        try:
-            async with asyncio.timeout(timeout):
-                return render_output(await tool.invoke(arguments, context), self._settings.tool_output_chars)
-        except ToolError:
-            raise
-        except TimeoutError as exc:
-            raise ToolTimeout(f"{call.name} did not answer within {timeout:g} seconds.") from exc
-        except Exception as exc:
-            # A team's tool may raise anything. The model learns that it failed, the log learns why.
-            logger.exception("tool failed", extra={"tool": call.name})
-            raise ToolFailed(f"{call.name} failed. Try something else or tell the user.") from exc
-
-    def _timeout(self, tool: Tool) -> float:
-        timeout = self._settings.tool_timeout_seconds if tool.timeout_seconds is None else tool.timeout_seconds
-        if timeout > self._time_left():
-            raise ToolNotStarted(f"There is not enough time left for {tool.name}. Answer with what you know.")
-        return timeout
-
-    def _failed(self, name: str, exc: ToolError) -> None:
-        self.progress.tool_errors += 1
-        logger.info("tool error", extra={"tool": name, "code": exc.code})
+            self.progress.output = self._setup.agent.parse_output(last_text(self._recorder.parts))
+        except InvalidOutput as exc:
+            if self._correction is not None or reason != "stop":
+                raise
+            self._correction = ChatMessage.user(f"{exc} Answer again, with the corrected JSON only.")
+            return False
+        return True
 
     def _note_first_token(self) -> None:
         if self.progress.first_token_at is None:
             self.progress.first_token_at = time.monotonic()
 
-    def _overrides(self) -> Overrides:
-        given = self._agent.overrides
-        limit = given.max_output_tokens or self._settings.max_output_tokens or None
-        return Overrides(model=given.model, temperature=given.temperature, max_output_tokens=limit, extra=given.extra)
+
+def last_text(parts: Sequence[Part]) -> str:
+    """Return the last text of an answer: what an agent with `output` is judged by."""
+    return next((part.text for part in reversed(parts) if isinstance(part, TextPart)), "")
 
 
-class _BrokenArguments(InvalidArguments):
-    """Not JSON at all: the client is told so before any input is available."""
+def _estimated(request: ModelRequest, parts: Sequence[Part]) -> Usage:
+    """Estimate what a model call has cost that ended before the provider counted it."""
+    reasoning = sum(window.estimate_text(part.text) for part in parts if isinstance(part, ReasoningPart))
+    output = window.estimate_parts(parts) + reasoning
+    if not output:
+        return Usage()
+    asked = sum(window.estimate_parts(message.parts) for message in request.messages)
+    return Usage(
+        input_tokens=asked + window.estimate_text(request.instructions),
+        output_tokens=output,
+        reasoning_tokens=reasoning,
+        estimated=True,
+    )

@@ -1,159 +1,62 @@
-"""One running turn: a task of its own. The response is only one of its readers."""
+"""One running turn: a task of its own, from the stored question to the stored answer. Responses only read it."""
 
 import asyncio
 import logging
-import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, Literal
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
+from typing import Any
 
-from omniagent.ai.agent import Agent
+from omniagent.ai import prompts
 from omniagent.ai.callbacks import call_back
 from omniagent.ai.context import RunContext
-from omniagent.ai.prompts import summary_message
-from omniagent.ai.providers.llm_provider import LLMProvider
-from omniagent.errors import ModelError, OmniAgentError, StorageError, StorageUnavailable, TurnLost
-from omniagent.messages import ChatMessage, FinishReason, Part, Status, TextPart, Usage
+from omniagent.ai.result import RunResult
+from omniagent.errors import AnswerTooLong, ModelError, OmniAgentError
+from omniagent.messages import ChatMessage, DataPart, FinishReason, Part, StopReason, TextPart
 from omniagent.protocol import events
-from omniagent.session.manager import NewSummary, SessionManager, SessionState, StoredMessage, TurnRecord
-from omniagent.session.summarizer import summarize_turns
-from omniagent.tracing import SpanKind, bind_context, trace_operation, track_state_change
+from omniagent.session import window
+from omniagent.session.state import TurnStart
+from omniagent.tracing import Span, bind_context, track_state_change
+from omniagent.turns.conclusion import Conclusion, Ending
 from omniagent.turns.event_log import EventLog
-from omniagent.turns.keeper import Keeper
-from omniagent.turns.lease import Claim, Renewal, TurnRegistry
-from omniagent.turns.recorder import Recorder
+from omniagent.turns.keeper import LeaseKeeper
+from omniagent.turns.lease import Renewal
+from omniagent.turns.recorder import AnswerRecorder
+from omniagent.turns.setup import Assignment, TurnSetup
+from omniagent.turns.summary_beside import SummaryBeside
+from omniagent.turns.tasks import cancelled
 from omniagent.turns.tool_loop import ToolLoop
 
-logger = logging.getLogger("omniagent.turn")
+logger = logging.getLogger(__name__)
 
-StopReason = Literal["cancelled", "deadline", "lost"]
-STORE_SECONDS_WITHOUT_DEADLINE = 30.0
-SECONDS_TO_TELL = 1.0
-"""Kept at the very end to tell the client that its answer could not be stored."""
-SUMMARY_GRACE_SECONDS = 10.0
-"""How long a finished answer waits for the summary that is made beside it."""
-
-
-@dataclass(frozen=True, slots=True)
-class TurnPlan:
-    """What a turn is to do, decided before it starts."""
-
-    number: int
-    message_id: str | None
-    """The user's message; None when a regeneration does not name it."""
-    text: str
-    again: bool = False
-    """The turn exists already and is answered once more."""
-    keep_previous_on_failure: bool = False
-    replaces: str | None = None
-    """The id of the answer that a regeneration replaces."""
-
-
-@dataclass(frozen=True, slots=True)
-class RunResult:
-    """A turn that has ended."""
-
-    session_id: str
-    turn_number: int
-    message_id: str
-    status: Status
-    finish_reason: FinishReason
-    parts: Sequence[Part]
-    usage: Usage
-    metadata: dict[str, Any]
-    tool_calls: int = 0
-    tool_errors: int = 0
-    summary_made: bool = False
-    summary_missed: bool = False
-    """A summary was due and was not made: one has to be regenerated."""
-    stored: bool = True
-    error: OmniAgentError | None = None
-
-    @property
-    def text(self) -> str:
-        return "".join(part.text for part in self.parts if isinstance(part, TextPart))
-
-    @classmethod
-    def from_stored(cls, session_id: str, answer: StoredMessage) -> "RunResult":
-        """The result of a turn that ended earlier."""
-        usage = answer.metadata.get("usage", {})
-        return cls(
-            session_id=session_id,
-            turn_number=answer.turn_number,
-            message_id=answer.id,
-            status=answer.status,
-            finish_reason=answer.metadata.get("finishReason", "other"),
-            parts=answer.parts,
-            usage=Usage(
-                usage.get("inputTokens", 0),
-                usage.get("outputTokens", 0),
-                usage.get("cachedInputTokens", 0),
-                usage.get("reasoningTokens", 0),
-            ),
-            metadata=answer.metadata,
-        )
+STOP_SECONDS = 2.0
+"""How long a stopped answer may take to end. A tool that ignores its cancellation is left behind then."""
 
 
 class Turn:
-    """Runs from `start()` to its end whatever its readers do. `stop()` ends it early, with what it has."""
+    """Runs to its end whatever its readers do. `stop()` ends it early, with what it has."""
 
-    def __init__(
-        self,
-        *,
-        plan: TurnPlan,
-        agent: Agent,
-        provider: LLMProvider,
-        session: SessionManager,
-        state: SessionState,
-        registry: TurnRegistry,
-        claim: Claim,
-        running_at_most: int | None = None,
-        deadline: float | None,
-        on_end: Callable[[RunResult], Awaitable[None]] | None,
-    ) -> None:
-        self.plan = plan
-        self.id = claim.turn_id
-        self.session_id = session.session_id
-        self.log = EventLog()
-        self._agent = agent
-        self._provider = provider
-        self._session = session
-        self._settings = session.settings
-        self._state = state
-        self._running_at_most = running_at_most
-        self._deadline = deadline
-        self._on_end = on_end
-        self._recorder = Recorder(self.log.push)
-        self._context: RunContext[Any] = RunContext(
-            user=session.user,
-            category=session.category,
-            session_id=session.session_id,
-            turn_id=claim.turn_id,
-            turn_number=plan.number,
-            query=plan.text,
-        )
-        self._loop = ToolLoop(
-            agent,
-            provider,
-            self._recorder,
-            self._context,
-            self._settings,
-            time_left=self.time_left,
-        )
-        self._keeper = Keeper(
-            registry, claim, self.log, tick_seconds=self._settings.tick_seconds, on_renewal=self._on_renewal
-        )
-        self._started_at = time.monotonic()
-        self._stop_at = self._started_at + self._seconds_to_answer()
-        self._stop_reason: StopReason | None = None
-        self._work: asyncio.Task[FinishReason] | None = None
-        self._summary: asyncio.Task[NewSummary] | None = None
+    def __init__(self, setup: TurnSetup, assignment: Assignment, keeper: LeaseKeeper, span: Span) -> None:
+        self.message_id = assignment.turn_id
+        self._setup = setup
+        self._assignment = assignment
+        self._plan = assignment.plan
+        self._keeper = keeper
+        self._span = span
+        self._log = EventLog()
+        self._recorder = AnswerRecorder(self._log.push)
         self._begun: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._task: asyncio.Task[RunResult] | None = None
+        self._loop = ToolLoop(setup, self._recorder, self._compose, self._begun)
+        self._summary = SummaryBeside(setup, assignment)
+        self._context: RunContext | None = None
+        self._stop_reason: StopReason | None = None
+        self._stopped = asyncio.Event()
+        self._work: asyncio.Task[FinishReason] | None = None
+        self._concluded: asyncio.Future[RunResult] = asyncio.get_running_loop().create_future()
+        self._task: asyncio.Task[None] | None = None
 
-    async def start(self) -> None:
-        """Begin. Returns when the user's message is durable: only then may a reader be told that all is well."""
-        self._task = asyncio.create_task(self._run())
+    async def begin(self) -> None:
+        """Start the turn. Returns when the user's message is durable: only then may a reader see the stream."""
+        self._task = asyncio.create_task(self._live(), name=f"turn {self._assignment.turn_id}")
         first: list[asyncio.Future[Any]] = [self._task, self._begun]
         try:
             await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
@@ -163,274 +66,204 @@ class Turn:
                 self.stop("cancelled")
                 await asyncio.wait([self._task])
             else:
-                await _cancelled(self._task)
+                await cancelled(self._task)
             raise
         if self._task.done():
             await self._task
+
+    @property
+    def has_begun(self) -> bool:
+        """Whether the user's message is durable: the turn then releases what it holds by itself."""
+        return self._begun.done() and not self._begun.cancelled()
 
     def stop(self, reason: StopReason) -> None:
         """End the turn with what it has. Nothing happens when it is already ending."""
         if self._work is not None and not self._work.done() and self._stop_reason is None:
             track_state_change("turn", "running", "stopping", reason=reason)
             self._stop_reason = reason
+            self._stopped.set()
             self._work.cancel()
 
-    async def result(self) -> RunResult:
-        """Wait for the end. Cancelling the waiter does not cancel the turn."""
-        if self._task is None:
-            raise RuntimeError("the turn has not been started")
-        return await asyncio.shield(self._task)
+    def shut_down(self) -> None:
+        self.stop("shutdown")
+
+    async def ended(self) -> None:
+        """Wait until nothing more is done for this turn."""
+        if self._task is not None:
+            await asyncio.wait([self._task])
 
     def frames(self) -> AsyncIterator[bytes]:
-        """The stream's bytes from the first event on."""
-        return self.log.read_frames()
+        return self._log.read_frames()
 
-    def events(self) -> AsyncIterator[events.StreamEvent]:
-        return self.log.read_events()
+    async def result(self) -> RunResult:
+        """Wait until the answer is stored. Cancelling the waiter does not cancel the turn."""
+        return await asyncio.shield(self._concluded)
 
-    def time_left(self) -> float:
-        """Seconds until the turn has to stop itself."""
-        return self._stop_at - time.monotonic()
-
-    async def _run(self) -> RunResult:
-        with (
-            bind_context(session_id=self.session_id, user_id=self._session.user_id, turn=self.plan.number),
-            trace_operation("turn", kind=SpanKind.AGENT, attributes={"agent.name": self._agent.name}) as span,
-        ):
-            span.set_content(input=self.plan.text)
-            await self._begin()
-            result = await self._finish()
-            span.set_content(output=result.text)
-            span.set("omniagent.turn_status", result.status)
-            await call_back(self._agent.callbacks.on_finish, self._context, result)
-            await call_back(self._on_end, result)
-            return result
+    async def _live(self) -> None:
+        session = self._setup.session
+        session.open_turns.add(self)
+        try:
+            with bind_context(session_id=session.session_id, user_id=session.user_id, turn=self._plan.number):
+                self._span.set_content(input=self._plan.text)
+                await self._begin()
+                result = await self._finish()
+                self._concluded.set_result(result)
+                await self._after(result)
+        except BaseException as exc:
+            self._span.error(exc)
+            if self.has_begun and not self._concluded.done():
+                self._concluded.set_exception(exc)
+            raise
+        finally:
+            if self.has_begun:
+                self._span.end()
+            session.open_turns.discard(self)
 
     async def _begin(self) -> None:
-        """Store the user's message while the model is already being asked."""
-        self._work = asyncio.create_task(self._answer())
-        self._summary = self._start_summary()
+        """Store the user's message while the model is already being asked. Tools wait for it."""
+        session, plan = self._setup.session, self._plan
+        metadata = {"sessionId": session.session_id, "turnNumber": plan.number}
+        self._log.push(events.Start(self._assignment.turn_id, metadata))
+        self._work = asyncio.create_task(self._answer(), name="answer")
+        self._keeper.watch(self._on_renewal)
+        start = TurnStart(
+            self._assignment.turn_id, plan.number, plan.message_id, [TextPart(text=plan.text)], plan.again
+        )
         try:
-            await self._take_session()
+            await session.begin_turn(start)
         except BaseException:
-            await _cancelled(self._work, self._summary)
+            await cancelled(self._work)
             raise
-        self.log.push_first(events.Start(self.id, {"sessionId": self.session_id, "turnNumber": self.plan.number}))
-        self._keeper.start()
+        track_state_change("session", "idle", "running", turn=plan.number)
         self._begun.set_result(None)
-
-    async def _take_session(self) -> None:
-        if self.plan.again:
-            await self._session.restart_turn(
-                turn_id=self.id, turn_number=self.plan.number, running_at_most=self._running_at_most
-            )
-        else:
-            await self._session.begin_turn(
-                turn_id=self.id,
-                turn_number=self.plan.number,
-                message_id=self.plan.message_id or self.id,
-                parts=[TextPart(text=self.plan.text)],
-                running_at_most=self._running_at_most,
-            )
+        self._keeper.attach(self._log)
+        self._summary.start()
 
     async def _finish(self) -> RunResult:
-        timer = self._set_deadline_timer()
+        """Conclude the turn. Whatever fails on the way, the stream is ended and the session given back."""
+        conclusion = Conclusion(
+            self._setup,
+            self._assignment,
+            recorder=self._recorder,
+            log=self._log,
+            progress=self._loop.progress,
+            summary=self._summary,
+        )
         try:
-            return await self._conclude(*await self._outcome())
+            result = await conclusion.store(await self._ending())
+        except Exception as exc:
+            logger.exception("turn not concluded")
+            result = conclusion.failed(exc)
+        finally:
+            self._log.end()
+            # The session is free before the readers see the end: whoever saw it may ask at once again.
+            await asyncio.gather(self._keeper.finish(), self._withdraw())
+            self._log.close()
+        track_state_change("session", "running", "idle", status=result.status)
+        self._span.set_content(output=result.text)
+        self._span.set_many({"omniagent.turn_status": result.status, "llm.finish_reason": result.finish_reason})
+        return result
+
+    async def _after(self, result: RunResult) -> None:
+        """What nobody waits for: the summary beside the answer, and the callbacks."""
+        await self._summary.finish(self._assignment.limit)
+        result = replace(result, summary_missed=self._summary.missed)
+        if self._context is not None:
+            await call_back(self._setup.agent.callbacks.on_finish, self._context, result)
+        await call_back(self._setup.hooks.on_end, result)
+
+    async def _answer(self) -> FinishReason:
+        setup, agent = self._setup, self._setup.agent
+        self._context = context = RunContext(
+            user=setup.session.user,
+            category=setup.session.category,
+            session_id=setup.session.session_id,
+            turn_id=self._assignment.turn_id,
+            turn_number=self._plan.number,
+            query=self._plan.text,
+            deps=await agent.open_deps(),
+            sink=self._show_data,
+        )
+        await call_back(agent.callbacks.on_start, context)
+        instructions = await agent.instructions_for(context)
+        return await self._loop.run(context, instructions, self._assignment.limit.time_left)
+
+    def _show_data(self, part: DataPart, transient: bool) -> None:
+        """Show what a tool emitted. It may come from a thread's callback, which nobody could raise into."""
+        try:
+            self._recorder.data(part, transient)
+        except AnswerTooLong:
+            logger.warning("emitted data does not fit into the answer", extra={"data_name": part.name})
+
+    def _compose(self, answer: Sequence[Part]) -> list[ChatMessage]:
+        """What the model is shown: the summary, the newest turns that fit, the question, the answer so far."""
+        settings, summary = self._setup.settings, self._assignment.state.summary
+        limits = window.Limits(settings.context_max_turns, settings.context_max_tokens)
+        question = ChatMessage.user(self._plan.text)
+        messages = window.compose(self._assignment.state.before(self._plan.number), limits, question, answer)
+        return [prompts.summary_message(summary.content), *messages] if summary else messages
+
+    async def _ending(self) -> Ending:
+        """Wait until the answer ends, or has to: exactly one of complete, cancelled, failed."""
+        work = self._work
+        if work is None:
+            raise RuntimeError("the turn has not been started")
+        timer = self._deadline_timer()
+        try:
+            await self._wait_for(work)
+        except asyncio.CancelledError:
+            # The event loop is being closed: what was streamed is stored first.
+            self.stop("shutdown")
+            await asyncio.wait([work], timeout=STOP_SECONDS)
         finally:
             if timer is not None:
                 timer.cancel()
-            # The session is free before the readers see the end: whoever saw it may ask at once again.
-            self.log.end()
-            await self._keeper.finish()
-            self.log.close()
-
-    async def _answer(self) -> FinishReason:
-        self._context = self._loop.context = replace(self._context, deps=await self._agent.open_deps())
-        await call_back(self._agent.callbacks.on_start, self._context)
-        instructions = await self._agent.instructions_for(self._context)
-        summary = self._state.summary.content if self._state.summary else None
-        history = self._session.visible_messages(self._state, self.plan.number)
-        before = [summary_message(summary)] if summary else []
-        return await self._loop.run(instructions, [*before, *history, ChatMessage.user(self.plan.text)])
-
-    async def _outcome(self) -> tuple[Status, FinishReason, OmniAgentError | None]:
-        """Wait for the answer and say how it ended: exactly one of complete, cancelled, failed."""
-        if self._work is None:
-            raise RuntimeError("the turn has not been started")
-        try:
-            return "complete", await self._work, None
-        except asyncio.CancelledError:
-            return "cancelled", "other", None
-        except ModelError as exc:
+        if not work.done() or work.cancelled():
+            return Ending("cancelled", "other", self._stop_reason or "cancelled")
+        if (exc := work.exception()) is None:
+            return Ending("complete", work.result())
+        if isinstance(exc, ModelError):
             logger.warning("turn failed", extra={"code": exc.code, "cause": str(exc)})
-            return "failed", "error", exc
-        except Exception as exc:
-            # Instructions and tools are a team's code: the turn still ends in order, the log has the cause.
-            logger.exception("turn failed")
-            error = exc if isinstance(exc, OmniAgentError) else OmniAgentError(type(exc).__name__)
-            return "failed", "error", error
+            return Ending("failed", "error", error=exc)
+        # Instructions, deps and tools are a team's code: the turn still ends in order, the log has the cause.
+        logger.error("turn failed", exc_info=exc)
+        return Ending("failed", "error", error=_ours(exc))
 
-    async def _conclude(self, status: Status, reason: FinishReason, error: OmniAgentError | None) -> RunResult:
-        if status == "failed":
-            self._recorder.close_parts()
-            self._recorder.ensure_step()
-            self._recorder.text(self._agent.fallback)
-        self._recorder.close()
-        if self._stop_reason in ("cancelled", "deadline"):
-            self.log.push(events.Abort(self._stop_reason))
-        summary = await self._summary_result(status)
-        metadata = self._metadata(status, reason)
-        record = TurnRecord(
-            turn_id=self.id,
-            turn_number=self.plan.number,
-            parts=self._recorder.parts,
-            status=status,
-            usage=self._loop.progress.usage,
-            metadata=metadata,
-            previous_summary_id=self._state.summary.id if self._state.summary else None,
-            summary=summary,
-            keep_previous=status == "failed" and self.plan.keep_previous_on_failure,
+    async def _wait_for(self, work: "asyncio.Task[FinishReason]") -> None:
+        stopped = asyncio.create_task(self._stopped.wait())
+        try:
+            await asyncio.wait([work, stopped], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([work], timeout=STOP_SECONDS)
+        finally:
+            await cancelled(stopped)
+        if not work.done():
+            logger.warning("a tool ignores its cancellation and is left behind")
+            self._recorder.seal()
+
+    async def _withdraw(self) -> None:
+        """Give the user's slot back. Should that fail, it is found to be stale when somebody needs it."""
+        session = self._setup.session
+        try:
+            async with asyncio.timeout(STOP_SECONDS):
+                await session.withdraw(session.key)
+        except (OmniAgentError, TimeoutError) as exc:
+            logger.warning("slot of the turn not withdrawn", extra={"cause": f"{type(exc).__name__}: {exc}"})
+
+    def _deadline_timer(self) -> asyncio.TimerHandle | None:
+        if self._assignment.limit.deadline is None:
+            return None
+        return asyncio.get_running_loop().call_later(
+            max(0.0, self._assignment.limit.time_left()), self.stop, "deadline"
         )
-        not_stored = await self._store(record)
-        self.log.hold()
-        if not_stored is None:
-            self._announce(record, reason, error)
-        else:
-            self.log.push(events.Error(not_stored.public))
-        return RunResult(
-            session_id=self.session_id,
-            turn_number=self.plan.number,
-            message_id=self.id,
-            status=status,
-            finish_reason=reason,
-            parts=record.parts,
-            usage=record.usage,
-            metadata=metadata,
-            tool_calls=self._loop.progress.tool_calls,
-            tool_errors=self._loop.progress.tool_errors,
-            summary_made=summary is not None,
-            summary_missed=summary is None and (self._summary is not None or self._has_gap()),
-            stored=not_stored is None,
-            error=not_stored or error,
-        )
-
-    def _announce(self, record: TurnRecord, reason: FinishReason, error: OmniAgentError | None) -> None:
-        self.log.push(events.Finish(reason, record.metadata))
-        self.log.push(
-            events.DataSession(
-                {
-                    "sessionId": self.session_id,
-                    "turnNumber": self.plan.number,
-                    "messageId": self.id,
-                    "userMessageId": self.plan.message_id,
-                    "status": record.status,
-                    "name": self._state.name,
-                    "usage": record.usage.to_dict(),
-                    "summarizedTo": record.summary.end_turn_number if record.summary else self._state.summarized_to,
-                }
-            )
-        )
-        if error is not None:
-            self.log.push(events.Error(error.public))
-
-    async def _store(self, record: TurnRecord) -> StorageError | None:
-        """Write the result, again and again while there is time. Returns why it could not be written."""
-        if self._stop_reason == "lost":
-            return TurnLost("the lease was lost")
-        give_up = self._give_up_at()
-        pause = 0.1
-        while True:
-            try:
-                async with asyncio.timeout(give_up - time.monotonic()):
-                    await self._session.finish_turn(record)
-            except TimeoutError:
-                logger.exception("answer not stored in time; the chunk log keeps it for the repair")
-                return StorageUnavailable("no time left")
-            except StorageUnavailable as exc:
-                if time.monotonic() + pause >= give_up:
-                    logger.exception("answer not stored; the chunk log keeps it for the repair")
-                    return exc
-                logger.warning("answer not stored yet", extra={"cause": str(exc)})
-                await asyncio.sleep(pause)
-                pause = min(pause * 2, 2.0)
-            except StorageError as exc:
-                logger.exception("answer not stored")
-                return exc
-            else:
-                return None
-
-    def _start_summary(self) -> "asyncio.Task[NewSummary] | None":
-        turns = self._session.turns_to_summarize(self._state, self.plan.number)
-        if not turns:
-            return None
-        return asyncio.create_task(summarize_turns(self._provider, self._state.summary, turns, self._settings))
-
-    async def _summary_result(self, status: Status) -> NewSummary | None:
-        """Take the summary if it is there or comes soon. A failed summary never fails the turn."""
-        if self._summary is None:
-            return None
-        grace = min(SUMMARY_GRACE_SECONDS, max(0.0, self.time_left())) if status == "complete" else 0.0
-        await asyncio.wait([self._summary], timeout=grace)
-        if not self._summary.done():
-            await _cancelled(self._summary)
-            logger.info("summary cut off")
-            return None
-        if (cause := self._summary.exception()) is not None:
-            logger.warning("summary failed", extra={"cause": f"{type(cause).__name__}: {cause}"})
-            return None
-        return self._summary.result()
-
-    def _has_gap(self) -> bool:
-        return self._session.summary_has_gap(self._state)
-
-    def _metadata(self, status: Status, reason: FinishReason) -> dict[str, Any]:
-        progress = self._loop.progress
-        metadata: dict[str, Any] = {
-            "sessionId": self.session_id,
-            "turnNumber": self.plan.number,
-            "status": status,
-            "finishReason": reason,
-            "model": self._provider.model_for(self._agent.overrides),
-            "steps": progress.steps,
-            "usage": progress.usage.to_dict(),
-            "durationMs": _milliseconds(time.monotonic() - self._started_at),
-        }
-        if progress.first_token_at is not None:
-            metadata["firstTokenMs"] = _milliseconds(progress.first_token_at - self._started_at)
-        if self.plan.replaces is not None:
-            metadata["replaces"] = self.plan.replaces
-        return metadata
-
-    def _seconds_to_answer(self) -> float:
-        """Some of the time is kept for storing; never more than a quarter, however short the whole is."""
-        if self._deadline is None:
-            return float("inf")
-        whole = self._deadline - self._started_at
-        return whole - min(self._settings.deadline_margin_seconds, whole / 4)
-
-    def _give_up_at(self) -> float:
-        """When it is too late to store: a little time is left to say so, but storing has the larger share of it."""
-        if self._deadline is None:
-            return time.monotonic() + STORE_SECONDS_WITHOUT_DEADLINE
-        return self._deadline - min(SECONDS_TO_TELL, (self._deadline - self._stop_at) / 4)
-
-    def _set_deadline_timer(self) -> asyncio.TimerHandle | None:
-        if self._deadline is None:
-            return None
-        return asyncio.get_running_loop().call_later(max(0.0, self.time_left()), self.stop, "deadline")
 
     def _on_renewal(self, renewal: Renewal) -> None:
         self.stop("cancelled" if renewal is Renewal.STOPPING else "lost")
 
 
-async def _cancelled(*tasks: "asyncio.Task[Any] | None") -> None:
-    """Cancel tasks and wait until they are gone; how they ended does not matter any more."""
-    running = [task for task in tasks if task is not None]
-    for task in running:
-        task.cancel()
-    await asyncio.gather(*running, return_exceptions=True)
-
-
-def _milliseconds(seconds: float) -> int:
-    return round(seconds * 1000)
+def _ours(exc: BaseException) -> OmniAgentError:
+    """Return the error of a turn for whatever a team's code raised; what it was stays its cause."""
+    if isinstance(exc, OmniAgentError):
+        return exc
+    error = OmniAgentError(f"{type(exc).__name__}: {exc}")
+    error.__cause__ = exc
+    return error

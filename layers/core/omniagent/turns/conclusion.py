@@ -1,0 +1,207 @@
+"""How a turn is concluded: its answer is stored, then announced. Nothing is announced that is not stored."""
+
+import asyncio
+import logging
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from omniagent.ai.result import RunResult
+from omniagent.errors import (
+    AnswerTooLong,
+    OmniAgentError,
+    StorageError,
+    StorageRejected,
+    StorageUnavailable,
+    TurnLost,
+)
+from omniagent.messages import FinishReason, Status, StopReason, TextPart, has_content
+from omniagent.protocol import events
+from omniagent.session.state import SessionMessage
+from omniagent.turns.event_log import EventLog
+from omniagent.turns.recorder import AnswerRecorder
+from omniagent.turns.replay import emit_parts
+from omniagent.turns.setup import Assignment, TurnSetup
+from omniagent.turns.summary_beside import SummaryBeside
+from omniagent.turns.tool_loop import Progress
+
+logger = logging.getLogger(__name__)
+
+REDUCED_CHARS = 100_000
+"""What is kept of an answer that the store cannot take as it is."""
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How the answer ended."""
+
+    status: Status
+    reason: FinishReason
+    stop_reason: StopReason | None = None
+    error: OmniAgentError | None = None
+
+
+class Conclusion:
+    """Stores and announces the end of one turn."""
+
+    def __init__(
+        self,
+        setup: TurnSetup,
+        assignment: Assignment,
+        *,
+        recorder: AnswerRecorder,
+        log: EventLog,
+        progress: Progress,
+        summary: SummaryBeside,
+    ) -> None:
+        self._setup = setup
+        self._assignment = assignment
+        self._recorder = recorder
+        self._log = log
+        self._progress = progress
+        self._summary = summary
+
+    async def store(self, ending: Ending) -> RunResult:
+        """Store the answer and push the events that end the stream."""
+        answer = self._answer(ending)
+        if ending.stop_reason == "lost":
+            return self._not_stored(answer, TurnLost("the claim was lost"))
+        try:
+            stored = await self._stored(answer)
+        except StorageError as exc:
+            return self._not_stored(answer, exc)
+        self._announce(stored, ending)
+        return self._result(stored, ending.status, ending.reason, error=ending.error)
+
+    def failed(self, exc: Exception) -> RunResult:
+        """End the stream of a turn that could not be concluded."""
+        error = OmniAgentError(f"{type(exc).__name__}: {exc}")
+        error.__cause__ = exc
+        return self._not_stored(self._answer(Ending("failed", "error", error=error)), error)
+
+    def _answer(self, ending: Ending) -> SessionMessage:
+        """Close the answer. Failed without a previous answer to fall back to, it ends with the fallback text."""
+        has_previous = self._assignment.plan.previous is not None
+        if ending.status == "failed" and (has_content(self._recorder.parts) or not has_previous):
+            self._recorder.add_paragraph(self._setup.agent.fallback)
+        self._recorder.close()
+        return SessionMessage(
+            id=self._assignment.turn_id,
+            role="assistant",
+            turn_number=self._assignment.plan.number,
+            parts=self._recorder.parts,
+            status=ending.status,
+            usage=self._progress.usage,
+            metadata=self._metadata(ending),
+        )
+
+    async def _stored(self, answer: SessionMessage) -> SessionMessage:
+        """Store the answer, again and again while there is time. One that cannot be stored whole is reduced once."""
+        try:
+            return await self._store_in_time(answer)
+        except StorageRejected:
+            logger.exception("answer cannot be stored as it is")
+            return await self._store_in_time(_reduced(answer))
+
+    async def _store_in_time(self, answer: SessionMessage) -> SessionMessage:
+        give_up_at = self._assignment.limit.give_up_at
+        pause = 0.1
+        while True:
+            try:
+                async with asyncio.timeout(give_up_at - time.monotonic()):
+                    return await self._setup.session.finish_turn(answer)
+            except TimeoutError as exc:
+                raise StorageUnavailable("no time left") from exc
+            except StorageUnavailable as exc:
+                if time.monotonic() + pause >= give_up_at:
+                    raise
+                logger.warning("answer not stored yet", extra={"cause": str(exc)})
+                await asyncio.sleep(pause)
+                pause = min(pause * 2, 2.0)
+
+    def _announce(self, stored: SessionMessage, ending: Ending) -> None:
+        """Push the end of the stream. An answer that was left in place is shown again, under its own id."""
+        self._log.hold()
+        if stored.id != self._assignment.turn_id:
+            self._log.push(events.Start(stored.id, dict(stored.metadata)))
+            emit_parts(stored.parts, self._log.push)
+        if ending.stop_reason in ("cancelled", "deadline", "shutdown"):
+            self._log.push(events.Abort(ending.stop_reason))
+        self._log.push(events.Finish(ending.reason, dict(stored.metadata)))
+        self._log.push(events.DataSession(self._session_data(stored, ending.status)))
+        if ending.error is not None:
+            self._log.push(events.Error(ending.error.public))
+
+    def _not_stored(self, answer: SessionMessage, error: OmniAgentError) -> RunResult:
+        logger.error("answer not stored; the chunk log keeps it for the repair", exc_info=error)
+        self._log.hold()
+        self._log.push(events.Error(error.public))
+        return self._result(answer, answer.status, "error", error=error, stored=False)
+
+    def _result(
+        self,
+        message: SessionMessage,
+        status: Status,
+        reason: FinishReason,
+        *,
+        error: OmniAgentError | None,
+        stored: bool = True,
+    ) -> RunResult:
+        return RunResult(
+            session_id=self._setup.session.session_id,
+            message=message,
+            status=status,
+            finish_reason=reason,
+            output=self._progress.output,
+            error=error,
+            stored=stored,
+            tool_calls=self._progress.tool_calls,
+            tool_errors=self._progress.tool_errors,
+        )
+
+    def _session_data(self, stored: SessionMessage, status: Status) -> dict[str, Any]:
+        state = self._assignment.state
+        return {
+            "sessionId": self._setup.session.session_id,
+            "turnNumber": stored.turn_number,
+            "messageId": stored.id,
+            "userMessageId": self._assignment.plan.message_id,
+            "status": status,
+            "name": state.head.name,
+            "usage": self._progress.usage.to_dict(),
+            "summarizedTo": max(state.summarized_to, self._summary.end_turn_number),
+        }
+
+    def _metadata(self, ending: Ending) -> Mapping[str, Any]:
+        progress, plan = self._progress, self._assignment.plan
+        started_at = self._assignment.limit.started_at
+        optional = {
+            "firstTokenMs": progress.first_token_at and _milliseconds(progress.first_token_at - started_at),
+            "replaces": plan.previous and plan.previous.id,
+            "stopReason": ending.stop_reason,
+            "errorCode": ending.error and ending.error.code,
+            "errorText": ending.error and ending.error.public,
+        }
+        return {
+            "sessionId": self._setup.session.session_id,
+            "turnNumber": plan.number,
+            "status": ending.status,
+            "finishReason": ending.reason,
+            "model": self._setup.provider.model_for(self._setup.overrides),
+            "steps": progress.steps,
+            "usage": progress.usage.to_dict(),
+            "durationMs": _milliseconds(time.monotonic() - started_at),
+            **{name: value for name, value in optional.items() if value is not None},
+        }
+
+
+def _reduced(answer: SessionMessage) -> SessionMessage:
+    """Return what every store can take of an answer: its text, cut, as a failed one."""
+    error = AnswerTooLong()
+    metadata = {**answer.metadata, "status": "failed", "errorCode": error.code, "errorText": error.public}
+    return replace(answer, parts=[TextPart(text=answer.text[:REDUCED_CHARS])], status="failed", metadata=metadata)
+
+
+def _milliseconds(seconds: float) -> int:
+    return round(seconds * 1000)

@@ -1,0 +1,171 @@
+"""An answer told again: recorded from the frames of its chunk log, or streamed from its stored parts."""
+
+import json
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import suppress
+from typing import Any
+
+from omniagent.ai.result import RunResult
+from omniagent.errors import AnswerTooLong, ModelError
+from omniagent.messages import DataPart, Part, ReasoningPart, StepPart, TextPart, ToolPart
+from omniagent.protocol import events, sse
+from omniagent.protocol.plain_json import plain
+from omniagent.session.state import SessionMessage
+from omniagent.turns.recorder import AnswerRecorder, Emit
+
+
+class ReplayedAnswer:
+    """The stream of an answer that is stored: the same message, without asking the model."""
+
+    def __init__(self, session_id: str, answer: SessionMessage) -> None:
+        self.message_id = answer.id
+        self._session_id = session_id
+        self._answer = answer
+
+    async def frames(self) -> AsyncIterator[bytes]:
+        answer = self._answer
+        told: list[events.StreamEvent] = [events.Start(answer.id, dict(answer.metadata))]
+        emit_parts(answer.parts, told.append)
+        told += _ending(answer)
+        yield b"".join(map(sse.encode, told)) + sse.DONE
+
+    async def result(self) -> RunResult:
+        return RunResult.of(self._session_id, self._answer)
+
+    async def ended(self) -> None:
+        """Nothing is running."""
+
+
+def record_frames(frames: bytes, emit: Emit = lambda _: None) -> AnswerRecorder:
+    """Record an answer again from the frames that were sent of it. `close()` then emits the missing end.
+
+    It ends where the log cannot be read: whatever is in there, the session must go on.
+    """
+    is_live = False
+    recorder = AnswerRecorder(lambda event: emit(event) if is_live else None)
+    with suppress(AnswerTooLong, KeyError, RecursionError, ValueError):
+        for event in sse.decode(frames):
+            # The values of an event are the top: only within them does depth count.
+            _record(recorder, plain(event, depth=-1))
+    is_live = True
+    return recorder
+
+
+def emit_parts(parts: Sequence[Part], emit: Emit) -> None:
+    """Emit a stored answer as the events that would have streamed it."""
+    recorder = AnswerRecorder(emit)
+    for part in parts:
+        _emit_part(recorder, part)
+    recorder.close()
+
+
+def missing_frames(sent: bytes, answer: SessionMessage) -> bytes:
+    """Return the frames that a reader of `sent` still lacks of an answer that is stored.
+
+    The parts that were sent are a prefix of the stored ones: only the last of them can be incomplete.
+    """
+    told: list[events.StreamEvent] = []
+    recorder = record_frames(sent, told.append)
+    known = recorder.parts
+    # Reasoning without text is stored for the provider and was never streamed.
+    shown = [part for part in answer.parts if not (isinstance(part, ReasoningPart) and not part.text)]
+    for index, part in enumerate(shown):
+        if index >= len(known):
+            _emit_part(recorder, part)
+        else:
+            _complete_part(recorder, known[index], part, is_last=index == len(known) - 1)
+    recorder.close()
+    return b"".join(map(sse.encode, [*told, *_ending(answer)])) + sse.DONE
+
+
+def _ending(answer: SessionMessage) -> list[events.StreamEvent]:
+    metadata = dict(answer.metadata)
+    ending: list[events.StreamEvent] = []
+    if answer.status in ("cancelled", "interrupted"):
+        ending.append(events.Abort(metadata.get("stopReason", answer.status)))
+    ending.append(events.Finish(metadata.get("finishReason", "other"), metadata))
+    ending.append(events.DataSession({**metadata, "messageId": answer.id, "replayed": True}))
+    if answer.status == "failed":
+        ending.append(events.Error(metadata.get("errorText", ModelError.public)))
+    return ending
+
+
+def _complete_part(recorder: AnswerRecorder, known: Part, part: Part, *, is_last: bool) -> None:
+    match known, part:
+        case TextPart(), TextPart() if is_last and len(part.text) > len(known.text):
+            recorder.text(part.text[len(known.text) :])
+        case ReasoningPart(), ReasoningPart() if is_last and len(part.text) > len(known.text):
+            recorder.reasoning(part.text[len(known.text) :])
+        case ToolPart(), ToolPart() if not known.done and part.done:
+            _emit_result(recorder, part, input_sent=known.input is not None)
+
+
+def _emit_part(recorder: AnswerRecorder, part: Part) -> None:
+    match part:
+        case StepPart():
+            recorder.start_step()
+        case TextPart():
+            recorder.text(part.text)
+            recorder.end_block()
+        case ReasoningPart():
+            if part.text:
+                recorder.reasoning(part.text)
+                recorder.end_block()
+        case ToolPart():
+            recorder.tool_start(part.call_id, part.name)
+            _emit_result(recorder, part, input_sent=False)
+        case DataPart():
+            recorder.data(part)
+
+
+def _emit_result(recorder: AnswerRecorder, part: ToolPart, *, input_sent: bool) -> None:
+    error, public = part.error or "", part.public_error or part.error or ""
+    if isinstance(part.input, str):
+        if part.input:
+            recorder.tool_delta(part.call_id, part.input)
+        recorder.tool_input_error(part.call_id, part.input, error=error, public=public)
+        return
+    if not input_sent:
+        recorder.tool_delta(part.call_id, json.dumps(part.input, ensure_ascii=False))
+        recorder.tool_input(part.call_id, part.input)
+    if part.error is not None:
+        recorder.tool_error(part.call_id, error=error, public=public)
+    else:
+        recorder.tool_output(part.call_id, part.output)
+
+
+def _record(recorder: AnswerRecorder, event: dict[str, Any]) -> None:
+    match event:
+        case {"type": "start-step"}:
+            recorder.start_step()
+        case {"type": "finish-step"}:
+            recorder.finish_step()
+        case {"type": "text-delta", "delta": str(text)}:
+            recorder.text(text)
+        case {"type": "reasoning-delta", "delta": str(text)}:
+            recorder.reasoning(text)
+        case {"type": "text-end" | "reasoning-end"}:
+            recorder.end_block()
+        case {"type": str(kind), "toolCallId": str(call_id)} if kind in _TOOL_EVENTS:
+            _TOOL_EVENTS[kind](recorder, call_id, event)
+        case {"type": str(kind), "data": data} if kind.startswith("data-") and not event.get("transient"):
+            recorder.data(DataPart(name=kind.removeprefix("data-"), data=data, id=event.get("id")))
+
+
+def _record_input_error(recorder: AnswerRecorder, call_id: str, event: dict[str, Any]) -> None:
+    text = str(event["errorText"])
+    recorder.tool_input_error(call_id, str(event["input"]), error=text, public=text)
+
+
+def _record_error(recorder: AnswerRecorder, call_id: str, event: dict[str, Any]) -> None:
+    text = str(event["errorText"])
+    recorder.tool_error(call_id, error=text, public=text)
+
+
+_TOOL_EVENTS: dict[str, Callable[[AnswerRecorder, str, dict[str, Any]], None]] = {
+    "tool-input-start": lambda recorder, call_id, event: recorder.ensure_call(call_id, str(event["toolName"])),
+    "tool-input-available": lambda recorder, call_id, event: recorder.tool_input(call_id, event["input"]),
+    "tool-input-error": _record_input_error,
+    "tool-output-available": lambda recorder, call_id, event: recorder.tool_output(call_id, event["output"]),
+    "tool-output-error": _record_error,
+}
