@@ -5,6 +5,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from local.emulator import Emulator, State
+from local.packages import REQUIREMENTS
 from local.template import Function
 
 POLL_SECONDS = 0.02
@@ -53,7 +54,7 @@ class Reload:
         """Return when each file was last written."""
         found: dict[Path, int] = {}
         for folder in self._folders:
-            for file in folder.rglob("*.py"):
+            for file in (*folder.rglob("*.py"), *folder.glob(REQUIREMENTS)):
                 try:
                     found[file] = file.stat().st_mtime_ns
                 except FileNotFoundError:

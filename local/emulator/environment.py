@@ -12,6 +12,7 @@ from local.emulator.invocation import FunctionFailed, Invocation
 from local.emulator.runtime_api import RuntimeApi
 from local.emulator.sandbox import Sandbox
 from local.leash import leashed
+from local.processes import ServiceError
 
 READ_SIZE = 65536
 
@@ -61,9 +62,10 @@ class Environment:
 
     async def start(self, seconds: float) -> None:
         """Start the process and wait until it asks for work. Raises FunctionFailed when it does not."""
+        command = await self._command()
         await self._api.start()
         process = await asyncio.create_subprocess_exec(
-            *leashed(self._sandbox.command()),
+            *leashed(command),
             cwd=self._sandbox.function.code,
             env=self._sandbox.environment(self._api.address, self._variables),
             stdin=asyncio.subprocess.DEVNULL,
@@ -80,6 +82,13 @@ class Environment:
             failure = FunctionFailed.platform("Sandbox.Timedout", f"not started after {seconds:g} seconds")
             self.kill(failure)
             raise failure from None
+
+    async def _command(self) -> list[str]:
+        try:
+            return await asyncio.to_thread(self._sandbox.command)
+        except ServiceError as error:
+            self._on_line(str(error))
+            raise FunctionFailed.platform("Sandbox.Packages", str(error)) from error
 
     def run(self, invocation: Invocation) -> None:
         """Hand the process an invocation. It has its timeout to answer and to ask for the next."""

@@ -10,9 +10,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from local.cloudformation import REGION
+from local.packages import ENVIRONMENTS, environment_of
 from local.template import Function
 
 BOOTSTRAP = Path(__file__).with_name("bootstrap.py")
+BYTECODE = ENVIRONMENTS / "bytecode"
 # All that a process gets of the environment of whoever started the emulator.
 PASSED_ON = ("LD_LIBRARY_PATH", "PATH", "TMPDIR")
 
@@ -23,14 +25,14 @@ class Sandbox:
 
     function: Function
     folder: Path
-    python: str
+    built: bool
 
     @classmethod
     def prepare(cls, function: Function, folder: Path, *, built: bool) -> "Sandbox":
         """Lay out the folders.
 
-        From source, a layer's own folder is its `python` folder and its dependencies come from this environment's
-        site-packages. Built, the layer is what `sam build` made of it, and runs on the bare interpreter.
+        From source, a layer's own folder is its `python` folder, and its dependencies are installed in an environment
+        of the functions. Built, the layer is what `sam build` made of it, and runs on the bare interpreter.
         """
         opt = folder / "opt"
         opt.mkdir(parents=True)
@@ -41,11 +43,15 @@ class Sandbox:
         runtime = folder / "runtime"
         runtime.mkdir()
         shutil.copy(BOOTSTRAP, runtime)
-        return cls(function, folder, _bare_python() if built else sys.executable)
+        return cls(function, folder, built)
 
     def command(self) -> list[str]:
-        """Return how Lambda would start the function: by the bootstrap, through the exec wrapper if there is one."""
-        start = [self.python, str(self.folder / "runtime" / BOOTSTRAP.name)]
+        """Return how Lambda would start the function: by the bootstrap, through the exec wrapper if there is one.
+
+        Blocks while packages are installed.
+        """
+        python = _bare_python() if self.built else str(environment_of(self.function) / "bin" / "python")
+        start = [python, str(self.folder / "runtime" / BOOTSTRAP.name)]
         wrapper = self.function.environment.get("AWS_LAMBDA_EXEC_WRAPPER")
         return [self._inside(wrapper), *start] if wrapper else start
 
@@ -69,8 +75,7 @@ class Sandbox:
             "LAMBDA_RUNTIME_DIR": str(self.folder / "runtime"),
             "LAMBDA_TASK_ROOT": str(function.code),
             "LANG": "en_US.UTF-8",
-            # On Lambda the code is read-only: no bytecode is left beside it.
-            "PYTHONDONTWRITEBYTECODE": "1",
+            **self._bytecode(),
             "PATH": f"{self.folder / 'opt' / 'bin'}{os.pathsep}{passed_on.get('PATH', os.defpath)}",
             "TZ": ":UTC",
         }
@@ -79,6 +84,10 @@ class Sandbox:
         if wrapper := function.environment.get("AWS_LAMBDA_EXEC_WRAPPER"):
             reserved["AWS_LAMBDA_EXEC_WRAPPER"] = self._inside(wrapper)
         return {**passed_on, **function.environment, **extra, **reserved}
+
+    def _bytecode(self) -> dict[str, str]:
+        """On Lambda the code is read-only: no bytecode is left beside it. A built layer brings its own."""
+        return {"PYTHONDONTWRITEBYTECODE": "1"} if self.built else {"PYTHONPYCACHEPREFIX": str(BYTECODE)}
 
     def _inside(self, path: str) -> str:
         """Translate a path below /opt."""

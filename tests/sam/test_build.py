@@ -1,7 +1,9 @@
 """What `sam build` makes: the layer's layout, platform, size and bytecode, and the functions' files."""
 
 import marshal
+import os
 import re
+import shutil
 import stat
 import struct
 import subprocess
@@ -10,11 +12,13 @@ import zipfile
 from importlib.metadata import distributions
 from pathlib import Path
 
+import boto3
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from local.template import ROOT
+from tests.functions.loading import functions_with
 from tests.sam.builds import SAM_BIN, Build, files
 
 pytestmark = pytest.mark.timeout(900)
@@ -54,6 +58,13 @@ def size(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.rglob("*") if path.is_file())
 
 
+def machine(binary: Path) -> int:
+    with binary.open("rb") as file:
+        magic, number = struct.unpack("<4s14xH", file.read(20))
+    assert magic == b"\x7fELF"
+    return int(number)
+
+
 def test_the_layer_holds_packages_and_the_exec_wrapper(lambda_build: Build) -> None:
     assert {path.name for path in lambda_build.layer.iterdir()} == {"python", "bin"}
     assert files(lambda_build.layer / "bin") == files(ROOT / "layers/core/bin")
@@ -81,15 +92,8 @@ def test_every_extension_is_for_python_3_13_on_arm64(lambda_build: Build) -> Non
     extensions = list(lambda_build.packages.rglob("*.so*"))
     assert {"_pydantic_core", "runtime_client", "_cbson"} <= {path.name.split(".")[0] for path in extensions}
     for path in extensions:
-        with path.open("rb") as binary:
-            magic, machine = struct.unpack("<4s14xH", binary.read(20))
-        assert (path.name, magic, machine) == (path.name, b"\x7fELF", EM_AARCH64)
+        assert (path.name, machine(path)) == (path.name, EM_AARCH64)
         assert ".cpython-313-aarch64" in path.name or ".abi3." in path.name
-
-
-def test_only_the_aws_services_in_use_are_described(lambda_build: Build) -> None:
-    services = {path.name for path in (lambda_build.packages / "botocore/data").iterdir() if path.is_dir()}
-    assert services == {"dynamodb", "secretsmanager", "sqs", "sts"}
 
 
 def test_the_layer_fits_lambda(lambda_build: Build, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -140,8 +144,35 @@ FUNCTIONS = ("ChatFunction", "SessionsFunction", "SummaryFunction")
 
 @pytest.mark.parametrize("logical_id", FUNCTIONS)
 def test_each_function_holds_the_project_and_every_handler(logical_id: str, lambda_build: Build) -> None:
-    assert files(lambda_build.folder / logical_id) == files(ROOT / "functions")
+    assert files(lambda_build.folder / logical_id) == files(ROOT / "functions") - {"Makefile", "requirements.txt"}
     assert {"agent.py", "project.py", "chat/app.py"} <= files(lambda_build.folder / logical_id)
+
+
+def test_a_tools_own_packages_are_built_for_lambda_beside_the_code(sam: None, tmp_path: Path) -> None:
+    project = tmp_path / "project"
+    functions_with(project / "functions")
+    for name in ("core/Makefile", "core/requirements.txt", "target.mk"):
+        (project / "layers" / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / "layers" / name, project / "layers" / name)
+    # The first is pure Python, the second is compiled and needs a package of the layer.
+    (project / "functions/requirements.txt").write_text("tabulate==0.9.0\nargon2-cffi-bindings==25.1.0\n")
+    artifact = tmp_path / "artifact"
+    artifact.mkdir()
+    command = ["make", "-f", "functions/Makefile", "build-ChatFunction", f"ARTIFACTS_DIR={artifact}"]
+    done = subprocess.run(
+        [*command, f"PYTHON={SAM_BIN / 'python'}"],
+        cwd=project,
+        env={name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    assert {"agent.py", "chat/app.py", "tabulate/__init__.py"} <= files(artifact)
+    assert not {"Makefile", "requirements.txt", "layer-pins.txt"} & files(artifact)
+    assert {machine(path) for path in artifact.rglob("*.so*")} == {EM_AARCH64}
+    layer = pinned(ROOT / "layers/core/requirements.txt")
+    assert installed(artifact)["cffi"] == layer["cffi"]
 
 
 def test_the_layer_is_all_that_a_bare_python_needs(here_build: Build) -> None:
@@ -150,9 +181,9 @@ import sys
 sys.path.append({str(here_build.packages)!r})
 import aws_lambda_powertools, awslambdaric, beanie, boto3, fastapi, jwt, mangum, omniagent, openai, opentelemetry.sdk
 from importlib.metadata import version
-for service in ("dynamodb", "secretsmanager", "sqs", "sts"):
+for service in ("bedrock-agent-runtime", "dynamodb", "s3", "secretsmanager", "ses", "sqs", "sts"):
     boto3.client(service, region_name="us-east-1")
-print(version("openai"), version("fastapi"))
+print(version("openai"), version("fastapi"), len(boto3.Session().get_available_services()))
 """
     # -S and -I: neither the environment's packages nor its variables.
     done = subprocess.run(
@@ -160,4 +191,5 @@ print(version("openai"), version("fastapi"))
     )
     assert done.returncode == 0, done.stderr
     expected = pinned(ROOT / "layers/core/requirements.txt")
-    assert done.stdout.split() == [expected["openai"], expected["fastapi"]]
+    services = len(boto3.Session().get_available_services())
+    assert done.stdout.split() == [expected["openai"], expected["fastapi"], str(services)]

@@ -39,6 +39,9 @@ ALLOWED = {
     "SummaryRole": common("summary") | grants("sqs:ReceiveMessage sqs:DeleteMessage sqs:GetQueueAttributes", QUEUE),
 }
 
+# The functions that a team's tools run in.
+RUNS_TOOLS = {"ChatRole"}
+
 
 @pytest.fixture
 def iam_mode(deploy: Deploy) -> Document:
@@ -67,10 +70,15 @@ def _list(value: str | list[str]) -> list[str]:
 def test_each_function_may_do_what_is_listed_here_and_nothing_else(iam_mode: Document) -> None:
     found = {}
     for name, role in iam_mode.resources("AWS::IAM::Role").items():
-        assert "ManagedPolicyArns" not in role
+        assert role.get("ManagedPolicyArns", []) == (["ToolPermissions"] if name in RUNS_TOOLS else [])
         [policy] = role["Policies"]
         found[name] = statements(policy["PolicyDocument"])
     assert found == ALLOWED
+
+
+def test_tools_may_do_nothing_until_the_team_allows_it(iam_mode: Document) -> None:
+    policy = iam_mode.resources("AWS::IAM::ManagedPolicy")["ToolPermissions"]
+    assert {statement["Effect"] for statement in policy["PolicyDocument"]["Statement"]} == {"Deny"}
 
 
 def test_each_function_has_its_own_role_that_only_lambda_assumes(iam_mode: Document) -> None:
@@ -104,7 +112,7 @@ def test_in_iam_mode_the_urls_want_signed_requests_and_nobody_is_let_in_by_the_s
 
 
 def test_in_iam_mode_a_policy_to_attach_allows_the_two_urls(iam_mode: Document) -> None:
-    [policy] = iam_mode.resources("AWS::IAM::ManagedPolicy").values()
+    policy = iam_mode.resources("AWS::IAM::ManagedPolicy")["ChatInvokePolicy"]
     aliases = ("ChatFunctionAliaslive", "SessionsFunctionAliaslive")
     document = policy["PolicyDocument"]
     assert statements(document) == grants("lambda:InvokeFunctionUrl lambda:InvokeFunction", *aliases)
@@ -114,7 +122,7 @@ def test_in_iam_mode_a_policy_to_attach_allows_the_two_urls(iam_mode: Document) 
 
 def test_in_jwt_mode_the_urls_are_open_and_nothing_but_the_urls(jwt_mode: Document) -> None:
     assert [url["AuthType"] for url in jwt_mode.resources("AWS::Lambda::Url").values()] == ["NONE"] * 2
-    assert jwt_mode.resources("AWS::IAM::ManagedPolicy") == {}
+    assert jwt_mode.resources("AWS::IAM::ManagedPolicy").keys() == {"ToolPermissions"}
     permissions = list(jwt_mode.resources("AWS::Lambda::Permission").values())
     for alias in ("ChatFunctionAliaslive", "SessionsFunctionAliaslive"):
         everybody = {"FunctionName": alias, "Principal": "*"}

@@ -1,0 +1,78 @@
+"""The packages that functions see here: those of their layers and of their own requirements.txt, and no others.
+
+On Lambda nothing else is there. So functions run on an environment of their own instead of the one of this program,
+which has moto, pytest and more. It is made when it is first needed, once for each content of the requirements files.
+"""
+
+import fcntl
+import hashlib
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+from local.processes import ServiceError
+from local.template import ROOT, Function
+
+ENVIRONMENTS = ROOT / ".build" / "packages"
+LAYER = ROOT / "layers" / "core" / "requirements.txt"
+REQUIREMENTS = "requirements.txt"
+
+
+def environment_of(function: Function) -> Path:
+    """Return the virtual environment of a function from source. It is made if it is not there. May take seconds."""
+    files = _requirements(function)
+    folder = ENVIRONMENTS / _digest(files)
+    if not _is_made(folder):
+        with _lock():
+            if not _is_made(folder):
+                _make(folder, files)
+    return folder
+
+
+def _requirements(function: Function) -> list[Path]:
+    layers = [layer / REQUIREMENTS for layer in function.layers if (layer / REQUIREMENTS).exists()]
+    own = function.code / REQUIREMENTS
+    # A function without a layer still needs what Lambda's own runtime brings.
+    return [*(layers or [LAYER]), *([own] if own.exists() else [])]
+
+
+def _digest(files: Sequence[Path]) -> str:
+    digest = hashlib.sha256(f"{sys.version} {sys.platform}".encode())
+    for file in files:
+        digest.update(file.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def _is_made(folder: Path) -> bool:
+    return (folder / ".installed").exists()
+
+
+def _make(folder: Path, files: Sequence[Path]) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+    _uv("venv", "--python", sys.executable, str(folder))
+    requirements = [option for file in files for option in ("-r", str(file))]
+    _uv("pip", "install", "--python", str(folder / "bin" / "python"), "--only-binary", ":all:", *requirements)
+    (folder / ".installed").touch()
+
+
+def _uv(*arguments: str) -> None:
+    beside_python = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
+    command = shutil.which("uv", path=beside_python)
+    if command is None:
+        raise ServiceError("uv is not installed: remove .venv and let make set it up again.")
+    done = subprocess.run([command, "-q", *arguments], capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise ServiceError(f"The functions' packages cannot be installed: {done.stderr.strip()}")
+
+
+@contextmanager
+def _lock() -> Iterator[None]:
+    """Let one process at a time make environments."""
+    ENVIRONMENTS.mkdir(parents=True, exist_ok=True)
+    with (ENVIRONMENTS / ".lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
