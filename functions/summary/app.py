@@ -11,6 +11,7 @@ from pydantic import BaseModel, Field
 from omniagent.aws.services import get_services
 from omniagent.errors import NotFound, OmniAgentError
 from omniagent.lambda_runtime import event_loop
+from omniagent.lambda_runtime.snapshots import close_before_snapshot
 from omniagent.session.identity import session_key, user_id_of
 from omniagent.tracing import SpanKind, bind_context, flush_traces, trace_operation
 from omniagent.tracing.logs import bind_request_id
@@ -18,6 +19,7 @@ from project import project
 
 logger = logging.getLogger("omniagent.summary")
 services = get_services(project)
+close_before_snapshot(services.close)
 # Failures are logged here, one by one, and reported to the queue: only those come again.
 processor = BatchProcessor(event_type=EventType.SQS, raise_on_entire_batch_failure=False)
 

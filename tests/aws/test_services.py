@@ -69,7 +69,7 @@ async def test_an_opening_that_failed_is_tried_again(services: Services) -> None
     with pytest.raises(ConfigurationError, match="MONGODB_URI"):
         await services.store()
     services.settings = good
-    assert await (await services.catalog()).recent_keys("nobody") == []
+    assert await (await services.catalog()).session_keys("nobody") == []
 
 
 async def test_a_login_that_was_changed_before_the_first_use_is_read_again(
@@ -80,7 +80,7 @@ async def test_a_login_that_was_changed_before_the_first_use_is_read_again(
     services.settings = replace(services.settings, mongodb_secret_arn=arn)
     await services.secrets.get(arn)
     local_aws.put_secret("mongo-early", f'{{"MONGODB_URI": "{set_password("second")}"}}')
-    assert await (await services.catalog()).recent_keys("nobody") == []
+    assert await (await services.catalog()).session_keys("nobody") == []
 
 
 async def test_after_a_rotation_the_next_request_connects_with_the_new_login(
@@ -92,12 +92,12 @@ async def test_after_a_rotation_the_next_request_connects_with_the_new_login(
     catalog = await services.catalog()
     local_aws.put_secret("mongo-late", set_password("second"))
     # More at once than there are connections: new ones have to log in.
-    results = await asyncio.gather(*(catalog.recent_keys("nobody") for _ in range(8)), return_exceptions=True)
+    results = await asyncio.gather(*(catalog.session_keys("nobody") for _ in range(8)), return_exceptions=True)
     refused = [result for result in results if isinstance(result, StorageRejected) and is_refused_login(result)]
     assert refused
     await services.recover(refused[0])
     catalog = await services.catalog()
-    assert await asyncio.gather(*(catalog.recent_keys("nobody") for _ in range(8))) == [[]] * 8
+    assert await asyncio.gather(*(catalog.session_keys("nobody") for _ in range(8))) == [[]] * 8
 
 
 async def test_a_wrong_login_without_a_new_one_stays_an_error(

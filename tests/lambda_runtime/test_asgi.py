@@ -26,6 +26,18 @@ async def test_the_app_sees_the_event_as_an_http_request(api: RuntimeApi) -> Non
 
 
 @pytest.mark.usefixtures("process")
+async def test_null_fields_of_an_event_are_missing_ones(api: RuntimeApi) -> None:
+    event = url_event("/identity")
+    event |= dict.fromkeys(("rawQueryString", "cookies", "body", "isBase64Encoded", "queryStringParameters"))
+    event["headers"]["x-empty"] = None
+    api.invoke(event)
+    post = await api.posted()
+    assert (await post.prelude())["statusCode"] == 201
+    answer = await post.json()
+    assert (answer["body"], answer["query"]) == ("", "")
+
+
+@pytest.mark.usefixtures("process")
 async def test_a_disconnect_is_heard_only_after_the_last_byte(api: RuntimeApi, stage: Meeting) -> None:
     api.invoke(url_event("/disconnect"))
     post = await api.posted()

@@ -1,4 +1,4 @@
-"""What the exec wrapper starts. A module of its own, so that `runtime` is never loaded twice."""
+"""The exec wrapper's entry point. A separate module, so that `runtime` is not loaded twice."""
 
 from omniagent.lambda_runtime.runtime import main
 

@@ -1,8 +1,8 @@
 """ASGI apps as Lambda handlers, on the process's one event loop.
 
-Events are read by Mangum. `buffered_handler` is Mangum throughout; `streaming_handler` sends the body while
-the app makes it. Lifespan is off in both: what an app needs is made on first use and kept for the process.
-Work around a response belongs in ASGI middleware: an invocation ends only when the app call has.
+Mangum reads the events. `buffered_handler` is Mangum alone; `streaming_handler` sends the body while the app produces
+it. Lifespan is off in both: an app opens its connections on first use and keeps them. Work after a response belongs in
+ASGI middleware: an invocation ends only when the app call has returned.
 """
 
 import asyncio
@@ -17,12 +17,12 @@ from mangum.exceptions import UnexpectedMessage
 from mangum.handlers import HTTPGateway
 from mangum.types import ASGI, LambdaContext, LambdaEvent, LambdaHandler, Message, Response
 
-from omniagent.lambda_runtime import event_loop
+from omniagent.lambda_runtime import event_loop, snapshots  # noqa: F401 - the import registers SnapStart's hooks
 from omniagent.lambda_runtime.response import BodyWriter, ResponseHead, StreamingResult, cannot_stream, response_head
 
 logger = logging.getLogger(__name__)
 
-# What reading an event raises when a field of it is no text, no number or no base64.
+# Raised by Mangum when a field of the event is not text, not a number or not base64.
 _UNREADABLE: Final = (AttributeError, KeyError, TypeError, ValueError)
 
 BufferedHandler = Callable[[LambdaEvent, LambdaContext], dict[str, Any]]
@@ -35,11 +35,12 @@ def _mangum(app: ASGI) -> Mangum:
 
 
 def buffered_handler(app: ASGI) -> BufferedHandler:
-    """Serve `app` with whole responses."""
+    """Serve `app` with buffered responses."""
     mangum = _mangum(app)
 
     def handler(event: LambdaEvent, context: LambdaContext) -> dict[str, Any]:
-        event_loop.get_loop()  # and again at each call
+        event_loop.get_loop()  # Mangum looks again at each call
+        event = _without_nulls(event)
         return _refusal(mangum.infer(event, context), context) or mangum(event, context)
 
     return handler
@@ -48,39 +49,48 @@ def buffered_handler(app: ASGI) -> BufferedHandler:
 def streaming_handler(app: ASGI) -> StreamingHandler:
     """Serve `app` with streamed responses.
 
-    The handler returns when the body has begun, so that whatever fails earlier is an ordinary function error.
-    Under `sam local`, or when the caller asks `?stream=false`, the response is a whole one.
+    The handler returns when the body has begun, so that an earlier failure is an ordinary function error. Under
+    `sam local`, and with `?stream=false`, the response is buffered.
     """
     config = _mangum(app).config
     buffered = buffered_handler(app)
 
     def handler(event: LambdaEvent, context: LambdaContext) -> StreamingResult | dict[str, Any]:
+        event = _without_nulls(event)
         if event.get("version") != "2.0" or not HTTPGateway.infer(event, context, config):
             raise ValueError("This function serves its URL: the event must have payload format 2.0")
         gateway = HTTPGateway(event, context, config)
         if refusal := _refusal(gateway, context):
             return refusal
-        if cannot_stream() or _asks_for_whole(event):
+        if cannot_stream() or _wants_buffered(event):
             return buffered(event, context)
         return event_loop.run(_begin(app, gateway))
 
     return handler
 
 
+def _without_nulls(event: LambdaEvent) -> LambdaEvent:
+    """Drop null fields and headers: Mangum has a default for what is missing, not for what is null."""
+    present = {name: value for name, value in event.items() if value is not None}
+    if isinstance(headers := present.get("headers"), dict):
+        present["headers"] = {name: value for name, value in headers.items() if value is not None}
+    return present
+
+
 def _refusal(gateway: LambdaHandler, context: LambdaContext) -> dict[str, Any] | None:
-    """Answer an event that cannot be read as a request, such as one whose host has two ports; None if it can."""
+    """Return the response to an event that is no readable request, such as one whose host has two ports."""
     try:
         _ = gateway.scope, gateway.body
     except _UNREADABLE as exc:
-        from omniagent.http.problems import refused_event  # not needed otherwise, and not every app is FastAPI's
+        from omniagent.http.problems import refused_event  # rarely needed, and an app may be anybody's
 
-        logger.warning("The event cannot be read", extra={"reason": type(exc).__name__})
+        logger.warning("event unreadable", extra={"reason": type(exc).__name__})
         return refused_event(context.aws_request_id)
     return None
 
 
-def _asks_for_whole(event: LambdaEvent) -> bool:
-    return parse_qs(event.get("rawQueryString") or "").get("stream") == ["false"]
+def _wants_buffered(event: LambdaEvent) -> bool:
+    return parse_qs(event.get("rawQueryString", "")).get("stream") == ["false"]
 
 
 async def _begin(app: ASGI, gateway: HTTPGateway) -> StreamingResult:
@@ -115,7 +125,7 @@ class _Exchange:
     async def _run(self, app: ASGI, scope: dict[str, Any]) -> None:
         try:
             await app(scope, self._receive, self._send)
-        except asyncio.CancelledError as error:  # as an Exception it costs the response, not the process
+        except asyncio.CancelledError as error:  # an Exception ends the response, not the process
             raise RuntimeError("The ASGI app was cancelled") from error
         finally:
             self._has_begun()
@@ -125,7 +135,7 @@ class _Exchange:
             self._begun.set_result(None)
 
     async def _receive(self) -> Message:
-        """The request, then nothing until the response is complete: nobody tells a function that its reader left."""
+        """The request, then a disconnect once the response is complete. Lambda does not report a reader that leaves."""
         if self._request is not None:
             message, self._request = self._request, None
             return message
@@ -165,7 +175,7 @@ class _Exchange:
         except Exception:
             if not self._complete:
                 raise
-            # Starlette raises again what it has already answered with a 500.
-            logger.exception("The ASGI app failed after its response was complete")
+            # Starlette raises an error again after answering it with a 500.
+            logger.exception("app failed after its response was complete")
         if not self._complete:
             raise RuntimeError("The ASGI app returned without completing its response")

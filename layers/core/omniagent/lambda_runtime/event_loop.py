@@ -1,4 +1,4 @@
-"""The process's one event loop, kept across invocations so that open connections stay warm."""
+"""The process's one event loop, kept across invocations so that connections stay open."""
 
 import asyncio
 from collections.abc import Coroutine
@@ -9,17 +9,17 @@ T = TypeVar("T")
 
 
 @cache
-def _kept() -> asyncio.AbstractEventLoop:
+def _process_loop() -> asyncio.AbstractEventLoop:
     return asyncio.new_event_loop()
 
 
 def get_loop() -> asyncio.AbstractEventLoop:
-    """The kept loop, made the current one: Mangum asks asyncio for it, and `asyncio.run` elsewhere unsets it."""
-    loop = _kept()
+    """Return the loop, and make it the current one: Mangum asks asyncio for it, and `asyncio.run` unsets it."""
+    loop = _process_loop()
     asyncio.set_event_loop(loop)
     return loop
 
 
 def run(work: Coroutine[Any, Any, T]) -> T:
-    """Run `work` on the kept loop. What it leaves running goes on with the next invocation, not before."""
+    """Run `work` on the loop. Tasks that it leaves running continue in the next invocation."""
     return get_loop().run_until_complete(work)

@@ -1,4 +1,4 @@
-"""What a handler gives the streaming runtime: the head of an HTTP response, and a body still being made."""
+"""What a handler returns to the streaming runtime: the head of an HTTP response, and a body still being produced."""
 
 import os
 from base64 import b64decode
@@ -6,7 +6,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol, TypedDict
 
-# Lambda frames the body itself, and a length would be wrong for the newline that stands for an empty one.
+# Lambda frames the body itself. A length would be wrong for the newline that replaces an empty body.
 _FRAMING = frozenset({"connection", "content-length", "keep-alive", "transfer-encoding"})
 
 
@@ -19,30 +19,30 @@ class ResponseHead(TypedDict):
 
 
 class BodyWriter(Protocol):
-    """Where a body goes. A reader that has left makes it write into nothing, never fail."""
+    """The sink of a body. After its reader has left it discards everything and does not fail."""
 
     async def write(self, data: bytes) -> None:
-        """Send what is not empty; wait while the reader is behind."""
+        """Send data, which is not empty. Waits while the reader is slow (backpressure)."""
 
     def end(self) -> None:
-        """The body is complete: the reader learns it at once."""
+        """Complete the body."""
 
 
 @dataclass(frozen=True, slots=True)
 class StreamingResult:
-    """A response whose head is known. `stream` makes its body, and returns when all work for it is done."""
+    """A response whose head is known. `stream` writes the body and returns when all work for it is done."""
 
     head: ResponseHead
     stream: Callable[[BodyWriter], Awaitable[None]]
 
 
 def cannot_stream() -> bool:
-    """Whether the process runs under `sam local`, whose emulator takes only whole responses."""
+    """Whether the process runs under `sam local`, whose emulator takes only buffered responses."""
     return "AWS_SAM_LOCAL" in os.environ
 
 
 def response_head(response: Mapping[str, Any]) -> ResponseHead:
-    """The head of a payload 2.0 response."""
+    """Return the head of a payload 2.0 response."""
     headers: dict[str, str] = response.get("headers") or {}
     return {
         "statusCode": response["statusCode"],
@@ -51,8 +51,8 @@ def response_head(response: Mapping[str, Any]) -> ResponseHead:
     }
 
 
-def whole(response: Mapping[str, Any]) -> StreamingResult:
-    """A payload 2.0 response as a stream of one piece."""
+def as_stream(response: Mapping[str, Any]) -> StreamingResult:
+    """Return a payload 2.0 response as a stream of one chunk."""
     text: str = response.get("body") or ""
     body = b64decode(text) if response.get("isBase64Encoded") else text.encode()
 

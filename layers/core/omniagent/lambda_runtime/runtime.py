@@ -1,11 +1,11 @@
 """Response streaming for AWS's own Python runtime client.
 
-awslambdaric's loop, context, logging, JSON and SnapStart hooks stay in use. Added is one thing: a
-`StreamingResult` is posted as the Runtime API's streaming mode wants it. The exec wrapper starts `main`.
+awslambdaric's loop, context, logging, JSON and SnapStart hooks stay in use. One thing is added: a `StreamingResult` is
+posted in the Runtime API's streaming mode. The exec wrapper starts `main`.
 
-A Function URL with `InvokeMode: RESPONSE_STREAM` passes a plain JSON result on as it is, status and headers
-included in the body. So a payload 2.0 response is posted as a stream of one piece. Only `sam local`, whose
-emulator cannot stream, gets it as JSON.
+A Function URL with `InvokeMode: RESPONSE_STREAM` passes a plain JSON result on unchanged, with status and headers in
+the body. So a payload 2.0 response is posted as a stream of one chunk. Only `sam local`, whose emulator cannot stream,
+gets it as JSON.
 """
 
 import logging
@@ -22,26 +22,26 @@ from awslambdaric.lambda_runtime_client import LambdaRuntimeClient  # type: igno
 from awslambdaric.lambda_runtime_marshaller import LambdaMarshaller  # type: ignore[import-untyped]
 
 from omniagent.lambda_runtime import event_loop
-from omniagent.lambda_runtime.response import StreamingResult, cannot_stream, whole
+from omniagent.lambda_runtime.response import StreamingResult, as_stream, cannot_stream
 from omniagent.lambda_runtime.streamed_post import StreamedPost
 
 logger = logging.getLogger(__name__)
 
 
 class StreamingMarshaller(LambdaMarshaller):  # type: ignore[misc]  # awslambdaric is untyped
-    """JSON, except for what is to be streamed."""
+    """Marshals to JSON, except for streamed results."""
 
     def marshal_response(self, response: Any) -> tuple[Any, str]:
         if isinstance(response, dict) and "statusCode" in response and not cannot_stream():
-            response = whole(response)
+            response = as_stream(response)
         if isinstance(response, StreamingResult):
-            return response, ""  # the post names its own content type
+            return response, ""  # the post sets its own content type
         json_and_type: tuple[Any, str] = super().marshal_response(response)
         return json_and_type
 
 
 class StreamingRuntimeClient(LambdaRuntimeClient):  # type: ignore[misc]  # awslambdaric is untyped
-    """awslambdaric's client, with streamed results."""
+    """awslambdaric's client, extended by streamed results."""
 
     marshaller = StreamingMarshaller()
 
@@ -58,24 +58,24 @@ class StreamingRuntimeClient(LambdaRuntimeClient):  # type: ignore[misc]  # awsl
             super().post_invocation_result(invoke_id, result_data, content_type, invocation_id)
 
     async def _stream(self, result: StreamingResult, invoke_id: str, invocation_id: str | None) -> None:
-        """Post the result. Its work runs to the end even when nobody takes it."""
-        post: StreamedPost | _Nowhere
+        """Post the result. Its work runs to the end even if the Runtime API is gone."""
+        post: StreamedPost | _NullPost
         try:
             post = await StreamedPost.open(self.lambda_runtime_address, invoke_id, invocation_id, result.head)
         except OSError:
-            logger.exception("The Runtime API cannot be reached: the response is lost")
-            post = _Nowhere()
+            logger.exception("runtime api unreachable, response lost")
+            post = _NullPost()
         try:
             await result.stream(post)
             post.end()
         except Exception as error:
-            logger.exception("The response failed after it had started")
+            logger.exception("response failed after its start")
             post.fail(error)
         await post.closed()
 
 
-class _Nowhere:
-    """The post of a response that nobody takes."""
+class _NullPost:
+    """Discards a response that cannot be delivered."""
 
     async def write(self, data: bytes) -> None: ...
 

@@ -1,7 +1,7 @@
-"""A response on its way to the Runtime API: one chunked POST on a connection of its own.
+"""A response on its way to the Runtime API: one chunked POST on its own connection.
 
-The body's bytes go to the socket as they are. The first of each turn of the loop goes at once; those that
-follow in the same turn share one frame and one system call. A connection that breaks ends nothing but itself.
+The first write of each event loop iteration is sent at once; later writes of the same iteration share one chunk and one
+system call. A broken connection does not fail the work that writes to it.
 """
 
 import asyncio
@@ -19,7 +19,7 @@ _CONTENT_TYPE = "application/vnd.awslambda.http-integration-response"
 _ERROR_TYPE = "Lambda-Runtime-Function-Error-Type"
 _ERROR_BODY = "Lambda-Runtime-Function-Error-Body"
 _DELIMITER = bytes(8)
-# Bytes waiting for a slow reader before the producer has to wait as well.
+# Bytes buffered for a slow reader before the producer has to wait.
 _HIGH_WATER = 64 * 1024
 # Go's HTTP server, which the Runtime API is, refuses trailers over 4 KB: 500 characters fit in any script.
 _MESSAGE_LIMIT = 500
@@ -43,13 +43,13 @@ class StreamedPost:
 
     @classmethod
     async def open(cls, address: str, invoke_id: str, invocation_id: str | None, head: ResponseHead) -> "StreamedPost":
-        """Connect and send the prelude. `address` is the Runtime API's host, port and perhaps a path."""
+        """Connect and send the prelude. `address` is the Runtime API's host and port, and optionally a path."""
         authority, _, base = address.partition("/")
         host, _, port = authority.partition(":")
         reader, writer = await asyncio.open_connection(host, int(port or 80))
         path = f"{base and '/' + base}/2018-06-01/runtime/invocation/{invoke_id}/response"
         post = cls(reader, writer, invoke_id)
-        # Prelude and delimiter are chunks of their own: some emulators read them frame by frame.
+        # Prelude and delimiter are separate chunks: some emulators read them frame by frame.
         writer.write(
             _request_head(authority, path, invocation_id)
             + _frame(json.dumps(head, separators=(",", ":")).encode())
@@ -70,14 +70,14 @@ class StreamedPost:
             self._transport.write(_frame(data))
         if self._waiting_size + self._transport.get_write_buffer_size() > _HIGH_WATER:
             self._flush()
-            with suppress(OSError):  # the verdict tells of it
+            with suppress(OSError):  # logged by _read_verdict
                 await self._writer.drain()
 
     def end(self) -> None:
         self._finish(b"")
 
     def fail(self, error: BaseException) -> None:
-        """End a body that cannot be completed; the caller of the function sees it cut off."""
+        """End a body that cannot be completed. The caller sees it cut off."""
         self._finish(_error_trailers(error, self._invoke_id))
 
     async def closed(self) -> None:
@@ -105,7 +105,7 @@ class StreamedPost:
             self._transport.write(frame)
 
     async def _read_verdict(self) -> None:
-        """Read the answer, even one that comes early, and close the connection."""
+        """Read the Runtime API's answer, which may come early, and close the connection."""
         try:
             head = await self._reader.readuntil(b"\r\n\r\n")
             status = int(head.split(maxsplit=2)[1])
@@ -114,10 +114,10 @@ class StreamedPost:
                 self._writer.close()
             else:
                 detail = await self._reader.read(_body_length(head))
-                logger.error("The Runtime API refused the response: %d %s", status, detail.decode(errors="replace"))
+                logger.error("runtime api refused the response: %d %s", status, detail.decode(errors="replace"))
                 self._transport.abort()
         except (OSError, EOFError):
-            logger.exception("The Runtime API closed the connection: the response is lost")
+            logger.exception("runtime api closed the connection, response lost")
             self._transport.abort()
         with suppress(OSError):
             await self._writer.wait_closed()
@@ -139,7 +139,7 @@ def _request_head(authority: str, path: str, invocation_id: str | None) -> bytes
 
 
 def _body_length(head: bytes) -> int:
-    """How much of an answer's body is worth waiting for."""
+    """Return how much of an answer's body to wait for."""
     declared = re.search(rb"\r\ncontent-length: *(\d+)", head, re.IGNORECASE)
     return min(int(declared[1]), 1000) if declared else 0
 
@@ -149,7 +149,7 @@ def _frame(data: bytes) -> bytes:
 
 
 def _error_trailers(error: BaseException, invoke_id: str) -> bytes:
-    """The error as awslambdaric words it, without the stack: that is in the log."""
+    """Return the error in awslambdaric's format, without the stack, which is in the log."""
     name = type(error).__name__
     body = {
         "errorMessage": str(error)[:_MESSAGE_LIMIT],

@@ -1,0 +1,36 @@
+"""SnapStart: one process is frozen after its start and restored many times.
+
+Every copy has the same memory, so its random generator must be seeded again. Open sockets and credentials of the
+original are dead. On other functions the hooks are registered and never called.
+"""
+
+import os
+import random
+import ssl
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from omniagent.aws.credentials import process_credentials
+from omniagent.lambda_runtime import event_loop
+
+try:
+    import snapshot_restore_py as hooks  # type: ignore[import-untyped]  # it ships no types
+except ImportError:  # it comes with awslambdaric; a server without Lambda may lack it
+    hooks = None
+
+
+def close_before_snapshot(close: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    """Close connections before the snapshot is taken, on the process's event loop."""
+    if hooks is not None:
+        hooks.register_before_snapshot(lambda: event_loop.run(close()))
+
+
+def after_restore() -> None:
+    """Make this copy of the process differ from every other one. Registered by the import of this module."""
+    random.seed()
+    ssl.RAND_add(os.urandom(32), 32.0)
+    process_credentials.forget()
+
+
+if hooks is not None:
+    hooks.register_after_restore(after_restore)
