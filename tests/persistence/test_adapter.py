@@ -7,7 +7,7 @@ import signal
 import sys
 import warnings
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 from beanie import Document
@@ -48,7 +48,7 @@ class Rated(Message):
 
     class Settings(Message.Settings):
         name = "rated_messages"
-        indexes = [*Message.Settings.indexes, "rating"]  # noqa: RUF012 - as a team writes it
+        indexes: ClassVar[list[Any]] = [*Message.Settings.indexes, "rating"]
 
 
 class OtherUser(User): ...

@@ -14,7 +14,6 @@ LATER = {
     "layers/core/omniagent/ai/callbacks.py",
     "layers/core/omniagent/ai/runner.py",
     "layers/core/omniagent/aws/turn_table.py",
-    "layers/core/omniagent/persistence/orphans.py",
     "layers/core/omniagent/turns/keeper.py",
     "layers/core/omniagent/turns/repair.py",
     "layers/core/omniagent/turns/tool_loop.py",
