@@ -30,15 +30,14 @@ class Recorded:
         return dict(self[name].attributes or {})
 
     def parent(self, name: str) -> str | None:
-        parent = self[name].parent
-        if parent is None:
-            return None
-        (found,) = [
-            span.name
-            for span in self._exporter.get_finished_spans()
-            if span.context is not None and span.context.span_id == parent.span_id
-        ]
-        return found
+        (parent,) = self.parents(name)
+        return parent
+
+    def parents(self, name: str) -> list[str | None]:
+        """The names of the parents of all spans with this name."""
+        spans = self._exporter.get_finished_spans()
+        names = {span.context.span_id: span.name for span in spans if span.context is not None}
+        return [names[span.parent.span_id] if span.parent else None for span in spans if span.name == name]
 
     def everything(self) -> str:
         """All that was recorded, as one text to search for what must not be there."""

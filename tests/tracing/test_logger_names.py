@@ -9,15 +9,7 @@ LITERAL = re.compile(r"""getLogger\(\s*["']""")
 SETUP = "layers/core/omniagent/tracing/logs.py"
 # Still to follow.
 LATER = {
-    "functions/chat/app.py",
     "functions/summary/app.py",
-    "layers/core/omniagent/ai/callbacks.py",
-    "layers/core/omniagent/ai/runner.py",
-    "layers/core/omniagent/aws/turn_table.py",
-    "layers/core/omniagent/turns/keeper.py",
-    "layers/core/omniagent/turns/repair.py",
-    "layers/core/omniagent/turns/tool_loop.py",
-    "layers/core/omniagent/turns/turn.py",
 }
 
 

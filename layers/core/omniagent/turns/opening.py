@@ -3,12 +3,14 @@
 import asyncio
 import logging
 from collections.abc import Sequence
+from contextlib import AbstractContextManager
 
 from omniagent.ai.result import AnswerSource
 from omniagent.errors import NotRegenerable, SessionErased, StorageConflict, TooManyTurns, TurnInProgress
 from omniagent.session.identity import new_id
 from omniagent.session.state import SessionMessage, SessionState
 from omniagent.tracing import SpanKind, bind_context, trace_operation
+from omniagent.tracing.attributes import AGENT_NAME, TURN_NUMBER
 from omniagent.turns.follow import FollowedAnswer
 from omniagent.turns.keeper import LeaseKeeper
 from omniagent.turns.lease import ERASE, REPAIR, Claim, RunningTurn
@@ -34,15 +36,15 @@ class Opening:
         self._registry = setup.registry
         self._query = query
         self._limit = limit
-        attributes = {"agent.name": setup.agent.name, "omniagent.user_category": setup.session.category}
-        self._span = trace_operation("turn", kind=SpanKind.AGENT, attributes=attributes)
+        with self._bound():
+            self._span = trace_operation("turn", kind=SpanKind.AGENT, attributes={AGENT_NAME: setup.agent.name})
         self._is_handed_over = False
 
     async def open(self) -> AnswerSource:
         """Return the answer to read. Raises a `RequestError`, or what makes the session unavailable."""
-        span, session = self._span, self._session
+        span = self._span
         try:
-            with bind_context(session_id=session.session_id, user_id=session.user_id), span.resumed():
+            with self._bound(), span.resumed():
                 return await self._open()
         except BaseException as exc:
             span.error(exc)
@@ -50,6 +52,10 @@ class Opening:
         finally:
             if not self._is_handed_over:
                 span.end()
+
+    def _bound(self) -> AbstractContextManager[None]:
+        session = self._session
+        return bind_context(session_id=session.session_id, user_id=session.user_id, user_category=session.category)
 
     async def _open(self) -> AnswerSource:
         claim = Claim(self._session.key, new_id(), self._query.claim_id)
@@ -102,7 +108,7 @@ class Opening:
             raise TooManyTurns
 
     async def _begin(self, keeper: LeaseKeeper, plan: TurnPlan, state: SessionState) -> Turn:
-        self._span.set("omniagent.turn_number", plan.number)
+        self._span.set(TURN_NUMBER, plan.number)
         assignment = Assignment(keeper.claim.turn_id, plan, state, self._limit)
         turn = Turn(self._setup, assignment, keeper, self._span)
         try:

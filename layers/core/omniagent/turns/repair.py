@@ -8,6 +8,7 @@ from omniagent.errors import RegistryUnavailable
 from omniagent.session.identity import new_id
 from omniagent.session.manager import SessionManager
 from omniagent.session.state import SessionHead, SessionMessage
+from omniagent.tracing import turn_state
 from omniagent.turns.lease import REPAIR, Claim, TurnRegistry
 from omniagent.turns.replay import record_frames
 
@@ -60,6 +61,7 @@ async def close_dead_turn(session: SessionManager, registry: TurnRegistry, head:
         metadata=metadata,
     )
     if await session.repair_turn(answer) is not None:
+        turn_state("running", "interrupted")
         logger.warning("interrupted turn repaired", extra={"turn_id": answer.id, "parts": len(answer.parts)})
 
 

@@ -22,6 +22,7 @@ from omniagent.errors import (
 from omniagent.protocol import plain_json
 from omniagent.settings import Settings
 from omniagent.tracing import SpanKind, trace_operation
+from omniagent.tracing.attributes import TOOL_ID, TOOL_NAME
 from omniagent.turns.recorder import MAX_INPUT_CHARS, AnswerRecorder
 
 logger = logging.getLogger(__name__)
@@ -58,7 +59,7 @@ class ToolStep:
         """Run one tool call and record its result. Returns whether it succeeded."""
         name, callbacks = call.name, self._agent.callbacks
         context = self._context.for_call(call.call_id)
-        attributes = {"tool.name": name, "tool.id": call.call_id}
+        attributes = {TOOL_NAME: name, TOOL_ID: call.call_id}
         with trace_operation(f"tool {name}", kind=SpanKind.TOOL, attributes=attributes) as span:
             try:
                 arguments = self._arguments(call)

@@ -15,7 +15,7 @@ from omniagent.messages import ChatMessage, DataPart, FinishReason, Part, StopRe
 from omniagent.protocol import events
 from omniagent.session import window
 from omniagent.session.state import TurnStart
-from omniagent.tracing import Span, bind_context, track_state_change
+from omniagent.tracing import Span, bind_context, session_state, turn_ended, turn_state
 from omniagent.turns.conclusion import Conclusion, Ending
 from omniagent.turns.event_log import EventLog
 from omniagent.turns.keeper import LeaseKeeper
@@ -79,7 +79,7 @@ class Turn:
     def stop(self, reason: StopReason) -> None:
         """End the turn with what it has. Nothing happens when it is already ending."""
         if self._work is not None and not self._work.done() and self._stop_reason is None:
-            track_state_change("turn", "running", "stopping", reason=reason)
+            turn_state("running", "stopping", stop_reason=reason)
             self._stop_reason = reason
             self._stopped.set()
             self._work.cancel()
@@ -134,7 +134,8 @@ class Turn:
         except BaseException:
             await cancelled(self._work)
             raise
-        track_state_change("session", "idle", "running", turn=plan.number)
+        session_state("idle", "running")
+        turn_state("planned", "running")
         self._begun.set_result(None)
         self._keeper.attach(self._log)
         self._summary.start()
@@ -159,9 +160,14 @@ class Turn:
             # The session is free before the readers see the end: whoever saw it may ask at once again.
             await asyncio.gather(self._keeper.finish(), self._withdraw())
             self._log.close()
-        track_state_change("session", "running", "idle", status=result.status)
+        turn_ended(
+            "stopping" if self._stop_reason else "running",
+            result.status,
+            finish_reason=result.finish_reason,
+            stop_reason=self._stop_reason,
+        )
+        session_state("running", "idle")
         self._span.set_content(output=result.text)
-        self._span.set_many({"omniagent.turn_status": result.status, "llm.finish_reason": result.finish_reason})
         return result
 
     async def _after(self, result: RunResult) -> None:

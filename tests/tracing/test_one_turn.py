@@ -1,0 +1,91 @@
+"""One turn is one trace: everything that is done for a request is below its span."""
+
+import asyncio
+
+import httpx
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
+
+from omniagent.ai.agent import Agent
+from omniagent.ai.providers.scripted import ScriptedModel, ToolCall
+from omniagent.ai.runner import Runner
+from omniagent.ai.tools import tool
+from omniagent.http.problems import Boundary
+from omniagent.session.identity import user_id_of
+from omniagent.session.in_memory import InMemorySessionManager
+from omniagent.settings import Settings
+from omniagent.tracing import trace_operation
+
+from .conftest import Recorded
+
+
+@tool
+async def weather(city: str) -> str:
+    """Return the weather."""
+    with trace_operation("forecast"):
+        return f"sunny in {city}"
+
+
+async def test_model_tools_and_the_teams_own_spans_are_below_the_request(recorded_with_content: Recorded) -> None:
+    model = ScriptedModel([ToolCall("weather", {"city": "Bern"})], "It is sunny.")
+    agent = Agent("guide", "Be brief.", tools=[weather])
+
+    async def chat(request: Request) -> Response:
+        session = InMemorySessionManager("ada", "s-1", category="premium")
+        result = await Runner(agent, session, provider=model).run("How is the weather?")
+        return Response(result.text)
+
+    app = Boundary(Starlette(routes=[Route("/chat", chat, methods=["POST"])]))
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test") as http:
+        assert (await http.post("/chat")).text == "It is sunny."
+
+    spans = recorded_with_content
+    assert spans.parent("POST /chat") is None
+    assert spans.parent("turn") == "POST /chat"
+    assert spans.parent("tool weather") == "turn"
+    assert spans.parent("forecast") == "tool weather"
+    assert spans.parents("llm") == ["turn", "turn"]
+    turn = spans.attributes("turn")
+    assert turn["agent.name"] == "guide"
+    assert turn["session.id"] == "s-1"
+    assert turn["user.id"] == user_id_of("ada")
+    assert turn["omniagent.finish_reason"] == "stop"
+    assert turn["omniagent.user_category"] == "premium"
+    assert turn["omniagent.turn_number"] == 1
+    assert turn["omniagent.turn_status"] == "complete"
+    assert (turn["input.value"], turn["output.value"]) == ("How is the weather?", "It is sunny.")
+
+
+def states(recorded: Recorded) -> list[tuple[object, ...]]:
+    changes = (dict(event.attributes or {}) for event in recorded["turn"].events)
+    return [tuple(change[f"omniagent.state.{key}"] for key in ("name", "before", "after")) for change in changes]
+
+
+async def test_the_states_of_session_and_turn_are_on_the_turns_span(recorded: Recorded) -> None:
+    session = InMemorySessionManager("ada", "s-1")
+    await Runner(Agent("guide", "Be brief."), session, provider=ScriptedModel("Hello.")).run("Hi.")
+    assert states(recorded) == [
+        ("session", "idle", "running"),
+        ("turn", "planned", "running"),
+        ("turn", "running", "complete"),
+        ("session", "running", "idle"),
+    ]
+
+
+async def test_a_turn_that_is_stopped_tells_why(recorded: Recorded) -> None:
+    @tool
+    async def stop() -> None:
+        """Stop this turn."""
+        assert await runner.stop()
+        await asyncio.Event().wait()
+
+    session = InMemorySessionManager("ada", "s-1", settings=Settings(tick_seconds=0.01))
+    model = ScriptedModel([ToolCall("stop", {})])
+    runner = Runner(Agent("guide", "Be brief.", tools=[stop]), session, provider=model)
+    await runner.run("Hi.")
+    assert ("turn", "running", "stopping") in states(recorded)
+    assert ("turn", "stopping", "cancelled") in states(recorded)
+    turn = recorded.attributes("turn")
+    assert (turn["omniagent.turn_status"], turn["omniagent.stop_reason"]) == ("cancelled", "cancelled")
