@@ -3,45 +3,69 @@ PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
 SAM_BIN := .venv-sam/bin
-LOCK := uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-annotate --no-header --no-emit-index-url
+UV := .uv/bin/uv
+LOCK := $(UV) pip compile -q --universal --python-version 3.11 --generate-hashes --no-annotate --no-header --no-emit-index-url
+# A mirror of PyPI that pip was told of serves uv as well.
+ifdef PIP_INDEX_URL
+export UV_DEFAULT_INDEX ?= $(PIP_INDEX_URL)
+endif
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 
 help: ## list the targets
-	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
 
-$(VENV)/.installed: requirements-dev.txt
-	@echo "Setting up $(VENV) (first run only, a minute or two) ..."
+# uv installs packages in a tenth of pip's time: the one of this machine, else one from PyPI.
+$(UV): requirements-uv.txt
 	@$(PYTHON) -c 'import sys; sys.exit("Python 3.11 or newer is needed, this is " + sys.version.split()[0] + ": set PYTHON=...") if sys.version_info < (3, 11) else 0'
-	@$(PYTHON) -m venv --clear $(VENV)
-	@$(BIN)/python -m pip install -qq --disable-pip-version-check --require-hashes --no-deps -r requirements-dev.txt
-	@echo "$(CURDIR)/layers/core" > "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/omniagent.pth"
+	@rm -rf .uv && mkdir -p .uv/bin
+	@if uv --version >/dev/null 2>&1; then ln -s "$$(command -v uv)" $(UV); else \
+		echo "Getting uv (first run only) ..." && $(PYTHON) -m venv .uv && \
+		.uv/bin/python -m pip install -qq --disable-pip-version-check --require-hashes -r requirements-uv.txt; fi
+
+# `make run` needs a third of what the tests need, which is installed when they are first run.
+$(VENV)/.run: requirements-run.txt | $(UV)
+	@echo "Setting up $(VENV) to run (first run only) ..."
+	@$(MAKE_VENV)
+	@$(UV) pip install -q --python $(BIN)/python --require-hashes --no-deps -r requirements-run.txt
 	@touch $@
 
-.venv-sam/.installed: requirements-sam.txt
-	@echo "Setting up .venv-sam (first run only, a minute or two) ..."
+$(VENV)/.dev: requirements-dev.txt | $(UV)
+	@echo "Setting up $(VENV) for development (first run only) ..."
+	@$(MAKE_VENV)
+	@$(UV) pip sync -q --python $(BIN)/python --require-hashes requirements-dev.txt
+	@touch $(VENV)/.run $@
+
+MAKE_VENV = [ -x $(BIN)/python ] || $(UV) venv -q --clear --python $(PYTHON) $(VENV); \
+	echo "$(CURDIR)/layers/core" > "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/omniagent.pth"
+
+# With pip, which the layer's Makefile calls.
+.venv-sam/.installed: requirements-sam.txt | $(UV)
+	@echo "Setting up .venv-sam (first run only) ..."
 	@$(PYTHON) -m venv --clear .venv-sam
-	@$(SAM_BIN)/python -m pip install -qq --disable-pip-version-check --require-hashes -r requirements-sam.txt
+	@$(UV) pip install -q --python $(SAM_BIN)/python --require-hashes -r requirements-sam.txt
 	@touch $@
 
-test: $(VENV)/.installed ## run every test
+test: $(VENV)/.dev ## run every test
 	@$(BIN)/python -m pytest -n 2 $(ARGS)
 
-check: $(VENV)/.installed ## lint, format and types
+check: $(VENV)/.dev ## lint, format and types
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 
-format: $(VENV)/.installed ## format and fix what ruff can fix
+format: $(VENV)/.dev ## format and fix what ruff can fix
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
 
-lock: $(VENV)/.installed ## pin the dependencies of pyproject.toml again, with hashes
-	@$(BIN)/python -m pip install -q uv
-	@$(BIN)/$(LOCK) --upgrade pyproject.toml -o layers/core/requirements.txt
-	@# cargo-lambda asks for a compiler of 400 MB that only `cargo lambda build` uses: left out, hence --no-deps above.
-	@$(BIN)/$(LOCK) --upgrade -c layers/core/requirements.txt --no-emit-package ziglang pyproject.toml --group dev -o requirements-dev.txt
-	@$(BIN)/$(LOCK) --upgrade --no-strip-extras --group sam -o requirements-sam.txt
+lock: $(UV) ## pin the dependencies of pyproject.toml again, with hashes
+	@$(LOCK) --upgrade pyproject.toml -o layers/core/requirements.txt
+	@# cargo-lambda asks for a compiler of 400 MB that only `cargo lambda build` uses: left out, and nothing is resolved
+	@# again when the file is installed.
+	@$(LOCK) --upgrade -c layers/core/requirements.txt --no-emit-package ziglang pyproject.toml --group dev -o requirements-dev.txt
+	@$(LOCK) --upgrade -c requirements-dev.txt --group run -o requirements-run.txt
+	@$(LOCK) --upgrade --no-strip-extras --group sam -o requirements-sam.txt
+	@$(LOCK) --upgrade --group uv -o requirements-uv.txt
 
 # SAM wants a region even where none matters. MAKEFLAGS is emptied: SAM runs the layer's make, which must not see ours.
 SAM_OFFLINE := MAKEFLAGS= SAM_CLI_TELEMETRY=0 AWS_DEFAULT_REGION=us-east-1 PYTHON=$(CURDIR)/$(SAM_BIN)/python $(SAM_BIN)/sam
@@ -64,22 +88,25 @@ deploy: build ## deploy to AWS: STAGE=dev or STAGE=prod, its parameters in param
 clean: ## remove what was built
 	@rm -rf .aws-sam .build
 
-.PHONY: help test check format lock validate build build-here deploy clean
+distclean: clean clean-local ## remove the environments as well
+	@rm -rf $(VENV) .venv-sam .uv
 
-invoke: $(VENV)/.installed ## invoke a function: FUNCTION=chat EVENT=events/chat-hello.json
+.PHONY: help test check format lock validate build build-here deploy clean distclean
+
+invoke: $(VENV)/.run ## invoke a function: FUNCTION=chat EVENT=events/chat-hello.json
 	@$(BIN)/python -m local invoke $(FUNCTION) $(EVENT)
 
 .PHONY: invoke
 
-readme: $(VENV)/.installed ## write the README's tables from the code
+readme: $(VENV)/.dev ## write the README's tables from the code
 	@$(BIN)/python -m scripts.readme
 
 .PHONY: readme
 
-run: $(VENV)/.installed ## run the whole product on this machine, with a page to chat on: PORT=8000
+run: $(VENV)/.run ## run the whole product on this machine, with a page to chat on: PORT=8000
 	@$(BIN)/python -m local run $(ARGS)
 
-chat: $(VENV)/.installed ## chat in the terminal with what `make run` started
+chat: $(VENV)/.run ## chat in the terminal with what `make run` started
 	@$(BIN)/python -m local chat $(ARGS)
 
 clean-local: ## remove the data of make run
@@ -87,18 +114,18 @@ clean-local: ## remove the data of make run
 
 .PHONY: run chat clean-local
 
-bench: $(VENV)/.installed build-here ## measure the product beside its peers and write bench/RESULTS.md (15 minutes)
+bench: $(VENV)/.dev build-here ## measure the product beside its peers and write bench/RESULTS.md (15 minutes)
 	@$(BIN)/python -m bench
 
-bench-quick: $(VENV)/.installed build-here ## the same in small, nothing written (2 minutes)
+bench-quick: $(VENV)/.dev build-here ## the same in small, nothing written (2 minutes)
 	@$(BIN)/python -m bench --quick
 
 .PHONY: bench bench-quick
 
-audit: $(VENV)/.installed ## check the pinned dependencies: hashes, licences, and known vulnerabilities where pip-audit is
+audit: $(VENV)/.dev ## check the pinned dependencies: hashes, licences, and known vulnerabilities where pip-audit is
 	@$(BIN)/python -m scripts.audit
 
-licences: $(VENV)/.installed ## write THIRD_PARTY.md from the packages' own metadata
+licences: $(VENV)/.dev ## write THIRD_PARTY.md from the packages' own metadata
 	@$(BIN)/python -m scripts.licences
 
 .PHONY: audit licences

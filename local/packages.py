@@ -60,10 +60,10 @@ def _make(folder: Path, files: Sequence[Path]) -> None:
 
 
 def _uv(*arguments: str) -> None:
-    beside_python = f"{Path(sys.executable).parent}{os.pathsep}{os.environ.get('PATH', os.defpath)}"
-    command = shutil.which("uv", path=beside_python)
+    places = [str(ROOT / ".uv" / "bin"), str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath)]
+    command = shutil.which("uv", path=os.pathsep.join(places))
     if command is None:
-        raise ServiceError("uv is not installed: remove .venv and let make set it up again.")
+        raise ServiceError("uv is not installed, which installs the functions' packages: make .uv/bin/uv")
     done = subprocess.run([command, "-q", *arguments], capture_output=True, text=True, check=False)
     if done.returncode:
         raise ServiceError(f"The functions' packages cannot be installed: {done.stderr.strip()}")

@@ -13,12 +13,13 @@ import httpx
 import pytest
 
 from local.template import ROOT
+from tests.fixtures.workers import CLOSING_LINES
 from tests.local.commands import descendants, still_running
 
 # A first run installs everything from the registries.
 INSTALL_SECONDS = 400
 # What a machine behind a mirror or a proxy needs to reach its registries.
-REGISTRY = ("PIP_", "SSL_", "REQUESTS_CA", "HTTP_", "HTTPS_", "http_", "https_", "NO_PROXY", "no_proxy")
+REGISTRY = ("PIP_", "UV_", "SSL_", "REQUESTS_CA", "HTTP_", "HTTPS_", "http_", "https_", "NO_PROXY", "no_proxy")
 
 pytestmark = [
     pytest.mark.timeout(2 * INSTALL_SECONDS),
@@ -32,10 +33,11 @@ def environment(home: Path) -> dict[str, str]:
     return {**kept, "PATH": os.environ["PATH"], "HOME": str(home), "PORT": "0", "PYTHON": sys.executable}
 
 
-def test_a_clone_runs_and_answers_with_the_two_commands(tmp_path: Path) -> None:
+def test_a_clone_runs_and_answers_with_the_two_commands(tmp_path: Path, pytestconfig: pytest.Config) -> None:
     clone = tmp_path / "omniagent"
     subprocess.run(["git", "clone", "-q", str(ROOT), str(clone)], check=True, timeout=60)
     env = environment(tmp_path)
+    began = time.monotonic()
     log = tmp_path / "run.log"
     with log.open("w") as output:
         run = subprocess.Popen(
@@ -48,11 +50,16 @@ def test_a_clone_runs_and_answers_with_the_two_commands(tmp_path: Path) -> None:
         answer = httpx.post(f"{url}/chat", json={"query": "What is 6*7?"}, timeout=60, trust_env=False).text
         assert "42" in "".join(re.findall(r'"delta":"([^"]*)"', answer))
         assert answer.endswith("data: [DONE]\n\n")
+        seconds = time.monotonic() - began
+        pytestconfig.stash[CLOSING_LINES].append(f"fresh clone: first answer {seconds:.0f} s after `make run`")
     finally:
         os.killpg(run.pid, signal.SIGINT)  # Ctrl-C
         run.wait(30)
     assert still_running(processes) == {}
     assert (clone / ".local").is_dir()
+    installed = {path.name.partition("-")[0] for path in clone.glob(".venv/lib/python*/site-packages/*.dist-info")}
+    assert "moto" in installed
+    assert not {"pytest", "mypy", "ruff", "playwright", "schemathesis"} & installed, "not needed by `make run`"
     test = ["make", "test", "ARGS=-q tests/test_readme.py"]
     done = subprocess.run(
         test, cwd=clone, env=env, capture_output=True, text=True, timeout=INSTALL_SECONDS, check=False

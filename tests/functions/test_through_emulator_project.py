@@ -39,7 +39,8 @@ def run_project(mongod: str, cloud: Aws, model: OfflineModel, tmp_path: Path) ->
 async def test_what_is_registered_once_is_used_by_all_three_functions(run_project: RunProject) -> None:
     async with run_project(project=PROJECTS / "acme.py") as product:
         user = product.user()
-        async with user.asking("Hello") as answer:
+        await user.ask("Hello")
+        async with user.asking("A summary stops before the last turn") as answer:
             await answer.rest()
         assert answer.text == "acme-1 answers"
         named = await user.call("POST", "/sessions/{}/name")
