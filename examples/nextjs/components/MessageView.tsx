@@ -1,0 +1,46 @@
+import { getToolName, isToolUIPart } from "ai";
+import type { ChatMessage } from "@/lib/api";
+
+type Part = ChatMessage["parts"][number];
+
+/** How an answer ended, where that is worth a word. */
+const ENDINGS: Record<string, string> = {
+  cancelled: "Stopped.",
+  interrupted: "Interrupted.",
+};
+
+export function MessageView({ message, onRegenerate }: { message: ChatMessage; onRegenerate?: () => void }) {
+  const ending = ENDINGS[message.metadata?.status ?? ""];
+  return (
+    <article data-role={message.role}>
+      {message.parts.map((part, index) => (
+        <PartView key={index} part={part} />
+      ))}
+      {ending && <p className="quiet">{ending}</p>}
+      {onRegenerate && <button onClick={onRegenerate}>Regenerate</button>}
+    </article>
+  );
+}
+
+function PartView({ part }: { part: Part }) {
+  if (part.type === "text") return <p className="text">{part.text}</p>;
+  if (part.type === "reasoning") {
+    return (
+      <details>
+        <summary>Reasoning</summary>
+        <p className="text">{part.text}</p>
+      </details>
+    );
+  }
+  if (!isToolUIPart(part)) return null;
+  return (
+    <details>
+      <summary>
+        {getToolName(part)} {part.state === "output-error" ? "failed" : part.state === "output-available" ? "✓" : "…"}
+      </summary>
+      <pre>{JSON.stringify(part.input, null, 2)}</pre>
+      {part.state === "output-available" && <pre>{JSON.stringify(part.output, null, 2)}</pre>}
+      {part.state === "output-error" && <p>{part.errorText}</p>}
+    </details>
+  );
+}

@@ -1,0 +1,69 @@
+import type { UIMessage } from "ai";
+import { authHeaders } from "./auth";
+import { Problem } from "./problem";
+
+// A Function URL ends with a slash.
+const withoutSlash = (url: string) => url.replace(/\/+$/, "");
+export const CHAT_URL = withoutSlash(process.env.NEXT_PUBLIC_CHAT_URL ?? "http://127.0.0.1:8000");
+const SESSIONS_URL = withoutSlash(process.env.NEXT_PUBLIC_SESSIONS_URL ?? "http://127.0.0.1:8000");
+
+/** What the server adds to an answer. */
+export type Metadata = { sessionId?: string; turnNumber?: number; status?: string };
+export type ChatMessage = UIMessage<Metadata, { session: Metadata }>;
+
+export type Session = { id: string; name: string | null; answering: boolean; updatedAt: string };
+export type MessagePage = { messages: ChatMessage[]; before: string | null };
+
+/** `fetch` that says who calls and throws a `Problem` for every refusal. */
+export async function request(url: RequestInfo | URL, init: RequestInit = {}): Promise<Response> {
+  const headers = new Headers(init.headers);
+  for (const [name, value] of Object.entries(await authHeaders())) headers.set(name, value);
+  const response = await fetch(url, { ...init, headers });
+  if (!response.ok) throw await Problem.from(response);
+  return response;
+}
+
+export async function listSessions(): Promise<Session[]> {
+  const response = await request(`${SESSIONS_URL}/sessions?limit=50`);
+  const page = (await response.json()) as { sessions: Session[] };
+  return page.sessions;
+}
+
+/** The newest messages of a chat, or those before. A chat that nobody has written in yet does not exist: it is empty. */
+export async function loadMessages(id: string, before?: string): Promise<MessagePage> {
+  const query = before ? `?before=${encodeURIComponent(before)}` : "";
+  try {
+    const response = await request(`${path(id)}/messages${query}`);
+    return (await response.json()) as MessagePage;
+  } catch (error) {
+    if (error instanceof Problem && error.status === 404) return { messages: [], before: null };
+    throw error;
+  }
+}
+
+/** Stop the answer to this message on the server. The stream then ends by itself and keeps what was said. */
+export async function stopAnswer(id: string, messageId: string): Promise<void> {
+  try {
+    await request(`${path(id)}/cancel`, {
+      method: "POST",
+      headers: { "content-type": "application/json" },
+      body: JSON.stringify({ message_id: messageId }),
+    });
+  } catch (error) {
+    // It has ended meanwhile.
+    if (!(error instanceof Problem && error.code === "no_running_turn")) throw error;
+  }
+}
+
+/** Let the model name the chat. */
+export async function nameSession(id: string): Promise<void> {
+  await request(`${path(id)}/name`, { method: "POST" });
+}
+
+export async function deleteSession(id: string): Promise<void> {
+  await request(path(id), { method: "DELETE" });
+}
+
+function path(id: string): string {
+  return `${SESSIONS_URL}/sessions/${encodeURIComponent(id)}`;
+}

@@ -1,0 +1,57 @@
+"""The Next.js example's packages, installed once and kept in .build."""
+
+import hashlib
+import shutil
+import subprocess
+
+import pytest
+
+from local.template import ROOT
+from tests.docs.blocks import read_blocks
+
+EXAMPLE = ROOT / "examples" / "nextjs"
+COPY = ROOT / ".build" / "nextjs"
+NOT_COPIED = ("node_modules", ".next", "next-env.d.ts", "*.tsbuildinfo", ".env.local")
+
+
+@pytest.fixture(scope="session")
+def type_errors() -> str:
+    """What `tsc --strict` says of the example and of the README's snippets. They are one program in a copy."""
+    if not shutil.which("npm"):
+        pytest.skip("Node is not installed: TypeScript cannot be checked")
+    _install()
+    for old in COPY.iterdir():
+        if old.name != "node_modules":
+            shutil.rmtree(old) if old.is_dir() else old.unlink()
+    shutil.copytree(EXAMPLE, COPY, ignore=shutil.ignore_patterns(*NOT_COPIED), dirs_exist_ok=True)
+    for number, block in enumerate(_snippets(), 1):
+        (COPY / f"readme-{number}.tsx").write_text(block)
+    checked = subprocess.run(
+        ["node", "node_modules/typescript/bin/tsc", "--noEmit", "--strict", "--incremental", "false"],
+        cwd=COPY,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=110,
+    )
+    assert checked.returncode in (0, 2), checked.stderr
+    return checked.stdout
+
+
+def _snippets() -> list[str]:
+    return [block.text for block in read_blocks(ROOT / "README.md") if block.language == "tsx"]
+
+
+def _install() -> None:
+    """`npm ci` where the lock file has changed. The compilers of other platforms are left out: only types are read."""
+    lock = (EXAMPLE / "package-lock.json").read_bytes()
+    stamp = COPY / "node_modules" / ".lock-hash"
+    wanted = hashlib.sha256(lock).hexdigest()
+    if stamp.exists() and stamp.read_text() == wanted:
+        return
+    COPY.mkdir(parents=True, exist_ok=True)
+    for name in ("package.json", "package-lock.json", ".npmrc"):
+        shutil.copy(EXAMPLE / name, COPY / name)
+    options = ["--omit=optional", "--ignore-scripts", "--prefer-offline", "--no-audit", "--no-fund"]
+    subprocess.run(["npm", "ci", *options], cwd=COPY, check=True, timeout=110)
+    stamp.write_text(wanted)
