@@ -10,15 +10,28 @@ if TYPE_CHECKING:
     from omniagent.ai.context import RunContext
     from omniagent.ai.providers import get_llm_provider, register_provider
     from omniagent.ai.providers.fallback import FallbackProvider
-    from omniagent.ai.providers.llm_provider import LLMProvider, ModelRequest, Overrides
+    from omniagent.ai.providers.llm_provider import (
+        LLMProvider,
+        ModelFinish,
+        ModelReasoning,
+        ModelReasoningDone,
+        ModelRequest,
+        ModelText,
+        ModelToolCall,
+        ModelToolDelta,
+        ModelToolStart,
+        Overrides,
+    )
     from omniagent.ai.providers.pool import ProviderPool
     from omniagent.ai.providers.scripted import Gate, ScriptedModel, ToolCall
     from omniagent.ai.result import RunResult
     from omniagent.ai.runner import Runner
     from omniagent.ai.tools import Tool, tool
     from omniagent.errors import ConfigurationError, OmniAgentError, ToolError
+    from omniagent.messages import Usage
     from omniagent.persistence.adapter import MongoBackendAdapter
     from omniagent.persistence.contracts import DocumentModels
+    from omniagent.persistence.documents import Message, Session, Summary, User
     from omniagent.persistence.mongo_session import MongoSessionManager
     from omniagent.project import Project
     from omniagent.session.in_memory import InMemorySessionManager, InMemoryStore
@@ -43,7 +56,15 @@ _HOMES = {
     "InMemoryStore": "omniagent.session.in_memory",
     "LLMProvider": "omniagent.ai.providers.llm_provider",
     "MemoryRegistry": "omniagent.turns.memory_registry",
+    "Message": "omniagent.persistence.documents",
+    "ModelFinish": "omniagent.ai.providers.llm_provider",
+    "ModelReasoning": "omniagent.ai.providers.llm_provider",
+    "ModelReasoningDone": "omniagent.ai.providers.llm_provider",
     "ModelRequest": "omniagent.ai.providers.llm_provider",
+    "ModelText": "omniagent.ai.providers.llm_provider",
+    "ModelToolCall": "omniagent.ai.providers.llm_provider",
+    "ModelToolDelta": "omniagent.ai.providers.llm_provider",
+    "ModelToolStart": "omniagent.ai.providers.llm_provider",
     "MongoBackendAdapter": "omniagent.persistence.adapter",
     "MongoSessionManager": "omniagent.persistence.mongo_session",
     "OmniAgentError": "omniagent.errors",
@@ -56,13 +77,17 @@ _HOMES = {
     "RunResult": "omniagent.ai.result",
     "Runner": "omniagent.ai.runner",
     "ScriptedModel": "omniagent.ai.providers.scripted",
+    "Session": "omniagent.persistence.documents",
     "SessionManager": "omniagent.session.manager",
     "Settings": "omniagent.settings",
+    "Summary": "omniagent.persistence.documents",
     "Tool": "omniagent.ai.tools",
     "ToolCall": "omniagent.ai.providers.scripted",
     "ToolError": "omniagent.errors",
     "TurnHooks": "omniagent.turns.setup",
     "TurnRegistry": "omniagent.turns.lease",
+    "Usage": "omniagent.messages",
+    "User": "omniagent.persistence.documents",
     "get_llm_provider": "omniagent.ai.providers",
     "register_provider": "omniagent.ai.providers",
     "setup_logging": "omniagent.tracing.logs",
@@ -81,7 +106,15 @@ __all__ = [
     "InMemoryStore",
     "LLMProvider",
     "MemoryRegistry",
+    "Message",
+    "ModelFinish",
+    "ModelReasoning",
+    "ModelReasoningDone",
     "ModelRequest",
+    "ModelText",
+    "ModelToolCall",
+    "ModelToolDelta",
+    "ModelToolStart",
     "MongoBackendAdapter",
     "MongoSessionManager",
     "OmniAgentError",
@@ -94,13 +127,17 @@ __all__ = [
     "RunResult",
     "Runner",
     "ScriptedModel",
+    "Session",
     "SessionManager",
     "Settings",
+    "Summary",
     "Tool",
     "ToolCall",
     "ToolError",
     "TurnHooks",
     "TurnRegistry",
+    "Usage",
+    "User",
     "get_llm_provider",
     "register_provider",
     "setup_logging",
