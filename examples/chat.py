@@ -1,24 +1,20 @@
-"""A conversation with tools from a script, without any AWS: streamed to the terminal, stored in MongoDB.
+"""A conversation with tools in a terminal, without any AWS: streamed as it comes, stored in MongoDB.
 
-    .venv/bin/python examples/chat.py "My name is Ada."
-    .venv/bin/python examples/chat.py "What is my name?"     # a second run remembers the first
-    .venv/bin/python examples/chat.py "Multiply 17 by 23, and what is today's date?"
+    .venv/bin/python -m examples.chat                        # asks for one message after the other
+    .venv/bin/python -m examples.chat "What is my name?"     # one message; the next run remembers it
 
-MONGODB_URI, OPENAI_API_KEY and OPENAI_BASE_URL are used when they are set. What is not is started here: a real MongoDB
-with its data in .local/example, and the offline model.
+Ctrl-C stops the answer, and what was shown of it is stored. At the prompt it ends the conversation.
+MONGODB_URI, OPENAI_API_KEY and OPENAI_BASE_URL are used when they are set; `local_services` starts what is not.
 """
 
 import asyncio
-import os
 import sys
-from contextlib import ExitStack
+from collections.abc import Iterator
 from datetime import UTC, datetime
-from pathlib import Path
 
-from omniagent import Agent, MongoBackendAdapter, MongoSessionManager, Runner, get_llm_provider, tool
-from omniagent.protocol.events import TextDelta, ToolInputAvailable, ToolOutputAvailable
-
-ROOT = Path(__file__).resolve().parents[1]
+from examples.local_services import local_services
+from omniagent import Agent, MongoBackendAdapter, MongoSessionManager, Runner, tool
+from omniagent.protocol.events import StreamEvent, TextDelta, ToolInputAvailable, ToolOutputAvailable
 
 
 @tool
@@ -33,38 +29,59 @@ async def today() -> str:
     return datetime.now(UTC).strftime("%A, %d %B %Y")
 
 
-async def main(question: str, mongodb_uri: str, base_url: str | None) -> None:
-    adapter = MongoBackendAdapter(mongodb_uri, "example")
-    provider = get_llm_provider("gpt-4.1-mini", api_key=os.environ.get("OPENAI_API_KEY"), base_url=base_url)
-    agent = Agent("example", "You are a helpful assistant. Be brief.", [multiply, today])
+agent = Agent("example", "You are a helpful assistant. Be brief.", [multiply, today])
+
+
+async def answer(runner: Runner, question: str) -> None:
+    """Show the answer as it comes."""
+    stream = runner.run_stream(question)
     try:
-        session = MongoSessionManager(await adapter.initialize(), user="you", session_id="example")
-        async for event in Runner(agent, session, provider=provider).run_stream(question):
-            match event:
-                case TextDelta():
-                    print(event.delta, end="", flush=True)
-                case ToolInputAvailable():
-                    print(f"[calling {event.tool_name} with {event.input}]")
-                case ToolOutputAvailable():
-                    print(f"[it answered {event.output}]")
+        async for event in stream:
+            show(event)
+    except asyncio.CancelledError:  # Ctrl-C
+        await runner.stop()
+        await stream.result()  # stored
+        raise
+
+
+def show(event: StreamEvent) -> None:
+    match event:
+        case TextDelta():
+            print(event.delta, end="", flush=True)
+        case ToolInputAvailable():
+            print(f"[calling {event.tool_name} with {event.input}]")
+        case ToolOutputAvailable():
+            print(f"[it answered {event.output}]")
+
+
+def questions() -> Iterator[str]:
+    """The message on the command line, or one after the other from the prompt."""
+    if len(sys.argv) > 1:
+        yield " ".join(sys.argv[1:])
+        return
+    try:
+        while question := input("> ").strip():
+            yield question
+    except (EOFError, KeyboardInterrupt):
         print()
-    finally:
-        await provider.aclose()
-        await adapter.shutdown()
+
+
+def main() -> None:
+    with asyncio.Runner() as loop:
+        adapter = MongoBackendAdapter()
+        try:
+            session = MongoSessionManager(loop.run(adapter.initialize()), user="you", session_id="example")
+            runner = Runner(agent, session)
+            for question in questions():
+                try:
+                    loop.run(answer(runner, question))
+                    print()
+                except KeyboardInterrupt:
+                    print("\n[stopped]")
+        finally:
+            loop.run(adapter.shutdown())
 
 
 if __name__ == "__main__":
-    question = " ".join(sys.argv[1:]) or "Multiply 17 by 23, and what is today's date?"
-    sys.path.insert(0, str(ROOT))  # the local stack is not part of the package
-    base_url = os.environ.get("OPENAI_BASE_URL")
-    with ExitStack() as services:
-        uri = os.environ.get("MONGODB_URI")
-        if not uri:
-            from local.mongod import Mongod
-
-            uri = services.enter_context(Mongod(ROOT / ".local/example")).uri
-        if not base_url and not os.environ.get("OPENAI_API_KEY"):
-            from local.model import OfflineModel
-
-            base_url = services.enter_context(OfflineModel()).base_url
-        asyncio.run(main(question, uri, base_url))
+    with local_services():
+        main()

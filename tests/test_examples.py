@@ -1,29 +1,143 @@
-"""The example of the README, run as its reader would."""
+"""The examples, run as their readers would."""
 
+import json
 import os
+import signal
 import subprocess
 import sys
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
 
+import httpx
+import pytest
+from pymongo import MongoClient
+
+from local.ports import free_port
 from local.template import ROOT
 
+LONG_ANSWER = "[slow:20] [long:2000]"
+"""The offline model takes 20 ms for each of 2000 words."""
 
-def ask(question: str, mongodb_uri: str) -> str:
+
+@pytest.fixture
+def environment(mongod: str) -> dict[str, str]:
+    """A database of the test's own, and no key."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("OPENAI_")}
-    done = subprocess.run(
-        [sys.executable, "examples/chat.py", question],
+    return {**kept, "MONGODB_URI": mongod, "MONGODB_DATABASE": f"examples-{uuid.uuid4().hex[:8]}"}
+
+
+@contextmanager
+def running(environment: dict[str, str], *command: str) -> Iterator["subprocess.Popen[bytes]"]:
+    process = subprocess.Popen(
+        [sys.executable, "-m", *command],
         cwd=ROOT,
-        env={**kept, "MONGODB_URI": mongodb_uri},
-        capture_output=True,
-        text=True,
-        check=True,
-        timeout=60,
+        env=environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
     )
-    return done.stdout
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.communicate()
 
 
-def test_a_second_run_remembers_the_first_and_tools_are_used(mongod: str) -> None:
-    assert "Ada" in ask("My name is Ada.", mongod)
-    assert "Ada" in ask("What is my name?", mongod)
-    answer = ask("Multiply 17 by 23, and what is today's date?", mongod)
+def ask(question: str, environment: dict[str, str]) -> str:
+    with running(environment, "examples.chat", question) as process:
+        out, error = process.communicate(timeout=60)
+    assert process.returncode == 0, error.decode()
+    return out.decode()
+
+
+def stored_answer(environment: dict[str, str]) -> dict[str, Any]:
+    """The last answer in MongoDB."""
+    with MongoClient[dict[str, Any]](environment["MONGODB_URI"]) as client:
+        messages = client[environment["MONGODB_DATABASE"]]["messages"]
+        answer = messages.find_one({"role": "assistant"}, sort=[("turn_number", -1)])
+    assert answer is not None
+    return answer
+
+
+def text_of(answer: dict[str, Any]) -> str:
+    return "".join(part["text"] for part in answer["parts"] if part["type"] == "text")
+
+
+def test_chat_remembers_the_run_before_and_uses_its_tools(environment: dict[str, str]) -> None:
+    assert "Ada" in ask("My name is Ada.", environment)
+    assert "Ada" in ask("What is my name?", environment)
+    answer = ask("Multiply 17 by 23, and what is today's date?", environment)
     assert "[it answered 391.0]" in answer
     assert "[calling today with {}]" in answer
+
+
+def test_ctrl_c_in_chat_stores_what_was_shown(environment: dict[str, str]) -> None:
+    with running(environment, "examples.chat", LONG_ANSWER) as process:
+        assert process.stdout is not None
+        first = process.stdout.read(40)
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal does
+        rest, error = process.communicate(timeout=60)
+    assert process.returncode == 0, error.decode()
+    shown, stopped, _ = (first + rest).decode().partition("\n[stopped]")
+    assert stopped
+    answer = stored_answer(environment)
+    assert answer["status"] == "cancelled"
+    assert text_of(answer).startswith(shown)
+    assert ask("[echo:Still here.]", environment) == "Still here.\n"
+
+
+def test_a_server_that_gets_sigterm_stores_what_was_streamed(environment: dict[str, str]) -> None:
+    port = free_port()
+    with running(environment, "examples.server", str(port)) as process:
+        events = []
+        with answering(f"http://127.0.0.1:{port}", process) as lines:
+            for line in lines:
+                if line == "data: [DONE]":
+                    break
+                if line:
+                    events.append(json.loads(line.removeprefix("data: ")))
+                if len(events) == 20:
+                    process.send_signal(signal.SIGTERM)
+        _, log = process.communicate(timeout=60)
+    assert process.returncode in (0, -signal.SIGTERM), log.decode()
+    assert [event["type"] for event in events if event["type"] in ("abort", "finish")] == ["abort", "finish"]
+    streamed = "".join(event["delta"] for event in events if event["type"] == "text-delta")
+    assert streamed
+    assert text_of(stored_answer(environment)) == streamed
+
+
+@contextmanager
+def answering(url: str, process: "subprocess.Popen[bytes]") -> Iterator[Iterator[str]]:
+    """Ask the server, as soon as it listens, for a long answer."""
+    body = {"session_id": "demo", "query": LONG_ANSWER}
+    with httpx.Client(base_url=url, trust_env=False, timeout=60) as client:
+        while True:
+            assert process.poll() is None, "the server has ended"
+            try:
+                client.get("/openapi.json")
+                break
+            except httpx.ConnectError:
+                pass
+        with client.stream("POST", "/chat", json=body) as response:
+            assert response.status_code == 200, response.read()
+            yield response.iter_lines()
+
+
+def test_the_tests_of_an_agent_pass() -> None:
+    """In a process of their own: this one already has the product's fixtures."""
+    command = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:cacheprovider",
+        "-p",
+        "no:xdist",
+        "examples/test_agent.py",
+    ]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=100)
+    assert done.returncode == 0, done.stdout
