@@ -1,40 +1,72 @@
-"""The README against the repository: every table, command and link in it is real."""
+"""The pages against the repository: every table, command, link, path, setting, parameter and alarm in them is real."""
 
 import re
+from dataclasses import fields
+from pathlib import Path
 
-from local.template import ROOT
+import pytest
+
+from local.template import ROOT, TEMPLATE
+from omniagent.aws.services import MONGODB_KEYS, OPENAI_KEYS
+from omniagent.settings import Settings, env_name
 from scripts.readme import README, rendered
 
-TEXTS = {path.name: path.read_text() for path in (README, ROOT / "CONTRIBUTING.md")}
+PAGES = [README, ROOT / "CONTRIBUTING.md", ROOT / "examples/nextjs/README.md", *sorted((ROOT / "docs").glob("*.md"))]
+# What the pages name that neither the settings nor the template define: AWS does, and the metrics' namespace.
+OF_OTHERS = {"AWS_LAMBDA_EXEC_WRAPPER", "OmniAgent", "Url5xxCount"}
+
+every_page = pytest.mark.parametrize("page", PAGES, ids=[str(page.relative_to(ROOT)) for page in PAGES])
 
 
 def test_the_tables_are_those_of_the_code() -> None:
-    assert rendered(TEXTS["README.md"]) == TEXTS["README.md"], "run `make readme`"
+    assert rendered(README.read_text()) == README.read_text(), "run `make readme`"
 
 
-def test_every_make_target_that_is_named_exists() -> None:
+@every_page
+def test_every_make_target_that_is_named_exists(page: Path) -> None:
     targets = set(re.findall(r"^([a-z-]+):.*## ", (ROOT / "Makefile").read_text(), re.MULTILINE))
-    for text in TEXTS.values():
-        named = set(re.findall(r"(?:^|`|… )make ([a-z][a-z-]+)", text, re.MULTILINE))
-        assert named
-        assert named <= targets
+    assert set(re.findall(r"(?:^|`|… )make ([a-z][a-z-]+)", page.read_text(), re.MULTILINE)) <= targets
 
 
-def test_every_link_leads_to_a_file() -> None:
-    for text in TEXTS.values():
-        for target in re.findall(r"\]\(([^)]+)\)", text):
-            assert (ROOT / target).exists(), target
+@every_page
+def test_every_link_leads_to_a_file_and_a_heading(page: Path) -> None:
+    for link in re.findall(r"\]\(([^)]+)\)", _without_code(page)):
+        path, _, heading = link.partition("#")
+        target = page.parent / path if path else page
+        assert target.exists(), link
+        assert not heading or heading in _anchors(target), link
 
 
-def test_every_path_that_is_named_exists() -> None:
-    for text in TEXTS.values():
-        for path in re.findall(r"`((?:functions|tests|events|local|bench|layers|parameters|examples)/[\w./-]*)`", text):
-            assert (ROOT / path).exists(), path
+@every_page
+def test_every_path_that_is_named_exists(page: Path) -> None:
+    folders = "functions|tests|events|local|bench|layers|parameters|examples|scripts|docs"
+    for path in re.findall(rf"`((?:{folders})/[\w./-]*)`", page.read_text()):
+        assert (ROOT / path).exists(), path
+
+
+@every_page
+def test_every_setting_that_is_named_exists(page: Path) -> None:
+    settings = {env_name(setting) for setting in fields(Settings)} | {*MONGODB_KEYS, *OPENAI_KEYS}
+    named = set(re.findall(r"`([A-Z]+(?:_[A-Z]+)+)`", page.read_text()))
+    assert named <= settings | OF_OTHERS
+
+
+@pytest.mark.parametrize("name", ["deploy.md", "operations.md"])
+def test_every_name_of_the_template_that_is_named_exists(name: str) -> None:
+    of_the_template = set(re.findall(r"^  (\w+):$", TEMPLATE.read_text(), re.MULTILINE))
+    named = set(re.findall(r"`((?:[A-Z][A-Za-z]*[a-z0-9]){2,})(?:: [^`]+)?`", _without_code(ROOT / "docs" / name)))
+    assert named <= of_the_template | _metrics() | OF_OTHERS
+
+
+def test_every_alarm_and_every_metric_is_explained() -> None:
+    page = (ROOT / "docs/operations.md").read_text()
+    alarms = set(re.findall(r"^  (\w+):\n    Type: AWS::CloudWatch::Alarm$", TEMPLATE.read_text(), re.MULTILINE))
+    assert alarms
+    assert {name for name in alarms | _metrics() if f"`{name}`" not in page} == set()
 
 
 def test_the_sections_stand_in_the_order_a_newcomer_needs_them() -> None:
-    headings = re.findall(r"^## (.+)$", TEXTS["README.md"], re.MULTILINE)
-    assert headings == [
+    assert re.findall(r"^## (.+)$", README.read_text(), re.MULTILINE) == [
         "Try it",
         "Write an agent",
         "Deploy",
@@ -42,4 +74,21 @@ def test_the_sections_stand_in_the_order_a_newcomer_needs_them() -> None:
         "API and protocol",
         "Limits and costs",
         "Decisions",
+        "Read on",
     ]
+
+
+def _metrics() -> set[str]:
+    """The metrics of the dashboard that are our own."""
+    rows = re.findall(r'"title": .*?\n *"metrics": \[(.*?)\]\}\}', TEMPLATE.read_text(), re.DOTALL)
+    own = [row for row in rows if '["OmniAgent"' in row]
+    return {name for row in own for name in re.findall(r'\["(?:OmniAgent|\.)", "(\w+)"', row)}
+
+
+def _without_code(page: Path) -> str:
+    return re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.DOTALL | re.MULTILINE)
+
+
+def _anchors(page: Path) -> set[str]:
+    headings = re.findall(r"^#+ (.+)$", _without_code(page), re.MULTILINE)
+    return {re.sub(r"[^\w -]", "", heading).strip().lower().replace(" ", "-") for heading in headings}
