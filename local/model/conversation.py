@@ -1,12 +1,15 @@
 """A request of either API in one shape: instructions, messages, tool calls with their outputs, tools."""
 
 import json
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any, Literal
 
 from local.model import tokens
+
+_SUMMARY = re.compile(r"<(\w*summary)>.*?</\1>\s*", re.DOTALL)
 
 Json = dict[str, Any]
 Role = Literal["user", "assistant"]
@@ -134,7 +137,7 @@ def from_chat(body: Json) -> Conversation:
                 items.append(Output(message["tool_call_id"], text))
             case role:
                 if text or not message.get("tool_calls"):
-                    items.append(Message(role, text))
+                    items += [Message(role, said) for said in (_apart(text) if role == "user" else [text])]
                 items.extend(
                     Call(call["function"]["name"], call["function"]["arguments"], call["id"])
                     for call in message.get("tool_calls") or []
@@ -155,6 +158,12 @@ def text_of(content: Any) -> str:
     if isinstance(content, list):
         return "".join(part.get("text") or part.get("refusal") or "" for part in content)
     return content or ""
+
+
+def _apart(text: str) -> list[str]:
+    """A summary that the application put before the user's words, and these words: two messages."""
+    joined = _SUMMARY.match(text)
+    return [joined[0].strip(), text[joined.end() :]] if joined and joined.end() < len(text) else [text]
 
 
 def _joined(texts: Iterable[str]) -> str:

@@ -1,60 +1,122 @@
-"""The documents: a team's own classes, the contract they keep, the connection and the errors that it translates."""
+"""The documents: a team's own classes, the contract they keep, and the hook that fills them."""
 
-import asyncio
-import gc
-import inspect
-from collections.abc import AsyncIterator
-from dataclasses import replace
-from typing import Any, ClassVar
+from collections.abc import AsyncIterator, Iterator
+from datetime import UTC, date, datetime, timedelta
+from decimal import Decimal
+from enum import Enum
+from ipaddress import IPv4Address
+from pathlib import PurePosixPath
+from typing import Annotated, Any, ClassVar
+from uuid import UUID
 
 import pytest
-from beanie import Document
-from bson.errors import InvalidDocument
+from beanie import Document, Indexed
+from pydantic import BaseModel, SecretStr
 from pymongo import ASCENDING, IndexModel, MongoClient
-from pymongo import errors as driver
 from pymongo.database import Database
 
-from local.ports import free_port
-from omniagent import DocumentModels, MongoBackendAdapter
-from omniagent.errors import (
-    ConfigurationError,
-    ContractError,
-    StorageConflict,
-    StorageError,
-    StorageRejected,
-    StorageUnavailable,
-)
-from omniagent.persistence.connection import translate, translated
+from omniagent.errors import ConfigurationError, ContractError, StorageRejected
+from omniagent.http.resources import MessageList, SessionResource
+from omniagent.persistence.adapter import MongoBackendAdapter
+from omniagent.persistence.catalog import Catalog
+from omniagent.persistence.contracts import DocumentModels
 from omniagent.persistence.documents import Message, Session, Summary, User
+from omniagent.persistence.mongo_session import MongoSessionManager
+from omniagent.persistence.store import ConversationStore, from_bson
 from omniagent.session.identity import new_id
-from tests.fixtures.conversation import QUICK, Conversation, Json
+from tests.persistence.turns import begin, converse, open_session, reply, summary
+
+Json = dict[str, Any]
 
 
-class TeamUser(User):
-    plan: str = "free"
+class Plan(Enum):
+    FREE = "free"
+    GOLD = "gold"
 
 
-class TeamSession(Session):
-    tags: list[str] = ["new"]  # noqa: RUF012 - pydantic copies it
+class Address(BaseModel):
+    city: str
+    since: date
 
 
-class TeamMessage(Message):
-    rating: int | None = None
+class Everything(BaseModel):
+    """A field of each kind that Beanie can store."""
+
+    plan: Plan = Plan.GOLD
+    balance: Decimal = Decimal("10.50")
+    birthday: date = date(1990, 2, 3)
+    seen_at: datetime = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+    tags: set[str] = {"a", "b"}
+    frozen: frozenset[int] = frozenset({1, 2})
+    reference: UUID = UUID(int=7)
+    pause: timedelta = timedelta(seconds=90)
+    home: Address = Address(city="Lisbon", since=date(2020, 1, 1))
+    homes: list[Address] = [Address(city="Porto", since=date(2021, 1, 1))]
+    by_name: dict[str, Plan] = {"ada": Plan.FREE}
+    pair: tuple[int, str] = (1, "x")
+    blob: bytes = b"\x00\xff"
+    address: IPv4Address = IPv4Address("127.0.0.1")
+    path: PurePosixPath = PurePosixPath("/a/b")
+    secret: SecretStr = SecretStr("hidden")
+    nothing: int | None = None
+    ratio: float = 0.5
+    active: bool = True
+
+
+class EveryUser(User, Everything): ...
+
+
+class EverySession(Session, Everything):
+    api_fields: ClassVar = ("plan", "balance", "home")
+
+
+class EveryMessage(Message, Everything):
+    api_fields: ClassVar = ("tags",)
 
     class Settings(Message.Settings):
-        name = "team_messages"
-        indexes: ClassVar = [*Message.Settings.indexes, IndexModel([("rating", ASCENDING)])]
+        name = "every_message"
+        keep_nulls = False
+        use_revision = True
 
 
-class TeamSummary(Summary):
-    language: str = "en"
+class EverySummary(Summary, Everything): ...
 
 
-TEAM = DocumentModels(user=TeamUser, session=TeamSession, message=TeamMessage, summary=TeamSummary)
+class Order(Document):
+    number: Annotated[int, Indexed(unique=True)]
+    user: str
+
+    class Settings:
+        name = "orders"
+        indexes: ClassVar = [IndexModel([("user", ASCENDING)])]
+
+
+EVERY = DocumentModels(
+    user=EveryUser, session=EverySession, message=EveryMessage, summary=EverySummary, further=(Order,)
+)
+
+
+class TenantUser(User):
+    tenant: str = ""
+
+
+class TenantSession(Session):
+    tenant: str = ""
+
+
+class TenantMessage(Message):
+    tenant: str = ""
+
+
+class TenantSummary(Summary):
+    tenant: str = ""
+
+
+TENANT = {"user": TenantUser, "session": TenantSession, "message": TenantMessage, "summary": TenantSummary}
 
 
 @pytest.fixture
-async def own_database(mongod: str) -> AsyncIterator[Database[Json]]:
+def own_database(mongod: str) -> Iterator[Database[Json]]:
     """A database of the test's own."""
     with MongoClient[Json](mongod) as client:
         name = f"test_{new_id()[:12]}"
@@ -62,27 +124,205 @@ async def own_database(mongod: str) -> AsyncIterator[Database[Json]]:
         client.drop_database(name)
 
 
-async def test_a_teams_own_classes_work_from_the_first_turn_to_the_summary(
-    mongod: str, own_database: Database[Json], conversation: Conversation
-) -> None:
-    adapter = MongoBackendAdapter(mongod, own_database.name)
-    store = await adapter.initialize(TEAM)
-    team = conversation.but(store=store, database=own_database, settings=replace(QUICK, summary_after_turns=2))
-    for text in ("My name is Ada.", "[echo:Two.]", "What is my name?"):
-        await team.ask(text)
-    await adapter.shutdown()
-    [user], [session] = own_database.users.find(), own_database.sessions.find()
-    messages, [summary] = list(own_database.team_messages.find()), own_database.summaries.find()
-    assert (user["plan"], session["tags"], summary["language"]) == ("free", ["new"], "en")
-    assert [message["rating"] for message in messages] == [None] * 6
-    assert (summary["start_turn_number"], summary["end_turn_number"]) == (1, 2)
-    assert "Ada" in str(messages[-1]["parts"])
+@pytest.fixture
+async def every(mongod: str, own_database: Database[Json]) -> AsyncIterator[ConversationStore]:
+    async with MongoBackendAdapter(mongod, own_database.name, documents=EVERY) as store:
+        yield store
+
+
+async def everything_done(store: ConversationStore) -> MongoSessionManager:
+    """A session with one of each document, made by a turn."""
+    session = open_session(store)
+    await session.admit(5)
+    await converse(session, [1, 2])
+    assert await session.add_summary(summary(1, 1))
+    return session
+
+
+@pytest.mark.parametrize("way", ["by a turn", "by the catalog"])
+async def test_every_field_type_works_in_every_document(every: ConversationStore, way: str) -> None:
+    if way == "by a turn":
+        session = await everything_done(every)
+    else:
+        session = open_session(every)
+        await Catalog(every).create(session, "Trip")
+        await converse(session, [1, 2])
+        await session.add_summary(summary(1, 1))
+    stored = [
+        from_bson(model, document)
+        for collection, model in (
+            (every.users, EveryUser),
+            (every.sessions, EverySession),
+            (every.messages, EveryMessage),
+            (every.summaries, EverySummary),
+        )
+        async for document in collection.find()
+    ]
+    assert len(stored) == 7
+    expected = Everything().model_dump()
+    for document in stored:
+        assert document.model_dump(include=set(Everything.model_fields)) == expected
+
+
+async def test_settings_of_a_class_are_obeyed(every: ConversationStore, own_database: Database[Json]) -> None:
+    await everything_done(every)
+    document = own_database.every_message.find_one({"role": "assistant"})
+    assert document is not None
+    assert "nothing" not in document, "keep_nulls is off"
+    assert "revision_id" in document
+    user = own_database.users.find_one({})
+    assert user is not None
+    assert user["nothing"] is None
     assert "messages" not in own_database.list_collection_names()
-    assert "rating_1" in own_database.team_messages.index_information()
 
 
-class NotADocument:
-    pass
+async def test_no_id_is_made_by_a_generator_that_a_snapshot_repeats(
+    every: ConversationStore, own_database: Database[Json]
+) -> None:
+    await everything_done(every)
+    for name in ("users", "sessions", "every_message", "summaries"):
+        assert all(isinstance(document["_id"], str) for document in own_database[name].find())
+
+
+async def test_further_documents_are_bound_and_indexed(every: ConversationStore, own_database: Database[Json]) -> None:
+    await Order(number=7, user="ada").insert()
+    assert [order.number for order in await Order.find(Order.user == "ada").to_list()] == [7]
+    assert {"number_1", "user_1"} <= set(own_database.orders.index_information())
+
+
+async def test_a_teams_fields_are_read_through_the_api_if_the_class_says_so(every: ConversationStore) -> None:
+    session = await everything_done(every)
+    catalog = Catalog(every)
+    resource = SessionResource.of(await catalog.get(session.key))
+    assert resource.extra == {
+        "plan": "gold",
+        "balance": "10.50",
+        "home": {"city": "Lisbon", "since": "2020-01-01"},
+    }
+    messages = MessageList.of(await catalog.messages_page(session.key, limit=4)).messages
+    assert [sorted(message["metadata"]["extra"]["tags"]) for message in messages] == [["a", "b"]] * 4
+
+
+async def test_without_such_fields_the_api_shows_nothing_more(store: ConversationStore) -> None:
+    session = open_session(store)
+    await converse(session, [1])
+    catalog = Catalog(store)
+    assert SessionResource.of(await catalog.get(session.key)).extra == {}
+    for message in MessageList.of(await catalog.messages_page(session.key, limit=4)).messages:
+        assert "extra" not in message.get("metadata", {})
+
+
+async def test_a_category_can_change_and_no_category_leaves_it(
+    store: ConversationStore, database: Database[Json]
+) -> None:
+    user = f"user:{new_id()}"
+    for category, expected in ((None, None), ("free", "free"), ("$gold", "$gold"), (None, "$gold")):
+        session = MongoSessionManager(store, user, "chat", category=category)
+        await session.admit(5)
+        document = database.users.find_one({"client_id": user})
+        assert document is not None
+        assert document["category"] == expected
+
+
+# The hook
+
+
+class Filled:
+    """A hook that writes down what it is called with, and fails where it is told to."""
+
+    def __init__(self, *, fails_for: type[Document] | None = None, role: str = "user") -> None:
+        self.calls: list[str] = []
+        self.fails_for = fails_for
+        self.role = role
+
+    async def __call__(self, document: Any, user: str, category: str | None) -> None:
+        self.calls.append(f"{type(document).__name__} {getattr(document, 'role', '')}".strip())
+        document.tenant = f"{user}/{category}"
+        if self.fails_for and isinstance(document, self.fails_for) and getattr(document, "role", "user") == self.role:
+            raise KeyError("no tenant")
+
+
+async def test_the_hook_fills_each_new_document_once(mongod: str, own_database: Database[Json]) -> None:
+    fill = Filled()
+    models = DocumentModels(**TENANT, fill=fill)  # type: ignore[arg-type]
+    async with MongoBackendAdapter(mongod, own_database.name, documents=models) as store:
+        for number in (1, 2):
+            session = MongoSessionManager(store, "ada", "chat", category="gold")
+            await session.admit(5)
+            await converse(session, [number])
+        await session.add_summary(summary(1, 1))
+        await Catalog(store).create(session)
+        created = MongoSessionManager(store, "ada", "created", category="gold")
+        await Catalog(store).create(created)
+        await converse(created, [1])
+    assert fill.calls == [
+        "TenantUser", "TenantMessage user", "TenantSession", "TenantMessage assistant",
+        "TenantMessage user", "TenantMessage assistant",
+        "TenantSummary",
+        "TenantSession", "TenantMessage user", "TenantMessage assistant",
+    ]  # fmt: skip
+    for name in ("users", "sessions", "messages", "summaries"):
+        assert {document["tenant"] for document in own_database[name].find()} == {"ada/gold"}
+
+
+async def test_a_hook_may_be_a_plain_function(mongod: str, own_database: Database[Json]) -> None:
+    def fill(document: Any, user: str, category: str | None) -> None:
+        document.tenant = f"{user} of {category}"
+
+    models = DocumentModels(**TENANT, fill=fill)  # type: ignore[arg-type]
+    async with MongoBackendAdapter(mongod, own_database.name, documents=models) as store:
+        await converse(open_session(store, user="ada"), [1])
+    assert {document["tenant"] for document in own_database.messages.find()} == {"ada of None"}
+
+
+@pytest.mark.parametrize("broken", [User, Session, Message])
+async def test_a_hook_that_fails_before_the_turn_stores_nothing_of_it(
+    mongod: str, own_database: Database[Json], broken: type[Document]
+) -> None:
+    models = DocumentModels(**TENANT, fill=Filled(fails_for=broken))  # type: ignore[arg-type]
+    async with MongoBackendAdapter(mongod, own_database.name, documents=models) as store:
+        with pytest.raises(ConfigurationError, match=f"fill failed for a Tenant{broken.__name__}.*no tenant"):
+            await begin(open_session(store), 1)
+    assert own_database.sessions.count_documents({}) == 0
+    assert own_database.messages.count_documents({}) == 0
+
+
+async def test_a_hook_that_fails_loses_no_answer_and_no_summary(mongod: str, own_database: Database[Json]) -> None:
+    fill = Filled()
+    models = DocumentModels(**TENANT, fill=fill)  # type: ignore[arg-type]
+    async with MongoBackendAdapter(mongod, own_database.name, documents=models) as store:
+        session = open_session(store)
+        await begin(session, 1)
+        fill.fails_for, fill.role = Message, "assistant"
+        assert await session.finish_turn(reply(1)) == reply(1)
+        await begin(session, 2)
+        fill.fails_for, fill.role = Summary, "user"
+        assert await session.add_summary(summary(1, 1))
+    answer, made = own_database.messages.find_one({"role": "assistant"}), own_database.summaries.find_one()
+    assert answer is not None
+    assert made is not None
+    assert (answer["tenant"], made["tenant"]) == ("", ""), "its default, not what the hook had half done"
+
+
+async def test_a_value_that_cannot_be_stored_is_rejected_and_nothing_is_half_done(
+    mongod: str, own_database: Database[Json]
+) -> None:
+    def fill(document: Any, _user: str, _category: str | None) -> None:
+        if isinstance(document, Message):
+            document.tenant = object()
+
+    models = DocumentModels(**TENANT, fill=fill)  # type: ignore[arg-type]
+    async with MongoBackendAdapter(mongod, own_database.name, documents=models) as store:
+        session = open_session(store)
+        with pytest.raises(StorageRejected, match="TenantMessage cannot be stored"):
+            await begin(session, 1)
+        assert await session.head() is None
+
+
+# The contract
+
+
+class NotADocument: ...
 
 
 class WithoutField(Document):
@@ -103,6 +343,24 @@ class WithoutIndexes(Message):
         name = "messages"
 
 
+class OtherEncoders(Message):
+    class Settings(Message.Settings):
+        bson_encoders: ClassVar[dict[Any, Any]] = {Decimal: str}
+
+
+class MoreEncoders(Message):
+    class Settings(Message.Settings):
+        bson_encoders: ClassVar[dict[Any, Any]] = {**Message.Settings.bson_encoders, Decimal: str}
+
+
+class ShowsToo(Session):
+    api_fields: ClassVar = ("active_turn_id",)
+
+
+class ShowsNothing(Message):
+    api_fields: ClassVar = ("ratings",)
+
+
 @pytest.mark.parametrize(
     ("models", "named"),
     [
@@ -111,127 +369,18 @@ class WithoutIndexes(Message):
         ({"session": WrongType}, "WrongType.name must be"),
         ({"message": NeedsMore}, "NeedsMore.tenant needs a default"),
         ({"message": WithoutIndexes}, "WithoutIndexes lacks the index on session_id, turn_number, role"),
+        ({"message": OtherEncoders}, "OtherEncoders.Settings.bson_encoders must hold those of Message"),
+        ({"session": ShowsToo}, "api_fields names 'active_turn_id', which is no field of its own"),
+        ({"message": ShowsNothing}, "api_fields names 'ratings'"),
+        ({"further": (NotADocument,)}, "further takes Beanie Document classes"),
+        ({"fill": "tenant"}, "fill must be a function"),
+        ({"fill": lambda document: document}, r"fill must take \(document, user, category\)"),
     ],
 )
-async def test_a_class_that_breaks_the_contract_is_named_before_any_connection(models: Any, named: str) -> None:
-    unreachable = MongoBackendAdapter(f"mongodb://127.0.0.1:{free_port()}", timeout_seconds=0.1)
+def test_what_breaks_the_contract_is_named_when_it_is_written(models: Any, named: str) -> None:
     with pytest.raises(ContractError, match=named):
-        await unreachable.initialize(DocumentModels(**models))
+        DocumentModels(**models)
 
 
-async def test_an_adapter_opens_once_however_often_it_is_asked(mongod: str, own_database: Database[Json]) -> None:
-    adapter = MongoBackendAdapter(mongod, own_database.name)
-    first, *others = await asyncio.gather(*(adapter.initialize() for _ in range(5)))
-    assert all(store is first for store in others)
-    await adapter.shutdown()
-
-
-async def test_an_adapter_can_be_opened_again_after_its_shutdown(mongod: str, own_database: Database[Json]) -> None:
-    adapter = MongoBackendAdapter(mongod, own_database.name)
-    await adapter.shutdown()
-    first = await adapter.initialize()
-    await adapter.shutdown()
-    await adapter.shutdown()
-    with pytest.raises(StorageError):
-        await first.answer("nobody", 1)
-    second = await adapter.initialize()
-    assert await second.answer("nobody", 1) is None
-    await adapter.shutdown()
-
-
-@pytest.mark.filterwarnings("ignore:.*socket:pytest.PytestUnraisableExceptionWarning")
-async def test_an_adapter_that_could_not_connect_tries_again() -> None:
-    adapter = MongoBackendAdapter(f"mongodb://127.0.0.1:{free_port()}", timeout_seconds=0.1)
-    for _ in range(2):
-        with pytest.raises(StorageUnavailable):
-            await adapter.initialize()
-    gc.collect()  # the driver leaves a socket behind that was connecting when it was closed: not to the next test
-
-
-@pytest.mark.parametrize("uri", ["http://127.0.0.1", "mongodb://", "mongodb://a:b:c@127.0.0.1", "mongodb://h:notaport"])
-async def test_an_address_that_is_none_is_a_matter_of_configuration(uri: str) -> None:
-    with pytest.raises(ConfigurationError, match="MONGODB_URI"):
-        await MongoBackendAdapter(uri).initialize()
-
-
-def test_no_address_at_all_says_what_to_set() -> None:
-    with pytest.raises(ConfigurationError, match="set MONGODB_URI"):
-        MongoBackendAdapter("")
-
-
-async def test_indexes_are_made_once_per_schema_and_not_at_every_start(
-    mongod: str, own_database: Database[Json]
-) -> None:
-    async def start(models: DocumentModels) -> None:
-        adapter = MongoBackendAdapter(mongod, own_database.name)
-        await adapter.initialize(models)
-        await adapter.shutdown()
-
-    await start(DocumentModels())
-    assert set(own_database.messages.index_information()) == {
-        "_id_",
-        "session_id_1_turn_number_-1_role_1",
-        "session_id_1_client_message_id_1",
-    }
-    own_database.messages.drop_indexes()
-    await start(DocumentModels())
-    assert set(own_database.messages.index_information()) == {"_id_"}, "the schema has not changed"
-    await start(TEAM)
-    assert "rating_1" in own_database.team_messages.index_information()
-    assert len(list(own_database.omniagent_schema.find())) == 2
-
-
-def _every(kind: type[driver.PyMongoError]) -> list[type[driver.PyMongoError]]:
-    return [kind, *(deeper for below in kind.__subclasses__() for deeper in _every(below))]
-
-
-EVERY_DRIVER_ERROR = sorted(set(_every(driver.PyMongoError)), key=lambda kind: kind.__name__)
-
-
-def raised(kind: type[driver.PyMongoError]) -> driver.PyMongoError:
-    """One error of the kind, made the way the driver makes it."""
-    more: dict[str, Any] = {
-        "results": {"writeErrors": []},
-        "verbose": False,
-        "encrypted_fields": {},
-        "cause": OSError(),
-    }
-    wanted = inspect.signature(kind.__init__).parameters
-    arguments: dict[str, Any] = {name: value for name, value in more.items() if name in wanted}
-    if "results" in wanted or "cause" in wanted:
-        return kind(**arguments)
-    return kind("host db-1.internal: secret detail", **arguments)
-
-
-@pytest.mark.parametrize("kind", EVERY_DRIVER_ERROR, ids=lambda kind: kind.__name__)
-def test_every_error_of_the_driver_becomes_one_of_ours_and_shows_nothing(kind: type[driver.PyMongoError]) -> None:
-    with pytest.raises(StorageError) as caught, translated():
-        raise raised(kind)
-    assert "secret" not in caught.value.public
-    assert isinstance(caught.value.__cause__, kind)
-
-
-@pytest.mark.parametrize(
-    ("theirs", "ours"),
-    [
-        (driver.DuplicateKeyError("x"), StorageConflict),
-        (driver.AutoReconnect("x"), StorageUnavailable),
-        (driver.NetworkTimeout("x"), StorageUnavailable),
-        (driver.NotPrimaryError("x"), StorageUnavailable),
-        (driver.ServerSelectionTimeoutError("x"), StorageUnavailable),
-        (driver.ExecutionTimeout("x"), StorageUnavailable),
-        (driver.WTimeoutError("x"), StorageUnavailable),
-        (driver.OperationFailure("x"), StorageRejected),
-        (driver.OperationFailure("x", details={"errorLabels": ["TransientTransactionError"]}), StorageUnavailable),
-        (driver.InvalidOperation("x"), StorageRejected),
-    ],
-    ids=lambda value: type(value).__name__ if isinstance(value, Exception) else value.__name__,
-)
-def test_who_must_act_decides_what_an_error_becomes(theirs: driver.PyMongoError, ours: type[StorageError]) -> None:
-    assert type(translate(theirs)) is ours
-
-
-@pytest.mark.parametrize("unstorable", [InvalidDocument("x"), OverflowError("x")])
-def test_what_has_no_place_in_bson_is_rejected(unstorable: Exception) -> None:
-    with pytest.raises(StorageRejected), translated():
-        raise unstorable
+def test_encoders_of_a_teams_own_may_be_added() -> None:
+    assert DocumentModels(message=MoreEncoders).message is MoreEncoders

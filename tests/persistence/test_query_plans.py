@@ -1,4 +1,4 @@
-"""Every query of the store and the catalog is answered from an index, as MongoDB's own profiler saw it run."""
+"""Every query of a session and of the catalog is answered from an index, as MongoDB's own profiler saw it run."""
 
 import inspect
 from collections.abc import AsyncIterator, Iterator
@@ -8,17 +8,21 @@ import pytest
 from pymongo import MongoClient
 from pymongo.database import Database
 
-from omniagent import MongoBackendAdapter
 from omniagent.messages import TextPart
+from omniagent.persistence.adapter import MongoBackendAdapter
 from omniagent.persistence.catalog import Catalog
-from omniagent.persistence.documents import Summary
-from omniagent.persistence.store import ConversationStore, Owner, TurnEnd, TurnStart
-from omniagent.session.identity import new_id, session_key, user_id_of
+from omniagent.persistence.mongo_session import MongoSessionManager
+from omniagent.persistence.store import ConversationStore
+from omniagent.session.identity import new_id
+from omniagent.session.state import SessionMessage, TurnStart
+from omniagent.settings import Settings
+from tests.persistence.turns import converse, summary
 
 Json = dict[str, Any]
 COLLECTIONS = ("users", "sessions", "messages", "summaries")
 TURNS = 12
 PARTS = [TextPart(text="Hello")]
+SMALL = Settings(context_max_turns=2, summary_after_turns=2)
 
 
 @pytest.fixture(scope="module")
@@ -32,82 +36,87 @@ def profiled(mongod: str) -> Iterator[Database[Json]]:
 
 @pytest.fixture
 async def store(mongod: str, profiled: Database[Json]) -> AsyncIterator[ConversationStore]:
-    adapter = MongoBackendAdapter(mongod, profiled.name)
-    yield await adapter.initialize()
-    await adapter.shutdown()
+    async with MongoBackendAdapter(mongod, profiled.name) as store:
+        yield store
 
 
-async def converse(store: ConversationStore, owner: Owner, session_id: str) -> str:
-    key = session_key(owner.user_id, session_id)
-    for number in range(1, TURNS + 1):
-        turn = f"{session_id}-{number}"
-        await store.begin_turn(TurnStart(owner, key, turn, number, f"q{number}", PARTS))
-        await store.finish_turn(TurnEnd(key, turn, number, PARTS, "complete"))
-    return key
+def session_of(store: ConversationStore, user: str, session_id: str) -> MongoSessionManager:
+    return MongoSessionManager(store, user, session_id, settings=SMALL)
 
 
-def summary(key: str, first: int, last: int) -> Summary:
-    return Summary(session_id=key, content="So far.", token_count=2, start_turn_number=first, end_turn_number=last)
-
-
-async def drive(store: ConversationStore, owner: Owner, key: str) -> set[str]:
+async def drive(store: ConversationStore, session: MongoSessionManager) -> set[str]:
     """Call everything that reads or writes, and return what was called."""
-    catalog = Catalog(store)
+    catalog, key, user_id = Catalog(store), session.key, session.user_id
+    answer = SessionMessage("running", "assistant", TURNS + 1, PARTS, "interrupted")
     calls: list[Any] = [
-        store.snapshot(key, turns=5, message_id="q3"),
-        store.answer(key, 3),
-        store.begin_turn(TurnStart(owner, key, "running", TURNS + 1, "new", PARTS)),
-        store.running_turns(owner.user_id, at_most=5),
-        store.repair_turn(key, turn_id="running", parts=PARTS),
-        store.restart_turn(key, turn_id="again", turn_number=TURNS + 1),
-        store.finish_turn(TurnEnd(key, "again", TURNS + 1, PARTS, "complete")),
-        catalog.create(owner, key),
-        catalog.list_page(owner.user_id, limit=5),
-        catalog.list_page(owner.user_id, limit=5, search="trip"),
+        session.admit(5),
+        session.head(),
+        session.load("q3"),
+        session.answer(3),
+        session.begin_turn(TurnStart("running", TURNS + 1, "new", PARTS)),
+        session.repair_turn(answer),
+        session.begin_turn(TurnStart("again", TURNS + 1, "new", PARTS, again=True)),
+        session.finish_turn(SessionMessage("again", "assistant", TURNS + 1, PARTS)),
+        session.finish_turn(SessionMessage("again", "assistant", TURNS + 1, PARTS)),
+        session.withdraw(key),
+        session.latest_summary(),
+        session.add_summary(summary(1, 2)),
+        session.add_summary(summary(3, 4)),
+        session.add_summary(summary(1, 4), draft=True),
+        session.add_summary(summary(5, 6), draft=True),
+        session.publish_draft(),
+        session.rename("trip", was=None),
+        MongoSessionManager.of_key(store, key),
+        catalog.create(session),
+        catalog.create(session_of(store, session.user, "new")),
+        catalog.list_page(user_id, limit=3),
+        catalog.list_page(user_id, limit=3, search="trip"),
         catalog.get(key),
-        catalog.rename(key, "trip"),
-        catalog.rename_unchanged(key, "tour", was="trip"),
-        catalog.recent_keys(owner.user_id),
+        catalog.rename(key, "tour"),
+        catalog.session_keys(user_id, limit=3),
         catalog.messages_page(key, limit=5),
         catalog.messages_page(key, limit=5, before=6),
         catalog.latest_summary(key),
-        catalog.add_summary(summary(key, 1, 2)),
-        catalog.add_summary(summary(key, 3, 4)),
-        catalog.replace_summaries(key, summary(key, 1, 5)),
-        catalog.delete_message(key, "q2"),
+        catalog.delete_message(key, "question-2"),
+        catalog.mark_erased(key),
+        catalog.erase_some(key, 4),
+        session.mark_erased(),
+        session.erase_some(4),
+        catalog.delete(key),
     ]
     called = {call.__name__ for call in calls}
+    assert [turns async for turns in session.past_turns(3, 9)]
     for call in calls:
         await call
-    page = await catalog.list_page(owner.user_id, limit=2)
-    await catalog.list_page(owner.user_id, limit=2, before=page.before)
-    assert [found async for found in catalog.turns_between(key, 3, 9, at_a_time=3)]
-    await catalog.delete(key)
-    await catalog.delete_user(owner.user_id)
-    return called | {"turns_between", "delete", "delete_user"}
+    page = await catalog.list_page(user_id, limit=2)
+    await catalog.list_page(user_id, limit=2, before=page.before)
+    await catalog.mark_user_erased(user_id)
+    await catalog.erase_user_some(user_id, 2)
+    await catalog.delete_user(user_id)
+    return called | {"past_turns", "mark_user_erased", "erase_user_some", "delete_user"}
 
 
 def public_methods(*classes: type) -> set[str]:
     return {
         name
         for cls in classes
-        for name, _ in inspect.getmembers(cls, inspect.isfunction)
-        if not name.startswith("_") and name != "transaction"
+        for name, _ in inspect.getmembers(cls, lambda member: inspect.isfunction(member) or inspect.ismethod(member))
+        if not name.startswith("_")
     }
 
 
 async def test_no_query_scans_a_collection_or_sorts_in_memory(
     store: ConversationStore, profiled: Database[Json]
 ) -> None:
-    people = [Owner(user_id_of(name), name) for name in ("user:ada", "user:bob", "user:eve")]
-    for owner in people:
+    people = ("user:ada", "user:bob", "user:eve")
+    for user in people:
         for session_id in ("a", "b", "c", "d", "e"):
-            await converse(store, owner, session_id)
+            await converse(session_of(store, user, session_id), range(1, TURNS + 1))
     profiled.command("profile", 2)
-    called = await drive(store, people[0], session_key(people[0].user_id, "c"))
+    called = await drive(store, session_of(store, people[0], "c"))
     profiled.command("profile", 0)
 
-    assert called == public_methods(ConversationStore, Catalog)
+    assert called == public_methods(MongoSessionManager, Catalog)
     seen = [
         operation
         for operation in profiled["system.profile"].find({"planSummary": {"$exists": True}})
@@ -120,3 +129,15 @@ async def test_no_query_scans_a_collection_or_sorts_in_memory(
     # What is read is what is asked for, however long the history is. Only a search reads names that do not match.
     reads = [o for o in seen if o["op"] == "query" and "name" not in o["command"]["filter"]]
     assert [o["command"] for o in reads if o["keysExamined"] > o["nreturned"] + 4] == []
+
+
+async def test_a_head_is_one_document_with_a_projection(store: ConversationStore, profiled: Database[Json]) -> None:
+    session = session_of(store, "user:head", "chat")
+    await converse(session, [1, 2])
+    profiled["system.profile"].drop()
+    profiled.command("profile", 2)
+    await session.head()
+    profiled.command("profile", 0)
+    [read] = profiled["system.profile"].find({"op": "query", "ns": f"{profiled.name}.sessions"})
+    assert set(read["command"]["projection"]) == {"latest_turn_number", "active_turn_id", "name"}
+    assert read["docsExamined"] == 1

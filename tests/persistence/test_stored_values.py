@@ -2,7 +2,6 @@
 
 import json
 import math
-from collections.abc import AsyncIterator
 from typing import Any
 
 import pytest
@@ -112,7 +111,7 @@ async def test_plain_text_stays_readable_in_the_database(store: ConversationStor
 
 
 @pytest.fixture
-async def old_session(store: ConversationStore, database: Database[Json]) -> AsyncIterator[MongoSessionManager]:
+async def old_session(store: ConversationStore, database: Database[Json]) -> MongoSessionManager:
     """A session as an earlier version stored it: ObjectIds, plain values, fields that are gone or new."""
     session = MongoSessionManager(store, f"user:{new_id()}", "old")
     database.users.insert_one({"_id": session.user_id, "client_id": session.user, "category": None})

@@ -10,6 +10,7 @@ from openai.types.responses import response_create_params
 from pydantic import TypeAdapter
 
 from local.model import OfflineModel
+from omniagent.ai.prompts import summary_message
 from omniagent.ai.providers import get_llm_provider
 from omniagent.ai.providers.llm_provider import ModelReasoningDone, ModelRequest, OutputFormat, Overrides
 from omniagent.ai.providers.openai.lean_openai import httpx2
@@ -113,7 +114,7 @@ BROKEN_TURNS: dict[str, list[Part]] = {
 async def test_no_stored_turn_makes_the_api_refuse_the_next_one(
     name: str, api: str, offline: OfflineModel, provider_of: MakeProvider
 ) -> None:
-    history = [ChatMessage.user("Add."), answer(*BROKEN_TURNS[name])]
+    history = [ChatMessage.user("Good morning."), answer(*BROKEN_TURNS[name])]
     await sent(provider_of, offline, api, *history, ChatMessage.user("[echo:x]"))
 
 
@@ -137,6 +138,27 @@ async def test_the_model_reads_why_a_tool_failed_and_that_a_call_was_interrupted
         item.get("output") or item.get("content") for item in items if "output" in item or item.get("role") == "tool"
     ]
     assert told == ["No such city: Atlantis.", ORPHAN_ERROR]
+
+
+async def test_chat_completions_are_never_sent_two_user_messages_in_a_row(
+    offline: OfflineModel, provider_of: MakeProvider
+) -> None:
+    summary = summary_message("My name is Ada.")
+    messages = [summary, ChatMessage.user("Hi."), answer(StepPart()), ChatMessage.user("[echo:x]")]
+    body = await sent(provider_of, offline, "chat", *messages)
+    assert body["messages"] == [
+        {"role": "system", "content": "Be brief."},
+        {"role": "user", "content": f"{summary.text}\n\nHi.\n\n[echo:x]"},
+    ]
+
+
+@pytest.mark.parametrize("api", APIS)
+async def test_the_offline_model_knows_what_a_summary_says(
+    api: str, offline: OfflineModel, provider_of: MakeProvider
+) -> None:
+    messages = [summary_message("My name is Ada."), ChatMessage.user("What is my name?")]
+    events = await streamed(provider_of(api, offline.base_url), ModelRequest("Be brief.", messages))
+    assert text_of(events) == "Your name is **Ada**."
 
 
 async def test_reasoning_is_handed_back_within_its_turn_and_not_after(

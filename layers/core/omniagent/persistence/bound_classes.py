@@ -30,6 +30,11 @@ class Binding:
     def same_database(self, other: "Binding") -> bool:
         return (self.address, self.database.name) == (other.address, other.database.name)
 
+    def lost_classes_to(self, other: "Binding") -> bool:
+        """Whether the other has classes that are made from ours: Beanie binds their base classes, too."""
+        bases = {base for document in other.documents for base in document.mro()}
+        return not self.same_database(other) and self.loop is other.loop and not bases.isdisjoint(self.documents)
+
     async def bind(self) -> None:
         await init_beanie(self.database, document_models=list(self.documents), skip_indexes=True)
 
@@ -51,6 +56,9 @@ async def bind_classes(binding: Binding) -> None:
     _open.append(binding)
     try:
         await binding.bind()
+        for other in _open:
+            if other is not binding and other.lost_classes_to(binding):
+                await other.bind()
     except BaseException:
         _open.remove(binding)
         raise

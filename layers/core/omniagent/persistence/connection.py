@@ -3,9 +3,12 @@
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from decimal import Decimal
 from typing import Any
 
 from beanie import Document
+from bson import CodecOptions, Decimal128
+from bson.codec_options import TypeDecoder, TypeRegistry
 from bson.errors import BSONError
 from pymongo import AsyncMongoClient, ReadPreference, WriteConcern
 from pymongo import errors as driver
@@ -59,6 +62,18 @@ def is_refused_login(error: BaseException) -> bool:
     return isinstance(cause, driver.OperationFailure) and cause.code in _REFUSED_LOGINS
 
 
+class _DecimalDecoder(TypeDecoder):
+    """Reads a decimal number as Python's: pydantic takes no other for a field annotated `Decimal`."""
+
+    bson_type = Decimal128
+
+    def transform_bson(self, value: Decimal128) -> Decimal:
+        return value.to_decimal()
+
+
+_CODEC_OPTIONS = CodecOptions[dict[str, Any]](tz_aware=True, type_registry=TypeRegistry([_DecimalDecoder()]))
+
+
 class MongoDB:
     """The client of this process and the database it works on.
 
@@ -69,6 +84,7 @@ class MongoDB:
         self.client = _make_client(uri, int(timeout_seconds * 1000))
         self.database = self.client.get_database(
             database,
+            codec_options=_CODEC_OPTIONS,
             read_preference=ReadPreference.PRIMARY,
             read_concern=ReadConcern("local"),
             write_concern=WriteConcern("majority"),
@@ -95,7 +111,6 @@ def _make_client(uri: str, milliseconds: int) -> AsyncMongoClient[dict[str, Any]
         return AsyncMongoClient(
             uri,
             appname=APP_NAME,
-            tz_aware=True,
             serverSelectionTimeoutMS=milliseconds,
             connectTimeoutMS=milliseconds,
             timeoutMS=milliseconds,

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from beanie import Document
+from beanie.odm.fields import ExpressionField
 
 from omniagent.errors import ContractError
 from omniagent.persistence.documents import Message, Session, Summary, User
@@ -66,6 +67,8 @@ def _check(role: str, model: Any, contract: type[Document]) -> None:
 
 
 def _check_fields(name: str, model: type[Document], contract: type[Document]) -> None:
+    if any(isinstance(field.default, ExpressionField) for field in model.model_fields.values()):
+        raise ContractError(f"{name} was made after its base class had been bound to a database: define it at import")
     for field_name, field in contract.model_fields.items():
         if field_name not in model.model_fields:
             raise ContractError(f"{name} lacks the field {field_name!r}")

@@ -5,8 +5,9 @@ import json
 from collections.abc import Sequence
 from typing import Any
 
-from beanie import Document, init_beanie
+from beanie import Document
 from beanie.odm.utils.typing import get_index_attributes
+from pymongo import IndexModel
 from pymongo.asynchronous.database import AsyncDatabase
 
 from omniagent.persistence.documents import Session, Summary
@@ -22,13 +23,18 @@ _OBSOLETE = (
 
 
 async def ensure_indexes(database: AsyncDatabase[Any], documents: Sequence[type[Document]]) -> None:
-    """Make the indexes of documents that Beanie has bound, unless these very indexes were made before."""
+    """Make the indexes of documents that Beanie has bound, unless these very indexes were made before.
+
+    Beanie itself would also make those of the base classes, and with them collections that nobody uses.
+    """
     version = _schema_version(documents)
     schema = database[SCHEMA_COLLECTION]
     if await schema.find_one({"_id": version}):
         return
     await _upgrade(documents)
-    await init_beanie(database, document_models=list(documents))
+    for document in documents:
+        if indexes := _indexes(document):
+            await document.get_pymongo_collection().create_indexes(indexes)
     made = {"documents": [document.__name__ for document in documents]}
     await schema.update_one({"_id": version}, {"$set": made}, upsert=True)
 
@@ -45,13 +51,20 @@ async def _upgrade(documents: Sequence[type[Document]]) -> None:
 
 def _schema_version(documents: Sequence[type[Document]]) -> str:
     """A fingerprint of all indexes: it changes exactly when there is something to make."""
-    described = [(document.get_collection_name(), _described(document)) for document in documents]
+    described = [
+        (document.get_collection_name(), [index.document for index in _indexes(document)]) for document in documents
+    ]
     return hashlib.sha256(json.dumps(described, default=str).encode()).hexdigest()[:16]
 
 
-def _described(document: type[Document]) -> list[Any]:
-    fields = {name: get_index_attributes(field) for name, field in document.model_fields.items()}
-    return [
-        *(index.index.document for index in document.get_settings().indexes),
-        *((name, attributes) for name, attributes in fields.items() if attributes),
-    ]
+def _indexes(document: type[Document]) -> list[IndexModel]:
+    """The indexes that a class asks for, in its `Settings` and with `Indexed` fields."""
+    settings = document.get_settings()
+    bases = [base for base in reversed(document.mro()) if issubclass(base, Document) and base is not Document]
+    classes = bases if settings.merge_indexes else [document]
+    asked = [index.index for each in classes for index in each.get_settings().indexes]
+    for name, field in document.model_fields.items():
+        if attributes := get_index_attributes(field):
+            direction, options = attributes
+            asked.append(IndexModel([(field.alias or name, direction)], **options))
+    return list({index.document["name"]: index for index in asked}.values())

@@ -7,7 +7,7 @@ from pymongo import ReturnDocument
 
 from omniagent.errors import SessionErased
 from omniagent.persistence.connection import translated
-from omniagent.persistence.documents import now
+from omniagent.persistence.erasure import Erasure
 from omniagent.persistence.store import ConversationStore, to_bson
 from omniagent.session.manager import SessionManager
 from omniagent.tracing import SpanKind, trace_method
@@ -58,16 +58,17 @@ class UserSlots:
         self._is_known = True
 
     async def check_not_erased(self, key: str) -> None:
-        """Refuse a session that was made while its user was being deleted, and mark it for deletion, too.
+        """Refuse a session that was made while its user was being deleted, and delete it, too.
 
-        Asked after the session is stored. A deletion that looked for sessions earlier has marked the user before.
+        Asked after the session is stored: a deletion that has not seen the session marked the user before.
         """
         with translated():
             user = await self._store.users.find_one({"_id": self._session.user_id}, {"erased_at": 1})
-            if user is not None and user.get("erased_at") is None:
-                return
-            gone = {"$set": {"erased_at": now(), "active_turn_id": None}}
-            await self._store.sessions.update_one({"_id": key}, gone)
+        if user is not None and user.get("erased_at") is None:
+            return
+        erasure = Erasure(self._store)
+        await erasure.mark_erased(key)
+        await erasure.erase_some(key)
         raise SessionErased(_ERASED)
 
     async def _take_slot(self, limit: int) -> dict[str, Any] | None:

@@ -1,5 +1,6 @@
 """The one boundary through which the package calls a model: each call is one LLM span, streamed or buffered."""
 
+import asyncio
 import json
 from collections.abc import AsyncGenerator, Sequence
 from contextlib import aclosing
@@ -16,7 +17,7 @@ from omniagent.ai.providers.llm_provider import (
     ModelToolCall,
     Purpose,
 )
-from omniagent.errors import ModelError
+from omniagent.errors import ModelError, ModelUnavailable
 from omniagent.messages import FinishReason, Usage
 from omniagent.tracing import Span, SpanKind, attributes, output_message, token_counts, trace_operation
 from omniagent.tracing.redaction import redact
@@ -39,16 +40,26 @@ def call_model(provider: LLMProvider, request: ModelRequest, *, purpose: Purpose
     return provider.stream(request) if active_recorder() is None else _traced(provider, request)
 
 
-async def complete(provider: LLMProvider, request: ModelRequest, *, purpose: Purpose) -> Completion:
-    """Call the model and return its answer once it is complete."""
+async def complete(
+    provider: LLMProvider, request: ModelRequest, *, purpose: Purpose, timeout_seconds: float | None = None
+) -> Completion:
+    """Call the model and return its answer once it is complete, which may take `timeout_seconds` at most."""
     pieces: list[str] = []
     end = ModelFinish("other", Usage())
-    async with aclosing(call_model(provider, request, purpose=purpose)) as events:
-        async for event in events:
-            if isinstance(event, ModelText):
-                pieces.append(event.text)
-            elif isinstance(event, ModelFinish):
-                end = event
+    try:
+        async with (
+            asyncio.timeout(timeout_seconds) as limit,
+            aclosing(call_model(provider, request, purpose=purpose)) as events,
+        ):
+            async for event in events:
+                if isinstance(event, ModelText):
+                    pieces.append(event.text)
+                elif isinstance(event, ModelFinish):
+                    end = event
+    except TimeoutError as exc:
+        if not limit.expired():
+            raise
+        raise ModelUnavailable(f"no complete {purpose} within {timeout_seconds:g} seconds") from exc
     return Completion("".join(pieces).strip(), end.usage, end.reason)
 
 
@@ -100,7 +111,7 @@ def _request_attributes(provider: LLMProvider, request: ModelRequest) -> dict[st
         attributes.LLM_SYSTEM: provider.system,
         attributes.LLM_MODEL_NAME: provider.model_for(request.overrides),
         attributes.LLM_PURPOSE: request.purpose,
-        attributes.LLM_INVOCATION_PARAMETERS: json.dumps(parameters) if parameters else None,
+        attributes.LLM_INVOCATION_PARAMETERS: json.dumps(parameters, default=str) if parameters else None,
     }
 
 

@@ -1,7 +1,7 @@
 """OpenAI's Chat Completions API, which most compatible servers speak."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any, ClassVar
 
 from omniagent.ai.providers.answer_reader import AnswerReader, Call, new_call_id, token_count
@@ -28,7 +28,7 @@ class OpenAIChat(OpenAIProvider):
 
     def _body(self, request: ModelRequest) -> Json:
         return {
-            "messages": list(_messages(request)),
+            "messages": list(_alternating(_messages(request))),
             **self._tool_parameters([_tool(tool) for tool in request.tools]),
             **_response_format(request.output),
             **self._parameters(request),
@@ -63,6 +63,20 @@ def _messages(request: ModelRequest) -> Iterator[Json]:
             yield from _answer_messages(message)
         elif message.text:
             yield {"role": "user", "content": message.text}
+
+
+def _alternating(messages: Iterable[Json]) -> Iterator[Json]:
+    """Join user messages that follow each other: the templates of many open models refuse two in a row."""
+    waiting: Json | None = None
+    for message in messages:
+        if waiting and waiting["role"] == message["role"] == "user":
+            waiting["content"] += f"\n\n{message['content']}"
+            continue
+        if waiting:
+            yield waiting
+        waiting = message
+    if waiting:
+        yield waiting
 
 
 def _answer_messages(message: ChatMessage) -> Iterator[Json]:

@@ -1,0 +1,367 @@
+"""The adapter: one connection per process, what it is opened with, and how it is closed."""
+
+import asyncio
+import gc
+import os
+import signal
+import sys
+import warnings
+from collections.abc import Iterator
+from typing import Any, ClassVar
+
+import pytest
+from beanie import Document
+from pymongo import MongoClient
+from pymongo.database import Database
+
+from local.ports import free_port
+from omniagent.errors import ConfigurationError, ContractError, StorageError, StorageUnavailable
+from omniagent.persistence.adapter import MongoBackendAdapter
+from omniagent.persistence.contracts import DocumentModels
+from omniagent.persistence.documents import Message, Session, Summary, User
+from omniagent.persistence.mongo_session import MongoSessionManager
+from omniagent.session.identity import new_id
+from tests.persistence.turns import begin, converse, open_session, reply, summary
+
+Json = dict[str, Any]
+
+
+@pytest.fixture
+def own_database(mongod: str) -> Iterator[Database[Json]]:
+    """A database of the test's own."""
+    with MongoClient[Json](mongod) as client:
+        name = f"test_{new_id()[:12]}"
+        yield client[name]
+        client.drop_database(name)
+
+
+@pytest.fixture
+def another_database(mongod: str) -> Iterator[Database[Json]]:
+    with MongoClient[Json](mongod) as client:
+        name = f"test_{new_id()[:12]}"
+        yield client[name]
+        client.drop_database(name)
+
+
+class Rated(Message):
+    rating: int | None = None
+
+    class Settings(Message.Settings):
+        name = "rated_messages"
+        indexes: ClassVar[list[Any]] = [*Message.Settings.indexes, "rating"]
+
+
+class OtherUser(User): ...
+
+
+class OtherSession(Session): ...
+
+
+class OtherMessage(Message): ...
+
+
+class OtherSummary(Summary): ...
+
+
+class Order(Document):
+    total: int
+
+
+class StillRunning:
+    """A turn that ends when it is told to."""
+
+    def __init__(self, store_is_open: Any = None) -> None:
+        self.events: list[str] = []
+        self._told = asyncio.Event()
+        self._store_is_open = store_is_open
+
+    def shut_down(self) -> None:
+        self.events.append("told")
+        self._told.set()
+
+    async def ended(self) -> None:
+        await self._told.wait()
+        if self._store_is_open is not None:
+            await self._store_is_open()
+        self.events.append("stored")
+
+
+async def test_an_adapter_opens_once_however_often_it_is_asked(mongod: str, own_database: Database[Json]) -> None:
+    adapter = MongoBackendAdapter(mongod, own_database.name)
+    first, *others = await asyncio.gather(*(adapter.initialize() for _ in range(5)))
+    assert all(store is first for store in others)
+    await adapter.shutdown()
+
+
+async def test_an_adapter_can_be_opened_again_after_its_shutdown(mongod: str, own_database: Database[Json]) -> None:
+    adapter = MongoBackendAdapter(mongod, own_database.name)
+    await adapter.shutdown()
+    first = await adapter.initialize()
+    await adapter.shutdown()
+    await adapter.shutdown()
+    with pytest.raises(StorageError):
+        await open_session(first).head()
+    second = await adapter.initialize()
+    assert await open_session(second).head() is None
+    await adapter.shutdown()
+
+
+@pytest.mark.filterwarnings("ignore:.*socket:pytest.PytestUnraisableExceptionWarning")
+async def test_an_adapter_that_could_not_connect_tries_again() -> None:
+    adapter = MongoBackendAdapter(f"mongodb://127.0.0.1:{free_port()}", timeout_seconds=0.1)
+    for _ in range(2):
+        with pytest.raises(StorageUnavailable):
+            await adapter.initialize()
+    gc.collect()  # the driver leaves a socket behind that was connecting when it was closed: not to the next test
+
+
+@pytest.mark.parametrize("uri", ["http://127.0.0.1", "mongodb://", "mongodb://a:b:c@127.0.0.1", "mongodb://h:notaport"])
+async def test_an_address_that_is_none_is_a_matter_of_configuration(uri: str) -> None:
+    with pytest.raises(ConfigurationError, match="MONGODB_URI"):
+        await MongoBackendAdapter(uri).initialize()
+
+
+def test_no_address_at_all_says_what_to_set(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MONGODB_URI", raising=False)
+    with pytest.raises(ConfigurationError, match="set MONGODB_URI"):
+        MongoBackendAdapter()
+
+
+async def test_what_is_not_given_is_read_from_the_environment(
+    mongod: str, own_database: Database[Json], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("MONGODB_URI", mongod)
+    monkeypatch.setenv("MONGODB_DATABASE", own_database.name)
+    async with MongoBackendAdapter() as store:
+        await converse(open_session(store), [1])
+    assert own_database.messages.count_documents({}) == 2
+
+
+@pytest.mark.parametrize(
+    "options", ["readPreference=secondary", "readConcernLevel=linearizable", "w=0", "readPreference=nearest&w=1"]
+)
+async def test_options_of_the_address_break_no_turn(mongod: str, own_database: Database[Json], options: str) -> None:
+    joined = f"{mongod}{'&' if '?' in mongod else '?'}{options}"
+    async with MongoBackendAdapter(joined, own_database.name) as store:
+        session = open_session(store)
+        assert not await session.admit(1)
+        await converse(session, [1, 2])
+        assert await session.add_summary(summary(1, 1))
+        assert (await session.load()).answer == reply(2)
+
+
+async def test_indexes_are_made_once_per_schema_and_not_at_every_start(
+    mongod: str, own_database: Database[Json]
+) -> None:
+    async def start(documents: DocumentModels) -> None:
+        async with MongoBackendAdapter(mongod, own_database.name, documents=documents):
+            pass
+
+    await start(DocumentModels())
+    assert set(own_database.messages.index_information()) == {
+        "_id_",
+        "session_id_1_turn_number_-1_role_1",
+        "session_id_1_client_message_id_1",
+    }
+    own_database.messages.drop_indexes()
+    await start(DocumentModels())
+    assert set(own_database.messages.index_information()) == {"_id_"}, "the schema has not changed"
+    await start(DocumentModels(message=Rated))
+    assert "rating_1" in own_database.rated_messages.index_information()
+    assert len(list(own_database.omniagent_schema.find())) == 2
+
+
+async def test_a_database_of_an_earlier_version_gets_the_new_indexes(mongod: str, own_database: Database[Json]) -> None:
+    own_database.summaries.create_index([("session_id", 1), ("end_turn_number", -1)], unique=True)
+    own_database.summaries.create_index([("session_id", 1), ("start_turn_number", 1)], unique=True)
+    own_database.sessions.create_index([("user_id", 1), ("updated_at", -1)], name="running")
+    async with MongoBackendAdapter(mongod, own_database.name) as store:
+        session = open_session(store)
+        await converse(session, [1, 2, 3])
+        old = {"session_id": session.key, "content": "Old", "token_count": 1, "created_at": None}
+        own_database.summaries.insert_one(old | {"start_turn_number": 1, "end_turn_number": 1})
+        own_database.omniagent_schema.delete_many({})
+        assert await session.add_summary(summary(1, 1), draft=True)
+    async with MongoBackendAdapter(mongod, own_database.name) as store:
+        session = MongoSessionManager(store, session.user, session.session_id)
+        latest = await session.latest_summary(draft=True)
+        assert latest == summary(1, 1)
+        own_database.summaries.update_many({"content": "Old"}, {"$set": {"created_at": own_database_now(own_database)}})
+        found = await session.latest_summary()
+        assert found is not None
+        assert found.content == "Old"
+    assert "running" not in own_database.sessions.index_information()
+
+
+def own_database_now(database: Database[Json]) -> Any:
+    return database.client.admin.command("hello")["localTime"]
+
+
+# A second adapter
+
+
+async def test_a_second_database_for_the_same_classes_is_refused_while_the_first_is_open(
+    mongod: str, own_database: Database[Json], another_database: Database[Json]
+) -> None:
+    first = MongoBackendAdapter(mongod, own_database.name)
+    second = MongoBackendAdapter(mongod, another_database.name)
+    store = await first.initialize()
+    with pytest.raises(ConfigurationError, match=rf"bound to the database '{own_database.name}'.*shutdown\(\)"):
+        await second.initialize()
+    await converse(open_session(store), [1])
+    assert own_database.messages.count_documents({}) == 2
+    await first.shutdown()
+    async with second as store:
+        await converse(open_session(store), [1])
+    assert another_database.messages.count_documents({}) == 2
+    assert own_database.messages.count_documents({}) == 2
+
+
+async def test_classes_of_their_own_may_live_in_another_database(
+    mongod: str, own_database: Database[Json], another_database: Database[Json]
+) -> None:
+    others = DocumentModels(user=OtherUser, session=OtherSession, message=OtherMessage, summary=OtherSummary)
+    async with (
+        MongoBackendAdapter(mongod, own_database.name) as store,
+        MongoBackendAdapter(mongod, another_database.name, documents=others) as other,
+    ):
+        await converse(open_session(store), [1])
+        await converse(open_session(other), [1, 2])
+        assert await Message.find_all().count() == 2, "also through Beanie, which binds base classes, too"
+        assert await OtherMessage.find_all().count() == 4
+    assert own_database.messages.count_documents({}) == 2
+    assert another_database.messages.count_documents({}) == 4
+
+
+async def test_the_same_database_may_be_opened_twice(mongod: str, own_database: Database[Json]) -> None:
+    documents = DocumentModels(further=(Order,))
+    first = MongoBackendAdapter(mongod, own_database.name, documents=documents)
+    second = MongoBackendAdapter(mongod, own_database.name, documents=documents)
+    store, other = await first.initialize(), await second.initialize()
+    await converse(open_session(other), [1])
+    await second.shutdown()
+    await converse(open_session(store), [1])
+    await Order(total=3).insert()
+    await first.shutdown()
+    assert own_database.messages.count_documents({}) == 4
+    assert own_database.Order.count_documents({}) == 1
+
+
+# Closing
+
+
+async def test_a_shutdown_ends_the_running_turns_first(mongod: str, own_database: Database[Json]) -> None:
+    adapter = MongoBackendAdapter(mongod, own_database.name)
+    store = await adapter.initialize()
+    session = open_session(store)
+    await begin(session, 1)
+
+    async def store_answer() -> None:
+        await session.finish_turn(reply(1))
+
+    turn = StillRunning(store_answer)
+    session.open_turns.add(turn)
+    await adapter.shutdown()
+    assert turn.events == ["told", "stored"]
+    assert own_database.messages.count_documents({"role": "assistant"}) == 1
+
+
+@pytest.fixture
+def heard() -> Iterator[list[int]]:
+    """What a server's own handler of SIGUSR1 hears."""
+    signals: list[int] = []
+    before = signal.signal(signal.SIGUSR1, lambda number, _: signals.append(number))
+    yield signals
+    signal.signal(signal.SIGUSR1, before)
+
+
+async def test_a_signal_ends_the_turns_and_reaches_the_servers_own_handler(
+    mongod: str, own_database: Database[Json], heard: list[int]
+) -> None:
+    servers_own = signal.getsignal(signal.SIGUSR1)
+    adapter = MongoBackendAdapter(mongod, own_database.name)
+    with pytest.raises(ConfigurationError, match="initialize"):
+        adapter.end_turns_on(signal.SIGUSR1)
+    store = await adapter.initialize()
+    adapter.end_turns_on(signal.SIGUSR1)
+    adapter.end_turns_on(signal.SIGUSR1)
+    turn = StillRunning()
+    store.open_turns.add(turn)
+    signal.raise_signal(signal.SIGUSR1)
+    await turn.ended()
+    assert (turn.events, heard) == (["told", "stored"], [signal.SIGUSR1])
+    await adapter.shutdown()
+    assert signal.getsignal(signal.SIGUSR1) is servers_own
+
+
+ENDED_BY_DEFAULT = """
+import asyncio, signal, sys
+from omniagent import MongoBackendAdapter
+
+class Turn:
+    def __init__(self): self.told = asyncio.Event()
+    def shut_down(self): self.told.set()
+    async def ended(self):
+        await self.told.wait()
+        await asyncio.sleep(0.05)
+        print("stored", flush=True)
+
+async def main():
+    adapter = MongoBackendAdapter(sys.argv[1], sys.argv[2])
+    store = await adapter.initialize()
+    adapter.end_turns_on(signal.SIGTERM)
+    store.open_turns.add(Turn())
+    print("ready", flush=True)
+    await asyncio.Event().wait()
+
+asyncio.run(main())
+"""
+
+
+async def test_where_the_default_would_kill_the_process_the_turns_are_stored_first(
+    mongod: str, own_database: Database[Json]
+) -> None:
+    path = os.pathsep.join(sys.path)
+    process = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", ENDED_BY_DEFAULT, mongod, own_database.name,
+        stdout=asyncio.subprocess.PIPE, env={**os.environ, "PYTHONPATH": path},
+    )  # fmt: skip
+    assert process.stdout is not None
+    assert await process.stdout.readline() == b"ready\n"
+    process.terminate()
+    assert await process.stdout.read() == b"stored\n"
+    assert await process.wait() == -signal.SIGTERM
+
+
+# Mistakes
+
+
+async def test_a_store_that_was_not_awaited_says_what_to_write(mongod: str) -> None:
+    adapter = MongoBackendAdapter(mongod)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(ConfigurationError, match=r"await adapter\.initialize\(\)"):
+            MongoSessionManager(adapter.initialize(), "user:ada")  # type: ignore[arg-type]  # the mistake
+        gc.collect()
+
+
+@pytest.mark.parametrize("mistake", [None, "mongodb://127.0.0.1", object()])
+def test_anything_that_is_no_store_says_what_to_pass(mistake: Any) -> None:
+    with pytest.raises(ConfigurationError, match=r"await MongoBackendAdapter\(…\)\.initialize\(\)"):
+        MongoSessionManager(mistake, "user:ada")
+
+
+async def test_a_class_made_from_one_that_is_bound_already_is_refused(
+    mongod: str, own_database: Database[Json]
+) -> None:
+    async with MongoBackendAdapter(mongod, own_database.name):
+        # Beanie has put expressions in the place of the class's defaults: they would be stored as values.
+        class TooLate(Session): ...
+
+        with pytest.raises(ContractError, match="TooLate was made after"):
+            DocumentModels(session=TooLate)
+
+
+def test_an_adapter_takes_document_models_and_no_class(mongod: str) -> None:
+    with pytest.raises(ConfigurationError, match=r"DocumentModels\(…\)"):
+        MongoBackendAdapter(mongod, documents=DocumentModels)  # type: ignore[arg-type]  # the mistake

@@ -1,0 +1,36 @@
+"""Turns written by hand, for tests of what is stored."""
+
+from collections.abc import Iterable
+
+from omniagent.messages import TextPart
+from omniagent.persistence.mongo_session import MongoSessionManager
+from omniagent.persistence.store import ConversationStore
+from omniagent.session.identity import new_id
+from omniagent.session.state import RollingSummary, SessionMessage, TurnStart
+
+
+def open_session(store: ConversationStore, session_id: str = "chat", user: str = "") -> MongoSessionManager:
+    """A session of a user of its own, or of the given one."""
+    return MongoSessionManager(store, user or f"user:{new_id()}", session_id)
+
+
+async def begin(session: MongoSessionManager, number: int) -> str:
+    """Begin a turn and return its id."""
+    turn_id = f"answer-{number}"
+    question = [TextPart(text=f"Question {number}")]
+    await session.begin_turn(TurnStart(turn_id, number, f"question-{number}", question))
+    return turn_id
+
+
+def reply(number: int) -> SessionMessage:
+    return SessionMessage(f"answer-{number}", "assistant", number, [TextPart(text=f"Answer {number}")])
+
+
+async def converse(session: MongoSessionManager, numbers: Iterable[int]) -> None:
+    for number in numbers:
+        await begin(session, number)
+        await session.finish_turn(reply(number))
+
+
+def summary(first: int, last: int) -> RollingSummary:
+    return RollingSummary(f"{first}-{last}", 1, first, last)
