@@ -98,10 +98,13 @@ invoke: $(VENV)/.run ## invoke a function: FUNCTION=chat EVENT=events/chat-hello
 
 .PHONY: invoke
 
+walk: $(VENV)/.dev ## count the files and functions that one POST /chat walks through
+	@$(BIN)/python -m scripts.walk
+
 readme: $(VENV)/.dev ## write the README's tables from the code
 	@$(BIN)/python -m scripts.readme
 
-.PHONY: readme
+.PHONY: walk readme
 
 run: $(VENV)/.run ## run the whole product on this machine, with a page to chat on: PORT=8000
 	@$(BIN)/python -m local run $(ARGS)

@@ -1,0 +1,112 @@
+"""Counts the files and functions of the package that one `POST /chat` walks through: `make walk`.
+
+The turn is a warm one with a tool call: the chat function's own handler with MongoDB, the table of turns and the
+offline model, so everything but Lambda's runtime client. Listed is what ran, however briefly; what only was imported
+did not.
+"""
+
+import json
+import os
+import sys
+import threading
+import uuid
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, redirect_stdout
+from io import StringIO
+from pathlib import Path
+from types import FrameType, SimpleNamespace
+from typing import Any
+
+from local.aws import Aws
+from local.model import OfflineModel
+from local.mongod import Mongod
+from local.template import ROOT, Template
+
+PACKAGE = ROOT / "layers" / "core" / "omniagent"
+FUNCTIONS = ROOT / "functions"
+MOST_FILES = 35
+QUESTION = "[tool:days_between] How many days are there?"
+
+Walked = dict[Path, set[str]]
+"""The functions that ran, by their file."""
+
+
+class _Body:
+    """Takes the streamed answer."""
+
+    def __init__(self) -> None:
+        self.text = ""
+
+    async def write(self, data: bytes) -> None:
+        self.text += data.decode()
+
+    def end(self) -> None:
+        """Nothing is left to do."""
+
+
+@contextmanager
+def watched(walked: Walked) -> Iterator[None]:
+    """Note every function of the package that is called, in every thread that starts meanwhile."""
+
+    def note(frame: FrameType, event: str, _: Any) -> None:
+        path = Path(frame.f_code.co_filename)
+        if event == "call" and path.is_relative_to(PACKAGE):
+            walked[path].add(frame.f_code.co_qualname)
+
+    threading.setprofile(note)
+    sys.setprofile(note)
+    try:
+        yield
+    finally:
+        sys.setprofile(None)
+        threading.setprofile(None)
+
+
+def walk() -> Walked:
+    """Run two turns and return where the second one went."""
+    walked: Walked = defaultdict(set)
+    with Mongod() as mongod, Aws() as aws, OfflineModel() as model:
+        table = aws.deploy(Template())["TurnsTable"]["Ref"]
+        os.environ.update(aws.environment)
+        os.environ.update(MONGODB_URI=mongod.uri, OPENAI_BASE_URL=model.base_url, TURNS_TABLE=table, LOG_LEVEL="ERROR")
+        sys.path.insert(0, str(FUNCTIONS))
+        from chat.app import app, handler  # what it needs is only now there
+
+        _ask(handler)
+        with watched(walked):
+            _ask(handler)
+        _close(app)
+    return walked
+
+
+def _ask(handler: Any) -> None:
+    from omniagent.lambda_runtime import event_loop
+
+    event = json.loads((ROOT / "events" / "chat-plain.json").read_text())
+    event["body"] = json.dumps({"session_id": "walk", "query": QUESTION, "message_id": uuid.uuid4().hex})
+    event["headers"]["content-length"] = str(len(event["body"]))
+    context = SimpleNamespace(aws_request_id="walk", get_remaining_time_in_millis=lambda: 60_000)
+    result, body = handler(event, context), _Body()
+    with redirect_stdout(StringIO()):  # the turn's metrics
+        event_loop.run(result.stream(body))
+    if not body.text.endswith("data: [DONE]\n\n") or "tool-output-available" not in body.text:
+        raise RuntimeError(f"the turn failed: {body.text}")
+
+
+def _close(app: Any) -> None:
+    from omniagent.lambda_runtime import event_loop
+
+    event_loop.run(app.state.services.close())
+
+
+def report(walked: Mapping[Path, set[str]]) -> str:
+    lines = [f"{len(names):4}  {path.relative_to(PACKAGE)}" for path, names in sorted(walked.items())]
+    functions = sum(len(names) for names in walked.values())
+    return "\n".join([*lines, f"POST /chat walks through {functions} functions in {len(walked)} files."])
+
+
+if __name__ == "__main__":
+    found = walk()
+    print(report(found))
+    sys.exit(len(found) > MOST_FILES)
