@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from omniagent.ai.providers import get_llm_provider, register_provider
+from omniagent.ai.providers.fallback import FallbackProvider
 from omniagent.ai.providers.llm_provider import LLMProvider, ModelEvent, ModelFinish, ModelRequest, ModelText
 from omniagent.ai.providers.openai.openai_chat import OpenAIChat
 from omniagent.ai.providers.openai.openai_responses import OpenAIResponses
@@ -99,6 +100,14 @@ async def test_the_longest_prefix_wins() -> None:
     register_provider("gpt-parrot-", Parrot)
     assert isinstance(get_llm_provider("gpt-parrot-1"), Parrot)
     assert isinstance(get_llm_provider("gpt-4.1-mini", **KEY), OpenAIResponses)
+
+
+async def test_names_with_commas_are_a_chain() -> None:
+    provider = get_llm_provider("gpt-4.1, openai-chat/llama3", **LOCAL)
+    assert isinstance(provider, FallbackProvider)
+    assert [type(each) for each in provider.providers] == [OpenAIResponses, OpenAIChat]
+    assert [each.model for each in provider.providers] == ["gpt-4.1", "llama3"]
+    await provider.aclose()
 
 
 def modules_after(code: str) -> set[str]:

@@ -2,15 +2,15 @@
 
 from omniagent.messages import ReasoningPart, StepPart, TextPart
 from omniagent.protocol.events import StreamEvent
-from omniagent.turns.recorder import Recorder
+from omniagent.turns.recorder import AnswerRecorder
 
 
 def test_reasoning_sealed_while_text_is_open_is_kept_behind_the_text() -> None:
     sent: list[StreamEvent] = []
-    recorder = Recorder(sent.append)
+    recorder = AnswerRecorder(sent.append)
     recorder.start_step()
     recorder.text("Let me see.")
-    recorder.end_block({"encrypted_content": "sealed"})
+    recorder.seal_reasoning({"encrypted_content": "sealed"})
     recorder.text("Done.")
     recorder.finish_step()
     assert recorder.parts == [

@@ -22,7 +22,11 @@ def setting(default: Any, doc: str, *, env: str = "", secret: bool = False, mini
 class Settings:
     """The runtime's settings. `Settings.from_env()` reads them; tests and scripts pass the ones they need."""
 
-    model: str = setting("gpt-4.1-mini", "Default model, for an agent that names none.", env="OMNIAGENT_MODEL")
+    model: str = setting(
+        "gpt-4.1-mini",
+        "Default model, for an agent that names none. Several, separated by commas, form a fallback chain.",
+        env="OMNIAGENT_MODEL",
+    )
     openai_api: OpenAIApi = setting("responses", "OpenAI API to call: `responses` or `chat`.")
     openai_api_key: str = setting("", "API key of the model, for local use. On Lambda use the secret.", secret=True)
     openai_secret_arn: str = setting("", "Secrets Manager ARN of the model API's key.")

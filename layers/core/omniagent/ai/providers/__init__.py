@@ -3,17 +3,26 @@
     get_llm_provider("gpt-4.1-mini", api_key=key)                     a known prefix
     get_llm_provider("openai-chat/llama3", base_url="http://…/v1")    a named API, any model
     get_llm_provider("openai", model="gpt-4.1-mini", api="chat")      a name and a model
+    get_llm_provider("gpt-4.1,gpt-4.1-mini", api_key=key)             a chain: the next when one is unavailable
 
 With a `base_url`, a model that nothing else claims is OpenAI's: that of the compatible server.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 from omniagent.ai.providers.llm_provider import LLMProvider
 from omniagent.errors import ConfigurationError, UnknownModelError
 
-__all__ = ["LLMProvider", "ProviderFactory", "Registration", "find_provider", "get_llm_provider", "register_provider"]
+__all__ = [
+    "LLMProvider",
+    "ProviderFactory",
+    "Registration",
+    "chain_of",
+    "find_provider",
+    "get_llm_provider",
+    "register_provider",
+]
 
 ProviderFactory = Callable[..., LLMProvider]
 """Called with the model's name and the options given to `get_llm_provider`."""
@@ -61,11 +70,21 @@ def register_provider(prefix_or_name: str, provider: Registration) -> None:
 
 def get_llm_provider(name_or_model: str, **options: Any) -> LLMProvider:
     """Return the provider of a model. The longest prefix decides; the options are the provider's own."""
+    if len(names := chain_of(name_or_model)) > 1:
+        from omniagent.ai.providers.fallback import FallbackProvider
+
+        return FallbackProvider([get_llm_provider(name, **options) for name in names])
     if name_or_model in _registrations and "model" in options:
         found, model = _registrations[name_or_model], str(options.pop("model"))
     else:
         found, model = find_provider(name_or_model, {}, any_model=bool(options.get("base_url")))
     return found if isinstance(found, LLMProvider) else found(model, **options)
+
+
+def chain_of(model: str | Sequence[str]) -> list[str]:
+    """The names of a chain of models, given as a list or separated by commas."""
+    names = model.split(",") if isinstance(model, str) else model
+    return [name.strip() for name in names if name.strip()]
 
 
 def find_provider(

@@ -4,7 +4,7 @@ import inspect
 from collections.abc import Mapping, Sequence
 from typing import Any, Self
 
-from omniagent.ai.providers import LLMProvider, ProviderFactory, Registration, find_provider
+from omniagent.ai.providers import LLMProvider, ProviderFactory, Registration, chain_of, find_provider
 from omniagent.ai.providers.fallback import FallbackProvider
 from omniagent.ai.providers.llm_provider import KeySource
 from omniagent.errors import ConfigurationError
@@ -51,8 +51,7 @@ class ProviderPool:
 
     def get(self, model: str | Sequence[str]) -> LLMProvider:
         """Return the provider of a model, or a chain for several: `"gpt-4.1-mini,openai-chat/llama3"` or a list."""
-        names = model.split(",") if isinstance(model, str) else model
-        chain = [name.strip() for name in names if name.strip()]
+        chain = chain_of(model)
         if not chain:
             raise ConfigurationError("The name of the model is empty: set OMNIAGENT_MODEL or Agent(model=...)")
         key = ",".join(chain)
