@@ -27,15 +27,6 @@ Json = dict[str, Any]
 
 
 @pytest.fixture
-def own_database(mongod: str) -> Iterator[Database[Json]]:
-    """A database of the test's own."""
-    with MongoClient[Json](mongod) as client:
-        name = f"test_{new_id()[:12]}"
-        yield client[name]
-        client.drop_database(name)
-
-
-@pytest.fixture
 def another_database(mongod: str) -> Iterator[Database[Json]]:
     with MongoClient[Json](mongod) as client:
         name = f"test_{new_id()[:12]}"

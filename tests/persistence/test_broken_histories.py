@@ -96,5 +96,6 @@ async def test_the_next_turn_is_answered_after_all_of_them_and_their_summary(con
         write(asked, number, messages)
     events = await asked.ask("[echo:All well.]")
     assert outline(events)[-2:] == ["finish stop", "data-session complete"]
+    await asked.runner().summarize()
     assert [summary["end_turn_number"] for summary in asked.summaries] == [len(BROKEN) + 1]
     assert outline(await asked.ask("[echo:Still.]"))[-1] == "data-session complete"

@@ -1,6 +1,6 @@
 """The documents: a team's own classes, the contract they keep, and the hook that fills them."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from enum import Enum
@@ -12,7 +12,7 @@ from uuid import UUID
 import pytest
 from beanie import Document, Indexed
 from pydantic import BaseModel, SecretStr
-from pymongo import ASCENDING, IndexModel, MongoClient
+from pymongo import ASCENDING, IndexModel
 from pymongo.database import Database
 
 from omniagent.errors import ConfigurationError, ContractError, StorageRejected
@@ -113,15 +113,6 @@ class TenantSummary(Summary):
 
 
 TENANT = {"user": TenantUser, "session": TenantSession, "message": TenantMessage, "summary": TenantSummary}
-
-
-@pytest.fixture
-def own_database(mongod: str) -> Iterator[Database[Json]]:
-    """A database of the test's own."""
-    with MongoClient[Json](mongod) as client:
-        name = f"test_{new_id()[:12]}"
-        yield client[name]
-        client.drop_database(name)
 
 
 @pytest.fixture

@@ -15,12 +15,13 @@ from omniagent.persistence.documents import Message
 from omniagent.persistence.mongo_session import MongoSessionManager
 from omniagent.persistence.store import ConversationStore
 from omniagent.session.identity import new_id
-from omniagent.session.state import SessionMessage, TurnStart
+from omniagent.session.state import RollingSummary, SessionMessage, TurnStart
+from tests.persistence.turns import converse, open_session
 
 Json = dict[str, Any]
 
-# Any text JSON can carry: half surrogate pairs and NULs among it.
-TEXT = st.text(st.characters(), max_size=8)
+# Any text JSON can carry: half surrogate pairs and NULs among it. JSON joins the halves of a pair.
+TEXT = st.text(st.characters(), max_size=8).filter(lambda text: json.loads(json.dumps(text)) == text)
 KEYS = TEXT | st.sampled_from(["$ref", "$id", "$db", "$oid", "$date", "$numberLong", "_id", "a.b", "$", ".", "", "\0"])
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False) | TEXT
 VALUES = st.recursive(
@@ -52,7 +53,7 @@ async def stored(store: ConversationStore, answer: SessionMessage) -> SessionMes
 
 
 @given(parts=PARTS, metadata=OBJECTS)
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 async def test_every_answer_comes_back_equal(store: ConversationStore, parts: list[Part], metadata: Json) -> None:
     answer = answer_of(parts, metadata)
     assert await stored(store, answer) == answer
@@ -165,3 +166,14 @@ async def test_a_message_that_a_team_saves_itself_is_not_interpreted_either(
     read = await Message.find_one({"client_message_id": answer.id})
     assert read is not None
     assert (read.status, read.parts, read.metadata) == ("cancelled", answer.parts, answer.metadata)
+
+
+async def test_half_a_surrogate_pair_is_replaced_in_names_and_summaries(store: ConversationStore) -> None:
+    session = open_session(store)
+    await converse(session, [1, 2])
+    assert await session.rename("Trip \ud83d\ude00 \ud800", was=None)
+    assert await session.add_summary(RollingSummary("So far \udfff.", 1, 1, 1))
+    head, summary = await session.head(), await session.latest_summary()
+    assert head is not None
+    assert summary is not None
+    assert (head.name, summary.content) == ("Trip \U0001f600 \ufffd", "So far \ufffd.")

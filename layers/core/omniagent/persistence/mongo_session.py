@@ -12,6 +12,7 @@ from omniagent.persistence.connection import translated
 from omniagent.persistence.erasure import Erasure
 from omniagent.persistence.store import ConversationStore, from_bson, from_bsons
 from omniagent.persistence.stored_turns import rolling_summary, session_message
+from omniagent.persistence.stored_values import storable_text
 from omniagent.persistence.summary_writes import SummaryWrites
 from omniagent.persistence.turn_writes import TurnWrites
 from omniagent.persistence.user_slots import UserSlots
@@ -133,7 +134,7 @@ class MongoSessionManager(SessionManager):
     @trace_method(kind=SpanKind.DB, name="mongodb.rename", attributes=_SESSIONS)
     async def rename(self, name: str, *, was: str | None) -> bool:
         unchanged = {"_id": self.key, "name": was, "erased_at": None}
-        return await self.store.update_session(unchanged, {"name": name}) is not None
+        return await self.store.update_session(unchanged, {"name": storable_text(name)}) is not None
 
     async def mark_erased(self) -> bool:
         return await self._erasure.mark_erased(self.key)

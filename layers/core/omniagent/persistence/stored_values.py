@@ -24,6 +24,11 @@ class OpaqueDict(dict[str, Any]):
     """A dict that is stored as JSON text."""
 
 
+def storable_text(text: str) -> str:
+    """Return a text that BSON takes: surrogate pairs are joined, and half of one is replaced."""
+    return text if _is_storable(text) else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
 def encode_part(part: BaseModel) -> dict[str, Any]:
     """Return what is stored of a part."""
     return dict(_stored(name, getattr(part, name)) for name in type(part).model_fields)
@@ -72,9 +77,17 @@ def _is_plain(value: object) -> bool:
         case int():
             return -_INT64 <= value < _INT64
         case str():
-            return value.isascii() or not any("\ud800" <= character <= "\udfff" for character in value)
+            return _is_storable(value)
         case _:
             return False
+
+
+def _is_storable(text: str) -> bool:
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _dumps(value: object) -> str:

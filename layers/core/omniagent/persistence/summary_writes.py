@@ -7,6 +7,7 @@ from omniagent.errors import StorageConflict
 from omniagent.persistence.connection import translated
 from omniagent.persistence.documents import Summary
 from omniagent.persistence.store import ConversationStore, from_bson, to_bson
+from omniagent.persistence.stored_values import storable_text
 from omniagent.session.identity import new_id
 from omniagent.session.manager import SessionManager
 from omniagent.session.state import RollingSummary
@@ -89,7 +90,7 @@ class SummaryWrites:
         return self._store.models.summary(
             session_id=self._session.key,
             draft=draft,
-            content=summary.content,
+            content=storable_text(summary.content),
             token_count=summary.token_count,
             start_turn_number=summary.start_turn_number,
             end_turn_number=summary.end_turn_number,
