@@ -2,10 +2,11 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from omniagent.errors import RegistryUnavailable
-from omniagent.turns.lease import Claim, MemoryRegistry, Renewal
+from omniagent.turns.lease import Claim, Renewal, RunningTurn
+from omniagent.turns.memory_registry import MemoryRegistry
 
 
 @dataclass(slots=True)
@@ -13,9 +14,16 @@ class Unreliable(MemoryRegistry):
     """Can be down, or lose its answers: what was asked is done, and nobody is told."""
 
     is_down: bool = False
+    error: Exception | None = None
+    """Raised instead of `RegistryUnavailable` while it is down."""
     loses_answers: bool = False
     renewals: int = 0
+    refusals: int = 0
     appends: int = 0
+
+    async def claim(self, claim: Claim) -> RunningTurn | None:
+        self._refuse_when_down()
+        return await MemoryRegistry.claim(self, claim)
 
     async def renew(self, claim: Claim) -> Renewal:
         self._refuse_when_down()
@@ -39,7 +47,19 @@ class Unreliable(MemoryRegistry):
 
     def _refuse_when_down(self) -> None:
         if self.is_down:
-            raise RegistryUnavailable("down")
+            self.refusals += 1
+            raise self.error or RegistryUnavailable("down")
+
+
+@dataclass(slots=True)
+class Hanging(MemoryRegistry):
+    """Its owner can hang: renewals wait until the test lets them go on."""
+
+    renewing: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def renew(self, claim: Claim) -> Renewal:
+        await self.renewing.wait()
+        return await MemoryRegistry.renew(self, claim)
 
 
 async def until(happened: Callable[[], Awaitable[bool]]) -> None:

@@ -5,21 +5,13 @@ import asyncio
 import pytest
 
 from omniagent.protocol import sse
-from omniagent.protocol.events import Finish, Start, TextDelta
+from omniagent.protocol.events import Finish, TextDelta
 from omniagent.turns import event_log as logs
 from omniagent.turns.event_log import EventLog
 
 
 async def frames(log: EventLog) -> bytes:
     return b"".join([frame async for frame in log.read_frames()])
-
-
-async def test_what_came_early_stands_after_the_start() -> None:
-    log = EventLog()
-    log.push(TextDelta("0", "early"))
-    log.push_first(Start("m1", {}))
-    log.close()
-    assert [event.type async for event in log.read_events()] == ["start", "text-delta"]
 
 
 async def test_what_is_held_back_is_seen_when_the_log_is_closed_and_not_before() -> None:

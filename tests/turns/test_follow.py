@@ -1,15 +1,15 @@
 """Following a turn that another process runs: from its first event, to its end or to that of its process."""
 
 import asyncio
-from collections.abc import AsyncIterator
 
 import pytest
 
 from omniagent import Query
-from omniagent.messages import TextPart
+from omniagent.messages import StepPart, TextPart
 from omniagent.protocol import events, sse
-from omniagent.turns import follow as following
-from omniagent.turns.lease import Claim, MemoryRegistry, TurnRegistry
+from omniagent.session.state import SessionMessage, TurnStart
+from omniagent.turns import follow
+from omniagent.turns.lease import Claim, TurnRegistry
 from tests.fixtures.conversation import Clock, Conversation, read, seen
 from tests.fixtures.stream import check_order, outline
 
@@ -42,7 +42,7 @@ async def dying(conversation: Conversation, *logged: events.StreamEvent) -> Clai
     """A turn whose process does not do anything any more."""
     claim = Claim(conversation.session.key, "dying", "m1")
     await conversation.registry.claim(claim)
-    await conversation.session.begin_turn(turn_id="dying", turn_number=1, message_id="m1", parts=[TextPart(text="Hi")])
+    await conversation.session.begin_turn(TurnStart("dying", 1, "m1", [TextPart(text="Hi")]))
     for number, event in enumerate(logged):
         await conversation.registry.append(claim, number, sse.encode(event))
     return claim
@@ -62,7 +62,7 @@ async def test_when_the_process_dies_the_stream_is_ended_for_it_and_the_session_
     await dying(conversation, *BEGINNING)
     stream = await conversation.runner().resume()
     assert stream is not None
-    frames = stream.frames()
+    frames = stream.sse()
     told = b"".join([await anext(frames) for _ in BEGINNING])
     clock.pass_by(10)
     told += b"".join([piece async for piece in frames])
@@ -74,6 +74,7 @@ async def test_when_the_process_dies_the_stream_is_ended_for_it_and_the_session_
         "finish-step",
         "abort interrupted",
         "finish other",
+        "data-session interrupted",
     ]
     assert (conversation.answer["status"], conversation.answer["parts"][1]["text"]) == ("interrupted", "Half an ans")
     assert conversation.document["active_turn_id"] is None
@@ -90,7 +91,7 @@ async def test_a_turn_that_ended_between_two_looks_is_followed_to_its_end(conver
     claim = await dying(conversation, *BEGINNING)
     stream = await conversation.runner().resume()
     assert stream is not None
-    frames = stream.frames()
+    frames = stream.sse()
     await anext(frames)
     await conversation.registry.append(claim, len(BEGINNING), sse.DONE)
     await conversation.registry.release(claim)
@@ -118,16 +119,51 @@ async def test_a_message_whose_turn_never_began_is_answered_by_who_asks_again(co
     assert outline(await retrying)[-1] == "data-session complete"
 
 
-async def test_a_silent_turn_keeps_the_connection_alive(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(following, "KEEP_ALIVE_SECONDS", 0.03)
-    registry, claim = MemoryRegistry(), Claim("session", "turn", "message")
-    await registry.claim(claim)
-    stream: AsyncIterator[bytes] = following.follow(registry, claim, poll_seconds=0.01, on_death=_nothing)
-    assert await anext(stream) == sse.KEEP_ALIVE
-    await registry.append(claim, 0, sse.DONE)
-    assert await anext(stream) == sse.DONE
-    assert [piece async for piece in stream] == []
+async def test_a_silent_turn_keeps_the_connection_alive(
+    conversation: Conversation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(follow, "KEEP_ALIVE_SECONDS", 0.03)
+    claim = await dying(conversation, *BEGINNING)
+    stream = await conversation.runner().resume()
+    assert stream is not None
+    frames = stream.sse()
+    for _ in BEGINNING:
+        await anext(frames)
+    assert await anext(frames) == sse.KEEP_ALIVE
+    await conversation.registry.append(claim, len(BEGINNING), sse.DONE)
+    assert [piece async for piece in frames if piece != sse.KEEP_ALIVE] == [sse.DONE]
 
 
-async def _nothing() -> None:
-    return None
+async def test_a_turn_that_dies_after_its_answer_was_stored_is_told_to_its_end(
+    conversation: Conversation, clock: Clock
+) -> None:
+    """Committed, but killed before the last chunk: the reader gets the rest of what is stored."""
+    await dying(conversation, *BEGINNING)
+    stream = await conversation.runner().resume()
+    assert stream is not None
+    frames = stream.sse()
+    told = b"".join([await anext(frames) for _ in BEGINNING])
+    answer = SessionMessage(
+        "dying",
+        "assistant",
+        1,
+        [StepPart(), TextPart(text="Half an answer."), StepPart(), TextPart(text="And more.")],
+        metadata={"finishReason": "stop", "status": "complete"},
+    )
+    await conversation.session.finish_turn(answer)
+    clock.pass_by(10)
+    told += b"".join([piece async for piece in frames])
+    wire = list(sse.decode(told))
+    check_order(wire)
+    assert outline(wire)[3:] == [
+        "text-delta 0 Half an answer.",
+        "text-end 0",
+        "finish-step",
+        "start-step",
+        "text-start 1",
+        "text-delta 1 And more.",
+        "text-end 1",
+        "finish-step",
+        "finish stop",
+        "data-session complete",
+    ]

@@ -1,12 +1,13 @@
 """The keeper: once a tick the lease, the stop flag and the log, whatever the registry does."""
 
 import asyncio
+import ssl
 
 import pytest
 
 from omniagent.protocol.events import TextDelta
 from omniagent.turns.event_log import EventLog
-from omniagent.turns.keeper import Keeper
+from omniagent.turns.keeper import LeaseKeeper
 from omniagent.turns.lease import MAX_CHUNK_BYTES, Claim, Renewal
 from tests.turns.registries import Unreliable, until
 
@@ -21,7 +22,9 @@ class Kept:
         self.registry = registry
         self.log = EventLog()
         self.told: asyncio.Queue[Renewal] = asyncio.Queue()
-        self.keeper = Keeper(registry, CLAIM, self.log, tick_seconds=tick_seconds, on_renewal=self.told.put_nowait)
+        self.keeper = LeaseKeeper(registry, CLAIM, tick_seconds=tick_seconds)
+        self.keeper.watch(self.told.put_nowait)
+        self.keeper.attach(self.log)
 
     def say(self, *texts: str) -> None:
         for text in texts:
@@ -29,6 +32,9 @@ class Kept:
 
     async def logged(self) -> list[bytes]:
         return [frames for _, frames in await self.registry.read(CLAIM.session, CLAIM.turn_id)]
+
+    async def has_failed(self) -> bool:
+        return self.registry.refusals > 0
 
     async def is_logged(self) -> bool:
         return b"".join(await self.logged()) == b"".join(self.log.frames)
@@ -44,7 +50,6 @@ async def registry() -> Unreliable:
 async def test_what_came_within_a_tick_is_one_chunk(registry: Unreliable) -> None:
     kept = Kept(registry)
     kept.say(*"A hundred tokens are no hundred writes.")
-    kept.keeper.start()
     await until(kept.is_logged)
     kept.say(*"Nor the next ones.")
     await until(kept.is_logged)
@@ -54,7 +59,6 @@ async def test_what_came_within_a_tick_is_one_chunk(registry: Unreliable) -> Non
 
 async def test_a_tick_without_events_writes_no_chunk(registry: Unreliable) -> None:
     kept = Kept(registry)
-    kept.keeper.start()
 
     async def has_renewed() -> bool:
         return registry.renewals >= 3
@@ -66,7 +70,6 @@ async def test_a_tick_without_events_writes_no_chunk(registry: Unreliable) -> No
 
 async def test_the_end_is_logged_before_the_session_is_given_back(registry: Unreliable) -> None:
     kept = Kept(registry, tick_seconds=3600)
-    kept.keeper.start()
     kept.say("all at once")
     kept.log.end()
     await kept.keeper.finish()
@@ -76,18 +79,16 @@ async def test_the_end_is_logged_before_the_session_is_given_back(registry: Unre
 
 async def test_a_stop_is_told(registry: Unreliable) -> None:
     kept = Kept(registry)
-    kept.keeper.start()
     await registry.stop(CLAIM.session)
     assert await kept.told.get() is Renewal.STOPPING
     await kept.keeper.finish()
 
 
 async def test_a_loss_is_told_and_the_successor_is_left_alone(registry: Unreliable) -> None:
-    kept = Kept(registry)
     await registry.release(CLAIM)
     successor = Claim(CLAIM.session, "another", "message-2")
     await registry.claim(successor)
-    kept.keeper.start()
+    kept = Kept(registry)
     assert await kept.told.get() is Renewal.LOST
     await kept.keeper.finish()
     running = await registry.running(CLAIM.session)
@@ -115,9 +116,8 @@ async def test_a_frame_that_is_larger_than_a_chunk_stands_alone(registry: Unreli
 async def test_a_registry_that_was_down_gets_everything_once_it_is_back(
     registry: Unreliable, caplog: pytest.LogCaptureFixture
 ) -> None:
-    kept = Kept(registry)
     registry.is_down = True
-    kept.keeper.start()
+    kept = Kept(registry)
     kept.say("said while it was down, ")
 
     async def has_noticed() -> bool:
@@ -128,14 +128,13 @@ async def test_a_registry_that_was_down_gets_everything_once_it_is_back(
     kept.say("and after.")
     await until(kept.is_logged)
     await kept.keeper.finish()
-    assert [record.message for record in caplog.records] == ["turn registry unreachable: no stop, no resume"]
+    assert [record.message for record in caplog.records] == ["turn registry failing: no stop, no resume"]
 
 
 async def test_a_lost_answer_makes_no_chunk_twice_and_none_different(registry: Unreliable) -> None:
     """A reader may have read the chunk already: its number must keep its bytes."""
-    kept = Kept(registry)
     registry.loses_answers = True
-    kept.keeper.start()
+    kept = Kept(registry)
     kept.say("first")
     await until(kept.is_logged)
     [first] = await kept.logged()
@@ -153,4 +152,44 @@ async def test_a_registry_that_stays_down_does_not_hold_the_turn(
     kept.say("said")
     registry.is_down = True
     await kept.keeper.finish()
-    assert [record.message for record in caplog.records] == ["turn not released, its lease will run out"]
+    assert [record.message for record in caplog.records] == ["claim not released, its lease will run out"]
+
+
+@pytest.mark.parametrize("error", [ssl.SSLError("broken"), KeyError("S"), RuntimeError("no credentials")])
+async def test_whatever_a_tick_raises_the_next_one_goes_on_and_the_claim_is_released(
+    registry: Unreliable, error: Exception
+) -> None:
+    registry.is_down, registry.error = True, error
+    kept = Kept(registry)
+    kept.say("said")
+    await until(kept.has_failed)
+    registry.is_down = False
+    await until(kept.is_logged)
+    await kept.keeper.finish()
+    assert await registry.running(CLAIM.session) is None
+
+
+async def test_the_lease_is_renewed_before_anything_is_logged(registry: Unreliable) -> None:
+    """From the claim on: the turn may take its time to begin."""
+    keeper = LeaseKeeper(registry, CLAIM, tick_seconds=TICK)
+
+    async def has_renewed() -> bool:
+        return registry.renewals >= 2
+
+    await until(has_renewed)
+    await keeper.finish()
+    assert registry.appends == 0
+
+
+async def test_a_loss_before_anybody_watches_is_told_to_the_watcher(registry: Unreliable) -> None:
+    await registry.release(CLAIM)
+    keeper = LeaseKeeper(registry, CLAIM, tick_seconds=TICK)
+
+    async def is_lost() -> bool:
+        return keeper.lost
+
+    await until(is_lost)
+    told: list[Renewal] = []
+    keeper.watch(told.append)
+    assert told == [Renewal.LOST]
+    await keeper.finish()

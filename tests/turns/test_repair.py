@@ -3,21 +3,20 @@
 import asyncio
 import time
 from dataclasses import replace
-from typing import Any
 
 import pytest
 
 from omniagent import Agent, Query
-from omniagent.errors import RegistryUnavailable, StorageUnavailable, TurnLost
+from omniagent.errors import StorageUnavailable, TurnLost
 from omniagent.messages import ORPHAN_ERROR, Part, TextPart
 from omniagent.protocol import sse
-from omniagent.session.manager import SessionState
-from omniagent.turns.lease import Claim, MemoryRegistry
-from omniagent.turns.repair import repair, repair_for_reading
-from tests.fixtures.conversation import Clock, Conversation, HeldBack, Json, each_api, events_of, seen
+from omniagent.session.state import SessionMessage, SessionState, TurnStart
+from omniagent.turns.lease import Claim
+from omniagent.turns.memory_registry import MemoryRegistry
+from tests.fixtures.conversation import Clock, Conversation, HeldBack, Json, each_api, events_of, read, seen
 from tests.fixtures.stream import outline
 from tests.runner.scenarios import agent
-from tests.turns.registries import Unreliable
+from tests.turns.registries import Hanging, Unreliable
 
 RICH = (
     '[reason] [echo:Let me see.] [tool:add {"a": 1, "b": 2}] [tool:lookup {"city": "Atlantis"}] [then] '
@@ -61,9 +60,7 @@ def stored(answer: Json) -> list[Json]:
 async def interrupted(conversation: Conversation, number: int, frames: list[bytes]) -> Claim:
     """Leave a turn behind as a killed process does: begun, with these frames in its log."""
     claim = Claim(conversation.session.key, f"dead-{number}", f"m-{number}")
-    await conversation.session.begin_turn(
-        turn_id=claim.turn_id, turn_number=number, message_id=claim.message_id, parts=[TextPart(text="Hi")]
-    )
+    await conversation.session.begin_turn(TurnStart(claim.turn_id, number, claim.message_id, [TextPart(text="Hi")]))
     for index, frame in enumerate(frames):
         await conversation.registry.append(claim, index, frame)
     return claim
@@ -76,7 +73,8 @@ async def test_wherever_the_stream_was_cut_what_it_said_is_stored_and_the_next_t
     helper = conversation.but(agent=agent())
     turn = await helper.start(RICH)
     await turn.result()
-    frames, session = list(turn.log.frames), helper.but(session_id=f"{helper.session_id}-cut")
+    frames = [frame + b"\n\n" for frame in (await read(turn)).split(b"\n\n")[:-1]]
+    session = helper.but(session_id=f"{helper.session_id}-cut")
     assert {"reasoning", "tool", "text"} <= {part["type"] for part in told(frames)}
     for cut in range(len(frames) + 1):
         await interrupted(session, 2 * cut + 1, frames[:cut])
@@ -90,30 +88,36 @@ async def test_wherever_the_stream_was_cut_what_it_said_is_stored_and_the_next_t
 async def test_a_turn_that_still_lives_is_left_alone(conversation: Conversation) -> None:
     turn = await conversation.start("[stall] [echo:one two three four]")
     await seen(turn, "text-delta")
-    assert not await repair(conversation.session, conversation.registry, turn.message_id)
+    head = await conversation.runner().settle()
+    assert head is not None
+    assert head.active_turn_id == turn.message_id
     assert [message["role"] for message in conversation.messages] == ["user"]
     await conversation.stop()
     await turn.result()
 
 
-async def test_only_one_of_many_repairs_a_turn(conversation: Conversation) -> None:
-    claim = await interrupted(conversation, 1, [])
-    repairs = [repair(conversation.session, conversation.registry, claim.turn_id) for _ in range(5)]
-    assert sorted(await asyncio.gather(*repairs)) == [False, False, False, False, True]
+async def test_many_readers_of_a_dead_turn_leave_one_answer(conversation: Conversation) -> None:
+    await interrupted(conversation, 1, [])
+    await asyncio.gather(*(conversation.runner().settle() for _ in range(5)))
+    head = await conversation.runner().settle()
+    assert head is not None
+    assert head.active_turn_id is None
     assert [message["role"] for message in conversation.messages] == ["user", "assistant"]
 
 
 async def test_there_is_nothing_to_repair_when_no_turn_is_open(conversation: Conversation) -> None:
-    assert not await repair(conversation.session, conversation.registry, None)
+    assert await conversation.runner().settle() is None
     await conversation.ask("[echo:Hello.]")
-    assert not await repair(conversation.session, conversation.registry, conversation.answer["client_message_id"])
+    before = conversation.messages
+    await conversation.runner().settle()
+    assert conversation.messages == before
 
 
-async def test_an_interrupted_regeneration_keeps_the_old_answer(conversation: Conversation) -> None:
+async def test_a_dead_regeneration_that_showed_nothing_keeps_the_old_answer(conversation: Conversation) -> None:
     await conversation.ask(Query("[echo:Old.]", "m1"))
     old = conversation.answer
-    await conversation.session.restart_turn(turn_id="dead", turn_number=1)
-    assert await repair(conversation.session, conversation.registry, "dead")
+    await conversation.session.begin_turn(TurnStart("dead", 1, "m1", [], again=True))
+    await conversation.runner().settle()
     assert conversation.answer == old
     assert conversation.document["active_turn_id"] is None
 
@@ -123,11 +127,56 @@ async def test_a_reader_is_served_without_the_repair_when_the_registry_is_down(c
     asked = conversation.but(registry=registry)
     claim = await interrupted(asked, 1, [])
     registry.is_down = True
-    with pytest.raises(RegistryUnavailable):
-        await repair(asked.session, registry, claim.turn_id)
-    assert not await repair_for_reading(asked.session, registry, claim.turn_id)
+    head = await asked.runner().settle()
+    assert head is not None
+    assert head.active_turn_id == claim.turn_id
     registry.is_down = False
-    assert await repair_for_reading(asked.session, registry, claim.turn_id)
+    head = await asked.runner().settle()
+    assert head is not None
+    assert head.active_turn_id is None
+
+
+async def test_a_reader_takes_the_claim_before_it_repairs_so_its_owner_learns_it(
+    conversation: Conversation, clock: Clock
+) -> None:
+    """The owner's process hung longer than its lease, and a page is reloaded meanwhile."""
+    registry = Hanging(lease_seconds=10.0, clock=clock)
+    asked = conversation.but(registry=registry)
+    turn = await asked.start(Query("[stall] [echo:one two three four]", "m1"))
+    await seen(turn, "text-delta")
+    clock.pass_by(10)
+    await asked.runner().settle()
+    registry.renewing.set()
+    result = await turn.result()
+    assert isinstance(result.error, TurnLost)
+    assert asked.answer["status"] == "interrupted"
+
+
+async def test_a_whole_answer_replaces_the_interrupted_one_that_a_reader_made_of_it(
+    conversation: Conversation, clock: Clock
+) -> None:
+    asked = conversation.but(
+        registry=MemoryRegistry(lease_seconds=10.0, clock=clock),
+        settings=replace(conversation.settings, tick_seconds=3600.0),
+    )
+    session = HeldBack(asked)
+    turn = await asked.start(Query("[echo:Whole after all.]", "m1"), session=session)
+    await session.writing.wait()
+    clock.pass_by(10)
+    await asked.runner().settle()
+    assert asked.answer["status"] == "interrupted"
+    session.let_go.set()
+    assert (await turn.result()).stored
+    assert (asked.answer["status"], asked.answer["parts"][1]["text"]) == ("complete", "Whole after all.")
+
+
+async def test_an_owner_whose_expired_lease_nobody_took_keeps_its_turn(
+    conversation: Conversation, clock: Clock
+) -> None:
+    asked = conversation.but(registry=MemoryRegistry(lease_seconds=10.0, clock=clock))
+    turn = await asked.start(Query("[slow:1] [echo:one two three four]", "m1"))
+    clock.pass_by(60)
+    assert (await turn.result()).status == "complete"
 
 
 async def test_a_turn_that_was_frozen_beyond_its_lease_does_not_write_over_its_successor(
@@ -184,7 +233,7 @@ async def test_a_registry_that_goes_down_during_a_turn_costs_the_answer_nothing(
     registry.is_down = True
     result = await turn.result()
     assert (result.status, result.stored, asked.answer["status"]) == ("complete", True, "complete")
-    assert "turn not released, its lease will run out" in [record.message for record in caplog.records]
+    assert "claim not released, its lease will run out" in [record.message for record in caplog.records]
 
 
 async def test_mongodb_that_fails_before_the_turn_begins_holds_nothing(conversation: Conversation) -> None:
@@ -203,7 +252,7 @@ async def test_mongodb_that_fails_while_the_turn_begins_holds_nothing_and_ends_t
     conversation: Conversation,
 ) -> None:
     class Down(HeldBack):
-        async def begin_turn(self, **_: Any) -> None:
+        async def begin_turn(self, start: TurnStart) -> None:
             await conversation.model.until(lambda model: model.count > requests)
             raise StorageUnavailable("no primary")
 
@@ -217,14 +266,14 @@ async def test_mongodb_that_fails_while_the_turn_begins_holds_nothing_and_ends_t
 
 async def test_mongodb_that_stays_down_at_the_end_leaves_the_answer_to_the_repair(conversation: Conversation) -> None:
     class Down(HeldBack):
-        async def finish_turn(self, record: Any) -> None:
+        async def finish_turn(self, answer: SessionMessage) -> SessionMessage:
             raise StorageUnavailable("no primary")
 
     turn = await conversation.start("[echo:Kept.]", session=Down(conversation), deadline=time.monotonic() + 1)
     result = await turn.result()
     assert (result.stored, type(result.error)) == (False, StorageUnavailable)
     assert outline(await events_of(turn))[-1] == f"error {StorageUnavailable.public}"
-    assert await repair(conversation.session, conversation.registry, turn.message_id)
+    await conversation.runner().settle()
     assert (conversation.answer["status"], conversation.answer["parts"][1]["text"]) == ("interrupted", "Kept.")
 
 
@@ -232,9 +281,7 @@ async def test_a_message_is_answered_after_any_kind_of_end(conversation: Convers
     """Interrupted three times in a row, without a word in between."""
     parts: list[Part] = [TextPart(text="Hi")]
     for number in (1, 2, 3):
-        await conversation.session.begin_turn(
-            turn_id=f"dead-{number}", turn_number=number, message_id=f"m-{number}", parts=parts
-        )
-        assert await repair(conversation.session, conversation.registry, f"dead-{number}")
+        await conversation.session.begin_turn(TurnStart(f"dead-{number}", number, f"m-{number}", parts))
+        await conversation.runner().settle()
     await conversation.but(agent=Agent("helper", "")).ask("[echo:Still here.]")
     assert conversation.document["latest_turn_number"] == 4
