@@ -6,6 +6,9 @@ from datetime import UTC, datetime
 
 from pymongo.database import Database
 
+from omniagent.persistence.mongo_session import TURNS_PER_READ
+from omniagent.session.identity import new_id
+from omniagent.session.state import RollingSummary
 from tests.fixtures.conversation import QUICK, Conversation, Json
 from tests.fixtures.stream import outline
 
@@ -33,6 +36,7 @@ def grow(conversation: Conversation, turns: int) -> None:
     conversation.database.sessions.update_one({"_id": key}, {"$set": {"latest_turn_number": turns}})
     conversation.database.messages.insert_many(
         {
+            "_id": new_id(),
             "session_id": key,
             "turn_number": number,
             "role": role,
@@ -41,7 +45,6 @@ def grow(conversation: Conversation, turns: int) -> None:
             "client_message_id": f"{role}-{number}",
             "metadata": {},
             "usage": {"outputTokens": 6} if role == "assistant" else {},
-            "previous_summary_id": None,
             "created_at": created,
         }
         for number in range(2, turns + 1)
@@ -56,6 +59,7 @@ def total(operations: list[Json], what: str) -> int:
 async def test_a_turn_of_a_long_session_reads_only_the_window(conversation: Conversation) -> None:
     await conversation.ask("[echo:One.]")
     grow(conversation, LONG)
+    await conversation.session.add_summary(RollingSummary("A lot was said.", 5, 1, LONG - 2))
     with profiled(conversation.database) as operations:
         assert outline(await conversation.ask("[echo:Still quick.]"))[-1] == "data-session complete"
     window = 2 * (QUICK.context_max_turns + 1)
@@ -65,19 +69,21 @@ async def test_a_turn_of_a_long_session_reads_only_the_window(conversation: Conv
     assert conversation.document["latest_turn_number"] == LONG + 1
 
 
-async def test_with_a_summary_it_reads_only_what_came_after(conversation: Conversation) -> None:
+async def test_a_summary_that_is_long_due_is_made_of_one_piece_beside_the_answer(conversation: Conversation) -> None:
     await conversation.ask("[echo:One.]")
     grow(conversation, LONG)
-    conversation.database.summaries.insert_one(
-        {
-            "session_id": conversation.session.key,
-            "content": "A lot was said.",
-            "token_count": 5,
-            "start_turn_number": 1,
-            "end_turn_number": LONG - 2,
-            "created_at": datetime.now(UTC),
-        }
-    )
     with profiled(conversation.database) as operations:
-        await conversation.ask("[echo:Still quick.]")
-    assert total(operations, "nreturned") <= 2 * 2
+        stream = await conversation.start("[echo:Still quick.]")
+        await stream.ended()
+    assert total(operations, "nreturned") <= 2 * (QUICK.context_max_turns + 1) + 2 * TURNS_PER_READ
+    assert [summary["end_turn_number"] for summary in conversation.summaries] == [TURNS_PER_READ]
+
+
+async def test_looking_for_something_to_resume_reads_no_message(conversation: Conversation) -> None:
+    await conversation.ask("[echo:One.]")
+    conversation.database.command("profile", 2)
+    assert await conversation.runner().resume() is None
+    conversation.database.command("profile", 0)
+    found = list(conversation.database["system.profile"].find({"ns": {"$not": {"$regex": "system"}}}))
+    conversation.database["system.profile"].drop()
+    assert [(operation["ns"].rpartition(".")[2], operation["nreturned"]) for operation in found] == [("sessions", 1)]

@@ -1,181 +1,250 @@
-"""Rolling summaries beside the answers, on the real MongoDB."""
+"""Rolling summaries: one pipeline, beside answers, from the queue and all over again."""
 
+import asyncio
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from omniagent import Query
-from omniagent.persistence.documents import now
-from omniagent.turns import turn as turns
-from omniagent.turns.turn import RunResult
-from tests.fixtures.conversation import QUICK, Conversation, HeldBack, seen
+from omniagent import (
+    Agent,
+    Gate,
+    InMemorySessionManager,
+    InMemoryStore,
+    LLMProvider,
+    ModelRequest,
+    Overrides,
+    Query,
+    Runner,
+    RunResult,
+    ScriptedModel,
+    Settings,
+    TurnHooks,
+)
+from omniagent.errors import EmptyAnswer, ModelUnavailable, NotFound
+from omniagent.messages import Part, TextPart, ToolPart, Usage
+from omniagent.session.state import RollingSummary, SessionMessage, TurnStart
+from omniagent.session.summaries import SummaryPipeline
+from omniagent.session.window import estimate_text
 
-SOON = replace(QUICK, summary_after_turns=3)
-
-
-@pytest.fixture
-def conversation(conversation: Conversation) -> Conversation:
-    """Three turns, so that the fourth makes a summary."""
-    return conversation.but(settings=SOON)
-
-
-async def three_turns(conversation: Conversation, *texts: str) -> None:
-    for text in texts or ("My name is Ada.", "[echo:Two.]", "[echo:Three.]"):
-        await conversation.ask(text)
-    assert conversation.summaries == []
-
-
-def covered(conversation: Conversation) -> list[tuple[int, int]]:
-    return [(summary["start_turn_number"], summary["end_turn_number"]) for summary in conversation.summaries]
-
-
-async def run(conversation: Conversation, text: str) -> RunResult:
-    return await conversation.runner().run(text)
+SOON = Settings(tick_seconds=0.02, summary_after_turns=3)
 
 
-async def test_when_enough_turns_have_passed_a_summary_covers_them_up_to_the_previous_one(
-    conversation: Conversation,
-) -> None:
-    await three_turns(conversation)
-    events = await conversation.ask("[echo:Four.]")
-    assert covered(conversation) == [(1, 3)]
-    assert events[-1]["data"]["summarizedTo"] == 3
-    assert "Ada" in conversation.summaries[0]["content"]
-    assert conversation.summaries[0]["token_count"] > 0
-    assert conversation.answer["previous_summary_id"] is None, "it was made beside this answer, not before it"
+class Chat:
+    """One session in memory, with a model that plays a script."""
+
+    def __init__(self, model: LLMProvider | None = None, settings: Settings = SOON, **hooks: object) -> None:
+        self.model = model or ScriptedModel(default="Yes.", summary=lambda _: f"Summary {self.summarized()}")
+        self.session = InMemorySessionManager("ada", "chat", store=InMemoryStore(), settings=settings)
+        self.ended: list[RunResult] = []
+        self.costs: list[tuple[str, Usage]] = []
+        self.agent = Agent("helper", "Be brief.")
+        self.leaves_summaries = bool(hooks.get("leaves_summaries"))
+        self._summarized = 0
+
+    def summarized(self) -> int:
+        self._summarized += 1
+        return self._summarized
+
+    def runner(self) -> Runner:
+        async def on_end(result: RunResult) -> None:
+            self.ended.append(result)
+
+        hooks = TurnHooks(
+            on_end=on_end,
+            on_model_call=lambda purpose, usage: self.costs.append((purpose, usage)),
+            leaves_summaries=self.leaves_summaries,
+        )
+        return Runner(self.agent, self.session, provider=self.model, hooks=hooks)
+
+    async def ask(self, text: str = "Hello?") -> RunResult:
+        stream = self.runner().run_stream(text)
+        result = await stream.result()
+        await stream.ended()
+        return result
+
+    async def converse(self, turns: int) -> None:
+        for number in range(1, turns + 1):
+            await self.ask(f"Question {number}?")
+
+    async def latest(self) -> RollingSummary | None:
+        return await self.session.latest_summary()
 
 
-async def test_the_next_turn_is_shown_the_summary_instead_of_the_turns_it_covers(conversation: Conversation) -> None:
-    await three_turns(conversation)
-    await conversation.ask("[echo:Four.]")
-    await conversation.ask("What is my name?")
-    request = conversation.model.requests[-1].body
-    assert [item["content"] for item in request["input"]] == ["[echo:Four.]", "Four.", "What is my name?"]
-    assert conversation.summaries[0]["content"] in request["instructions"]
-    assert "Ada" in conversation.answer["parts"][1]["text"]
-    assert conversation.answer["previous_summary_id"] == str(conversation.summaries[0]["_id"])
+def requests(model: LLMProvider, purpose: str) -> list[ModelRequest]:
+    assert isinstance(model, ScriptedModel)
+    return [request for request in model.requests if request.purpose == purpose]
 
 
-async def test_summaries_follow_each_other_without_gap_or_overlap(conversation: Conversation) -> None:
-    for number in range(1, 12):
-        await conversation.ask(f"[echo:Answer {number}.]")
-    assert covered(conversation) == [(1, 3), (4, 6), (7, 9)]
+async def store_turns(session: InMemorySessionManager, *answers: Sequence[Part], question: str = "Question?") -> None:
+    for number, parts in enumerate(answers, 1):
+        await session.begin_turn(TurnStart(f"a{number}", number, f"q{number}", [TextPart(text=question)]))
+        await session.finish_turn(SessionMessage(f"a{number}", "assistant", number, parts))
 
 
-async def test_many_tokens_make_a_summary_due_as_well(conversation: Conversation) -> None:
-    wordy = conversation.but(settings=replace(QUICK, summary_after_tokens=200))
-    await wordy.ask("[long:300]")
-    assert wordy.summaries == []
-    await wordy.ask("[echo:Short.]")
-    assert covered(wordy) == [(1, 1)]
+async def test_when_enough_turns_have_passed_a_summary_covers_them_up_to_the_previous_one() -> None:
+    chat = Chat()
+    await chat.converse(3)
+    assert await chat.latest() is None
+    await chat.ask()
+    assert await chat.latest() == RollingSummary("Summary 1", 2, 1, 3)
+    assert [purpose for purpose, _ in chat.costs] == ["summary"]
+    assert chat.costs[0][1].total_tokens > 0
 
 
-async def test_answer_and_summary_are_made_at_the_same_time(conversation: Conversation) -> None:
-    """The answer stalls until somebody stops it, and the summary has been asked for all the same."""
-    await three_turns(conversation)
-    asked_before = conversation.model.count
-    turn = await conversation.start("[stall] [echo:one two three four]")
-    await conversation.model.until(lambda model: model.count == asked_before + 2)
-    await seen(turn, "text-delta")
-    await conversation.stop()
-    await turn.result()
+async def test_summaries_follow_each_other_without_gap_or_overlap() -> None:
+    chat = Chat()
+    spans = []
+    for _ in range(11):
+        await chat.ask()
+        if (summary := await chat.latest()) and (summary.start_turn_number, summary.end_turn_number) not in spans:
+            spans.append((summary.start_turn_number, summary.end_turn_number))
+    assert spans == [(1, 3), (4, 6), (7, 9)]
 
 
-async def test_a_summary_that_somebody_else_stored_first_stands_and_the_answer_is_kept(
-    conversation: Conversation,
-) -> None:
-    await three_turns(conversation)
-    session = HeldBack(conversation)
-    turn = await conversation.start("[echo:Four.]", session=session)
-    await session.writing.wait()
-    theirs: dict[str, Any] = {
-        "session_id": conversation.session.key,
-        "content": "Theirs.",
-        "token_count": 2,
-        "start_turn_number": 1,
-        "end_turn_number": 3,
-        "created_at": now(),
-    }
-    conversation.database.summaries.insert_one(theirs)
-    session.let_go.set()
-    result = await turn.result()
-    assert (result.status, result.stored) == ("complete", True)
-    assert [summary["content"] for summary in conversation.summaries] == ["Theirs."]
-    assert conversation.answer["parts"][1]["text"] == "Four."
+async def test_after_a_summary_the_model_still_sees_the_turns_that_it_covers() -> None:
+    chat = Chat()
+    await chat.converse(5)
+    texts = [message.text for message in requests(chat.model, "answer")[-1].messages]
+    assert "Summary 1" in texts[0]
+    assert texts[1:] == [text for n in range(1, 5) for text in (f"Question {n}?", "Yes.")] + ["Question 5?"]
+    assert all("Summary" not in request.instructions for request in requests(chat.model, "answer"))
 
 
-@pytest.mark.parametrize(("start", "end"), [(1, 2), (2, 3), (1, 3)])
-async def test_a_summary_that_overlaps_another_cannot_be_stored(
-    conversation: Conversation, start: int, end: int
-) -> None:
-    """Either end of a summary is unique: a writer with an older view of the session is refused."""
-    await three_turns(conversation)
-    session = HeldBack(conversation)
-    turn = await conversation.start("[echo:Four.]", session=session)
-    await session.writing.wait()
-    other = {"session_id": conversation.session.key, "content": "Theirs.", "token_count": 2, "created_at": now()}
-    conversation.database.summaries.insert_one({**other, "start_turn_number": start, "end_turn_number": end})
-    session.let_go.set()
-    assert (await turn.result()).stored
-    assert covered(conversation) == [(start, end)]
+async def test_the_answer_is_stored_and_finished_while_its_summary_is_still_being_made() -> None:
+    gate = Gate()
+    chat = Chat(ScriptedModel(default="Yes.", summary=["Late", gate, " summary."]))
+    await chat.converse(3)
+    stream = chat.runner().run_stream("Four?")
+    events = [event.type async for event in stream]
+    assert events[-2:] == ["finish", "data-session"]
+    assert (await stream.result()).text == "Yes."
+    assert await chat.latest() is None
+    gate.set()
+    await stream.ended()
+    assert await chat.latest() == RollingSummary("Late summary.", 2, 1, 3)
 
 
-@pytest.mark.parametrize("marker", ["[summary:fail:500]", "[summary:empty]", "[summary:failed]", "[summary:break]"])
-async def test_a_summary_that_fails_does_not_fail_the_turn_and_is_reported(
-    conversation: Conversation, marker: str
-) -> None:
-    await three_turns(conversation, f"{marker} Hello", "[echo:Two.]", "[echo:Three.]")
-    result = await run(conversation, "[echo:Four.]")
-    assert (result.status, result.text) == ("complete", "Four.")
-    assert (result.summary_made, result.summary_missed) == (False, True)
-    assert (conversation.summaries, conversation.answer["status"]) == ([], "complete")
+async def test_a_summary_that_is_late_is_left_to_the_queue_where_there_is_one() -> None:
+    chat = Chat(ScriptedModel(default="Yes.", summary=["Late ", asyncio.Event()]), leaves_summaries=True)
+    await chat.converse(4)
+    assert [result.summary_missed for result in chat.ended] == [False, False, False, True]
+    assert isinstance(chat.model, ScriptedModel)
+    assert chat.model.running == 0
+    assert await chat.latest() is None
 
 
-async def test_a_summary_that_takes_too_long_is_cut_off(
-    conversation: Conversation, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(turns, "SUMMARY_GRACE_SECONDS", 0.05)
-    left = conversation.model.disconnects
-    await three_turns(conversation, "[summary:stall] Hello", "[echo:Two.]", "[echo:Three.]")
-    result = await run(conversation, "[echo:Four.]")
-    assert (result.status, result.summary_made, result.summary_missed) == ("complete", False, True)
-    assert conversation.summaries == []
-    await conversation.model.until(lambda model: model.disconnects > left)
+@pytest.mark.parametrize("broken", [ModelUnavailable(), "", ["Half", ModelUnavailable()]])
+async def test_a_summary_that_fails_does_not_fail_the_turn_and_is_reported(broken: object) -> None:
+    chat = Chat(ScriptedModel(default="Yes.", summary=broken))  # type: ignore[arg-type]
+    await chat.converse(4)
+    assert [result.status for result in chat.ended] == ["complete"] * 4
+    assert chat.ended[-1].summary_missed
+    assert await chat.latest() is None
 
 
-async def test_a_summary_that_comes_late_covers_every_turn_since(conversation: Conversation) -> None:
-    patient = conversation.but(settings=replace(QUICK, summary_after_turns=10))
-    await three_turns(patient, *(f"[echo:Answer {number}.]" for number in range(1, 6)))
-    await conversation.ask("[echo:Six.]")
-    assert covered(conversation) == [(1, 5)]
+async def test_the_model_of_summaries_is_the_settings_then_the_agents_override_then_the_agents() -> None:
+    for settings, summary, model, expected in (
+        (replace(SOON, summary_model="small"), "medium", "large", "small"),
+        (SOON, "medium", "large", "medium"),
+        (SOON, None, "large", "large"),
+    ):
+        chat = Chat(settings=settings)
+        chat.agent = Agent("helper", "", model=model, summary=Overrides(model=summary, temperature=0.1))
+        await chat.converse(4)
+        [request] = requests(chat.model, "summary")
+        assert (request.overrides.model, request.overrides.temperature) == (expected, 0.1)
+        assert {request.overrides.model for request in requests(chat.model, "answer")} == {model}
 
 
-async def test_turns_that_do_not_fit_into_one_call_are_summarized_in_pieces(conversation: Conversation) -> None:
-    small = conversation.but(settings=replace(SOON, summary_input_tokens=100))
-    await three_turns(small, *(f"[echo:{'word ' * 40}] Question {number}" for number in (1, 2, 3)))
-    asked_before = small.model.count
-    await small.ask("[echo:Four.]")
-    assert covered(small) == [(1, 3)]
-    assert small.model.count > asked_before + 3, "the answer, and a call for each piece"
+async def test_an_update_stops_before_the_latest_turn_which_may_be_answered_again() -> None:
+    chat = Chat(settings=replace(SOON, summary_after_turns=50))
+    await chat.converse(4)
+    summarized = await chat.runner().summarize()
+    assert (summarized.written, summarized.end_turn_number, summarized.is_done) == (1, 3, True)
+    again = await chat.runner().summarize()
+    assert (again.written, again.end_turn_number) == (0, 3)
 
 
-async def test_a_gap_that_the_window_cannot_close_is_reported(conversation: Conversation) -> None:
-    """Turns have left the window unsummarized: only a regeneration reads them again."""
-    await three_turns(conversation.but(settings=QUICK), *(f"[echo:Answer {number}.]" for number in range(1, 8)))
-    narrow = conversation.but(settings=replace(QUICK, summary_after_turns=2, context_max_turns=2))
-    result = await run(narrow, "[echo:Eight.]")
-    assert (result.summary_made, result.summary_missed) == (False, True)
-    assert narrow.summaries == []
+async def test_answering_a_turn_again_is_seen_by_the_model_although_a_job_had_summarized() -> None:
+    chat = Chat(settings=replace(SOON, summary_after_turns=50))
+    await chat.converse(4)
+    await chat.runner().summarize()
+    chat.model = ScriptedModel("Another answer.", default="Yes.")
+    stream = chat.runner().run_stream(Query(regenerate=True))
+    await stream.ended()
+    await chat.ask("Five?")
+    assert "Another answer." in [message.text for message in requests(chat.model, "answer")[-1].messages]
 
 
-async def test_without_need_nothing_is_missed(conversation: Conversation) -> None:
-    result = await run(conversation, "[echo:One.]")
-    assert (result.summary_made, result.summary_missed) == (False, False)
+async def test_a_long_update_stores_each_piece_and_goes_on_where_it_was_cut_off() -> None:
+    chat = Chat(settings=replace(SOON, summary_after_turns=500))
+    await store_turns(chat.session, *([[TextPart(text="Yes.")]] * 130))
+    left = iter([1.0, 0.0])
+    first = await chat.runner().summarize(time_left=lambda: next(left))
+    assert (first.written, first.end_turn_number, first.is_done) == (1, 50, False)
+    rest = await chat.runner().summarize()
+    assert (rest.written, rest.end_turn_number, rest.is_done) == (2, 129, True)
 
 
-async def test_a_regenerated_answer_is_not_summarized_with_its_own_turn(conversation: Conversation) -> None:
-    await three_turns(conversation)
-    await conversation.ask("[echo:Four.]")
-    await conversation.ask(Query(regenerate=True))
-    assert covered(conversation) == [(1, 3)]
+async def test_a_rebuild_that_is_cut_off_keeps_the_old_summary_and_its_own_pieces() -> None:
+    chat = Chat(settings=replace(SOON, summary_after_turns=500))
+    await store_turns(chat.session, *([[TextPart(text="Yes.")]] * 130))
+    await chat.runner().summarize()
+    old = await chat.latest()
+    left = iter([1.0, 1.0, 0.0])
+    assert not (await chat.runner().summarize(rebuild=True, time_left=lambda: next(left))).is_done
+    assert await chat.latest() == old
+    rebuilt = await chat.runner().summarize(rebuild=True)
+    assert (rebuilt.written, rebuilt.end_turn_number, rebuilt.is_done) == (1, 129, True)
+    new = await chat.latest()
+    assert new is not None
+    assert (new.start_turn_number, new.end_turn_number) == (1, 129)
+    assert new != old
+
+
+async def test_a_session_that_does_not_exist_cannot_be_summarized() -> None:
+    with pytest.raises(NotFound):
+        await Chat().runner().summarize()
+
+
+async def test_a_piece_that_does_not_fit_is_cut_and_nothing_is_lost() -> None:
+    chat = Chat(settings=replace(SOON, summary_input_tokens=120, summary_after_turns=50))
+    await store_turns(chat.session, *([[TextPart(text=f"Word{n} " * 60)] for n in range(4)]))
+    await chat.runner().summarize()
+    inputs = [request.messages[0].text for request in requests(chat.model, "summary")]
+    assert len(inputs) > 3
+    assert all(f"Word{n}" in "".join(inputs) for n in range(3))
+    assert "Summary 1" in inputs[1]
+
+
+@given(
+    texts=st.lists(st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=900), min_size=2, max_size=5),
+    budget=st.integers(50, 400),
+)
+async def test_no_call_is_larger_than_allowed(texts: list[str], budget: int) -> None:
+    model = ScriptedModel(summary="S")
+    session = InMemorySessionManager("u", "s", store=InMemoryStore(), settings=Settings(summary_input_tokens=budget))
+    await store_turns(session, *([TextPart(text=text)] for text in texts))
+    await SummaryPipeline(session, model).update()
+    frame = estimate_text("# Previous summary\n(none)\n\n# New messages\n")
+    assert all(estimate_text(request.messages[0].text) <= budget + frame for request in model.requests)
+
+
+async def test_an_unfinished_tool_call_is_told_as_interrupted_and_an_empty_summary_is_refused() -> None:
+    session = InMemorySessionManager("u", "s", store=InMemoryStore(), settings=SOON)
+    call = ToolPart(call_id="1", name="weather", input={"city": "Lisbon"})
+    await store_turns(session, [call], [TextPart(text="Yes.")])
+    model = ScriptedModel(summary="Said.")
+    await SummaryPipeline(session, model).update()
+    assert "[called weather: The tool call was interrupted" in model.requests[0].messages[0].text
+    await store_turns_again(session)
+    with pytest.raises(EmptyAnswer):
+        await SummaryPipeline(session, ScriptedModel(summary="")).update()
+
+
+async def store_turns_again(session: InMemorySessionManager) -> None:
+    await session.begin_turn(TurnStart("a3", 3, "q3", [TextPart(text="More?")]))
+    await session.finish_turn(SessionMessage("a3", "assistant", 3, [TextPart(text="Yes.")]))

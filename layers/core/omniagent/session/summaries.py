@@ -61,14 +61,17 @@ class SummaryPipeline:
             raise NotFound
         previous = await self._session.latest_summary(draft=draft)
         end, written, usage = previous.end_turn_number if previous else 0, 0, Usage()
-        async for turns in self._session.past_turns(end + 1, head.latest_turn_number - 1):
-            if written == most or time_left() <= 0:
+        last = head.latest_turn_number - 1
+        async for turns in self._session.past_turns(end + 1, last):
+            if time_left() <= 0:
                 return Summarized(written, end, False, usage)
             summary, cost = await self._fold(previous, turns)
             usage += cost
             if not await self._session.add_summary(summary, draft=draft):
                 break  # somebody else has summarized these turns, or the session has changed
             previous, end, written = summary, summary.end_turn_number, written + 1
+            if written == most:
+                return Summarized(written, end, end == last, usage)
         return Summarized(written, end, True, usage)
 
     async def _fold(self, previous: RollingSummary | None, turns: Sequence[PastTurn]) -> tuple[RollingSummary, Usage]:

@@ -1,0 +1,297 @@
+"""What an outside review broke, in one process: each test fails without its fix."""
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from omniagent import (
+    Agent,
+    Gate,
+    InMemorySessionManager,
+    InMemoryStore,
+    MemoryRegistry,
+    Query,
+    Runner,
+    ScriptedModel,
+    Settings,
+    ToolCall,
+    tool,
+)
+from omniagent.errors import ModelStreamBroken, NotRegenerable, StorageRejected, StorageUnavailable, TooManyTurns
+from omniagent.messages import TextPart, ToolPart
+from omniagent.session.identity import new_id
+from omniagent.session.state import SessionMessage, TurnStart
+from omniagent.turns.lease import Claim, Renewal
+
+QUICK = Settings(tick_seconds=0.02, lease_seconds=30.0)
+
+
+class Sessions:
+    """Sessions of one user in a store and a registry of the test's own."""
+
+    def __init__(self, settings: Settings = QUICK) -> None:
+        self.store = InMemoryStore()
+        self.registry = MemoryRegistry()
+        self.settings = settings
+
+    def session(self, session_id: str = "chat") -> InMemorySessionManager:
+        return InMemorySessionManager("ada", session_id, store=self.store, settings=self.settings)
+
+    def runner(
+        self,
+        model: ScriptedModel,
+        *tools: object,
+        session: InMemorySessionManager | None = None,
+        registry: MemoryRegistry | None = None,
+    ) -> Runner:
+        agent = Agent("helper", "", list(tools))  # type: ignore[arg-type]
+        return Runner(agent, session or self.session(), provider=model, registry=registry or self.registry)
+
+
+class SlowToBegin(InMemorySessionManager):
+    """The user's message is stored only when the test lets it, or never."""
+
+    fails = False
+
+    def __init__(self, sessions: Sessions) -> None:
+        super().__init__("ada", "chat", store=sessions.store, settings=sessions.settings)
+        self.let_go = asyncio.Event()
+
+    async def begin_turn(self, start: TurnStart) -> None:
+        await self.let_go.wait()
+        if self.fails:
+            raise StorageUnavailable("no primary")
+        await super().begin_turn(start)
+
+
+def counting() -> tuple[list[str], object]:
+    runs: list[str] = []
+
+    @tool
+    async def refund(order: str) -> str:
+        """Refund an order."""
+        runs.append(order)
+        return "refunded"
+
+    return runs, refund
+
+
+async def asked(model: ScriptedModel, requests: int) -> None:
+    async with asyncio.timeout(10):
+        while len(model.requests) < requests:  # noqa: ASYNC110 - the script has no event for it
+            await asyncio.sleep(0.001)
+
+
+async def test_no_tool_runs_before_the_message_is_durable_and_a_retry_runs_it_once() -> None:
+    sessions, (runs, refund) = Sessions(), counting()
+    model = ScriptedModel(ToolCall("refund", {"order": "42"}), default="Done.")
+    slow = SlowToBegin(sessions)
+    slow.fails = True
+    starting = asyncio.create_task(sessions.runner(model, refund, session=slow).run(Query("Refund 42", "m1")))
+    await asked(model, 1)
+    slow.let_go.set()
+    with pytest.raises(StorageUnavailable):
+        await starting
+    assert runs == []
+    again = ScriptedModel(ToolCall("refund", {"order": "42"}), "Done.")
+    assert (await sessions.runner(again, refund).run(Query("Refund 42", "m1"))).text == "Done."
+    assert runs == ["42"]
+
+
+async def test_no_refused_turn_has_cost_a_model_call() -> None:
+    sessions = Sessions(replace(QUICK, max_running_turns_per_user=5))
+    model = ScriptedModel(default=["Wait", Gate()])
+    runners = [sessions.runner(model, session=sessions.session(f"s{n}")) for n in range(20)]
+    outcomes = await asyncio.gather(*(runner.start("Hello?") for runner in runners), return_exceptions=True)
+    assert sum(isinstance(outcome, TooManyTurns) for outcome in outcomes) == 15
+    await asked(model, 5)
+    await sessions.store.open_turns.finish()
+    assert len(model.requests) == 5
+
+
+async def test_the_dead_never_count_as_running() -> None:
+    sessions = Sessions(replace(QUICK, max_running_turns_per_user=2))
+    for number in range(2):
+        dead = sessions.session(f"dead-{number}")
+        assert not await dead.admit(2)
+        await dead.begin_turn(TurnStart("t", 1, "m", [TextPart(text="Hi")]))
+    assert (await sessions.runner(ScriptedModel("Here.")).run("Hello?")).text == "Here."
+
+
+async def test_a_replay_is_never_refused_by_a_limit() -> None:
+    sessions = Sessions(replace(QUICK, max_running_turns_per_user=1))
+    await sessions.runner(ScriptedModel("Once.")).run(Query("Hello?", "m1"))
+    busy = sessions.runner(ScriptedModel(["Wait", Gate()]), session=sessions.session("busy"))
+    await busy.start("Hello?")
+    assert (await sessions.runner(ScriptedModel()).run(Query("Hello?", "m1"))).text == "Once."
+    with pytest.raises(TooManyTurns):
+        await sessions.runner(ScriptedModel()).run(Query("Another", "m2"))
+    await sessions.store.open_turns.finish()
+
+
+async def test_a_slow_begin_keeps_its_lease_and_a_retry_joins_it() -> None:
+    class Counting(MemoryRegistry):
+        renewed = asyncio.Event()
+
+        async def renew(self, claim: Claim) -> Renewal:
+            self.renewed.set()
+            return await super().renew(claim)
+
+    sessions, registry = Sessions(), Counting()
+    slow, model = SlowToBegin(sessions), ScriptedModel("Only once.")
+    first = asyncio.create_task(sessions.runner(model, session=slow, registry=registry).run(Query("Hello?", "m1")))
+    await registry.renewed.wait()
+    second = asyncio.create_task(sessions.runner(model, registry=registry).run(Query("Hello?", "m1")))
+    await asyncio.sleep(0)
+    slow.let_go.set()
+    assert {(await first).message_id, (await second).message_id} == {(await first).message_id}
+    assert len(model.requests) == 1
+
+
+async def test_one_broken_argument_does_not_orphan_its_siblings() -> None:
+    """All calls of a step live and die together: the charge is stored as done and never made again."""
+    runs, refund = counting()
+
+    @tool
+    async def broken(value: int) -> str:
+        """Break."""
+        raise KeyboardInterrupt if value < 0 else LookupError(value)
+
+    model = ScriptedModel([ToolCall("refund", {"order": "1"}), ToolCall("broken", {"value": 1})], "Done.")
+    result = await Sessions().runner(model, refund, broken).run("Go")
+    states = [(part.name, part.done, part.error is None) for part in result.parts if isinstance(part, ToolPart)]
+    assert states == [("refund", True, True), ("broken", True, False)]
+    assert (runs, result.status) == (["1"], "complete")
+
+
+async def test_more_tool_calls_than_a_step_may_have_are_refused_and_answered() -> None:
+    runs, refund = counting()
+    calls = [ToolCall("refund", {"order": str(number)}) for number in range(5)]
+    sessions = Sessions(replace(QUICK, max_tool_calls_per_step=3))
+    result = await sessions.runner(ScriptedModel(calls, "Done."), refund).run("Go")
+    assert sorted(runs) == ["0", "1", "2"]
+    assert result.tool_errors == 2
+    assert all(part.done for part in result.parts if isinstance(part, ToolPart))
+
+
+async def test_a_tool_that_ignores_its_cancellation_does_not_keep_the_turn_from_ending() -> None:
+    started, leave = asyncio.Event(), asyncio.Event()
+
+    @tool
+    async def stubborn() -> str:
+        """Never give up."""
+        started.set()
+        while not leave.is_set():
+            try:
+                await leave.wait()
+            except asyncio.CancelledError:
+                continue
+        return "left"
+
+    sessions = Sessions()
+    runner = sessions.runner(ScriptedModel(ToolCall("stubborn")), stubborn)
+    stream = await runner.start("Go")
+    await started.wait()
+    await runner.stop()
+    assert [event.type async for event in stream][-3:] == ["abort", "finish", "data-session"]
+    assert (await stream.result()).status == "cancelled"
+    leave.set()
+
+
+async def test_a_regeneration_stopped_before_its_first_token_keeps_and_shows_the_old_answer() -> None:
+    sessions, gate = Sessions(), Gate()
+    old = await sessions.runner(ScriptedModel("The old answer.")).run(Query("Hello?", "m1"))
+    runner = sessions.runner(ScriptedModel([gate, "New."]))
+    stream = await runner.start(Query(regenerate=True, replaces=old.message_id))
+    await gate.reached()
+    await runner.stop()
+    events = [event async for event in stream]
+    assert [event.type for event in events][-5:] == ["text-end", "finish-step", "abort", "finish", "data-session"]
+    assert [getattr(event, "message_id", "") for event in events if event.type == "start"][-1] == old.message_id
+    stored = await sessions.session().answer(1)
+    assert stored == old.message
+
+
+@pytest.mark.parametrize("ending", [ModelStreamBroken("cut"), None], ids=["failed", "died"])
+async def test_an_answer_can_be_regenerated_by_its_id_after_an_attempt_that_failed_or_died(
+    ending: Exception | None,
+) -> None:
+    sessions = Sessions()
+    old = await sessions.runner(ScriptedModel("Old.")).run(Query("Hello?", "m1"))
+    attempt = new_id()
+    if ending is None:
+        await sessions.session().begin_turn(TurnStart(attempt, 1, "m1", [], again=True))
+    else:
+        await sessions.runner(ScriptedModel(ending)).run(Query(regenerate=True, replaces=old.message_id))
+    for replaces in (old.message_id, attempt, "m1"):
+        query = Query("Hello?", "m1", regenerate=True, replaces=replaces)
+        assert (await sessions.runner(ScriptedModel("New.", default="New.")).run(query)).text == "New."
+
+
+async def test_regenerate_with_a_message_that_never_arrived_sends_it() -> None:
+    sessions = Sessions()
+    await sessions.runner(ScriptedModel("First.")).run(Query("One?", "m1"))
+    lost = Query("Two?", "m2", regenerate=True, replaces="unknown")
+    result = await sessions.runner(ScriptedModel("Second.")).run(lost)
+    assert (result.turn_number, result.text) == (2, "Second.")
+    with pytest.raises(NotRegenerable):
+        await sessions.runner(ScriptedModel()).run(Query("One?", "m1", regenerate=True))
+
+
+async def test_a_late_stop_that_names_its_message_does_not_end_the_next_answer() -> None:
+    sessions, gate = Sessions(), Gate()
+    await sessions.runner(ScriptedModel("First.")).run(Query("One?", "m1"))
+    runner = sessions.runner(ScriptedModel(["Sec", gate, "ond."]))
+    stream = await runner.start(Query("Two?", "m2"))
+    await gate.reached()
+    assert not await runner.stop("m1")
+    gate.set()
+    assert (await stream.result()).text == "Second."
+
+
+async def test_an_answer_that_the_store_cannot_take_is_stored_as_failed_with_what_fits() -> None:
+    class Small(InMemorySessionManager):
+        async def finish_turn(self, answer: SessionMessage) -> SessionMessage:
+            if len(answer.text) > 200_000:
+                raise StorageRejected("document too large")
+            return await super().finish_turn(answer)
+
+    sessions = Sessions()
+    session = Small("ada", "chat", store=sessions.store, settings=QUICK)
+    model = ScriptedModel("x" * 250_000, default="Still here.")
+    result = await sessions.runner(model, session=session).run("Write a lot")
+    assert (result.stored, result.message.status, len(result.text)) == (True, "failed", 100_000)
+    assert (await sessions.runner(model, session=session).run("Go on")).text == "Still here."
+
+
+async def test_an_answer_without_bound_is_cut_and_the_session_goes_on() -> None:
+    sessions = Sessions()
+    model = ScriptedModel(["word " * 200_000] * 5, default="Still here.")
+    result = await sessions.runner(model).run("Write for ever")
+    assert (result.status, result.metadata["errorCode"]) == ("failed", "answer_too_long")
+    assert len(result.text) <= 3_000_100
+    assert (await sessions.runner(model).run("Go on")).text == "Still here."
+
+
+async def test_a_huge_tool_argument_becomes_an_error_and_every_frame_fits_into_the_chunk_log() -> None:
+    runs, refund = counting()
+    model = ScriptedModel([ToolCall("refund", {"order": "x" * 900_000})], "Sorry.")
+    stream = Sessions().runner(model, refund).run_stream("Go")
+    frames = [frame + b"\n\n" for chunk in [piece async for piece in stream.sse()] for frame in chunk.split(b"\n\n")]
+    assert max(map(len, frames)) < 300_000
+    assert runs == []
+    assert (await stream.result()).status == "complete"
+
+
+async def test_a_team_whose_code_raises_anything_still_gets_an_ended_stream_and_the_cause() -> None:
+    def instructions(_: object) -> str:
+        raise ZeroDivisionError("secret")
+
+    sessions = Sessions()
+    runner = Runner(Agent("helper", instructions), sessions.session(), provider=ScriptedModel())
+    result = await runner.run("Hello?")
+    assert result.error is not None
+    assert isinstance(result.error.__cause__, ZeroDivisionError)
+    assert (result.status, result.metadata["errorCode"]) == ("failed", "internal_error")
+    assert "secret" not in str(result.metadata)

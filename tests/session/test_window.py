@@ -1,0 +1,143 @@
+"""What the model is shown of a session: properties that hold for every conversation."""
+
+from itertools import accumulate
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from omniagent.messages import ChatMessage, DataPart, Part, ReasoningPart, StepPart, TextPart, ToolPart
+from omniagent.session import window
+from omniagent.session.window import Limits, PastTurn
+
+texts = st.text(max_size=40)
+parts: st.SearchStrategy[Part] = st.one_of(
+    st.builds(StepPart),
+    st.builds(TextPart, text=texts),
+    st.builds(ReasoningPart, text=texts),
+    st.builds(DataPart, name=st.just("map"), data=texts),
+    st.builds(
+        ToolPart,
+        call_id=st.uuids().map(str),
+        name=st.sampled_from(["add", "look up", ""]),
+        input=st.none() | texts | st.dictionaries(texts, st.integers(), max_size=2),
+        output=st.none() | texts | st.lists(st.integers(), max_size=3) | st.integers(1, 9).map(lambda n: "x" * 900 * n),
+        error=st.none() | texts,
+        done=st.booleans(),
+    ),
+)
+answers = st.builds(ChatMessage, role=st.just("assistant"), parts=st.lists(parts, max_size=5))
+exchanges = st.tuples(texts.map(ChatMessage.user), answers)
+
+
+def numbered(sizes: list[tuple[int, int]]) -> list[PastTurn]:
+    """Turns in order, of which only number and size matter. Numbers are missing where turns were deleted."""
+    numbers = accumulate(step for step, _ in sizes)
+    return [PastTurn(number, (), tokens) for number, (_, tokens) in zip(numbers, sizes, strict=True)]
+
+
+def past(number: int, messages: tuple[ChatMessage, ...]) -> PastTurn:
+    return PastTurn(number, messages, sum(window.estimate_parts(message.parts) for message in messages))
+
+
+turns = st.lists(st.tuples(st.integers(1, 3), st.integers(0, 300)), max_size=12).map(numbered)
+told = st.lists(exchanges, max_size=4).map(lambda said: [past(number, each) for number, each in enumerate(said, 1)])
+limits = st.builds(Limits, max_turns=st.integers(1, 10), max_tokens=st.integers(64, 3000))
+
+
+@given(told, limits)
+def test_the_window_is_an_unbroken_run_of_the_newest_turns(history: list[PastTurn], limits: Limits) -> None:
+    chosen = [turn.number for turn in window.window(history, limits)]
+    assert chosen == [turn.number for turn in history][len(history) - len(chosen) :]
+    assert len(chosen) <= limits.max_turns
+
+
+@given(told, limits)
+def test_the_token_budget_holds_whatever_the_newest_turn_is(history: list[PastTurn], limits: Limits) -> None:
+    chosen = window.window(history, limits)
+    assert sum(turn.tokens for turn in chosen) <= limits.max_tokens
+    shown = sum(window.estimate_parts(message.parts) for turn in chosen for message in turn.messages)
+    assert shown <= limits.max_tokens
+
+
+@given(told, limits)
+def test_the_newest_turn_is_always_shown_in_part(history: list[PastTurn], limits: Limits) -> None:
+    chosen = window.window(history, limits)
+    assert not history or chosen[-1].number == history[-1].number
+
+
+@given(turns, limits)
+def test_turns_that_fit_are_shown_as_they_are(history: list[PastTurn], limits: Limits) -> None:
+    newest = history[-limits.max_turns :]
+    if sum(turn.tokens for turn in newest) <= limits.max_tokens:
+        assert window.window(history, limits) == newest
+
+
+def test_a_turn_that_does_not_fit_loses_its_tool_outputs_first() -> None:
+    call = ToolPart(call_id="1", name="search", input={"q": "x"}, output="y" * 40_000, done=True)
+    big = past(1, (ChatMessage.user("Find it."), ChatMessage(role="assistant", parts=[call, TextPart(text="Found.")])))
+    last = past(2, (ChatMessage.user("Thanks."), ChatMessage.assistant("Any time.")))
+    [question, answer, *_] = window.messages_of(window.window([big, last], Limits(10, 1000)))
+    assert (question.text, answer.text) == ("Find it.", "Found.")
+    assert [len(str(part.output)) for part in answer.parts if isinstance(part, ToolPart)] == [506]
+
+
+def test_within_a_turn_the_outputs_of_older_steps_are_cut_first_and_the_budget_holds() -> None:
+    steps = [ToolPart(call_id=str(n), name="read", input={}, output="z" * 20_000, done=True) for n in range(8)]
+    messages = window.compose([], Limits(30, 12_000), ChatMessage.user("Read all."), steps)
+    sizes = [len(str(part.output)) for part in messages[-1].parts if isinstance(part, ToolPart)]
+    assert sizes == sorted(sizes)
+    assert sizes[-1] == 20_000
+    assert sum(window.estimate_parts(message.parts) for message in messages) <= 12_000
+
+
+@given(told, limits, st.lists(parts, max_size=4))
+def test_history_gives_way_to_the_answer_so_far(history: list[PastTurn], limits: Limits, answer: list[Part]) -> None:
+    question = ChatMessage.user("And now?")
+    messages = window.compose(history, limits, question, answer)
+    assert question in messages
+    rest = sum(window.estimate_parts(message.parts) for message in messages)
+    fixed = window.estimate_parts(question.parts) + window.estimate_parts(window.fit_answer(answer, 0))
+    assert rest <= max(limits.max_tokens, fixed)
+
+
+@given(told)
+def test_every_tool_call_that_is_shown_has_a_result_and_no_message_is_empty(history: list[PastTurn]) -> None:
+    for message in window.messages_of(history):
+        assert any(isinstance(part, TextPart | ToolPart) for part in message.parts)
+        assert all(part.done for part in message.parts if isinstance(part, ToolPart))
+
+
+@given(told)
+def test_messages_keep_their_order_and_their_text(history: list[PastTurn]) -> None:
+    said = [message.text for turn in history for message in turn.messages if message.text]
+    assert [message.text for message in window.messages_of(history) if message.text] == said
+
+
+@given(turns, st.integers(0, 20), limits)
+def test_a_summary_is_due_when_either_limit_is_reached(
+    history: list[PastTurn], summarized_to: int, limits: Limits
+) -> None:
+    since = [turn for turn in history if turn.number > summarized_to]
+    is_due = window.summary_is_due(history, summarized_to=summarized_to, limits=limits)
+    assert is_due == (len(since) >= limits.max_turns or sum(turn.tokens for turn in since) >= limits.max_tokens)
+
+
+@given(turns, st.integers(1, 500))
+def test_pieces_are_the_whole_in_order_and_fit(history: list[PastTurn], max_tokens: int) -> None:
+    cut = window.pieces(history, max_tokens)
+    assert [turn for piece in cut for turn in piece] == history
+    assert all(len(piece) == 1 or sum(turn.tokens for turn in piece) <= max_tokens for piece in cut)
+    assert all(cut)
+
+
+@given(texts, texts)
+def test_more_text_is_never_fewer_tokens(text: str, more: str) -> None:
+    assert 1 <= window.estimate_text(text) <= window.estimate_text(text + more) <= len(text + more) + 1
+
+
+@given(st.lists(parts, max_size=5), st.integers(1, 1000))
+def test_reported_output_tokens_win_and_only_tool_results_are_estimated(answer: list[Part], output_tokens: int) -> None:
+    tools = [part for part in answer if isinstance(part, ToolPart)]
+    counted = window.estimate_answer(answer, output_tokens)
+    assert counted >= output_tokens + len(tools)
+    assert tools or counted == output_tokens
