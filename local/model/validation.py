@@ -11,6 +11,7 @@ from typing import Any
 from local.model.errors import ApiError, Json
 
 _TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+_MAX_IDENTIFIER = 64
 _ID_PREFIXES = {"message": "msg", "function_call": "fc", "reasoning": "rs"}
 _NEEDED = {
     "message": ("role", "content"),
@@ -66,6 +67,13 @@ def check_chat(body: Json) -> None:
 def _check_model(body: Json) -> None:
     if not body.get("model"):
         raise ApiError("you must provide a model parameter")
+    for name in ("prompt_cache_key", "safety_identifier"):
+        if len(value := body.get(name) or "") > _MAX_IDENTIFIER:
+            message = (
+                f"Invalid '{name}': string too long. Expected a string with maximum length {_MAX_IDENTIFIER}, "
+                f"but got a string with length {len(value)} instead."
+            )
+            raise ApiError(message, param=name, code="string_above_max_length")
 
 
 def _missing(param: str) -> ApiError:

@@ -150,6 +150,12 @@ def test_an_empty_list_of_tools_is_refused_by_chat_only(model: OfflineModel) -> 
     assert "empty array" in refusal(post(model, "chat/completions", messages=[USER], tools=[]))
 
 
+@pytest.mark.parametrize("name", ["prompt_cache_key", "safety_identifier"])
+def test_an_identifier_has_64_characters_at_most(model: OfflineModel, name: str) -> None:
+    assert post(model, "responses", input="Hello", **{name: "x" * 64}).status_code == 200
+    assert "string too long" in refusal(post(model, "responses", input="Hello", **{name: "x" * 65}))
+
+
 def test_a_request_without_what_it_needs_is_refused(model: OfflineModel) -> None:
     assert "must provide a model" in refusal(post(model, "responses", model=None, input="Hello"))
     assert "Missing required parameter: 'input'" in refusal(post(model, "responses"))

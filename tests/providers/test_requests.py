@@ -284,6 +284,18 @@ async def test_a_compatible_server_is_not_sent_the_session_and_the_user_unless_i
 
 
 @pytest.mark.parametrize("api", APIS)
+async def test_an_identifier_that_is_too_long_for_the_api_is_hashed(
+    api: str, offline: OfflineModel, provider_of: MakeProvider
+) -> None:
+    provider = provider_of(api, offline.base_url, identifiers=True)
+    keys = []
+    for session in ("a", "a", "b"):
+        await streamed(provider, replace(IDENTIFIED, cache_key=session * 100))
+        keys.append(offline.requests[-1].body["prompt_cache_key"])
+    assert keys[0] == keys[1] != keys[2]
+
+
+@pytest.mark.parametrize("api", APIS)
 async def test_openai_itself_is_sent_the_session_and_the_user(api: str, monkeypatch: pytest.MonkeyPatch) -> None:
     bodies: list[Json] = []
 

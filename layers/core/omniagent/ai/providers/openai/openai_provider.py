@@ -1,9 +1,10 @@
 """What the two OpenAI APIs have in common: options, parameters, and one way to stream."""
 
+import hashlib
 from abc import abstractmethod
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from omniagent.ai.providers.answer_reader import AnswerReader
 from omniagent.ai.providers.llm_provider import LLMProvider, ModelEvent, ModelRequest
@@ -11,6 +12,8 @@ from omniagent.ai.providers.openai.openai_client import OpenAIClient, OpenAIOpti
 from omniagent.ai.providers.sse_decoder import Json
 from omniagent.errors import ModelError
 from omniagent.messages import ToolPart
+
+MAX_IDENTIFIER_LENGTH: Final = 64
 
 
 class OpenAIProvider(LLMProvider):
@@ -84,10 +87,15 @@ class OpenAIProvider(LLMProvider):
         if not self.options.send_identifiers:
             return {}
         identifiers = {"prompt_cache_key": request.cache_key, "safety_identifier": request.user_id}
-        return {name: value for name, value in identifiers.items() if value}
+        return {name: _identifier(value) for name, value in identifiers.items() if value}
 
     def _tool_parameters(self, tools: list[Json]) -> Json:
         if not tools:
             return {}
         parallel = self.options.parallel_tool_calls
         return {"tools": tools} if parallel is None else {"tools": tools, "parallel_tool_calls": parallel}
+
+
+def _identifier(value: str) -> str:
+    """An identifier as the API takes it: a longer one becomes its hash."""
+    return value if len(value) <= MAX_IDENTIFIER_LENGTH else hashlib.sha256(value.encode()).hexdigest()
