@@ -1,6 +1,5 @@
 """`ConversationStore`: the collections, and the one way to run a transaction on them."""
 
-import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any, TypeVar
@@ -87,7 +86,7 @@ class ConversationStore:
             filling = self.models.fill(document, session.user, session.category)
             if filling is not None:
                 await filling
-        except (OmniAgentError, asyncio.CancelledError):
+        except OmniAgentError:
             raise
         except Exception as exc:
             raise ConfigurationError(f"DocumentModels.fill failed for a {type(document).__name__}: {exc!r}") from exc
