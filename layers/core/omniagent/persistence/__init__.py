@@ -1,1 +1,1 @@
-"""MongoDB: documents, connection, and the store that holds every query and transaction."""
+"""MongoDB: documents, connection, sessions and the catalog of them."""
