@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +11,7 @@ from pymongo import MongoClient
 
 from local.aws import Aws
 from local.model import OfflineModel
-from omniagent import Agent, Project
+from omniagent import Agent, Overrides, Project, ScriptedModel
 from omniagent.ai.providers.llm_provider import ModelRequest
 from omniagent.ai.providers.model_calls import complete
 from omniagent.aws.secrets import SecretStore
@@ -21,7 +22,7 @@ from omniagent.messages import ChatMessage
 from omniagent.persistence.connection import is_refused_login
 from omniagent.session.identity import new_id
 from omniagent.settings import Settings
-from omniagent.turns.lease import MemoryRegistry
+from omniagent.turns.memory_registry import MemoryRegistry
 
 PROJECT = Project(agent=Agent("helper", "Be helpful."))
 SetPassword = Callable[[str], str]
@@ -117,16 +118,54 @@ async def test_the_models_key_comes_from_its_secret_at_the_first_call(
 ) -> None:
     arn = local_aws.put_secret("openai", '{"OPENAI_API_KEY": "sk-from-the-secret"}')
     services.settings = replace(services.settings, openai_secret_arn=arn, openai_base_url=model.base_url)
-    provider = services.provider()
-    assert provider is services.provider() is services.provider(services.settings.model)
-    assert services.provider("gpt-4.1") is not provider
+    provider = services.providers.get(services.settings.model)
     request = ModelRequest("", [ChatMessage.user("Trains to Porto")])
     assert (await complete(provider, request, purpose="answer")).text
 
 
 async def test_a_missing_key_names_what_to_set(services: Services) -> None:
     with pytest.raises((ConfigurationError, ModelAuthError), match="OPENAI_API_KEY"):
-        services.provider()
+        services.providers.get(services.settings.model)
+
+
+@pytest.mark.parametrize(
+    ("settings", "calls"),
+    [
+        ({}, {"agents": ["answer", "answer", "name"], "summaries": ["summary"], "settings": []}),
+        (
+            {"name_model": "settings/x", "summary_model": "settings/x"},
+            {"agents": ["answer", "answer"], "summaries": [], "settings": ["name", "summary"]},
+        ),
+    ],
+)
+async def test_the_agents_models_are_obeyed_unless_settings_say_otherwise(
+    services: Services, settings: dict[str, str], calls: dict[str, list[str]]
+) -> None:
+    models = {name: ScriptedModel(default="Hello.") for name in calls}
+    agent = Agent("helper", "Be helpful.", model="agents/x", summary=Overrides(model="summaries/x"))
+    services.project = Project(agent=agent, providers=models)
+    services.settings = replace(services.settings, **settings)
+    runner = await services.runner("ada", "models")
+    for text in ("Hello", "And again"):
+        await runner.run(text)
+    await runner.name()
+    await runner.summarize()
+    assert {name: [request.purpose for request in model.requests] for name, model in models.items()} == calls
+
+
+async def test_what_tools_share_is_closed_with_the_services(mongod: str) -> None:
+    closed = []
+
+    @asynccontextmanager
+    async def deps() -> AsyncIterator[str]:
+        yield "open"
+        closed.append("closed")
+
+    agent = Agent("helper", "Be helpful.", deps=deps)
+    services = Services(Project(agent=agent), Settings(mongodb_uri=mongod))
+    assert await agent.open_deps() == "open"
+    await services.close()
+    assert closed == ["closed"]
 
 
 def test_turns_are_registered_where_the_settings_say() -> None:

@@ -114,6 +114,7 @@ class Services:
             await self._login_changed(error)
 
     async def close(self) -> None:
+        await self.project.agent.aclose()
         await self.providers.aclose()
         await self.registry.aclose()
         await self.summary_queue.close()
