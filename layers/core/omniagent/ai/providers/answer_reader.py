@@ -71,7 +71,7 @@ class AnswerReader(ABC):
         self._taken: set[str] = set()
 
     def avoid(self, call_ids: Iterable[str]) -> None:
-        """Give no call an id of these: some servers number the calls of every answer anew."""
+        """Use none of these ids for a call: some servers restart their numbering with every answer."""
         self._taken.update(call_ids)
 
     def read(self, events: Iterable[Json]) -> Iterator[ModelEvent]:

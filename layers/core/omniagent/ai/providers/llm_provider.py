@@ -15,7 +15,7 @@ KeySource = Callable[[], Awaitable[str]]
 
 @dataclass(frozen=True, slots=True)
 class ToolSpec:
-    """A tool as the model is told of it: a strict JSON schema."""
+    """A tool as the model sees it: name, description and the JSON schema of its parameters."""
 
     name: str
     description: str
@@ -115,7 +115,7 @@ ModelEvent = (
 
 
 class LLMProvider(ABC):
-    """A model behind one small interface. A provider streams; whoever wants the whole answer buffers the stream.
+    """A model behind one small interface. Providers only stream; `complete` buffers a stream.
 
     Order within a call: reasoning, text and tool events as they came; one `ModelReasoningDone` after each
     block of reasoning; for each tool `ModelToolStart`, any `ModelToolDelta`, `ModelToolCall`; `ModelFinish` last.

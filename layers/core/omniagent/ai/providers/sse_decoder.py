@@ -24,7 +24,7 @@ class EventDecoder:
         self._started = False
 
     def feed(self, chunk: bytes) -> Iterator[Json]:
-        """Give the events that the chunk completes. Each is parsed when asked for: those before a broken one count."""
+        """Yield the events that the chunk completes. Parsing is lazy: events before a malformed one are still read."""
         data = self._rest + chunk
         if not self._started:
             data = self._without_bom(data)
@@ -40,7 +40,7 @@ class EventDecoder:
         return self._events(complete)
 
     def end(self) -> Iterator[Json]:
-        """Give the event that the stream ended in, if its last line is all that was missing."""
+        """Yield the last event of a stream that ended without its blank line."""
         rest, self._rest = self._rest, b""
         return self._events(rest)
 

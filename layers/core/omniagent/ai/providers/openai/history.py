@@ -7,7 +7,7 @@ from typing import Any
 from omniagent.messages import ChatMessage, Part, StepPart, ToolPart
 
 _NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9_-]")
-MAX_NAME_LENGTH = 64
+MAX_TOOL_NAME_LENGTH = 64
 
 
 def steps(message: ChatMessage) -> list[list[Part]]:
@@ -23,7 +23,7 @@ def steps(message: ChatMessage) -> list[list[Part]]:
 
 def tool_name(part: ToolPart) -> str:
     """A name the APIs accept: a model may have called a tool that cannot exist."""
-    return _NOT_IN_NAMES.sub("_", part.name)[:MAX_NAME_LENGTH] or "unknown"
+    return _NOT_IN_NAMES.sub("_", part.name)[:MAX_TOOL_NAME_LENGTH] or "unknown"
 
 
 def tool_arguments(part: ToolPart) -> str:

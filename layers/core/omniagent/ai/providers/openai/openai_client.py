@@ -21,10 +21,10 @@ DRAIN_SECONDS = 0.1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenAIOptions:
-    """What an OpenAI provider can be told."""
+    """The options of an OpenAI provider."""
 
     api_key: str | KeySource | None = field(default=None, repr=False)
-    """The key, or an async function that returns it and is asked before each request."""
+    """The key, or an async function that returns it and is called before each request."""
     refresh_key: KeySource | None = field(default=None, repr=False)
     """Called once when the key is refused; the request is made again with the key that it returns."""
     base_url: str | None = None

@@ -12,7 +12,7 @@ from omniagent.ai.providers.openai.openai_provider import OpenAIProvider
 from omniagent.ai.providers.sse_decoder import Json
 from omniagent.messages import ChatMessage, FinishReason, Part, ReasoningPart, TextPart, ToolPart, Usage
 
-# Models that reason. Others refuse to be asked for their reasoning.
+# Reasoning models. Others refuse a request for encrypted reasoning.
 _REASONS = re.compile(r"(?:ft:)?(?:o\d|gpt-[5-9]|codex)(?!.*-chat)")
 _INCOMPLETE: dict[str, FinishReason] = {"max_output_tokens": "length", "content_filter": "content-filter"}
 
@@ -58,8 +58,8 @@ def _text_format(output: OutputFormat | None) -> Json:
 
 
 def _input(request: ModelRequest) -> Iterator[Json]:
-    asked = [number for number, message in enumerate(request.messages) if message.role == "user"]
-    turn_start = asked[-1] if asked else 0
+    questions = [number for number, message in enumerate(request.messages) if message.role == "user"]
+    turn_start = questions[-1] if questions else 0
     for number, message in enumerate(request.messages):
         if message.role == "assistant":
             yield from _answer_items(message, in_turn=number > turn_start)
