@@ -13,11 +13,11 @@ import httpx
 import pytest
 from starlette.types import Receive, Scope, Send
 
-from omniagent.ai.runner import Query
 from omniagent.errors import StorageUnavailable, TurnInProgress
 from omniagent.http.chat_app import chat_app
 from omniagent.messages import TextPart
 from omniagent.settings import Settings
+from omniagent.turns.plan import Query
 
 Json = dict[str, Any]
 

@@ -178,7 +178,7 @@ async def test_the_app_runs_to_its_end_when_the_runtime_api_cannot_be_reached(
     assert await stage.hear() == "about to answer"
     assert await stage.hear() == "begun"
     assert await stage.hear() == "finished"
-    assert "cannot be reached" in logged()
+    assert "runtime api unreachable" in logged()
 
 
 @pytest.mark.usefixtures("process")

@@ -42,6 +42,7 @@ OmniAgentError
 ├── RegistryUnavailable         503, the table of running turns cannot be reached
 ├── QueueUnavailable            503, the queue of summaries cannot be reached
 │   └── NoQueue                 503, none is configured
+├── DeletionUnfinished          503, the same request again goes on
 ├── SecretsUnavailable          503, Secrets Manager cannot be reached
 └── IdentityUnavailable         503, the issuer's keys cannot be fetched
 
@@ -342,6 +343,16 @@ class NoQueue(QueueUnavailable):
     title = "No summary queue"
     public = "This deployment has no summary queue: SUMMARY_QUEUE_URL is not set."
     retry_after = None
+
+
+class DeletionUnfinished(OmniAgentError):
+    """There is more to delete than one invocation can. What is deleted so far is visible to nobody."""
+
+    status = 503
+    code = "deletion_unfinished"
+    title = "Deletion unfinished"
+    public = "The deletion has begun and needs more time. Send the request again."
+    retry_after = 1.0
 
 
 class SecretsUnavailable(OmniAgentError):

@@ -7,6 +7,7 @@ that failed is tried again by the next invocation.
 import asyncio
 import logging
 import os
+from collections.abc import Callable
 from functools import cache, cached_property
 from typing import TYPE_CHECKING
 
@@ -107,6 +108,22 @@ class Services:
     async def queue_summary(self, key: str, *, rebuild: bool = False) -> None:
         """Ask the summary function to bring a session's summary up to date, or to write it anew."""
         await self.summary_queue.send(key, rebuild=rebuild)
+
+    async def erase_user(self, user_id: str, *, time_left: Callable[[], float]) -> bool:
+        """Delete a user with all their sessions. Returns False when the time is over first; calling again goes on."""
+        catalog = await self.catalog()
+        await catalog.mark_user_erased(user_id)
+        after = ""
+        while keys := await catalog.session_keys(user_id, after=after):
+            for key in keys:
+                if time_left() <= 0:
+                    return False
+                await self.registry.erase(key)
+            after = keys[-1]
+        while not await catalog.erase_user_some(user_id):
+            if time_left() <= 0:
+                return False
+        return True
 
     async def recover(self, error: BaseException) -> None:
         """After a failed request: when MongoDB refused the login and the secret has changed, connect anew next time."""

@@ -1,6 +1,5 @@
 """The chat function's app: two routes on Starlette alone, because FastAPI would double the cold start."""
 
-import time
 from typing import TYPE_CHECKING
 
 from starlette.applications import Starlette
@@ -14,6 +13,7 @@ from omniagent.errors import InvalidRequest, StorageUnavailable
 from omniagent.http.auth import Caller, lazy_authenticator
 from omniagent.http.body import read_json
 from omniagent.http.chat_request import read_chat_request
+from omniagent.http.deadline import deadline_of
 from omniagent.http.problems import Boundary, raise_again
 from omniagent.http.stream_response import EventStream
 from omniagent.protocol.ui_messages import ui_message
@@ -50,7 +50,7 @@ async def chat(request: Request) -> Response:
     is_streamed = _flag(request, "stream", default=True)
     body = read_chat_request(await read_json(request, services.settings.max_body_bytes))
     runner = await _runner(request, caller, body.session_id)
-    stream = await runner.start(body.query, deadline=_deadline(request))
+    stream = await runner.start(body.query, deadline=deadline_of(request.scope))
     if is_streamed:
         return EventStream(stream)
     result = await stream.result()
@@ -101,15 +101,6 @@ def _flag(request: Request, name: str, *, default: bool) -> bool:
     if text.lower() not in _FLAGS:
         raise InvalidRequest(f"query.{name}: must be true or false.")
     return _FLAGS[text.lower()]
-
-
-def _deadline(request: Request) -> float | None:
-    """Return the `time.monotonic()` at which Lambda ends this invocation."""
-    context = request.scope.get("aws.context")
-    if context is None:
-        return None
-    seconds_left: float = context.get_remaining_time_in_millis() / 1000
-    return time.monotonic() + seconds_left
 
 
 def _document(result: "RunResult") -> dict[str, object]:

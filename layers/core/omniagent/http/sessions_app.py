@@ -11,6 +11,7 @@ from omniagent import errors
 from omniagent.aws.services import Services
 from omniagent.http.auth import Caller
 from omniagent.http.body import body_schema, read_model
+from omniagent.http.deadline import time_left
 from omniagent.http.documented import WITH_BODY, documented
 from omniagent.http.fastapi_app import CurrentCaller, ProcessServices, create_app
 from omniagent.http.resources import (
@@ -96,12 +97,17 @@ async def rename_session(
 
 
 @router.delete(
-    "/sessions/{session_id}", status_code=204, responses=documented(errors.NotFound, errors.RegistryUnavailable)
+    "/sessions/{session_id}",
+    status_code=204,
+    responses=documented(errors.NotFound, errors.RegistryUnavailable, errors.DeletionUnfinished),
 )
-async def delete_session(session_id: SessionId, caller: CurrentCaller, services: ProcessServices) -> None:
+async def delete_session(
+    session_id: SessionId, request: Request, caller: CurrentCaller, services: ProcessServices
+) -> None:
     """Delete a session and all its messages. A running turn is lost."""
     runner = await services.runner(caller.client_id, session_id)
-    await runner.erase()
+    if not await runner.erase(time_left=time_left(request.scope)):
+        raise errors.DeletionUnfinished
 
 
 @router.get("/sessions/{session_id}/messages", responses=documented(errors.NotFound))
@@ -188,14 +194,13 @@ async def queue_summary(
     return Accepted(session_id=session_id, accepted="summary")
 
 
-@router.delete("/users/me", status_code=204, responses=documented(errors.RegistryUnavailable))
-async def delete_me(caller: CurrentCaller, services: ProcessServices) -> None:
+@router.delete(
+    "/users/me", status_code=204, responses=documented(errors.RegistryUnavailable, errors.DeletionUnfinished)
+)
+async def delete_me(request: Request, caller: CurrentCaller, services: ProcessServices) -> None:
     """Delete the user and all their sessions."""
-    catalog = await services.catalog()
-    user_id = user_id_of(caller.client_id)
-    for key in await catalog.session_keys(user_id):
-        await services.registry.erase(key)
-    await catalog.delete_user(user_id)
+    if not await services.erase_user(user_id_of(caller.client_id), time_left=time_left(request.scope)):
+        raise errors.DeletionUnfinished
 
 
 async def _settled(services: Services, caller: Caller, session_id: str) -> Session:
