@@ -27,6 +27,7 @@ class Size:
     """How much is measured."""
 
     deltas: int
+    paced_deltas: int
     long_answer: int
     rounds: int
     turns: int
@@ -39,8 +40,8 @@ class Size:
     load_seconds: float
 
 
-WHOLE = Size(5_000, 100_000, 5, 200, 30, [10, 1_000, 100_000], 100, 900, 10, 50, 60)
-QUICK = Size(2_000, 50_000, 2, 20, 5, [10, 1_000], 20, 40, 2, 10, 8)
+WHOLE = Size(5_000, 1_000, 100_000, 5, 200, 30, [10, 1_000, 100_000], 100, 900, 10, 50, 60)
+QUICK = Size(2_000, 300, 50_000, 2, 20, 5, [10, 1_000], 20, 40, 2, 10, 8)
 
 
 @contextmanager
@@ -91,6 +92,7 @@ def measure(size: Size) -> Iterator[Figure]:
                 yield Figure(**{**figure.__dict__, "name": f"{figure.name}, {api}"})
                 if api == "chat":
                     continue
+                yield warm.paced_cpu_per_delta(stack, sdk["paced"], size.paced_deltas)
                 with_log = warm.seconds_for(stack, size.long_answer, size.rounds)
                 yield from warm.first_token(stack, model_url, size.turns)
                 yield from warm.history_length(stack, size.histories, max(10, size.turns // 4))
@@ -117,7 +119,8 @@ def measure(size: Size) -> Iterator[Figure]:
 
 
 def _sdk_cpu(model_url: str, size: Size) -> dict[str, float]:
-    command = [str(python_of("openai SDK")), str(SCRIPTS / "sdk_cpu.py"), model_url, str(size.deltas), str(size.rounds)]
+    sizes = [str(size.deltas), str(size.rounds), str(size.paced_deltas)]
+    command = [str(python_of("openai SDK")), str(SCRIPTS / "sdk_cpu.py"), model_url, *sizes]
     found: dict[str, float] = json.loads(subprocess.run(command, capture_output=True, check=True, text=True).stdout)
     return found
 

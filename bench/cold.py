@@ -33,6 +33,14 @@ def cold_start(stack: BackgroundStack, model_url: str, runs: int) -> list[Figure
         compared(
             "cold start, median", "s", statistics.median(ours), {name: middle[name] for name in FRAMEWORKS}, target=0.8
         ),
+        compared(
+            "cold start against the bare SDK",
+            "s",
+            statistics.median(ours),
+            {"openai SDK": middle["openai SDK"]},
+            target=1.0,
+            note="medians",
+        ),
     ]
 
 

@@ -30,6 +30,7 @@ class Answer:
     log: list[str] = field(default_factory=list)
     released: asyncio.Event = field(default_factory=asyncio.Event)
     failure: Exception | None = None
+    stored: bool = True
 
     async def sse(self) -> AsyncIterator[bytes]:
         if self.failure:
@@ -38,6 +39,18 @@ class Answer:
         await self.released.wait()
         yield b"data: 2\n\n"
         yield b"data: [DONE]\n\n"
+
+    async def result(self) -> Any:
+        return SimpleNamespace(
+            stored=self.stored,
+            error=None,
+            session_id="s1",
+            message_id="a1",
+            parts=[TextPart(text="Hi")],
+            metadata={},
+            text="Hi",
+            status="complete",
+        )
 
     async def ended(self) -> None:
         self.log.append("ended")
@@ -49,7 +62,6 @@ class StubRunner:
     refusal: Exception | None = None
     queries: list[Query] = field(default_factory=list)
     deadlines: list[float | None] = field(default_factory=list)
-    stored: bool = True
 
     async def start(self, query: Query, *, deadline: float | None) -> Answer | None:
         self.queries.append(query)
@@ -60,19 +72,6 @@ class StubRunner:
 
     async def resume(self) -> Answer | None:
         return self.answer
-
-    async def run(self, query: Query, *, deadline: float | None) -> Any:
-        await self.start(query, deadline=deadline)
-        return SimpleNamespace(
-            stored=self.stored,
-            error=None,
-            session_id="s1",
-            message_id="a1",
-            parts=[TextPart(text="Hi")],
-            metadata={},
-            text="Hi",
-            status="complete",
-        )
 
 
 class StubServices:
@@ -169,8 +168,9 @@ async def test_without_a_stream_the_answer_is_one_document(client: httpx.AsyncCl
         response = await client.post(f"/chat?stream={flag}", json={"query": "Hi"})
         assert response.json()["text"] == "Hi"
         assert response.json()["message"]["id"] == "a1"
-    services.runner_stub.stored = False
+    services.runner_stub.answer = answer = Answer(stored=False)
     assert (await client.post("/chat?stream=false", json={"query": "Hi"})).status_code == 503
+    assert answer.log == ["ended"]
 
 
 async def test_a_flag_that_is_no_flag_is_refused(client: httpx.AsyncClient) -> None:

@@ -53,9 +53,10 @@ async def chat(request: Request) -> Response:
     stream = await runner.start(body.query, deadline=deadline_of(request.scope))
     if is_streamed:
         return EventStream(stream)
-    result = await stream.result()
-    await stream.ended()
-    return JSONResponse(_document(result))
+    try:
+        return JSONResponse(_document(await stream.result()))
+    finally:
+        await stream.ended()
 
 
 async def resume(request: Request) -> Response:

@@ -99,5 +99,7 @@ def set_path() -> None:
 def main() -> None:
     """Serve the function named by `_HANDLER` until the environment is shut down."""
     set_path()
+    # Pydantic would read the metadata of every installed package to look for plugins.
+    os.environ.setdefault("PYDANTIC_DISABLE_PLUGINS", "__all__")
     config = LambdaConfigProvider([sys.argv[0], os.environ["_HANDLER"]])
     bootstrap.run(config.handler, StreamingRuntimeClient(config.api_address, config.use_thread_polling))
