@@ -112,7 +112,6 @@ async def test_what_is_not_there_is_not_found(catalog: Catalog, session: MongoSe
     for call in (
         catalog.get(session.key),
         catalog.rename(session.key, "x"),
-        catalog.delete(session.key),
         catalog.delete_message(session.key, "m"),
         catalog.latest_summary(session.key),
     ):

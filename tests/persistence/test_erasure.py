@@ -11,7 +11,7 @@ from omniagent.persistence.catalog import Catalog
 from omniagent.persistence.mongo_session import MongoSessionManager
 from omniagent.persistence.store import ConversationStore
 from omniagent.session.identity import new_id
-from tests.persistence.turns import begin, converse, open_session, reply, summary
+from tests.persistence.turns import begin, converse, erase, erase_user, open_session, reply, summary
 
 Json = dict[str, Any]
 
@@ -55,7 +55,7 @@ async def test_a_deleted_session_leaves_nothing_and_everything_else(
         await converse(session, [1, 2, 3])
         assert await session.add_summary(summary(1, 1))
         assert await session.add_summary(summary(1, 2), draft=True)
-    await catalog.delete(gone.key)
+    await erase(catalog, gone.key)
     assert left(database, gone.key + "\x00") == 0
     assert database.messages.count_documents({"session_id": gone.key}) == 0
     assert database.summaries.count_documents({"session_id": gone.key}) == 0
@@ -90,7 +90,7 @@ async def test_a_repeated_deletion_leaves_a_new_session_of_the_same_id_alone(
 ) -> None:
     session = open_session(store)
     await converse(session, [1])
-    await catalog.delete(session.key)
+    await erase(catalog, session.key)
     await converse(session, [1])
     assert await catalog.erase_some(session.key)
     assert database.messages.count_documents({"session_id": session.key}) == 2
@@ -101,7 +101,7 @@ async def test_a_deleted_session_takes_the_answer_of_its_running_turn_with_it(
 ) -> None:
     session = open_session(store)
     await begin(session, 1)
-    await catalog.delete(session.key)
+    await erase(catalog, session.key)
     with pytest.raises(TurnLost):
         await session.finish_turn(reply(1))
     assert left(database, session.key) == 0
@@ -114,7 +114,7 @@ async def test_a_session_deleted_while_it_is_written_stays_deleted(
         session = open_session(store, f"s{number}")
         await converse(session, [1, 2])
         await asyncio.gather(
-            session.add_summary(summary(1, 1)), catalog.delete(session.key), begin(session, 3), return_exceptions=True
+            session.add_summary(summary(1, 1)), erase(catalog, session.key), begin(session, 3), return_exceptions=True
         )
         assert left(database, session.key) == 0
 
@@ -142,7 +142,7 @@ async def test_a_user_of_many_sessions_is_deleted_in_pieces(
     assert pieces >= 5
     assert left(database, sessions[0].user_id) == 0
     assert left(database, other.user_id) == 4
-    await catalog.delete_user(sessions[0].user_id)
+    await erase_user(catalog, sessions[0].user_id)
 
 
 async def test_nothing_of_a_user_begins_while_they_are_deleted(
@@ -173,6 +173,6 @@ async def test_a_user_deleted_while_turns_begin_leaves_nothing(
         for session in sessions:
             await session.admit(9)
         await asyncio.gather(
-            catalog.delete_user(session.user_id), *(begin(session, 1) for session in sessions), return_exceptions=True
+            erase_user(catalog, session.user_id), *(begin(session, 1) for session in sessions), return_exceptions=True
         )
         assert left(database, session.user_id) == 0

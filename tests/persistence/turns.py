@@ -3,6 +3,7 @@
 from collections.abc import Iterable
 
 from omniagent.messages import TextPart
+from omniagent.persistence.erasure import Erasure
 from omniagent.persistence.mongo_session import MongoSessionManager
 from omniagent.persistence.store import ConversationStore
 from omniagent.session.identity import new_id
@@ -34,3 +35,17 @@ async def converse(session: MongoSessionManager, numbers: Iterable[int]) -> None
 
 def summary(first: int, last: int) -> RollingSummary:
     return RollingSummary(f"{first}-{last}", 1, first, last)
+
+
+async def erase(erasure: Erasure, key: str) -> None:
+    """Delete a session with everything in it."""
+    assert await erasure.mark_erased(key)
+    while not await erasure.erase_some(key):
+        pass
+
+
+async def erase_user(erasure: Erasure, user_id: str) -> None:
+    """Delete a user with all their sessions."""
+    await erasure.mark_user_erased(user_id)
+    while not await erasure.erase_user_some(user_id):
+        pass

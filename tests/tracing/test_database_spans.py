@@ -2,7 +2,7 @@
 
 from omniagent.persistence.catalog import Catalog
 from omniagent.persistence.store import ConversationStore
-from tests.persistence.turns import converse, open_session, summary
+from tests.persistence.turns import converse, erase, open_session, summary
 
 from .conftest import Recorded
 
@@ -16,7 +16,7 @@ async def test_database_spans_carry_the_operation_and_the_collection(
     await session.load()
     await session.add_summary(summary(1, 1))
     await catalog.list_page(session.user_id, limit=5)
-    await catalog.delete(session.key)
+    await erase(catalog, session.key)
     collections = {
         "admit": "users",
         "begin_turn": "messages",

@@ -93,19 +93,6 @@ class Catalog(Erasure):
         changed = await self._store.update_session({"_id": key, "erased_at": None}, {"name": name})
         return from_bson(self.models.session, changed) if changed else await self.get(key)
 
-    async def delete(self, key: str) -> None:
-        """Delete a session with everything in it, at once: for one of a few thousand messages."""
-        if not await self.mark_erased(key):
-            raise NotFound
-        while not await self.erase_some(key):
-            pass
-
-    async def delete_user(self, user_id: str) -> None:
-        """Delete a user with all their sessions, at once. There may be none."""
-        await self.mark_user_erased(user_id)
-        while not await self.erase_user_some(user_id):
-            pass
-
     @trace_method(kind=SpanKind.DB, name="mongodb.session_keys", attributes=_SESSIONS)
     async def session_keys(self, user_id: str, *, after: str = "", limit: int = 500) -> list[str]:
         """Return keys of a user's sessions in order, those being deleted among them, to go through all of them."""
