@@ -63,8 +63,9 @@ export class Conversation {
     if (question) await stopAnswer(this.chat.id, question.id);
   }
 
-  /** Try again what failed, as the same message. */
+  /** Try again what failed, as the same message. Where the connection failed, look for the answer first. */
   async retry(): Promise<void> {
+    if (this.chat.error instanceof TypeError) return this.follow();
     this.chat.clearError();
     if (this.chat.lastMessage?.role === "user") await this.chat.sendMessage();
     else await this.chat.regenerate();
@@ -81,16 +82,22 @@ export class Conversation {
       await this.chat.resumeStream();
       if (this.chat.status === "error") this.#lost = this.chat.error instanceof TypeError;
       if (this.#lost) continue;
-      if (this.chat.status === "ready" && this.chat.messages === before) await this.#catchUp();
-      return;
+      if (this.chat.status !== "ready" || this.chat.messages !== before) return;
+      this.#lost = await this.#catchUp().then(
+        () => false,
+        () => true,
+      );
+      if (!this.#lost) return;
     }
   }
 
   /** Nothing runs. Show what is stored; a message that never arrived is sent again under its id. */
   async #catchUp(): Promise<void> {
+    const shown = this.chat.messages;
     const question = this.#question();
     if (!question) return;
     const stored = await loadMessages(this.chat.id);
+    if (this.chat.messages !== shown) return; // the user went on meanwhile
     if (stored.messages.some((message) => message.id === question.id)) this.#show(stored);
     else if (this.chat.lastMessage === question) await this.chat.sendMessage();
   }
