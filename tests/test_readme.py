@@ -3,10 +3,12 @@
 import re
 from dataclasses import fields
 from pathlib import Path
+from typing import get_args
 
 import pytest
 
 from local.template import ROOT, TEMPLATE
+from omniagent.ai.providers.llm_provider import Purpose
 from omniagent.aws.services import MONGODB_KEYS, OPENAI_KEYS
 from omniagent.settings import Settings, env_name
 from scripts.readme import README, rendered
@@ -79,10 +81,12 @@ def test_the_sections_stand_in_the_order_a_newcomer_needs_them() -> None:
 
 
 def _metrics() -> set[str]:
-    """The metrics of the dashboard that are our own."""
+    """Our own metrics: those of the dashboard, and the tokens of other model calls than answers."""
     rows = re.findall(r'"title": .*?\n *"metrics": \[(.*?)\]\}\}', TEMPLATE.read_text(), re.DOTALL)
     own = [row for row in rows if '["OmniAgent"' in row]
-    return {name for row in own for name in re.findall(r'\["(?:OmniAgent|\.)", "(\w+)"', row)}
+    shown = {name for row in own for name in re.findall(r'\["(?:OmniAgent|\.)", "(\w+)"', row)}
+    others = [purpose.capitalize() for purpose in get_args(Purpose) if purpose != "answer"]
+    return shown | {f"{purpose}{direction}Tokens" for purpose in others for direction in ("Input", "Output")}
 
 
 def _without_code(page: Path) -> str:
