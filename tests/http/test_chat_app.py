@@ -17,7 +17,7 @@ from omniagent.errors import StorageUnavailable, TurnInProgress
 from omniagent.http.chat_app import chat_app
 from omniagent.messages import TextPart
 from omniagent.settings import Settings
-from omniagent.turns.plan import Query
+from omniagent.turns.setup import Query
 
 Json = dict[str, Any]
 

@@ -14,7 +14,7 @@ from omniagent.persistence.catalog import Catalog
 from omniagent.persistence.mongo_session import MongoSessionManager
 from omniagent.persistence.store import ConversationStore
 from omniagent.session.identity import new_id
-from omniagent.session.state import SessionMessage, TurnStart
+from omniagent.session.manager import SessionMessage, TurnStart
 from omniagent.settings import Settings
 from tests.persistence.turns import converse, summary
 

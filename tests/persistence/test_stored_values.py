@@ -15,7 +15,7 @@ from omniagent.persistence.documents import Message
 from omniagent.persistence.mongo_session import MongoSessionManager
 from omniagent.persistence.store import ConversationStore
 from omniagent.session.identity import new_id
-from omniagent.session.state import RollingSummary, SessionMessage, TurnStart
+from omniagent.session.manager import RollingSummary, SessionMessage, TurnStart
 from tests.persistence.turns import converse, open_session
 
 Json = dict[str, Any]

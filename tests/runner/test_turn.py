@@ -9,7 +9,7 @@ import pytest
 from omniagent import Agent, Callbacks, RunContext, RunResult, tool
 from omniagent.ai.providers.llm_provider import Overrides
 from omniagent.errors import StorageUnavailable, ToolError
-from omniagent.session.state import SessionMessage
+from omniagent.session.manager import SessionMessage
 from tests.fixtures.conversation import Conversation, HeldBack, each_api, events_of, read, seen
 from tests.fixtures.stream import outline
 from tests.runner.scenarios import STEP, add, lookup, said

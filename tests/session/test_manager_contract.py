@@ -13,8 +13,7 @@ from omniagent.messages import DataPart, Part, ReasoningPart, Status, StepPart, 
 from omniagent.persistence.mongo_session import MongoSessionManager
 from omniagent.session.identity import new_id
 from omniagent.session.in_memory import InMemorySessionManager, InMemoryStore
-from omniagent.session.manager import SessionManager
-from omniagent.session.state import RollingSummary, SessionHead, SessionMessage, TurnStart
+from omniagent.session.manager import RollingSummary, SessionHead, SessionManager, SessionMessage, TurnStart
 from omniagent.settings import Settings
 
 Open = Callable[..., SessionManager]

@@ -25,7 +25,7 @@ from omniagent import (
 )
 from omniagent.errors import EmptyAnswer, ModelUnavailable, NotFound
 from omniagent.messages import Part, TextPart, ToolPart, Usage
-from omniagent.session.state import RollingSummary, SessionMessage, TurnStart
+from omniagent.session.manager import RollingSummary, SessionMessage, TurnStart
 from omniagent.session.summaries import SummaryPipeline
 from omniagent.session.window import estimate_text
 

@@ -7,7 +7,7 @@ import pytest
 from omniagent import Query
 from omniagent.messages import StepPart, TextPart
 from omniagent.protocol import events, sse
-from omniagent.session.state import SessionMessage, TurnStart
+from omniagent.session.manager import SessionMessage, TurnStart
 from omniagent.turns import follow
 from omniagent.turns.lease import Claim, TurnRegistry
 from tests.fixtures.conversation import Clock, Conversation, read, seen

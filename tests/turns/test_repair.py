@@ -10,7 +10,7 @@ from omniagent import Agent, Query
 from omniagent.errors import StorageUnavailable, TurnLost
 from omniagent.messages import ORPHAN_ERROR, Part, TextPart
 from omniagent.protocol import sse
-from omniagent.session.state import SessionMessage, SessionState, TurnStart
+from omniagent.session.manager import SessionMessage, SessionState, TurnStart
 from omniagent.turns.lease import Claim
 from omniagent.turns.memory_registry import MemoryRegistry
 from tests.fixtures.conversation import Clock, Conversation, HeldBack, Json, each_api, events_of, read, seen

@@ -41,8 +41,7 @@ if TYPE_CHECKING:
     from omniagent.tracing.logs import setup_logging
     from omniagent.turns.lease import TurnRegistry
     from omniagent.turns.memory_registry import MemoryRegistry
-    from omniagent.turns.plan import Query
-    from omniagent.turns.setup import TurnHooks
+    from omniagent.turns.setup import Query, TurnHooks
 
 _HOMES = {
     "Agent": "omniagent.ai.agent",
@@ -72,7 +71,7 @@ _HOMES = {
     "Overrides": "omniagent.ai.providers.llm_provider",
     "Project": "omniagent.project",
     "ProviderPool": "omniagent.ai.providers.pool",
-    "Query": "omniagent.turns.plan",
+    "Query": "omniagent.turns.setup",
     "RunContext": "omniagent.ai.context",
     "RunResult": "omniagent.ai.result",
     "Runner": "omniagent.ai.runner",

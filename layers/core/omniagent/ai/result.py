@@ -6,7 +6,7 @@ from typing import Any, Protocol
 
 from omniagent.errors import OmniAgentError
 from omniagent.messages import FinishReason, Part, Status, Usage
-from omniagent.session.state import SessionMessage
+from omniagent.session.manager import SessionMessage
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,20 +19,16 @@ from omniagent.ai.providers.pool import ProviderPool
 from omniagent.ai.result import AnswerSource, RunResult
 from omniagent.errors import ConfigurationError, NotFound
 from omniagent.messages import Usage
-from omniagent.session.manager import SessionManager
+from omniagent.session.manager import SessionHead, SessionManager
 from omniagent.session.naming import name_session
-from omniagent.session.state import SessionHead
 from omniagent.session.summaries import Summarized, SummaryPipeline
 from omniagent.settings import Settings
-from omniagent.turns.erasure_claim import erase_session
 from omniagent.turns.follow import FollowedAnswer
 from omniagent.turns.lease import TurnRegistry
 from omniagent.turns.memory_registry import MemoryRegistry
-from omniagent.turns.opening import Opening
-from omniagent.turns.plan import Query
-from omniagent.turns.repair import settle
-from omniagent.turns.setup import TurnHooks, TurnSetup
-from omniagent.turns.time_limit import TimeLimit
+from omniagent.turns.plan import Opening
+from omniagent.turns.repair import erase_session, settle
+from omniagent.turns.setup import Query, TimeLimit, TurnHooks, TurnSetup
 from omniagent.turns.turn import Turn
 
 TimeLeft = Callable[[], float]
@@ -164,7 +160,7 @@ class Runner:
             overrides=replace(overrides, max_output_tokens=most),
             session=self._session,
             registry=self._registry,
-            summaries=self._summaries(),
+            summaries=self._summaries,
             hooks=self._hooks,
         )
 

@@ -8,7 +8,7 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints, Validation
 from omniagent.errors import InvalidRequest
 from omniagent.http.body import inlined
 from omniagent.session.identity import ID_PATTERN
-from omniagent.turns.plan import Query
+from omniagent.turns.setup import Query
 
 MAX_PARTS = 64
 MAX_MESSAGES = 10_000

@@ -17,10 +17,10 @@ from omniagent.persistence.summary_writes import SummaryWrites
 from omniagent.persistence.turn_writes import TurnWrites
 from omniagent.persistence.user_slots import UserSlots
 from omniagent.session.identity import public_session_id
-from omniagent.session.manager import SessionManager
-from omniagent.session.state import (
+from omniagent.session.manager import (
     RollingSummary,
     SessionHead,
+    SessionManager,
     SessionMessage,
     SessionState,
     TurnStart,

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from types import FrameType
 from typing import Any
 
-from omniagent.session.open_turns import OpenTurns
+from omniagent.session.manager import OpenTurns
 
 Handler = Callable[[int, FrameType | None], Any] | int | None
 

@@ -20,8 +20,7 @@ from omniagent.errors import ConfigurationError, OmniAgentError, StorageError, S
 from omniagent.persistence.connection import MongoDB, translated
 from omniagent.persistence.contracts import DocumentModels
 from omniagent.persistence.orphans import end_orphans
-from omniagent.session.manager import SessionManager
-from omniagent.session.open_turns import OpenTurns
+from omniagent.session.manager import OpenTurns, SessionManager
 
 logger = logging.getLogger(__name__)
 

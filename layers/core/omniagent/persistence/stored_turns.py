@@ -3,7 +3,7 @@
 from omniagent.messages import Usage, close_open_calls
 from omniagent.persistence.contracts import DocumentModels
 from omniagent.persistence.documents import Message, Summary
-from omniagent.session.state import RollingSummary, SessionMessage
+from omniagent.session.manager import RollingSummary, SessionMessage
 
 
 def session_message(message: Message) -> SessionMessage:

@@ -9,8 +9,7 @@ from omniagent.persistence.documents import Summary
 from omniagent.persistence.store import ConversationStore, from_bson, to_bson
 from omniagent.persistence.stored_values import storable_text
 from omniagent.session.identity import new_id
-from omniagent.session.manager import SessionManager
-from omniagent.session.state import RollingSummary
+from omniagent.session.manager import RollingSummary, SessionManager
 from omniagent.tracing import SpanKind, trace_method
 
 _SUMMARIES = {"db.collection.name": "summaries"}

@@ -11,8 +11,7 @@ from omniagent.persistence.store import ConversationStore, from_bson, to_bson
 from omniagent.persistence.stored_turns import message_document, session_message
 from omniagent.persistence.user_slots import UserSlots
 from omniagent.session.identity import new_id
-from omniagent.session.manager import SessionManager
-from omniagent.session.state import SessionMessage, TurnStart
+from omniagent.session.manager import SessionManager, SessionMessage, TurnStart
 from omniagent.tracing import SpanKind, trace_method
 
 _MESSAGES = {"db.collection.name": "messages"}

@@ -10,11 +10,11 @@ from dataclasses import dataclass, field, replace
 
 from omniagent.errors import SessionErased, StorageConflict, StorageRejected, TurnLost
 from omniagent.messages import close_open_calls
-from omniagent.session.manager import SessionManager
-from omniagent.session.open_turns import OpenTurns
-from omniagent.session.state import (
+from omniagent.session.manager import (
+    OpenTurns,
     RollingSummary,
     SessionHead,
+    SessionManager,
     SessionMessage,
     SessionState,
     TurnStart,

@@ -9,7 +9,7 @@ from omniagent.ai.providers.model_calls import Completion, complete
 from omniagent.errors import ModelError
 from omniagent.messages import ChatMessage, Usage
 from omniagent.session import window
-from omniagent.session.state import SessionState
+from omniagent.session.manager import SessionState
 
 logger = logging.getLogger(__name__)
 

@@ -10,8 +10,7 @@ from omniagent.ai.providers.model_calls import complete
 from omniagent.errors import EmptyAnswer, NotFound
 from omniagent.messages import ChatMessage, Usage
 from omniagent.session import window
-from omniagent.session.manager import SessionManager
-from omniagent.session.state import RollingSummary
+from omniagent.session.manager import RollingSummary, SessionManager
 from omniagent.session.window import PastTurn
 
 

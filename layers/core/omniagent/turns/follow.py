@@ -6,8 +6,7 @@ from collections.abc import AsyncIterator
 from omniagent.ai.result import RunResult
 from omniagent.errors import NotFound
 from omniagent.protocol import events, sse
-from omniagent.session.manager import SessionManager
-from omniagent.session.state import SessionMessage
+from omniagent.session.manager import SessionManager, SessionMessage
 from omniagent.turns.event_log import KEEP_ALIVE_SECONDS
 from omniagent.turns.lease import Claim, TurnRegistry
 from omniagent.turns.repair import settle

@@ -1,61 +1,151 @@
-"""Decides what a message asks for: a new turn, the latest turn again, or the answer that is stored already."""
+"""From a message to its turn: claim, join, read, admit, plan, begin. Every refusal comes from here."""
 
-from dataclasses import dataclass
+import asyncio
+import logging
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 
-from omniagent.errors import InvalidRequest, NotFound, NotRegenerable
-from omniagent.protocol.plain_json import plain_text
-from omniagent.session.identity import check_id, new_id
-from omniagent.session.state import SessionMessage, SessionState
+from omniagent.ai.result import AnswerSource
+from omniagent.errors import (
+    InvalidRequest,
+    NotFound,
+    NotRegenerable,
+    SessionErased,
+    StorageConflict,
+    TooManyTurns,
+    TurnInProgress,
+)
+from omniagent.session.identity import new_id
+from omniagent.session.manager import SessionMessage, SessionState
 from omniagent.settings import Settings
+from omniagent.tracing import SpanKind, bind_context, trace_operation
+from omniagent.tracing.attributes import AGENT_NAME, TURN_NUMBER
+from omniagent.turns.follow import FollowedAnswer
+from omniagent.turns.keeper import LeaseKeeper
+from omniagent.turns.lease import ERASE, REPAIR, Claim, RunningTurn
+from omniagent.turns.repair import close_dead_turn, living
+from omniagent.turns.replay import ReplayedAnswer
+from omniagent.turns.setup import Assignment, Query, TimeLimit, TurnPlan, TurnSetup, both
+from omniagent.turns.turn import Turn
+
+logger = logging.getLogger(__name__)
+
+REPAIR_POLL_SECONDS = 0.1
 
 
-@dataclass(frozen=True, slots=True)
-class Query:
-    """What a user asks. The same `message_id` never makes a second turn."""
+class Opening:
+    """Opens the answer to one message: of a turn that starts now, that runs already, or that has ended."""
 
-    text: str = ""
-    message_id: str = ""
-    regenerate: bool = False
-    """Answer the latest turn again, in place. `message_id` and `text` then name the message that was asked."""
-    replaces: str | None = None
-    """With `regenerate`: the answer to replace. The same one again returns the answer that replaced it."""
+    def __init__(self, setup: TurnSetup, query: Query, limit: TimeLimit) -> None:
+        self._setup = setup
+        self._session = setup.session
+        self._registry = setup.registry
+        self._query = query
+        self._limit = limit
+        with self._bound():
+            self._span = trace_operation("turn", kind=SpanKind.AGENT, attributes={AGENT_NAME: setup.agent.name})
+        self._is_handed_over = False
 
-    @property
-    def claim_id(self) -> str:
-        """What a retry of the same request has in common with it."""
-        if self.regenerate:
-            return f"regenerate:{self.replaces or self.message_id}"
-        return self.message_id
+    async def open(self) -> AnswerSource:
+        """Return the answer to read. Raises a `RequestError`, or what makes the session unavailable."""
+        span = self._span
+        try:
+            with self._bound(), span.resumed():
+                return await self._open()
+        except BaseException as exc:
+            span.error(exc)
+            raise
+        finally:
+            if not self._is_handed_over:
+                span.end()
 
-    @property
-    def known_id(self) -> str | None:
-        """The id by which the session may know this message already."""
-        return self.message_id or self.replaces
+    def _bound(self) -> AbstractContextManager[None]:
+        session = self._session
+        return bind_context(session_id=session.session_id, user_id=session.user_id, user_category=session.category)
 
-    def checked(self, settings: Settings) -> "Query":
-        """Return the query as it can be stored. Raises `InvalidRequest`."""
-        text = plain_text(self.text)
-        if not self.regenerate and not text.strip():
-            raise InvalidRequest("The message is empty.")
-        if len(text) > settings.max_message_chars:
-            raise InvalidRequest(f"The message is longer than {settings.max_message_chars} characters.")
-        if self.message_id:
-            check_id(self.message_id, "message id")
-        message_id = self.message_id or ("" if self.regenerate else new_id())
-        return Query(text, message_id, self.regenerate, self.replaces)
+    async def _open(self) -> AnswerSource:
+        claim = Claim(self._session.key, new_id(), self._query.claim_id)
+        while (held := await self._registry.claim(claim)) is not None:
+            if (followed := await self._join(held)) is not None:
+                return followed
+        keeper = LeaseKeeper(self._registry, claim, tick_seconds=self._setup.settings.tick_seconds)
+        try:
+            answer = await self._open_claimed(keeper)
+        except BaseException:
+            if not self._is_handed_over:
+                await self._abandon(keeper)
+            raise
+        if not isinstance(answer, Turn):
+            await self._abandon(keeper)
+        return answer
 
+    async def _open_claimed(self, keeper: LeaseKeeper) -> Turn | ReplayedAnswer:
+        settings, query = self._setup.settings, self._query
+        limit = settings.max_running_turns_per_user
+        # The slot is asked for while the session is read. A replay needs none and gives it back.
+        holders, state = await both(self._session.admit(limit), self._session.load(query.known_id))
+        if state.head.active_turn_id is not None:
+            await close_dead_turn(self._session, self._registry, state.head)
+            state = await self._session.load(query.known_id)
+        plan = await self._plan(state)
+        if isinstance(plan, SessionMessage):
+            return ReplayedAnswer(self._session.session_id, plan)
+        await self._ensure_admitted(holders, limit)
+        return await self._begin(keeper, plan, state)
 
-@dataclass(frozen=True, slots=True)
-class TurnPlan:
-    """What a turn is to do."""
+    async def _plan(self, state: SessionState) -> TurnPlan | SessionMessage:
+        number = older_turn(self._query, state)
+        if number is None:
+            return plan_turn(self._query, state, self._setup.settings)
+        answer = await self._session.answer(number)
+        if answer is None:
+            raise NotRegenerable
+        return answer
 
-    number: int
-    message_id: str
-    text: str
-    again: bool = False
-    """The turn exists already and is answered once more."""
-    previous: SessionMessage | None = None
-    """The answer that the turn has already."""
+    async def _ensure_admitted(self, holders: Sequence[str], limit: int) -> None:
+        """Refuse a turn too many. Slots of dead turns are given back first: the dead never count."""
+        if not holders:
+            return
+        stale = set(holders) - await living(self._registry, holders)
+        if stale:
+            logger.warning("slots of dead turns withdrawn", extra={"count": len(stale)})
+            await self._session.withdraw(*stale)
+        if not stale or await self._session.admit(limit):
+            raise TooManyTurns
+
+    async def _begin(self, keeper: LeaseKeeper, plan: TurnPlan, state: SessionState) -> Turn:
+        self._span.set(TURN_NUMBER, plan.number)
+        assignment = Assignment(keeper.claim.turn_id, plan, state, self._limit)
+        turn = Turn(self._setup, assignment, keeper, self._span)
+        try:
+            await turn.begin()
+        except StorageConflict as exc:
+            raise TurnInProgress(retry_after=1.0) from exc
+        finally:
+            # From its begin on the turn releases the claim, gives back the slot and ends the span itself.
+            self._is_handed_over = turn.has_begun
+        return turn
+
+    async def _join(self, held: RunningTurn) -> FollowedAnswer | None:
+        """Follow the turn that answers this very message. None to try the claim again."""
+        claim = held.claim
+        if claim.message_id == self._query.claim_id:
+            return await FollowedAnswer.begun(self._session, self._registry, claim)
+        if claim.message_id == ERASE:
+            raise SessionErased
+        if claim.message_id == REPAIR:
+            await asyncio.sleep(REPAIR_POLL_SECONDS)  # a moment, or until the repairer's lease runs out
+            return None
+        raise TurnInProgress(retry_after=1.0 if held.stopping else max(1.0, held.lease_left))
+
+    async def _abandon(self, keeper: LeaseKeeper) -> None:
+        """Give back the slot and the claim of a turn that does not begin."""
+        try:
+            await self._session.withdraw(self._session.key)
+        except Exception as exc:  # a stale slot is found when somebody needs it
+            logger.warning("slot not withdrawn", extra={"cause": f"{type(exc).__name__}: {exc}"})
+        finally:
+            await asyncio.shield(keeper.finish())
 
 
 def plan_turn(query: Query, state: SessionState, settings: Settings) -> TurnPlan | SessionMessage:

@@ -1,15 +1,15 @@
-"""Closes a turn whose process died, from what its chunk log still knows."""
+"""Settles a session from outside its turn: closes one whose process died, from its chunk log, and deletes sessions."""
 
 import asyncio
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
-from omniagent.errors import RegistryUnavailable
+from omniagent.errors import NotFound, RegistryUnavailable
 from omniagent.session.identity import new_id
-from omniagent.session.manager import SessionManager
-from omniagent.session.state import SessionHead, SessionMessage
+from omniagent.session.manager import SessionHead, SessionManager, SessionMessage
 from omniagent.tracing import turn_state
-from omniagent.turns.lease import REPAIR, Claim, TurnRegistry
+from omniagent.turns.keeper import LeaseKeeper
+from omniagent.turns.lease import ERASE, REPAIR, Claim, TurnRegistry
 from omniagent.turns.replay import record_frames
 
 logger = logging.getLogger(__name__)
@@ -70,3 +70,29 @@ async def living(registry: TurnRegistry, sessions: Iterable[str]) -> set[str]:
     keys = list(sessions)
     turns = await asyncio.gather(*(registry.running(key) for key in keys))
     return {key for key, turn in zip(keys, turns, strict=True) if turn is not None and turn.alive}
+
+
+async def erase_session(session: SessionManager, registry: TurnRegistry, time_left: Callable[[], float]) -> bool:
+    """Mark the session as erased, then delete its messages, its summaries, its chunks and itself.
+
+    Returns False when the time is over before all is deleted. Every step can be repeated.
+    """
+    claim = Claim(session.key, new_id(), ERASE)
+    tick_seconds = session.settings.tick_seconds
+    held = await registry.seize(claim)
+    keeper = LeaseKeeper(registry, claim, tick_seconds=tick_seconds)
+    try:
+        is_known = await session.mark_erased()
+        while not await session.erase_some():
+            if time_left() <= 0:
+                return False
+        await registry.erase(session.key)
+        if held is not None and held.alive:
+            # The owner of the running turn learns at its next tick that it lost the claim, and may log one more chunk.
+            await asyncio.sleep(2 * tick_seconds)
+            await registry.erase(session.key)
+    finally:
+        await keeper.finish()
+    if not is_known:
+        raise NotFound
+    return True

@@ -10,7 +10,7 @@ from omniagent.errors import AnswerTooLong, ModelError
 from omniagent.messages import DataPart, Part, ReasoningPart, StepPart, TextPart, ToolPart
 from omniagent.protocol import events, sse
 from omniagent.protocol.plain_json import plain
-from omniagent.session.state import SessionMessage
+from omniagent.session.manager import SessionMessage
 from omniagent.turns.recorder import AnswerRecorder, Emit
 
 

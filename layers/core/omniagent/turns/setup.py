@@ -1,19 +1,127 @@
-"""What a turn runs with: what all turns of one runner have in common, and what one turn is given to do."""
+"""What a turn is given: the message, the plan, the time, and what all turns of one runner have in common."""
 
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+import asyncio
+import math
+import time
+from collections.abc import Awaitable, Callable, Coroutine
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 from omniagent.ai.agent import Agent
 from omniagent.ai.providers.llm_provider import LLMProvider, Overrides, Purpose
 from omniagent.ai.result import RunResult
+from omniagent.errors import InvalidRequest
 from omniagent.messages import Usage
-from omniagent.session.manager import SessionManager
-from omniagent.session.state import SessionState
+from omniagent.protocol.plain_json import plain_text
+from omniagent.session.identity import check_id, new_id
+from omniagent.session.manager import SessionManager, SessionMessage, SessionState
 from omniagent.session.summaries import SummaryPipeline
 from omniagent.settings import Settings
 from omniagent.turns.lease import TurnRegistry
-from omniagent.turns.plan import TurnPlan
-from omniagent.turns.time_limit import TimeLimit
+
+First = TypeVar("First")
+Second = TypeVar("Second")
+
+
+async def cancelled(*tasks: "asyncio.Task[Any] | None") -> None:
+    """Cancel tasks and wait until they are gone; how they ended does not matter any more."""
+    running = [task for task in tasks if task is not None]
+    for task in running:
+        task.cancel()
+    await asyncio.gather(*running, return_exceptions=True)
+
+
+async def both(first: Coroutine[Any, Any, First], second: Coroutine[Any, Any, Second]) -> tuple[First, Second]:
+    """Run two coroutines at the same time. When one fails, the other is gone before its error is raised."""
+    tasks = asyncio.create_task(first), asyncio.create_task(second)
+    try:
+        await asyncio.gather(*tasks)
+    except BaseException:
+        await cancelled(*tasks)
+        raise
+    return tasks[0].result(), tasks[1].result()
+
+
+STORE_SECONDS_WITHOUT_DEADLINE = 30.0
+SECONDS_TO_TELL = 1.0
+"""Kept at the very end to tell the client that its answer could not be stored."""
+
+
+@dataclass(frozen=True, slots=True)
+class TimeLimit:
+    """`deadline` is the `time.monotonic()` by which everything must be stored; None for no limit."""
+
+    deadline: float | None
+    margin_seconds: float
+    started_at: float = field(default_factory=time.monotonic)
+
+    @property
+    def stop_at(self) -> float:
+        """When the answer has to end. Some of the time is kept for storing, never more than a quarter of it."""
+        if self.deadline is None:
+            return math.inf
+        whole = self.deadline - self.started_at
+        return self.started_at + whole - min(self.margin_seconds, whole / 4)
+
+    @property
+    def give_up_at(self) -> float:
+        """When it is too late to store: a little time is left to say so."""
+        if self.deadline is None:
+            return time.monotonic() + STORE_SECONDS_WITHOUT_DEADLINE
+        return self.deadline - min(SECONDS_TO_TELL, (self.deadline - self.stop_at) / 4)
+
+    def time_left(self) -> float:
+        """Seconds until the answer has to end."""
+        return self.stop_at - time.monotonic()
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """What a user asks. The same `message_id` never makes a second turn."""
+
+    text: str = ""
+    message_id: str = ""
+    regenerate: bool = False
+    """Answer the latest turn again, in place. `message_id` and `text` then name the message that was asked."""
+    replaces: str | None = None
+    """With `regenerate`: the answer to replace. The same one again returns the answer that replaced it."""
+
+    @property
+    def claim_id(self) -> str:
+        """What a retry of the same request has in common with it."""
+        if self.regenerate:
+            return f"regenerate:{self.replaces or self.message_id}"
+        return self.message_id
+
+    @property
+    def known_id(self) -> str | None:
+        """The id by which the session may know this message already."""
+        return self.message_id or self.replaces
+
+    def checked(self, settings: Settings) -> "Query":
+        """Return the query as it can be stored. Raises `InvalidRequest`."""
+        text = plain_text(self.text)
+        if not self.regenerate and not text.strip():
+            raise InvalidRequest("The message is empty.")
+        if len(text) > settings.max_message_chars:
+            raise InvalidRequest(f"The message is longer than {settings.max_message_chars} characters.")
+        if self.message_id:
+            check_id(self.message_id, "message id")
+        message_id = self.message_id or ("" if self.regenerate else new_id())
+        return Query(text, message_id, self.regenerate, self.replaces)
+
+
+@dataclass(frozen=True, slots=True)
+class TurnPlan:
+    """What a turn is to do."""
+
+    number: int
+    message_id: str
+    text: str
+    again: bool = False
+    """The turn exists already and is answered once more."""
+    previous: SessionMessage | None = None
+    """The answer that the turn has already."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -37,7 +145,7 @@ class TurnSetup:
     overrides: Overrides
     session: SessionManager
     registry: TurnRegistry
-    summaries: SummaryPipeline
+    summaries: Callable[[], SummaryPipeline]
     hooks: TurnHooks = TurnHooks()
 
     @property

@@ -59,13 +59,13 @@ class ToolLoop:
     async def run(self, context: RunContext, instructions: str, time_left: Callable[[], float]) -> FinishReason:
         """Run the loop and return why the model stopped. Raises a `ModelError` when there is no answer."""
         agent, settings = self._setup.agent, self._setup.settings
-        tools = ToolStep(agent, self._recorder, context, settings, time_left)
         for _ in range(settings.max_steps):
             reason, calls = await self._step(self._request(instructions))
             if calls:
                 await asyncio.shield(self._begun)  # no tool runs before the user's message is durable
                 self.progress.tool_calls += len(calls)
-                self.progress.tool_errors += await tools.run(calls)
+                step = ToolStep(agent, self._recorder, context, settings, time_left)
+                self.progress.tool_errors += await step.run(calls)
             self._recorder.finish_step()
             if not calls and self._is_accepted(reason):
                 return reason

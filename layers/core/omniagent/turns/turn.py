@@ -14,16 +14,14 @@ from omniagent.errors import AnswerTooLong, ModelError, OmniAgentError
 from omniagent.messages import ChatMessage, DataPart, FinishReason, Part, StopReason, TextPart
 from omniagent.protocol import events
 from omniagent.session import window
-from omniagent.session.state import TurnStart
+from omniagent.session.manager import TurnStart
 from omniagent.tracing import Span, bind_context, session_state, turn_ended, turn_state
-from omniagent.turns.conclusion import Conclusion, Ending
+from omniagent.turns.conclusion import Conclusion, Ending, SummaryBeside
 from omniagent.turns.event_log import EventLog
 from omniagent.turns.keeper import LeaseKeeper
 from omniagent.turns.lease import Renewal
 from omniagent.turns.recorder import AnswerRecorder
-from omniagent.turns.setup import Assignment, TurnSetup
-from omniagent.turns.summary_beside import SummaryBeside
-from omniagent.turns.tasks import cancelled
+from omniagent.turns.setup import Assignment, TurnSetup, cancelled
 from omniagent.turns.tool_loop import ToolLoop
 
 logger = logging.getLogger(__name__)
