@@ -23,6 +23,12 @@ from local.__main__ import main
 sysconfig.get_path = lambda name: "nowhere"
 sys.exit(main(["run"]))
 """
+USES_A_PACKAGE = """
+import tabulate
+
+def handler(event, context):
+    return tabulate.__version__
+"""
 
 
 def of(name: str, processes: dict[int, str]) -> int:
@@ -95,6 +101,12 @@ def test_a_function_that_fails_is_said_and_every_change_of_it_is_taken_up(tmp_pa
             running.read_until("chat/app.py changed: the functions start anew.")
             running.read_until("chat      invocation")
             assert httpx.get(url.replace("sessions", "chat"), trust_env=False).json() == answer
+        (tmp_path / "chat" / "requirements.txt").write_text("tabulate==0.9.0\n")
+        running.read_until("chat/requirements.txt changed: the functions start anew.")
+        (tmp_path / "chat" / "app.py").write_text(USES_A_PACKAGE)
+        running.read_until("chat/app.py changed: the functions start anew.")
+        running.read_until("chat      invocation")
+        assert httpx.get(url.replace("sessions", "chat"), trust_env=False).json() == "0.9.0"
 
 
 def _broken_template(folder: Path) -> dict[str, object]:

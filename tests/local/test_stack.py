@@ -51,6 +51,7 @@ def test_a_question_is_answered_and_the_answer_is_traced(http: httpx.Client) -> 
 
 def test_a_summary_goes_through_the_queue_to_its_function(http: httpx.Client) -> None:
     session_id, _ = ask(http, query="My name is Ada.")
+    ask(http, query="A summary stops before the last turn.", session_id=session_id)
     assert http.post(f"/sessions/{session_id}/summary").status_code == 202
     deadline = time.monotonic() + 60
     while (summary := http.get(f"/sessions/{session_id}/summary")).status_code == 404:
