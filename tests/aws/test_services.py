@@ -139,7 +139,7 @@ async def test_a_missing_key_names_what_to_set(services: Services) -> None:
     ],
 )
 async def test_the_agents_models_are_obeyed_unless_settings_say_otherwise(
-    services: Services, settings: dict[str, str], calls: dict[str, list[str]]
+    services: Services, settings: dict[str, Any], calls: dict[str, list[str]]
 ) -> None:
     models = {name: ScriptedModel(default="Hello.") for name in calls}
     agent = Agent("helper", "Be helpful.", model="agents/x", summary=Overrides(model="summaries/x"))
