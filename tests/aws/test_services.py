@@ -19,7 +19,7 @@ from omniagent.aws.services import Services
 from omniagent.aws.turn_table import DynamoRegistry
 from omniagent.errors import ConfigurationError, ModelAuthError, NoQueue, StorageRejected
 from omniagent.messages import ChatMessage
-from omniagent.persistence.connection import is_refused_login
+from omniagent.persistence.store import is_refused_login
 from omniagent.session.identity import new_id
 from omniagent.settings import Settings
 from omniagent.turns.memory_registry import MemoryRegistry

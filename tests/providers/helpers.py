@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from omniagent.ai.providers.answer_reader import AnswerReader
+from omniagent.ai.providers.answer_reader import AnswerReader, EventDecoder
 from omniagent.ai.providers.llm_provider import (
     LLMProvider,
     ModelEvent,
@@ -19,7 +19,6 @@ from omniagent.ai.providers.llm_provider import (
     Overrides,
     ToolSpec,
 )
-from omniagent.ai.providers.sse_decoder import EventDecoder
 from omniagent.messages import ChatMessage
 
 APIS = ("responses", "chat")

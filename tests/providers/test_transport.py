@@ -11,7 +11,7 @@ from openai import _exceptions as sdk_exceptions
 
 from local.model import OfflineModel
 from omniagent.ai.providers.llm_provider import ModelText
-from omniagent.ai.providers.openai.openai_errors import TRANSLATIONS, translate
+from omniagent.ai.providers.openai.openai_client import TRANSLATIONS, translate
 from omniagent.errors import (
     ConfigurationError,
     ModelAuthError,

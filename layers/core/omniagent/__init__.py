@@ -5,9 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from omniagent.ai.agent import Agent
-    from omniagent.ai.answer_stream import AnswerStream
-    from omniagent.ai.callbacks import Callbacks
-    from omniagent.ai.context import RunContext
+    from omniagent.ai.context import Callbacks, RunContext
     from omniagent.ai.providers import get_llm_provider, register_provider
     from omniagent.ai.providers.fallback import FallbackProvider
     from omniagent.ai.providers.llm_provider import (
@@ -24,7 +22,7 @@ if TYPE_CHECKING:
     )
     from omniagent.ai.providers.pool import ProviderPool
     from omniagent.ai.providers.scripted import Gate, ScriptedModel, ToolCall
-    from omniagent.ai.result import RunResult
+    from omniagent.ai.result import AnswerStream, RunResult
     from omniagent.ai.runner import Runner
     from omniagent.ai.tools import Tool, tool
     from omniagent.errors import ConfigurationError, OmniAgentError, ToolError
@@ -45,8 +43,8 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "Agent": "omniagent.ai.agent",
-    "AnswerStream": "omniagent.ai.answer_stream",
-    "Callbacks": "omniagent.ai.callbacks",
+    "AnswerStream": "omniagent.ai.result",
+    "Callbacks": "omniagent.ai.context",
     "ConfigurationError": "omniagent.errors",
     "DocumentModels": "omniagent.persistence.contracts",
     "FallbackProvider": "omniagent.ai.providers.fallback",

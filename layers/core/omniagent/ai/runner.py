@@ -13,10 +13,9 @@ from dataclasses import replace
 from functools import lru_cache
 
 from omniagent.ai.agent import Agent
-from omniagent.ai.answer_stream import AnswerStream
 from omniagent.ai.providers.llm_provider import LLMProvider, Overrides, Purpose
 from omniagent.ai.providers.pool import ProviderPool
-from omniagent.ai.result import AnswerSource, RunResult
+from omniagent.ai.result import AnswerSource, AnswerStream, RunResult
 from omniagent.errors import ConfigurationError, NotFound
 from omniagent.messages import Usage
 from omniagent.session.manager import SessionHead, SessionManager

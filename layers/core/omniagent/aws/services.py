@@ -20,10 +20,9 @@ from omniagent.errors import StorageError
 from omniagent.messages import Usage
 from omniagent.persistence.adapter import MongoBackendAdapter
 from omniagent.persistence.catalog import Catalog
-from omniagent.persistence.connection import is_refused_login
 from omniagent.persistence.contracts import DocumentModels
 from omniagent.persistence.mongo_session import MongoSessionManager
-from omniagent.persistence.store import ConversationStore
+from omniagent.persistence.store import ConversationStore, is_refused_login
 from omniagent.project import Project
 from omniagent.settings import Settings
 from omniagent.tracing import configure_tracing

@@ -4,10 +4,9 @@ import asyncio
 from types import TracebackType
 
 from omniagent.errors import ConfigurationError
-from omniagent.persistence.connection import MongoDB
 from omniagent.persistence.contracts import DocumentModels
 from omniagent.persistence.shutdown_signals import ShutdownSignals
-from omniagent.persistence.store import ConversationStore
+from omniagent.persistence.store import ConversationStore, MongoDB
 from omniagent.settings import Settings
 
 

@@ -13,12 +13,11 @@ from pymongo import ASCENDING, DESCENDING
 from pymongo.asynchronous.client_session import AsyncClientSession
 
 from omniagent.errors import NotFound, SessionErased, StorageConflict, TurnInProgress
-from omniagent.persistence.connection import translated
 from omniagent.persistence.cursor import SessionCursor
 from omniagent.persistence.documents import Message, Session, Summary
 from omniagent.persistence.erasure import Erasure
 from omniagent.persistence.mongo_session import MongoSessionManager
-from omniagent.persistence.store import ConversationStore, from_bson, from_bsons, to_bson
+from omniagent.persistence.store import ConversationStore, from_bson, from_bsons, to_bson, translated
 from omniagent.session.identity import new_id
 from omniagent.tracing import SpanKind, trace_method
 

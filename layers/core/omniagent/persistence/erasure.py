@@ -6,9 +6,8 @@ is small writes that may be repeated after any failure, however large the sessio
 
 from typing import Any
 
-from omniagent.persistence.connection import translated
 from omniagent.persistence.documents import now
-from omniagent.persistence.store import Collection, ConversationStore
+from omniagent.persistence.store import Collection, ConversationStore, translated
 from omniagent.tracing import SpanKind, trace_method
 
 PIECE = 500

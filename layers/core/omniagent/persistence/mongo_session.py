@@ -6,17 +6,23 @@ from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
 from pymongo import ASCENDING, DESCENDING
+from pymongo.asynchronous.client_session import AsyncClientSession
 
-from omniagent.errors import ConfigurationError, NotFound
-from omniagent.persistence.connection import translated
+from omniagent.errors import ConfigurationError, NotFound, StorageConflict
+from omniagent.persistence.documents import Summary
 from omniagent.persistence.erasure import Erasure
-from omniagent.persistence.store import ConversationStore, from_bson, from_bsons
-from omniagent.persistence.stored_turns import rolling_summary, session_message
+from omniagent.persistence.store import (
+    ConversationStore,
+    from_bson,
+    from_bsons,
+    rolling_summary,
+    session_message,
+    to_bson,
+    translated,
+)
 from omniagent.persistence.stored_values import storable_text
-from omniagent.persistence.summary_writes import SummaryWrites
-from omniagent.persistence.turn_writes import TurnWrites
-from omniagent.persistence.user_slots import UserSlots
-from omniagent.session.identity import public_session_id
+from omniagent.persistence.turn_writes import TurnWrites, UserSlots
+from omniagent.session.identity import new_id, public_session_id
 from omniagent.session.manager import (
     RollingSummary,
     SessionHead,
@@ -29,6 +35,90 @@ from omniagent.session.manager import (
 from omniagent.session.window import PastTurn
 from omniagent.settings import Settings
 from omniagent.tracing import SpanKind, trace_method
+
+_SUMMARIES = {"db.collection.name": "summaries"}
+
+
+class SummaryWrites:
+    """The summaries of one session, and the drafts of a rebuild."""
+
+    def __init__(self, store: ConversationStore, session: SessionManager) -> None:
+        self._store = store
+        self._session = session
+
+    @trace_method(kind=SpanKind.DB, name="mongodb.latest_summary", attributes=_SUMMARIES)
+    async def latest(self, *, draft: bool = False, transaction: AsyncClientSession | None = None) -> Summary | None:
+        kind = {"session_id": self._session.key, "draft": draft}
+        with translated():
+            found = await self._store.summaries.find_one(
+                kind, sort=[("end_turn_number", DESCENDING)], session=transaction
+            )
+        return from_bson(self._store.models.summary, found) if found else None
+
+    @trace_method(kind=SpanKind.DB, name="mongodb.add_summary", attributes=_SUMMARIES)
+    async def add(self, summary: RollingSummary, *, draft: bool) -> bool:
+        """Store a summary that continues the newest. See `SessionManager.add_summary`."""
+        document = await self._store.fill_or_default(lambda: self._document(summary, draft=draft), self._session)
+
+        async def work(transaction: AsyncClientSession) -> bool:
+            latest_turn = await self._fenced(transaction)
+            if latest_turn is None or not summary.start_turn_number <= summary.end_turn_number < latest_turn:
+                return False
+            newest = await self.latest(draft=draft, transaction=transaction)
+            if summary.start_turn_number != (newest.end_turn_number if newest else 0) + 1:
+                return False
+            await self._store.summaries.insert_one(to_bson(document), session=transaction)
+            return True
+
+        try:
+            return await self._store.transaction(work)
+        except StorageConflict:
+            return False
+
+    @trace_method(kind=SpanKind.DB, name="mongodb.publish_draft", attributes=_SUMMARIES)
+    async def publish_draft(self) -> bool:
+        """Put the newest draft in the place of all. See `SessionManager.publish_draft`."""
+
+        async def work(transaction: AsyncClientSession) -> bool:
+            newest = await self.latest(draft=True, transaction=transaction)
+            if newest is None or await self._fenced(transaction) is None:
+                return False
+            others = {"session_id": self._session.key, "end_turn_number": {"$ne": newest.end_turn_number}}
+            summaries = self._store.summaries
+            await summaries.delete_many({"session_id": self._session.key, "draft": False}, session=transaction)
+            await summaries.delete_many(others | {"draft": True}, session=transaction)
+            await summaries.update_one(
+                {"session_id": self._session.key, "draft": True},
+                {"$set": {"draft": False, "start_turn_number": 1}},
+                session=transaction,
+            )
+            return True
+
+        return await self._store.transaction(work)
+
+    async def _fenced(self, transaction: AsyncClientSession) -> int | None:
+        """Return the session's latest turn number and keep the session as it is until the transaction ends.
+
+        A read alone does not: only two writes of one document conflict, and only when they change something.
+        """
+        found = await self._store.sessions.find_one_and_update(
+            {"_id": self._session.key, "erased_at": None},
+            {"$set": {"fence": new_id()}},
+            projection={"latest_turn_number": 1},
+            session=transaction,
+        )
+        return found["latest_turn_number"] if found else None
+
+    def _document(self, summary: RollingSummary, *, draft: bool) -> Summary:
+        return self._store.models.summary(
+            session_id=self._session.key,
+            draft=draft,
+            content=storable_text(summary.content),
+            token_count=summary.token_count,
+            start_turn_number=summary.start_turn_number,
+            end_turn_number=summary.end_turn_number,
+        )
+
 
 TURNS_PER_READ = 50
 _HEAD = {"latest_turn_number": 1, "active_turn_id": 1, "name": 1}
@@ -54,7 +144,6 @@ class MongoSessionManager(SessionManager):
         self.slots = UserSlots(store, self)
         self._turns = TurnWrites(store, self, self.slots)
         self._summaries = SummaryWrites(store, self)
-        self._erasure = Erasure(store)
 
     @classmethod
     async def of_key(
@@ -137,10 +226,10 @@ class MongoSessionManager(SessionManager):
         return await self.store.update_session(unchanged, {"name": storable_text(name)}) is not None
 
     async def mark_erased(self) -> bool:
-        return await self._erasure.mark_erased(self.key)
+        return await Erasure(self.store).mark_erased(self.key)
 
     async def erase_some(self, limit: int = 500) -> bool:
-        return await self._erasure.erase_some(self.key, limit)
+        return await Erasure(self.store).erase_some(self.key, limit)
 
     async def _newest(self, turns: int) -> list[SessionMessage]:
         with translated():

@@ -6,8 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from omniagent.ai.agent import Agent
-from omniagent.ai.callbacks import call_back
-from omniagent.ai.context import RunContext
+from omniagent.ai.context import RunContext, call_back
 from omniagent.ai.providers.llm_provider import ModelToolCall
 from omniagent.ai.tools import Tool, render_output
 from omniagent.errors import (

@@ -7,8 +7,7 @@ from dataclasses import replace
 from typing import Any
 
 from omniagent.ai import prompts
-from omniagent.ai.callbacks import call_back
-from omniagent.ai.context import RunContext
+from omniagent.ai.context import RunContext, call_back
 from omniagent.ai.result import RunResult
 from omniagent.errors import AnswerTooLong, ModelError, OmniAgentError
 from omniagent.messages import ChatMessage, DataPart, FinishReason, Part, StopReason, TextPart

@@ -51,6 +51,8 @@ class ProviderPool:
 
     def get(self, model: str | Sequence[str]) -> LLMProvider:
         """Return the provider of a model, or a chain for several: `"gpt-4.1-mini,openai-chat/llama3"` or a list."""
+        if isinstance(model, str) and model in self._providers:
+            return self._providers[model]
         chain = chain_of(model)
         if not chain:
             raise ConfigurationError("The name of the model is empty: set OMNIAGENT_MODEL or Agent(model=...)")

@@ -4,12 +4,17 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import Any, ClassVar
 
-from omniagent.ai.providers.answer_reader import AnswerReader, Call, new_call_id, token_count
+from omniagent.ai.providers.answer_reader import AnswerReader, Call, Json, new_call_id, token_count
 from omniagent.ai.providers.llm_provider import ModelEvent, ModelRequest, OutputFormat, ToolSpec
-from omniagent.ai.providers.openai.history import steps, to_json, tool_arguments, tool_name, tool_output
-from omniagent.ai.providers.openai.openai_errors import reported
-from omniagent.ai.providers.openai.openai_provider import OpenAIProvider
-from omniagent.ai.providers.sse_decoder import Json
+from omniagent.ai.providers.openai.openai_client import reported
+from omniagent.ai.providers.openai.openai_provider import (
+    OpenAIProvider,
+    steps,
+    to_json,
+    tool_arguments,
+    tool_name,
+    tool_output,
+)
 from omniagent.messages import ChatMessage, FinishReason, TextPart, ToolPart, Usage
 
 _FINISH: dict[str, FinishReason] = {

@@ -1,17 +1,18 @@
 """What the two OpenAI APIs have in common: options, parameters, and one way to stream."""
 
 import hashlib
+import json
+import re
 from abc import abstractmethod
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Any, ClassVar, Final
 
-from omniagent.ai.providers.answer_reader import AnswerReader
+from omniagent.ai.providers.answer_reader import AnswerReader, Json
 from omniagent.ai.providers.llm_provider import LLMProvider, ModelEvent, ModelRequest
 from omniagent.ai.providers.openai.openai_client import OpenAIClient, OpenAIOptions, drain
-from omniagent.ai.providers.sse_decoder import Json
 from omniagent.errors import ModelError
-from omniagent.messages import ToolPart
+from omniagent.messages import ChatMessage, Part, StepPart, ToolPart
 
 MAX_IDENTIFIER_LENGTH: Final = 64
 
@@ -99,3 +100,40 @@ class OpenAIProvider(LLMProvider):
 def _identifier(value: str) -> str:
     """An identifier as the API takes it: a longer one becomes its hash."""
     return value if len(value) <= MAX_IDENTIFIER_LENGTH else hashlib.sha256(value.encode()).hexdigest()
+
+
+_NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9_-]")
+MAX_TOOL_NAME_LENGTH = 64
+
+
+def steps(message: ChatMessage) -> list[list[Part]]:
+    """Cut a message where a model call began. Every tool call has a result."""
+    found: list[list[Part]] = [[]]
+    for part in message.parts:
+        if isinstance(part, StepPart):
+            found.append([])
+        else:
+            found[-1].append(part.close() if isinstance(part, ToolPart) else part)
+    return [step for step in found if step]
+
+
+def tool_name(part: ToolPart) -> str:
+    """A name the APIs accept: a model may have called a tool that cannot exist."""
+    return _NOT_IN_NAMES.sub("_", part.name)[:MAX_TOOL_NAME_LENGTH] or "unknown"
+
+
+def tool_arguments(part: ToolPart) -> str:
+    """A JSON object, even when the model wrote none: some servers parse what they are given back."""
+    if part.input is None:
+        return "{}"
+    return to_json(part.input if isinstance(part.input, dict) else {"unparsed": part.input})
+
+
+def tool_output(part: ToolPart) -> str:
+    if part.error is not None:
+        return part.error
+    return part.output if isinstance(part.output, str) else to_json(part.output)
+
+
+def to_json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, default=str)

@@ -4,12 +4,17 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
 
-from omniagent.ai.providers.answer_reader import AnswerReader, Call, token_count
+from omniagent.ai.providers.answer_reader import AnswerReader, Call, Json, token_count
 from omniagent.ai.providers.llm_provider import ModelRequest, OutputFormat, ToolSpec
-from omniagent.ai.providers.openai.history import steps, to_json, tool_arguments, tool_name, tool_output
-from omniagent.ai.providers.openai.openai_errors import reported
-from omniagent.ai.providers.openai.openai_provider import OpenAIProvider
-from omniagent.ai.providers.sse_decoder import Json
+from omniagent.ai.providers.openai.openai_client import reported
+from omniagent.ai.providers.openai.openai_provider import (
+    OpenAIProvider,
+    steps,
+    to_json,
+    tool_arguments,
+    tool_name,
+    tool_output,
+)
 from omniagent.messages import ChatMessage, FinishReason, Part, ReasoningPart, TextPart, ToolPart, Usage
 
 # Reasoning models. Others refuse a request for encrypted reasoning.
