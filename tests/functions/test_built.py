@@ -29,6 +29,7 @@ async def test_the_built_functions_chat_list_and_summarize(
                 events = [first, *await answer.rest()]
         check_order(events)
         assert answer.text == "Built, and streamed word by word"
+        await user.ask("A summary stops before the last turn")
         listed = (await user.call("GET", "/sessions")).json()["sessions"]
         assert [session["id"] for session in listed] == [user.session]
         summarized = await product.emulator.invoke("summary", json.dumps({"session_id": user.key}).encode())
