@@ -10,7 +10,7 @@ from tests.fixtures.stream import check_order
 from tests.functions.calls import Json, User, check_problem, kinds
 from tests.functions.product import Product
 
-LARGE = json.dumps({"query": "x" * 1_000_000})
+LARGE = json.dumps({"query": "x" * 6_000_000})
 
 
 async def test_each_event_arrives_before_the_model_sends_the_next(product: Product, user: User) -> None:
@@ -40,7 +40,7 @@ async def test_a_stream_has_the_headers_that_the_client_and_proxies_look_at(user
         await answer.rest()
     assert headers["content-type"] == "text/event-stream"
     assert headers["x-vercel-ai-ui-message-stream"] == "v1"
-    assert headers["cache-control"] == "no-cache"
+    assert headers["cache-control"] == "no-store"
     assert headers["x-accel-buffering"] == "no"
     assert headers["x-session-id"] == user.session
     assert headers["x-request-id"] == headers["x-amzn-requestid"]
@@ -89,7 +89,6 @@ async def test_without_streaming_the_whole_answer_is_one_document(product: Produ
     assert (told["sessionId"], told["text"], told["status"]) == (user.session, "It is done", "complete")
     assert told["message"]["role"] == "assistant"
     assert told["message"] in await user.messages()
-    assert product.model.requests[-1].body.get("stream") is not True
 
 
 async def test_a_tool_call_is_streamed_and_stored(product: Product, user: User) -> None:

@@ -20,6 +20,7 @@ from omniagent.http.sessions_app import router, sessions_app
 from omniagent.messages import TextPart
 from omniagent.persistence.store import ConversationStore
 from omniagent.session.identity import new_id
+from omniagent.session.state import TurnStart
 from omniagent.settings import Settings
 from omniagent.turns.lease import Claim
 from project import project
@@ -93,7 +94,7 @@ async def ada(services: Services) -> str:
     subject = f"ada-{new_id()}"
     session = await services.session(f"jwt:{subject}", "trip")
     await services.registry.claim(Claim(session.key, "t1", "m1"))
-    await session.begin_turn(turn_id="t1", turn_number=1, message_id="m1", parts=[TextPart(text="My secret plan")])
+    await session.begin_turn(TurnStart("t1", 1, "m1", [TextPart(text="My secret plan")]))
     store = await services.store()
     summary = store.models.summary(
         session_id=session.key, content="A secret", token_count=2, start_turn_number=1, end_turn_number=1

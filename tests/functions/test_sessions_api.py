@@ -16,6 +16,7 @@ from omniagent.aws.services import Services
 from omniagent.http.sessions_app import sessions_app
 from omniagent.messages import TextPart
 from omniagent.persistence.store import ConversationStore
+from omniagent.session.state import SessionMessage, TurnStart
 from omniagent.settings import Settings
 from omniagent.turns.lease import Claim
 from project import project
@@ -87,6 +88,7 @@ async def test_a_session_is_made_read_renamed_and_deleted(client: httpx.AsyncCli
         "answering": False,
         "createdAt": made.json()["createdAt"],
         "updatedAt": made.json()["updatedAt"],
+        "extra": {},
     }
     assert (await client.get("/sessions/trip")).json() == made.json()
     renamed = await client.patch("/sessions/trip", json={"name": "Porto"})
@@ -200,8 +202,8 @@ async def test_a_page_of_huge_turns_stays_below_what_lambda_can_return(
     session = talk.session
     for number in (1, 2, 3):
         parts = [TextPart(text="x" * 1_500_000)]
-        await session.begin_turn(turn_id=f"t{number}", turn_number=number, message_id=f"m{number}", parts=parts)
-        await session.repair_turn(f"t{number}", [])
+        await session.begin_turn(TurnStart(f"t{number}", number, f"m{number}", parts))
+        await session.repair_turn(SessionMessage(f"t{number}", "assistant", number, [], "interrupted"))
     path, before, seen = f"/sessions/{talk.session_id}/messages", "9", []
     while before:
         response = await client.get(path, params={"before": before})
@@ -214,7 +216,7 @@ async def test_a_page_of_huge_turns_stays_below_what_lambda_can_return(
 async def test_the_turn_of_a_dead_process_is_closed_by_whoever_reads(
     client: httpx.AsyncClient, talk: Conversation
 ) -> None:
-    await talk.session.begin_turn(turn_id="dead", turn_number=1, message_id="m1", parts=[TextPart(text="Hello?")])
+    await talk.session.begin_turn(TurnStart("dead", 1, "m1", [TextPart(text="Hello?")]))
     assert (await client.get(f"/sessions/{talk.session_id}")).json()["answering"] is False
     messages = (await client.get(f"/sessions/{talk.session_id}/messages")).json()["messages"]
     assert [(message["id"], message["role"]) for message in messages] == [("m1", "user"), ("dead", "assistant")]
@@ -224,12 +226,14 @@ async def test_the_turn_of_a_dead_process_is_closed_by_whoever_reads(
 async def test_a_living_turn_is_left_alone(client: httpx.AsyncClient, talk: Conversation) -> None:
     session = talk.session
     await talk.registry.claim(Claim(session.key, "living", "m1"))
-    await session.begin_turn(turn_id="living", turn_number=1, message_id="m1", parts=[TextPart(text="Hello?")])
+    await session.begin_turn(TurnStart("living", 1, "m1", [TextPart(text="Hello?")]))
     assert (await client.get(f"/sessions/{talk.session_id}")).json()["answering"] is True
     refused = await client.delete(f"/sessions/{talk.session_id}/messages/m1")
     assert problem(refused) == (409, "turn_in_progress")
     assert refused.headers["retry-after"] == "1"
-    stopped = await client.post(f"/sessions/{talk.session_id}/cancel")
+    late = await client.post(f"/sessions/{talk.session_id}/cancel", json={"message_id": "m0"})
+    assert problem(late) == (409, "no_running_turn")
+    stopped = await client.post(f"/sessions/{talk.session_id}/cancel", json={"message_id": "m1"})
     assert (stopped.status_code, stopped.json()) == (202, {"sessionId": talk.session_id, "accepted": "cancel"})
     running = await talk.registry.running(session.key)
     assert running is not None
@@ -268,8 +272,8 @@ async def test_without_the_model_the_first_words_are_the_name(
 ) -> None:
     session = talk.session
     said = [TextPart(text="[[status 500]] Which trains go from Lisbon to Porto on Sunday mornings?")]
-    await session.begin_turn(turn_id="t", turn_number=1, message_id="m", parts=said)
-    await session.repair_turn("t", [])
+    await session.begin_turn(TurnStart("t", 1, "m", said))
+    await session.repair_turn(SessionMessage("t", "assistant", 1, [], "interrupted"))
     services.settings = replace(services.settings, openai_base_url="http://127.0.0.1:9/v1", model_max_retries=0)
     named = await client.post(f"/sessions/{talk.session_id}/name")
     assert named.json()["name"].startswith("[[status 500]] Which trains go from")

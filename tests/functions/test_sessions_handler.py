@@ -16,7 +16,7 @@ from tests.functions.loading import FUNCTIONS, close, loaded
 
 Json = dict[str, Any]
 EVENTS = Path(__file__).parents[2] / "events"
-CONTEXT = SimpleNamespace(aws_request_id="request-1")
+CONTEXT = SimpleNamespace(aws_request_id="request-1", get_remaining_time_in_millis=lambda: 60_000)
 
 
 @pytest.fixture

@@ -14,6 +14,7 @@ from local.model import OfflineModel
 from omniagent.lambda_runtime import event_loop
 from omniagent.messages import TextPart
 from omniagent.session.identity import new_id
+from omniagent.session.state import TurnStart
 from omniagent.turns.lease import Claim
 from tests.fixtures.stream import check_order
 from tests.security.fuzz import ANYTHING, BOUNDED, TEXT
@@ -90,7 +91,7 @@ def leave_dead_turn(world: World, user: User) -> str:
 
     async def begin() -> None:
         session = await world.services.session(user.client_id, user.session)
-        await session.begin_turn(turn_id=turn_id, turn_number=1, message_id="q", parts=[TextPart(text="Hello?")])
+        await session.begin_turn(TurnStart(turn_id, 1, "q", [TextPart(text="Hello?")]))
 
     event_loop.run(begin())
     return turn_id

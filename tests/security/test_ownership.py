@@ -14,6 +14,7 @@ from omniagent.lambda_runtime import event_loop
 from omniagent.messages import TextPart
 from omniagent.protocol import sse
 from omniagent.session.identity import new_id
+from omniagent.session.state import TurnStart
 from omniagent.turns.lease import Claim
 from tests.fixtures.stream import outline
 from tests.security.routes import ROUTES, Route
@@ -34,7 +35,7 @@ def ada(world: World) -> Iterator[User]:
         session = await world.services.session(ada.client_id, ada.session)
         claim = Claim(session.key, new_id(), "second")
         await world.services.registry.claim(claim)
-        await session.begin_turn(turn_id=claim.turn_id, turn_number=2, message_id="second", parts=[TextPart(text="?")])
+        await session.begin_turn(TurnStart(claim.turn_id, 2, "second", [TextPart(text="?")]))
         models = (await world.services.store()).models
         summary = models.summary(
             session_id=session.key, content="Secret", token_count=1, start_turn_number=1, end_turn_number=1

@@ -8,6 +8,7 @@ import asyncio
 import logging
 import os
 from collections.abc import Callable
+from contextlib import suppress
 from functools import cache, cached_property
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,7 @@ from omniagent.ai.providers.pool import ProviderPool
 from omniagent.aws.queues import SummaryQueue
 from omniagent.aws.secrets import SecretStore
 from omniagent.aws.turn_table import DynamoRegistry
-from omniagent.errors import StorageError
+from omniagent.errors import NotFound, StorageError
 from omniagent.messages import Usage
 from omniagent.persistence.adapter import MongoBackendAdapter
 from omniagent.persistence.catalog import Catalog
@@ -24,6 +25,7 @@ from omniagent.persistence.contracts import DocumentModels
 from omniagent.persistence.mongo_session import MongoSessionManager
 from omniagent.persistence.store import ConversationStore, is_refused_login
 from omniagent.project import Project
+from omniagent.session.identity import public_session_id, user_id_of
 from omniagent.settings import Settings
 from omniagent.tracing import configure_tracing
 from omniagent.tracing.logs import setup_logging
@@ -108,17 +110,17 @@ class Services:
         """Ask the summary function to bring a session's summary up to date, or to write it anew."""
         await self.summary_queue.send(key, rebuild=rebuild)
 
-    async def erase_user(self, user_id: str, *, time_left: Callable[[], float]) -> bool:
+    async def erase_user(self, user: str, *, time_left: Callable[[], float]) -> bool:
         """Delete a user with all their sessions. Returns False when the time is over first; calling again goes on."""
         catalog = await self.catalog()
+        user_id = user_id_of(user)
         await catalog.mark_user_erased(user_id)
-        after = ""
-        while keys := await catalog.session_keys(user_id, after=after):
+        while keys := await catalog.session_keys(user_id):
             for key in keys:
-                if time_left() <= 0:
-                    return False
-                await self.registry.erase(key)
-            after = keys[-1]
+                runner = await self.runner(user, public_session_id(key))
+                with suppress(NotFound):  # deleted by somebody else meanwhile
+                    if not await runner.erase(time_left=time_left):
+                        return False
         while not await catalog.erase_user_some(user_id):
             if time_left() <= 0:
                 return False

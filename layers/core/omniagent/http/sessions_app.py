@@ -199,7 +199,7 @@ async def queue_summary(
 )
 async def delete_me(request: Request, caller: CurrentCaller, services: ProcessServices) -> None:
     """Delete the user and all their sessions."""
-    if not await services.erase_user(user_id_of(caller.client_id), time_left=time_left(request.scope)):
+    if not await services.erase_user(caller.client_id, time_left=time_left(request.scope)):
         raise errors.DeletionUnfinished
 
 
