@@ -20,7 +20,7 @@ from omniagent.http.sessions_app import router, sessions_app
 from omniagent.messages import TextPart
 from omniagent.persistence.store import ConversationStore
 from omniagent.session.identity import new_id
-from omniagent.session.state import TurnStart
+from omniagent.session.manager import TurnStart
 from omniagent.settings import Settings
 from omniagent.turns.lease import Claim
 from project import project

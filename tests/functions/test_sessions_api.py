@@ -16,7 +16,7 @@ from omniagent.aws.services import Services
 from omniagent.http.sessions_app import sessions_app
 from omniagent.messages import TextPart
 from omniagent.persistence.store import ConversationStore
-from omniagent.session.state import SessionMessage, TurnStart
+from omniagent.session.manager import SessionMessage, TurnStart
 from omniagent.settings import Settings
 from omniagent.turns.lease import Claim
 from project import project

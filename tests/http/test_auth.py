@@ -274,6 +274,12 @@ class TestJwt:
             issuer.status = 200
             assert await verifier.subject(f"Bearer {issuer.token()}") == "ada"
 
+    async def test_an_address_without_keys_is_a_wrong_setting(self) -> None:
+        with Issuer() as issuer:
+            issuer.status = 404
+            with pytest.raises(ConfigurationError, match="answers 404"):
+                await TokenVerifier(issuer.url, AUDIENCE).subject(f"Bearer {issuer.token()}")
+
     @pytest.mark.parametrize(
         ("settings", "missing"),
         [

@@ -14,7 +14,7 @@ from local.model import OfflineModel
 from omniagent.lambda_runtime import event_loop
 from omniagent.messages import TextPart
 from omniagent.session.identity import new_id
-from omniagent.session.state import TurnStart
+from omniagent.session.manager import TurnStart
 from omniagent.turns.lease import Claim
 from tests.fixtures.stream import check_order
 from tests.security.fuzz import ANYTHING, BOUNDED, TEXT

@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from local.model import OfflineModel
-from omniagent.ai.runner import Reading, Runner
+from omniagent.ai.answer_stream import AnswerStream
 from omniagent.ai.tools import render_output
 from omniagent.errors import InvalidRequest
 from omniagent.http.auth import MAX_NAME_LENGTH as MAX_USER_LENGTH
@@ -17,7 +17,6 @@ from omniagent.http.body import MAX_DEPTH
 from omniagent.http.chat_request import MAX_MESSAGES, MAX_PARTS, read_chat_request
 from omniagent.lambda_runtime import event_loop
 from omniagent.lambda_runtime.response import StreamingResult
-from omniagent.turns.turn import Turn
 from tests.security.function_url import Collected, context, read_stream, url_event
 from tests.security.leaks import check_problem
 from tests.security.world import User, World, open_world
@@ -172,27 +171,18 @@ def test_the_turns_that_a_user_has_running(world: World, user: User) -> None:
 
 
 def test_no_more_of_them_begin_at_the_same_moment(world: World, user: User) -> None:
-    async def burst() -> list[Turn | Reading | BaseException]:
-        sessions = [await world.services.session(user.client_id, f"s{number}") for number in range(6)]
-        runners = [
-            Runner(
-                world.services.project.agent,
-                session,
-                provider=world.services.provider(),
-                registry=world.services.registry,
-            )
-            for session in sessions
-        ]
+    async def burst() -> list[AnswerStream | BaseException]:
+        runners = [await world.services.runner(user.client_id, f"s{number}") for number in range(6)]
         begun = await asyncio.gather(*(runner.start("[stall] Hi") for runner in runners), return_exceptions=True)
-        turns = [turn for turn in begun if isinstance(turn, Turn)]
-        for turn in turns:
-            turn.stop("cancelled")
-            await turn.result()
+        for runner, answer in zip(runners, begun, strict=True):
+            if isinstance(answer, AnswerStream):
+                await runner.stop()
+                await answer.ended()
         return begun
 
     before = world.documents()
     kinds = sorted(type(begun).__name__ for begun in event_loop.run(burst()))
-    assert kinds == ["TooManyTurns"] * 5 + ["Turn"]
+    assert kinds == ["AnswerStream"] + ["TooManyTurns"] * 5
     added = {name: count - before[name] for name, count in world.documents().items()}
     assert added == {"users": 1, "sessions": 1, "messages": 2}
 

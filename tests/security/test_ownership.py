@@ -14,7 +14,7 @@ from omniagent.lambda_runtime import event_loop
 from omniagent.messages import TextPart
 from omniagent.protocol import sse
 from omniagent.session.identity import new_id
-from omniagent.session.state import TurnStart
+from omniagent.session.manager import TurnStart
 from omniagent.turns.lease import Claim
 from tests.fixtures.stream import outline
 from tests.security.routes import ROUTES, Route

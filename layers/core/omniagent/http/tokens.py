@@ -1,11 +1,15 @@
-"""Bearer tokens, checked with PyJWT against the issuer's published keys."""
+"""Bearer tokens, checked with PyJWT against the issuer's published keys.
+
+An issuer that cannot be reached (`IdentityUnavailable`) is kept apart from one that refuses to publish keys at the
+configured address (`ConfigurationError`).
+"""
 
 import asyncio
 import logging
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
-from omniagent.errors import ConfigurationError, IdentityUnavailable, Unauthenticated
+from omniagent.errors import ConfigurationError, IdentityUnavailable, OmniAgentError, Unauthenticated
 from omniagent.http.loopback import is_loopback
 
 if TYPE_CHECKING:
@@ -17,15 +21,16 @@ logger = logging.getLogger(__name__)
 ALGORITHMS: Final = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
 LEEWAY_SECONDS: Final = 30
 KEYS_LIFE_SECONDS: Final = 600
-# A token with an invented key id must not make every request ask the issuer.
+# Tokens with invented key ids must not make every request ask the issuer.
 REFRESH_INTERVAL_SECONDS: Final = 30
 FETCH_TIMEOUT_SECONDS: Final = 5
 MAX_SUBJECT_LENGTH: Final = 256
+_WRONG_ADDRESS: Final = (400, 401, 403, 404, 405, 410)
 _CHALLENGE: Final = 'Bearer realm="omniagent"'
 
 
 class TokenVerifier:
-    """Checks tokens of one issuer and one audience. The keys are kept, and read again for an unknown key id."""
+    """Checks tokens of one issuer and one audience. The keys are cached, and read again for an unknown key id."""
 
     def __init__(
         self,
@@ -48,7 +53,7 @@ class TokenVerifier:
         scheme, _, token = authorization.partition(" ")
         if scheme.lower() != "bearer" or not token:
             raise Unauthenticated("Send a bearer token.", challenge=_CHALLENGE)
-        # In a thread: the keys may have to be fetched, and the first call imports a cryptography library.
+        # In a thread: the keys may have to be fetched, and the first call imports cryptography.
         return await asyncio.to_thread(self._verify, token.strip())
 
     def _verify(self, token: str) -> str:
@@ -59,10 +64,10 @@ class TokenVerifier:
         except jwt.ExpiredSignatureError:
             raise _refused("The token has expired.") from None
         except (jwt.PyJWKClientConnectionError, jwt.PyJWKSetError) as exc:
-            raise IdentityUnavailable(f"{self._jwks_url}: {exc}") from exc
+            raise _unreadable(self._jwks_url, exc) from exc
         except jwt.PyJWTError as exc:
             # The kind is enough for the log: messages may quote the token.
-            logger.info("A token was refused", extra={"reason": type(exc).__name__})
+            logger.info("token refused", extra={"reason": type(exc).__name__})
             raise _refused("The token is not valid.") from None
         subject: str = claims["sub"]
         if not 0 < len(subject) <= MAX_SUBJECT_LENGTH or not subject.isprintable():
@@ -99,6 +104,14 @@ class TokenVerifier:
             return self._keys.get_signing_key(key_id)
         except ValueError as exc:
             raise IdentityUnavailable(f"{self._jwks_url}: not JSON") from exc
+
+
+def _unreadable(url: str, exc: Exception) -> OmniAgentError:
+    """Tell a wrong address from an issuer that cannot answer for the moment."""
+    status = getattr(exc.__cause__ or exc.__context__, "code", None)
+    if isinstance(status, int) and status in _WRONG_ADDRESS:
+        return ConfigurationError(f"JWT_JWKS_URL or JWT_ISSUER: {url} answers {status}")
+    return IdentityUnavailable(f"{url}: {exc}")
 
 
 def _refused(detail: str) -> Unauthenticated:
