@@ -9,7 +9,7 @@ import httpx
 import pytest
 
 from local.model import OfflineModel
-from omniagent.ai.answer_stream import AnswerStream
+from omniagent.ai.result import AnswerStream
 from omniagent.ai.tools import render_output
 from omniagent.errors import InvalidRequest
 from omniagent.http.auth import MAX_NAME_LENGTH as MAX_USER_LENGTH
@@ -76,7 +76,7 @@ def test_the_parts_of_a_message(user: User) -> None:
     refused(user.post({"message": {"parts": [PART] * (MAX_PARTS + 1)}}), 422, "invalid_request", f"at most {MAX_PARTS}")
     refused(user.post({"message": {"parts": []}}), 422, "invalid_request", "at least 1")
     picture = {"type": "file", "url": "data:image/png;base64,AAAA"}
-    refused(user.post({"message": {"parts": [PART, picture]}}), 422, "invalid_request", "only text")
+    refused(user.post({"message": {"parts": [PART, picture]}}), 422, "invalid_request", "text parts only")
 
 
 def test_the_messages_of_a_history() -> None:
