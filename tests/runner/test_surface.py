@@ -1,0 +1,180 @@
+"""What a team can put into a turn: typed output, its own context, models by name, an end in order."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+import pytest
+from pydantic import BaseModel, Field
+
+from omniagent import (
+    Agent,
+    ConfigurationError,
+    Gate,
+    InMemorySessionManager,
+    InMemoryStore,
+    MongoBackendAdapter,
+    MongoSessionManager,
+    ProviderPool,
+    Query,
+    RunContext,
+    Runner,
+    ScriptedModel,
+    Settings,
+    ToolCall,
+    tool,
+)
+from omniagent.errors import NotFound
+from omniagent.messages import DataPart
+from tests.fixtures.conversation import Conversation, each_api, seen
+
+QUICK = Settings(tick_seconds=0.02)
+
+
+class Weather(BaseModel):
+    city: str
+    degrees: int = Field(ge=-90, le=60)
+
+
+def session(session_id: str = "chat", settings: Settings = QUICK) -> InMemorySessionManager:
+    return InMemorySessionManager("ada", session_id, store=InMemoryStore(), settings=settings)
+
+
+@each_api
+async def test_an_agent_with_output_answers_with_a_validated_model_on_both_apis(conversation: Conversation) -> None:
+    asked = conversation.but(agent=Agent("weather", "Tell the weather.", output=Weather))
+    stream = asked.runner().run_stream('[echo:{"city": "Lisbon", "degrees": 21}]')
+    text = "".join([event.delta async for event in stream if event.type == "text-delta"])  # type: ignore[attr-defined]
+    result = await stream.result()
+    assert result.output == Weather(city="Lisbon", degrees=21)
+    assert text == result.text, "streamed as it is"
+    body = asked.model.requests[-1].body
+    schema = body["text"]["format"] if "text" in body else body["response_format"]["json_schema"]
+    assert (schema["name"], schema["strict"]) == ("Weather", True)
+
+
+async def test_an_answer_that_does_not_validate_gets_one_repair_round() -> None:
+    model = ScriptedModel('{"city": "Lisbon", "degrees": 210}', '{"city": "Lisbon", "degrees": 21}')
+    result = await Runner(Agent("weather", "", output=Weather), session(), provider=model).run("Lisbon?")
+    assert (result.status, result.output) == ("complete", Weather(city="Lisbon", degrees=21))
+    correction = model.requests[1].messages[-1]
+    assert correction.role == "user"
+    assert "degrees" in correction.text
+
+
+async def test_an_answer_that_never_validates_fails_after_one_repair_round() -> None:
+    model = ScriptedModel("no JSON", "still none", "never asked")
+    result = await Runner(Agent("weather", "", output=Weather), session(), provider=model).run("Lisbon?")
+    assert (result.status, result.metadata["errorCode"], result.output) == ("failed", "invalid_output", None)
+    assert model.remaining == 1
+
+
+async def test_a_tool_knows_its_user_its_call_and_what_the_agent_opened_once() -> None:
+    opened: list[str] = []
+    calls: list[tuple[str, str | None, str | None, dict[str, str]]] = []
+
+    @asynccontextmanager
+    async def shop() -> AsyncIterator[dict[str, str]]:
+        opened.append("open")
+        yield {"42": "ada"}
+        opened.append("closed")
+
+    @tool
+    async def refund(order: str, context: RunContext[dict[str, str]]) -> str:
+        """Refund an order of the caller's."""
+        calls.append((context.user, context.category, context.call_id, context.deps))
+        context.emit("progress", {"percent": 50}, id="refund")
+        context.emit("progress", {"percent": 100}, id="refund")
+        return "refunded" if context.deps.get(order) == context.user else "not yours"
+
+    agent = Agent("shop", "", [refund], deps=shop)
+    store = InMemoryStore()
+    for category in ("silver", "gold"):
+        model = ScriptedModel(ToolCall("refund", {"order": "42"}, call_id=f"call-{category}"), "Done.")
+        chat = InMemorySessionManager("ada", "chat", store=store, settings=QUICK, category=category)
+        result = await Runner(agent, chat, provider=model).run("Refund 42")
+        assert [part.data for part in result.parts if isinstance(part, DataPart)] == [{"percent": 100}]
+        assert "context" not in str(model.requests[0].tools)
+    await agent.aclose()
+    assert calls == [
+        ("ada", "silver", "call-silver", {"42": "ada"}),
+        ("ada", "gold", "call-gold", {"42": "ada"}),
+    ]
+    assert opened == ["open", "closed"]
+
+
+async def test_the_agents_model_is_obeyed_for_answers_and_names_and_settings_win_for_names() -> None:
+    large, small = ScriptedModel("Hello.", model="large"), ScriptedModel(model="small", name="By the small one")
+    pool = ProviderPool({}, {"large": large, "small": small})
+    chat = session(settings=replace(QUICK, name_model="small"))
+    runner = Runner(Agent("helper", "", model="large"), chat, providers=pool)
+    result = await runner.run("Hi")
+    assert (result.text, result.metadata["model"]) == ("Hello.", "large")
+    assert await runner.name() == "By the small one"
+    head = await chat.head()
+    assert head is not None
+    assert head.name == "By the small one"
+
+
+async def test_a_session_without_a_turn_has_no_name_to_be_found() -> None:
+    with pytest.raises(NotFound):
+        await Runner(Agent("helper", ""), session(), provider=ScriptedModel()).name()
+
+
+async def test_a_silent_model_names_a_chat_by_its_first_words() -> None:
+    chat = session()
+    model = ScriptedModel("Hello.", name=["A", asyncio.Event()])
+    runner = Runner(Agent("helper", ""), chat, provider=model)
+    await runner.run("Where is the library of Alexandria?")
+    naming = asyncio.create_task(runner.name())
+    async with asyncio.timeout(30):
+        assert await naming == "Where is the library of Alexandria?"
+
+
+@pytest.mark.parametrize(("agent", "chat"), [(object(), session()), (Agent("helper", ""), object())])
+def test_a_runner_says_what_it_was_given_wrong(agent: object, chat: object) -> None:
+    with pytest.raises(ConfigurationError, match=r"Runner\(agent, session\)"):
+        Runner(agent, chat)  # type: ignore[arg-type]
+
+
+async def test_closing_the_adapter_stores_what_was_streamed_first(conversation: Conversation, mongod: str) -> None:
+    name = conversation.database.name
+    adapter = MongoBackendAdapter(mongod, name)
+    gate = Gate()
+    async with adapter as store:
+        chat = MongoSessionManager(store, conversation.user, conversation.session_id, settings=QUICK)
+        stream = await Runner(Agent("helper", ""), chat, provider=ScriptedModel(["Half an", gate, " answer."])).start(
+            "?"
+        )
+        await seen(stream, "text-delta")
+        await gate.reached()
+    assert (await stream.result()).metadata["stopReason"] == "shutdown"
+    assert (conversation.answer["status"], conversation.answer["parts"][1]["text"]) == ("cancelled", "Half an")
+
+
+async def test_a_loop_that_is_closed_under_a_turn_stores_what_was_streamed() -> None:
+    """What `asyncio.run` does at its end: every task is cancelled."""
+    chat, gate = session(), Gate()
+    stream = await Runner(Agent("helper", ""), chat, provider=ScriptedModel(["Half", gate])).start("?")
+    await gate.reached()
+    turn = next(task for task in asyncio.all_tasks() if task.get_name().startswith("turn "))
+    turn.cancel()
+    result = await stream.result()
+    assert (result.stored, result.text, result.metadata["stopReason"]) == (True, "Half", "shutdown")
+
+
+async def test_an_erased_session_is_gone_and_its_running_turn_is_lost() -> None:
+    chat, gate = session(), Gate()
+    runner = Runner(Agent("helper", ""), chat, provider=ScriptedModel("One.", ["Half", gate]))
+    await runner.run(Query("First", "m1"))
+    stream = await runner.start(Query("Second", "m2"))
+    await gate.reached()
+    assert await runner.erase()
+    assert not (await stream.result()).stored
+    assert await runner.settle() is None
+    with pytest.raises(NotFound):
+        await runner.erase()
+    await stream.ended()
+    again = Runner(Agent("helper", ""), chat, provider=ScriptedModel("New."))
+    assert (await again.run(Query("First", "m1"))).turn_number == 1
