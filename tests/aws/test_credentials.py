@@ -7,7 +7,7 @@ import pytest
 
 from omniagent.aws.aws_errors import AwsRefused, AwsUnreachable
 from omniagent.aws.credentials import CredentialCache, Credentials
-from tests.aws.endpoint import container_keys, running_endpoint
+from tests.aws.endpoint import Endpoint, container_keys
 
 URI = "AWS_CONTAINER_CREDENTIALS_FULL_URI"
 TOKEN = "AWS_CONTAINER_AUTHORIZATION_TOKEN"
@@ -19,7 +19,7 @@ async def test_keys_in_the_environment_come_first() -> None:
 
 
 async def test_a_container_s_endpoint_is_asked_once_for_many_calls() -> None:
-    with running_endpoint((200, container_keys("a"))) as endpoint:
+    with Endpoint((200, container_keys("a"))) as endpoint:
         cache = CredentialCache({URI: endpoint.url, TOKEN: "Bearer let-me-in"})
         found = await asyncio.gather(*(cache.get() for _ in range(20)))
         assert {*found, await cache.get()} == {Credentials("key-a", "secret-a", "token-a")}
@@ -29,7 +29,7 @@ async def test_a_container_s_endpoint_is_asked_once_for_many_calls() -> None:
 async def test_the_endpoints_token_may_be_in_a_file(tmp_path: Path) -> None:
     (tmp_path / "token").write_text("from-the-file\n")
     environment = {"AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE": str(tmp_path / "token"), TOKEN: "another"}
-    with running_endpoint((200, container_keys("a"))) as endpoint:
+    with Endpoint((200, container_keys("a"))) as endpoint:
         await CredentialCache({URI: endpoint.url, **environment}).get()
     assert endpoint.requests[0]["authorization"] == "from-the-file"
     with pytest.raises(AwsUnreachable):
@@ -41,14 +41,14 @@ def _missing(folder: Path) -> dict[str, str]:
 
 
 async def test_expired_credentials_are_read_again() -> None:
-    with running_endpoint((200, container_keys("old", seconds=-1)), (200, container_keys("new"))) as endpoint:
+    with Endpoint((200, container_keys("old", seconds=-1)), (200, container_keys("new"))) as endpoint:
         cache = CredentialCache({URI: endpoint.url})
         names = [(await cache.get()).access_key for _ in range(3)]
     assert names == ["key-old", "key-new", "key-new"]
 
 
 async def test_forgotten_credentials_are_read_again() -> None:
-    with running_endpoint((200, container_keys("one")), (200, container_keys("two"))) as endpoint:
+    with Endpoint((200, container_keys("one")), (200, container_keys("two"))) as endpoint:
         cache = CredentialCache({URI: endpoint.url})
         await cache.get()
         cache.forget()
@@ -57,7 +57,7 @@ async def test_forgotten_credentials_are_read_again() -> None:
 
 @pytest.mark.parametrize("answer", [(500, {}), (200, b"<html>"), (200, {"AccessKeyId": "half-a-secret"})])
 async def test_an_endpoint_that_fails_is_unreachable_and_its_answer_stays_unquoted(answer: tuple[int, object]) -> None:
-    with running_endpoint(answer) as endpoint, pytest.raises(AwsUnreachable) as failure:
+    with Endpoint(answer) as endpoint, pytest.raises(AwsUnreachable) as failure:
         await CredentialCache({URI: endpoint.url}).get()
     assert "half-a-secret" not in str(failure.value)
 

@@ -20,7 +20,7 @@ from omniagent.aws.aws_errors import AwsRefused, AwsUnreachable
 from omniagent.aws.credentials import CredentialCache, Credentials
 from omniagent.aws.json_api import DYNAMODB, AwsJson
 from omniagent.aws.signature import sign
-from tests.aws.endpoint import container_keys, running_endpoint
+from tests.aws.endpoint import Endpoint, container_keys
 
 NOW = datetime(2026, 11, 16, 1, 2, 3, tzinfo=UTC)
 KEYS = Credentials("local", "local")
@@ -128,7 +128,7 @@ async def test_a_cancelled_call_is_cancelled(monkeypatch: pytest.MonkeyPatch) ->
     ids=["500", "throttled", "html", "list"],
 )
 async def test_what_may_pass_is_tried_again(answer: tuple[int, Any]) -> None:
-    with running_endpoint(answer, (200, {"TableNames": []})) as endpoint:
+    with Endpoint(answer, (200, {"TableNames": []})) as endpoint:
         api = AwsJson(DYNAMODB, endpoint=endpoint.url, credentials=KEYS)
         assert await api.call("ListTables") == {"TableNames": []}
         await api.aclose()
@@ -136,7 +136,7 @@ async def test_what_may_pass_is_tried_again(answer: tuple[int, Any]) -> None:
 
 
 async def test_a_refusal_is_not_tried_again() -> None:
-    with running_endpoint((400, {"__type": "x#AccessDeniedException", "Message": "no"})) as endpoint:
+    with Endpoint((400, {"__type": "x#AccessDeniedException", "Message": "no"})) as endpoint:
         api = AwsJson(DYNAMODB, endpoint=endpoint.url, credentials=KEYS)
         with pytest.raises(AwsRefused, match="AccessDeniedException: no"):
             await api.call("ListTables")
@@ -146,9 +146,9 @@ async def test_a_refusal_is_not_tried_again() -> None:
 
 async def test_an_expired_token_is_renewed_once() -> None:
     expired = (400, {"__type": "x#ExpiredTokenException"})
-    with running_endpoint((200, container_keys("first")), (200, container_keys("second"))) as keys:
+    with Endpoint((200, container_keys("first")), (200, container_keys("second"))) as keys:
         credentials = CredentialCache({"AWS_CONTAINER_CREDENTIALS_FULL_URI": keys.url})
-        with running_endpoint(expired, (200, {"TableNames": []})) as endpoint:
+        with Endpoint(expired, (200, {"TableNames": []})) as endpoint:
             api = AwsJson(DYNAMODB, endpoint=endpoint.url, credentials=credentials)
             assert await api.call("ListTables") == {"TableNames": []}
             await api.aclose()
@@ -157,7 +157,7 @@ async def test_an_expired_token_is_renewed_once() -> None:
 
 async def test_keys_of_the_environment_that_have_expired_are_a_refusal() -> None:
     credentials = CredentialCache({"AWS_ACCESS_KEY_ID": "AKID", "AWS_SECRET_ACCESS_KEY": "secret"})
-    with running_endpoint((400, {"__type": "x#ExpiredTokenException"})) as endpoint:
+    with Endpoint((400, {"__type": "x#ExpiredTokenException"})) as endpoint:
         api = AwsJson(DYNAMODB, endpoint=endpoint.url, credentials=credentials)
         with pytest.raises(AwsRefused, match="ExpiredToken"):
             await api.call("ListTables")

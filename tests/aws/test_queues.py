@@ -11,7 +11,7 @@ from local.aws import Aws
 from omniagent.aws.json_api import SQS
 from omniagent.aws.queues import MAX_DELAY_SECONDS, SqsQueue, SummaryQueue
 from omniagent.errors import ConfigurationError, NoQueue, QueueUnavailable
-from tests.aws.endpoint import running_endpoint
+from tests.aws.endpoint import Endpoint
 
 
 @pytest.fixture
@@ -47,7 +47,7 @@ def _keys(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("_keys")
 async def test_the_request_is_the_one_that_boto3_makes() -> None:
-    with running_endpoint((200, {"MessageId": "1"})) as endpoint:
+    with Endpoint((200, {"MessageId": "1"})) as endpoint:
         url = f"{endpoint.url}/123456789012/queue"
         client = boto3.client("sqs", region_name="us-east-1", endpoint_url=endpoint.url)
         theirs: list[Any] = []
@@ -82,7 +82,7 @@ async def test_a_missing_queue_is_a_wrong_setting(queue_url: str) -> None:
 
 @pytest.mark.usefixtures("_keys")
 async def test_a_queue_that_cannot_be_reached_is_a_503() -> None:
-    with running_endpoint((503, b"")) as endpoint:
+    with Endpoint((503, b"")) as endpoint:
         queue = SqsQueue(f"{endpoint.url}/1/queue")
         with pytest.raises(QueueUnavailable):
             await queue.send({})

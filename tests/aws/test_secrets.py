@@ -14,7 +14,7 @@ import pytest
 from local.aws import Aws
 from omniagent.aws.secrets import SecretStore
 from omniagent.errors import ConfigurationError, SecretsUnavailable
-from tests.aws.endpoint import running_endpoint
+from tests.aws.endpoint import Endpoint
 
 SLOW = "arn:aws:secretsmanager:us-east-1:123456789012:secret:slow"
 
@@ -103,14 +103,14 @@ async def test_a_service_that_does_not_answer_is_unavailable_after_the_timeout()
 
 async def test_a_service_that_cannot_answer_for_a_moment_is_asked_again(monkeypatch: pytest.MonkeyPatch) -> None:
     busy = (400, {"__type": "ThrottlingException"})
-    with running_endpoint(busy, (500, {}), (503, b""), (200, {"SecretString": "found"})) as endpoint:
+    with Endpoint(busy, (500, {}), (503, b""), (200, {"SecretString": "found"})) as endpoint:
         monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint.url)
         assert await SecretStore(timeout_seconds=60).get(SLOW) == "found"
     assert len(endpoint.requests) == 4
 
 
 async def test_a_refusal_is_a_wrong_setting_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    with running_endpoint((400, {"__type": "AccessDeniedException"})) as endpoint:
+    with Endpoint((400, {"__type": "AccessDeniedException"})) as endpoint:
         monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint.url)
         with pytest.raises(ConfigurationError, match="AccessDeniedException"):
             await SecretStore().get(SLOW)

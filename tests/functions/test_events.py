@@ -100,7 +100,8 @@ def check_accepted(answer: Json) -> None:
 
 def check_summary(answer: Json) -> None:
     summary = body_of(answer)
-    assert (summary["startTurnNumber"], summary["endTurnNumber"]) == (1, 5)
+    # The last turn may be answered again.
+    assert (summary["startTurnNumber"], summary["endTurnNumber"]) == (1, 4)
 
 
 def check_empty(answer: Json) -> None:
@@ -132,7 +133,7 @@ OVER_HTTP: Mapping[str, tuple[int, Callable[[Json], None]]] = {
     "sessions-delete-user": (204, check_empty),
 }
 INVOKED: Mapping[str, Json] = {
-    "summary-direct": {"session_id": KEY, "status": "summarized", "end_turn_number": 5},
+    "summary-direct": {"session_id": KEY, "status": "summarized", "end_turn_number": 4},
     "summary-sqs-batch": {"batchItemFailures": []},
     "summary-poisoned": {"batchItemFailures": [{"itemIdentifier": "fccbfeb7-e568-5c1c-b740-c9678bff9534"}]},
 }

@@ -14,11 +14,19 @@ from pymongo.database import Database
 from local.model import OfflineModel
 from omniagent.errors import ModelError
 from omniagent.session.identity import new_id, session_key, user_id_of
+from tests.fixtures.services import new_database
 from tests.functions.loading import close, loaded
 
 Json = dict[str, Any]
 EVENTS = Path(__file__).parents[2] / "events"
 CONTEXT = SimpleNamespace(aws_request_id="request-1")
+
+
+@pytest.fixture(scope="module")
+def database(mongod: str) -> Iterator[Database[Json]]:
+    """A database of these tests alone: others tell the story of the same sample events."""
+    with new_database(mongod) as database:
+        yield database
 
 
 @pytest.fixture
@@ -35,7 +43,10 @@ def summary(mongod: str, database: Database[Json], model: OfflineModel) -> Itera
 
 
 class Chats:
-    """Sessions written with a plain client, as turns would have left them."""
+    """Sessions written with a plain client, as turns would have left them.
+
+    Each has one turn more than it says: the latest may be answered again, and is not summarized.
+    """
 
     def __init__(self, database: Database[Json]) -> None:
         self._database = database
@@ -43,9 +54,17 @@ class Chats:
     def add(self, turns: int, *, key: str = "", active: bool = False, text: str = "Tell me about Lisbon.") -> str:
         key = key or session_key(user_id_of("user:ada"), new_id())
         running = "running" if active else None
-        session = {"_id": key, "user_id": key.partition(":")[0], "latest_turn_number": turns, "active_turn_id": running}
+        latest = turns + 1
+        session = {
+            "_id": key,
+            "user_id": key.partition(":")[0],
+            "latest_turn_number": latest,
+            "active_turn_id": running,
+        }
         self._database.sessions.replace_one({"_id": key}, session, upsert=True)
-        for number in range(1, turns + 1):
+        user = {"_id": key.partition(":")[0], "client_id": "user:ada"}
+        self._database.users.replace_one({"_id": user["_id"]}, user, upsert=True)
+        for number in range(1, latest + 1):
             said = {"user": f"{text} Question {number}?", "assistant": f"Fact {number}."}
             for role, words in said.items():
                 message = {
@@ -95,7 +114,7 @@ def failures(answer: Json) -> list[str]:
     return [failure["itemIdentifier"] for failure in answer["batchItemFailures"]]
 
 
-def test_a_summary_is_brought_up_to_the_last_turn(summary: Any, chats: Chats) -> None:
+def test_a_summary_is_brought_up_to_the_turn_before_the_latest(summary: Any, chats: Chats) -> None:
     key = chats.add(3)
     answer = summary.handler({"session_id": key}, CONTEXT)
     assert answer == {"session_id": key, "status": "summarized", "end_turn_number": 3}
@@ -133,9 +152,9 @@ def test_a_message_that_comes_twice_costs_nothing(summary: Any, chats: Chats, mo
 
 
 def test_a_running_turn_is_left_out(summary: Any, chats: Chats) -> None:
-    key = chats.add(3, active=True)
+    key = chats.add(2, active=True)
     assert summary.handler({"session_id": key}, CONTEXT)["end_turn_number"] == 2
-    only = chats.add(1, active=True)
+    only = chats.add(0, active=True)
     assert summary.handler({"session_id": only}, CONTEXT)["status"] == "unchanged"
     assert (chats.summaries(key), chats.summaries(only)) == ([(1, 2)], [])
 

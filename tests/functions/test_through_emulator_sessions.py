@@ -1,7 +1,5 @@
 """Every route of the sessions function, through its Function URL and a real process."""
 
-import json
-
 from tests.functions.calls import User, check_problem
 from tests.functions.product import Product
 
@@ -92,11 +90,10 @@ async def test_nobody_learns_of_another_users_session(product: Product, user: Us
 async def test_what_cannot_be_done_is_refused_with_a_problem(user: User) -> None:
     given = {"content-type": "application/json"}
     check_problem(await user.call("POST", "/sessions", content="{", headers=given), 400, "malformed_request")
-    check_problem(await user.call("POST", "/sessions", content="{}"), 415, "unsupported_media_type")
+    text = {"content-type": "text/plain"}
+    check_problem(await user.call("POST", "/sessions", content="{}", headers=text), 415, "unsupported_media_type")
     check_problem(await user.call("POST", "/sessions", json={"id": "a b"}), 422, "invalid_request")
     check_problem(await user.call("PATCH", "/sessions/{}", json={"name": ""}), 422, "invalid_request")
-    large = json.dumps({"name": "x" * 1_000_000})
-    check_problem(await user.call("POST", "/sessions", content=large, headers=given), 413, "payload_too_large")
     check_problem(await user.call("GET", "/nowhere"), 404, "not_found")
     check_problem(await user.call("PUT", "/sessions"), 405, "method_not_allowed")
 

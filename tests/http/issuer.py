@@ -1,24 +1,25 @@
 """An identity provider for tests: signs tokens and publishes its keys over HTTP."""
 
-import http.server
 import json
-import threading
 import time
-from typing import Any, Self
+from typing import Any
 
 import jwt
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from jwt.algorithms import ECAlgorithm, OKPAlgorithm, RSAAlgorithm
 
+from tests.fixtures.http_server import HttpServer, Received
+
 AUDIENCE = "omniagent-tests"
 Json = dict[str, Any]
 
 
-class Issuer:
+class Issuer(HttpServer):
     """Serves its keys while the context is open. `fetches` counts how often they were asked for."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.rsa = rsa.generate_private_key(public_exponent=65537, key_size=2048)
         self.ec = ec.generate_private_key(ec.SECP256R1())
         self.ed = ed25519.Ed25519PrivateKey.generate()
@@ -29,9 +30,6 @@ class Issuer:
             {**ECAlgorithm.to_jwk(self.ec.public_key(), as_dict=True), "kid": "ec", "use": "sig"},
             {**OKPAlgorithm.to_jwk(self.ed.public_key(), as_dict=True), "kid": "ed", "use": "sig"},
         ]
-        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True)
 
     @property
     def public_pem(self) -> bytes:
@@ -46,26 +44,7 @@ class Issuer:
         headers = {} if kid is None else {"kid": kid}
         return jwt.encode(self.claims(**changes), key or self.rsa, algorithm=algorithm, headers=headers)
 
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
-
-    def _handler(issuer) -> type[http.server.BaseHTTPRequestHandler]:  # noqa: N805 - `self` is the handler's
-        class Handler(http.server.BaseHTTPRequestHandler):
-            def do_GET(self) -> None:
-                issuer.fetches += 1
-                body = json.dumps({"keys": issuer.keys}).encode()
-                self.send_response(issuer.status if self.path == "/.well-known/jwks.json" else 404)
-                self.send_header("content-length", str(len(body)))
-                self.end_headers()
-                self.wfile.write(body)
-
-            def log_message(self, format: str, *args: Any) -> None:  # noqa: A002 - the base class's name
-                """Stay quiet."""
-
-        return Handler
+    def answer(self, request: Received) -> tuple[int, bytes]:
+        self.fetches += 1
+        body = json.dumps({"keys": self.keys}).encode()
+        return self.status if request.path == "/.well-known/jwks.json" else 404, body

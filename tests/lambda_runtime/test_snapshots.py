@@ -12,7 +12,7 @@ from awslambdaric import lambda_runtime_hooks_runner  # type: ignore[import-unty
 
 from omniagent.aws.credentials import CredentialCache
 from omniagent.lambda_runtime import event_loop, snapshots
-from tests.aws.endpoint import container_keys, running_endpoint
+from tests.aws.endpoint import Endpoint, container_keys
 
 
 @pytest.fixture(autouse=True)
@@ -50,7 +50,7 @@ def test_restored_copies_draw_different_random_numbers() -> None:
 
 
 def test_credentials_of_the_original_are_read_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    with running_endpoint((200, container_keys("frozen")), (200, container_keys("restored"))) as endpoint:
+    with Endpoint((200, container_keys("frozen")), (200, container_keys("restored"))) as endpoint:
         cache = CredentialCache({"AWS_CONTAINER_CREDENTIALS_FULL_URI": endpoint.url})
         monkeypatch.setattr(snapshots, "process_credentials", cache)
         snapshot_restore_py.register_after_restore(snapshots.after_restore)

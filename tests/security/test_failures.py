@@ -10,7 +10,7 @@ from local.aws import Aws
 from local.model import OfflineModel
 from omniagent import errors
 from omniagent.persistence.catalog import Catalog
-from omniagent.persistence.store import ConversationStore
+from omniagent.persistence.mongo_session import MongoSessionManager
 from omniagent.protocol import sse
 from tests.http.issuer import AUDIENCE, Issuer
 from tests.security.leaks import check_problem, check_tells_nothing
@@ -91,7 +91,7 @@ def test_a_bug_of_our_own(
         raise RuntimeError(INSIDE)
 
     monkeypatch.setattr(Catalog, "list_page", fail)
-    monkeypatch.setattr(ConversationStore, "snapshot", fail)
+    monkeypatch.setattr(MongoSessionManager, "load", fail)
     for response in both(user):
         told(response, errors.OmniAgentError)
         assert INSIDE in caplog.text
@@ -103,7 +103,7 @@ def test_an_answer_that_cannot_be_stored(world: World, user: User, monkeypatch: 
     async def fail(*_: object, **__: object) -> None:
         raise errors.StorageRejected(INSIDE)
 
-    monkeypatch.setattr(ConversationStore, "finish_turn", fail)
+    monkeypatch.setattr(MongoSessionManager, "finish_turn", fail)
     streamed = user.post({"session_id": user.session, "query": "Hello"})
     events = list(sse.decode(streamed.content))
     assert events[-1] == {"type": "error", "errorText": errors.StorageRejected.public}

@@ -17,6 +17,7 @@ from omniagent.session.identity import new_id
 from omniagent.session.manager import TurnStart
 from omniagent.turns.lease import Claim
 from tests.fixtures.stream import check_order
+from tests.functions.loading import close
 from tests.security.fuzz import ANYTHING, BOUNDED, TEXT
 from tests.security.world import User, World, open_world
 
@@ -76,13 +77,14 @@ def chunks(draw: st.DrawFn) -> Json:
 
 
 @pytest.fixture(scope="module")
-def table_world(mongod: str, aws: Aws, turns_table: str, model: OfflineModel) -> Iterator[World]:
+def table_world(world: World, mongod: str, aws: Aws, turns_table: str, model: OfflineModel) -> Iterator[World]:
     """The functions with the registry of turns in its table."""
+    close(world.services)  # document classes know one database at a time
     with pytest.MonkeyPatch.context() as patch:
         for name, value in aws.environment.items():
             patch.setenv(name, value)
-        with open_world(mongod, model.base_url, turns_table=turns_table) as world:
-            yield world
+        with open_world(mongod, model.base_url, turns_table=turns_table) as with_table:
+            yield with_table
 
 
 def leave_dead_turn(world: World, user: User) -> str:

@@ -1,13 +1,11 @@
 """Secrets, tokens and what people say stay where they belong: everything that the stack writes is searched for them."""
 
-import http.server
 import logging
-import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 
 import httpx
 import pytest
@@ -21,6 +19,7 @@ from omniagent.aws.secrets import SecretStore
 from omniagent.protocol import sse
 from omniagent.session.identity import new_id
 from omniagent.tracing.redaction import hide, redact, redact_text
+from tests.fixtures.http_server import HttpServer, Received
 from tests.http.issuer import AUDIENCE, Issuer
 from tests.security.rogue import RogueModel
 from tests.security.world import World, open_world
@@ -80,35 +79,16 @@ def test_a_secret_that_was_read_is_masked_in_every_line_whatever_it_looks_like()
     assert redact_text("a short line") == "a short line"
 
 
-class Collector:
+class Collector(HttpServer):
     """Takes OTLP exports as they come. `received` holds their bytes, in which texts stand as they are."""
 
     def __init__(self) -> None:
+        super().__init__()
         self.received: list[bytes] = []
-        self._server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), self._handler())
-        self.url = f"http://127.0.0.1:{self._server.server_port}"
-        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.02,), daemon=True)
 
-    def __enter__(self) -> Self:
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-        self._thread.join()
-
-    def _handler(collector) -> type[http.server.BaseHTTPRequestHandler]:  # noqa: N805 - `self` is the handler's
-        class Handler(http.server.BaseHTTPRequestHandler):
-            def do_POST(self) -> None:
-                collector.received.append(self.rfile.read(int(self.headers["content-length"])))
-                self.send_response(200)
-                self.end_headers()
-
-            def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the base class's name
-                """Stay quiet."""
-
-        return Handler
+    def answer(self, request: Received) -> tuple[int, bytes]:
+        self.received.append(request.body)
+        return 200, b""
 
 
 @dataclass

@@ -368,6 +368,14 @@ async def test_a_published_draft_is_the_only_summary(session: SessionManager) ->
     assert await session.add_summary(summary(5, 5))
 
 
+async def test_dropped_summaries_are_gone(session: SessionManager) -> None:
+    await converse(session, 3)
+    for is_draft in (False, True):
+        assert await session.add_summary(summary(1, 2), draft=is_draft)
+    await session.drop_summaries()
+    assert [await session.latest_summary(draft=is_draft) for is_draft in (False, True)] == [None, None]
+
+
 async def test_a_rebuild_that_races_new_summaries_leaves_no_overlap(open_session: Open) -> None:
     await converse(open_session(), 12)
     for number in range(1, 6):

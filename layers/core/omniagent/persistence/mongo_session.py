@@ -96,6 +96,12 @@ class SummaryWrites:
 
         return await self._store.transaction(work)
 
+    @trace_method(kind=SpanKind.DB, name="mongodb.drop_summaries", attributes=_SUMMARIES)
+    async def drop(self) -> None:
+        """Delete all summaries. See `SessionManager.drop_summaries`."""
+        with translated():
+            await self._store.summaries.delete_many({"session_id": self._session.key})
+
     async def _fenced(self, transaction: AsyncClientSession) -> int | None:
         """Return the session's latest turn number and keep the session as it is until the transaction ends.
 
@@ -219,6 +225,9 @@ class MongoSessionManager(SessionManager):
 
     async def publish_draft(self) -> bool:
         return await self._summaries.publish_draft()
+
+    async def drop_summaries(self) -> None:
+        await self._summaries.drop()
 
     @trace_method(kind=SpanKind.DB, name="mongodb.rename", attributes=_SESSIONS)
     async def rename(self, name: str, *, was: str | None) -> bool:

@@ -198,6 +198,10 @@ class InMemorySessionManager(SessionManager):
         session.summaries, session.drafts = [replace(newest, start_turn_number=1)], []
         return True
 
+    async def drop_summaries(self) -> None:
+        if session := self._find():
+            session.summaries, session.drafts = [], []
+
     async def rename(self, name: str, *, was: str | None) -> bool:
         session = self._find()
         if session is None or session.head.name != was:

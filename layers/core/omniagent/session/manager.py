@@ -239,6 +239,10 @@ class SessionManager(ABC):
         """Put the newest draft in the place of all summaries. Returns False when there is none."""
 
     @abstractmethod
+    async def drop_summaries(self) -> None:
+        """Delete all summaries: every turn that they covered has been deleted."""
+
+    @abstractmethod
     async def rename(self, name: str, *, was: str | None) -> bool:
         """Rename the session if it still has the name it `was` given."""
 

@@ -50,8 +50,10 @@ class SummaryPipeline:
         The pieces are drafts until the last one is made. A rebuild that was cut off goes on from its newest draft.
         """
         summarized = await self._extend(draft=True, time_left=time_left, most=None)
-        if summarized.is_done:
+        if summarized.is_done and summarized.end_turn_number:
             await self._session.publish_draft()
+        elif summarized.is_done:
+            await self._session.drop_summaries()
         return summarized
 
     async def _extend(self, *, draft: bool, time_left: Callable[[], float], most: int | None) -> Summarized:
@@ -67,7 +69,8 @@ class SummaryPipeline:
             summary, cost = await self._fold(previous, turns)
             usage += cost
             if not await self._session.add_summary(summary, draft=draft):
-                break  # somebody else has summarized these turns, or the session has changed
+                # Somebody else has summarized these turns, or the session has changed: nothing is published.
+                return Summarized(written, end, not draft, usage)
             previous, end, written = summary, summary.end_turn_number, written + 1
             if written == most:
                 return Summarized(written, end, end == last, usage)
