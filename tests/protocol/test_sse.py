@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 
 from omniagent.messages import ORPHAN_ERROR, Part, ReasoningPart, StepPart, TextPart, ToolPart
 from omniagent.protocol import events, sse
-from omniagent.turns.recorder import Recorder, replay, replay_events
+from omniagent.turns.recorder import AnswerRecorder
+from omniagent.turns.replay import emit_parts, record_frames
 from tests.fixtures.stream import check_order
 
 Json = dict[str, Any]
@@ -83,14 +84,15 @@ class Played:
 
     def __init__(self) -> None:
         self.frames: list[bytes] = []
-        self.recorder = Recorder(lambda event: self.frames.append(sse.encode(event)))
+        self.recorder = AnswerRecorder(lambda event: self.frames.append(sse.encode(event)))
         self.writing: list[str] = []
         self.running: list[str] = []
         self.calls = 0
 
     def play(self, move: str, text: str, value: Any) -> None:
         recorder = self.recorder
-        recorder.ensure_step()
+        if not recorder.parts:
+            recorder.start_step()
         match move:
             case "text":
                 recorder.text(text)
@@ -135,7 +137,7 @@ def test_an_answer_is_rebuilt_from_its_frames(played: list[tuple[str, str, Any]]
         answer.play(*move)
     answer.recorder.close()
     ordered(answer.frames)
-    assert replay(b"".join(answer.frames)).parts == answer.recorder.parts
+    assert record_frames(b"".join(answer.frames)).parts == answer.recorder.parts
 
 
 @given(moves)
@@ -145,7 +147,7 @@ def test_an_answer_that_was_cut_off_is_closed_in_order(played: list[tuple[str, s
     for move in played:
         answer.play(*move)
     closing: list[bytes] = []
-    rebuilt = replay(b"".join(answer.frames), lambda event: closing.append(sse.encode(event)))
+    rebuilt = record_frames(b"".join(answer.frames), lambda event: closing.append(sse.encode(event)))
     rebuilt.close()
     ordered([*answer.frames, *closing])
     assert all(part.done for part in rebuilt.parts if isinstance(part, ToolPart))
@@ -158,30 +160,30 @@ def test_a_stored_answer_is_streamed_again_as_it_was(played: list[tuple[str, str
         answer.play(*move)
     answer.recorder.close()
     again: list[bytes] = []
-    replay_events(answer.recorder.parts, lambda event: again.append(sse.encode(event)))
+    emit_parts(answer.recorder.parts, lambda event: again.append(sse.encode(event)))
     ordered(again)
-    assert replay(b"".join(again)).parts == answer.recorder.parts
+    assert record_frames(b"".join(again)).parts == answer.recorder.parts
 
 
 def test_a_server_that_gives_each_step_the_same_call_id_loses_no_call() -> None:
     frames: list[bytes] = []
-    recorder = Recorder(lambda event: frames.append(sse.encode(event)))
+    recorder = AnswerRecorder(lambda event: frames.append(sse.encode(event)))
     for output in (1, 2):
         recorder.start_step()
         recorder.tool_start("call_0", "add")
         recorder.tool_input("call_0", {})
         recorder.tool_output("call_0", output)
     recorder.close()
-    outputs = [part.output for part in replay(b"".join(frames)).parts if isinstance(part, ToolPart)]
+    outputs = [part.output for part in record_frames(b"".join(frames)).parts if isinstance(part, ToolPart)]
     assert outputs == [1, 2]
 
 
 def test_what_the_provider_wants_back_stays_with_its_reasoning() -> None:
-    recorder = Recorder(lambda _: None)
+    recorder = AnswerRecorder(lambda _: None)
     recorder.start_step()
     recorder.reasoning("Hm.")
-    recorder.end_block({"id": "r1"})
-    recorder.end_block({"id": "r2"})
+    recorder.seal_reasoning({"id": "r1"})
+    recorder.seal_reasoning({"id": "r2"})
     assert recorder.parts == [
         StepPart(),
         ReasoningPart(text="Hm.", provider_data={"id": "r1"}),
@@ -192,7 +194,7 @@ def test_what_the_provider_wants_back_stays_with_its_reasoning() -> None:
 def test_reasoning_that_was_never_shown_is_not_replayed() -> None:
     parts: list[Part] = [StepPart(), ReasoningPart(text="", provider_data={"id": "r1"}), TextPart(text="Hi.")]
     kinds: list[str] = []
-    replay_events(parts, lambda event: kinds.append(event.type))
+    emit_parts(parts, lambda event: kinds.append(event.type))
     assert kinds == ["start-step", "text-start", "text-delta", "text-end", "finish-step"]
 
 
@@ -202,13 +204,13 @@ def test_a_log_that_cannot_be_read_to_its_end_gives_what_can_be_read() -> None:
         b'data: {"type": "text-del\n\n',
         b'data: {"type":"tool-output-error","toolCallId":"?","errorText":""}\n\n',
     ):
-        rebuilt = replay(good + broken + sse.encode(events.TextDelta("0", "lost")))
+        rebuilt = record_frames(good + broken + sse.encode(events.TextDelta("0", "lost")))
         assert rebuilt.parts == [StepPart(), TextPart(text="Hello")]
 
 
 def test_open_calls_are_closed_with_a_fixed_text() -> None:
     sent: list[Json] = []
-    recorder = Recorder(lambda event: sent.append(events.to_wire(event)))
+    recorder = AnswerRecorder(lambda event: sent.append(events.to_wire(event)))
     recorder.start_step()
     recorder.tool_start("a", "add")
     recorder.tool_start("b", "add")
