@@ -46,8 +46,15 @@ MAKE_VENV = [ -x $(BIN)/python ] || $(UV) venv -q --clear --python $(PYTHON) $(V
 	@$(UV) pip install -q --python $(SAM_BIN)/python --require-hashes -r requirements-sam.txt
 	@touch $@
 
-test: $(VENV)/.dev ## run every test
+test: $(VENV)/.dev ## run every test and print the coverage; with ARGS, a part of them: ARGS=tests/http
+ifdef ARGS
 	@$(BIN)/python -m pytest -n 2 $(ARGS)
+else
+	@rm -rf .coverage
+	@$(BIN)/coverage run -m pytest -n 2
+	@$(BIN)/coverage combine -q
+	@$(BIN)/coverage report
+endif
 
 check: $(VENV)/.dev ## lint, format and types
 	@$(BIN)/ruff check .
