@@ -7,7 +7,7 @@ import pytest
 
 from omniagent.aws.aws_errors import AwsRefused, AwsUnreachable
 from omniagent.aws.credentials import CredentialCache, Credentials
-from tests.aws.endpoint import Endpoint, container_keys
+from tests.fixtures.endpoint import Endpoint, container_keys
 
 URI = "AWS_CONTAINER_CREDENTIALS_FULL_URI"
 TOKEN = "AWS_CONTAINER_AUTHORIZATION_TOKEN"

@@ -20,7 +20,7 @@ from omniagent.aws.aws_errors import AwsRefused, AwsUnreachable
 from omniagent.aws.credentials import CredentialCache, Credentials
 from omniagent.aws.json_api import DYNAMODB, AwsJson
 from omniagent.aws.signature import sign
-from tests.aws.endpoint import Endpoint, container_keys
+from tests.fixtures.endpoint import Endpoint, container_keys
 
 NOW = datetime(2026, 11, 16, 1, 2, 3, tzinfo=UTC)
 KEYS = Credentials("local", "local")

@@ -11,7 +11,7 @@ from local.aws import Aws
 from omniagent.aws.json_api import SQS
 from omniagent.aws.queues import MAX_DELAY_SECONDS, SqsQueue, SummaryQueue
 from omniagent.errors import ConfigurationError, NoQueue, QueueUnavailable
-from tests.aws.endpoint import Endpoint
+from tests.fixtures.endpoint import Endpoint
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ import pytest
 from local.aws import Aws
 from omniagent.aws.secrets import SecretStore
 from omniagent.errors import ConfigurationError, SecretsUnavailable
-from tests.aws.endpoint import Endpoint
+from tests.fixtures.endpoint import Endpoint
 
 SLOW = "arn:aws:secretsmanager:us-east-1:123456789012:secret:slow"
 

@@ -27,7 +27,7 @@ from tests.faults.client import Client, Json, Stream
 from tests.faults.gate import Gate
 from tests.faults.truth import Conversation, Tally, check, check_interrupted, read_log
 from tests.faults.wire import Http, MongoWire
-from tests.functions.loading import functions_with
+from tests.fixtures.functions import functions_with
 
 TICK_SECONDS = 0.1
 LEASE_SECONDS = 1.5

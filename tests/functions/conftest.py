@@ -7,8 +7,8 @@ import pytest
 
 from local.aws import Aws
 from local.model import OfflineModel
-from tests.functions.calls import User
-from tests.functions.product import Product, running_product
+from tests.fixtures.calls import User
+from tests.fixtures.product import Product, running_product
 
 
 @pytest.fixture(scope="session")

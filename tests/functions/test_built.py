@@ -8,8 +8,8 @@ import pytest
 from local.aws import Aws
 from local.model import OfflineModel
 from local.template import ROOT
+from tests.fixtures.product import running_product
 from tests.fixtures.stream import check_order
-from tests.functions.product import running_product
 from tests.sam.builds import Build
 
 # The build itself, when no other test has made it before.

@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
+from tests.fixtures.calls import Json, User, kinds
+from tests.fixtures.problems import check_problem
+from tests.fixtures.product import Product
 from tests.fixtures.stream import check_order
-from tests.functions.calls import Json, User, check_problem, kinds
-from tests.functions.product import Product
 
 
 async def test_each_event_arrives_before_the_model_sends_the_next(product: Product, user: User) -> None:

@@ -11,9 +11,9 @@ from local.aws import Aws
 from local.model import OfflineModel
 from local.template import ROOT
 from omniagent.protocol import sse
+from tests.fixtures.calls import Json
+from tests.fixtures.product import running_product
 from tests.fixtures.stream import check_order
-from tests.functions.calls import Json
-from tests.functions.product import running_product
 
 EVENTS = ROOT / "events"
 ROW = re.compile(r"^\| \d+ \| \[([\w-]+)\.json\]\(\1\.json\) \| (\w+) \| (.+) \|$", re.MULTILINE)

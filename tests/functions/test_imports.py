@@ -116,6 +116,10 @@ def test_the_summary_function_knows_nothing_of_http() -> None:
     assert not {"fastapi", "starlette", "mangum", "anyio", "opentelemetry"} & packages(imported("summary"))
 
 
+def test_the_sessions_function_loads_no_runner_before_it_needs_one() -> None:
+    assert "omniagent.ai.runner" not in imported("sessions")
+
+
 def test_serving_sessions_needs_no_model_and_no_aws(mongod: str, database: Database[dict[str, Any]]) -> None:
     """Without a secret and a table there is nothing to ask AWS for; only a name asks the model."""
     paths = [str(ROOT / "events" / f"sessions-{event}.json") for event in SERVED]

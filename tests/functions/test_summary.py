@@ -14,8 +14,7 @@ from pymongo.database import Database
 from local.model import OfflineModel
 from omniagent.errors import ModelError
 from omniagent.session.identity import new_id, session_key, user_id_of
-from tests.fixtures.services import new_database
-from tests.functions.loading import close, loaded
+from tests.fixtures.world import World, open_world
 
 Json = dict[str, Any]
 EVENTS = Path(__file__).parents[2] / "events"
@@ -23,23 +22,14 @@ CONTEXT = SimpleNamespace(aws_request_id="request-1")
 
 
 @pytest.fixture(scope="module")
-def database(mongod: str) -> Iterator[Database[Json]]:
-    """A database of these tests alone: others tell the story of the same sample events."""
-    with new_database(mongod) as database:
-        yield database
+def world(mongod: str, model: OfflineModel) -> Iterator[World]:
+    with open_world(mongod, model.base_url) as world:
+        yield world
 
 
 @pytest.fixture
-def summary(mongod: str, database: Database[Json], model: OfflineModel) -> Iterator[Any]:
-    environment = {
-        "MONGODB_URI": mongod,
-        "MONGODB_DATABASE": database.name,
-        "OPENAI_BASE_URL": model.base_url,
-        "MODEL_MAX_RETRIES": "0",
-    }
-    with loaded("summary", environment) as module:
-        yield module
-        close(module.services)
+def summary(world: World) -> Any:
+    return world.summary
 
 
 class Chats:
@@ -93,8 +83,8 @@ class Chats:
 
 
 @pytest.fixture
-def chats(database: Database[Json]) -> Chats:
-    return Chats(database)
+def chats(world: World) -> Chats:
+    return Chats(world.database)
 
 
 def batch(*bodies: str) -> Json:

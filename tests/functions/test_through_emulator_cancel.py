@@ -1,8 +1,9 @@
 """Stop: one process sets the flag, the process that streams ends its turn."""
 
+from tests.fixtures.calls import User, kinds
+from tests.fixtures.problems import check_problem
+from tests.fixtures.product import Product
 from tests.fixtures.stream import check_order
-from tests.functions.calls import User, check_problem, kinds
-from tests.functions.product import Product
 
 STOPPED = ["text-end", "finish-step", "abort", "finish", "data-session"]
 

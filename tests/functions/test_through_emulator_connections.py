@@ -10,9 +10,10 @@ from pymongo import MongoClient
 from local.aws import Aws
 from local.model import OfflineModel
 from local.mongod import Mongod
-from tests.functions.calls import Json, check_problem
-from tests.functions.product import Product, running_product
-from tests.functions.wire import Wire, wire_to
+from tests.fixtures.calls import Json
+from tests.fixtures.problems import check_problem
+from tests.fixtures.product import Product, running_product
+from tests.fixtures.wire import Wire, wire_to
 
 INVOCATIONS = 50
 

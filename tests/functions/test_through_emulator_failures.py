@@ -11,9 +11,9 @@ import pytest
 from local.aws import Aws
 from local.model import OfflineModel
 from local.template import Function
-from tests.functions.calls import eventually, kinds
-from tests.functions.loading import functions_with
-from tests.functions.product import Product, running_product
+from tests.fixtures.calls import eventually, kinds
+from tests.fixtures.functions import functions_with
+from tests.fixtures.product import Product, running_product
 
 AGENTS = Path(__file__).parent / "agents"
 

@@ -14,8 +14,9 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from local.aws import Aws
 from local.model import OfflineModel
 from local.template import ROOT
-from tests.functions.calls import User, check_problem
-from tests.functions.product import Product, running_product
+from tests.fixtures.calls import User
+from tests.fixtures.problems import check_problem
+from tests.fixtures.product import Product, running_product
 
 AUDIENCE = "omniagent"
 

@@ -7,8 +7,8 @@ import pytest
 
 from local.cloudformation import STACK, Document
 from local.template import TEMPLATE
-from tests.functions.calls import Json, User, eventually
-from tests.functions.product import Product
+from tests.fixtures.calls import Json, User, eventually
+from tests.fixtures.product import Product
 from tests.sam.builds import QUEUES
 
 OF_EVERY_TURN = {

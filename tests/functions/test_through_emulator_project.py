@@ -10,8 +10,8 @@ import pytest
 from local.aws import Aws
 from local.model import OfflineModel
 from local.template import Function
-from tests.functions.loading import functions_with
-from tests.functions.product import Product, running_product
+from tests.fixtures.functions import functions_with
+from tests.fixtures.product import Product, running_product
 
 PROJECTS = Path(__file__).parent / "projects"
 

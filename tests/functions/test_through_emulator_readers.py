@@ -2,8 +2,8 @@
 
 import asyncio
 
-from tests.functions.calls import Json, User, eventually, kinds
-from tests.functions.product import Product
+from tests.fixtures.calls import Json, User, eventually, kinds
+from tests.fixtures.product import Product
 
 
 async def test_a_reader_that_leaves_changes_nothing(product: Product, user: User) -> None:

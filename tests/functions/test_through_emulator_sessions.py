@@ -1,7 +1,8 @@
 """Every route of the sessions function, through its Function URL and a real process."""
 
-from tests.functions.calls import User, check_problem
-from tests.functions.product import Product
+from tests.fixtures.calls import User
+from tests.fixtures.problems import check_problem
+from tests.fixtures.product import Product
 
 
 async def test_a_session_is_made_once(user: User) -> None:

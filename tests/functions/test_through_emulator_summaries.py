@@ -4,8 +4,8 @@ import json
 from typing import Any
 
 from local.cloudformation import STACK
-from tests.functions.calls import Json, User, eventually
-from tests.functions.product import Product
+from tests.fixtures.calls import Json, User, eventually
+from tests.fixtures.product import Product
 
 
 def queue_url(product: Product, name: str = "SummaryQueue") -> str:

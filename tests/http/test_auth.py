@@ -19,7 +19,7 @@ from omniagent.http.auth import Authenticator, Caller, lazy_authenticator
 from omniagent.http.loopback import is_loopback
 from omniagent.http.tokens import TokenVerifier
 from omniagent.settings import Settings
-from tests.http.issuer import AUDIENCE, Issuer
+from tests.fixtures.issuer import AUDIENCE, Issuer
 
 Json = dict[str, Any]
 ARN = "arn:aws:sts::123456789012:assumed-role/web-backend/web-backend"

@@ -12,7 +12,7 @@ from awslambdaric import lambda_runtime_hooks_runner  # type: ignore[import-unty
 
 from omniagent.aws.credentials import CredentialCache
 from omniagent.lambda_runtime import event_loop, snapshots
-from tests.aws.endpoint import Endpoint, container_keys
+from tests.fixtures.endpoint import Endpoint, container_keys
 
 
 @pytest.fixture(autouse=True)

@@ -18,7 +18,7 @@ from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
 from local.template import ROOT
-from tests.functions.loading import functions_with
+from tests.fixtures.functions import functions_with
 from tests.sam.builds import SAM_BIN, Build, files
 
 pytestmark = pytest.mark.timeout(900)

@@ -5,7 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from local.model import OfflineModel
-from tests.security.world import User, World, open_world
+from tests.fixtures.world import User, World, open_world
 
 
 @pytest.fixture(scope="module")

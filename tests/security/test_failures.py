@@ -12,9 +12,9 @@ from omniagent import errors
 from omniagent.persistence.catalog import Catalog
 from omniagent.persistence.mongo_session import MongoSessionManager
 from omniagent.protocol import sse
-from tests.http.issuer import AUDIENCE, Issuer
-from tests.security.leaks import check_problem, check_tells_nothing
-from tests.security.world import User, World, open_world
+from tests.fixtures.issuer import AUDIENCE, Issuer
+from tests.fixtures.problems import check_problem, check_tells_nothing
+from tests.fixtures.world import User, World, open_world
 
 INSIDE = "ValueError in /opt/python/omniagent/x.py: mongodb://ada:hunter22@db"
 

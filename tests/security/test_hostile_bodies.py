@@ -8,10 +8,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from omniagent.protocol import sse
+from tests.fixtures.problems import check_problem
 from tests.fixtures.stream import check_order
+from tests.fixtures.world import World
 from tests.security.fuzz import ANYTHING, BOUNDED, TEXT
-from tests.security.leaks import check_problem
-from tests.security.world import World
 
 Json = dict[str, Any]
 

@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from tests.security.function_url import SIGNER, SOURCE, Json, invoke
+from tests.fixtures.function_url import SIGNER, SOURCE, Json, invoke
+from tests.fixtures.problems import check_problem
+from tests.fixtures.world import World
 from tests.security.fuzz import ANYTHING, BOUNDED, LOADED
-from tests.security.leaks import check_problem
 from tests.security.routes import ROUTES
-from tests.security.world import World
 
 # Text as JSON can carry it; what HTTP itself forbids is left in, for a proxy may be careless.
 WILD = st.text(max_size=30) | LOADED | st.just("\ud800")

@@ -17,9 +17,8 @@ from omniagent.session.identity import new_id
 from omniagent.session.manager import TurnStart
 from omniagent.turns.lease import Claim
 from tests.fixtures.stream import check_order
-from tests.functions.loading import close
+from tests.fixtures.world import User, World, close, open_world
 from tests.security.fuzz import ANYTHING, BOUNDED, TEXT
-from tests.security.world import User, World, open_world
 
 Json = dict[str, Any]
 Put = Callable[[User, str, int, Json], None]

@@ -12,12 +12,12 @@ from hypothesis import strategies as st
 from local.model import OfflineModel
 from omniagent.protocol import sse
 from tests.fixtures.conversation import APIS
+from tests.fixtures.problems import check_tells_nothing
 from tests.fixtures.stream import check_order
+from tests.fixtures.world import World, open_world
 from tests.providers.test_bytes import EVENT
 from tests.security.fuzz import ANYTHING, BOUNDED, TEXT
-from tests.security.leaks import check_tells_nothing
 from tests.security.rogue import RogueModel
-from tests.security.world import World, open_world
 
 Json = dict[str, Any]
 # An example is two whole turns.

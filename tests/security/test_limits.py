@@ -17,9 +17,9 @@ from omniagent.http.body import MAX_DEPTH
 from omniagent.http.chat_request import MAX_MESSAGES, MAX_PARTS, read_chat_request
 from omniagent.lambda_runtime import event_loop
 from omniagent.lambda_runtime.response import StreamingResult
-from tests.security.function_url import Collected, context, read_stream, url_event
-from tests.security.leaks import check_problem
-from tests.security.world import User, World, open_world
+from tests.fixtures.function_url import Collected, context, read_stream, url_event
+from tests.fixtures.problems import check_problem
+from tests.fixtures.world import User, World, open_world
 
 Json = dict[str, Any]
 BODY, MESSAGE, TURNS, OUTPUT = 5_000, 100, 2, 100

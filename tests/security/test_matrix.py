@@ -15,10 +15,10 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 from local.model import OfflineModel
 from omniagent.http.sessions_app import router
 from omniagent.session.identity import new_id
-from tests.http.issuer import AUDIENCE, Issuer
-from tests.security.leaks import check_problem
+from tests.fixtures.issuer import AUDIENCE, Issuer
+from tests.fixtures.problems import check_problem
+from tests.fixtures.world import User, World, open_world
 from tests.security.routes import ROUTES, Route
-from tests.security.world import User, World, open_world
 
 Json = dict[str, Any]
 PAGES = {"/docs", "/openapi.json"}

@@ -17,10 +17,10 @@ from schemathesis.checks import CheckFunction, not_a_server_error
 from schemathesis.specs.openapi.checks import positive_data_acceptance
 from schemathesis.specs.openapi.schemas import OpenApiSchema
 
+from tests.fixtures.problems import check_problem
+from tests.fixtures.world import User, World
 from tests.security.fuzz import BOUNDED
-from tests.security.leaks import check_problem
 from tests.security.routes import ROUTES, Route
-from tests.security.world import User, World
 
 FEW = settings(BOUNDED, max_examples=12)
 # A route that takes nothing cannot be given anything wrong.

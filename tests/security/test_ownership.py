@@ -17,8 +17,8 @@ from omniagent.session.identity import new_id
 from omniagent.session.manager import TurnStart
 from omniagent.turns.lease import Claim
 from tests.fixtures.stream import outline
+from tests.fixtures.world import User, World
 from tests.security.routes import ROUTES, Route
-from tests.security.world import User, World
 
 Json = dict[str, Any]
 Work = list[tuple[str, str, int, int]]

@@ -20,9 +20,9 @@ from omniagent.protocol import sse
 from omniagent.session.identity import new_id
 from omniagent.tracing.redaction import hide, redact, redact_text
 from tests.fixtures.http_server import HttpServer, Received
-from tests.http.issuer import AUDIENCE, Issuer
+from tests.fixtures.issuer import AUDIENCE, Issuer
+from tests.fixtures.world import World, open_world
 from tests.security.rogue import RogueModel
-from tests.security.world import World, open_world
 
 Json = dict[str, Any]
 

@@ -8,9 +8,9 @@ import pytest
 from local.aws import Aws
 from local.model import OfflineModel
 from local.stack import StackOptions, local_stack
-from tests.security.leaks import check_problem
+from tests.fixtures.problems import check_problem
+from tests.fixtures.world import User, World, open_world
 from tests.security.routes import ROUTES, Route
-from tests.security.world import User, World, open_world
 
 ORIGIN, OTHER = "https://app.example.com", "https://evil.example.com"
 SAFE = {
