@@ -1,12 +1,16 @@
-"""Writes the README's tables from the code: `make readme`. A test holds the README against it."""
+"""Writes the tables of the pages from the code: `make readme`. A test holds the pages against it."""
 
+import inspect
 from collections.abc import Callable
 from dataclasses import fields
+from pathlib import Path
 
+import omniagent
 from local.template import ROOT
 from omniagent.settings import Settings, env_name
 
 README = ROOT / "README.md"
+AGENTS = ROOT / "docs" / "agents.md"
 
 TURN_SECONDS = 10
 CHAT_GB = 1.0
@@ -53,12 +57,26 @@ release.
 Nothing runs, and nothing is paid for, while nobody asks."""
 
 
-SECTIONS: dict[str, Callable[[], str]] = {"settings": settings_table, "costs": costs_table}
+def names_table() -> str:
+    """Every public name with the first sentence of its documentation."""
+    rows = ["| name | what it is |", "|---|---|"]
+    for name in omniagent.__all__:
+        lines = (inspect.getdoc(getattr(omniagent, name)) or "").partition("\n\n")[0].splitlines()
+        rows.append(f"| `{name}` | {' '.join(lines)} |")
+    return "\n".join(rows)
 
 
-def rendered(text: str) -> str:
-    """Return the README with its tables made anew."""
-    for name, make in SECTIONS.items():
+Tables = dict[str, Callable[[], str]]
+PAGES: dict[Path, Tables] = {
+    README: {"settings": settings_table, "costs": costs_table},
+    AGENTS: {"names": names_table},
+}
+
+
+def rendered(page: Path) -> str:
+    """Return a page with its tables made anew."""
+    text = page.read_text()
+    for name, make in PAGES[page].items():
         start, end = f"<!-- {name}:start -->", f"<!-- {name}:end -->"
         before, rest = text.split(start)
         text = f"{before}{start}\n{make()}\n{end}{rest.split(end)[1]}"
@@ -66,4 +84,5 @@ def rendered(text: str) -> str:
 
 
 if __name__ == "__main__":
-    README.write_text(rendered(README.read_text()))
+    for path in PAGES:
+        path.write_text(rendered(path))

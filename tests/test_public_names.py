@@ -71,6 +71,15 @@ def test_each_public_name_is_there_and_lives_in_the_package(name: str) -> None:
     assert getattr(import_module(public.__module__), name) is public
 
 
+@pytest.mark.parametrize("name", PUBLIC)
+def test_each_public_name_is_documented(name: str) -> None:
+    """With words of its own: a base class describes something else, a dataclass only its signature."""
+    documentation = vars(getattr(omniagent, name)).get("__doc__") or getattr(omniagent, name).__doc__
+    assert documentation
+    assert not documentation.startswith(f"{name}(")
+    assert documentation not in [base.__doc__ for base in getattr(getattr(omniagent, name), "__mro__", ())[1:]]
+
+
 def test_another_name_is_not_there() -> None:
     with pytest.raises(AttributeError, match="no attribute 'Nothing'"):
         _ = omniagent.Nothing

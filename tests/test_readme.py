@@ -11,6 +11,7 @@ from local.template import ROOT, TEMPLATE
 from omniagent.ai.providers.llm_provider import Purpose
 from omniagent.aws.services import MONGODB_KEYS, OPENAI_KEYS
 from omniagent.settings import Settings, env_name
+from scripts.readme import PAGES as TABLES
 from scripts.readme import README, rendered
 
 PAGES = [README, ROOT / "CONTRIBUTING.md", ROOT / "examples/nextjs/README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -20,8 +21,9 @@ OF_OTHERS = {"AWS_LAMBDA_EXEC_WRAPPER", "OmniAgent", "Url5xxCount"}
 every_page = pytest.mark.parametrize("page", PAGES, ids=[str(page.relative_to(ROOT)) for page in PAGES])
 
 
-def test_the_tables_are_those_of_the_code() -> None:
-    assert rendered(README.read_text()) == README.read_text(), "run `make readme`"
+@pytest.mark.parametrize("page", TABLES, ids=lambda page: page.name)
+def test_the_tables_are_those_of_the_code(page: Path) -> None:
+    assert rendered(page) == page.read_text(), "run `make readme`"
 
 
 @every_page

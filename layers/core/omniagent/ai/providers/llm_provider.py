@@ -68,6 +68,8 @@ class ModelText:
 
 @dataclass(frozen=True, slots=True)
 class ModelReasoning:
+    """Reasoning that the user is shown. Deltas that arrived together come as one."""
+
     text: str
 
 
@@ -88,6 +90,8 @@ class ModelToolStart:
 
 @dataclass(frozen=True, slots=True)
 class ModelToolDelta:
+    """A piece of a tool call's arguments."""
+
     call_id: str
     text: str
 
