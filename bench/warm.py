@@ -17,7 +17,7 @@ from bench.peers import FRAMEWORKS, SCRIPTS, python_of, script_of
 from bench.system import cpu_seconds, memory_mb
 from local.background import BackgroundStack
 from local.ports import free_port
-from omniagent.session.identity import session_key, user_id_of
+from omniagent.session.manager import session_key, user_id_of
 
 PEER = "openai-agents"
 TICK_SECONDS = 0.5

@@ -38,6 +38,7 @@ ALLOWED: dict[str, set[str]] = LEAVES | {
         "messages",
         "persistence",
         "project",
+        "session",
         "settings",
         "tracing",
         "turns",

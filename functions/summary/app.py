@@ -12,7 +12,7 @@ from omniagent.aws.services import get_services
 from omniagent.errors import NotFound, OmniAgentError
 from omniagent.lambda_runtime import event_loop
 from omniagent.lambda_runtime.snapshots import close_before_snapshot
-from omniagent.session.identity import session_key, user_id_of
+from omniagent.session.manager import session_key, user_id_of
 from omniagent.tracing import SpanKind, bind_context, flush_traces, trace_operation
 from omniagent.tracing.logs import bind_request_id
 from project import project

@@ -5,8 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from omniagent.aws.aws_errors import AwsRefused, AwsUnreachable
-from omniagent.aws.credentials import CredentialCache, Credentials
+from omniagent.aws.json_api import AwsRefused, AwsUnreachable, CredentialCache, Credentials
 from tests.fixtures.endpoint import Endpoint, container_keys
 
 URI = "AWS_CONTAINER_CREDENTIALS_FULL_URI"

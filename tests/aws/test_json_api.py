@@ -16,10 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from local.aws import Aws
-from omniagent.aws.aws_errors import AwsRefused, AwsUnreachable
-from omniagent.aws.credentials import CredentialCache, Credentials
-from omniagent.aws.json_api import DYNAMODB, AwsJson
-from omniagent.aws.signature import sign
+from omniagent.aws.json_api import DYNAMODB, AwsJson, AwsRefused, AwsUnreachable, CredentialCache, Credentials, sign
 from tests.fixtures.endpoint import Endpoint, container_keys
 
 NOW = datetime(2026, 11, 16, 1, 2, 3, tzinfo=UTC)

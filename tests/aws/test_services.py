@@ -20,7 +20,7 @@ from omniagent.aws.turn_table import DynamoRegistry
 from omniagent.errors import ConfigurationError, ModelAuthError, NoQueue, StorageRejected
 from omniagent.messages import ChatMessage
 from omniagent.persistence.store import is_refused_login
-from omniagent.session.identity import new_id
+from omniagent.session.manager import new_id
 from omniagent.settings import Settings
 from omniagent.turns.memory_registry import MemoryRegistry
 

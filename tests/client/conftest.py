@@ -19,8 +19,8 @@ from starlette.routing import Route
 
 from local.model.offline import listen
 from omniagent.errors import RequestError
-from omniagent.http.chat_request import read_chat_request
-from omniagent.http.stream_response import EventStream
+from omniagent.http.chat_app import EventStream
+from omniagent.http.request_body import read_chat_request
 from omniagent.turns.turn import Turn
 from tests.fixtures.conversation import Conversation
 

@@ -5,8 +5,7 @@ from dataclasses import dataclass, field
 
 from omniagent.errors import RegistryUnavailable
 from omniagent.protocol.events import TextDelta
-from omniagent.turns.event_log import EventLog
-from omniagent.turns.keeper import Keeper
+from omniagent.turns.keeper import EventLog, Keeper
 from omniagent.turns.lease import Claim, MemoryRegistry, Renewal
 
 TICK_SECONDS = 0.01

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from pymongo.database import Database
 
-from omniagent.session.identity import session_key, user_id_of
+from omniagent.session.manager import session_key, user_id_of
 from tests.faults.client import Client, Stream, text_of
 from tests.faults.gate import Passage
 

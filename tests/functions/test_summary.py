@@ -13,7 +13,7 @@ from pymongo.database import Database
 
 from local.model import OfflineModel
 from omniagent.errors import ModelError
-from omniagent.session.identity import new_id, session_key, user_id_of
+from omniagent.session.manager import new_id, session_key, user_id_of
 from tests.fixtures.world import World, open_world
 
 Json = dict[str, Any]

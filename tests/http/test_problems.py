@@ -14,8 +14,8 @@ from starlette.responses import StreamingResponse
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from omniagent import errors
-from omniagent.http.body import MAX_DEPTH, read_json
 from omniagent.http.fastapi_app import install_problems
+from omniagent.http.request_body import MAX_DEPTH, read_json
 from omniagent.tracing.binding import bound_fields
 
 Json = dict[str, Any]

@@ -20,7 +20,7 @@ from omniagent.persistence.adapter import MongoBackendAdapter
 from omniagent.persistence.contracts import DocumentModels
 from omniagent.persistence.documents import Message, Session, Summary, User
 from omniagent.persistence.mongo_session import MongoSessionManager
-from omniagent.session.identity import new_id
+from omniagent.session.manager import new_id
 from tests.persistence.turns import begin, converse, open_session, reply, summary
 
 Json = dict[str, Any]

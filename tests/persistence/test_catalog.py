@@ -11,7 +11,7 @@ from omniagent.errors import InvalidRequest, NotFound, SessionErased, TurnInProg
 from omniagent.persistence.catalog import Catalog, Page
 from omniagent.persistence.mongo_session import MongoSessionManager
 from omniagent.persistence.store import ConversationStore
-from omniagent.session.identity import new_id
+from omniagent.session.manager import new_id
 from tests.persistence.turns import begin, converse, open_session, reply, summary
 
 Json = dict[str, Any]

@@ -10,7 +10,7 @@ from omniagent.errors import NotFound, SessionErased, TurnLost
 from omniagent.persistence.catalog import Catalog
 from omniagent.persistence.mongo_session import MongoSessionManager
 from omniagent.persistence.store import ConversationStore
-from omniagent.session.identity import new_id
+from omniagent.session.manager import new_id
 from tests.persistence.turns import begin, converse, erase, erase_user, open_session, reply, summary
 
 Json = dict[str, Any]

@@ -13,8 +13,7 @@ from omniagent.persistence.adapter import MongoBackendAdapter
 from omniagent.persistence.catalog import Catalog
 from omniagent.persistence.mongo_session import MongoSessionManager
 from omniagent.persistence.store import ConversationStore
-from omniagent.session.identity import new_id
-from omniagent.session.manager import SessionMessage, TurnStart
+from omniagent.session.manager import SessionMessage, TurnStart, new_id
 from omniagent.settings import Settings
 from tests.persistence.turns import converse, summary
 

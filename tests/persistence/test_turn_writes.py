@@ -12,8 +12,7 @@ from omniagent.messages import TextPart
 from omniagent.persistence.mongo_session import MongoSessionManager
 from omniagent.persistence.orphans import APP_NAME
 from omniagent.persistence.store import ConversationStore
-from omniagent.session.identity import new_id
-from omniagent.session.manager import SessionHead, TurnStart
+from omniagent.session.manager import SessionHead, TurnStart, new_id
 from tests.persistence.turns import begin, converse, open_session, reply, summary
 
 Json = dict[str, Any]

@@ -20,8 +20,7 @@ from omniagent import (
 )
 from omniagent.errors import ModelStreamBroken, NotRegenerable, StorageRejected, StorageUnavailable, TooManyTurns
 from omniagent.messages import TextPart, ToolPart
-from omniagent.session.identity import new_id
-from omniagent.session.manager import SessionMessage, TurnStart
+from omniagent.session.manager import SessionMessage, TurnStart, new_id
 from omniagent.turns.lease import Claim, Renewal
 
 QUICK = Settings(tick_seconds=0.02, lease_seconds=30.0)

@@ -6,7 +6,7 @@ import pytest
 
 from omniagent import MongoSessionManager, Query
 from omniagent.errors import InvalidRequest, RequestError, TooManyTurns
-from omniagent.session.identity import new_id
+from omniagent.session.manager import new_id
 from tests.fixtures.conversation import QUICK, Conversation
 
 

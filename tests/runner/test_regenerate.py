@@ -4,7 +4,7 @@ import pytest
 
 from omniagent import Query
 from omniagent.errors import NotFound, NotRegenerable, TurnInProgress
-from omniagent.session.identity import new_id
+from omniagent.session.manager import new_id
 from tests.fixtures.conversation import Conversation, seen
 from tests.fixtures.stream import check_order, outline
 

@@ -11,8 +11,7 @@ from omniagent import Query
 from omniagent.errors import InvalidRequest, NotRegenerable, TurnInProgress
 from omniagent.messages import TextPart
 from omniagent.protocol import sse
-from omniagent.session.identity import new_id
-from omniagent.session.manager import TurnStart
+from omniagent.session.manager import TurnStart, new_id
 from omniagent.turns.lease import Claim, TurnRegistry
 from tests.fixtures.conversation import Clock, Conversation, events_of, read, seen
 from tests.fixtures.stream import check_order, joined, outline

@@ -13,8 +13,7 @@ from local.aws import Aws
 from local.model import OfflineModel
 from omniagent.lambda_runtime import event_loop
 from omniagent.messages import TextPart
-from omniagent.session.identity import new_id
-from omniagent.session.manager import TurnStart
+from omniagent.session.manager import TurnStart, new_id
 from omniagent.turns.lease import Claim
 from tests.fixtures.stream import check_order
 from tests.fixtures.world import User, World, close, open_world

@@ -13,10 +13,9 @@ from omniagent.ai.result import AnswerStream
 from omniagent.ai.tools import render_output
 from omniagent.errors import InvalidRequest
 from omniagent.http.auth import MAX_NAME_LENGTH as MAX_USER_LENGTH
-from omniagent.http.body import MAX_DEPTH
-from omniagent.http.chat_request import MAX_MESSAGES, MAX_PARTS, read_chat_request
+from omniagent.http.request_body import MAX_DEPTH, MAX_MESSAGES, MAX_PARTS, read_chat_request
 from omniagent.lambda_runtime import event_loop
-from omniagent.lambda_runtime.response import StreamingResult
+from omniagent.lambda_runtime.asgi import StreamingResult
 from tests.fixtures.function_url import Collected, context, read_stream, url_event
 from tests.fixtures.problems import check_problem
 from tests.fixtures.world import User, World, open_world

@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.asymmetric import rsa
 
 from local.model import OfflineModel
 from omniagent.http.sessions_app import router
-from omniagent.session.identity import new_id
+from omniagent.session.manager import new_id
 from tests.fixtures.issuer import AUDIENCE, Issuer
 from tests.fixtures.problems import check_problem
 from tests.fixtures.world import User, World, open_world

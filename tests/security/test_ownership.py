@@ -13,8 +13,7 @@ import pytest
 from omniagent.lambda_runtime import event_loop
 from omniagent.messages import TextPart
 from omniagent.protocol import sse
-from omniagent.session.identity import new_id
-from omniagent.session.manager import TurnStart
+from omniagent.session.manager import TurnStart, new_id
 from omniagent.turns.lease import Claim
 from tests.fixtures.stream import outline
 from tests.fixtures.world import User, World

@@ -17,7 +17,7 @@ from local.model import OfflineModel
 from local.stack import StackOptions, local_stack
 from omniagent.aws.secrets import SecretStore
 from omniagent.protocol import sse
-from omniagent.session.identity import new_id
+from omniagent.session.manager import new_id
 from omniagent.tracing.redaction import hide, redact, redact_text
 from tests.fixtures.http_server import HttpServer, Received
 from tests.fixtures.issuer import AUDIENCE, Issuer

@@ -7,8 +7,7 @@ from datetime import UTC, datetime
 from pymongo.database import Database
 
 from omniagent.persistence.mongo_session import TURNS_PER_READ
-from omniagent.session.identity import new_id
-from omniagent.session.manager import RollingSummary
+from omniagent.session.manager import RollingSummary, new_id
 from tests.fixtures.conversation import QUICK, Conversation, Json
 from tests.fixtures.stream import outline
 

@@ -11,9 +11,8 @@ import pytest
 from omniagent.errors import InvalidRequest, SessionErased, StorageConflict, StorageRejected, TurnLost
 from omniagent.messages import DataPart, Part, ReasoningPart, Status, StepPart, TextPart, ToolPart, Usage
 from omniagent.persistence.mongo_session import MongoSessionManager
-from omniagent.session.identity import new_id
 from omniagent.session.in_memory import InMemorySessionManager, InMemoryStore
-from omniagent.session.manager import RollingSummary, SessionHead, SessionManager, SessionMessage, TurnStart
+from omniagent.session.manager import RollingSummary, SessionHead, SessionManager, SessionMessage, TurnStart, new_id
 from omniagent.settings import Settings
 
 Open = Callable[..., SessionManager]

@@ -13,8 +13,8 @@ from omniagent.ai.providers.scripted import ScriptedModel, ToolCall
 from omniagent.ai.runner import Runner
 from omniagent.ai.tools import tool
 from omniagent.http.problems import Boundary
-from omniagent.session.identity import user_id_of
 from omniagent.session.in_memory import InMemorySessionManager
+from omniagent.session.manager import user_id_of
 from omniagent.settings import Settings
 from omniagent.tracing import trace_operation
 

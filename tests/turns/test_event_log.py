@@ -6,8 +6,8 @@ import pytest
 
 from omniagent.protocol import sse
 from omniagent.protocol.events import Finish, TextDelta
-from omniagent.turns import event_log as logs
-from omniagent.turns.event_log import EventLog
+from omniagent.turns import keeper
+from omniagent.turns.keeper import EventLog
 
 
 async def frames(log: EventLog) -> bytes:
@@ -38,7 +38,7 @@ async def test_a_reader_that_fell_behind_gets_the_rest_as_one_piece() -> None:
 
 
 async def test_a_silent_log_keeps_the_connection_alive(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(logs, "KEEP_ALIVE_SECONDS", 0.01)
+    monkeypatch.setattr(keeper, "KEEP_ALIVE_SECONDS", 0.01)
     log = EventLog()
     reader = log.read_frames()
     assert await anext(reader) == sse.KEEP_ALIVE

@@ -6,8 +6,7 @@ import ssl
 import pytest
 
 from omniagent.protocol.events import TextDelta
-from omniagent.turns.event_log import EventLog
-from omniagent.turns.keeper import LeaseKeeper
+from omniagent.turns.keeper import EventLog, LeaseKeeper
 from omniagent.turns.lease import MAX_CHUNK_BYTES, Claim, Renewal
 from tests.turns.registries import Unreliable, until
 

@@ -10,7 +10,7 @@ from local.aws import Aws
 from local.ports import free_port
 from omniagent.aws.turn_table import DynamoRegistry
 from omniagent.errors import RegistryUnavailable
-from omniagent.session.identity import new_id
+from omniagent.session.manager import new_id
 from omniagent.turns.lease import MAX_CHUNK_BYTES, Claim, Renewal, TurnRegistry
 from tests.fixtures.conversation import Clock, dynamodb_api
 

@@ -19,6 +19,15 @@ StopReason = Literal["cancelled", "deadline", "shutdown", "lost"]
 ORPHAN_ERROR = "The tool call was interrupted before it returned."
 
 
+def plain_text(text: str) -> str:
+    """Return text without half surrogate pairs, which nothing can encode."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "replace").decode()
+    return text
+
+
 class _Part(BaseModel):
     model_config = ConfigDict(extra="ignore")
 

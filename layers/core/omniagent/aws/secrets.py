@@ -11,8 +11,7 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import Final
 
-from omniagent.aws.aws_errors import AwsRefused, AwsUnreachable
-from omniagent.aws.json_api import SECRETS_MANAGER, AwsJson
+from omniagent.aws.json_api import SECRETS_MANAGER, AwsJson, AwsRefused, AwsUnreachable
 from omniagent.errors import ConfigurationError, SecretsUnavailable
 from omniagent.tracing.redaction import hide
 

@@ -25,7 +25,7 @@ from omniagent.persistence.contracts import DocumentModels
 from omniagent.persistence.mongo_session import MongoSessionManager
 from omniagent.persistence.store import ConversationStore, is_refused_login
 from omniagent.project import Project
-from omniagent.session.identity import public_session_id, user_id_of
+from omniagent.session.manager import public_session_id, user_id_of
 from omniagent.settings import Settings
 from omniagent.tracing import configure_tracing
 from omniagent.tracing.logs import setup_logging
@@ -57,6 +57,7 @@ class Services:
         self._models = project.documents or DocumentModels()
         self.local = os.environ.get("OMNIAGENT_LOCAL") == "1" if local is None else local
         self._adapter: MongoBackendAdapter | None = None
+        self._store: ConversationStore | None = None
         self._opening = asyncio.Lock()
 
     @cached_property
@@ -83,6 +84,8 @@ class Services:
 
     async def store(self) -> ConversationStore:
         """Return the conversations. A login that is refused is tried once more with the secret as it is now."""
+        if self._store is not None:
+            return self._store
         async with self._opening:
             try:
                 return await self._open()
@@ -180,7 +183,8 @@ class Services:
                 documents=self._models,
                 timeout_seconds=settings.mongodb_timeout_seconds,
             )
-        return await self._adapter.initialize()
+        self._store = await self._adapter.initialize()
+        return self._store
 
     async def _login_changed(self, error: BaseException) -> bool:
         arn = self.settings.mongodb_secret_arn
@@ -193,7 +197,7 @@ class Services:
         return True
 
     async def _close_store(self) -> None:
-        adapter, self._adapter = self._adapter, None
+        adapter, self._adapter, self._store = self._adapter, None, None
         if adapter is not None:
             await adapter.shutdown()
 

@@ -12,8 +12,7 @@ from base64 import b64decode, b64encode
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
-from omniagent.aws.aws_errors import AwsRefused, AwsUnreachable
-from omniagent.aws.json_api import DYNAMODB, AwsJson
+from omniagent.aws.json_api import DYNAMODB, AwsJson, AwsRefused, AwsUnreachable
 from omniagent.errors import RegistryUnavailable
 from omniagent.turns.lease import Claim, Renewal, RunningTurn, TurnRegistry
 

@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 from omniagent.errors import ConfigurationError, InvalidRequest, Unauthenticated
 from omniagent.http.loopback import is_loopback
 from omniagent.http.tokens import TokenVerifier
-from omniagent.session.identity import user_id_of
+from omniagent.session.manager import user_id_of
 from omniagent.settings import Settings
 from omniagent.tracing import bind_user
 

@@ -1,6 +1,7 @@
 """The chat function's app: two routes on Starlette alone, because FastAPI would double the cold start."""
 
-from typing import TYPE_CHECKING
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, Protocol
 
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
@@ -8,21 +9,59 @@ from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
+from starlette.types import Receive, Scope, Send
 
 from omniagent.errors import InvalidRequest, StorageUnavailable
 from omniagent.http.auth import Caller, lazy_authenticator
-from omniagent.http.body import read_json
-from omniagent.http.chat_request import read_chat_request
-from omniagent.http.deadline import deadline_of
 from omniagent.http.problems import Boundary, raise_again
-from omniagent.http.stream_response import EventStream
+from omniagent.http.request_body import deadline_of, read_chat_request, read_json
+from omniagent.protocol import sse
 from omniagent.protocol.ui_messages import ui_message
-from omniagent.session.identity import check_id
+from omniagent.session.manager import check_id
 
 if TYPE_CHECKING:
     from omniagent.ai.result import RunResult
     from omniagent.ai.runner import Runner
     from omniagent.aws.services import Services
+
+
+class Answer(Protocol):
+    """The part of `AnswerStream` that a response needs."""
+
+    @property
+    def session_id(self) -> str: ...
+
+    def sse(self) -> AsyncIterator[bytes]:
+        """The frames, from the first event to `[DONE]`."""
+
+    async def ended(self) -> None:
+        """Wait until nothing more is done for this answer in this process."""
+
+
+class EventStream(Response):
+    """Sends the frames of an answer as they come.
+
+    The first frame is awaited before the status line: whatever fails earlier is a problem response. After the last
+    one the invocation stays open until the turn has ended, but the client does not wait for that.
+    """
+
+    def __init__(self, answer: Answer) -> None:
+        super().__init__(headers={**sse.HEADERS, "cache-control": "no-store", "x-session-id": answer.session_id})
+        del self.headers["content-length"]
+        self._answer = answer
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:  # noqa: ARG002 - ASGI's signature
+        frames = self._answer.sse()
+        try:
+            first = await anext(frames, b"")
+            await send({"type": "http.response.start", "status": self.status_code, "headers": self.raw_headers})
+            await send({"type": "http.response.body", "body": first, "more_body": True})
+            async for frame in frames:
+                await send({"type": "http.response.body", "body": frame, "more_body": True})
+            await send({"type": "http.response.body", "body": b"", "more_body": False})
+        finally:
+            await self._answer.ended()
+
 
 _FLAGS = {"true": True, "1": True, "yes": True, "on": True, "false": False, "0": False, "no": False, "off": False}
 

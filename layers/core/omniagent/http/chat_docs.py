@@ -8,11 +8,11 @@ from pydantic import BaseModel, Field
 from starlette.responses import HTMLResponse, Response
 
 from omniagent import errors
-from omniagent.http.chat_request import chat_body_schema
 from omniagent.http.documented import WITH_BODY, documented
 from omniagent.http.fastapi_app import bare_app
+from omniagent.http.request_body import chat_body_schema
 from omniagent.messages import Status
-from omniagent.session.identity import ID_PATTERN
+from omniagent.session.manager import ID_PATTERN
 from omniagent.settings import Settings
 
 TITLE = "OmniAgent chat"

@@ -11,7 +11,7 @@ from pydantic.alias_generators import to_camel
 from omniagent.persistence.catalog import Page
 from omniagent.persistence.documents import Message, Session, Summary, api_values
 from omniagent.protocol.ui_messages import ui_message
-from omniagent.session.identity import ID_PATTERN, public_session_id
+from omniagent.session.manager import ID_PATTERN, public_session_id
 
 MAX_NAME_LENGTH: Final = 120
 # Lambda's own limit for a response is 6 MB.

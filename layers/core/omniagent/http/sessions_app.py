@@ -10,10 +10,9 @@ from starlette.responses import Response
 from omniagent import errors
 from omniagent.aws.services import Services
 from omniagent.http.auth import Caller
-from omniagent.http.body import body_schema, read_model
-from omniagent.http.deadline import time_left
 from omniagent.http.documented import WITH_BODY, documented
 from omniagent.http.fastapi_app import CurrentCaller, ProcessServices, create_app
+from omniagent.http.request_body import body_schema, read_model, time_left
 from omniagent.http.resources import (
     LINE_PATTERN,
     Accepted,
@@ -26,7 +25,7 @@ from omniagent.http.resources import (
     SummaryResource,
 )
 from omniagent.persistence.documents import Session
-from omniagent.session.identity import ID_PATTERN, session_key, user_id_of
+from omniagent.session.manager import ID_PATTERN, session_key, user_id_of
 
 SessionId = Annotated[str, Path(pattern=ID_PATTERN)]
 MessageId = Annotated[str, Path(pattern=ID_PATTERN)]

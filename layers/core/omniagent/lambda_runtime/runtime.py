@@ -22,7 +22,7 @@ from awslambdaric.lambda_runtime_client import LambdaRuntimeClient  # type: igno
 from awslambdaric.lambda_runtime_marshaller import LambdaMarshaller  # type: ignore[import-untyped]
 
 from omniagent.lambda_runtime import event_loop
-from omniagent.lambda_runtime.response import StreamingResult, as_stream, cannot_stream
+from omniagent.lambda_runtime.asgi import StreamingResult, as_stream, cannot_stream
 from omniagent.lambda_runtime.streamed_post import StreamedPost
 
 logger = logging.getLogger(__name__)

@@ -10,7 +10,7 @@ import ssl
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from omniagent.aws.credentials import process_credentials
+from omniagent.aws.json_api import process_credentials
 from omniagent.lambda_runtime import event_loop
 
 try:

@@ -11,7 +11,7 @@ import re
 from base64 import b64encode
 from contextlib import suppress
 
-from omniagent.lambda_runtime.response import ResponseHead
+from omniagent.lambda_runtime.asgi import ResponseHead
 
 logger = logging.getLogger(__name__)
 

@@ -18,7 +18,7 @@ from omniagent.persistence.documents import Message, Session, Summary
 from omniagent.persistence.erasure import Erasure
 from omniagent.persistence.mongo_session import MongoSessionManager
 from omniagent.persistence.store import ConversationStore, from_bson, from_bsons, to_bson, translated
-from omniagent.session.identity import new_id
+from omniagent.session.manager import new_id
 from omniagent.tracing import SpanKind, trace_method
 
 Item = TypeVar("Item")

@@ -5,31 +5,16 @@ stands in every key, so no query can reach another user's, and two users may cho
 random at the time of use, never an ObjectId: processes restored from one snapshot would make equal ones.
 """
 
-from datetime import UTC, datetime
-from typing import Annotated, Any, ClassVar
+from datetime import datetime
+from typing import Any, ClassVar
 
 from beanie import Document
-from bson import ObjectId
-from pydantic import BeforeValidator, Field
+from pydantic import Field
 from pymongo import ASCENDING, DESCENDING, IndexModel
 
 from omniagent.messages import Role, Status
-from omniagent.persistence.stored_values import ENCODERS, StoredDict, StoredParts
-from omniagent.session.identity import new_id
-
-
-def now() -> datetime:
-    """The current time as MongoDB keeps it: in UTC, to the millisecond."""
-    time = datetime.now(UTC)
-    return time.replace(microsecond=time.microsecond // 1000 * 1000)
-
-
-def _text_id(value: object) -> object:
-    return str(value) if isinstance(value, ObjectId) else value
-
-
-# Documents of earlier versions have ObjectIds.
-RandomId = Annotated[str, BeforeValidator(_text_id)]
+from omniagent.persistence.stored_values import ENCODERS, RandomId, StoredDict, StoredParts, now
+from omniagent.session.manager import new_id
 
 
 class User(Document):

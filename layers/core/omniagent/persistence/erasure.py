@@ -6,8 +6,8 @@ is small writes that may be repeated after any failure, however large the sessio
 
 from typing import Any
 
-from omniagent.persistence.documents import now
 from omniagent.persistence.store import Collection, ConversationStore, translated
+from omniagent.persistence.stored_values import now
 from omniagent.tracing import SpanKind, trace_method
 
 PIECE = 500

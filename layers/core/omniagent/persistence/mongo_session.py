@@ -22,7 +22,6 @@ from omniagent.persistence.store import (
 )
 from omniagent.persistence.stored_values import storable_text
 from omniagent.persistence.turn_writes import TurnWrites, UserSlots
-from omniagent.session.identity import new_id, public_session_id
 from omniagent.session.manager import (
     RollingSummary,
     SessionHead,
@@ -30,6 +29,8 @@ from omniagent.session.manager import (
     SessionMessage,
     SessionState,
     TurnStart,
+    new_id,
+    public_session_id,
     turns_of,
 )
 from omniagent.session.window import PastTurn

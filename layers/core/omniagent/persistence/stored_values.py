@@ -8,9 +8,10 @@ values only.
 
 import json
 from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
 from typing import Annotated, Any, Final, get_args
 
-from bson import DBRef
+from bson import DBRef, ObjectId
 from pydantic import AfterValidator, BaseModel, BeforeValidator
 
 from omniagent.errors import StorageRejected
@@ -119,3 +120,17 @@ def _plain(value: object) -> object:
             return [_plain(item) for item in value]
         case _:
             return value
+
+
+def now() -> datetime:
+    """The current time as MongoDB keeps it: in UTC, to the millisecond."""
+    time = datetime.now(UTC)
+    return time.replace(microsecond=time.microsecond // 1000 * 1000)
+
+
+def _text_id(value: object) -> object:
+    return str(value) if isinstance(value, ObjectId) else value
+
+
+# Documents of earlier versions have ObjectIds.
+RandomId = Annotated[str, BeforeValidator(_text_id)]

@@ -7,7 +7,7 @@ from pymongo import ReturnDocument
 from pymongo.asynchronous.client_session import AsyncClientSession
 
 from omniagent.errors import SessionErased, StorageConflict, TurnLost
-from omniagent.persistence.documents import Message, Session, now
+from omniagent.persistence.documents import Message, Session
 from omniagent.persistence.erasure import Erasure
 from omniagent.persistence.store import (
     ConversationStore,
@@ -17,8 +17,8 @@ from omniagent.persistence.store import (
     to_bson,
     translated,
 )
-from omniagent.session.identity import new_id
-from omniagent.session.manager import SessionManager, SessionMessage, TurnStart
+from omniagent.persistence.stored_values import now
+from omniagent.session.manager import SessionManager, SessionMessage, TurnStart, new_id
 from omniagent.tracing import SpanKind, trace_method
 
 _USERS = {"db.collection.name": "users"}

@@ -1,11 +1,9 @@
 """One class per event of the AI SDK's UI message stream, and `data-session`, our own.
 
-Fields are named as Python names them; `to_wire` gives them the names on the wire.
+Fields are named as Python names them; `sse` gives them the names on the wire.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass, fields
-from functools import cache
+from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from omniagent.messages import FinishReason
@@ -157,42 +155,3 @@ class Error(StreamEvent):
 
     type = "error"
     error_text: str
-
-
-def to_wire(event: StreamEvent) -> dict[str, Any]:
-    """Return the event as the JSON object the client reads."""
-    if isinstance(event, DataChunk):
-        optional = {"id": event.id, "transient": event.transient or None}
-        present = {name: value for name, value in optional.items() if value is not None}
-        return {"type": f"{_DATA}{event.name}", "data": event.data, **present}
-    return {"type": event.type} | {_camel(field.name): getattr(event, field.name) for field in fields(event)}
-
-
-def from_wire(wire: Mapping[str, Any]) -> StreamEvent:
-    """Return the typed event of a JSON object that `to_wire` made. Raises `ValueError` for anything else."""
-    kind = wire.get("type")
-    try:
-        if kind in _BY_TYPE:
-            event_class, names = _BY_TYPE[kind]
-            return event_class(**{name: wire[wire_name] for wire_name, name in names.items()})
-        if isinstance(kind, str) and kind.startswith(_DATA):
-            return DataChunk(kind[len(_DATA) :], wire["data"], wire.get("id"), wire.get("transient", False))
-    except KeyError as exc:
-        raise ValueError(f"the event {kind!r} lacks {exc}") from exc
-    raise ValueError(f"unknown event {kind!r}")
-
-
-_DATA = "data-"
-
-
-@cache
-def _camel(name: str) -> str:
-    head, *rest = name.split("_")
-    return head + "".join(word.capitalize() for word in rest)
-
-
-_BY_TYPE: dict[str, tuple[type[StreamEvent], dict[str, str]]] = {
-    event_class.type: (event_class, {_camel(field.name): field.name for field in fields(event_class)})
-    for event_class in StreamEvent.__subclasses__()
-    if event_class is not DataChunk
-}

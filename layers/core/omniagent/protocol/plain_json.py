@@ -9,17 +9,10 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from omniagent.messages import plain_text
+
 MAX_DEPTH = 32
 _INT64 = 2**63
-
-
-def plain_text(text: str) -> str:
-    """Return text without half surrogate pairs, which nothing can encode."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return text.encode("utf-8", "replace").decode()
-    return text
 
 
 def parse(text: str) -> Any:

@@ -1,11 +1,13 @@
 """Server-sent events: the one place where an event becomes bytes, and bytes become events again."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import fields
+from functools import cache
 from json.encoder import encode_basestring as quote
 from typing import Any
 
-from omniagent.protocol.events import ReasoningDelta, StreamEvent, TextDelta, from_wire, to_wire
+from omniagent.protocol.events import DataChunk, ReasoningDelta, StreamEvent, TextDelta
 
 DONE = b"data: [DONE]\n\n"
 KEEP_ALIVE = b": keep-alive\n\n"
@@ -42,3 +44,42 @@ def decode(frames: bytes) -> Iterator[dict[str, Any]]:
 def decode_events(frames: bytes) -> Iterator[StreamEvent]:
     """Yield the typed event of each whole frame."""
     return (from_wire(wire) for wire in decode(frames))
+
+
+def to_wire(event: StreamEvent) -> dict[str, Any]:
+    """Return the event as the JSON object the client reads."""
+    if isinstance(event, DataChunk):
+        optional = {"id": event.id, "transient": event.transient or None}
+        present = {name: value for name, value in optional.items() if value is not None}
+        return {"type": f"{_DATA_TYPE}{event.name}", "data": event.data, **present}
+    return {"type": event.type} | {_camel(field.name): getattr(event, field.name) for field in fields(event)}
+
+
+def from_wire(wire: Mapping[str, Any]) -> StreamEvent:
+    """Return the typed event of a JSON object that `to_wire` made. Raises `ValueError` for anything else."""
+    kind = wire.get("type")
+    try:
+        if kind in _BY_TYPE:
+            event_class, names = _BY_TYPE[kind]
+            return event_class(**{name: wire[wire_name] for wire_name, name in names.items()})
+        if isinstance(kind, str) and kind.startswith(_DATA_TYPE):
+            return DataChunk(kind[len(_DATA_TYPE) :], wire["data"], wire.get("id"), wire.get("transient", False))
+    except KeyError as exc:
+        raise ValueError(f"the event {kind!r} lacks {exc}") from exc
+    raise ValueError(f"unknown event {kind!r}")
+
+
+_DATA_TYPE = "data-"
+
+
+@cache
+def _camel(name: str) -> str:
+    head, *rest = name.split("_")
+    return head + "".join(word.capitalize() for word in rest)
+
+
+_BY_TYPE: dict[str, tuple[type[StreamEvent], dict[str, str]]] = {
+    event_class.type: (event_class, {_camel(field.name): field.name for field in fields(event_class)})
+    for event_class in StreamEvent.__subclasses__()
+    if event_class is not DataChunk
+}

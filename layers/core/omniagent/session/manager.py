@@ -1,16 +1,46 @@
 """`SessionManager`: one session of one user, whatever it is stored in, and the only types of a session's state."""
 
 import asyncio
+import hashlib
+import re
+import uuid
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import groupby
 from typing import Any, Protocol
 
+from omniagent.errors import InvalidRequest
 from omniagent.messages import ChatMessage, Part, Role, Status, Usage, has_content
-from omniagent.session.identity import check_id, new_id, session_key, user_id_of
 from omniagent.session.window import PastTurn, estimate_answer, estimate_parts
 from omniagent.settings import Settings
+
+ID_PATTERN = r"^[A-Za-z0-9_.~-]{1,128}$"
+_ID = re.compile(ID_PATTERN)
+
+
+def new_id() -> str:
+    return uuid.uuid4().hex
+
+
+def check_id(value: str, what: str) -> str:
+    """Return the id, or refuse one that is not a plain token."""
+    if not _ID.fullmatch(value):
+        raise InvalidRequest(f"{what} must be 1 to 128 of the characters A-Z a-z 0-9 _ . ~ -")
+    return value
+
+
+def user_id_of(client_id: str) -> str:
+    return hashlib.blake2b(client_id.encode("utf-8", "surrogatepass"), digest_size=12).hexdigest()
+
+
+def session_key(user_id: str, session_id: str) -> str:
+    return f"{user_id}:{session_id}"
+
+
+def public_session_id(key: str) -> str:
+    """Return the id that the client knows a session by."""
+    return key.partition(":")[2]
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from omniagent.protocol import events
 from omniagent.session import window
 from omniagent.session.manager import SessionMessage
 from omniagent.session.summaries import Summarized
-from omniagent.turns.event_log import EventLog
+from omniagent.turns.keeper import EventLog
 from omniagent.turns.recorder import AnswerRecorder
 from omniagent.turns.replay import emit_parts
 from omniagent.turns.setup import Assignment, TimeLimit, TurnSetup, cancelled
@@ -240,7 +240,7 @@ class Conclusion:
             "turnNumber": plan.number,
             "status": ending.status,
             "finishReason": ending.reason,
-            "model": self._setup.provider.model_for(self._setup.overrides),
+            "model": self._setup.model,
             "steps": progress.steps,
             "usage": progress.usage.to_dict(),
             "durationMs": _milliseconds(time.monotonic() - started_at),

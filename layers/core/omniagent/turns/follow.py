@@ -7,7 +7,7 @@ from omniagent.ai.result import RunResult
 from omniagent.errors import NotFound
 from omniagent.protocol import events, sse
 from omniagent.session.manager import SessionManager, SessionMessage
-from omniagent.turns.event_log import KEEP_ALIVE_SECONDS
+from omniagent.turns.keeper import KEEP_ALIVE_SECONDS
 from omniagent.turns.lease import Claim, TurnRegistry
 from omniagent.turns.repair import settle
 from omniagent.turns.replay import ReplayedAnswer, missing_frames, record_frames

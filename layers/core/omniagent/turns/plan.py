@@ -15,8 +15,7 @@ from omniagent.errors import (
     TooManyTurns,
     TurnInProgress,
 )
-from omniagent.session.identity import new_id
-from omniagent.session.manager import SessionMessage, SessionState
+from omniagent.session.manager import SessionMessage, SessionState, new_id
 from omniagent.settings import Settings
 from omniagent.tracing import SpanKind, bind_context, trace_operation
 from omniagent.tracing.attributes import AGENT_NAME, TURN_NUMBER

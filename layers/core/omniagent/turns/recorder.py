@@ -38,9 +38,9 @@ class AnswerRecorder:
 
     @property
     def parts(self) -> list[Part]:
-        """The parts so far, in the order they began."""
+        """The parts so far, in the order they began. A block without any text was never shown."""
         self._join_pieces()
-        return list(self._parts)
+        return [part for part in self._parts if not _is_empty(part)]
 
     def start_step(self) -> None:
         self.finish_step()
@@ -54,18 +54,24 @@ class AnswerRecorder:
             self._in_step = False
             self._emit(events.FinishStep())
 
-    def text(self, text: str) -> None:
+    def start_text(self) -> None:
         if type(self._block) is not TextPart:
             self._open(TextPart(text=""))
             self._emit(events.TextStart(self._block_id))
+
+    def start_reasoning(self) -> None:
+        if type(self._block) is not ReasoningPart:
+            self._open(ReasoningPart(text=""))
+            self._emit(events.ReasoningStart(self._block_id))
+
+    def text(self, text: str) -> None:
+        self.start_text()
         for piece in _pieces(text):
             self._add(piece)
             self._emit(events.TextDelta(self._block_id, piece))
 
     def reasoning(self, text: str) -> None:
-        if type(self._block) is not ReasoningPart:
-            self._open(ReasoningPart(text=""))
-            self._emit(events.ReasoningStart(self._block_id))
+        self.start_reasoning()
         for piece in _pieces(text):
             self._add(piece)
             self._emit(events.ReasoningDelta(self._block_id, piece))
@@ -78,6 +84,12 @@ class AnswerRecorder:
         elif self._block is not None:
             self._emit(events.TextEnd(self._block_id))
         self._block = None
+
+    def end_shown_block(self) -> None:
+        """Close the open text or reasoning unless it is still empty: what comes next then belongs into it."""
+        self._join_pieces()
+        if self._block is not None and self._block.text:
+            self.end_block()
 
     def seal_reasoning(self, provider_data: dict[str, Any] | None) -> None:
         """Close the open reasoning, and keep what the provider wants to see of it again.
@@ -163,7 +175,6 @@ class AnswerRecorder:
     def seal(self) -> None:
         """Close the answer for good: whoever still records is not heard any more."""
         self.close()
-        self._parts = self.parts
         self._emit = lambda _: None
 
     def add_paragraph(self, text: str) -> None:
@@ -214,6 +225,15 @@ class AnswerRecorder:
             raise TypeError(f"{call_id} is not a tool call")
         self._parts[self._calls[call_id]] = updated
         return updated
+
+
+def _is_empty(part: Part) -> bool:
+    match part:
+        case TextPart():
+            return not part.text
+        case ReasoningPart():
+            return not part.text and part.provider_data is None
+    return False
 
 
 def _pieces(text: str) -> Iterator[str]:

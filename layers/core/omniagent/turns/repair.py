@@ -5,8 +5,7 @@ import logging
 from collections.abc import Callable, Iterable
 
 from omniagent.errors import NotFound, RegistryUnavailable
-from omniagent.session.identity import new_id
-from omniagent.session.manager import SessionHead, SessionManager, SessionMessage
+from omniagent.session.manager import SessionHead, SessionManager, SessionMessage, new_id
 from omniagent.tracing import turn_state
 from omniagent.turns.keeper import LeaseKeeper
 from omniagent.turns.lease import ERASE, REPAIR, Claim, TurnRegistry

@@ -69,11 +69,11 @@ def missing_frames(sent: bytes, answer: SessionMessage) -> bytes:
     known = recorder.parts
     # Reasoning without text is stored for the provider and was never streamed.
     shown = [part for part in answer.parts if not (isinstance(part, ReasoningPart) and not part.text)]
-    for index, part in enumerate(shown):
-        if index >= len(known):
-            _emit_part(recorder, part)
-        else:
-            _complete_part(recorder, known[index], part, is_last=index == len(known) - 1)
+    for index, (sent_part, part) in enumerate(zip(known, shown, strict=False)):
+        _complete_part(recorder, sent_part, part, is_last=index == len(known) - 1)
+    recorder.end_shown_block()
+    for part in shown[len(known) :]:
+        _emit_part(recorder, part)
     recorder.close()
     return b"".join(map(sse.encode, [*told, *_ending(answer)])) + sse.DONE
 
@@ -144,6 +144,10 @@ def _record(recorder: AnswerRecorder, event: dict[str, Any]) -> None:
             recorder.text(text)
         case {"type": "reasoning-delta", "delta": str(text)}:
             recorder.reasoning(text)
+        case {"type": "text-start"}:
+            recorder.start_text()
+        case {"type": "reasoning-start"}:
+            recorder.start_reasoning()
         case {"type": "text-end" | "reasoning-end"}:
             recorder.end_block()
         case {"type": str(kind), "toolCallId": str(call_id)} if kind in _TOOL_EVENTS:

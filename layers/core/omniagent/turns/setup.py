@@ -11,10 +11,8 @@ from omniagent.ai.agent import Agent
 from omniagent.ai.providers.llm_provider import LLMProvider, Overrides, Purpose
 from omniagent.ai.result import RunResult
 from omniagent.errors import InvalidRequest
-from omniagent.messages import Usage
-from omniagent.protocol.plain_json import plain_text
-from omniagent.session.identity import check_id, new_id
-from omniagent.session.manager import SessionManager, SessionMessage, SessionState
+from omniagent.messages import Usage, plain_text
+from omniagent.session.manager import SessionManager, SessionMessage, SessionState, check_id, new_id
 from omniagent.session.summaries import SummaryPipeline
 from omniagent.settings import Settings
 from omniagent.turns.lease import TurnRegistry
@@ -147,6 +145,11 @@ class TurnSetup:
     registry: TurnRegistry
     summaries: Callable[[], SummaryPipeline]
     hooks: TurnHooks = TurnHooks()
+
+    @property
+    def model(self) -> str:
+        """The name of the model that answers."""
+        return self.overrides.model or self.provider.model
 
     @property
     def settings(self) -> Settings:

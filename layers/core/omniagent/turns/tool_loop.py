@@ -97,7 +97,7 @@ class ToolLoop:
                 self.progress.usage += _estimated(request, self._recorder.parts[first_part:])
         self.progress.usage += finish.usage
         if not calls and not any(isinstance(part, TextPart) for part in self._recorder.parts[first_part:]):
-            raise EmptyAnswer(f"{self._setup.provider.model_for(request.overrides)} answered nothing ({finish.reason})")
+            raise EmptyAnswer(f"{self._setup.model} answered nothing ({finish.reason})")
         return finish.reason, calls
 
     async def _stream(self, request: ModelRequest) -> tuple[ModelFinish, list[ModelToolCall]]:
@@ -123,7 +123,7 @@ class ToolLoop:
                         calls.append(event)
                     case ModelFinish():
                         return event, calls
-        raise ModelStreamBroken(f"{self._setup.provider.model_for(request.overrides)}: the stream has no end")
+        raise ModelStreamBroken(f"{self._setup.model}: the stream has no end")
 
     def _is_accepted(self, reason: FinishReason) -> bool:
         """Validate the answer of an agent with `output`. The model may correct it once."""

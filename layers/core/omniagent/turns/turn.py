@@ -16,8 +16,7 @@ from omniagent.session import window
 from omniagent.session.manager import TurnStart
 from omniagent.tracing import Span, bind_context, session_state, turn_ended, turn_state
 from omniagent.turns.conclusion import Conclusion, Ending, SummaryBeside
-from omniagent.turns.event_log import EventLog
-from omniagent.turns.keeper import LeaseKeeper
+from omniagent.turns.keeper import EventLog, LeaseKeeper
 from omniagent.turns.lease import Renewal
 from omniagent.turns.recorder import AnswerRecorder
 from omniagent.turns.setup import Assignment, TurnSetup, cancelled

@@ -71,7 +71,7 @@ class OpenAIProvider(LLMProvider):
     def _parameters(self, request: ModelRequest) -> Json:
         """The model and how it is to answer: of the call, else of the provider, else nothing is said."""
         overrides = request.overrides
-        model = self.model_for(overrides)
+        model = overrides.model or self.model
         own = self.options if model == self.model else OpenAIOptions()
         parameters: Json = {"model": model}
         for name, value, default in (

@@ -1,0 +1,286 @@
+"""What is read of a request: its deadline, JSON within limits, and the bodies of POST /chat as one `ChatRequest`."""
+
+import json
+import math
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Annotated, Any, Final, Literal, NoReturn, TypeVar
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationError
+from starlette.requests import Request
+
+from omniagent.errors import InvalidRequest, MalformedRequest, PayloadTooLarge, UnsupportedMediaType
+from omniagent.session.manager import ID_PATTERN
+from omniagent.turns.setup import Query
+
+RESPONSE_SECONDS: Final = 3.0
+"""Kept for the response, out of what Lambda leaves."""
+
+
+def deadline_of(scope: Mapping[str, Any]) -> float | None:
+    """Return the `time.monotonic()` at which Lambda ends this invocation; None elsewhere."""
+    context = scope.get("aws.context")
+    if context is None:
+        return None
+    seconds_left: float = context.get_remaining_time_in_millis() / 1000
+    return time.monotonic() + seconds_left
+
+
+def time_left(scope: Mapping[str, Any]) -> Callable[[], float]:
+    """Return a function that tells the seconds left for work before the response must be sent."""
+    deadline = deadline_of(scope)
+    end = math.inf if deadline is None else deadline - RESPONSE_SECONDS
+    return lambda: end - time.monotonic()
+
+
+Model = TypeVar("Model", bound=BaseModel)
+
+MAX_DEPTH: Final = 32
+MAX_NUMBER: Final = 2**63
+MAX_DIGITS: Final = 400
+MAX_LISTED_ERRORS: Final = 5
+
+
+async def read_json(request: Request, limit: int, *, default: Any = None) -> Any:
+    """Read the body as JSON. Each way in which it cannot be read has its own error.
+
+    An empty body is read as the `default`, if there is one. A missing content type means JSON.
+    """
+    body = await read_body(request, limit)
+    if not body and default is not None:
+        return default
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind not in ("", "application/json"):
+        raise UnsupportedMediaType
+    return parse_json(body)
+
+
+async def read_model(request: Request, model: type[Model], limit: int, *, default: Any = None) -> Model:
+    """Read the body as JSON of a known shape."""
+    try:
+        return model.model_validate(await read_json(request, limit, default=default))
+    except ValidationError as exc:
+        raise InvalidRequest(error_text(exc)) from None
+
+
+async def read_body(request: Request, limit: int) -> bytes:
+    """Read the body. Stops as soon as it exceeds the limit."""
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > limit:
+            raise PayloadTooLarge(f"The body is larger than {limit} bytes.")
+    return bytes(body)
+
+
+def parse_json(body: bytes) -> Any:
+    """Parse strict JSON: no NaN, no number beyond 64 bits, bounded nesting, no lone surrogates."""
+    try:
+        text = body.decode()
+    except UnicodeDecodeError:
+        raise MalformedRequest("The body is not valid UTF-8.") from None
+    try:
+        value = json.loads(text, parse_constant=_refuse_constant, parse_int=_integer, parse_float=_float)
+    except RecursionError:
+        raise _too_deep() from None
+    except ValueError:
+        raise MalformedRequest from None
+    _check_depth(value)
+    if "\\u" in text:
+        _check_surrogates(value)
+    return value
+
+
+def error_text(exc: ValidationError) -> str:
+    """Describe what is wrong and where, without repeating the input."""
+    found = exc.errors(include_url=False, include_context=False, include_input=False)
+    problems = [f"{'.'.join(str(key) for key in error['loc']) or 'body'}: {error['msg']}" for error in found]
+    return "; ".join(problems[:MAX_LISTED_ERRORS])
+
+
+def body_schema(model: type[BaseModel], *, required: bool = True) -> dict[str, Any]:
+    """Describe a body that `read_model` reads, as the `openapi_extra` of a route."""
+    content = {"application/json": {"schema": inlined(model.model_json_schema())}}
+    return {"requestBody": {"required": required, "content": content}}
+
+
+def inlined(schema: dict[str, Any]) -> dict[str, Any]:
+    """Inline a schema's definitions: its own references do not resolve inside an OpenAPI document."""
+    definitions = schema.pop("$defs", {})
+
+    def resolve(node: Any) -> Any:
+        if isinstance(node, list):
+            return [resolve(item) for item in node]
+        if not isinstance(node, dict):
+            return node
+        if "$ref" in node:
+            return resolve(definitions[node["$ref"].rpartition("/")[2]])
+        return {name: resolve(item) for name, item in node.items()}
+
+    found: dict[str, Any] = resolve(schema)
+    return found
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise MalformedRequest(f"{name} is not JSON.")
+
+
+def _integer(digits: str) -> int:
+    if len(digits) > MAX_DIGITS or not -MAX_NUMBER <= (number := int(digits)) < MAX_NUMBER:
+        raise MalformedRequest("A number in the body does not fit into 64 bits.")
+    return number
+
+
+def _float(digits: str) -> float:
+    if len(digits) > MAX_DIGITS or not math.isfinite(number := float(digits)):
+        raise MalformedRequest("A number in the body is too large.")
+    return number
+
+
+def _check_depth(value: Any) -> None:
+    level = _containers([value])
+    for _ in range(MAX_DEPTH):
+        level = [child for parent in level for child in _containers(parent)]
+        if not level:
+            return
+    raise _too_deep()
+
+
+def _containers(parent: Any) -> list[Any]:
+    children = parent.values() if isinstance(parent, dict) else parent
+    return [child for child in children if isinstance(child, dict | list)]
+
+
+def _check_surrogates(value: Any) -> None:
+    """Refuse lone surrogates: JSON can escape them, but UTF-8 cannot store them."""
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raise MalformedRequest("The body contains a lone surrogate.") from None
+
+
+def _too_deep() -> MalformedRequest:
+    return MalformedRequest(f"The body is nested deeper than {MAX_DEPTH} levels.")
+
+
+MAX_PARTS = 64
+MAX_MESSAGES = 10_000
+"""The AI SDK sends its whole history; only the last message is read."""
+
+Body = TypeVar("Body", bound=BaseModel)
+Id = Annotated[str, StringConstraints(pattern=ID_PATTERN)]
+
+
+class UIPart(BaseModel):
+    model_config = ConfigDict(extra="allow")
+
+    type: str = Field(max_length=128, json_schema_extra={"const": "text"})
+    text: str = ""
+
+
+class UIMessage(BaseModel):
+    """A message as the AI SDK's client sends it."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    id: Id | None = None
+    role: Literal["user"] = "user"
+    parts: list[UIPart] = Field(min_length=1, max_length=MAX_PARTS)
+
+
+class SdkBody(BaseModel):
+    """`{id, messages, trigger, messageId?}`, the AI SDK's default. Only the last message is read."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    id: Id | None = None
+    messages: list[Any] = Field(min_length=1, max_length=MAX_MESSAGES)
+    trigger: Literal["submit-message", "regenerate-message"] = "submit-message"
+    messageId: Id | None = None  # noqa: N815 - the client's name
+
+
+class MessageBody(BaseModel):
+    """`{id, message}`, for a client that sends only the new message."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    id: Id | None = None
+    message: UIMessage
+
+
+class PlainBody(BaseModel):
+    """`{session_id?, query, message_id?}`, for curl and scripts."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    session_id: Id | None = None
+    query: str
+    message_id: Id | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ChatRequest:
+    """A chat request, whichever body it came in."""
+
+    session_id: str | None
+    query: Query
+
+
+def read_chat_request(body: Any) -> ChatRequest:
+    """Read any of the three bodies. The error names the wrong field."""
+    if not isinstance(body, dict):
+        raise InvalidRequest("Send a JSON object with `messages`, `message` or `query`.")
+    if "messages" in body:
+        return _from_sdk(_validated(SdkBody, body))
+    if "message" in body:
+        request = _validated(MessageBody, body)
+        return ChatRequest(session_id=request.id, query=_submitted(request.message))
+    if "query" in body:
+        plain = _validated(PlainBody, body)
+        return ChatRequest(session_id=plain.session_id, query=Query(plain.query, plain.message_id or ""))
+    raise InvalidRequest("Send `messages` (the AI SDK's body), `message` or `query`.")
+
+
+def _from_sdk(body: SdkBody) -> ChatRequest:
+    last = body.messages[-1]
+    is_users = isinstance(last, dict) and last.get("role") == "user"
+    if body.trigger == "regenerate-message":
+        question = _regenerated(last) if is_users else Query()
+        query = Query(question.text, question.message_id, regenerate=True, replaces=body.messageId)
+        return ChatRequest(session_id=body.id, query=query)
+    if not is_users:
+        raise InvalidRequest("messages: the last message must have the role `user`.")
+    return ChatRequest(session_id=body.id, query=_submitted(_validated(UIMessage, last)))
+
+
+def _regenerated(message: Any) -> Query:
+    """Read the question of a regeneration, so that one whose send never arrived can be answered.
+
+    It is optional: a question that cannot be read is found by the answer's id.
+    """
+    try:
+        return _submitted(_validated(UIMessage, message))
+    except InvalidRequest:
+        return Query()
+
+
+def _submitted(message: UIMessage) -> Query:
+    if other := next((part.type for part in message.parts if part.type != "text"), None):
+        raise InvalidRequest(f"parts: messages may contain text parts only, not {other!r}.")
+    return Query("".join(part.text for part in message.parts), message.id or "")
+
+
+def _validated(kind: type[Body], value: Any) -> Body:
+    try:
+        return kind.model_validate(value)
+    except ValidationError as exc:
+        first = exc.errors(include_url=False, include_input=False)[0]
+        where = ".".join(str(key) for key in first["loc"]) or "body"
+        raise InvalidRequest(f"{where}: {first['msg']}") from exc
+
+
+def chat_body_schema() -> dict[str, Any]:
+    """Describe the body for OpenAPI."""
+    kinds = [inlined(kind.model_json_schema()) for kind in (SdkBody, MessageBody, PlainBody)]
+    return {"requestBody": {"required": True, "content": {"application/json": {"schema": {"anyOf": kinds}}}}}
