@@ -1,7 +1,6 @@
 """What the offline model answers: the same through both APIs, streamed or whole."""
 
 import json
-from collections.abc import AsyncIterator, Iterator
 from functools import partial
 
 import jsonschema_rs
@@ -13,7 +12,7 @@ from openai import AsyncOpenAI
 from local.model import OfflineModel
 from local.model.conversation import Conversation, Message
 from local.model.script import decide
-from tests.local.model_client import APIS, Answer, Api, Asker, Json, connect, function
+from tests.local.model_client import APIS, Answer, Api, Asker, Json, function
 
 TEXT = {"type": "string"}
 CALCULATOR = function("calculator", "Evaluate an arithmetic expression.", expression=TEXT)
@@ -28,24 +27,6 @@ WEATHER = function(
 DICE = function("roll_dice", "Roll some dice.", sides={"type": "integer"}, count={"type": "integer"})
 NOTES = function("search_notes", "Search the saved notes.", query=TEXT)
 TOOLS = [CALCULATOR, TIME, WEATHER, DICE, NOTES]
-
-
-@pytest.fixture(scope="module")
-def model() -> Iterator[OfflineModel]:
-    with OfflineModel() as model:
-        yield model
-
-
-@pytest.fixture
-async def client(model: OfflineModel) -> AsyncIterator[AsyncOpenAI]:
-    async with connect(model) as client:
-        yield client
-
-
-@pytest.fixture(params=[(api, stream) for api in APIS for stream in (True, False)], ids=lambda p: f"{p[0]}-{p[1]}")
-def asker(request: pytest.FixtureRequest, client: AsyncOpenAI) -> Asker:
-    api, stream = request.param
-    return Asker(client, api, stream=stream)
 
 
 @pytest.fixture

@@ -34,12 +34,6 @@ PROMPTS = {
 }
 
 
-@pytest.fixture(scope="module")
-def model() -> Iterator[OfflineModel]:
-    with OfflineModel() as model:
-        yield model
-
-
 def post(model: OfflineModel, path: str, body: Json) -> httpx.Response:
     return httpx.post(f"{model.base_url}/{path}", json={"model": "gpt-4.1-mini", **body}, timeout=10)
 

@@ -1,6 +1,5 @@
 """How the offline model fails, on request, as a real one would."""
 
-from collections.abc import AsyncIterator, Iterator
 from typing import Any
 
 import httpx
@@ -12,24 +11,6 @@ from local.model import OfflineModel
 from tests.local.model_client import APIS, Api, Asker, connect, function
 
 TOOLS = [function("lookup", "Look something up.", key={"type": "string"})]
-
-
-@pytest.fixture(scope="module")
-def model() -> Iterator[OfflineModel]:
-    with OfflineModel() as model:
-        yield model
-
-
-@pytest.fixture
-async def client(model: OfflineModel) -> AsyncIterator[AsyncOpenAI]:
-    async with connect(model) as client:
-        yield client
-
-
-@pytest.fixture(params=[(api, stream) for api in APIS for stream in (True, False)], ids=lambda p: f"{p[0]}-{p[1]}")
-def asker(request: pytest.FixtureRequest, client: AsyncOpenAI) -> Asker:
-    api, stream = request.param
-    return Asker(client, api, stream=stream)
 
 
 def without_retries(asker: Asker) -> Asker:

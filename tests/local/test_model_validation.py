@@ -1,6 +1,5 @@
 """What the real API refuses, the offline model refuses too."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import httpx
@@ -20,12 +19,6 @@ ASKED = {
 }
 ANSWERED = {"role": "tool", "tool_call_id": "call_1", "content": "found"}
 TEXT = {"type": "string"}
-
-
-@pytest.fixture(scope="module")
-def model() -> Iterator[OfflineModel]:
-    with OfflineModel() as model:
-        yield model
 
 
 def post(server: OfflineModel, path: str, **body: Any) -> httpx.Response:
