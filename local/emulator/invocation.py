@@ -98,7 +98,7 @@ class Invocation:
     def fail(self, failure: FunctionFailed) -> None:
         """End the invocation with an error, at whatever point it is."""
         if self._answer.done():
-            if self._answer.exception() is None:
+            if not self._answer.cancelled() and self._answer.exception() is None:
                 self._answer.result().end(failure)
         else:
             self._answer.set_exception(failure)

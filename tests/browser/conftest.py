@@ -11,8 +11,8 @@ from playwright.async_api import Browser, BrowserContext, Page, async_playwright
 
 from local.background import BackgroundStack
 from tests.browser.playground import OpenPage, Playground
-from tests.browser.wire import Wire, open_wire
 from tests.browser.witness import Witness
+from tests.fixtures.proxy import Proxy, proxy_to
 
 FLAGS = (
     "--headless",
@@ -50,9 +50,9 @@ async def browser(chromium: str) -> AsyncIterator[Browser]:
 
 
 @pytest.fixture
-async def wire(stack: BackgroundStack) -> AsyncIterator[Wire]:
+async def wire(stack: BackgroundStack) -> AsyncIterator[Proxy]:
     """The stack behind a cable that can be cut, at an origin of its own."""
-    async with open_wire(stack.url) as wire:
+    async with proxy_to(stack.url) as wire:
         yield wire
 
 

@@ -5,10 +5,10 @@ import re
 from playwright.async_api import Request, expect
 
 from tests.browser.playground import OpenPage
-from tests.browser.wire import Wire
+from tests.fixtures.proxy import Proxy
 
 
-async def test_the_page_can_be_pointed_at_another_stack_with_a_token(open_page: OpenPage, wire: Wire) -> None:
+async def test_the_page_can_be_pointed_at_another_stack_with_a_token(open_page: OpenPage, wire: Proxy) -> None:
     """The page comes from one origin, the API from another: as after `sam deploy`."""
     playground = await open_page(url=wire.url)
     page = playground.page
@@ -33,7 +33,7 @@ async def test_the_page_can_be_pointed_at_another_stack_with_a_token(open_page: 
     assert "secret-token" not in await page.evaluate("JSON.stringify(localStorage)")
 
 
-async def test_a_stack_that_does_not_answer_is_not_taken(open_page: OpenPage, wire: Wire) -> None:
+async def test_a_stack_that_does_not_answer_is_not_taken(open_page: OpenPage, wire: Proxy) -> None:
     playground = await open_page()
     wire.broken = True
     await playground.button("Connection settings").click()
@@ -49,7 +49,7 @@ async def test_a_stack_that_does_not_answer_is_not_taken(open_page: OpenPage, wi
     await expect(playground.answer).to_contain_text("Hello!")
 
 
-async def test_the_way_back_leads_to_the_stack_of_the_page(open_page: OpenPage, wire: Wire) -> None:
+async def test_the_way_back_leads_to_the_stack_of_the_page(open_page: OpenPage, wire: Proxy) -> None:
     playground = await open_page()
     await playground.page.evaluate(
         "url => localStorage.setItem('omniagent.urls', JSON.stringify({ chatUrl: url, sessionsUrl: url }))", wire.url

@@ -48,6 +48,7 @@ async def _talk(playground: Playground, *, wide: bool) -> None:
         await api.patch(f"/sessions/{playground.session_id}", json={"name": "Sale in Tokyo"})
     if wide:
         await page.get_by_role("button", name=re.compile("Context window")).click()
+        await playground.ask("What should I prepare?")  # a summary ends before the last turn
         await playground.button("Summarise now").click()
         await expect(page.get_by_role("tabpanel")).to_contain_text("My name is Ada")
     await page.route("**/chat", _at_the_pace_of_a_real_model)

@@ -7,7 +7,7 @@ from urllib.parse import urlsplit
 from playwright.async_api import Route, expect
 
 from tests.browser.playground import OpenPage, Playground, text_of
-from tests.browser.wire import Wire
+from tests.fixtures.proxy import Proxy
 
 SLOW = "[slow:80] [long:500]"
 BRIEFLY_SLOW = "[slow:40] [long:60]"
@@ -80,7 +80,7 @@ async def test_an_answer_that_ended_during_a_reload_is_shown(playground: Playgro
     await _shows_exactly_what_is_stored(playground)
 
 
-async def test_a_lost_connection_is_found_again_in_the_middle_of_an_answer(open_page: OpenPage, wire: Wire) -> None:
+async def test_a_lost_connection_is_found_again_in_the_middle_of_an_answer(open_page: OpenPage, wire: Proxy) -> None:
     playground = await open_page(url=wire.url)
     await playground.begin(SLOW)
     await playground.has_begun_to_answer()
@@ -97,7 +97,7 @@ async def test_a_lost_connection_is_found_again_in_the_middle_of_an_answer(open_
 
 
 async def test_an_answer_that_ended_while_nobody_listened_is_read_from_the_store(
-    open_page: OpenPage, wire: Wire
+    open_page: OpenPage, wire: Proxy
 ) -> None:
     playground = await open_page(url=wire.url)
     await playground.begin("[slow:20] [long:30]")
@@ -112,7 +112,7 @@ async def test_an_answer_that_ended_while_nobody_listened_is_read_from_the_store
 
 
 async def test_a_question_whose_fate_is_unknown_is_asked_again_and_answered_once(
-    open_page: OpenPage, wire: Wire
+    open_page: OpenPage, wire: Proxy
 ) -> None:
     playground = await open_page(url=wire.url)
     wire.deaf = True
@@ -126,7 +126,7 @@ async def test_a_question_whose_fate_is_unknown_is_asked_again_and_answered_once
 
 
 async def test_a_server_that_is_gone_is_said_and_the_question_can_be_sent_or_edited(
-    open_page: OpenPage, wire: Wire
+    open_page: OpenPage, wire: Proxy
 ) -> None:
     playground = await open_page(url=wire.url)
     await playground.ask("Hello")

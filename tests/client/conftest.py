@@ -21,7 +21,6 @@ from local.model.offline import listen
 from omniagent.errors import RequestError
 from omniagent.http.chat_app import EventStream
 from omniagent.http.request_body import read_chat_request
-from omniagent.turns.turn import Turn
 from tests.fixtures.conversation import Conversation
 
 HERE = Path(__file__).parent
@@ -82,19 +81,19 @@ class Server:
 
     async def _chat(self, request: Request) -> Response:
         asked = read_chat_request(await request.json())
-        started = await self._session(asked.session_id).runner().start(asked.query)
-        if isinstance(started, Turn):
-            return EventStream(started.frames(), session_id=asked.session_id or "", finish=started.result)
-        self.joined.release()
-        return EventStream(started.frames(), session_id=asked.session_id or "")
+        conversation = self._session(asked.session_id)
+        running = await conversation.registry.running(conversation.session.key)
+        stream = await conversation.start(asked.query)
+        if running is not None:
+            self.joined.release()
+        return EventStream(stream)
 
     async def _resume(self, request: Request) -> Response:
-        session_id = request.path_params["id"]
-        reading = await self._session(session_id).runner().resume()
-        if reading is None:
+        stream = await self._session(request.path_params["id"]).runner().resume()
+        if stream is None:
             return Response(status_code=204)
         self.joined.release()
-        return EventStream(reading.frames(), session_id=session_id)
+        return EventStream(stream)
 
     async def _cancel(self, request: Request) -> Response:
         await self._session(request.path_params["id"]).stop()

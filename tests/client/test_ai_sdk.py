@@ -11,7 +11,9 @@ from omniagent import Agent, tool
 from omniagent.messages import Part, TextPart
 from omniagent.protocol import events, sse
 from omniagent.protocol.ui_messages import ui_message
-from omniagent.turns.lease import Claim, MemoryRegistry
+from omniagent.session.manager import TurnStart
+from omniagent.turns.lease import Claim
+from omniagent.turns.memory_registry import MemoryRegistry
 from tests.client.conftest import SdkClient, Server
 from tests.fixtures.conversation import QUICK, Clock, Conversation, each_api
 from tests.runner.scenarios import SCENARIOS, Scenario, agent
@@ -136,7 +138,7 @@ async def test_when_the_process_dies_the_client_ends_with_what_is_repaired(
     question = [TextPart(text="Hello?")]
     claim = Claim(asked.session.key, "dying", "m1")
     await asked.registry.claim(claim)
-    await asked.session.begin_turn(turn_id="dying", turn_number=1, message_id="m1", parts=question)
+    await asked.session.begin_turn(TurnStart("dying", 1, "m1", question))
     said = [events.Start("dying", {}), events.StartStep(), events.TextStart("0"), events.TextDelta("0", "Half an ans")]
     await asked.registry.append(claim, 0, b"".join(map(sse.encode, said)))
     before = [ui_message("m1", "user", question, {})]
@@ -146,7 +148,8 @@ async def test_when_the_process_dies_the_client_ends_with_what_is_repaired(
     seen = await resuming
     assert (seen["status"], seen["error"]) == ("ready", None)
     assert [message["parts"] for message in seen["messages"]] == [message["parts"] for message in stored(asked)]
-    assert seen["messages"][1]["metadata"] == {"status": "interrupted"}
+    assert seen["messages"][1] == stored(asked)[1]
+    assert seen["messages"][1]["metadata"]["status"] == "interrupted"
 
 
 async def test_a_client_that_leaves_does_not_stop_the_turn(
@@ -164,12 +167,15 @@ async def test_a_client_that_leaves_does_not_stop_the_turn(
     assert asked.answer["status"] == "complete"
 
 
-async def test_there_is_nothing_to_resume_when_nothing_runs(
+async def test_resuming_an_answer_that_has_just_ended_shows_it_once(
     sdk: SdkClient, server: Server, conversation: Conversation
 ) -> None:
-    seen = await sdk.drive(server.url, conversation.session_id, send("[echo:Hello.]"), {"do": "resume"})
-    assert (seen["status"], seen["messages"]) == ("ready", stored(conversation))
-    assert len(seen["finishes"]) == 1
+    prompt = '[reason] [tool:add {"a": 1, "b": 2}] [then] [echo:Three.]'
+    asked = server.conversation = conversation.but(agent=agent())
+    seen = await sdk.drive(server.url, asked.session_id, send(prompt), {"do": "resume"})
+    assert (seen["status"], seen["messages"]) == ("ready", stored(asked))
+    late = await sdk.drive(server.url, asked.session_id, {"do": "resume"}, messages=seen["messages"][:1])
+    assert (late["status"], late["messages"]) == ("ready", stored(asked))
 
 
 async def test_a_retry_of_an_answered_message_shows_the_one_answer(

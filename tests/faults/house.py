@@ -1,4 +1,4 @@
-"""The product under fault: real processes, with a gate before each server that they call."""
+"""The product under fault: real processes, with a proxy before each server that they call."""
 
 import asyncio
 import os
@@ -24,10 +24,10 @@ from local.ports import LOOPBACK
 from local.stack import StackOptions, local_stack
 from local.template import Function, Template
 from tests.faults.client import Client, Json, Stream
-from tests.faults.gate import Gate
 from tests.faults.truth import Conversation, Tally, check, check_interrupted, read_log
-from tests.faults.wire import Http, MongoWire
 from tests.fixtures.functions import functions_with
+from tests.fixtures.proxy import Proxy, proxy_to
+from tests.fixtures.wire_formats import HttpWire, MongoWire
 
 TICK_SECONDS = 0.1
 LEASE_SECONDS = 1.5
@@ -45,14 +45,14 @@ SPARE_PROCESSES = 4
 
 @dataclass(kw_only=True)
 class Servers:
-    """What the functions call. They only know the gates."""
+    """What the functions call. They only know the proxies."""
 
     mongod: Mongod
     aws: Aws
     model: OfflineModel
-    storage: Gate
-    table: Gate
-    answers: Gate
+    storage: Proxy
+    table: Proxy
+    answers: Proxy
     code: Path
     """The chat function with the agent of this suite."""
 
@@ -72,16 +72,11 @@ async def open_servers(folder: Path) -> AsyncIterator[Servers]:
         mongod = stack.enter_context(Mongod())
         aws = stack.enter_context(Aws())
         model = stack.enter_context(OfflineModel())
-        gates = (
-            Gate(mongod.port, MongoWire()),
-            Gate(aws.port, Http(), keeps_journal=True),
-            Gate(httpx.URL(model.base_url).port or 0, Http()),
-        )
-        for gate in gates:
-            stack.push_async_callback(gate.close)
-            await gate.open()
+        direct = f"mongodb://{LOOPBACK}:{mongod.port}/?directConnection=true"
+        storage = await stack.enter_async_context(proxy_to(direct, MongoWire()))
+        table = await stack.enter_async_context(proxy_to(aws.endpoint, HttpWire(), keeps_journal=True))
+        answers = await stack.enter_async_context(proxy_to(model.base_url, HttpWire()))
         functions_with(folder, agent=AGENT)
-        storage, table, answers = gates
         yield Servers(
             mongod=mongod,
             aws=aws,
@@ -126,11 +121,11 @@ class House:
     _warming: set[asyncio.Task[None]] = field(default_factory=set)
 
     @property
-    def storage(self) -> Gate:
+    def storage(self) -> Proxy:
         return self.servers.storage
 
     @property
-    def registry(self) -> Gate:
+    def registry(self) -> Proxy:
         return self.servers.table
 
     def client(self, user: str | None = None) -> Client:
@@ -216,13 +211,13 @@ async def open_house(
 
     log = Log()
     options = StackOptions(
-        mongodb_uri=f"mongodb://{LOOPBACK}:{servers.storage.port}/?directConnection=true",
+        mongodb_uri=servers.storage.url,
         aws=servers.aws,
         openai_api_key="offline",
-        openai_base_url=f"http://{LOOPBACK}:{servers.answers.port}/v1",
+        openai_base_url=servers.answers.url,
         auth="none",
         functions=("chat", "sessions"),
-        environment={"AWS_ENDPOINT_URL": f"http://{LOOPBACK}:{servers.table.port}", "OMNIAGENT_LOCAL": "1"},
+        environment={"AWS_ENDPOINT_URL": servers.table.url, "OMNIAGENT_LOCAL": "1"},
         change=change,
         emulator={"sqs": None, "on_line": log.add},
     )

@@ -10,8 +10,9 @@ import pytest
 
 from tests.faults import wire
 from tests.faults.client import Client, Exchange, Stream
-from tests.faults.gate import Hold
 from tests.faults.house import House
+from tests.fixtures.proxy import Hold
+from tests.fixtures.wire_formats import Matches
 
 Fate = Literal["nothing", "interrupted", "complete"]
 """What is there of the turn afterwards: not even the question, an answer that was cut off, or all of it."""
@@ -23,8 +24,8 @@ class Stage:
 
     name: str
     leaves: Fate
-    held: Callable[[str], wire.Matches] | None = None
-    gate: Literal["registry", "storage"] = "registry"
+    held: Callable[[str], Matches] | None = None
+    server: Literal["registry", "storage"] = "registry"
     answered: bool = False
     """The server has done what it was asked; only its answer is held."""
     arrives_late: bool = False
@@ -118,8 +119,8 @@ async def at(house: House, client: Client, stage: Stage) -> AsyncIterator[tuple[
         await stage.seen(exchange)
         yield exchange, None
         return
-    gate = house.registry if stage.gate == "registry" else house.storage
-    async with gate.holding(stage.held(client.session), "answer" if stage.answered else "request") as hold:
+    proxy = house.registry if stage.server == "registry" else house.storage
+    async with proxy.holding(stage.held(client.session), "answer" if stage.answered else "request") as hold:
         exchange = client.ask(stage.prompt)
         await hold.reached()
         yield exchange, hold

@@ -28,7 +28,7 @@ async def test_servers_gone_one_after_the_other(house: House) -> None:
         await crowd.hears(4)
         await house.servers.restart_mongod()
         await crowd.hears(4)
-        async with house.registry.down():
+        with house.registry.down():
             await crowd.hears(4)
         await crowd.hears(4)
         house.servers.answers.cut()

@@ -3,15 +3,16 @@
 from contextlib import AsyncExitStack
 
 from tests.faults import wire
-from tests.faults.gate import Gate, Hold
 from tests.faults.house import House
+from tests.fixtures.proxy import Hold, Proxy
+from tests.fixtures.wire_formats import Matches
 
 ATTEMPTS = 3
 """How often the AWS SDK sends a request."""
 
 
-async def lose_answers(stack: AsyncExitStack, gate: Gate, matches: wire.Matches, times: int) -> list[Hold]:
-    holds = [await stack.enter_async_context(gate.holding(matches, "answer")) for _ in range(times)]
+async def lose_answers(stack: AsyncExitStack, proxy: Proxy, matches: Matches, times: int) -> list[Hold]:
+    holds = [await stack.enter_async_context(proxy.holding(matches, "answer")) for _ in range(times)]
     for hold in holds:
         hold.lose()
     return holds

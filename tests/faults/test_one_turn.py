@@ -4,6 +4,7 @@ import asyncio
 import math
 import uuid
 
+from tests.faults import wire
 from tests.faults.house import LEASE_SECONDS, House
 
 SLOW = "[slow:15][long:50]"
@@ -77,13 +78,15 @@ async def test_a_turn_goes_on_when_its_only_reader_leaves_and_can_be_resumed(hou
     house.check(client)
 
 
-async def test_there_is_nothing_to_resume_before_a_turn_and_after_it(house: House) -> None:
+async def test_an_answer_that_has_just_ended_is_streamed_to_whoever_resumes(house: House) -> None:
+    """A page that read the messages before the end and resumes after it would otherwise show no answer."""
     client = house.client()
     before = await client.resume().end()
-    await client.say("[echo:hello]")
+    stream = await client.say("[echo:hello]")
     after = await client.resume().end()
 
-    assert (before.status, after.status) == (204, 204)
+    assert (before.status, after.status) == (204, 200)
+    assert (after.answer_id, after.text, after.finished_as) == (stream.answer_id, "hello", "complete")
 
 
 async def test_a_stop_that_reaches_another_process_ends_the_turn_with_what_it_has(house: House) -> None:
@@ -110,13 +113,33 @@ async def test_an_answer_is_regenerated_in_its_place(house: House) -> None:
     assert [answer["client_message_id"] for answer in conversation.answers] == [again.answer_id]
 
 
-async def test_a_regeneration_that_is_killed_keeps_the_old_answer(house: House) -> None:
+async def test_a_regeneration_that_is_killed_leaves_what_it_had_shown(house: House) -> None:
     client = house.client()
-    first = await client.say("[slow:10][long:40]")
+    first = await client.say("[slow:20][long:40]")
     exchange = client.regenerate(first.answer_id)
     await exchange.seen("text-delta")
-    house.kill(client)
-    await exchange.end()
+    answering = house.answering(client)
+    await client.resume().seen("text-delta")  # what a follower sees is in the log
+    house.kill_process(answering)
+    dead = await exchange.end()
+    after = await client.accepted("[echo:next]")
+
+    assert after.finished_as == "complete"
+    assert house.check(client).answers[0]["client_message_id"] == dead.answer_id
+    house.check_interrupted(client, dead)
+
+
+async def test_a_regeneration_that_is_killed_before_it_shows_anything_keeps_the_old_answer(house: House) -> None:
+    client = house.client()
+    exchange = client.ask("[stall] [echo:one two three four]")
+    await exchange.seen("text-delta")
+    await client.stop()
+    first = await exchange.end()
+    async with house.storage.holding(wire.restart(client.session), "answer") as hold:
+        regenerating = client.regenerate(first.answer_id)
+        await hold.reached()
+        house.kill(client)
+        await regenerating.end()
     after = await client.accepted("[echo:next]")
 
     assert after.finished_as == "complete"

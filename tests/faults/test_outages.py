@@ -1,18 +1,18 @@
 """MongoDB, DynamoDB and the model, gone for a while: at the start of a turn, in the middle, at its end."""
 
-from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import pytest
 
 from tests.faults import wire
-from tests.faults.gate import Side
 from tests.faults.house import House
+from tests.fixtures.proxy import Side
 
 
 async def test_without_mongodb_at_the_start_nothing_is_claimed_and_nothing_begun(house: House) -> None:
     client = house.client()
-    async with house.storage.down():
+    with house.storage.down():
         stream = await client.say("[echo:hello]")
         assert (stream.status, stream.problem()["code"]) == (503, "storage_unavailable")
         assert int(stream.headers["retry-after"]) >= 1
@@ -29,7 +29,7 @@ async def test_without_mongodb_at_the_end_the_answer_waits_for_it(house: House, 
     async with house.storage.holding(wire.commit(client.session, "assistant"), side) as hold:
         exchange = client.ask("[echo:stored]")
         await hold.reached()
-        async with house.storage.down():
+        with house.storage.down():
             hold.lose()
             await house.logged("answer not stored yet", exchange.stream)
         stream = await exchange.end()
@@ -38,8 +38,8 @@ async def test_without_mongodb_at_the_end_the_answer_waits_for_it(house: House, 
     house.check(client)
 
 
-@asynccontextmanager
-async def silent(house: House) -> AsyncIterator[None]:
+@contextmanager
+def silent(house: House) -> Iterator[None]:
     """DynamoDB takes requests and never answers."""
     house.servers.aws.pause()
     try:
@@ -53,7 +53,7 @@ async def test_without_dynamodb_a_turn_goes_on_and_is_stored(house: House, hangs
     client = house.client()
     exchange = client.ask("[slow:20][long:60]")
     await exchange.seen("text-delta", 5)
-    async with silent(house) if hangs else house.registry.down():
+    with silent(house) if hangs else house.registry.down():
         stream = await exchange.end()
         await house.logged("its lease will run out", stream)
 
@@ -64,7 +64,7 @@ async def test_without_dynamodb_a_turn_goes_on_and_is_stored(house: House, hangs
 
 async def test_without_dynamodb_at_the_start_nothing_is_begun(house: House) -> None:
     client = house.client()
-    async with house.registry.down():
+    with house.registry.down():
         stream = await client.say("[echo:hello]")
     assert (stream.status, stream.problem()["code"]) == (503, "registry_unavailable")
     assert int(stream.headers["retry-after"]) >= 1

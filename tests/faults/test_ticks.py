@@ -5,8 +5,9 @@ from dataclasses import dataclass, field
 
 from omniagent.errors import RegistryUnavailable
 from omniagent.protocol.events import TextDelta
-from omniagent.turns.keeper import EventLog, Keeper
-from omniagent.turns.lease import Claim, MemoryRegistry, Renewal
+from omniagent.turns.keeper import EventLog, LeaseKeeper
+from omniagent.turns.lease import Claim, Renewal
+from omniagent.turns.memory_registry import MemoryRegistry
 
 TICK_SECONDS = 0.01
 CLAIM = Claim("session", "turn", "message")
@@ -35,8 +36,8 @@ class UnevenRegistry(MemoryRegistry):
 async def test_a_slow_tick_is_not_overtaken_by_the_next() -> None:
     registry = UnevenRegistry()
     log = EventLog()
-    keeper = Keeper(registry, CLAIM, log, tick_seconds=TICK_SECONDS, on_renewal=lambda _: None)
-    keeper.start()
+    keeper = LeaseKeeper(registry, CLAIM, tick_seconds=TICK_SECONDS)
+    keeper.attach(log)
     for number in range(5):
         log.push(TextDelta("0", f"piece {number}"))
         await registry.written.acquire()

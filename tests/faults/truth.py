@@ -10,7 +10,7 @@ from pymongo.database import Database
 
 from omniagent.session.manager import session_key, user_id_of
 from tests.faults.client import Client, Stream, text_of
-from tests.faults.gate import Passage
+from tests.fixtures.proxy import Passage
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient

@@ -137,7 +137,6 @@ async def test_a_running_turn_is_followed_from_its_first_event(product: Product,
 
 
 async def test_there_is_nothing_to_follow_when_nothing_runs(user: User) -> None:
-    await user.ask("Hello")
     response = await user.call("GET", "/chat/{}/stream")
     assert (response.status_code, response.content) == (204, b"")
 

@@ -13,18 +13,18 @@ from local.mongod import Mongod
 from tests.fixtures.calls import Json
 from tests.fixtures.problems import check_problem
 from tests.fixtures.product import Product, running_product
-from tests.fixtures.wire import Wire, wire_to
+from tests.fixtures.proxy import Proxy, proxy_to
 
 INVOCATIONS = 50
 
 
 @dataclass(frozen=True)
 class Frozen:
-    """A product whose processes are stopped between invocations, with a wire to each server that they call."""
+    """A product whose processes are stopped between invocations, with a proxy before each server that they call."""
 
     product: Product
-    mongodb: Wire
-    aws: Wire
+    mongodb: Proxy
+    aws: Proxy
     server: "MongoClient[Json]"
 
     @property
@@ -55,7 +55,7 @@ async def frozen(cloud: Aws, model: OfflineModel) -> AsyncIterator[Frozen]:
     # A MongoDB server of its own, so that every connection that it counts is ours.
     with Mongod() as mongod, MongoClient[Json](mongod.uri) as server:
         direct = f"mongodb://127.0.0.1:{mongod.port}/?directConnection=true"
-        async with wire_to(direct) as mongodb, wire_to(cloud.endpoint) as aws:
+        async with proxy_to(direct) as mongodb, proxy_to(cloud.endpoint) as aws:
             environment = {
                 "MONGODB_SECRET_ARN": "",
                 "MONGODB_URI": mongodb.url,

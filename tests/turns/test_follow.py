@@ -1,6 +1,7 @@
 """Following a turn that another process runs: from its first event, to its end or to that of its process."""
 
 import asyncio
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -32,9 +33,14 @@ async def test_readers_that_resume_get_the_bytes_of_the_stream(conversation: Con
     assert [await task for task in reading] == [await read(turn)] * 2
 
 
-async def test_there_is_nothing_to_resume_when_nothing_runs(conversation: Conversation) -> None:
+async def test_an_answer_that_has_just_ended_can_be_resumed_and_an_old_one_not(conversation: Conversation) -> None:
     assert await conversation.runner().resume() is None
-    await conversation.ask("[echo:Hello.]")
+    told = await conversation.ask("[echo:Hello.]")
+    stream = await conversation.runner().resume()
+    assert stream is not None
+    assert outline(list(sse.decode(await read(stream)))) == outline(told)
+    long_ago = datetime.now(UTC) - timedelta(minutes=1)
+    conversation.database.sessions.update_one({"_id": conversation.session.key}, {"$set": {"updated_at": long_ago}})
     assert await conversation.runner().resume() is None
 
 
@@ -83,8 +89,10 @@ async def test_when_the_process_dies_the_stream_is_ended_for_it_and_the_session_
 async def test_a_dead_turn_is_repaired_by_who_wants_to_resume_it(conversation: Conversation, clock: Clock) -> None:
     await dying(conversation, *BEGINNING)
     clock.pass_by(10)
-    assert await conversation.runner().resume() is None
+    stream = await conversation.runner().resume()
+    assert stream is not None
     assert conversation.answer["status"] == "interrupted"
+    assert stream.message_id == conversation.answer["client_message_id"]
 
 
 async def test_a_turn_that_ended_between_two_looks_is_followed_to_its_end(conversation: Conversation) -> None:

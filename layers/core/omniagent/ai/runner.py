@@ -27,11 +27,15 @@ from omniagent.turns.lease import TurnRegistry
 from omniagent.turns.memory_registry import MemoryRegistry
 from omniagent.turns.plan import Opening
 from omniagent.turns.repair import erase_session, settle
+from omniagent.turns.replay import ReplayedAnswer
 from omniagent.turns.setup import Query, TimeLimit, TurnHooks, TurnSetup
 from omniagent.turns.turn import Turn
 
 TimeLeft = Callable[[], float]
 """Returns the seconds that are left for a long piece of work."""
+
+REPLAY_SECONDS = 30.0
+"""How long after its end an answer is still streamed to whoever resumes."""
 
 _process_registry = MemoryRegistry()
 
@@ -92,14 +96,24 @@ class Runner:
         return await self.run_stream(query, deadline=deadline)
 
     async def resume(self) -> AnswerStream | None:
-        """Follow the running turn from its first event; None when none runs. A dead turn is closed first."""
+        """Follow the running turn from its first event; None when none runs. A dead turn is closed first.
+
+        An answer that has just ended is streamed once more: a page that read the messages before it was stored would
+        otherwise never show it.
+        """
         running = await self._registry.running(self._session.key)
         if running is not None and running.alive:
             followed = await FollowedAnswer.begun(self._session, self._registry, running.claim)
             if followed is not None:
                 return await AnswerStream(self._session.session_id, lambda: _ready(followed))
-        await self.settle()
-        return None
+        head = await self.settle()
+        if head is None or not head.ended_within(REPLAY_SECONDS):
+            return None
+        answer = await self._session.answer(head.latest_turn_number)
+        if answer is None:
+            return None
+        replayed = ReplayedAnswer(self._session.session_id, answer)
+        return await AnswerStream(self._session.session_id, lambda: _ready(replayed))
 
     async def stop(self, message_id: str | None = None) -> bool:
         """Tell the running turn to end with what it has. Returns False when none is running.

@@ -95,7 +95,7 @@ class DynamoRegistry(TurnRegistry):
         values = {":stopping": {"S": "stopping"}, ":now": _number(self._clock())}
         condition = "lease_until > :now"
         if message_id is not None:
-            condition += " AND :message IN (message_id, turn_id)"
+            condition += " AND (:message IN (message_id, turn_id) OR contains(aliases, :message))"
             values[":message"] = {"S": message_id}
         answer = await self._call(
             "UpdateItem",
@@ -172,6 +172,7 @@ class DynamoRegistry(TurnRegistry):
             "turn_id": {"S": claim.turn_id},
             "message_id": {"S": claim.message_id},
             "state": {"S": "running"},
+            **({"aliases": {"SS": sorted(claim.aliases)}} if claim.aliases else {}),
             **self._lease(self._clock()),
         }
 

@@ -1,5 +1,6 @@
 """The sessions function's app: everything about a chat except the answer."""
 
+import asyncio
 from typing import Annotated
 
 from fastapi import APIRouter, FastAPI, Path, Query
@@ -25,7 +26,7 @@ from omniagent.http.resources import (
     SummaryResource,
 )
 from omniagent.persistence.documents import Session
-from omniagent.session.manager import ID_PATTERN, session_key, user_id_of
+from omniagent.session.manager import ID_PATTERN, public_session_id, session_key, user_id_of
 
 SessionId = Annotated[str, Path(pattern=ID_PATTERN)]
 MessageId = Annotated[str, Path(pattern=ID_PATTERN)]
@@ -73,6 +74,11 @@ async def list_sessions(
     """List the sessions, the most recently used first."""
     catalog = await services.catalog()
     page = await catalog.list_page(user_id_of(caller.client_id), limit=limit, before=before, search=search)
+    # A turn whose process died is still marked as running.
+    answering = [session for session in page.items if session.active_turn_id is not None]
+    if answering:
+        await asyncio.gather(*(_settle(services, caller, public_session_id(session.id)) for session in answering))
+        page = await catalog.list_page(user_id_of(caller.client_id), limit=limit, before=before, search=search)
     return SessionList.of(page)
 
 
@@ -119,7 +125,10 @@ async def list_messages(
 ) -> MessageList:
     """Read the newest turns, or those before a given one, as messages for `useChat`."""
     session = await _settled(services, caller, session_id)
-    return MessageList.of(await (await services.catalog()).messages_page(session.id, limit=limit, before=before))
+    # The stream of a running turn shows all of its answer, so one that it may replace is left out.
+    running = session.latest_turn_number if session.active_turn_id is not None else None
+    catalog = await services.catalog()
+    return MessageList.of(await catalog.messages_page(session.id, limit=limit, before=before, running=running))
 
 
 @router.delete(
@@ -202,10 +211,14 @@ async def delete_me(request: Request, caller: CurrentCaller, services: ProcessSe
         raise errors.DeletionUnfinished
 
 
-async def _settled(services: Services, caller: Caller, session_id: str) -> Session:
-    """Read a session. A turn whose process died is closed first."""
+async def _settle(services: Services, caller: Caller, session_id: str) -> None:
     runner = await services.runner(caller.client_id, session_id)
     await runner.settle()
+
+
+async def _settled(services: Services, caller: Caller, session_id: str) -> Session:
+    """Read a session. A turn whose process died is closed first."""
+    await _settle(services, caller, session_id)
     return await (await services.catalog()).get(_key(caller, session_id))
 
 

@@ -102,9 +102,16 @@ class Catalog(Erasure):
             return [session["_id"] async for session in found]
 
     @trace_method(kind=SpanKind.DB, name="mongodb.list_messages", attributes=_MESSAGES)
-    async def messages_page(self, key: str, *, limit: int, before: int | None = None) -> Page[Message]:
-        """Return whole turns, the newest of those before the given one, in the order they were said."""
+    async def messages_page(
+        self, key: str, *, limit: int, before: int | None = None, running: int | None = None
+    ) -> Page[Message]:
+        """Return complete turns in their order, the newest of those before the given one.
+
+        The answer of the `running` turn is left out: the turn may replace it.
+        """
         query: dict[str, Any] = {"session_id": key}
+        if running is not None:
+            query["$nor"] = [{"turn_number": running, "role": "assistant"}]
         if before is not None:
             query["turn_number"] = {"$lt": before}
         order = [("turn_number", DESCENDING), ("role", ASCENDING)]

@@ -128,7 +128,7 @@ class SummaryWrites:
 
 
 TURNS_PER_READ = 50
-_HEAD = {"latest_turn_number": 1, "active_turn_id": 1, "name": 1}
+_HEAD = {"latest_turn_number": 1, "active_turn_id": 1, "name": 1, "updated_at": 1}
 _SESSIONS = {"db.collection.name": "sessions"}
 _MESSAGES = {"db.collection.name": "messages"}
 
@@ -279,7 +279,9 @@ def _checked(store: object) -> ConversationStore:
 
 
 def _head(found: dict[str, Any]) -> SessionHead:
-    return SessionHead(found["latest_turn_number"], found.get("active_turn_id"), found.get("name"))
+    return SessionHead(
+        found["latest_turn_number"], found.get("active_turn_id"), found.get("name"), found.get("updated_at")
+    )
 
 
 def _has_answer(messages: Sequence[SessionMessage], turn_number: int) -> bool:

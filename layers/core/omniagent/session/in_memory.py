@@ -7,6 +7,7 @@ import json
 from collections.abc import AsyncIterator, Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime
 
 from omniagent.errors import SessionErased, StorageConflict, StorageRejected, TurnLost
 from omniagent.messages import close_open_calls
@@ -139,7 +140,12 @@ class InMemorySessionManager(SessionManager):
                 summaries[:] = [summary for summary in summaries if summary.end_turn_number < start.turn_number]
         else:
             self._insert(session, SessionMessage(start.message_id, "user", start.turn_number, start.parts))
-        session.head = replace(session.head, latest_turn_number=start.turn_number, active_turn_id=start.turn_id)
+        session.head = replace(
+            session.head,
+            latest_turn_number=start.turn_number,
+            active_turn_id=start.turn_id,
+            changed_at=datetime.now(UTC),
+        )
         session.latest_turn_id = start.turn_id
         self.store.sessions[self.key] = session
 
@@ -233,7 +239,7 @@ class InMemorySessionManager(SessionManager):
 
     def _close(self, session: _Session, answer: SessionMessage) -> SessionMessage:
         stored = self._put(session, answer)
-        session.head = replace(session.head, active_turn_id=None)
+        session.head = replace(session.head, active_turn_id=None, changed_at=datetime.now(UTC))
         return stored
 
     def _put(self, session: _Session, answer: SessionMessage) -> SessionMessage:

@@ -7,6 +7,7 @@ import uuid
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from itertools import groupby
 from typing import Any, Protocol
 
@@ -84,6 +85,14 @@ class SessionHead:
     latest_turn_number: int = 0
     active_turn_id: str | None = None
     name: str | None = None
+    changed_at: datetime | None = None
+    """When the last turn began or ended."""
+
+    def ended_within(self, seconds: float) -> bool:
+        """Whether the last turn ended less than so many seconds ago, and none has begun since."""
+        if self.active_turn_id is not None or self.changed_at is None:
+            return False
+        return datetime.now(UTC) - self.changed_at < timedelta(seconds=seconds)
 
 
 @dataclass(frozen=True, slots=True)

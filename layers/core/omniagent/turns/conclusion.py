@@ -24,7 +24,7 @@ from omniagent.session.summaries import Summarized
 from omniagent.turns.keeper import EventLog
 from omniagent.turns.recorder import AnswerRecorder
 from omniagent.turns.replay import emit_parts
-from omniagent.turns.setup import Assignment, TimeLimit, TurnSetup, cancelled
+from omniagent.turns.setup import Assignment, TimeLimit, TurnSetup, cancelled, within
 from omniagent.turns.tool_loop import Progress
 
 logger = logging.getLogger(__name__)
@@ -161,8 +161,7 @@ class Conclusion:
         pause = 0.1
         while True:
             try:
-                async with asyncio.timeout(give_up_at - time.monotonic()):
-                    return await self._setup.session.finish_turn(answer)
+                return await within(give_up_at - time.monotonic(), self._setup.session.finish_turn(answer))
             except TimeoutError as exc:
                 raise StorageUnavailable("no time left") from exc
             except StorageUnavailable as exc:
@@ -173,9 +172,10 @@ class Conclusion:
                 pause = min(pause * 2, 2.0)
 
     def _announce(self, stored: SessionMessage, ending: Ending) -> None:
-        """Push the end of the stream. An answer that was left in place is shown again, under its own id."""
+        """Push the end of the stream. A previous answer that stays in its place is the one that is shown."""
         self._log.hold()
         if stored.id != self._assignment.turn_id:
+            self._log.drop_start()
             self._log.push(events.Start(stored.id, dict(stored.metadata)))
             emit_parts(stored.parts, self._log.push)
         if ending.stop_reason in ("cancelled", "deadline", "shutdown"):

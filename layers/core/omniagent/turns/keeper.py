@@ -5,10 +5,11 @@ import logging
 from collections.abc import AsyncIterator, Callable
 
 from omniagent.protocol import sse
-from omniagent.protocol.events import StreamEvent
+from omniagent.protocol.events import FinishStep, Start, StartStep, StreamEvent
 from omniagent.turns.lease import MAX_CHUNK_BYTES, Claim, Renewal, TurnRegistry
 
 KEEP_ALIVE_SECONDS = 15.0
+_SHOWS_NOTHING = (Start, StartStep, FinishStep)
 
 
 class EventLog:
@@ -18,12 +19,32 @@ class EventLog:
         self.frames: list[bytes] = []
         self.closed = False
         self._held_at: int | None = None
+        self._start: list[bytes] | None = None
         self._waiting: list[asyncio.Future[None]] = []
 
     def push(self, event: StreamEvent) -> None:
-        self.frames.append(sse.encode(event))
+        frame = sse.encode(event)
+        if self._start is not None:
+            if isinstance(event, _SHOWS_NOTHING):
+                self._start.append(frame)
+                return
+            self.frames += self._start
+            self._start = None
+        self.frames.append(frame)
         if self._waiting:
             self._wake()
+
+    def withhold_start(self) -> None:
+        """Keep the start of the answer back until something of it is shown: it may leave another one in place.
+
+        Readers get a comment meanwhile, so that they need not wait for the status line.
+        """
+        self.frames.append(sse.KEEP_ALIVE)
+        self._start = []
+
+    def drop_start(self) -> None:
+        """Forget the start that was withheld: nothing of this answer will be shown."""
+        self._start = None
 
     def hold(self) -> None:
         """Keep what is pushed from now on from the readers until `close`."""
@@ -115,11 +136,11 @@ class LeaseKeeper:
         """Start appending the turn's frames to the chunk log: its message is durable now."""
         self._log = log
 
-    async def finish(self) -> None:
-        """Append what is left, then give the session back. Bounded, and never raises."""
+    async def finish(self, seconds: float = RELEASE_SECONDS) -> None:
+        """Append what is left, then give the session back. Takes at most `seconds`, and never raises."""
         self._ended.set()
         try:
-            async with asyncio.timeout(RELEASE_SECONDS):
+            async with asyncio.timeout(seconds):
                 await asyncio.gather(self._task, return_exceptions=True)
                 if not self.lost:
                     await self._flush()

@@ -20,6 +20,12 @@ class Claim:
     session: str
     turn_id: str
     message_id: str
+    aliases: frozenset[str] = frozenset()
+    """Further ids by which a stop may name the turn: those of its question and of the answer that it replaces."""
+
+    def is_named(self, message_id: str | None) -> bool:
+        """Whether a stop means this turn. None means whichever runs."""
+        return message_id is None or message_id in {self.message_id, self.turn_id} | self.aliases
 
 
 @dataclass(frozen=True, slots=True)

@@ -52,7 +52,7 @@ class MemoryRegistry(TurnRegistry):
 
     async def stop(self, session: str, message_id: str | None = None) -> bool:
         held = await self.running(session)
-        if held is None or not held.alive or message_id not in (None, held.claim.message_id, held.claim.turn_id):
+        if held is None or not held.alive or not held.claim.is_named(message_id):
             return False
         self._leases[session].turn = replace(held, stopping=True)
         return True

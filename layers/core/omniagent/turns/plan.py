@@ -63,7 +63,7 @@ class Opening:
         return bind_context(session_id=session.session_id, user_id=session.user_id, user_category=session.category)
 
     async def _open(self) -> AnswerSource:
-        claim = Claim(self._session.key, new_id(), self._query.claim_id)
+        claim = Claim(self._session.key, new_id(), self._query.claim_id, self._query.aliases)
         while (held := await self._registry.claim(claim)) is not None:
             if (followed := await self._join(held)) is not None:
                 return followed

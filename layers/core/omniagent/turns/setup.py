@@ -1,6 +1,7 @@
 """What a turn is given: the message, the plan, the time, and what all turns of one runner have in common."""
 
 import asyncio
+import logging
 import math
 import time
 from collections.abc import Awaitable, Callable, Coroutine
@@ -17,6 +18,8 @@ from omniagent.session.summaries import SummaryPipeline
 from omniagent.settings import Settings
 from omniagent.turns.lease import TurnRegistry
 
+logger = logging.getLogger(__name__)
+
 First = TypeVar("First")
 Second = TypeVar("Second")
 
@@ -30,14 +33,46 @@ async def cancelled(*tasks: "asyncio.Task[Any] | None") -> None:
 
 
 async def both(first: Coroutine[Any, Any, First], second: Coroutine[Any, Any, Second]) -> tuple[First, Second]:
-    """Run two coroutines at the same time. When one fails, the other is gone before its error is raised."""
+    """Run two coroutines at the same time. When one fails, the other has ended before its error is raised.
+
+    It is not cancelled: on Python 3.11 a MongoDB call that is cancelled while it looks for a server can leave PyMongo's
+    lock taken for good, and every later call of the process then hangs. Such calls end by themselves.
+    """
     tasks = asyncio.create_task(first), asyncio.create_task(second)
     try:
-        await asyncio.gather(*tasks)
+        await asyncio.wait(tasks)
     except BaseException:
         await cancelled(*tasks)
         raise
+    await asyncio.gather(*tasks)
     return tasks[0].result(), tasks[1].result()
+
+
+async def within(seconds: float, work: Coroutine[Any, Any, First]) -> First:
+    """Wait so many seconds for a MongoDB call. It then goes on by itself, for the reason that `both` gives.
+
+    Raises `TimeoutError`.
+    """
+    task = asyncio.create_task(work)
+    try:
+        await asyncio.wait([task], timeout=max(0.0, seconds))
+    except BaseException:
+        await cancelled(task)
+        raise
+    if not task.done():
+        _unattended.add(task)
+        task.add_done_callback(_forget)
+        raise TimeoutError
+    return task.result()
+
+
+_unattended: "set[asyncio.Task[Any]]" = set()
+
+
+def _forget(task: "asyncio.Task[Any]") -> None:
+    _unattended.discard(task)
+    if not task.cancelled() and (exc := task.exception()) is not None:
+        logger.info("call that nobody waited for failed", extra={"cause": f"{type(exc).__name__}: {exc}"})
 
 
 STORE_SECONDS_WITHOUT_DEADLINE = 30.0
@@ -68,6 +103,12 @@ class TimeLimit:
             return time.monotonic() + STORE_SECONDS_WITHOUT_DEADLINE
         return self.deadline - min(SECONDS_TO_TELL, (self.deadline - self.stop_at) / 4)
 
+    def closing_seconds(self, most: float) -> float:
+        """How long the session may take to be given back: the readers still have to see the end in time."""
+        if self.deadline is None:
+            return most
+        return max(0.0, min(most, (self.deadline - time.monotonic()) / 2))
+
     def time_left(self) -> float:
         """Seconds until the answer has to end."""
         return self.stop_at - time.monotonic()
@@ -90,6 +131,11 @@ class Query:
         if self.regenerate:
             return f"regenerate:{self.replaces or self.message_id}"
         return self.message_id
+
+    @property
+    def aliases(self) -> frozenset[str]:
+        """The ids by which a client may name the turn of a regeneration."""
+        return frozenset(filter(None, (self.message_id, self.replaces))) if self.regenerate else frozenset()
 
     @property
     def known_id(self) -> str | None:

@@ -16,10 +16,10 @@ from omniagent.session import window
 from omniagent.session.manager import TurnStart
 from omniagent.tracing import Span, bind_context, session_state, turn_ended, turn_state
 from omniagent.turns.conclusion import Conclusion, Ending, SummaryBeside
-from omniagent.turns.keeper import EventLog, LeaseKeeper
+from omniagent.turns.keeper import RELEASE_SECONDS, EventLog, LeaseKeeper
 from omniagent.turns.lease import Renewal
 from omniagent.turns.recorder import AnswerRecorder
-from omniagent.turns.setup import Assignment, TurnSetup, cancelled
+from omniagent.turns.setup import Assignment, TurnSetup, cancelled, within
 from omniagent.turns.tool_loop import ToolLoop
 
 logger = logging.getLogger(__name__)
@@ -119,6 +119,8 @@ class Turn:
         """Store the user's message while the model is already being asked. Tools wait for it."""
         session, plan = self._setup.session, self._plan
         metadata = {"sessionId": session.session_id, "turnNumber": plan.number}
+        if plan.previous is not None:
+            self._log.withhold_start()
         self._log.push(events.Start(self._assignment.turn_id, metadata))
         self._work = asyncio.create_task(self._answer(), name="answer")
         self._keeper.watch(self._on_renewal)
@@ -154,7 +156,8 @@ class Turn:
         finally:
             self._log.end()
             # The session is free before the readers see the end: whoever saw it may ask at once again.
-            await asyncio.gather(self._keeper.finish(), self._withdraw())
+            seconds = self._assignment.limit.closing_seconds(RELEASE_SECONDS)
+            await asyncio.gather(self._keeper.finish(seconds), self._withdraw(seconds))
             self._log.close()
         turn_ended(
             "stopping" if self._stop_reason else "running",
@@ -242,12 +245,11 @@ class Turn:
             logger.warning("a tool ignores its cancellation and is left behind")
             self._recorder.seal()
 
-    async def _withdraw(self) -> None:
+    async def _withdraw(self, seconds: float) -> None:
         """Give the user's slot back. Should that fail, it is found to be stale when somebody needs it."""
         session = self._setup.session
         try:
-            async with asyncio.timeout(STOP_SECONDS):
-                await session.withdraw(session.key)
+            await within(seconds, session.withdraw(session.key))
         except (OmniAgentError, TimeoutError) as exc:
             logger.warning("slot of the turn not withdrawn", extra={"cause": f"{type(exc).__name__}: {exc}"})
 

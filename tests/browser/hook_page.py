@@ -1,0 +1,99 @@
+"""A page with the AI SDK's own `useChat` hook in it, on the origin of the stack."""
+
+import json
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+from playwright.async_api import Locator, Page, Route, expect
+
+HOOK = Path(__file__).parent / "hook"
+HTML = '<!doctype html><title>useChat</title><div id="root"></div><script type="module" src="/hook.js"></script>'
+INSTALL_SECONDS = 300
+Json = dict[str, Any]
+
+
+def bundle(folder: Path) -> Path:
+    """Build the page's script. Its packages are installed, as the lock file says, when they are missing."""
+    if not shutil.which("npm"):
+        pytest.skip("npm is not installed: the page with the hook cannot be built")
+    if not (HOOK / "node_modules" / "react").is_dir():
+        subprocess.run(["npm", "ci", "--no-audit", "--no-fund"], cwd=HOOK, check=True, timeout=INSTALL_SECONDS)
+    script = folder / "hook.js"
+    subprocess.run(["npm", "run", "-s", "build", "--", f"--outfile={script}"], cwd=HOOK, check=True, timeout=60)
+    return script
+
+
+class HookPage:
+    """One open page. `shown` is what the hook holds, `stored` what the server does."""
+
+    def __init__(self, page: Page, url: str, session_id: str, script: Path) -> None:
+        self.page = page
+        self.session_id = session_id
+        self._url = url
+        self._script = script
+
+    async def open(self) -> None:
+        async def serve(route: Route) -> None:
+            if route.request.url.endswith(".js"):
+                await route.fulfill(path=self._script, content_type="text/javascript")
+            else:
+                await route.fulfill(body=HTML, content_type="text/html")
+
+        await self.page.route("**/hook*", serve)
+        await self.page.goto(f"{self._url}/hook?id={self.session_id}")
+
+    async def reload(self, *, until_quiet: bool = False) -> None:
+        """Open the page again; with `until_quiet` wait until it has read the messages and resumed what there was."""
+        await self.page.reload(wait_until="networkidle" if until_quiet else "load")
+
+    @property
+    def answers(self) -> Locator:
+        return self.page.get_by_role("article", name="assistant")
+
+    @property
+    def alert(self) -> Locator:
+        return self.page.get_by_role("alert")
+
+    async def send(self, text: str) -> None:
+        await self._is_open()
+        await self.page.evaluate("text => void window.chat.sendMessage({ text })", text)
+
+    async def regenerate(self) -> None:
+        await self.page.evaluate("() => void window.chat.regenerate()")
+
+    async def stop(self) -> None:
+        """Press Stop: the page tells the server, and names the message that it shows as being answered."""
+        await self.page.evaluate(
+            """async id => {
+                const last = window.chat.messages.at(-1).id;
+                const body = JSON.stringify({ message_id: last });
+                const headers = { "content-type": "application/json" };
+                const response = await fetch(`/sessions/${id}/cancel`, { method: "POST", headers, body });
+                if (!response.ok) throw new Error(await response.text());
+            }""",
+            self.session_id,
+        )
+
+    async def shown(self) -> list[Json]:
+        """Wait until nothing is being answered, and return the messages on the page."""
+        main = self.page.get_by_role("main")
+        await expect(main).to_have_attribute("data-status", re.compile("ready|error"))
+        messages: list[Json] = json.loads(await main.get_attribute("data-messages") or "[]")
+        return messages
+
+    async def stored(self) -> list[Json]:
+        response = await self.page.request.get(f"{self._url}/sessions/{self.session_id}/messages")
+        messages: list[Json] = (await response.json())["messages"]
+        return messages
+
+    async def _is_open(self) -> None:
+        await expect(self.page.get_by_role("main")).to_have_attribute("data-status", "ready")
+
+
+def texts(messages: list[Json]) -> list[str]:
+    """The text of each message."""
+    return ["".join(part["text"] for part in message["parts"] if part["type"] == "text") for message in messages]

@@ -1,0 +1,128 @@
+"""The real `useChat` hook in a page: after whatever end, the live page shows what a reload shows and what is stored."""
+
+import asyncio
+import uuid
+from collections.abc import AsyncIterator, Awaitable, Callable
+from pathlib import Path
+
+import pytest
+from playwright.async_api import Browser, BrowserContext, Route, expect
+
+from local.background import BackgroundStack
+from tests.browser.conftest import PATIENCE_MS
+from tests.browser.hook_page import HookPage, Json, bundle, texts
+from tests.browser.witness import Witness
+
+HALF = "[stall] [echo:one two three four]"
+OpenHook = Callable[[], Awaitable[HookPage]]
+
+
+@pytest.fixture(scope="session")
+def hook_script(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return bundle(tmp_path_factory.mktemp("hook"))
+
+
+@pytest.fixture
+async def open_hook(
+    browser: Browser, stack: BackgroundStack, hook_script: Path, witness: Witness
+) -> AsyncIterator[OpenHook]:
+    """Open pages on one chat of one user, each with a profile of its own."""
+    user, session_id = f"hook-{uuid.uuid4().hex}", uuid.uuid4().hex
+    contexts: list[BrowserContext] = []
+
+    async def open_hook() -> HookPage:
+        context = await browser.new_context(extra_http_headers={"x-user-id": user})
+        contexts.append(context)
+        context.set_default_timeout(PATIENCE_MS)
+        page = HookPage(await context.new_page(), stack.url, session_id, hook_script)
+        witness.watch(page.page)
+        await page.open()
+        return page
+
+    yield open_hook
+    for context in contexts:
+        await context.close()
+
+
+async def check(hook: HookPage) -> list[Json]:
+    """Hold the live page against what is stored, and against itself after a reload. Returns the messages."""
+    shown = await hook.shown()
+    assert shown == await hook.stored()
+    await hook.reload(until_quiet=True)
+    assert await hook.shown() == shown
+    return shown
+
+
+async def test_regenerate_after_a_send_that_never_arrived_answers_the_new_question(open_hook: OpenHook) -> None:
+    hook = await open_hook()
+    await hook.send("[echo:One.]")
+    await expect(hook.answers).to_have_text(["One."])
+    await hook.page.route("**/chat", lambda route: route.abort(), times=1)
+    await hook.shown()
+    await hook.send("[echo:Two.]")
+    await expect(hook.alert).to_be_visible()
+    await hook.regenerate()
+    await expect(hook.answers).to_have_text(["One.", "Two."])
+    assert texts(await check(hook)) == ["[echo:One.]", "One.", "[echo:Two.]", "Two."]
+
+
+async def test_a_reload_in_the_middle_of_a_regeneration_shows_one_answer(open_hook: OpenHook) -> None:
+    hook = await open_hook()
+    await hook.send(HALF)
+    await expect(hook.answers).to_have_text(["one two three"])
+    await hook.stop()
+    [_, old] = await hook.shown()
+    await hook.regenerate()
+    await expect(hook.page.get_by_role("main")).to_have_attribute("data-status", "streaming")
+    await expect(hook.answers).to_have_text(["one two three"])
+    await hook.reload()
+    await expect(hook.page.get_by_role("main")).to_have_attribute("data-status", "streaming")
+    await expect(hook.answers).to_have_text(["one two three"])
+    await hook.stop()
+    [_, new] = await check(hook)
+    assert new["id"] != old["id"]
+
+
+async def test_a_page_that_is_opened_before_the_end_and_resumes_after_it_shows_the_answer(open_hook: OpenHook) -> None:
+    hook = await open_hook()
+    await hook.send(HALF)
+    await expect(hook.answers).to_have_text(["one two three"])
+    late = await open_hook()
+    ended, asked = asyncio.Event(), asyncio.Event()
+
+    async def resume_late(route: Route) -> None:
+        asked.set()
+        await ended.wait()
+        await route.continue_()
+
+    await late.page.route("**/stream", resume_late)
+    await late.reload()
+    await asked.wait()
+    await hook.stop()
+    await hook.shown()
+    ended.set()
+    await expect(late.answers).to_have_text(["one two three"])
+    assert await check(late) == await hook.shown()
+
+
+@pytest.mark.parametrize("prompt", ["[fail:400]", "[break] [echo:one two three four]", "[failed] [echo:one two three]"])
+async def test_a_failed_answer_is_shown_as_it_is_stored(open_hook: OpenHook, prompt: str) -> None:
+    hook = await open_hook()
+    await hook.send(prompt)
+    await expect(hook.alert).to_be_visible()
+    [_, answer] = await check(hook)
+    assert answer["metadata"]["status"] == "failed"
+
+
+async def test_a_regeneration_that_fails_at_once_shows_the_previous_answer_under_its_id(open_hook: OpenHook) -> None:
+    hook = await open_hook()
+    await hook.send(f"[fail-once:400] Hello {uuid.uuid4().hex}")  # every other attempt fails
+    await expect(hook.alert).to_be_visible()
+    await hook.regenerate()
+    await hook.shown()
+    [_, kept] = await hook.stored()
+    await hook.regenerate()
+    await expect(hook.alert).to_be_visible()
+    shown = await hook.shown()
+    assert shown[1] == kept
+    assert shown == await hook.stored()
