@@ -165,15 +165,23 @@ class Client:
     def resume(self) -> Exchange:
         return self._exchange(self._http.build_request("GET", f"{self._chat}/chat/{self.session}/stream"))
 
-    async def stop(self) -> httpx.Response:
-        """Press Stop."""
-        url = f"{self._sessions}/sessions/{self.session}/cancel"
-        return await self._http.post(url, headers={"x-user-id": self.user})
+    async def stop(self, message_id: str | None = None) -> httpx.Response:
+        """Press Stop, for whatever runs or for the answer to one message."""
+        body = {} if message_id is None else {"message_id": message_id}
+        return await self._call("POST", f"/{self.session}/cancel", json=body)
+
+    async def listed(self) -> Json:
+        """Find the session in the list, without opening it."""
+        (session,) = (await self._call("GET", "")).json()["sessions"]
+        found: Json = session
+        return found
+
+    async def delete_message(self, message_id: str) -> httpx.Response:
+        return await self._call("DELETE", f"/{self.session}/messages/{message_id}")
 
     async def messages(self) -> list[Json]:
         """Read the conversation as a page that is opened anew does."""
-        url = f"{self._sessions}/sessions/{self.session}/messages"
-        response = await self._http.get(url, headers={"x-user-id": self.user})
+        response = await self._call("GET", f"/{self.session}/messages")
         assert response.status_code == 200, response.text
         messages: list[Json] = response.json()["messages"]
         return messages
@@ -189,6 +197,10 @@ class Client:
             assert int(stream.headers["retry-after"]) >= 1
             await asyncio.sleep(POLL_SECONDS)
         return stream
+
+    async def _call(self, method: str, path: str, **options: Any) -> httpx.Response:
+        url = f"{self._sessions}/sessions{path}"
+        return await self._http.request(method, url, headers={"x-user-id": self.user}, **options)
 
     def _post(self, body: Json, message_id: str | None) -> Exchange:
         return self._exchange(self._http.build_request("POST", f"{self._chat}/chat", json=body), message_id)
