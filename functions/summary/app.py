@@ -1,12 +1,15 @@
-"""The summary function: regenerates summaries, from the queue or invoked directly."""
+"""The summary function: summaries, and deletions too large for one request, from the queue or invoked directly."""
 
 import logging
-from typing import Any
+import math
+import time
+from collections.abc import Callable
+from typing import Any, Final
 
 from aws_lambda_powertools.utilities.batch import BatchProcessor, EventType, process_partial_response
 from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
 from aws_lambda_powertools.utilities.typing import LambdaContext
-from pydantic import BaseModel, Field
+from pydantic import BaseModel, Field, model_validator
 
 from omniagent.aws.services import get_services
 from omniagent.errors import NotFound, OmniAgentError
@@ -17,19 +20,30 @@ from omniagent.tracing import SpanKind, bind_context, flush_traces, trace_operat
 from omniagent.tracing.logs import bind_request_id
 from project import project
 
-logger = logging.getLogger("omniagent.summary")
+logger = logging.getLogger(__name__)
 services = get_services(project)
 close_before_snapshot(services.close)
 # Failures are logged here, one by one, and reported to the queue: only those come again.
 processor = BatchProcessor(event_type=EventType.SQS, raise_on_entire_batch_failure=False)
 
+MARGIN_SECONDS: Final = 10.0
+"""Kept at the end of an invocation: no new piece of work is begun in it."""
 
-class SummaryRequest(BaseModel):
-    """A session by its key, or by its user's client id and the id that the client knows it by."""
 
-    session_id: str = Field(min_length=1, max_length=256)
+class Job(BaseModel):
+    """A session, by its key or by its user's client id and the id that the client knows it by; or a user to delete."""
+
+    session_id: str = Field("", max_length=256)
     user: str | None = None
+    user_id: str = Field("", max_length=64)
     rebuild: bool = False
+    erase: bool = False
+
+    @model_validator(mode="after")
+    def _check(self) -> "Job":
+        if not self.session_id and not (self.erase and self.user_id):
+            raise ValueError("send `session_id`, or `user_id` with `erase`")
+        return self
 
     @property
     def key(self) -> str:
@@ -37,36 +51,60 @@ class SummaryRequest(BaseModel):
 
 
 def handler(event: dict[str, Any], context: LambdaContext) -> Any:
-    """Take a batch of the queue, or one request: `{"session_id": "<user id>:<id>", "rebuild": false}`."""
+    """Take a batch of the queue, or one job: `{"session_id": "<user id>:<id>", "rebuild": false}`."""
+    time_left = _time_left(context)
     with bind_request_id(context.aws_request_id):
         try:
             if "Records" in event:
-                return process_partial_response(event, _take, processor, context)
-            return event_loop.run(regenerate(SummaryRequest.model_validate(event)))
+                return process_partial_response(event, lambda record: _take(record, time_left), processor, context)
+            return event_loop.run(serve(Job.model_validate(event), time_left))
         finally:
             event_loop.run(flush_traces())
 
 
-def _take(record: SQSRecord) -> None:
+def _take(record: SQSRecord, time_left: Callable[[], float]) -> None:
     """Serve one message of the queue, after those before it: two for one session must not be paid for twice."""
     try:
-        event_loop.run(regenerate(SummaryRequest.model_validate_json(record.body)))
+        event_loop.run(serve(Job.model_validate_json(record.body), time_left))
     except Exception:
-        logger.exception("A summary failed", extra={"message_id": record.message_id})
+        logger.exception("job failed", extra={"message_id": record.message_id})
         raise
 
 
-async def regenerate(request: SummaryRequest) -> dict[str, Any]:
-    """Bring a summary up to date, and say what was done. A session that is gone needs none."""
-    with bind_context(session_id=request.key), trace_operation("summary", kind=SpanKind.CHAIN):
+async def serve(job: Job, time_left: Callable[[], float] = lambda: math.inf) -> dict[str, Any]:
+    """Do one job and say what was done. A session that is gone needs nothing."""
+    with bind_context(session_id=job.key or None), trace_operation("job", kind=SpanKind.CHAIN):
         try:
-            runner = await services.runner_of_key(request.key)
-            result = await runner.summarize(rebuild=request.rebuild)
+            return await (_erase if job.erase else _summarize)(job, time_left)
         except NotFound:
-            return {"session_id": request.key, "status": "not_found"}
+            return {"session_id": job.key, "status": "not_found"}
         except OmniAgentError as exc:
             await services.recover(exc)
             raise
+
+
+async def _summarize(job: Job, time_left: Callable[[], float]) -> dict[str, Any]:
+    """Bring a summary up to date. What the time does not suffice for goes back to the queue."""
+    runner = await services.runner_of_key(job.key)
+    result = await runner.summarize(rebuild=job.rebuild, time_left=time_left)
     status = "summarized" if result.written else "unchanged"
-    logger.info("summary is up to date", extra={"status": status, "written": result.written})
-    return {"session_id": request.key, "status": status, "end_turn_number": result.end_turn_number}
+    if not result.is_done:
+        status = "unfinished"
+        await services.queue_summary(job.key, rebuild=job.rebuild)
+    logger.info("summary job ended", extra={"status": status, "written": result.written})
+    return {"session_id": job.key, "status": status, "end_turn_number": result.end_turn_number}
+
+
+async def _erase(job: Job, time_left: Callable[[], float]) -> dict[str, Any]:
+    """Go on with a deletion. What is left of it then is queued again."""
+    if job.session_id:
+        await services.erase_session(job.key, time_left=time_left)
+    else:
+        await services.erase_user(job.user_id, time_left=time_left)
+    logger.info("deletion job ended")
+    return {"session_id": job.key, "status": "erased"}
+
+
+def _time_left(context: LambdaContext) -> Callable[[], float]:
+    end = time.monotonic() + context.get_remaining_time_in_millis() / 1000 - MARGIN_SECONDS
+    return lambda: end - time.monotonic()

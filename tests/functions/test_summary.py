@@ -12,13 +12,16 @@ from pydantic import ValidationError
 from pymongo.database import Database
 
 from local.model import OfflineModel
+from omniagent.aws.queues import SummaryQueue
 from omniagent.errors import ModelError
 from omniagent.session.manager import new_id, session_key, user_id_of
 from tests.fixtures.world import World, open_world
 
 Json = dict[str, Any]
 EVENTS = Path(__file__).parents[2] / "events"
-CONTEXT = SimpleNamespace(aws_request_id="request-1")
+CONTEXT = SimpleNamespace(aws_request_id="request-1", get_remaining_time_in_millis=lambda: 120_000)
+HURRIED = SimpleNamespace(aws_request_id="request-2", get_remaining_time_in_millis=lambda: 10_000)
+"""No time is left for a new piece of work."""
 
 
 @pytest.fixture(scope="module")
@@ -52,8 +55,8 @@ class Chats:
             "active_turn_id": running,
         }
         self._database.sessions.replace_one({"_id": key}, session, upsert=True)
-        user = {"_id": key.partition(":")[0], "client_id": "user:ada"}
-        self._database.users.replace_one({"_id": user["_id"]}, user, upsert=True)
+        user_id = key.partition(":")[0]
+        self._database.users.update_one({"_id": user_id}, {"$setOnInsert": {"client_id": "user:ada"}}, upsert=True)
         for number in range(1, latest + 1):
             said = {"user": f"{text} Question {number}?", "assistant": f"Fact {number}."}
             for role, words in said.items():
@@ -216,6 +219,69 @@ def test_a_session_that_is_gone_needs_no_summary(summary: Any) -> None:
 def test_a_direct_call_that_names_no_session_is_refused(summary: Any, event: Json) -> None:
     with pytest.raises(ValidationError):
         summary.handler(event, CONTEXT)
+
+
+@pytest.fixture
+def queued(world: World, monkeypatch: pytest.MonkeyPatch) -> list[Json]:
+    """What the functions send to the queue."""
+    sent: list[Json] = []
+
+    class Queue(SummaryQueue):
+        async def send(self, key: str, *, rebuild: bool = False) -> None:
+            sent.append({"session_id": key, "rebuild": rebuild})
+
+        async def send_erasure(self, *, key: str | None = None, user_id: str | None = None) -> None:
+            sent.append({"session_id": key or "", "user_id": user_id or "", "erase": True})
+
+    monkeypatch.setattr(world.services, "summary_queue", Queue(""))
+    return sent
+
+
+@pytest.mark.parametrize("rebuild", [False, True])
+def test_a_summary_that_does_not_end_in_time_goes_on_from_the_queue(
+    summary: Any, chats: Chats, queued: list[Json], rebuild: bool
+) -> None:
+    key = chats.add(60)
+    answer = summary.handler({"session_id": key, "rebuild": rebuild}, HURRIED)
+    assert answer["status"] == "unfinished"
+    [rest] = queued
+    assert rest == {"session_id": key, "rebuild": rebuild}
+    assert failures(summary.handler(batch(json.dumps(rest)), CONTEXT)) == []
+    assert chats.summaries(key)[-1][1] == 60
+
+
+def test_a_deletion_that_does_not_end_in_time_is_finished_from_the_queue(
+    world: World, summary: Any, chats: Chats, queued: list[Json], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    user = world.user()
+    for _ in range(3):
+        user.ask("[echo:Hello.]")
+    chats.add(600, key=user.key)
+    monkeypatch.setattr("omniagent.http.sessions_app.time_left", lambda _: lambda: 0.0)
+    assert user.call("DELETE", "/sessions/{}").status_code == 204
+    assert user.call("GET", "/sessions/{}").status_code == 404
+    assert world.database.messages.count_documents({"session_id": user.key}) > 0
+    while queued:
+        summary.handler(queued.pop(), CONTEXT)
+    assert world.database.messages.count_documents({"session_id": user.key}) == 0
+    assert world.database.sessions.find_one({"_id": user.key}) is None
+
+
+def test_a_user_that_is_deleted_in_pieces_is_gone_at_the_end(
+    world: World, summary: Any, chats: Chats, queued: list[Json], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    user = world.user()
+    user.ask("[echo:Hello.]")
+    user_id = user_id_of(user.client_id)
+    keys = [chats.add(300, key=session_key(user_id, new_id())) for _ in range(2)]
+    monkeypatch.setattr("omniagent.http.sessions_app.time_left", lambda _: lambda: 0.0)
+    assert user.call("DELETE", "/users/me").status_code == 204
+    assert queued == [{"session_id": "", "user_id": user_id, "erase": True}]
+    while queued:
+        summary.handler(queued.pop(), CONTEXT)
+    assert world.database.users.find_one({"_id": user_id}) is None
+    for key in (user.key, *keys):
+        assert world.database.messages.count_documents({"session_id": key}) == 0
 
 
 def test_the_sample_events_are_understood(summary: Any, chats: Chats) -> None:

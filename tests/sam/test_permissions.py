@@ -34,9 +34,11 @@ ALLOWED = {
     | grants("dynamodb:GetItem dynamodb:PutItem dynamodb:UpdateItem dynamodb:DeleteItem dynamodb:Query", TABLE)
     | grants("sqs:SendMessage", QUEUE),
     "SessionsRole": common("sessions")
-    | grants("dynamodb:GetItem dynamodb:UpdateItem dynamodb:DeleteItem dynamodb:Query", TABLE)
+    | grants("dynamodb:GetItem dynamodb:PutItem dynamodb:UpdateItem dynamodb:DeleteItem dynamodb:Query", TABLE)
     | grants("sqs:SendMessage", QUEUE),
-    "SummaryRole": common("summary") | grants("sqs:ReceiveMessage sqs:DeleteMessage sqs:GetQueueAttributes", QUEUE),
+    "SummaryRole": common("summary")
+    | grants("sqs:ReceiveMessage sqs:DeleteMessage sqs:GetQueueAttributes sqs:SendMessage", QUEUE)
+    | grants("dynamodb:PutItem dynamodb:UpdateItem dynamodb:DeleteItem dynamodb:Query", TABLE),
 }
 
 # The functions that a team's tools run in.

@@ -41,20 +41,30 @@ class SqsQueue:
 
 
 class SummaryQueue:
-    """Sends sessions to the summary function. Without an address nothing can be sent."""
+    """Sends work to the summary function: summaries, and deletions too large for one request.
+
+    Without an address nothing can be sent.
+    """
 
     def __init__(self, url: str) -> None:
         self._queue = SqsQueue(url) if url else None
 
     async def send(self, key: str, *, rebuild: bool = False) -> None:
-        """Queue the session with this key."""
-        if self._queue is None:
-            raise NoQueue
-        await self._queue.send({"session_id": key, "rebuild": rebuild})
+        """Queue the summary of the session with this key."""
+        await self._send({"session_id": key, "rebuild": rebuild})
+
+    async def send_erasure(self, *, key: str | None = None, user_id: str | None = None) -> None:
+        """Queue the rest of the deletion of a session, by its key, or of a user, by the hash of their name."""
+        await self._send({"session_id": key, "erase": True} if key else {"user_id": user_id, "erase": True})
 
     async def close(self) -> None:
         if self._queue is not None:
             await self._queue.aclose()
+
+    async def _send(self, message: dict[str, Any]) -> None:
+        if self._queue is None:
+            raise NoQueue
+        await self._queue.send(message)
 
 
 def _region(host: str) -> str | None:

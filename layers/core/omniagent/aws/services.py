@@ -17,7 +17,7 @@ from omniagent.ai.providers.pool import ProviderPool
 from omniagent.aws.queues import SummaryQueue
 from omniagent.aws.secrets import SecretStore
 from omniagent.aws.turn_table import DynamoRegistry
-from omniagent.errors import NotFound, StorageError
+from omniagent.errors import DeletionUnfinished, NoQueue, NotFound, StorageError
 from omniagent.messages import Usage
 from omniagent.persistence.adapter import MongoBackendAdapter
 from omniagent.persistence.catalog import Catalog
@@ -25,7 +25,6 @@ from omniagent.persistence.contracts import DocumentModels
 from omniagent.persistence.mongo_session import MongoSessionManager
 from omniagent.persistence.store import ConversationStore, is_refused_login
 from omniagent.project import Project
-from omniagent.session.manager import public_session_id, user_id_of
 from omniagent.settings import Settings
 from omniagent.tracing import configure_tracing
 from omniagent.tracing.logs import setup_logging
@@ -113,21 +112,29 @@ class Services:
         """Ask the summary function to bring a session's summary up to date, or to write it anew."""
         await self.summary_queue.send(key, rebuild=rebuild)
 
-    async def erase_user(self, user: str, *, time_left: Callable[[], float]) -> bool:
-        """Delete a user with all their sessions. Returns False when the time is over first; calling again goes on."""
+    async def erase_session(self, key: str, *, time_left: Callable[[], float]) -> None:
+        """Delete a session with everything in it. What the time does not suffice for is left to the queue.
+
+        Raises `NotFound`, and `DeletionUnfinished` where there is no queue: the same call again goes on.
+        """
+        runner = await self.runner_of_key(key)
+        if not await runner.erase(time_left=time_left):
+            await self._leave_erasure(key=key)
+
+    async def erase_user(self, user_id: str, *, time_left: Callable[[], float]) -> None:
+        """Delete a user with all their sessions, in the same way."""
         catalog = await self.catalog()
-        user_id = user_id_of(user)
         await catalog.mark_user_erased(user_id)
         while keys := await catalog.session_keys(user_id):
             for key in keys:
-                runner = await self.runner(user, public_session_id(key))
                 with suppress(NotFound):  # deleted by somebody else meanwhile
+                    runner = await self.runner_of_key(key)
                     if not await runner.erase(time_left=time_left):
-                        return False
+                        return await self._leave_erasure(user_id=user_id)
         while not await catalog.erase_user_some(user_id):
             if time_left() <= 0:
-                return False
-        return True
+                return await self._leave_erasure(user_id=user_id)
+        return None
 
     async def recover(self, error: BaseException) -> None:
         """After a failed request: when MongoDB refused the login and the secret has changed, connect anew next time."""
@@ -153,6 +160,12 @@ class Services:
             on_end=on_end, on_model_call=_emit_model_call, leaves_summaries=bool(self.settings.summary_queue_url)
         )
         return Runner(self.project.agent, session, providers=self.providers, registry=self.registry, hooks=hooks)
+
+    async def _leave_erasure(self, *, key: str | None = None, user_id: str | None = None) -> None:
+        try:
+            await self.summary_queue.send_erasure(key=key, user_id=user_id)
+        except NoQueue as exc:
+            raise DeletionUnfinished from exc
 
     async def _turn_ended(self, key: str, result: "RunResult") -> None:
         from omniagent.aws.metrics import emit_turn

@@ -110,9 +110,7 @@ async def delete_session(
     session_id: SessionId, request: Request, caller: CurrentCaller, services: ProcessServices
 ) -> None:
     """Delete a session and all its messages. A running turn is lost."""
-    runner = await services.runner(caller.client_id, session_id)
-    if not await runner.erase(time_left=time_left(request.scope)):
-        raise errors.DeletionUnfinished
+    await services.erase_session(_key(caller, session_id), time_left=time_left(request.scope))
 
 
 @router.get("/sessions/{session_id}/messages", responses=documented(errors.NotFound))
@@ -207,8 +205,7 @@ async def queue_summary(
 )
 async def delete_me(request: Request, caller: CurrentCaller, services: ProcessServices) -> None:
     """Delete the user and all their sessions."""
-    if not await services.erase_user(caller.client_id, time_left=time_left(request.scope)):
-        raise errors.DeletionUnfinished
+    await services.erase_user(user_id_of(caller.client_id), time_left=time_left(request.scope))
 
 
 async def _settle(services: Services, caller: Caller, session_id: str) -> None:
