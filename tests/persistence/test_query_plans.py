@@ -64,6 +64,7 @@ async def drive(store: ConversationStore, session: MongoSessionManager) -> set[s
         session.add_summary(summary(1, 4), draft=True),
         session.add_summary(summary(5, 6), draft=True),
         session.publish_draft(),
+        session.drop_summaries(),
         session.rename("trip", was=None),
         MongoSessionManager.of_key(store, key),
         catalog.create(session),
