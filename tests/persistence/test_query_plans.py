@@ -139,5 +139,5 @@ async def test_a_head_is_one_document_with_a_projection(store: ConversationStore
     await session.head()
     profiled.command("profile", 0)
     [read] = profiled["system.profile"].find({"op": "query", "ns": f"{profiled.name}.sessions"})
-    assert set(read["command"]["projection"]) == {"latest_turn_number", "active_turn_id", "name"}
+    assert set(read["command"]["projection"]) == {"latest_turn_number", "active_turn_id", "name", "updated_at"}
     assert read["docsExamined"] == 1
