@@ -9,12 +9,10 @@ from omniagent import (
     Agent,
     Gate,
     InMemorySessionManager,
-    InMemoryStore,
     MemoryRegistry,
     Query,
     Runner,
     ScriptedModel,
-    Settings,
     ToolCall,
     tool,
 )
@@ -22,30 +20,7 @@ from omniagent.errors import ModelStreamBroken, NotRegenerable, StorageRejected,
 from omniagent.messages import TextPart, ToolPart
 from omniagent.session.manager import SessionMessage, TurnStart, new_id
 from omniagent.turns.lease import Claim, Renewal
-
-QUICK = Settings(tick_seconds=0.02, lease_seconds=30.0)
-
-
-class Sessions:
-    """Sessions of one user in a store and a registry of the test's own."""
-
-    def __init__(self, settings: Settings = QUICK) -> None:
-        self.store = InMemoryStore()
-        self.registry = MemoryRegistry()
-        self.settings = settings
-
-    def session(self, session_id: str = "chat") -> InMemorySessionManager:
-        return InMemorySessionManager("ada", session_id, store=self.store, settings=self.settings)
-
-    def runner(
-        self,
-        model: ScriptedModel,
-        *tools: object,
-        session: InMemorySessionManager | None = None,
-        registry: MemoryRegistry | None = None,
-    ) -> Runner:
-        agent = Agent("helper", "", list(tools))  # type: ignore[arg-type]
-        return Runner(agent, session or self.session(), provider=model, registry=registry or self.registry)
+from tests.runner.sessions import QUICK, Sessions
 
 
 class SlowToBegin(InMemorySessionManager):

@@ -111,7 +111,9 @@ def close_open_calls(parts: Sequence[Part]) -> list[Part]:
 
 def has_content(parts: Sequence[Part]) -> bool:
     """Whether a reader sees anything of these parts."""
-    return any(bool(part.text) if isinstance(part, ReasoningPart) else not isinstance(part, StepPart) for part in parts)
+    return any(
+        part.text if isinstance(part, TextPart | ReasoningPart) else not isinstance(part, StepPart) for part in parts
+    )
 
 
 @dataclass(frozen=True, slots=True)

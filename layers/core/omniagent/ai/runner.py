@@ -13,11 +13,10 @@ from dataclasses import replace
 from functools import lru_cache
 
 from omniagent.ai.agent import Agent
-from omniagent.ai.providers.llm_provider import LLMProvider, Overrides, Purpose
+from omniagent.ai.providers.llm_provider import LLMProvider, Overrides
 from omniagent.ai.providers.pool import ProviderPool
 from omniagent.ai.result import AnswerSource, AnswerStream, RunResult
 from omniagent.errors import ConfigurationError, NotFound
-from omniagent.messages import Usage
 from omniagent.session.manager import SessionHead, SessionManager
 from omniagent.session.naming import name_session
 from omniagent.session.summaries import Summarized, SummaryPipeline
@@ -118,7 +117,8 @@ class Runner:
     async def stop(self, message_id: str | None = None) -> bool:
         """Tell the running turn to end with what it has. Returns False when none is running.
 
-        `message_id` is the user's message or the answer that is meant: a late stop then ends no other answer.
+        `message_id` is the user's message or the answer that is meant, of a regeneration also the answer that it
+        replaces: a late stop then ends no other answer.
         """
         return await self._registry.stop(self._session.key, message_id)
 
@@ -133,7 +133,7 @@ class Runner:
             raise NotFound
         provider, overrides = self._model(self._settings.name_model)
         completion = await name_session(provider, state, overrides)
-        self._note_cost("name", completion.usage)
+        self._hooks.note_cost("name", completion.usage)
         await self._session.rename(completion.text, was=state.head.name)
         return completion.text
 
@@ -141,7 +141,7 @@ class Runner:
         """Bring the summary up to date, or write it again from the first turn on."""
         pipeline = self._summaries()
         summarized = await (pipeline.rebuild if rebuild else pipeline.update)(time_left=time_left)
-        self._note_cost("summary", summarized.usage)
+        self._hooks.note_cost("summary", summarized.usage)
         return summarized
 
     async def erase(self, *, time_left: TimeLeft = _forever) -> bool:
@@ -187,10 +187,6 @@ class Runner:
             return self._provider, replace(overrides, model=name)
         pool = self._providers or _default_pool(self._settings)
         return pool.get(name or self._settings.model), replace(overrides, model=None)
-
-    def _note_cost(self, purpose: Purpose, usage: Usage) -> None:
-        if self._hooks.on_model_call is not None and usage.total_tokens:
-            self._hooks.on_model_call(purpose, usage)
 
 
 async def _ready(source: AnswerSource) -> AnswerSource:

@@ -87,14 +87,16 @@ class Tool(ABC):
         try:
             with context.while_running() as running:
                 return await self._run(arguments, running)
-        except SystemExit as exc:  # would end the event loop
-            raise RuntimeError(f"tool {self.name} raised SystemExit") from exc
         except asyncio.CancelledError as exc:
             task = asyncio.current_task()
             if task is None or task.cancelling():
                 raise
             # Nobody cancelled the call: the tool's own code did, and its turn goes on.
             raise RuntimeError(f"tool {self.name} cancelled itself") from exc
+        except (Exception, KeyboardInterrupt, GeneratorExit):
+            raise
+        except BaseException as exc:  # SystemExit would end the event loop, others the tool's siblings
+            raise RuntimeError(f"tool {self.name} raised {type(exc).__name__}") from exc
 
     def _run(self, arguments: BaseModel, context: RunContext[Any]) -> Awaitable[Any]:
         call: Awaitable[Any] = self(arguments, context) if self._takes_context else self(arguments)

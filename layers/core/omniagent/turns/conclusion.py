@@ -24,7 +24,7 @@ from omniagent.session.summaries import Summarized
 from omniagent.turns.keeper import EventLog
 from omniagent.turns.recorder import AnswerRecorder
 from omniagent.turns.replay import emit_parts
-from omniagent.turns.setup import Assignment, TimeLimit, TurnSetup, cancelled, within
+from omniagent.turns.setup import Assignment, TimeLimit, TurnSetup, cancelled, insist, within
 from omniagent.turns.tool_loop import Progress
 
 logger = logging.getLogger(__name__)
@@ -38,6 +38,7 @@ class SummaryBeside:
         self._state = assignment.state
         self._number = assignment.plan.number
         self._task: asyncio.Task[Summarized] | None = None
+        self._is_given_up = asyncio.Event()
         self.missed = False
         """A summary was due and was not made."""
 
@@ -55,7 +56,14 @@ class SummaryBeside:
         limits = window.Limits(settings.summary_after_turns, settings.summary_after_tokens)
         before = self._state.before(self._number)
         if window.summary_is_due(before, summarized_to=self._state.summarized_to, limits=limits):
-            self._task = asyncio.create_task(self._setup.summaries().update(most=1), name="summary")
+            self._task = asyncio.create_task(self._summarize(), name="summary")
+
+    async def _summarize(self) -> Summarized:
+        return await self._setup.summaries().update(most=1)
+
+    def give_up(self) -> None:
+        """Wait for the summary no longer: the process ends."""
+        self._is_given_up.set()
 
     async def finish(self, limit: TimeLimit) -> None:
         """Wait for the summary: a tick where somebody else makes those that are missed, else while there is time."""
@@ -64,10 +72,16 @@ class SummaryBeside:
             return
         left = max(0.0, limit.time_left())
         patience = min(left, self._setup.settings.tick_seconds) if hooks.leaves_summaries else left
-        await asyncio.wait([task], timeout=None if patience == float("inf") else patience)
-        if not task.done():
-            await cancelled(task)
-        if task.cancelled():
+        given_up = asyncio.create_task(self._is_given_up.wait())
+        try:
+            await asyncio.wait(
+                [task, given_up],
+                timeout=None if patience == float("inf") else patience,
+                return_when=asyncio.FIRST_COMPLETED,
+            )
+        finally:
+            await cancelled(given_up, *([] if task.done() else [task]))
+        if not task.done() or task.cancelled():
             logger.info("summary left to the queue")
             self.missed = True
         elif (exc := task.exception()) is not None:
@@ -76,8 +90,7 @@ class SummaryBeside:
         else:
             summarized = task.result()
             self.missed = not summarized.is_done
-            if hooks.on_model_call is not None and summarized.written:
-                hooks.on_model_call("summary", summarized.usage)
+            hooks.note_cost("summary", summarized.usage)
 
 
 REDUCED_CHARS = 100_000
@@ -120,7 +133,7 @@ class Conclusion:
         if ending.stop_reason == "lost":
             return self._not_stored(answer, TurnLost("the claim was lost"))
         try:
-            stored = await self._stored(answer)
+            stored = await insist(lambda: self._stored(answer))
         except StorageError as exc:
             return self._not_stored(answer, exc)
         self._announce(stored, ending)
@@ -133,11 +146,11 @@ class Conclusion:
         return self._not_stored(self._answer(Ending("failed", "error", error=error)), error)
 
     def _answer(self, ending: Ending) -> SessionMessage:
-        """Close the answer. Failed without a previous answer to fall back to, it ends with the fallback text."""
+        """Close the answer for good. Failed without a previous answer, it ends with the fallback text."""
         has_previous = self._assignment.plan.previous is not None
         if ending.status == "failed" and (has_content(self._recorder.parts) or not has_previous):
             self._recorder.add_paragraph(self._setup.agent.fallback)
-        self._recorder.close()
+        self._recorder.seal()
         return SessionMessage(
             id=self._assignment.turn_id,
             role="assistant",

@@ -1,7 +1,8 @@
 """Follows a turn that another request or process runs, through its chunk log."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
 
 from omniagent.ai.result import RunResult
 from omniagent.errors import NotFound
@@ -21,27 +22,16 @@ class FollowedAnswer:
         self._session = session
         self._registry = registry
         self._claim = claim
-        self._frames = self._follow()
-        self._first: bytes | None = None
 
     @classmethod
     async def begun(cls, session: SessionManager, registry: TurnRegistry, claim: Claim) -> "FollowedAnswer | None":
         """Wait until the turn has begun: its message is durable then. None when it ended before it began."""
         followed = cls(session, registry, claim)
-        followed._first = await anext(followed._frames, None)
-        return None if followed._first is None else followed
-
-    async def frames(self) -> AsyncIterator[bytes]:
-        if self._first is not None:
-            first, self._first = self._first, None
-            yield first
-        async for frames in self._frames:
-            yield frames
+        async with aclosing(followed.frames()) as frames:
+            return None if await anext(frames, None) is None else followed
 
     async def result(self) -> RunResult:
-        async for _ in self.frames():
-            pass
-        answer = await self._stored()
+        answer = await self._stored(b"".join([frames async for frames in self.frames()]))
         if answer is None:
             raise NotFound
         return RunResult.of(self._session.session_id, answer)
@@ -49,8 +39,8 @@ class FollowedAnswer:
     async def ended(self) -> None:
         """The turn runs elsewhere."""
 
-    async def _follow(self) -> AsyncIterator[bytes]:
-        """Yield the turn's frames. One that never began yields nothing."""
+    async def frames(self) -> AsyncGenerator[bytes, None]:
+        """Yield the turn's frames from the first on, to each reader. One that never began yields nothing."""
         sent: list[bytes] = []
         number, idle, alive = -1, 0.0, True
         poll_seconds = self._session.settings.tick_seconds
@@ -84,7 +74,7 @@ class FollowedAnswer:
     async def _ending(self, sent: bytes) -> bytes:
         """End the stream as its turn could not: with what is stored of its answer, which a repair sees to."""
         await settle(self._session, self._registry)
-        answer = await self._stored()
+        answer = await self._stored(sent)
         if answer is None:
             return _interrupted(sent)
         if answer.id == self._claim.turn_id:
@@ -94,10 +84,13 @@ class FollowedAnswer:
         replayed = [frames async for frames in ReplayedAnswer(self._session.session_id, answer).frames()]
         return b"".join(map(sse.encode, closing)) + b"".join(replayed)
 
-    async def _stored(self) -> SessionMessage | None:
-        """The turn's own answer; the one that it left in place when it showed nothing."""
+    async def _stored(self, sent: bytes) -> SessionMessage | None:
+        """Return the answer that the turn has now: its own, or the one that was left in place or came after it."""
+        match next(sse.decode(sent), None):
+            case {"messageMetadata": {"turnNumber": int(number)}}:
+                return await self._session.answer(number)
         state = await self._session.load(self._claim.turn_id)
-        return state.earlier or state.answer
+        return state.earlier or state.answer  # a regeneration that has shown nothing
 
 
 def _interrupted(sent: bytes) -> bytes:

@@ -2,11 +2,12 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
 
 from omniagent.protocol import sse
 from omniagent.protocol.events import FinishStep, Start, StartStep, StreamEvent
-from omniagent.turns.lease import MAX_CHUNK_BYTES, Claim, Renewal, TurnRegistry
+from omniagent.turns.lease import MAX_CHUNK_BYTES, Claim, Renewal, RunningTurn, TurnRegistry
 
 KEEP_ALIVE_SECONDS = 15.0
 _SHOWS_NOTHING = (Start, StartStep, FinishStep)
@@ -103,6 +104,17 @@ def _resolve(future: "asyncio.Future[None]") -> None:
 logger = logging.getLogger(__name__)
 
 RELEASE_SECONDS = 2.0
+
+
+async def requested(registry: TurnRegistry, claim: Claim, request: Awaitable[RunningTurn | None]) -> RunningTurn | None:
+    """Await a request for a claim. One that fails may have been granted all the same: the claim is given back."""
+    try:
+        return await request
+    except BaseException:
+        with suppress(Exception):
+            async with asyncio.timeout(RELEASE_SECONDS):
+                await registry.release(claim)
+        raise
 
 
 class LeaseKeeper:

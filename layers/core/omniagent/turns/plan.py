@@ -20,7 +20,7 @@ from omniagent.settings import Settings
 from omniagent.tracing import SpanKind, bind_context, trace_operation
 from omniagent.tracing.attributes import AGENT_NAME, TURN_NUMBER
 from omniagent.turns.follow import FollowedAnswer
-from omniagent.turns.keeper import LeaseKeeper
+from omniagent.turns.keeper import LeaseKeeper, requested
 from omniagent.turns.lease import ERASE, REPAIR, Claim, RunningTurn
 from omniagent.turns.repair import close_dead_turn, living
 from omniagent.turns.replay import ReplayedAnswer
@@ -64,7 +64,7 @@ class Opening:
 
     async def _open(self) -> AnswerSource:
         claim = Claim(self._session.key, new_id(), self._query.claim_id, self._query.aliases)
-        while (held := await self._registry.claim(claim)) is not None:
+        while (held := await requested(self._registry, claim, self._registry.claim(claim))) is not None:
             if (followed := await self._join(held)) is not None:
                 return followed
         keeper = LeaseKeeper(self._registry, claim, tick_seconds=self._setup.settings.tick_seconds)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable
 from omniagent.errors import NotFound, RegistryUnavailable
 from omniagent.session.manager import SessionHead, SessionManager, SessionMessage, new_id
 from omniagent.tracing import turn_state
-from omniagent.turns.keeper import LeaseKeeper
+from omniagent.turns.keeper import LeaseKeeper, requested
 from omniagent.turns.lease import ERASE, REPAIR, Claim, TurnRegistry
 from omniagent.turns.replay import record_frames
 
@@ -25,7 +25,7 @@ async def settle(session: SessionManager, registry: TurnRegistry) -> SessionHead
         return head
     claim = Claim(session.key, new_id(), REPAIR)
     try:
-        if await registry.claim(claim) is not None:
+        if await requested(registry, claim, registry.claim(claim)) is not None:
             return head  # alive, or somebody else is repairing it
         try:
             await close_dead_turn(session, registry, head)
@@ -78,7 +78,7 @@ async def erase_session(session: SessionManager, registry: TurnRegistry, time_le
     """
     claim = Claim(session.key, new_id(), ERASE)
     tick_seconds = session.settings.tick_seconds
-    held = await registry.seize(claim)
+    held = await requested(registry, claim, registry.seize(claim))
     keeper = LeaseKeeper(registry, claim, tick_seconds=tick_seconds)
     try:
         is_known = await session.mark_erased()

@@ -20,16 +20,38 @@ from omniagent.turns.lease import TurnRegistry
 
 logger = logging.getLogger(__name__)
 
+STOP_SECONDS = 2.0
+"""How long cancelled work may take to end. What ignores its cancellation is left behind then."""
+
 First = TypeVar("First")
 Second = TypeVar("Second")
 
 
-async def cancelled(*tasks: "asyncio.Task[Any] | None") -> None:
+async def cancelled(*tasks: "asyncio.Task[Any]") -> None:
     """Cancel tasks and wait until they are gone; how they ended does not matter any more."""
-    running = [task for task in tasks if task is not None]
-    for task in running:
+    for task in tasks:
         task.cancel()
-    await asyncio.gather(*running, return_exceptions=True)
+    done, left_behind = await asyncio.wait(tasks, timeout=STOP_SECONDS)
+    for task in done:
+        if not task.cancelled():
+            task.exception()  # asyncio warns of an exception that nobody has looked at
+    if left_behind:
+        logger.warning("cancellation ignored", extra={"tasks": [task.get_name() for task in left_behind]})
+
+
+async def insist(work: Callable[[], Awaitable[First]]) -> First:
+    """Run something that must be done once more if it is cancelled: `asyncio.run` cancels every task at its end."""
+    try:
+        return await work()
+    except asyncio.CancelledError:
+        return await work()
+
+
+def ensure_not_cancelled() -> None:
+    """Raise `CancelledError` if the current task was cancelled and some code within it ignored that."""
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError
 
 
 async def both(first: Coroutine[Any, Any, First], second: Coroutine[Any, Any, Second]) -> tuple[First, Second]:
@@ -178,6 +200,15 @@ class TurnHooks:
     """Called with what the model calls for summaries and names have cost."""
     leaves_summaries: bool = False
     """Somebody else makes the summaries that an answer does not wait for: `RunResult.summary_missed` says so."""
+
+    def note_cost(self, purpose: Purpose, usage: Usage) -> None:
+        """Report what model calls have cost, if anybody wants to know."""
+        if self.on_model_call is None or not usage.total_tokens:
+            return
+        try:
+            self.on_model_call(purpose, usage)
+        except Exception:
+            logger.exception("hook failed", extra={"hook": "on_model_call"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,7 +23,7 @@ from omniagent.errors import EmptyAnswer, InvalidOutput, ModelStreamBroken, Step
 from omniagent.messages import ChatMessage, FinishReason, Part, ReasoningPart, TextPart, Usage
 from omniagent.session import window
 from omniagent.turns.recorder import AnswerRecorder
-from omniagent.turns.setup import TurnSetup
+from omniagent.turns.setup import TurnSetup, ensure_not_cancelled
 from omniagent.turns.tool_step import ToolStep
 
 
@@ -60,8 +60,10 @@ class ToolLoop:
         """Run the loop and return why the model stopped. Raises a `ModelError` when there is no answer."""
         agent, settings = self._setup.agent, self._setup.settings
         for _ in range(settings.max_steps):
+            ensure_not_cancelled()
             reason, calls = await self._step(self._request(instructions))
             if calls:
+                ensure_not_cancelled()
                 await asyncio.shield(self._begun)  # no tool runs before the user's message is durable
                 self.progress.tool_calls += len(calls)
                 step = ToolStep(agent, self._recorder, context, settings, time_left)
@@ -119,6 +121,8 @@ class ToolLoop:
                     case ModelToolStart():
                         recorder.tool_start(event.call_id, event.name)
                     case ModelToolCall():
+                        if any(event.call_id == call.call_id for call in calls):
+                            raise ModelStreamBroken(f"two tool calls of the id {event.call_id!r} in one answer")
                         recorder.ensure_call(event.call_id, event.name)
                         calls.append(event)
                     case ModelFinish():

@@ -52,7 +52,16 @@ class ToolStep:
                 tasks = [group.create_task(self._run(call, refuse=index >= most)) for index, call in enumerate(calls)]
         except BaseExceptionGroup as failures:
             raise failures.exceptions[0] from None
-        return sum(not task.result() for task in tasks)
+        return sum(not self._succeeded(call, task) for call, task in zip(calls, tasks, strict=True))
+
+    def _succeeded(self, call: ModelToolCall, task: "asyncio.Task[bool]") -> bool:
+        if not task.cancelled():
+            return task.result()
+        # The step was not cancelled: the tool's own code cancelled its task.
+        failure = ToolFailed(f"{call.name} cancelled itself. Try something else or tell the user.")
+        self._note_failure(call.name, failure)
+        self._recorder.tool_error(call.call_id, error=str(failure), public=failure.public)
+        return False
 
     async def _run(self, call: ModelToolCall, *, refuse: bool) -> bool:
         """Run one tool call and record its result. Returns whether it succeeded."""

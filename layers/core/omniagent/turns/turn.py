@@ -19,13 +19,10 @@ from omniagent.turns.conclusion import Conclusion, Ending, SummaryBeside
 from omniagent.turns.keeper import RELEASE_SECONDS, EventLog, LeaseKeeper
 from omniagent.turns.lease import Renewal
 from omniagent.turns.recorder import AnswerRecorder
-from omniagent.turns.setup import Assignment, TurnSetup, cancelled, within
+from omniagent.turns.setup import STOP_SECONDS, Assignment, TurnSetup, cancelled, insist, within
 from omniagent.turns.tool_loop import ToolLoop
 
 logger = logging.getLogger(__name__)
-
-STOP_SECONDS = 2.0
-"""How long a stopped answer may take to end. A tool that ignores its cancellation is left behind then."""
 
 
 class Turn:
@@ -82,6 +79,7 @@ class Turn:
 
     def shut_down(self) -> None:
         self.stop("shutdown")
+        self._summary.give_up()
 
     async def ended(self) -> None:
         """Wait until nothing more is done for this turn."""
@@ -155,10 +153,12 @@ class Turn:
             result = conclusion.failed(exc)
         finally:
             self._log.end()
-            # The session is free before the readers see the end: whoever saw it may ask at once again.
-            seconds = self._assignment.limit.closing_seconds(RELEASE_SECONDS)
-            await asyncio.gather(self._keeper.finish(seconds), self._withdraw(seconds))
-            self._log.close()
+            try:
+                # The session is free before the readers see the end: whoever saw it may ask at once again.
+                seconds = self._assignment.limit.closing_seconds(RELEASE_SECONDS)
+                await insist(lambda: asyncio.gather(self._keeper.finish(seconds), self._withdraw(seconds)))
+            finally:
+                self._log.close()
         turn_ended(
             "stopping" if self._stop_reason else "running",
             result.status,
@@ -250,7 +250,7 @@ class Turn:
         session = self._setup.session
         try:
             await within(seconds, session.withdraw(session.key))
-        except (OmniAgentError, TimeoutError) as exc:
+        except Exception as exc:
             logger.warning("slot of the turn not withdrawn", extra={"cause": f"{type(exc).__name__}: {exc}"})
 
     def _deadline_timer(self) -> asyncio.TimerHandle | None:

@@ -1,0 +1,344 @@
+"""A team's code, a model or a store that misbehaves: the stream ends, and nothing stays held."""
+
+import asyncio
+from collections.abc import AsyncGenerator
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from omniagent import (
+    Agent,
+    Gate,
+    InMemorySessionManager,
+    LLMProvider,
+    MemoryRegistry,
+    ModelRequest,
+    Query,
+    RunContext,
+    Runner,
+    RunResult,
+    ScriptedModel,
+    ToolCall,
+    TurnHooks,
+    tool,
+)
+from omniagent.ai.context import Callbacks
+from omniagent.ai.providers.llm_provider import ModelEvent, ModelReasoningDone, ModelText
+from omniagent.ai.providers.pool import ProviderPool
+from omniagent.errors import StorageUnavailable
+from omniagent.messages import ToolPart
+from omniagent.session.manager import SessionMessage, TurnStart
+from omniagent.turns.lease import Claim, RunningTurn
+from tests.fixtures.conversation import read
+from tests.runner.sessions import QUICK, Sessions
+from tests.turns.registries import until
+
+EACH_TURN = replace(QUICK, summary_after_turns=1)
+
+
+async def ended(sessions: Sessions) -> None:
+    """Wait until every turn of the test has ended."""
+
+    async def none_runs() -> bool:
+        return not len(sessions.store.open_turns)
+
+    await until(none_runs)
+
+
+async def test_a_summary_model_that_does_not_exist_costs_only_the_summary() -> None:
+    sessions = Sessions(replace(EACH_TURN, summary_model="unheard-of"))
+    pool = ProviderPool(registrations={"scripted": ScriptedModel(default="Hi")})
+    runner = Runner(
+        Agent("helper", "", model="scripted"), sessions.session(), providers=pool, registry=sessions.registry
+    )
+    for number in range(3):
+        stream = await runner.start(f"Hello {number}?")
+        await read(stream)
+        await stream.ended()
+    assert await sessions.are_free()
+
+
+async def test_a_store_that_raises_anything_while_the_slot_is_given_back_does_not_keep_the_stream_open() -> None:
+    class Broken(InMemorySessionManager):
+        async def withdraw(self, *keys: str) -> None:
+            raise ConnectionError("a team's own store")
+
+    sessions = Sessions()
+    session = Broken("ada", "chat", store=sessions.store, settings=QUICK)
+    await read(await sessions.runner(ScriptedModel("Hi"), session=session).start("Hello?"))
+    assert await sessions.registry.running(session.key) is None
+
+
+async def test_a_cost_hook_that_raises_changes_nothing() -> None:
+    sessions, results = Sessions(EACH_TURN), list[RunResult]()
+
+    async def on_end(result: RunResult) -> None:
+        results.append(result)
+
+    def on_model_call(*_: object) -> None:
+        raise RuntimeError("no metrics today")
+
+    hooks = TurnHooks(on_end=on_end, on_model_call=on_model_call)
+    runner = Runner(
+        Agent("helper", ""),
+        sessions.session(),
+        provider=ScriptedModel(default="Hi"),
+        registry=sessions.registry,
+        hooks=hooks,
+    )
+    for number in range(3):
+        await (await runner.start(f"Hello {number}?")).ended()
+    assert len(results) == 3
+    assert await runner.name() == "A chat"
+
+
+async def test_what_is_emitted_while_the_answer_is_stored_or_later_reaches_neither_readers_nor_store() -> None:
+    contexts = list[RunContext[Any]]()
+
+    class Emitting(InMemorySessionManager):
+        async def finish_turn(self, answer: SessionMessage) -> SessionMessage:
+            contexts[0].emit("late", 1)
+            return await super().finish_turn(answer)
+
+    async def on_start(context: RunContext[Any]) -> None:
+        contexts.append(context)
+        context.emit("early", 1)
+
+    sessions = Sessions()
+    session = Emitting("ada", "chat", store=sessions.store, settings=QUICK)
+    agent = Agent("helper", "", callbacks=Callbacks(on_start=on_start))
+    runner = Runner(agent, session, provider=ScriptedModel("Hi"), registry=sessions.registry)
+    stream = await runner.start("Hello?")
+    await stream.ended()
+    contexts[0].emit("later", 1)
+    frames = await read(stream)
+    assert b"data-early" in frames
+    assert b"data-late" not in frames
+
+
+async def test_the_end_of_the_process_does_not_wait_for_a_summary() -> None:
+    sessions = Sessions(EACH_TURN)
+    runner = sessions.runner(ScriptedModel(default="Hi", summary=Gate()))
+    for number in range(3):
+        await (await runner.start(f"Hello {number}?")).result()
+    await sessions.store.open_turns.finish()
+    assert await sessions.are_free()
+
+
+@pytest.mark.parametrize("replaces", [True, False])
+async def test_a_stop_of_a_regeneration_can_name_the_message_or_the_answer_that_is_replaced(replaces: bool) -> None:
+    sessions, gate = Sessions(), Gate()
+    runner = sessions.runner(ScriptedModel("First.", ["Sec", gate]))
+    first = await runner.run(Query("Hello?", "m1"))
+    query = Query(message_id="m1", regenerate=True, replaces=first.message_id if replaces else None)
+    stream = await runner.start(query)
+    await gate.reached()
+    assert not await runner.stop("m")
+    assert await runner.stop(first.message_id) is replaces
+    assert await runner.stop("m1")
+    assert (await stream.result()).status == "cancelled"
+
+
+async def test_a_regeneration_stopped_after_hidden_reasoning_keeps_the_old_answer() -> None:
+    sessions, gate = Sessions(), Gate()
+    runner = sessions.runner(ScriptedModel("First.", [ModelReasoningDone({"sealed": "..."}), gate]))
+    await runner.run(Query("Hello?", "m1"))
+    stream = await runner.start(Query(message_id="m1", regenerate=True))
+    await gate.reached()
+    await runner.stop()
+    assert (await stream.result()).text == "First."
+    assert (await sessions.session().load()).answer == (await stream.result()).message
+
+
+async def test_the_readers_of_a_joined_turn_are_independent_of_each_other() -> None:
+    sessions, gate = Sessions(), Gate()
+    runner = sessions.runner(ScriptedModel(["Hello", gate, " there."]))
+    owner = await runner.start(Query("Hello?", "m1"))
+    joined = await runner.start(Query("Hello?", "m1"))
+    readers = asyncio.gather(read(joined), joined.result(), read(joined))
+    await gate.reached()
+    gate.set()
+    frames, result, same_frames = await readers
+    assert frames == same_frames == await read(owner) == await read(joined)
+    assert result.text == "Hello there."
+
+
+async def test_a_follower_that_comes_late_gets_the_answer_of_its_own_turn_and_not_of_the_next() -> None:
+    sessions, gate = Sessions(), Gate()
+    runner = sessions.runner(ScriptedModel("First.", gate, "Next."))
+    await runner.run(Query("Hello?", "m1"))
+    await runner.start(Query(message_id="m1", regenerate=True))
+    followed = await runner.resume()
+    assert followed is not None
+    await runner.stop()
+    await ended(sessions)
+    await runner.run("And now?")
+    assert (await followed.result()).text == "First."
+
+
+async def test_a_tool_that_cancels_itself_fails_alone() -> None:
+    @tool
+    async def cancel() -> str:
+        """Cancel the task that runs the tool."""
+        task = asyncio.current_task()
+        assert task is not None
+        task.cancel()
+        await asyncio.sleep(0)
+        return "never"
+
+    result = await Sessions().runner(ScriptedModel(ToolCall("cancel"), "Done."), cancel).run("Go")
+    assert (result.status, result.text, result.tool_errors) == ("complete", "Done.", 1)
+
+
+async def test_a_tool_that_raises_a_base_exception_fails_alone() -> None:
+    class Outcome(BaseException):
+        pass
+
+    is_raised = asyncio.Event()
+
+    @tool
+    async def fail() -> str:
+        """Fail."""
+        is_raised.set()
+        raise Outcome
+
+    @tool
+    async def work() -> str:
+        """Work on after the other has failed."""
+        await is_raised.wait()
+        await asyncio.sleep(0)
+        return "worked"
+
+    calls = [ToolCall("fail"), ToolCall("work")]
+    result = await Sessions().runner(ScriptedModel(calls, "Done."), fail, work).run("Go")
+    outputs = [part.output for part in result.parts if isinstance(part, ToolPart)]
+    assert (result.status, outputs) == ("complete", [None, "worked"])
+
+
+async def test_code_that_ignores_the_stop_leads_to_no_model_call_and_no_tool() -> None:
+    sessions, is_waiting = Sessions(), asyncio.Event()
+
+    async def on_start(_: object) -> None:
+        is_waiting.set()
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            return
+
+    model = ScriptedModel()
+    agent = Agent("helper", "", callbacks=Callbacks(on_start=on_start))
+    runner = Runner(agent, sessions.session(), provider=model, registry=sessions.registry)
+    stream = await runner.start("Hello?")
+    await is_waiting.wait()
+    await runner.stop()
+    assert (await stream.result()).status == "cancelled"
+    assert not model.requests
+
+
+async def test_a_model_that_ignores_its_cancellation_does_not_hold_a_turn_that_could_not_begin(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("omniagent.turns.setup.STOP_SECONDS", 0.01)
+    is_called, let_go = asyncio.Event(), asyncio.Event()
+
+    class Failing(InMemorySessionManager):
+        async def begin_turn(self, start: TurnStart) -> None:
+            await is_called.wait()
+            raise StorageUnavailable("no primary")
+
+    class Deaf(LLMProvider):
+        async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
+            is_called.set()
+            while not let_go.is_set():
+                try:
+                    await let_go.wait()
+                except asyncio.CancelledError:
+                    continue
+            yield ModelText("late")
+
+    sessions = Sessions()
+    session = Failing("ada", "chat", store=sessions.store, settings=QUICK)
+    runner = Runner(Agent("helper", ""), session, provider=Deaf("deaf"), registry=sessions.registry)
+    with pytest.raises(StorageUnavailable):
+        await runner.start("Hello?")
+    assert await sessions.are_free()
+    let_go.set()
+
+
+async def test_an_answer_of_empty_deltas_is_none() -> None:
+    result = await Sessions().runner(ScriptedModel([ModelText("")])).run("Hello?")
+    assert (result.status, result.metadata["errorCode"]) == ("failed", "empty_answer")
+
+
+async def test_two_tool_calls_of_one_id_are_refused_before_either_is_run() -> None:
+    runs = list[int]()
+
+    @tool
+    async def charge(number: int) -> str:
+        """Charge."""
+        runs.append(number)
+        return "charged"
+
+    calls = [ToolCall("charge", {"number": number}, "same") for number in (1, 2)]
+    result = await Sessions().runner(ScriptedModel(calls), charge).run("Go")
+    assert (result.status, runs) == ("failed", [])
+
+
+async def test_a_claim_that_was_granted_although_its_request_failed_is_given_back() -> None:
+    class Forgetful(MemoryRegistry):
+        async def claim(self, claim: Claim) -> RunningTurn | None:
+            await super().claim(claim)
+            raise TimeoutError("the answer was lost")
+
+        async def seize(self, claim: Claim) -> RunningTurn | None:
+            await super().seize(claim)
+            raise TimeoutError("the answer was lost")
+
+    sessions = Sessions()
+    sessions.registry = Forgetful()
+    runner = sessions.runner(ScriptedModel())
+    with pytest.raises(TimeoutError):
+        await runner.run("Hello?")
+    with pytest.raises(TimeoutError):
+        await runner.erase()
+    assert await sessions.are_free()
+
+
+@pytest.mark.parametrize("moment", ["answering", "storing", "releasing"])
+def test_what_was_streamed_is_stored_when_the_event_loop_is_closed(moment: str) -> None:
+    """`asyncio.run` cancels every task that is left when its coroutine returns."""
+    sessions = Sessions()
+    reached = asyncio.Event()
+
+    async def reach(now: str) -> None:
+        if now == moment:
+            reached.set()
+            await asyncio.sleep(0)
+
+    class Slow(InMemorySessionManager):
+        async def finish_turn(self, answer: SessionMessage) -> SessionMessage:
+            await reach("storing")
+            return await super().finish_turn(answer)
+
+    class Registry(MemoryRegistry):
+        async def release(self, claim: Claim) -> None:
+            await reach("releasing")
+            await super().release(claim)
+
+    async def main() -> None:
+        sessions.registry = Registry()
+        gate = Gate()
+        session = Slow("ada", "chat", store=sessions.store, settings=QUICK)
+        await sessions.runner(ScriptedModel(["Hello", gate]), session=session).start("Hello?")
+        await gate.reached()
+        if moment != "answering":
+            gate.set()
+            await reached.wait()
+
+    async def look() -> tuple[str, bool]:
+        answer = await sessions.session().answer(1)
+        return answer.text if answer else "", await sessions.are_free()
+
+    asyncio.run(main())
+    assert asyncio.run(look()) == ("Hello", True)
