@@ -1,15 +1,23 @@
 # What is built, for whatever machine builds it. Included at the root of the repository by the Makefiles that SAM runs.
 #
 #   TARGET_PYTHON, TARGET_ARCH   the Python and the CPU on Lambda (3.13; aarch64 or x86_64)
-#   TARGET_ARCH=here             this machine and $(PYTHON), to run the built functions without Lambda
+#   TARGET_ARCH=here             this machine, to run the built functions without Lambda: for the same Python if it can
+#                                be had here (local/interpreters.py), else for $(PYTHON)
 SHELL := /bin/sh
 PYTHON ?= python3
 TARGET_PYTHON ?= 3.13
 TARGET_ARCH ?= aarch64
+FIND_PYTHON = "$(PYTHON)" -m local.interpreters $(TARGET_PYTHON)
 
 # Lambda's Python 3.13 runs on Amazon Linux 2023, whose glibc is 2.34: every older manylinux will do.
 # pip takes only the platforms it is told, so each one that wheels are published for is named.
 MANYLINUX := 2014 _2_17 _2_24 _2_26 _2_27 _2_28 _2_31 _2_34
+
+ifeq ($(TARGET_ARCH),here)
+ifeq ($(shell uname -s),Linux)
+TARGET_ARCH := $(if $(shell $(FIND_PYTHON)),$(shell uname -m),here)
+endif
+endif
 
 ifeq ($(TARGET_ARCH),here)
 TARGET_PYTHON := $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
@@ -20,10 +28,11 @@ endif
 
 INSTALL = "$(PYTHON)" -m pip install -q --disable-pip-version-check --no-input --no-compile --only-binary=:all: $(CROSS)
 
-# Bytecode is only of use to the same minor version of Python that wrote it.
-COMPILER = $(shell for python in python$(TARGET_PYTHON) "$(PYTHON)"; do \
-	"$$python" -c 'import sys; sys.exit("%d.%d" % sys.version_info[:2] != "$(TARGET_PYTHON)")' 2>/dev/null && echo "$$python" && break; done)
-
-# $(call compile,FOLDER,PLACE ON LAMBDA). Unchecked: what is deployed never changes under its bytecode, so no source is
-# looked at on import. The recorded paths are those on Lambda, not those of the builder.
-compile = $(if $(COMPILER),"$(COMPILER)" -m compileall -q -j 0 --invalidation-mode unchecked-hash -s "$(1)" -p $(2) "$(1)",:)
+# $(call compile,FOLDER,PLACE ON LAMBDA). Bytecode is only of use to the same minor version of Python that wrote it.
+# Unchecked: what is deployed never changes under its bytecode, so no source is looked at on import, and the times that
+# a zip file gives the sources do not matter. The recorded paths are those on Lambda, not those of the builder.
+compile = if python=$$($(FIND_PYTHON) 2>&1); then \
+	python=$$(echo "$$python" | tail -n 1) && \
+	"$$python" -m compileall -q -j 0 --invalidation-mode unchecked-hash -s "$(1)" -p $(2) "$(1)" && \
+	echo "$(2) has bytecode of Python $(TARGET_PYTHON)."; \
+	else echo "$(2) has no bytecode and starts more slowly. $$python"; fi

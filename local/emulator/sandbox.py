@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from local.cloudformation import REGION
+from local.interpreters import built_for, find_python
 from local.packages import ENVIRONMENTS, environment_of
 from local.template import Function
 
@@ -50,7 +51,7 @@ class Sandbox:
 
         Blocks while packages are installed.
         """
-        python = _bare_python() if self.built else str(environment_of(self.function) / "bin" / "python")
+        python = self._bare_python() if self.built else str(environment_of(self.function) / "bin" / "python")
         start = [python, str(self.folder / "runtime" / BOOTSTRAP.name)]
         wrapper = self.function.environment.get("AWS_LAMBDA_EXEC_WRAPPER")
         return [self._inside(wrapper), *start] if wrapper else start
@@ -89,12 +90,13 @@ class Sandbox:
         """On Lambda the code is read-only: no bytecode is left beside it. A built layer brings its own."""
         return {"PYTHONDONTWRITEBYTECODE": "1"} if self.built else {"PYTHONPYCACHEPREFIX": str(BYTECODE)}
 
+    def _bare_python(self) -> str:
+        """Return an interpreter that the layer was built for. It has no packages of its own."""
+        for layer in self.function.layers:
+            if target := built_for(layer / "python"):
+                return find_python(*target)
+        return find_python("{}.{}".format(*sys.version_info))
+
     def _inside(self, path: str) -> str:
         """Translate a path below /opt."""
         return str(self.folder / path.lstrip("/")) if path.startswith("/opt/") else path
-
-
-def _bare_python() -> str:
-    """Return the interpreter that this environment was made from: it has none of the environment's packages."""
-    base: str = getattr(sys, "_base_executable", sys.executable)
-    return base

@@ -1,4 +1,4 @@
-"""The functions as they are deployed: what `sam build` made, on a bare Python, without the repository."""
+"""The functions as they are deployed: what `sam build` made, on a bare Python: Lambda's 3.13 where it can be had."""
 
 import json
 from pathlib import Path
@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from local.aws import Aws
+from local.interpreters import PYTHONS, built_for
 from local.model import OfflineModel
 from local.template import ROOT
 from tests.fixtures.product import running_product
@@ -41,10 +42,12 @@ async def test_the_built_functions_chat_list_and_summarize(
 
 
 def check_files(pid: int, build: Build) -> None:
-    """A process has nothing of the repository or its environment on its path or in its memory."""
+    """A process is of the Python that the build is for, and has nothing of the repository or its environment."""
     process = Path("/proc") / str(pid)
-    if process.is_dir():  # not on every system
-        mapped = (process / "maps").read_text()
+    target = built_for(build.packages)
+    if process.is_dir() and target:  # not on every system
+        mapped = (process / "maps").read_text().replace(str(PYTHONS), "")
         assert str(build.packages) in mapped
+        assert f"python{target[0]}" in mapped
         assert str(ROOT) not in mapped
         assert f"PYTHONPATH={ROOT}" not in (process / "environ").read_text()

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from local.cloudformation import Document
+from local.interpreters import built_for, find_python
 from local.template import ROOT
 
 SAM_BIN = ROOT / ".venv-sam" / "bin"
@@ -29,6 +30,17 @@ class Build:
     @property
     def packages(self) -> Path:
         return self.layer / "python"
+
+    def run_python(self, program: str, *options: str) -> "subprocess.CompletedProcess[str]":
+        """Run a program on the Python that the build is for, with nothing but the layer on its path."""
+        target = built_for(self.packages)
+        assert target
+        program = f"import sys; sys.path.append({str(self.packages)!r})\n{program}"
+        # -I and -S: neither an environment's packages nor its variables.
+        command = [find_python(*target), "-I", "-S", "-B", *options, "-c", program]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        return done
 
     @property
     def template(self) -> Path:

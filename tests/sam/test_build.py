@@ -1,13 +1,11 @@
 """What `sam build` makes: the layer's layout, platform, size and bytecode, and the functions' files."""
 
-import marshal
 import os
 import re
 import shutil
 import stat
 import struct
 import subprocess
-import sys
 import zipfile
 from importlib.metadata import distributions
 from pathlib import Path
@@ -17,12 +15,14 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
+from local.interpreters import built_for, this_machine
 from local.template import ROOT
 from tests.fixtures.functions import functions_with
 from tests.sam.builds import SAM_BIN, Build, files
 
 pytestmark = pytest.mark.timeout(900)
 
+FUNCTIONS = ("ChatFunction", "SessionsFunction", "SummaryFunction")
 LAMBDA_LIMIT = 250_000_000
 EM_AARCH64 = 183
 # What packaging's markers ask about, as Lambda would answer.
@@ -65,6 +65,22 @@ def machine(binary: Path) -> int:
     return int(number)
 
 
+def build_function(project: Path, artifact: Path, **variables: str) -> str:
+    """Run what SAM runs for a function, and return what it said."""
+    artifact.mkdir(exist_ok=True)
+    command = ["make", "-f", "functions/Makefile", "build-ChatFunction", f"ARTIFACTS_DIR={artifact}"]
+    done = subprocess.run(
+        [*command, f"PYTHON={SAM_BIN / 'python'}", *(f"{name}={value}" for name, value in variables.items())],
+        cwd=project,
+        env={name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
 def test_the_layer_holds_packages_and_the_exec_wrapper(lambda_build: Build) -> None:
     assert {path.name for path in lambda_build.layer.iterdir()} == {"python", "bin"}
     assert files(lambda_build.layer / "bin") == files(ROOT / "layers/core/bin")
@@ -104,29 +120,48 @@ def test_the_layer_fits_lambda(lambda_build: Build, tmp_path: Path, capsys: pyte
     zipped = (tmp_path / "layer.zip").stat().st_size
     with capsys.disabled():
         print(f"\nlayer: {unzipped / 1e6:.1f} MB, zipped {zipped / 1e6:.1f} MB; ", end="")
-        print("with bytecode" if "The layer has bytecode" in lambda_build.log else "without bytecode")
+        print("with bytecode" if "/opt/python has bytecode" in lambda_build.log else "without bytecode")
     assert unzipped + sum(size(lambda_build.folder / name) for name in FUNCTIONS) < LAMBDA_LIMIT
 
 
+def test_a_build_for_this_machine_is_for_the_python_of_lambda(python313: str, here_build: Build) -> None:
+    assert built_for(here_build.packages) == ("3.13", this_machine())
+
+
 @pytest.mark.parametrize("which", ["lambda_build", "here_build"])
-def test_bytecode_is_complete_or_absent_as_the_build_says(which: str, request: pytest.FixtureRequest) -> None:
+def test_all_bytecode_is_there_whatever_python_builds(
+    which: str, python313: str, request: pytest.FixtureRequest
+) -> None:
     made: Build = request.getfixturevalue(which)
-    compiled = {path.name.split(".")[-2] for path in made.layer.rglob("*.pyc")}
-    said = re.search(r"The layer has bytecode of Python (\d)\.(\d+)", made.log)
-    if said is None:
-        assert "the layer is built without bytecode" in made.log
-        assert not compiled
-        return
-    assert compiled == {f"cpython-{said[1]}{said[2]}"}
-    for source in made.packages.rglob("*.py"):
-        assert list((source.parent / "__pycache__").glob(f"{source.stem}.cpython-*.pyc")), source
+    for folder in (made.packages, *(made.folder / name for name in FUNCTIONS)):
+        sources = {path.relative_to(folder) for path in folder.rglob("*.py")}
+        compiled = {path.relative_to(folder) for path in folder.rglob("*.pyc")}
+        assert compiled == {path.parent / "__pycache__" / f"{path.stem}.cpython-313.pyc" for path in sources}
+    assert made.log.count("has bytecode of Python 3.13.") == 1 + len(FUNCTIONS)
+
+
+def test_a_build_that_finds_no_compiler_says_so(sam: None, tmp_path: Path) -> None:
+    log = build_function(ROOT, tmp_path, TARGET_PYTHON="3.99")
+    assert "/var/task has no bytecode and starts more slowly. No python3.99 is on the path." in log
+    assert not list(tmp_path.rglob("*.pyc"))
 
 
 def test_bytecode_is_trusted_unchecked_and_names_the_place_on_lambda(here_build: Build) -> None:
-    path = here_build.packages / f"omniagent/__pycache__/errors.{sys.implementation.cache_tag}.pyc"
-    content = path.read_bytes()
-    assert struct.unpack("<I", content[4:8]) == (0b01,)  # PEP 552: hash-based, source not checked
-    assert marshal.loads(content[16:]).co_filename == "/opt/python/omniagent/errors.py"
+    [path] = (here_build.packages / "omniagent/__pycache__").glob("errors.*.pyc")
+    program = f"import marshal; print(marshal.loads(open({str(path)!r}, 'rb').read()[16:]).co_filename)"
+    assert path.read_bytes()[4:8] == bytes([0b01, 0, 0, 0])  # PEP 552: hash-based, source not checked
+    assert here_build.run_python(program).stdout == "/opt/python/omniagent/errors.py\n"
+
+
+def test_bytecode_is_used_although_a_zip_changes_the_times_of_its_sources(here_build: Build) -> None:
+    for source in (here_build.packages / "omniagent").rglob("*.py"):
+        os.utime(source, (0, 0))
+    done = here_build.run_python("import omniagent.ai.runner", "-v")
+    loaded = re.findall(
+        rf"# code object from '?{re.escape(str(here_build.packages))}/(\S+?)'?$", done.stderr, re.MULTILINE
+    )
+    assert "omniagent/ai/__pycache__/runner" in {name.partition(".")[0] for name in loaded}
+    assert {Path(name).suffix for name in loaded} == {".pyc"}
 
 
 def test_no_artifact_names_the_place_it_was_built_in(here_build: Build) -> None:
@@ -139,9 +174,6 @@ def test_no_artifact_names_the_place_it_was_built_in(here_build: Build) -> None:
     assert found == []
 
 
-FUNCTIONS = ("ChatFunction", "SessionsFunction", "SummaryFunction")
-
-
 @pytest.mark.parametrize("logical_id", FUNCTIONS)
 def test_each_function_holds_the_project_and_every_handler(logical_id: str, lambda_build: Build) -> None:
     assert files(lambda_build.folder / logical_id) == files(ROOT / "functions") - {"Makefile", "requirements.txt"}
@@ -151,23 +183,14 @@ def test_each_function_holds_the_project_and_every_handler(logical_id: str, lamb
 def test_a_tools_own_packages_are_built_for_lambda_beside_the_code(sam: None, tmp_path: Path) -> None:
     project = tmp_path / "project"
     functions_with(project / "functions")
-    for name in ("core/Makefile", "core/requirements.txt", "target.mk"):
-        (project / "layers" / name).parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy(ROOT / "layers" / name, project / "layers" / name)
+    for name in ("layers/core/requirements.txt", "layers/target.mk"):
+        (project / name).parent.mkdir(parents=True, exist_ok=True)
+        shutil.copy(ROOT / name, project / name)
+    (project / "local").symlink_to(ROOT / "local")
     # The first is pure Python, the second is compiled and needs a package of the layer.
     (project / "functions/requirements.txt").write_text("tabulate==0.9.0\nargon2-cffi-bindings==25.1.0\n")
     artifact = tmp_path / "artifact"
-    artifact.mkdir()
-    command = ["make", "-f", "functions/Makefile", "build-ChatFunction", f"ARTIFACTS_DIR={artifact}"]
-    done = subprocess.run(
-        [*command, f"PYTHON={SAM_BIN / 'python'}"],
-        cwd=project,
-        env={name: value for name, value in os.environ.items() if not name.startswith(("MAKE", "MFLAGS"))},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    build_function(project, artifact)
     assert {"agent.py", "chat/app.py", "tabulate/__init__.py"} <= files(artifact)
     assert not {"Makefile", "requirements.txt", "layer-pins.txt"} & files(artifact)
     assert {machine(path) for path in artifact.rglob("*.so*")} == {EM_AARCH64}
@@ -176,20 +199,13 @@ def test_a_tools_own_packages_are_built_for_lambda_beside_the_code(sam: None, tm
 
 
 def test_the_layer_is_all_that_a_bare_python_needs(here_build: Build) -> None:
-    program = f"""
-import sys
-sys.path.append({str(here_build.packages)!r})
+    program = """
 import aws_lambda_powertools, awslambdaric, beanie, boto3, fastapi, jwt, mangum, omniagent, openai, opentelemetry.sdk
 from importlib.metadata import version
 for service in ("bedrock-agent-runtime", "dynamodb", "s3", "secretsmanager", "ses", "sqs", "sts"):
     boto3.client(service, region_name="us-east-1")
 print(version("openai"), version("fastapi"), len(boto3.Session().get_available_services()))
 """
-    # -S and -I: neither the environment's packages nor its variables.
-    done = subprocess.run(
-        [SAM_BIN / "python", "-I", "-S", "-B", "-c", program], capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
     expected = pinned(ROOT / "layers/core/requirements.txt")
     services = len(boto3.Session().get_available_services())
-    assert done.stdout.split() == [expected["openai"], expected["fastapi"], str(services)]
+    assert here_build.run_python(program).stdout.split() == [expected["openai"], expected["fastapi"], str(services)]
