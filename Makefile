@@ -81,11 +81,20 @@ STAGE ?= dev
 validate: .venv-sam/.installed ## lint the template
 	@$(SAM_OFFLINE) validate --lint
 
-build: .venv-sam/.installed ## build for Lambda (python3.13, arm64) into .aws-sam/build
-	@$(SAM_OFFLINE) build
+# SAM's cache sees the sources only. Its folder is named by what else decides the build: the target, and the Python that
+# compiles, which is found (or unpacked, or said to be missing) here.
+SAM_BUILD = $(SAM_OFFLINE) build --cache-dir .build/cache/$(shell \
+	{ cat layers/target.mk; echo $(TARGET_ARCH) $(TARGET_PYTHON); $(SAM_BIN)/python -m local.interpreters; } | cksum | cut -d ' ' -f 1)
 
-build-here: .venv-sam/.installed ## build for this machine into .build/here
-	@TARGET_ARCH=here $(SAM_OFFLINE) build --build-dir .build/here --cache-dir .build/cache
+build: .venv-sam/.installed ## build for Lambda (python3.13, arm64) into .aws-sam/build
+	@$(SAM_BUILD)
+
+build-here: TARGET_ARCH = here
+build-here: .venv-sam/.installed ## build for this machine (python3.13 where it can be had) into .build/here
+	@TARGET_ARCH=here $(SAM_BUILD) --build-dir .build/here
+
+test-arm64: $(VENV)/.dev build ## run one conversation on what `make build` made, on an emulated arm64 (10 minutes)
+	@$(BIN)/python -m pytest tests/sam/arm64_turn.py
 
 # The release is new each time, so that a parameter's new value is published as well (see template.yaml).
 deploy: build ## deploy to AWS: STAGE=dev or STAGE=prod, its parameters in parameters/
@@ -98,7 +107,7 @@ clean: ## remove what was built
 distclean: clean clean-local ## remove the environments as well
 	@rm -rf $(VENV) .venv-sam .uv
 
-.PHONY: help test check format lock validate build build-here deploy clean distclean
+.PHONY: help test check format lock validate build build-here test-arm64 deploy clean distclean
 
 invoke: $(VENV)/.run ## invoke a function: FUNCTION=chat EVENT=events/chat-hello.json
 	@$(BIN)/python -m local invoke $(FUNCTION) $(EVENT)

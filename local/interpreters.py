@@ -21,6 +21,8 @@ from local.processes import ServiceError
 PYTHONS = Path(__file__).resolve().parent.parent / ".build" / "pythons"
 # What Debian's release has.
 UNPACKED = "3.13"
+# What extensions link to besides, and Lambda's own image has: AWS's runtime client is written in C++.
+LIBRARIES = ("libstdc++6",)
 # By the CPU's name in wheels: its name in Debian, and where its packages have the dynamic loader.
 DEBIAN = {
     "aarch64": ("arm64", "lib/ld-linux-aarch64.so.1"),
@@ -116,7 +118,7 @@ def _unpack(root: Path, machine: str, compiler: str) -> None:
     unfinished = root.with_name(f"{root.name}.unfinished")
     shutil.rmtree(unfinished, ignore_errors=True)
     shutil.rmtree(root, ignore_errors=True)
-    unpack([f"python{UNPACKED}"], architecture, unfinished)
+    unpack([f"python{UNPACKED}", *LIBRARIES], architecture, unfinished)
     for link in ("lib", "lib64"):
         if not (unfinished / link).exists():
             (unfinished / link).symlink_to(f"usr/{link}")

@@ -16,7 +16,7 @@ from local.emulator.function_url import Front
 from local.emulator.identity import IdentityOf, user_named_by_key
 from local.emulator.invocation import FunctionFailed
 from local.emulator.invoke_api import InvokeApi
-from local.emulator.pool import Pool
+from local.emulator.pool import START_SECONDS, Pool
 from local.emulator.queue_poller import QueuePoller
 from local.emulator.sandbox import Sandbox
 from local.template import Function
@@ -60,6 +60,7 @@ class Emulator:
 
     `environment` is added to every function's own. `built` says that the functions come from `sam build`. `sqs`
     is where the functions' queues are; without it none is read. `freeze` stops a process between invocations.
+    A process that asks for no work within `start_seconds` is killed.
     """
 
     def __init__(
@@ -74,6 +75,7 @@ class Emulator:
         sqs: "SQSClient | None" = None,
         identity_of: IdentityOf = user_named_by_key,
         retry_delays: Sequence[float] = RETRY_DELAYS,
+        start_seconds: float = START_SECONDS,
         on_line: Callable[[str, str], None] = log_line,
     ) -> None:
         """Describe what is to run; nothing is started yet. `ports` are by a function's short name."""
@@ -86,6 +88,7 @@ class Emulator:
         self._sqs = sqs
         self._identity_of = identity_of
         self._retry_delays = retry_delays
+        self._start_seconds = start_seconds
         self._on_line = on_line
         self._stack = AsyncExitStack()
         self._pools: dict[str, Pool] = {}
@@ -168,6 +171,7 @@ class Emulator:
             limit=function.concurrency or self._concurrency,
             freeze=self._freeze,
             on_line=self._on_line,
+            start_seconds=self._start_seconds,
         )
         self._pools[function.logical_id] = pool
         stack.push_async_callback(pool.close)

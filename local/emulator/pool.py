@@ -32,6 +32,7 @@ class Pool:
         limit: int,
         freeze: bool,
         on_line: Callable[[str, str], None],
+        start_seconds: float = START_SECONDS,
     ) -> None:
         """Start with no process."""
         self._sandbox = sandbox
@@ -39,6 +40,7 @@ class Pool:
         self._limit = limit
         self._freeze = freeze
         self._on_line = on_line
+        self._start_seconds = start_seconds
         self.environments: list[Environment] = []
         self.lines: deque[str] = deque(maxlen=LINES_KEPT)
 
@@ -105,7 +107,7 @@ class Pool:
         environment.reserved = True
         self.environments.append(environment)
         try:
-            await environment.start(START_SECONDS)
+            await environment.start(self._start_seconds)
         except BaseException:
             await environment.close()
             self._remove(environment)

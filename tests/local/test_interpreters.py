@@ -73,6 +73,7 @@ def test_on_another_system_than_debian_the_reason_names_it(tmp_path: Path, monke
         unpack(["python3.13"], "amd64", tmp_path / "root")
 
 
+@pytest.mark.timeout(900)  # it may have to be unpacked first
 def test_python_3_13_starts_itself_again(python313: str) -> None:
     program = "import subprocess, sys; print(subprocess.check_output([sys.executable, '-V'], text=True))"
     done = subprocess.run([python313, "-c", program], capture_output=True, text=True, check=True)
