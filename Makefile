@@ -93,7 +93,7 @@ build-here: TARGET_ARCH = here
 build-here: .venv-sam/.installed ## build for this machine (python3.13 where it can be had) into .build/here
 	@TARGET_ARCH=here $(SAM_BUILD) --build-dir .build/here
 
-test-arm64: $(VENV)/.dev build ## run one conversation on what `make build` made, on an emulated arm64 (10 minutes)
+test-arm64: $(VENV)/.dev build ## run one conversation on what `make build` made, on an emulated arm64 (3 minutes)
 	@$(BIN)/python -m pytest tests/sam/arm64_turn.py
 
 # The release is new each time, so that a parameter's new value is published as well (see template.yaml).

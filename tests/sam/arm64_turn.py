@@ -1,6 +1,6 @@
 """`make test-arm64`: what `make build` made answers on an arm64 Python 3.13, emulated where the CPU is another.
 
-Not part of `make test`: emulated, everything takes some fifty times as long.
+Not part of `make test`: emulated, an import of the layer takes twelve times as long.
 """
 
 import json
