@@ -84,7 +84,7 @@ validate: .venv-sam/.installed ## lint the template
 # SAM's cache sees the sources only. Its folder is named by what else decides the build: the target, and the Python that
 # compiles, which is found (or unpacked, or said to be missing) here.
 SAM_BUILD = $(SAM_OFFLINE) build --cache-dir .build/cache/$(shell \
-	{ cat layers/target.mk; echo $(TARGET_ARCH) $(TARGET_PYTHON); $(SAM_BIN)/python -m local.interpreters; } | cksum | cut -d ' ' -f 1)
+	{ cat layers/target.mk; echo $(TARGET_ARCH) $(TARGET_PYTHON); $(SAM_BIN)/python -m local.interpreters $(TARGET_PYTHON); } | cksum | cut -d ' ' -f 1)
 
 build: .venv-sam/.installed ## build for Lambda (python3.13, arm64) into .aws-sam/build
 	@$(SAM_BUILD)
@@ -132,6 +132,9 @@ clean-local: ## remove the data of make run
 	@rm -rf .local
 
 .PHONY: run chat clean-local
+
+# On the Python of its peers.
+bench bench-quick: export TARGET_PYTHON = $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
 
 bench: $(VENV)/.dev build-here ## measure the product beside its peers and write bench/RESULTS.md (15 minutes)
 	@$(BIN)/python -m bench

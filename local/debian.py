@@ -41,7 +41,9 @@ def _download(packages: list[str], architecture: str, folder: Path) -> list[Path
         "APT::Install-Recommends": "false",
         "APT::Sandbox::User": "root",  # its own user could not write to our folder
         "Acquire::Languages": "none",
-        "Acquire::Retries": "3",
+        "Acquire::Retries": "1",
+        "Acquire::http::Timeout": "20",
+        "Acquire::https::Timeout": "20",
         "Dir::Cache": str(folder / "cache"),
         "Dir::Etc::sourcelist": str(sources),
         "Dir::Etc::sourceparts": "/dev/null",

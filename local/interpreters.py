@@ -11,6 +11,7 @@ import re
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -21,6 +22,7 @@ from local.processes import ServiceError
 PYTHONS = Path(__file__).resolve().parent.parent / ".build" / "pythons"
 # What Debian's release has.
 UNPACKED = "3.13"
+RETRY_SECONDS = 120.0
 # What extensions link to besides, and Lambda's own image has: AWS's runtime client is written in C++.
 LIBRARIES = ("libstdc++6",)
 # By the CPU's name in wheels: its name in Debian, and where its packages have the dynamic loader.
@@ -78,7 +80,7 @@ def find_python(version: str, machine: str = "") -> str:
     try:
         with _lock():
             if not _is_suitable(str(python := _unpacked(machine)), version, machine):
-                _unpack(python.parent.parent, machine, compiler)
+                _unpack_unless_just_failed(python.parent.parent, machine, compiler)
         return str(python)
     except ServiceError as error:
         reason = f"none can be unpacked from Debian's packages: {error}"
@@ -107,6 +109,18 @@ def _is_suitable(python: str, version: str, machine: str) -> bool:
     # What is built for Linux is built for glibc.
     expected = [version, machine, *(["glibc"] if sys.platform == "linux" else [])]
     return done.returncode == 0 and done.stdout.split() == expected
+
+
+def _unpack_unless_just_failed(root: Path, machine: str, compiler: str) -> None:
+    """A build asks several times, and a mirror that cannot be reached takes its time to say so."""
+    failure = root.with_name(f"{root.name}.failure")
+    if failure.exists() and time.time() - failure.stat().st_mtime < RETRY_SECONDS:
+        raise ServiceError(failure.read_text())
+    try:
+        _unpack(root, machine, compiler)
+    except ServiceError as error:
+        failure.write_text(str(error))
+        raise
 
 
 def _unpack(root: Path, machine: str, compiler: str) -> None:
