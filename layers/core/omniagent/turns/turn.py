@@ -107,6 +107,7 @@ class Turn:
             self._span.error(exc)
             if self.has_begun and not self._concluded.done():
                 self._concluded.set_exception(exc)
+                self._concluded.exception()  # asyncio warns of an exception that nobody has looked at
             raise
         finally:
             if self.has_begun:

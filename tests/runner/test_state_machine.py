@@ -1,0 +1,360 @@
+"""One session, driven in any order against a simple model of the promises."""
+
+import asyncio
+from collections.abc import Coroutine
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
+
+from omniagent import (
+    Agent,
+    AnswerStream,
+    Gate,
+    InMemorySessionManager,
+    InMemoryStore,
+    MemoryRegistry,
+    ModelRequest,
+    Query,
+    Runner,
+    ScriptedModel,
+    ToolCall,
+    tool,
+)
+from omniagent.errors import NotFound, TurnInProgress
+from omniagent.messages import TextPart
+from omniagent.protocol import sse
+from omniagent.turns.replay import record_frames
+from tests.fixtures.conversation import Clock
+from tests.runner.processes import Process
+from tests.runner.sessions import QUICK
+
+LEASE_SECONDS = 10.0
+PATIENCE_SECONDS = 60.0
+SETTINGS = replace(QUICK, tick_seconds=0.001, summary_after_turns=2)
+
+Result = TypeVar("Result")
+kinds = st.sampled_from(["quick", "tool", "talking", "silent"])
+
+
+@dataclass
+class Expected:
+    """A turn as the promises want it."""
+
+    number: int
+    message_id: str
+    status: str = ""
+    """The status of its answer; empty while it has none."""
+
+
+@dataclass
+class Running:
+    """A turn that has not ended, the process that runs it, and everybody who reads it."""
+
+    turn: Expected
+    query: Query
+    process: Process
+    stream: AnswerStream
+    gate: Gate
+    kind: str
+    readers: list["asyncio.Task[bytes]"] = field(default_factory=list)
+
+
+class OneSession(RuleBasedStateMachine):
+    """`turns` and `running` are the model; the store, the registry and the counters are what is checked against it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.loop = asyncio.Runner()
+        self.clock = Clock()
+        self.store = InMemoryStore()
+        self.registry = MemoryRegistry(lease_seconds=LEASE_SECONDS, clock=self.clock)
+        self.turns: list[Expected] = []
+        self.running: Running | None = None
+        self.has_stale_slot = False
+        self.messages = 0
+        self.model_calls = self.expected_model_calls = 0
+        self.tool_runs = self.expected_tool_runs = 0
+        self.script: list[Any] = []
+        self.model = ScriptedModel(default=self._next_answer)
+
+    # What a user, a page or an operator does.
+
+    @rule(kind=kinds)
+    def send(self, kind: str) -> None:
+        self.messages += 1
+        query = Query(f"Question {self.messages}?", f"m{self.messages}")
+        if self.running is not None:
+            self._joined_or_refused(query)
+        else:
+            self.turns.append(turn := Expected(len(self.turns) + 1, query.message_id))
+            self._answered(query, turn, kind)
+
+    @precondition(lambda self: self.turns)
+    @rule(kind=kinds, data=st.data())
+    def retry(self, kind: str, data: st.DataObject) -> None:
+        turn = data.draw(st.sampled_from(self.turns))
+        query = Query("The same.", turn.message_id)
+        if self.running is not None:
+            self._joined_or_refused(query)
+        elif turn is self.turns[-1] and turn.status != "complete":
+            self._answered(query, turn, kind)
+        else:
+            self._replayed(self._do(self._runner().start(query)), turn)
+
+    @rule(kind=kinds)
+    def regenerate(self, kind: str) -> None:
+        query = Query(regenerate=True)
+        if self.running is not None:
+            self._joined_or_refused(query)
+        elif not self.turns:
+            with pytest.raises(NotFound):
+                self._do(self._runner().start(query))
+        else:
+            self._answered(query, self.turns[-1], kind)
+
+    @rule()
+    def resume(self) -> None:
+        stream = self._do(self._runner().resume())
+        if self.running is not None:
+            assert stream is not None
+            self._joined(stream)
+        elif stream is not None:  # one that has just ended is shown once more
+            self._replayed(stream, self.turns[-1])
+
+    @rule()
+    def stop(self) -> None:
+        assert self._do(self._runner().stop()) is (self.running is not None)
+        if self.running is not None and not self.running.process.is_dead:
+            self._ended("cancelled")
+
+    @precondition(lambda self: self.running and not self.running.process.is_dead)
+    @rule()
+    def let_go(self) -> None:
+        assert self.running is not None
+        self.running.gate.set()
+        self._ended("complete")
+
+    @precondition(lambda self: self.running and not self.running.process.is_dead)
+    @rule()
+    def kill(self) -> None:
+        assert self.running is not None
+        self.running.process.is_dead = True
+        self.has_stale_slot = True
+
+    @rule()
+    def time_passes(self) -> None:
+        """Longer than a lease: a living process has renewed it meanwhile, a dead one is found to be dead."""
+        if self.running is not None and not self.running.process.is_dead:
+            self._do(self._time_passes())
+            return
+        self.clock.pass_by(LEASE_SECONDS + 1)
+        if self.running is None:
+            return
+        self._do(self._runner().settle())
+        running, self.running = self.running, None
+        if not (running.kind == "silent" and running.turn.status):
+            running.turn.status = "interrupted"
+        answer = self._do(self._session().answer(running.turn.number))
+        assert answer is not None
+        for reader in running.readers:
+            assert _text(self._do(_ready(reader))) == answer.text
+
+    @rule()
+    def delete(self) -> None:
+        if not self.turns:
+            with pytest.raises(NotFound):
+                self._do(self._runner().erase())
+            return
+        assert self._do(self._runner().erase())
+        running, self.running, self.turns = self.running, None, []
+        if running is None:
+            return
+        if not running.process.is_dead:
+            result = self._do(running.stream.result())
+            assert (result.stored, result.error and result.error.code) == (False, "turn_lost")
+            self._do(running.stream.ended())
+        for reader in running.readers:
+            self._do(_ready(reader))
+
+    @rule(rebuild=st.booleans())
+    def summarize(self, rebuild: bool) -> None:
+        if not self.turns:
+            with pytest.raises(NotFound):
+                self._do(self._runner().summarize(rebuild=rebuild))
+        else:
+            assert self._do(self._runner().summarize(rebuild=rebuild)).is_done
+
+    # What must be true whatever was done.
+
+    @invariant()
+    def every_turn_is_there_once_and_ended_one_way(self) -> None:
+        session = self.store.sessions.get(self._session().key)
+        messages = session.messages if session else []
+        assert [(m.turn_number, m.id) for m in messages if m.role == "user"] == [
+            (turn.number, turn.message_id) for turn in self.turns
+        ]
+        answers = {m.turn_number: m.status for m in messages if m.role == "assistant"}
+        assert answers == {turn.number: turn.status for turn in self.turns if turn.status}
+        assert len(messages) == len(self.turns) + len(answers)
+
+    @invariant()
+    def the_session_is_held_by_its_running_turn_and_by_nothing_else(self) -> None:
+        head = self._do(self._session().head())
+        assert (head.latest_turn_number if head else 0) == len(self.turns)
+        assert bool(head and head.active_turn_id) is (self.running is not None)
+        assert bool(self._do(self.registry.running(self._session().key))) is (self.running is not None)
+        slots = [slot for user in self.store.users.values() for slot in user.running]
+        assert len(slots) == (self.running is not None) or (self.has_stale_slot and len(slots) == 1)
+
+    @invariant()
+    def nothing_was_asked_or_done_twice(self) -> None:
+        assert self.model_calls == self.expected_model_calls
+        assert self.tool_runs == self.expected_tool_runs
+
+    @invariant()
+    def summaries_follow_each_other_and_leave_the_latest_turn_alone(self) -> None:
+        session = self.store.sessions.get(self._session().key)
+        end = 0
+        for summary in session.summaries if session else []:
+            assert summary.start_turn_number == end + 1
+            assert summary.start_turn_number <= summary.end_turn_number < len(self.turns)
+            end = summary.end_turn_number
+
+    def teardown(self) -> None:
+        self.loop.run(_cancelled())
+        self.loop.close()
+
+    # How it is done.
+
+    def _do(self, work: Coroutine[Any, Any, Result]) -> Result:
+        return self.loop.run(asyncio.wait_for(work, PATIENCE_SECONDS))
+
+    def _session(self) -> InMemorySessionManager:
+        return InMemorySessionManager("ada", "chat", store=self.store, settings=SETTINGS)
+
+    def _runner(self, process: Process | None = None) -> Runner:
+        process = process or Process(self.store, self.registry, SETTINGS)
+
+        @tool
+        async def work() -> str:
+            """Work."""
+            self.tool_runs += 1
+            return "worked"
+
+        return Runner(Agent("helper", "", [work]), process.session, provider=self.model, registry=process.registry)
+
+    def _next_answer(self, _: ModelRequest) -> Any:
+        self.model_calls += 1
+        return self.script.pop(0)
+
+    def _answered(self, query: Query, turn: Expected, kind: str) -> None:
+        """Start a turn. A quick one is read to its end; others run until somebody ends them."""
+        gate = Gate()
+        scripts: dict[str, list[Any]] = {
+            "quick": ["An answer."],
+            "tool": [ToolCall("work"), "An answer."],
+            "talking": [["An", gate, " answer."]],
+            "silent": [[gate, "An answer."]],
+        }
+        self.script = scripts[kind]
+        self.expected_model_calls += len(self.script)
+        self.expected_tool_runs += kind == "tool"
+        process = Process(self.store, self.registry, SETTINGS)
+        stream = self._do(self._runner(process).start(query))
+        self.running = Running(turn, query, process, stream, gate, kind)
+        self._joined(stream)
+        if kind in ("talking", "silent"):
+            self._do(gate.reached())
+        else:
+            self._ended("complete")
+
+    def _joined(self, stream: AnswerStream) -> None:
+        """Read along until the turn ends. The process that dies takes its own readers with it."""
+        assert self.running is not None
+        if stream is not self.running.stream:
+            assert stream.message_id == self.running.stream.message_id
+            self.running.readers.append(self._do(_started(_read(stream))))
+
+    def _ended(self, status: str) -> None:
+        assert self.running is not None
+        running, self.running = self.running, None
+        result = self._do(running.stream.result())
+        self._do(running.stream.ended())
+        assert (result.status, result.stored) == (status, True)
+        if not (status == "cancelled" and running.kind == "silent" and running.turn.status):
+            running.turn.status = status
+        self.has_stale_slot = False
+        answer = self._do(self._session().answer(running.turn.number))
+        assert answer == result.message
+        seen = self._do(_read(running.stream))
+        for reader in running.readers:
+            assert _events(self._do(_ready(reader))) == _events(seen)
+        assert _text(seen) == result.text
+
+    def _replayed(self, stream: AnswerStream, turn: Expected) -> None:
+        answer = self._do(self._session().answer(turn.number))
+        assert answer is not None
+        assert stream.message_id == answer.id
+        recorder = record_frames(self._do(_read(stream)))
+        assert recorder.parts == answer.parts
+
+    def _joined_or_refused(self, query: Query) -> None:
+        assert self.running is not None
+        if self.running.query.claim_id == query.claim_id:
+            self._joined(self._do(self._runner().start(query)))
+            return
+        with pytest.raises(TurnInProgress):
+            self._do(self._runner().start(query))
+
+    async def _time_passes(self) -> None:
+        """Let time pass no faster than the living process renews its lease."""
+        key = self._session().key
+        for _ in range(3):
+            self.clock.pass_by(LEASE_SECONDS / 2)
+            while (held := await self.registry.running(key)) and held.lease_left < LEASE_SECONDS:  # noqa: ASYNC110
+                await asyncio.sleep(0.001)
+
+
+async def _read(stream: AnswerStream) -> bytes:
+    frames = b"".join([frames async for frames in stream.sse()])
+    assert frames.endswith(sse.DONE)
+    return frames
+
+
+async def _started(work: Coroutine[Any, Any, Result]) -> "asyncio.Task[Result]":
+    return asyncio.create_task(work)
+
+
+async def _ready(task: "asyncio.Task[Result]") -> Result:
+    return await task
+
+
+def _events(frames: bytes) -> list[Any]:
+    return list(sse.decode(frames))
+
+
+def _text(frames: bytes) -> str:
+    return "".join(part.text for part in record_frames(frames).parts if isinstance(part, TextPart))
+
+
+async def _cancelled() -> None:
+    """End what dead processes have left. Some of it insists on a second try."""
+    while others := asyncio.all_tasks() - {asyncio.current_task()}:
+        for task in others:
+            task.cancel()
+        await asyncio.wait(others, timeout=0.01)
+
+
+OneSession.TestCase.settings = settings(
+    max_examples=40,
+    stateful_step_count=30,
+    derandomize=True,
+    database=None,
+    deadline=None,
+    suppress_health_check=list(HealthCheck),
+)
+TestOneSession = OneSession.TestCase
