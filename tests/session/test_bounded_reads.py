@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 from pymongo.database import Database
 
@@ -80,6 +80,8 @@ async def test_a_summary_that_is_long_due_is_made_of_one_piece_beside_the_answer
 
 async def test_looking_for_something_to_resume_reads_no_message(conversation: Conversation) -> None:
     await conversation.ask("[echo:One.]")
+    long_ago = datetime.now(UTC) - timedelta(minutes=1)
+    conversation.database.sessions.update_one({"_id": conversation.session.key}, {"$set": {"updated_at": long_ago}})
     conversation.database.command("profile", 2)
     assert await conversation.runner().resume() is None
     conversation.database.command("profile", 0)

@@ -33,7 +33,7 @@ from omniagent.turns.turn import Turn
 TimeLeft = Callable[[], float]
 """Returns the seconds that are left for a long piece of work."""
 
-REPLAY_SECONDS = 30.0
+REPLAY_SECONDS = 10.0
 """How long after its end an answer is still streamed to whoever resumes."""
 
 _process_registry = MemoryRegistry()

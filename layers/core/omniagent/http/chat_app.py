@@ -99,7 +99,7 @@ async def chat(request: Request) -> Response:
 
 
 async def resume(request: Request) -> Response:
-    """Follow the running answer from its first event to its end; 204 when nothing is being answered."""
+    """Follow the running answer, or one that has just ended, from its first event; 204 when there is none."""
     caller = await _caller(request)
     runner = await _runner(request, caller, check_id(request.path_params["session_id"], "session id"))
     stream = await runner.resume()

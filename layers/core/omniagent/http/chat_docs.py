@@ -69,7 +69,7 @@ def chat_openapi(settings: Settings) -> dict[str, Any]:
         responses=documented(errors.RegistryUnavailable)
         | {
             200: {"description": "The same stream, from its first event on.", "content": EVENTS},
-            204: {"description": "Nothing is being answered."},
+            204: {"description": "Nothing is being answered, or has been a moment ago."},
         },
     )
     return app.openapi()
