@@ -1,36 +1,86 @@
-"""Processes that a test can kill: from then on nothing that they do has an effect, and they clean nothing up."""
+"""Processes whose calls of the store and the registry a test can lead astray."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Any
 
 from omniagent import InMemorySessionManager, InMemoryStore, MemoryRegistry, SessionManager, Settings, TurnRegistry
+from omniagent.errors import OmniAgentError, RegistryUnavailable, StorageUnavailable
+
+Call = Callable[[], Awaitable[Any]]
 
 
 class Process:
-    """One process that answers a session of a shared store, under a shared registry."""
+    """One process that answers a session of a shared store, under a shared registry.
+
+    Once it is dead nothing that it does has an effect, and it cleans nothing up.
+    """
 
     def __init__(self, store: InMemoryStore, registry: MemoryRegistry, settings: Settings) -> None:
         self.is_dead = False
         session = InMemorySessionManager("ada", "chat", store=store, settings=settings)
-        self.session: SessionManager = _mortal(InMemorySessionManager, SessionManager, session, self)
-        self.registry: TurnRegistry = _mortal(MemoryRegistry, TurnRegistry, registry, self)
+        self.session: SessionManager = self._led_astray(InMemorySessionManager, SessionManager, session)
+        self.registry: TurnRegistry = self._led_astray(MemoryRegistry, TurnRegistry, registry)
+
+    async def call(self, name: str, call: Call, unavailable: type[OmniAgentError]) -> Any:
+        """Do one call of the store or the registry."""
+        if self.is_dead:
+            await asyncio.get_running_loop().create_future()
+        return await call()
+
+    def _led_astray(self, kind: type[Any], interface: type[Any], shared: Any) -> Any:
+        """Return an object that does what `shared` does, through `call`."""
+        unavailable = RegistryUnavailable if interface is TurnRegistry else StorageUnavailable
+
+        def method(name: str) -> Any:
+            async def through(_: object, *args: Any, **kwargs: Any) -> Any:
+                return await self.call(name, lambda: getattr(shared, name)(*args, **kwargs), unavailable)
+
+            return through
+
+        # A generator makes its calls through the others.
+        methods = {name: method(name) for name in interface.__abstractmethods__ if name != "past_turns"}
+        instance: Any = object.__new__(type(f"Led{kind.__name__}", (kind,), methods))
+        for name in () if interface is TurnRegistry else vars(shared):
+            setattr(instance, name, getattr(shared, name))
+        return instance
 
 
-def _mortal(kind: type[Any], interface: type[Any], shared: Any, process: Process) -> Any:
-    """Return an object that does what `shared` does, and hangs in every call once its process is dead."""
-    mortal: Any = object.__new__(type(f"Mortal{kind.__name__}", (kind,), _calls(interface, shared, process)))
-    for name in () if interface is TurnRegistry else vars(shared):
-        setattr(mortal, name, getattr(shared, name))
-    return mortal
+class FaultyProcess(Process):
+    """Goes wrong at its n-th call, in one way."""
 
+    def __init__(
+        self, store: InMemoryStore, registry: MemoryRegistry, settings: Settings, *, at: int, how: str
+    ) -> None:
+        super().__init__(store, registry, settings)
+        self.went_wrong_in: str | None = None
+        self.caller: asyncio.Task[Any] | None = None
+        self._calls = 0
+        self._at = at
+        self._how = how
 
-def _calls(interface: type[Any], shared: Any, process: Process) -> dict[str, Any]:
-    def call(name: str) -> Any:
-        async def awaited(_: object, *args: Any, **kwargs: Any) -> Any:
-            if process.is_dead:
-                await asyncio.get_running_loop().create_future()
-            return await getattr(shared, name)(*args, **kwargs)
+    async def call(self, name: str, call: Call, unavailable: type[OmniAgentError]) -> Any:
+        self._calls += name != "renew"  # its number depends on the time
+        if self._calls != self._at or self.went_wrong_in:
+            return await call()
+        self.went_wrong_in = name
+        match self._how:
+            case "refused":
+                raise unavailable("down")
+            case "answer lost":
+                await call()
+                raise unavailable("the answer was lost")
+            case "unexpected":
+                raise RuntimeError("a bug")
+            case "cancelled before":
+                await self._cancel()
+                return await call()
+            case _:
+                result = await call()
+                await self._cancel()
+                return result
 
-        return awaited
-
-    return {name: call(name) for name in interface.__abstractmethods__ if name != "past_turns"}
+    async def _cancel(self) -> None:
+        assert self.caller is not None
+        self.caller.cancel()
+        await asyncio.sleep(0)

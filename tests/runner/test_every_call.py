@@ -1,0 +1,170 @@
+"""Whichever call of the store or the registry goes wrong, and however: the session works afterwards."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from omniagent import Agent, InMemorySessionManager, InMemoryStore, MemoryRegistry, Query, Runner, ScriptedModel, tool
+from omniagent.ai.providers.scripted import ToolCall
+from omniagent.errors import NotFound
+from omniagent.protocol import sse
+from omniagent.turns.replay import record_frames
+from tests.fixtures.conversation import Clock, read
+from tests.runner.processes import FaultyProcess, Process
+from tests.runner.sessions import QUICK, other_tasks
+from tests.turns.registries import until
+
+SETTINGS = replace(QUICK, tick_seconds=0.005, summary_after_turns=1)
+WAYS = ["refused", "answer lost", "unexpected", "cancelled before", "cancelled after"]
+MOST_CALLS = 100
+
+
+class World:
+    """A session with two turns, and one process that is about to go wrong."""
+
+    def __init__(self, at: int, how: str) -> None:
+        self.clock = Clock()
+        self.store = InMemoryStore()
+        self.shared = MemoryRegistry(lease_seconds=10.0, clock=self.clock)
+        self.process = FaultyProcess(self.store, self.shared, SETTINGS, at=at, how=how)
+        self.tool_runs = 0
+        self.model = ScriptedModel(default=self._answer)
+        self.streamed = b""
+
+    def runner(self, process: Process | None = None) -> Runner:
+        @tool
+        async def work() -> str:
+            """Work."""
+            self.tool_runs += 1
+            return "worked"
+
+        process = process or Process(self.store, self.shared, SETTINGS)
+        return Runner(Agent("helper", "", [work]), process.session, provider=self.model, registry=process.registry)
+
+    @property
+    def session(self) -> InMemorySessionManager:
+        return InMemorySessionManager("ada", "chat", store=self.store, settings=SETTINGS)
+
+    async def converse(self) -> None:
+        for number in (1, 2):
+            stream = await self.runner().start(Query("Hello?", f"m{number}"))
+            await stream.ended()
+        self.tool_runs = 0
+
+    async def go_wrong(self, verb: "Verb") -> None:
+        """Do something in the process that goes wrong. Whatever it raises, it ends."""
+        self.process.caller = asyncio.create_task(verb(self, self.runner(self.process)))
+        async with asyncio.timeout(30):
+            await asyncio.gather(self.process.caller, return_exceptions=True)
+
+    @staticmethod
+    def _answer(request: Any) -> Any:
+        return "Done." if any(part.type == "tool" for part in request.messages[-1].parts) else ToolCall("work")
+
+
+Verb = Callable[[World, Runner], Coroutine[Any, Any, None]]
+
+
+async def send(world: World, runner: Runner) -> None:
+    stream = await runner.start(Query("Go on", "m3"))
+    world.streamed = await read(stream)
+    await stream.ended()
+
+
+async def run(_: World, runner: Runner) -> None:
+    await runner.run(Query("Go on", "m3"))
+
+
+async def regenerate(world: World, runner: Runner) -> None:
+    world.streamed = await read(await runner.start(Query(message_id="m2", regenerate=True)))
+
+
+async def replay(world: World, runner: Runner) -> None:
+    world.streamed = await read(await runner.start(Query("Hello?", "m2")))
+
+
+async def join(world: World, runner: Runner) -> None:
+    owner = await world.runner().start(Query("Go on", "m3"))
+    try:
+        world.streamed = await read(await runner.start(Query("Go on", "m3")))
+    finally:
+        await asyncio.shield(owner.ended())
+
+
+async def resume(world: World, runner: Runner) -> None:
+    stream = await runner.resume()
+    world.streamed = await read(stream) if stream else b""
+
+
+async def erase(_: World, runner: Runner) -> None:
+    await runner.erase()
+
+
+async def summarize(_: World, runner: Runner) -> None:
+    await runner.summarize(rebuild=True)
+
+
+@pytest.mark.parametrize("how", WAYS)
+@pytest.mark.parametrize("verb", [send, run, regenerate, replay, join, resume, erase, summarize])
+async def test_whatever_goes_wrong_everything_ends_and_the_session_works(verb: Verb, how: str) -> None:
+    for at in range(1, MOST_CALLS):
+        world = World(at, how)
+        await world.converse()
+        before = other_tasks()
+        await world.go_wrong(verb)
+        where = f"{how} at {at}: {world.process.went_wrong_in}"
+        await check_ended(world, before, where)
+        await check_stream(world, where)
+        await check_works(world, where)
+        if world.process.went_wrong_in is None:
+            assert at > 1
+            return
+    raise AssertionError("it never ends")
+
+
+async def check_ended(world: World, before: set[Any], where: str) -> None:
+    async def is_quiet() -> bool:
+        return not len(world.store.open_turns) and other_tasks() <= before
+
+    try:
+        await until(is_quiet)
+    except TimeoutError:
+        pytest.fail(f"{where}: left behind {other_tasks() - before}")
+
+
+async def check_stream(world: World, where: str) -> None:
+    """P1: whoever saw `finish` finds the answer in the store as it was shown."""
+    seen = list(sse.decode(world.streamed))
+    finished = [event for event in seen if event["type"] == "finish"]
+    if finished:
+        number = finished[-1]["messageMetadata"]["turnNumber"]
+        answer = await world.session.answer(number)
+        assert answer is not None, where
+        assert record_frames(world.streamed).parts == answer.parts, where
+
+
+async def check_works(world: World, where: str) -> None:
+    """After the lease at most, the same message is answered once, and so is another one."""
+    world.clock.pass_by(11)
+    session = world.store.sessions.get(world.session.key)
+    if session is not None and session.is_erased:  # a deletion that was cut off: the same request again goes on
+        assert await world.runner().erase(), where
+    stored = (await world.session.load("m3")).earlier
+    answer = await world.session.answer(stored.turn_number) if stored else None
+    runs = world.tool_runs
+    is_complete = answer is not None and answer.status == "complete"
+    result = await world.runner().run(Query("Go on", "m3"))
+    assert (result.status, result.text) == ("complete", "Done."), where
+    assert world.tool_runs == runs + (not is_complete), where
+    assert (await world.runner().run(Query("And on", "m4"))).status == "complete", where
+    await world.store.open_turns.finish()
+    session = world.store.sessions[world.session.key]
+    numbers = [(m.turn_number, m.role) for m in session.messages]
+    assert numbers == [(n, role) for n in range(1, len(numbers) // 2 + 1) for role in ("user", "assistant")], where
+    assert await world.shared.running(world.session.key) is None, where
+    assert not any(user.running for user in world.store.users.values()), where
+    with pytest.raises(NotFound):
+        await world.runner().run(Query(message_id="unheard-of", regenerate=True))
