@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from omniagent.errors import AnswerTooLong
-from omniagent.messages import ORPHAN_ERROR, DataPart, Part, ReasoningPart, StepPart, TextPart, ToolPart
+from omniagent.messages import ORPHAN_ERROR, DataPart, Part, ReasoningPart, StepPart, TextPart, ToolPart, plain_text
 from omniagent.protocol import events
 
 Emit = Callable[[events.StreamEvent], None]
@@ -66,13 +66,13 @@ class AnswerRecorder:
 
     def text(self, text: str) -> None:
         self.start_text()
-        for piece in _pieces(text):
+        for piece in _pieces(plain_text(text)):
             self._add(piece)
             self._emit(events.TextDelta(self._block_id, piece))
 
     def reasoning(self, text: str) -> None:
         self.start_reasoning()
-        for piece in _pieces(text):
+        for piece in _pieces(plain_text(text)):
             self._add(piece)
             self._emit(events.ReasoningDelta(self._block_id, piece))
 
@@ -132,7 +132,8 @@ class AnswerRecorder:
     def tool_input_error(self, call_id: str, raw: str, *, error: str, public: str) -> None:
         """The model wrote arguments that are not JSON, or far too many of them."""
         self._inputs_open.discard(call_id)
-        part = self._update(call_id, input=raw[:MAX_INPUT_CHARS], error=error, public_error=public, done=True)
+        kept = plain_text(raw[:MAX_INPUT_CHARS])
+        part = self._update(call_id, input=kept, error=error, public_error=public, done=True)
         self._emit(events.ToolInputError(call_id, part.name, part.input, public))
 
     def tool_output(self, call_id: str, output: Any) -> None:
