@@ -26,7 +26,7 @@ from omniagent import (
 from omniagent.ai.context import Callbacks
 from omniagent.ai.providers.llm_provider import ModelEvent, ModelReasoningDone, ModelText
 from omniagent.ai.providers.pool import ProviderPool
-from omniagent.errors import StorageUnavailable
+from omniagent.errors import StorageUnavailable, TurnInProgress
 from omniagent.messages import ToolPart
 from omniagent.session.manager import SessionMessage, TurnStart
 from omniagent.turns.lease import Claim, RunningTurn
@@ -68,6 +68,47 @@ async def test_a_store_that_raises_anything_while_the_slot_is_given_back_does_no
     session = Broken("ada", "chat", store=sessions.store, settings=QUICK)
     await read(await sessions.runner(ScriptedModel("Hi"), session=session).start("Hello?"))
     assert await sessions.registry.running(session.key) is None
+
+
+async def test_the_slot_of_a_turn_is_given_back_before_the_next_turn_of_its_session_can_take_it() -> None:
+    class Slow(InMemorySessionManager):
+        is_withdrawing, let_go = asyncio.Event(), asyncio.Event()
+
+        async def withdraw(self, *keys: str) -> None:
+            self.is_withdrawing.set()
+            await self.let_go.wait()
+            await super().withdraw(*keys)
+
+    sessions = Sessions()
+    slow = Slow("ada", "chat", store=sessions.store, settings=QUICK)
+    stream = await sessions.runner(ScriptedModel("Hi"), session=slow).start("Hello?")
+    await slow.is_withdrawing.wait()
+    with pytest.raises(TurnInProgress):
+        await sessions.runner(ScriptedModel()).start("Next?")
+    slow.let_go.set()
+    await stream.ended()
+    assert await sessions.are_free()
+
+
+async def test_a_callback_that_is_cancelled_by_its_own_code_changes_nothing() -> None:
+    sessions, results = Sessions(), list[RunResult]()
+
+    async def on_finish(*_: object) -> None:
+        raise asyncio.CancelledError
+
+    async def on_end(result: RunResult) -> None:
+        results.append(result)
+
+    agent = Agent("helper", "", callbacks=Callbacks(on_finish=on_finish))
+    runner = Runner(
+        agent,
+        sessions.session(),
+        provider=ScriptedModel("Hi"),
+        registry=sessions.registry,
+        hooks=TurnHooks(on_end=on_end),
+    )
+    await (await runner.start("Hello?")).ended()
+    assert len(results) == 1
 
 
 async def test_a_cost_hook_that_raises_changes_nothing() -> None:

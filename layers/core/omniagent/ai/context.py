@@ -147,5 +147,8 @@ async def call_back(callback: Callable[..., Awaitable[None]] | None, *arguments:
         return
     try:
         await callback(*arguments)
-    except Exception:
+    except (Exception, asyncio.CancelledError) as exc:
+        task = asyncio.current_task()
+        if isinstance(exc, asyncio.CancelledError) and (task is None or task.cancelling()):
+            raise  # the turn is cancelled, not only the callback's own work
         logger.exception("callback failed", extra={"callback": getattr(callback, "__name__", repr(callback))})

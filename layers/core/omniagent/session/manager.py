@@ -85,7 +85,7 @@ class SessionHead:
     latest_turn_number: int = 0
     active_turn_id: str | None = None
     name: str | None = None
-    changed_at: datetime | None = None
+    changed_at: datetime | None = field(default=None, compare=False)
     """When the last turn began or ended."""
 
     def ended_within(self, seconds: float) -> bool:

@@ -156,8 +156,7 @@ class Turn:
             self._log.end()
             try:
                 # The session is free before the readers see the end: whoever saw it may ask at once again.
-                seconds = self._assignment.limit.closing_seconds(RELEASE_SECONDS)
-                await insist(lambda: asyncio.gather(self._keeper.finish(seconds), self._withdraw(seconds)))
+                await insist(self._give_back)
             finally:
                 self._log.close()
         turn_ended(
@@ -245,6 +244,12 @@ class Turn:
         if not work.done():
             logger.warning("a tool ignores its cancellation and is left behind")
             self._recorder.seal()
+
+    async def _give_back(self) -> None:
+        """Give back the slot, then the session: its next turn has the same slot, which must not be taken from it."""
+        limit = self._assignment.limit
+        await self._withdraw(limit.closing_seconds(RELEASE_SECONDS))
+        await self._keeper.finish(limit.closing_seconds(RELEASE_SECONDS))
 
     async def _withdraw(self, seconds: float) -> None:
         """Give the user's slot back. Should that fail, it is found to be stale when somebody needs it."""
