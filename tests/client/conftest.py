@@ -120,7 +120,9 @@ class _Uvicorn(uvicorn.Server):
 async def running_server() -> AsyncIterator[Server]:
     listener = listen()
     server = Server(f"http://127.0.0.1:{listener.getsockname()[1]}")
-    uvicorn_server = _Uvicorn(uvicorn.Config(server.app, lifespan="off", log_config=None, access_log=False))
+    uvicorn_server = _Uvicorn(
+        uvicorn.Config(server.app, lifespan="off", log_config=None, access_log=False, timeout_graceful_shutdown=5)
+    )
     serving = asyncio.create_task(uvicorn_server.serve([listener]))
     yield server
     uvicorn_server.should_exit = True

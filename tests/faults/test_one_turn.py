@@ -119,9 +119,11 @@ async def test_a_regeneration_that_is_killed_leaves_what_it_had_shown(house: Hou
     exchange = client.regenerate(first.answer_id)
     await exchange.seen("text-delta")
     answering = house.answering(client)
-    await client.resume().seen("text-delta")  # what a follower sees is in the log
+    follower = client.resume()
+    await follower.seen("text-delta")  # what a follower sees is in the log
     house.kill_process(answering)
     dead = await exchange.end()
+    await follower.end()
     after = await client.accepted("[echo:next]")
 
     assert after.finished_as == "complete"

@@ -133,8 +133,9 @@ def test_sessions_are_listed_opened_and_begun(chat: Terminal, session_id: str) -
     listed = chat.read_until("\n> ")
     number = next(line.split()[0] for line in listed.splitlines() if session_id in line)
     chat.type(f"/open {number}\n")
-    opened = chat.read_until("\nHere.\n> ")
+    opened = chat.read_until("\nHere.\n")
     assert f"Session {session_id}" in opened
+    chat.read_until("\n> ")
 
 
 def test_what_the_server_refuses_is_shown_in_its_words(chat: Terminal) -> None:

@@ -330,7 +330,7 @@ async def test_where_the_default_would_kill_the_process_the_turns_are_stored_fir
 async def test_a_store_that_was_not_awaited_says_what_to_write(mongod: str) -> None:
     adapter = MongoBackendAdapter(mongod)
     with warnings.catch_warnings():
-        warnings.simplefilter("error")
+        warnings.simplefilter("error", RuntimeWarning)  # a coroutine that nobody awaited
         with pytest.raises(ConfigurationError, match=r"await adapter\.initialize\(\)"):
             MongoSessionManager(adapter.initialize(), "user:ada")  # type: ignore[arg-type]  # the mistake
         gc.collect()

@@ -49,7 +49,6 @@ def test_a_table_of_turns_that_is_missing(
             user.post({"query": "Hello"}),
             user.call("GET", "/chat/{}/stream"),
             user.call("POST", "/sessions/{}/cancel"),
-            user.call("DELETE", "/sessions/{}"),
         ):
             told(response, errors.RegistryUnavailable)
             assert "no-such-table" not in response.text

@@ -197,6 +197,7 @@ def _estimate_part(part: Part) -> int:
 
 
 def _estimate_result(part: ToolPart) -> int:
+    part = part.close()
     return estimate_text(part.error if part.error is not None else _as_text(part.output))
 
 
