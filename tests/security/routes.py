@@ -16,6 +16,11 @@ class Route:
     owner: int
     """What the owner of a session with one answered turn is answered."""
     body: Json | None = None
+    also: int | None = None
+    """What the owner is answered right after the turn."""
+
+    def serves(self, status: int) -> bool:
+        return status in (self.owner, self.also)
 
     def __str__(self) -> str:
         return f"{self.method} {self.path}"
@@ -27,7 +32,7 @@ class Route:
 
 ROUTES = (
     Route("chat", "POST", "/chat", 200, {"query": "Hello"}),
-    Route("chat", "GET", "/chat/{session_id}/stream", 204),
+    Route("chat", "GET", "/chat/{session_id}/stream", 204, also=200),
     Route("sessions", "POST", "/sessions", 201, {}),
     Route("sessions", "GET", "/sessions", 200),
     Route("sessions", "GET", "/sessions/{session_id}", 200),
