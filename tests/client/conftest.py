@@ -22,6 +22,7 @@ from omniagent.errors import RequestError
 from omniagent.http.chat_app import EventStream
 from omniagent.http.request_body import read_chat_request
 from tests.fixtures.conversation import Conversation
+from tests.fixtures.endings import ended_in_time
 
 HERE = Path(__file__).parent
 Json = dict[str, Any]
@@ -50,8 +51,10 @@ class SdkClient:
     async def close(self) -> None:
         assert self._process.stdin is not None
         self._process.stdin.close()
-        await self._process.wait()
-        await self._reading
+        await ended_in_time("the Node process", self._process.wait())
+        if self._process.returncode is None:
+            self._process.kill()
+        await ended_in_time("reading the Node process", self._reading)
 
     async def _read(self) -> None:
         assert self._process.stdout is not None
@@ -126,7 +129,7 @@ async def running_server() -> AsyncIterator[Server]:
     serving = asyncio.create_task(uvicorn_server.serve([listener]))
     yield server
     uvicorn_server.should_exit = True
-    await serving
+    await ended_in_time("uvicorn", serving)
 
 
 @pytest.fixture

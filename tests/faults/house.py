@@ -25,6 +25,7 @@ from local.stack import StackOptions, local_stack
 from local.template import Function, Template
 from tests.faults.client import Client, Json, Stream
 from tests.faults.truth import Conversation, Tally, check, check_interrupted, read_log
+from tests.fixtures.endings import ended_in_time
 from tests.fixtures.functions import functions_with
 from tests.fixtures.proxy import Proxy, proxy_to
 from tests.fixtures.wire_formats import HttpWire, MongoWire
@@ -172,7 +173,7 @@ class House:
         await asyncio.gather(*(idler.end() for idler in idlers))
 
     async def close(self) -> None:
-        await asyncio.gather(*self._warming)
+        await ended_in_time("spare processes", asyncio.gather(*self._warming))
 
     def read(self, client: Client) -> Conversation:
         return Conversation.read(self.database, client)

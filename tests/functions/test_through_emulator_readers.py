@@ -37,7 +37,7 @@ async def test_streams_run_at_once_each_in_a_process_of_its_own(product: Product
             # A few at a time: each is a cold start, and a small machine has only so many cores.
             await gate.until_waiting(number - 3)
         await gate.until_waiting(len(users))
-        assert len(product.emulator.running("chat")) == len(users)
+        await eventually(lambda: len(product.emulator.running("chat")) == len(users))
         gate.open()
         answers = await asyncio.gather(*turns)
     for number, events in enumerate(answers, 1):
