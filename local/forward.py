@@ -1,10 +1,11 @@
 """Passes requests on to another server and its answers back, byte for byte as they come."""
 
 from collections.abc import Iterable
+from contextlib import suppress
 
 import httpx
 
-from local.emulator.http import Exchange, Headers
+from local.emulator.http import ClientGone, Exchange, Headers
 
 # What belongs to a connection and not to the message. `host` is the other server's.
 NOT_PASSED_ON = frozenset({"connection", "expect", "host", "keep-alive", "te", "transfer-encoding", "upgrade"})
@@ -53,11 +54,19 @@ class Forwarder:
     async def _send_back(self, exchange: Exchange, response: httpx.Response, extra: Headers) -> None:
         headers = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in response.headers.raw]
         await exchange.start(response.status_code, [*_kept(headers), *extra])
+        chunks = response.aiter_raw()
         try:
-            async for chunk in response.aiter_raw():
+            async for chunk in chunks:
                 await exchange.send(chunk)
         except httpx.TransportError:
             exchange.abort()
+        except ClientGone:
+            # The generators behind end here, not whenever the garbage collector finds them.
+            await response.aclose()
+            with suppress(httpx.TransportError):
+                async for _ in chunks:
+                    pass
+            raise
         else:
             await exchange.finish()
 

@@ -10,6 +10,7 @@ import pytest
 from local.emulator import Identity
 from local.template import Cors, FunctionUrl
 from tests.emulator.conftest import STREAMING, Gate, Start, toy
+from tests.fixtures.leaving import reading
 
 SIGNED = {
     "authorization": "AWS4-HMAC-SHA256 Credential=alice/20260101/us-east-1/lambda/aws4_request, "
@@ -78,8 +79,11 @@ async def test_a_reader_that_leaves_does_not_stop_the_function(
 ) -> None:
     emulator = await start(toy("stream"))
     query = "/?events=40&padding=1048576&after=1"
-    async with http.stream("GET", emulator.url_of("stream") + query) as response:
-        await anext(response.aiter_bytes())
+    async with (
+        http.stream("GET", emulator.url_of("stream") + query) as response,
+        reading(response, response.aiter_bytes()) as chunks,
+    ):
+        await anext(chunks)
     message, let_on = await gate.arrival()
     assert message == "finished"
     let_on()

@@ -20,6 +20,7 @@ from local.emulator.http import ClientGone, Exchange, Server
 from local.front import Front
 from local.processes import ServiceError
 from local.traces import Traces
+from tests.fixtures.leaving import reading
 
 Handler = Callable[[Exchange], Awaitable[None]]
 EVENT_STREAM = [("content-type", "text/event-stream")]
@@ -163,8 +164,11 @@ async def test_a_client_that_leaves_ends_the_connection_behind_and_is_no_error(
             left.set()
 
     behind.handler = answer
-    async with http.stream("GET", "/chat/s-1/stream") as response:
-        await anext(response.aiter_raw())
+    async with (
+        http.stream("GET", "/chat/s-1/stream") as response,
+        reading(response, response.aiter_raw()) as chunks,
+    ):
+        await anext(chunks)
     await left.wait()
     assert caplog.records == []
 

@@ -1,6 +1,8 @@
 """How the offline model fails, on request, as a real one would."""
 
-from typing import Any
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 
 import httpx
 import openai
@@ -8,7 +10,8 @@ import pytest
 from openai import AsyncOpenAI
 
 from local.model import OfflineModel
-from tests.local.model_client import APIS, Api, Asker, connect, function
+from tests.fixtures.leaving import reading
+from tests.local.model_client import APIS, Api, Asker, function
 
 TOOLS = [function("lookup", "Look something up.", key={"type": "string"})]
 
@@ -17,20 +20,21 @@ def without_retries(asker: Asker) -> Asker:
     return Asker(asker.client.with_options(max_retries=0), asker.api, stream=asker.stream)
 
 
-async def open_stream(client: AsyncOpenAI, api: Api, prompt: str) -> Any:
-    """A stream of which the first piece of text has been read."""
-    if api == "responses":
-        events: Any = await client.responses.create(model="offline", input=prompt, stream=True)
-        async for event in events:
-            if event.type == "response.output_text.delta":
+@asynccontextmanager
+async def open_stream(model: OfflineModel, api: Api, prompt: str) -> AsyncIterator[None]:
+    """A stream of which the first piece of text has been read, and whose reader leaves with the context."""
+    said = {"input": prompt} if api == "responses" else {"messages": [{"role": "user", "content": prompt}]}
+    path = "/responses" if api == "responses" else "/chat/completions"
+    first_text = "response.output_text.delta" if api == "responses" else '"content":'
+    async with (
+        httpx.AsyncClient(base_url=model.base_url) as http,
+        http.stream("POST", path, json={"model": "offline", "stream": True, **said}) as response,
+        reading(response, response.aiter_lines()) as lines,
+    ):
+        async for line in lines:
+            if first_text in line:
                 break
-    else:
-        said: Any = [{"role": "user", "content": prompt}]
-        events = await client.chat.completions.create(model="offline", messages=said, stream=True)
-        async for chunk in events:
-            if chunk.choices[0].delta.content:
-                break
-    return events
+        yield
 
 
 @pytest.mark.parametrize(
@@ -77,27 +81,32 @@ async def test_a_reported_failure_keeps_what_was_said_before(client: AsyncOpenAI
     answer = await Asker(client, "responses", stream=True).ask("[failed] Tell me about rivers.")
     assert answer.finish == "failed"
     assert answer.text.startswith("## Rivers")
-    with pytest.raises(openai.APIError, match="had an error"):
-        await Asker(client, "chat", stream=True).ask("[failed] Tell me about rivers.")
+
+
+async def test_a_failure_in_a_chat_stream_is_an_error_event(model: OfflineModel) -> None:
+    said = [{"role": "user", "content": "[failed] Tell me about rivers."}]
+    async with httpx.AsyncClient() as http:
+        body = {"model": "offline", "messages": said, "stream": True}
+        answer = await http.post(f"{model.base_url}/chat/completions", json=body)
+    *before, last = answer.text.strip().split("\n\n")
+    assert "Rivers" in "".join(before)
+    assert "had an error" in json.loads(last.removeprefix("data: "))["error"]["message"]
 
 
 @pytest.mark.parametrize("api", APIS)
 @pytest.mark.parametrize("prompt", ["[stall] Tell me about rivers.", "[slow] [long:100000]", "[burst:60000]"])
-async def test_a_client_that_leaves_in_the_middle_is_noticed(
-    model: OfflineModel, client: AsyncOpenAI, api: Api, prompt: str
-) -> None:
+async def test_a_client_that_leaves_in_the_middle_is_noticed(model: OfflineModel, api: Api, prompt: str) -> None:
     before = model.disconnects
-    stream = await open_stream(client, api, prompt)
-    assert model.active == 1
-    await stream.close()
+    async with open_stream(model, api, prompt):
+        assert model.active == 1
     await model.until(lambda journal: journal.disconnects == before + 1 and journal.active == 0)
 
 
 @pytest.mark.parametrize("api", APIS)
 async def test_a_paced_model_takes_its_time(api: Api) -> None:
-    async with OfflineModel(tokens_per_second=50) as model, connect(model) as client:
-        stream = await open_stream(client, api, "[long:100000]")
-        await stream.close()
+    async with OfflineModel(tokens_per_second=50) as model:
+        async with open_stream(model, api, "[long:100000]"):
+            pass
         await model.until(lambda journal: journal.disconnects == 1)
 
 
