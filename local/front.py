@@ -38,7 +38,7 @@ PAGE_POLICY = (
 PAGE_HEADERS = [("content-security-policy", PAGE_POLICY), ("referrer-policy", "no-referrer")]
 # For a web application under development on another port of this machine.
 NEIGHBOURS = Cors(
-    allow_methods=("GET", "POST", "PATCH", "DELETE"),
+    allow_methods=("GET", "POST", "PUT", "PATCH", "DELETE"),
     allow_headers=("authorization", "content-type", "traceparent", "tracestate", "x-user-category", "x-user-id"),
     expose_headers=("retry-after", "x-session-id", "x-vercel-ai-ui-message-stream"),
     max_age=600,

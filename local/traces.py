@@ -14,6 +14,7 @@ from opentelemetry.proto.trace.v1 import trace_pb2
 
 from local.emulator.http import BodyTooLarge, Exchange
 from omniagent.tracing.attributes import DB_SYSTEM, SESSION_ID, SPAN_KIND, TURN_NUMBER, USER_CATEGORY, USER_ID, SpanKind
+from omniagent.tracing.feedback import FEEDBACK_SPAN
 
 TRACES_KEPT = 1_000
 EXPORT_LIMIT = 10_000_000
@@ -141,7 +142,9 @@ def _by_root(trace: Mapping[str, _Received]) -> dict[str, list[Span]]:
     The key is the id of a request's outermost span, which is the last one to arrive.
     """
     groups: dict[str, list[Span]] = {}
-    for received in sorted(trace.values(), key=lambda received: received.span.start_ms):
+    # Feedback comes at any time after the turn.
+    of_requests = (received for received in trace.values() if received.span.name != FEEDBACK_SPAN)
+    for received in sorted(of_requests, key=lambda received: received.span.start_ms):
         groups.setdefault(_root_id(received.span, trace), []).append(received.span)
     return groups
 

@@ -26,7 +26,7 @@ ALLOWED: dict[str, set[str]] = LEAVES | {
     "persistence": {"errors", "messages", "session", "settings", "tracing"},
     "ai": {"ai.providers", "errors", "messages", "protocol", "session"},
     "turns": {"ai", "ai.prompts", "ai.providers", "errors", "messages", "protocol", "session", "settings", "tracing"},
-    "ai.runner": {"ai", "ai.providers", "errors", "session", "settings", "turns"},
+    "ai.runner": {"ai", "ai.providers", "errors", "messages", "session", "settings", "tracing", "turns"},
     "project": {"ai", "ai.providers", "errors", "persistence", "settings"},
     "aws": {"ai", "ai.providers", "errors", "messages", "tls", "tracing", "turns"},
     "aws.services": {

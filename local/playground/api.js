@@ -2,7 +2,7 @@
 
 import { isLocal } from "./connection.js";
 
-/** @import { Message, Session, Span, StackInfo, Summary } from "./types.js" */
+/** @import { Feedback, Message, Session, Span, StackInfo, Summary } from "./types.js" */
 /** @import { Connection } from "./connection.js" */
 
 const PAGE = 30;
@@ -103,6 +103,17 @@ export class Api {
   /** @param {string} id */
   async cancel(id) {
     await this.#sessions(`${path(id)}/cancel`, { method: "POST" });
+  }
+
+  /**
+   * Rate an answer; null takes it back.
+   * @param {string} id
+   * @param {string} messageId
+   * @param {Feedback | null} feedback
+   */
+  async rate(id, messageId, feedback) {
+    const where = `${path(id)}/messages/${encodeURIComponent(messageId)}/feedback`;
+    await this.#sessions(where, feedback ? { method: "PUT", body: feedback } : { method: "DELETE" });
   }
 
   /** @param {string} id @returns {Promise<Summary | null>} */

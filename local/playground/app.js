@@ -48,6 +48,7 @@ class App {
     showSummary: () => this.#panel.show("context"),
     retry: () => this.#chat.retry(),
     regenerate: () => this.#chat.regenerate(),
+    rate: (message, feedback) => this.#chat.rate(message, feedback).catch(toastError),
     edit: () => this.#edit(),
     openSettings: () => this.#settings.open(this.#connection),
     traces: null,

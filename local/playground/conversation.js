@@ -6,7 +6,7 @@ import { AnswerBuilder } from "./reducer.js";
 import { readEvents, StreamCut } from "./sse.js";
 
 /** @import { Api } from "./api.js" */
-/** @import { Message, StreamEvent } from "./types.js" */
+/** @import { Feedback, Message, StreamEvent } from "./types.js" */
 
 /**
  * @typedef {object} Problem What went wrong with the last turn, and what can be done.
@@ -162,6 +162,17 @@ export class Conversation extends EventTarget {
       }
       await pause(STOP_PAUSE_MS);
     }
+  }
+
+  /**
+   * Tell the server what the user thinks of an answer; null takes it back.
+   * @param {Message} message
+   * @param {Feedback | null} feedback
+   */
+  async rate(message, feedback) {
+    await this.#api.rate(this.id, message.id, feedback);
+    message.metadata.feedback = feedback ?? undefined;
+    this.#set({});
   }
 
   /** @param {Message} message */

@@ -27,6 +27,10 @@
  * @property {number} [cachedInputTokens]
  * @property {number} [reasoningTokens]
  *
+ * @typedef {object} Feedback What the user thinks of an answer.
+ * @property {"up" | "down"} [rating]
+ * @property {string} [text]
+ *
  * @typedef {object} Metadata
  * @property {string} [sessionId]
  * @property {number} [turnNumber]
@@ -38,6 +42,7 @@
  * @property {number} [durationMs]
  * @property {number} [firstTokenMs]
  * @property {"cancelled" | "deadline" | "interrupted"} [abortReason]
+ * @property {Feedback} [feedback]
  *
  * @typedef {object} Message
  * @property {string} id

@@ -142,3 +142,19 @@ async def test_a_normal_day_leaves_the_console_empty(playground: Playground, pag
     await playground.button("New chat").click()
     await playground.ask("Hello")
     assert said == []
+
+
+async def test_a_thumb_and_a_comment_are_there_after_a_reload(playground: Playground) -> None:
+    await playground.ask("Hello")
+    await playground.button("Bad answer").click()
+    await expect(playground.button("Bad answer")).to_have_attribute("aria-pressed", "true")
+    await playground.button("Add a comment").click()
+    await playground.page.get_by_role("textbox", name="What was good or bad about it?").fill("Too short.")
+    await playground.button("Save").click()
+    await expect(playground.button("Change the comment")).to_be_visible()
+    await playground.page.reload()
+    await expect(playground.button("Bad answer")).to_have_attribute("aria-pressed", "true")
+    assert (await playground.stored())[-1]["metadata"]["feedback"] == {"rating": "down", "text": "Too short."}
+    await playground.button("Bad answer").click()
+    await expect(playground.button("Bad answer")).to_have_attribute("aria-pressed", "false")
+    assert "feedback" not in (await playground.stored())[-1]["metadata"]

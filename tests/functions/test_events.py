@@ -123,6 +123,7 @@ OVER_HTTP: Mapping[str, tuple[int, Callable[[Json], None]]] = {
     "sessions-get": (200, check_session(latestTurnNumber=5, answering=False)),
     "sessions-rename": (200, check_session(name="Lisbon in November")),
     "sessions-messages": (200, check_messages),
+    "sessions-feedback": (404, check_code("not_found")),
     "sessions-delete-message": (204, check_empty),
     "sessions-cancel": (409, check_code("no_running_turn")),
     "sessions-name": (200, check_name),

@@ -8,7 +8,7 @@ import pytest
 from pymongo import MongoClient
 from pymongo.database import Database
 
-from omniagent.messages import TextPart
+from omniagent.messages import Feedback, TextPart
 from omniagent.persistence.adapter import MongoBackendAdapter
 from omniagent.persistence.catalog import Catalog
 from omniagent.persistence.mongo_session import MongoSessionManager
@@ -65,6 +65,7 @@ async def drive(store: ConversationStore, session: MongoSessionManager) -> set[s
         session.add_summary(summary(5, 6), draft=True),
         session.publish_draft(),
         session.drop_summaries(),
+        session.rate("answer-2", Feedback(rating="up")),
         session.rename("trip", was=None),
         MongoSessionManager.of_key(store, key),
         catalog.create(session),

@@ -17,7 +17,7 @@ class Route:
     """What the owner of a session with one answered turn is answered."""
     body: Json | None = None
     also: int | None = None
-    """What the owner is answered right after the turn."""
+    """What the owner is answered right after the turn, or for the question of the turn where an answer is meant."""
 
     def serves(self, status: int) -> bool:
         return status in (self.owner, self.also)
@@ -40,6 +40,8 @@ ROUTES = (
     Route("sessions", "DELETE", "/sessions/{session_id}", 204),
     Route("sessions", "GET", "/sessions/{session_id}/messages", 200),
     Route("sessions", "DELETE", "/sessions/{session_id}/messages/{message_id}", 204),
+    Route("sessions", "PUT", "/sessions/{session_id}/messages/{message_id}/feedback", 200, {"rating": "up"}, also=422),
+    Route("sessions", "DELETE", "/sessions/{session_id}/messages/{message_id}/feedback", 204, also=422),
     Route("sessions", "POST", "/sessions/{session_id}/cancel", 409),
     Route("sessions", "POST", "/sessions/{session_id}/name", 200),
     Route("sessions", "GET", "/sessions/{session_id}/summary", 404),

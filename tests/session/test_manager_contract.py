@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from omniagent.errors import InvalidRequest, SessionErased, StorageConflict, StorageRejected, TurnLost
-from omniagent.messages import DataPart, Part, ReasoningPart, Status, StepPart, TextPart, ToolPart, Usage
+from omniagent.errors import InvalidRequest, NotFound, SessionErased, StorageConflict, StorageRejected, TurnLost
+from omniagent.messages import DataPart, Feedback, Part, ReasoningPart, Status, StepPart, TextPart, ToolPart, Usage
 from omniagent.persistence.mongo_session import MongoSessionManager
 from omniagent.session.in_memory import InMemorySessionManager, InMemoryStore
 from omniagent.session.manager import RollingSummary, SessionHead, SessionManager, SessionMessage, TurnStart, new_id
@@ -251,6 +251,49 @@ async def test_an_answer_that_cannot_be_stored_is_rejected_and_the_turn_still_ru
         await session.finish_turn(reply(1, parts=text("x" * 17_000_000)))
     assert await session.head() == SessionHead(1, "answer-1")
     assert await session.finish_turn(reply(1)) == reply(1)
+
+
+# Feedback
+
+UP = Feedback(rating="up", text="Just what I needed: \U0001f44d")
+
+
+async def test_feedback_is_kept_in_its_answer_until_it_is_taken_back(session: SessionManager) -> None:
+    await converse(session, 2)
+    for feedback in (UP, Feedback(rating="down"), Feedback(text="Hm."), None, None):
+        rated = await session.rate("answer-1", feedback)
+        assert (rated.id, rated.turn_number) == ("answer-1", 1)
+        answer = await session.answer(1)
+        assert answer is not None
+        stored = answer.feedback and (answer.feedback.rating, answer.feedback.text)
+        assert stored == (feedback and (feedback.rating, feedback.text))
+        assert answer == replace(reply(1), feedback=answer.feedback), "nothing else of the answer has changed"
+    assert await session.answer(2) == reply(2)
+
+
+async def test_only_answers_that_exist_can_be_rated(session: SessionManager) -> None:
+    with pytest.raises(NotFound):
+        await session.rate("answer-1", UP)
+    await converse(session, 1)
+    with pytest.raises(NotFound):
+        await session.rate("answer-2", UP)
+    with pytest.raises(InvalidRequest):
+        await session.rate("question-1", UP)
+    await session.mark_erased()
+    with pytest.raises(NotFound):
+        await session.rate("answer-1", UP)
+
+
+async def test_another_answer_has_no_feedback_and_the_same_one_keeps_it(session: SessionManager) -> None:
+    await session.begin_turn(start(1))
+    await session.repair_turn(reply(0, "answer-1", "interrupted", parts=text("Ans")))
+    await session.rate("answer-1", UP)
+    assert (await session.finish_turn(reply(1))).feedback is not None
+    await session.begin_turn(start(1, "again", again=True))
+    await session.finish_turn(reply(1, "again"))
+    answer = await session.answer(1)
+    assert answer is not None
+    assert answer.feedback is None
 
 
 # Repairing

@@ -4,11 +4,13 @@ import inspect
 
 import pytest
 from openinference.semconv.trace import (
+    AnnotationAttributes,
     MessageAttributes,
     OpenInferenceSpanKindValues,
     SpanAttributes,
     ToolCallAttributes,
 )
+from opentelemetry.semconv._incubating.attributes import gen_ai_attributes
 from opentelemetry.semconv.attributes import db_attributes, error_attributes, exception_attributes, http_attributes
 
 from omniagent.tracing import SpanKind, attributes, output_message, token_counts, trace_operation
@@ -21,7 +23,7 @@ OPEN_INFERENCE = {
     "LLM_TOKEN_COUNT_REASONING": SpanAttributes.LLM_TOKEN_COUNT_COMPLETION_DETAILS_REASONING,
     **{
         name: value
-        for published in (MessageAttributes, ToolCallAttributes, SpanAttributes)
+        for published in (AnnotationAttributes, MessageAttributes, ToolCallAttributes, SpanAttributes)
         for name, value in vars(published).items()
         if name.isupper()
     },
@@ -33,6 +35,8 @@ OPEN_TELEMETRY = {
     "ERROR_TYPE": error_attributes.ERROR_TYPE,
     "EXCEPTION_TYPE": exception_attributes.EXCEPTION_TYPE,
     "EXCEPTION_MESSAGE": exception_attributes.EXCEPTION_MESSAGE,
+    "GEN_AI_EVALUATION_RESULT": "gen_ai.evaluation.result",  # an event; Python's package lists attributes only
+    **{name: value for name, value in vars(gen_ai_attributes).items() if name.startswith("GEN_AI_")},
     "EXCEPTION_STACKTRACE": exception_attributes.EXCEPTION_STACKTRACE,
 }
 OURS = [

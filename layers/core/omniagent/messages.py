@@ -6,6 +6,7 @@ provider and turned into the AI SDK's `UIMessage`, so nothing is translated twic
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
@@ -15,6 +16,7 @@ FinishReason = Literal["stop", "length", "content-filter", "tool-calls", "error"
 Status = Literal["complete", "cancelled", "failed", "interrupted"]
 StopReason = Literal["cancelled", "deadline", "shutdown", "lost"]
 """Why a turn was ended early."""
+Rating = Literal["up", "down"]
 
 ORPHAN_ERROR = "The tool call was interrupted before it returned."
 
@@ -26,6 +28,16 @@ def plain_text(text: str) -> str:
     except UnicodeEncodeError:
         return text.encode("utf-8", "replace").decode()
     return text
+
+
+class Feedback(BaseModel):
+    """What a user thinks of an answer: a thumb, a comment, or both."""
+
+    model_config = ConfigDict(frozen=True)
+
+    rating: Rating | None = None
+    text: str | None = None
+    created_at: datetime = Field(default_factory=lambda: datetime.now(UTC))
 
 
 class _Part(BaseModel):

@@ -23,6 +23,17 @@ export async function askName(name) {
 }
 
 /**
+ * Ask what the user thinks of an answer. Returns null when they think better of it.
+ * @param {string} text
+ * @returns {Promise<string | null>}
+ */
+export async function askComment(text) {
+  const field = h("textarea", { id: "comment-field", name: "comment", maxlength: 2000, rows: 4 }, text);
+  const label = h("label", { for: "comment-field" }, "What was good or bad about it?");
+  return (await ask("Comment on this answer", [label, field], "Save")) ? field.value.trim() : null;
+}
+
+/**
  * @param {string} title
  * @param {string} text
  * @param {string} yes

@@ -5,15 +5,17 @@ import { textOf } from "../reducer.js";
 import { copyButton } from "./copy.js";
 import { fill, h } from "./dom.js";
 import { icon } from "./icons.js";
+import { thumbs } from "./thumbs.js";
 import { Waterfall } from "./waterfall.js";
 
-/** @import { Message, Metadata, Span } from "../types.js" */
+/** @import { Feedback, Message, Metadata, Span } from "../types.js" */
 
 const ENDINGS = { cancelled: "Stopped", interrupted: "Interrupted", deadline: "Out of time" };
 
 /**
  * @typedef {object} TurnActions
  * @property {() => void} regenerate
+ * @property {(message: Message, feedback: Feedback | null) => Promise<void>} rate
  * @property {((turn: number) => Promise<Span[]>) | null} traces Null where none are recorded.
  */
 
@@ -36,12 +38,13 @@ export class TurnFooter {
 
   /** @param {Message} message @param {{ last: boolean }} place */
   update(message, { last }) {
-    const { traces, regenerate } = this.#actions;
+    const { traces, regenerate, rate } = this.#actions;
     const turn = message.metadata.turnNumber;
     fill(this.#facts, ...facts(message.metadata));
     fill(
       this.#buttons,
       copyButton(() => textOf(message), "Copy answer"),
+      ...thumbs(message, rate),
       last && message.metadata.status !== "failed" && button("refresh", "Regenerate", regenerate),
       traces && turn !== undefined && this.#traceButton(() => traces(turn)),
     );

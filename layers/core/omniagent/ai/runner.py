@@ -1,4 +1,5 @@
-"""`Runner`: every verb of a session in one place: run, stream, resume, stop, settle, name, summarize, erase.
+"""`Runner`: every verb of a session in one place: run, stream, resume, stop, settle, rate, name, summarize,
+erase.
 
 runner = Runner(agent, MongoSessionManager(store, "alice", "demo"))
 async for event in runner.run_stream("Hello"):
@@ -17,10 +18,12 @@ from omniagent.ai.providers.llm_provider import LLMProvider, Overrides
 from omniagent.ai.providers.pool import ProviderPool
 from omniagent.ai.result import AnswerSource, AnswerStream, RunResult
 from omniagent.errors import ConfigurationError, NotFound
-from omniagent.session.manager import SessionHead, SessionManager
+from omniagent.messages import Feedback
+from omniagent.session.manager import SessionHead, SessionManager, SessionMessage
 from omniagent.session.naming import name_session
 from omniagent.session.summaries import Summarized, SummaryPipeline
 from omniagent.settings import Settings
+from omniagent.tracing import bind_context, record_feedback
 from omniagent.turns.follow import FollowedAnswer
 from omniagent.turns.lease import TurnRegistry
 from omniagent.turns.memory_registry import MemoryRegistry
@@ -125,6 +128,18 @@ class Runner:
     async def settle(self) -> SessionHead | None:
         """Read the session itself, after closing a turn whose process died. None when there is no such session."""
         return await settle(self._session, self._registry)
+
+    async def rate(self, message_id: str, feedback: Feedback | None) -> SessionMessage:
+        """Store what the user thinks of an answer, in the answer and in the turn's trace. None takes it back.
+
+        Raises `NotFound`, and `InvalidRequest` for a message that is no answer.
+        """
+        await self.settle()
+        answer = await self._session.rate(message_id, feedback)
+        given = feedback or Feedback()
+        with bind_context(session_id=self.session_id, user_id=self._session.user_id, turn=answer.turn_number):
+            record_feedback(answer.id, given.rating, given.text, traceparent=answer.trace)
+        return answer
 
     async def name(self) -> str:
         """Let the model name the session. A name that somebody chooses meanwhile stands."""

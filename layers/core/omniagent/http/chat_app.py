@@ -147,5 +147,5 @@ def _document(result: "RunResult") -> dict[str, object]:
     """Return the stored answer as `chat_docs.ChatAnswer` describes it. An answer that was not stored is an error."""
     if not result.stored:
         raise result.error or StorageUnavailable
-    message = ui_message(result.message_id, "assistant", result.parts, result.metadata)
+    message = ui_message(result.message_id, "assistant", result.parts, result.message.ui_metadata)
     return {"sessionId": result.session_id, "message": message, "text": result.text, "status": result.status}

@@ -5,15 +5,18 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Annotated, Any, Final
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 from pydantic.alias_generators import to_camel
 
+from omniagent.messages import Feedback, Rating
 from omniagent.persistence.catalog import Page
 from omniagent.persistence.documents import Message, Session, Summary, api_values
+from omniagent.persistence.store import session_message
 from omniagent.protocol.ui_messages import ui_message
-from omniagent.session.manager import ID_PATTERN, public_session_id
+from omniagent.session.manager import ID_PATTERN, SessionMessage, public_session_id
 
 MAX_NAME_LENGTH: Final = 120
+MAX_FEEDBACK_LENGTH: Final = 2_000
 # Lambda's own limit for a response is 6 MB.
 MAX_PAGE_CHARACTERS: Final = 2_000_000
 
@@ -23,6 +26,14 @@ LINE_PATTERN: Final = r"^[^\x00-\x1f\x7f-\x9f\u2028\u2029]*$"
 
 Name = Annotated[
     str, StringConstraints(strip_whitespace=True, min_length=1, max_length=MAX_NAME_LENGTH, pattern=LINE_PATTERN)
+]
+
+# Text of several lines: no other control characters.
+FeedbackText = Annotated[
+    str,
+    StringConstraints(
+        strip_whitespace=True, max_length=MAX_FEEDBACK_LENGTH, pattern=r"^[^\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f]*$"
+    ),
 ]
 
 
@@ -45,6 +56,24 @@ class StopRequest(BaseModel):
     message_id: str | None = Field(
         None, pattern=ID_PATTERN, description="Stop only the turn that answers this message. Without it, any turn."
     )
+
+
+class NewFeedback(BaseModel):
+    """What the user thinks of an answer. Both null take it back."""
+
+    model_config = ConfigDict(json_schema_extra={"anyOf": [{"required": ["rating"]}, {"required": ["text"]}]})
+
+    rating: Rating | None = None
+    text: FeedbackText | None = None
+
+    @model_validator(mode="after")
+    def _check(self) -> "NewFeedback":
+        if not self.model_fields_set & {"rating", "text"}:
+            raise ValueError("send `rating` (`up`, `down` or null), `text`, or both")
+        return self
+
+    def feedback(self) -> Feedback | None:
+        return Feedback(rating=self.rating, text=self.text or None) if self.rating or self.text else None
 
 
 class _Resource(BaseModel):
@@ -113,6 +142,19 @@ class SummaryResource(_Resource):
         return cls.model_validate(summary, from_attributes=True)
 
 
+class FeedbackResource(_Resource):
+    """The feedback of an answer, as it is stored."""
+
+    message_id: str
+    rating: Rating | None
+    text: str | None
+
+    @classmethod
+    def of(cls, answer: SessionMessage) -> "FeedbackResource":
+        feedback = answer.feedback or Feedback()
+        return cls(message_id=answer.id, rating=feedback.rating, text=feedback.text)
+
+
 class Accepted(_Resource):
     """The request was accepted and runs in the background."""
 
@@ -126,6 +168,8 @@ def _ui_message(message: Message) -> dict[str, Any]:
         # A turn whose process died has none. A follower's stream ended with the same fields.
         session_id = public_session_id(message.session_id)
         metadata = {"sessionId": session_id, "turnNumber": message.turn_number, "status": message.status}
+    if message.feedback is not None:
+        metadata = {**metadata, **session_message(message).ui_metadata}
     if extra := api_values(message):
         metadata = {**metadata, "extra": extra}
     return ui_message(message.client_message_id, message.role, message.parts, metadata)

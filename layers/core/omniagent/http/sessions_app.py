@@ -17,7 +17,9 @@ from omniagent.http.request_body import body_schema, read_model, time_left
 from omniagent.http.resources import (
     LINE_PATTERN,
     Accepted,
+    FeedbackResource,
     MessageList,
+    NewFeedback,
     NewName,
     NewSession,
     SessionList,
@@ -140,6 +142,31 @@ async def delete_message(
     """Delete one message. A summary that mentions it stays as it is until it is rebuilt."""
     session = await _settled(services, caller, session_id)
     await (await services.catalog()).delete_message(session.id, message_id)
+
+
+@router.put(
+    "/sessions/{session_id}/messages/{message_id}/feedback",
+    responses=documented(errors.NotFound, *WITH_BODY),
+    openapi_extra=body_schema(NewFeedback),
+)
+async def rate_answer(
+    session_id: SessionId, message_id: MessageId, request: Request, caller: CurrentCaller, services: ProcessServices
+) -> FeedbackResource:
+    """Store what the user thinks of an answer, in the place of what they thought before."""
+    body = await read_model(request, NewFeedback, services.settings.max_body_bytes)
+    runner = await services.runner(caller.client_id, session_id)
+    return FeedbackResource.of(await runner.rate(message_id, body.feedback()))
+
+
+@router.delete(
+    "/sessions/{session_id}/messages/{message_id}/feedback", status_code=204, responses=documented(errors.NotFound)
+)
+async def take_feedback_back(
+    session_id: SessionId, message_id: MessageId, caller: CurrentCaller, services: ProcessServices
+) -> None:
+    """Delete the feedback of an answer, if it has any."""
+    runner = await services.runner(caller.client_id, session_id)
+    await runner.rate(message_id, None)
 
 
 @router.post(

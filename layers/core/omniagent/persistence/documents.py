@@ -12,7 +12,7 @@ from beanie import Document
 from pydantic import Field
 from pymongo import ASCENDING, DESCENDING, IndexModel
 
-from omniagent.messages import Role, Status
+from omniagent.messages import Feedback, Role, Status
 from omniagent.persistence.stored_values import ENCODERS, RandomId, StoredDict, StoredParts, now
 from omniagent.session.manager import new_id
 
@@ -81,6 +81,10 @@ class Message(Document):
     client_message_id: str
     metadata: StoredDict = Field(default_factory=dict, validate_default=True)
     usage: dict[str, int] = Field(default_factory=dict)
+    trace: str | None = None
+    """The W3C `traceparent` of the turn, where it was traced."""
+    feedback: Feedback | None = None
+    """What the user thinks of an answer."""
     created_at: datetime = Field(default_factory=now)
 
     class Settings:

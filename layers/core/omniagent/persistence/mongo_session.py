@@ -5,10 +5,11 @@ import inspect
 from collections.abc import AsyncIterator, Sequence
 from typing import Any
 
-from pymongo import ASCENDING, DESCENDING
+from pymongo import ASCENDING, DESCENDING, ReturnDocument
 from pymongo.asynchronous.client_session import AsyncClientSession
 
-from omniagent.errors import ConfigurationError, NotFound, StorageConflict
+from omniagent.errors import ConfigurationError, InvalidRequest, NotFound, StorageConflict
+from omniagent.messages import Feedback
 from omniagent.persistence.documents import Summary
 from omniagent.persistence.erasure import Erasure
 from omniagent.persistence.store import (
@@ -23,6 +24,7 @@ from omniagent.persistence.store import (
 from omniagent.persistence.stored_values import storable_text
 from omniagent.persistence.turn_writes import TurnWrites, UserSlots
 from omniagent.session.manager import (
+    NOT_AN_ANSWER,
     RollingSummary,
     SessionHead,
     SessionManager,
@@ -210,6 +212,30 @@ class MongoSessionManager(SessionManager):
 
     async def repair_turn(self, answer: SessionMessage) -> SessionMessage | None:
         return await self._turns.repair(answer)
+
+    @trace_method(kind=SpanKind.DB, name="mongodb.rate", attributes=_MESSAGES)
+    async def rate(self, message_id: str, feedback: Feedback | None) -> SessionMessage:
+        at = {"session_id": self.key, "client_message_id": message_id}
+        stored = None
+        if feedback is not None:
+            stored = {**feedback.model_dump(), "text": feedback.text and storable_text(feedback.text)}
+
+        async def work(transaction: AsyncClientSession) -> dict[str, Any]:
+            alive = {"_id": self.key, "erased_at": None}
+            session = await self.store.sessions.find_one(alive, {"_id": 1}, session=transaction)
+            message = await self.store.messages.find_one(at, {"role": 1}, session=transaction)
+            if session is None or message is None:
+                raise NotFound
+            if message["role"] != "assistant":
+                raise InvalidRequest(NOT_AN_ANSWER)
+            rated = await self.store.messages.find_one_and_update(
+                at, {"$set": {"feedback": stored}}, return_document=ReturnDocument.AFTER, session=transaction
+            )
+            if rated is None:
+                raise NotFound
+            return rated
+
+        return session_message(from_bson(self.store.models.message, await self.store.transaction(work)))
 
     async def past_turns(self, first: int, last: int) -> AsyncIterator[Sequence[PastTurn]]:
         for start in range(first, last + 1, TURNS_PER_READ):

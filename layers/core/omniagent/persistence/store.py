@@ -262,6 +262,8 @@ def session_message(message: Message) -> SessionMessage:
         status=message.status,
         usage=Usage.from_dict(message.usage),
         metadata=message.metadata,
+        trace=message.trace,
+        feedback=message.feedback,
     )
 
 
@@ -276,6 +278,8 @@ def message_document(models: DocumentModels, key: str, message: SessionMessage) 
         client_message_id=message.id,
         usage=message.usage.to_dict() if message.role == "assistant" else {},
         metadata=dict(message.metadata),
+        trace=message.trace,
+        feedback=message.feedback,
     )
 
 

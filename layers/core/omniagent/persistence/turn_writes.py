@@ -263,14 +263,15 @@ class TurnWrites:
         previous: SessionMessage | None,
         transaction: AsyncClientSession,
     ) -> SessionMessage:
-        """Store the answer, unless it shows nothing and there is another one."""
+        """Store the answer, unless it shows nothing and there is another one. The same answer keeps its feedback."""
+        document.feedback = previous.feedback if previous is not None and previous.id == answer.id else None
         if previous is not None:
             if not answer.replaces(previous):
                 return previous
             at = {"session_id": self._session.key, "turn_number": previous.turn_number, "role": "assistant"}
             await self._store.messages.delete_one(at, session=transaction)
         await self._store.messages.insert_one(to_bson(document), session=transaction)
-        return answer
+        return session_message(document)
 
     async def _stored_answer(self, turn_number: int, transaction: AsyncClientSession) -> SessionMessage | None:
         return await self._message({"turn_number": turn_number, "role": "assistant"}, transaction)

@@ -9,9 +9,10 @@ from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
-from omniagent.errors import SessionErased, StorageConflict, StorageRejected, TurnLost
-from omniagent.messages import close_open_calls
+from omniagent.errors import InvalidRequest, NotFound, SessionErased, StorageConflict, StorageRejected, TurnLost
+from omniagent.messages import Feedback, close_open_calls
 from omniagent.session.manager import (
+    NOT_AN_ANSWER,
     OpenTurns,
     RollingSummary,
     SessionHead,
@@ -172,6 +173,17 @@ class InMemorySessionManager(SessionManager):
         answer = replace(_checked(answer), turn_number=session.head.latest_turn_number)
         return deepcopy(self._close(session, answer))
 
+    async def rate(self, message_id: str, feedback: Feedback | None) -> SessionMessage:
+        session = self._find()
+        message = session.by_id(message_id) if session else None
+        if session is None or message is None:
+            raise NotFound
+        if message.role != "assistant":
+            raise InvalidRequest(NOT_AN_ANSWER)
+        rated = replace(message, feedback=feedback)
+        session.messages[session.messages.index(message)] = rated
+        return deepcopy(rated)
+
     async def past_turns(self, first: int, last: int) -> AsyncIterator[Sequence[PastTurn]]:
         session = self._find() or _Session()
         for start in range(first, last + 1, TURNS_PER_READ):
@@ -249,6 +261,8 @@ class InMemorySessionManager(SessionManager):
             if not answer.replaces(previous):
                 return previous
             session.messages.remove(previous)
+            if previous.id == answer.id:
+                answer = replace(answer, feedback=previous.feedback)
         self._insert(session, answer)
         return answer
 

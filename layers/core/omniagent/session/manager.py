@@ -12,12 +12,13 @@ from itertools import groupby
 from typing import Any, Protocol
 
 from omniagent.errors import InvalidRequest
-from omniagent.messages import ChatMessage, Part, Role, Status, Usage, has_content
+from omniagent.messages import ChatMessage, Feedback, Part, Role, Status, Usage, has_content
 from omniagent.session.window import PastTurn, estimate_answer, estimate_parts
 from omniagent.settings import Settings
 
 ID_PATTERN = r"^[A-Za-z0-9_.~-]{1,128}$"
 _ID = re.compile(ID_PATTERN)
+NOT_AN_ANSWER = "Only an answer can be rated."
 
 
 def new_id() -> str:
@@ -58,10 +59,21 @@ class SessionMessage:
     status: Status = "complete"
     usage: Usage = Usage()
     metadata: Mapping[str, Any] = field(default_factory=dict)
+    trace: str | None = field(default=None, compare=False)
+    """The W3C `traceparent` of the turn's span: feedback joins its trace."""
+    feedback: Feedback | None = None
 
     @property
     def text(self) -> str:
         return ChatMessage(role=self.role, parts=list(self.parts)).text
+
+    @property
+    def ui_metadata(self) -> dict[str, Any]:
+        """The metadata of the message as clients see it, with the user's feedback."""
+        if self.feedback is None:
+            return dict(self.metadata)
+        feedback = self.feedback.model_dump(include={"rating", "text"}, exclude_none=True)
+        return {**self.metadata, "feedback": feedback}
 
     def replaces(self, previous: "SessionMessage | None") -> bool:
         """Whether this answer takes the place of the one its turn already has: only if it shows anything."""
@@ -255,6 +267,14 @@ class SessionManager(ABC):
         """Close a dead turn with what its stream had shown. `answer.turn_number` may be 0: the latest turn is meant.
 
         Returns what the turn now has; None when the turn was closed already.
+        """
+
+    @abstractmethod
+    async def rate(self, message_id: str, feedback: Feedback | None) -> SessionMessage:
+        """Store what the user thinks of an answer in the answer; None takes it back. Returns the answer.
+
+        An answer that replaces this one starts without feedback. Raises `NotFound`, and `InvalidRequest` for a message
+        that is no answer.
         """
 
     @abstractmethod

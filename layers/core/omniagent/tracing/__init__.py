@@ -9,6 +9,7 @@ tracing is on. Until then every call returns at once.
 from .attributes import SpanKind
 from .binding import bind_context, bind_user
 from .export import configure_tracing
+from .feedback import record_feedback
 from .instrumentor import OmniAgentInstrumentor, flush_traces
 from .llm_attributes import output_message, token_counts
 from .methods import trace_method
@@ -16,6 +17,7 @@ from .spans import (
     Span,
     current_span,
     current_trace_id,
+    current_traceparent,
     trace_operation,
     trace_request,
     track_state_change,
@@ -31,8 +33,10 @@ __all__ = [
     "configure_tracing",
     "current_span",
     "current_trace_id",
+    "current_traceparent",
     "flush_traces",
     "output_message",
+    "record_feedback",
     "session_state",
     "token_counts",
     "trace_method",

@@ -189,6 +189,29 @@ class OpenTelemetryRecorder:
         span_context = trace.get_current_span().get_span_context()
         return trace.format_trace_id(span_context.trace_id) if span_context.is_valid else None
 
+    def traceparent(self) -> str | None:
+        carrier: dict[str, str] = {}
+        _CALLER.inject(carrier)
+        return carrier.get("traceparent")
+
+    def annotate(
+        self, name: str, traceparent: str | None, attributes: Mapping[str, Any], event: Mapping[str, Any]
+    ) -> None:
+        """Record a moment as a span below another trace's span, linked to the span that is current here."""
+        current = otel_context.get_current()
+        here = trace.get_current_span().get_span_context()
+        context = _CALLER.extract({"traceparent": traceparent}, current, _Headers()) if traceparent else current
+        bound = {key: otel_context.get_value(key) for key in _CONTEXT_KEYS}
+        given = {names.SPAN_KIND: SpanKind.CHAIN.value, **bound, **attributes}
+        span = self._tracer.start_span(
+            name,
+            context,
+            attributes=_recordable(given, capture_content=self._capture_content),
+            links=[trace.Link(here)] if traceparent and here.is_valid else None,
+        )
+        span.add_event(names.GEN_AI_EVALUATION_RESULT, _recordable(event, capture_content=self._capture_content))
+        span.end()
+
     def attach(self, attributes: Mapping[str, Any]) -> None:
         context = otel_context.get_current()
         for key, value in attributes.items():

@@ -77,6 +77,12 @@ class SpanRecorder(Protocol):
 
     def state_change(self, what: str, before: Any, after: Any, attributes: Mapping[str, Any]) -> None: ...
 
+    def traceparent(self) -> str | None: ...
+
+    def annotate(
+        self, name: str, traceparent: str | None, attributes: Mapping[str, Any], event: Mapping[str, Any]
+    ) -> None: ...
+
     def flush(self, timeout_seconds: float) -> bool: ...
 
     def shutdown(self) -> None: ...
@@ -127,6 +133,11 @@ def current_span() -> Span:
 def current_trace_id() -> str | None:
     """Return the current trace id as 32 hex digits, or None outside of any span."""
     return None if _recorder is None else _recorder.trace_id()
+
+
+def current_traceparent() -> str | None:
+    """Return the current span as a W3C `traceparent`, by which a later span can join its trace."""
+    return None if _recorder is None else _recorder.traceparent()
 
 
 def track_state_change(what: str, before: Any, after: Any, **attributes: Any) -> None:

@@ -21,6 +21,7 @@ from omniagent.protocol import events
 from omniagent.session import window
 from omniagent.session.manager import SessionMessage
 from omniagent.session.summaries import Summarized
+from omniagent.tracing import current_traceparent
 from omniagent.turns.keeper import EventLog
 from omniagent.turns.recorder import AnswerRecorder
 from omniagent.turns.replay import emit_parts
@@ -159,6 +160,7 @@ class Conclusion:
             status=ending.status,
             usage=self._progress.usage,
             metadata=self._metadata(ending),
+            trace=current_traceparent(),
         )
 
     async def _stored(self, answer: SessionMessage) -> SessionMessage:
@@ -189,7 +191,7 @@ class Conclusion:
         self._log.hold()
         if stored.id != self._assignment.turn_id:
             self._log.drop_start()
-            self._log.push(events.Start(stored.id, dict(stored.metadata)))
+            self._log.push(events.Start(stored.id, stored.ui_metadata))
             emit_parts(stored.parts, self._log.push)
         if ending.stop_reason in ("cancelled", "deadline", "shutdown"):
             self._log.push(events.Abort(ending.stop_reason))

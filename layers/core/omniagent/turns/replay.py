@@ -24,7 +24,7 @@ class ReplayedAnswer:
 
     async def frames(self) -> AsyncIterator[bytes]:
         answer = self._answer
-        told: list[events.StreamEvent] = [events.Start(answer.id, dict(answer.metadata))]
+        told: list[events.StreamEvent] = [events.Start(answer.id, answer.ui_metadata)]
         emit_parts(answer.parts, told.append)
         told += _ending(answer)
         yield b"".join(map(sse.encode, told)) + sse.DONE

@@ -1,0 +1,105 @@
+"""Feedback: kept with its answer, within limits, and out of other people's reach."""
+
+from typing import Any
+
+import pytest
+
+from omniagent.session.manager import new_id
+from tests.fixtures.problems import check_problem
+from tests.fixtures.world import User, World
+
+Json = dict[str, Any]
+LONGEST = "ä" * 2000
+
+
+def rate(user: User, message_id: str, body: Any, session: str = "{}") -> Any:
+    return user.call("PUT", f"/sessions/{session}/messages/{message_id}/feedback", json=body)
+
+
+@pytest.fixture
+def answer(user: User) -> Json:
+    user.ask(message_id="question")
+    answer: Json = user.messages()[-1]
+    return answer
+
+
+def shown(user: User) -> Json | None:
+    """The feedback that a reload shows."""
+    feedback: Json | None = user.messages()[-1]["metadata"].get("feedback")
+    return feedback
+
+
+def test_a_reload_shows_the_feedback_until_it_is_taken_back(user: User, answer: Json) -> None:
+    path = f"/sessions/{{}}/messages/{answer['id']}/feedback"
+    stored = rate(user, answer["id"], {"rating": "up", "text": " Two\nlines. "})
+    assert stored.json() == {"messageId": answer["id"], "rating": "up", "text": "Two\nlines."}
+    assert shown(user) == {"rating": "up", "text": "Two\nlines."}
+    [*_, replayed] = [event for event in user.ask(message_id="question") if event["type"] == "start"]
+    assert replayed["messageMetadata"]["feedback"] == {"rating": "up", "text": "Two\nlines."}
+    assert rate(user, answer["id"], {"rating": "down"}).status_code == 200
+    assert shown(user) == {"rating": "down"}, "the new feedback takes the place of the old one"
+    assert rate(user, answer["id"], {"rating": None}).json()["rating"] is None
+    assert shown(user) is None
+    assert rate(user, answer["id"], {"text": "No thumb."}).status_code == 200
+    assert shown(user) == {"text": "No thumb."}
+    assert [user.call("DELETE", path).status_code for _ in range(2)] == [204, 204]
+    assert shown(user) is None
+    rest = {key: value for key, value in answer.items() if key != "metadata"}
+    assert {key: value for key, value in user.messages()[-1].items() if key != "metadata"} == rest
+
+
+def test_an_answer_given_again_starts_without_feedback(user: User, answer: Json) -> None:
+    rate(user, answer["id"], {"rating": "down", "text": "Wrong."})
+    again = user.post(
+        {"id": user.session, "messages": [{}], "trigger": "regenerate-message", "messageId": answer["id"]}
+    )
+    assert again.status_code == 200
+    assert shown(user) is None
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"rating": "sideways"},
+        {"rating": ["up"]},
+        {"rating": {"$set": "up"}},
+        {"rating": 1},
+        {"rating": "up", "text": LONGEST + "a"},
+        {"rating": "up", "text": "a\0b"},
+        {"rating": "up", "text": {"$ref": "a", "$id": 1}},
+        {"value": "up"},
+        {},
+        [],
+    ],
+    ids=str,
+)
+def test_feedback_has_limits(user: User, answer: Json, body: Any) -> None:
+    refused = rate(user, answer["id"], body)
+    assert (refused.status_code, check_problem(refused)["code"]) == (422, "invalid_request")
+    assert shown(user) is None
+
+
+def test_the_longest_feedback_is_stored_whole(user: User, answer: Json) -> None:
+    assert rate(user, answer["id"], {"text": LONGEST}).status_code == 200
+    assert shown(user) == {"text": LONGEST}
+
+
+def test_only_an_answer_can_be_rated(user: User, answer: Json) -> None:
+    assert rate(user, "question", {"rating": "up"}).status_code == 422
+    assert rate(user, new_id(), {"rating": "up"}).status_code == 404
+    assert shown(user) is None
+
+
+@pytest.mark.parametrize("method", ["PUT", "DELETE"])
+def test_another_users_answer_cannot_be_rated(world: World, user: User, answer: Json, method: str) -> None:
+    rate(user, answer["id"], {"rating": "up", "text": "Mine."})
+    eve = world.user()
+    eve.ask()
+    problems = []
+    for session in (user.session, new_id(), eve.session):
+        path = f"/sessions/{session}/messages/{answer['id']}/feedback"
+        problem = check_problem(eve.call(method, path, json={"rating": "down"} if method == "PUT" else None))
+        problems.append({key: value for key, value in problem.items() if key != "request_id"})
+    assert problems[0]["status"] == 404
+    assert problems[0] == problems[1] == problems[2]
+    assert shown(user) == {"rating": "up", "text": "Mine."}
