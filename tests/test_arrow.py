@@ -13,7 +13,7 @@ PACKAGE = ROOT / "layers" / "core" / "omniagent"
 LEAVES: dict[str, set[str]] = {
     "errors": set(),
     "messages": set(),
-    "tls": set(),
+    "tls": {"errors"},
     "tracing": set(),
     "settings": {"errors"},
 }
@@ -39,6 +39,7 @@ ALLOWED: dict[str, set[str]] = LEAVES | {
         "persistence",
         "project",
         "settings",
+        "tls",
         "tracing",
         "turns",
     },

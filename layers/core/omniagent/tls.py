@@ -1,11 +1,83 @@
-"""One TLS context for every HTTP client of the process: reading the certificates takes 28 ms a time."""
+"""TLS: one context for every HTTP client of the process, and the refusal of plain connections on Lambda."""
 
+import ipaddress
+import os
 import ssl
+from collections.abc import Mapping
 from functools import cache
+from typing import Final
+from urllib.parse import parse_qsl, urlsplit
+
+from omniagent.errors import ConfigurationError
+
+TASK_ROOT: Final = "/var/task"
+"""LAMBDA_TASK_ROOT on AWS. Lambda reserves the variable: no deployment can set it."""
+_UNVERIFIED: Final = ("tlsinsecure", "tlsallowinvalidcertificates", "tlsallowinvalidhostnames")
 
 
 @cache
 def tls_context() -> ssl.SSLContext:
+    """Return the process's context. Reading the certificates takes 28 ms a time."""
     import httpx2  # loaded by whoever asks
 
     return httpx2.create_ssl_context()
+
+
+def is_laptop(environ: Mapping[str, str] | None = None) -> bool:
+    """Whether this process was started on a laptop (OMNIAGENT_LOCAL=1). On AWS the variable has no effect."""
+    env = os.environ if environ is None else environ
+    return env.get("OMNIAGENT_LOCAL") == "1" and env.get("LAMBDA_TASK_ROOT") != TASK_ROOT
+
+
+def needs_tls(environ: Mapping[str, str] | None = None) -> bool:
+    """Whether this process is a Lambda function: what it sends crosses networks of others."""
+    env = os.environ if environ is None else environ
+    return "AWS_LAMBDA_FUNCTION_NAME" in env and not is_laptop(env)
+
+
+def check_url(name: str, url: str) -> None:
+    """Refuse a URL without TLS on Lambda, unless it leads to this machine (a collector beside the function)."""
+    if not url or not needs_tls():
+        return
+    try:
+        parts = urlsplit(url)
+        is_safe = parts.scheme == "https" or (parts.scheme == "http" and _is_this_machine(parts.hostname or ""))
+    except ValueError:
+        is_safe = False
+    if not is_safe:
+        raise ConfigurationError(f"{name} must be an https:// address: on Lambda nothing is sent in the clear")
+
+
+def check_mongodb_uri(uri: str) -> None:
+    """Refuse a MongoDB connection without verified TLS on Lambda, unless all its servers are on this machine."""
+    if not needs_tls():
+        return
+    scheme, _, rest = uri.partition("://")
+    address, _, query = rest.partition("?")
+    hosts = address.partition("/")[0].rpartition("@")[2].split(",")
+    options = [(name.lower(), value.lower()) for name, value in parse_qsl(query.replace(";", "&"))]
+    if scheme == "mongodb" and all(_is_this_machine(_without_port(host)) for host in hosts):
+        return
+    switches = [value for name, value in options if name in ("tls", "ssl")]
+    is_on = all(value == "true" for value in switches) and (bool(switches) or scheme == "mongodb+srv")
+    if not is_on:
+        raise ConfigurationError(
+            "the MongoDB URI has no TLS: on Lambda it must begin with mongodb+srv:// or say tls=true in its options"
+        )
+    if unverified := next((name for name, value in options if name in _UNVERIFIED and value != "false"), None):
+        raise ConfigurationError(f"the MongoDB URI says {unverified}: on Lambda the server's certificate is verified")
+
+
+def _without_port(host: str) -> str:
+    if host.startswith("["):
+        return host[1:].partition("]")[0]
+    return host.partition(":")[0]
+
+
+def _is_this_machine(host: str) -> bool:
+    if host.lower() == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return False

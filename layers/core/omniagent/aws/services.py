@@ -26,6 +26,7 @@ from omniagent.persistence.mongo_session import MongoSessionManager
 from omniagent.persistence.store import ConversationStore, is_refused_login
 from omniagent.project import Project
 from omniagent.settings import Settings
+from omniagent.tls import check_mongodb_uri, check_url, is_laptop
 from omniagent.tracing import configure_tracing
 from omniagent.tracing.logs import setup_logging
 from omniagent.tracing.redaction import hide
@@ -52,9 +53,10 @@ class Services:
         self.project = project
         self.settings = settings or project.read_settings()
         hide(self.settings.openai_api_key)
+        check_url("OPENAI_BASE_URL", self.settings.openai_base_url)
         self.secrets = SecretStore()
         self._models = project.documents or DocumentModels()
-        self.local = os.environ.get("OMNIAGENT_LOCAL") == "1" if local is None else local
+        self.local = is_laptop() if local is None else local
         self._adapter: MongoBackendAdapter | None = None
         self._store: ConversationStore | None = None
         self._opening = asyncio.Lock()
@@ -190,6 +192,7 @@ class Services:
             uri = settings.mongodb_uri
             if settings.mongodb_secret_arn:
                 uri = await self.secrets.get(settings.mongodb_secret_arn, *MONGODB_KEYS)
+            check_mongodb_uri(uri)
             self._adapter = MongoBackendAdapter(
                 uri,
                 settings.mongodb_database,
@@ -233,6 +236,9 @@ def get_services(project: Project) -> Services:
     settings = project.read_settings()
     service = os.environ.get("POWERTOOLS_SERVICE_NAME", "omniagent")
     setup_logging(settings.log_level, service)
+    for name in (name for name in os.environ if name.startswith("AWS_ENDPOINT_URL")):
+        check_url(name, os.environ[name])
+    check_url("OTEL_EXPORTER_OTLP_ENDPOINT", settings.otel_exporter_otlp_endpoint)
     if settings.otel_exporter_otlp_endpoint:
         configure_tracing(
             settings.otel_exporter_otlp_endpoint,
