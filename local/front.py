@@ -9,10 +9,11 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from local.emulator.cors import is_preflight, preflight_headers, response_headers
-from local.emulator.http import Exchange, Headers, Server
+from local.emulator.http import BodyTooLarge, Exchange, Headers, Server
 from local.files import NO_CACHE, Files
 from local.forward import Forwarder, Unreachable
 from local.processes import ServiceError
+from local.renderer import NotRendered, Renderer
 from local.template import ROOT, Cors
 from local.traces import Traces, as_json
 from omniagent.http.loopback import is_loopback
@@ -28,6 +29,7 @@ ROUTES = {
 }
 # Longest wait for the last spans of a turn.
 TRACE_SECONDS = 1.0
+MARKDOWN_BYTES = 2_000_000
 # The page runs its own scripts only, and loads no picture from elsewhere: text of a model must not call out. It may
 # talk to any stack, because it is the first client of a deployed one too.
 PAGE_POLICY = (
@@ -55,6 +57,7 @@ class Front:
         self._functions: Mapping[str, str] = {}
         self._info: Mapping[str, Any] = {}
         self._forwarder = Forwarder()
+        self._renderer = Renderer()
         self._server = Server(self._handle)
 
     @property
@@ -80,6 +83,7 @@ class Front:
         """End every connection."""
         await self._server.close()
         await self._forwarder.close()
+        await self._renderer.close()
 
     async def _handle(self, exchange: Exchange) -> None:
         origin = exchange.header("origin")
@@ -103,6 +107,8 @@ class Front:
             await self._traces.receive(exchange)
         elif exchange.path == "/local/traces":
             await self._tell_traces(exchange, cors)
+        elif exchange.path == "/local/markdown" and exchange.method == "POST":
+            await self._render_markdown(exchange, cors)
         elif exchange.path == "/local/info":
             await _json(exchange, 200, self._info, cors)
         else:
@@ -126,6 +132,17 @@ class Front:
             return
         spans = await self._traces.of_ended_turn(session_id, turn, seconds=TRACE_SECONDS)
         await _json(exchange, 200, {"spans": as_json(spans)}, cors)
+
+    async def _render_markdown(self, exchange: Exchange, cors: Headers) -> None:
+        try:
+            text = json.loads(await exchange.body(MARKDOWN_BYTES))
+            tree = await self._renderer.render(text if isinstance(text, str) else str(text))
+        except (BodyTooLarge, NotRendered) as error:
+            await _problem(exchange, 422, f"The text was not rendered: {error}.", cors)
+        except ValueError:
+            await _problem(exchange, 422, "Send a text as JSON.", cors)
+        else:
+            await exchange.respond(200, [("content-type", "application/json"), NO_CACHE, *cors], tree)
 
 
 def _is_from_here(origin: str) -> bool:

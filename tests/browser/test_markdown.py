@@ -1,4 +1,4 @@
-"""Markdown as it is rendered, at once and word by word."""
+"""Markdown on the page. What a text becomes is proved in tests/local/test_markdown.py."""
 
 from collections.abc import AsyncIterator
 
@@ -7,84 +7,47 @@ from playwright.async_api import Browser, Page
 
 from local.background import BackgroundStack
 
-RENDER = """async (source) => {
-    const { MarkdownView } = await import("/markdown/render.js");
+SHOW = """async ([start, source]) => {
+    const { MarkdownView } = await import("/markdown/view.js");
+    const rendered = (view) => new Promise((resolve) => {
+        const look = () => view.element.classList.contains("plain") ? requestAnimationFrame(look) : resolve();
+        look();
+    });
     const view = new MarkdownView();
+    view.update(start);
+    await rendered(view);
+    const nodes = [...view.element.childNodes];
     view.update(source);
-    for (const bar of view.element.querySelectorAll(".code-bar")) bar.remove();
-    for (const element of view.element.querySelectorAll("*")) {
-        for (const name of ["tabindex", "role", "aria-label", "class", "data-level", "target", "rel"]) {
-            element.removeAttribute(name);
-        }
-    }
-    return view.element.innerHTML;
+    const whole = new MarkdownView();
+    whole.update(source);
+    await rendered(whole);
+    while (view.element.innerHTML !== whole.element.innerHTML) await new Promise(requestAnimationFrame);
+    return [whole.element.innerHTML, nodes.filter((node) => node.parentNode === view.element).length];
 }"""
-# The final page, whatever the pieces were: for every way to cut a text in two, and for a text that comes by the letter.
-GROW = """async (source) => {
-    const { MarkdownView } = await import("/markdown/render.js");
-    const render = (...texts) => {
-        const view = new MarkdownView();
-        texts.forEach((text) => view.update(text));
-        return view.element.innerHTML;
-    };
-    const whole = render(source);
-    const letters = [...source.keys?.() ?? Array(source.length).keys()].map((end) => source.slice(0, end + 1));
-    const wrong = letters.filter((start) => render(start, source) !== whole);
-    return { wrong, byLetter: render(...letters) === whole };
-}"""
-REUSE = """async ([source, more]) => {
-    const { MarkdownView } = await import("/markdown/render.js");
+PLAIN = """async (texts) => {
+    const { MarkdownView } = await import("/markdown/view.js");
     const view = new MarkdownView();
-    view.update(source);
-    const before = [...view.element.children];
-    view.update(source + more);
-    return before.filter((node) => node.parentNode === view.element).length;
+    for (const text of texts) view.update(text);
+    while (view.element.textContent !== texts.at(-1)) await new Promise(requestAnimationFrame);
+    return view.element.outerHTML;
 }"""
-
-BLOCKS = """async (source) => {
-    const { MarkdownView } = await import("/markdown/render.js");
-    const view = new MarkdownView();
-    view.update(source);
-    return view.element.childNodes.length;
+BUILD = """async (tree) => {
+    const { buildElement } = await import("/markdown/elements.js");
+    const frame = document.createElement("div");
+    frame.append(buildElement(tree));
+    return frame.innerHTML;
 }"""
-HOSTILE = ("[", "*a ", "a* ", "**", "`", "``a`", "> ", "- ", "[a](", "_a", "![", "~~", "|", "<", "(https://", "\\")
+SOURCE = """# Title
 
-EVERYTHING = """# Title
-
-A *para* with **bold**, ***both***, `code`, ~~gone~~ and [a link](https://example.com).
-Second line\\
-after a hard break
-
-- one
-- two
-  - nested
-
-    with a paragraph
-  1. ordered
-- [x] done
-
-3. three
-4. four
-
-> quoted
-> - list
-lazy
+1. [x] *done*
 
 | a | b |
-|:--|--:|
-| 1 | `x|y` |
+|---|--:|
+| 1 | [x](https://a.example) |
 
 ```python
-def f():
-    return "<b>"
+return "<b>"
 ```
-
----
-
-    indented
-Setext
-======
-tail
 """
 
 
@@ -98,71 +61,35 @@ async def page(browser: Browser, stack: BackgroundStack) -> AsyncIterator[Page]:
     await context.close()
 
 
+async def test_a_text_that_grows_ends_like_the_whole_and_keeps_the_blocks_that_did_not_change(page: Page) -> None:
+    shown, kept = await page.evaluate(SHOW, [SOURCE[: SOURCE.index("| 1")], SOURCE])
+    assert kept == 2
+    for part in (
+        '<h3 data-level="1">Title</h3>',
+        '<li data-task="done"><input type="checkbox" disabled="" aria-label="Done"><em>done</em></li>',
+        '<div class="table-frame" tabindex="0" role="group" aria-label="Table"><table>',
+        '<td data-align="right"><a href="https://a.example/" target="_blank" rel="noopener noreferrer nofollow">x</a>',
+        '<div class="code-bar"><span>python</span><button',
+        'aria-label="python code"><code><span class="code-keyword">return</span> <span class="code-string">',
+    ):
+        assert part in shown
+
+
+async def test_a_text_that_cannot_be_rendered_is_shown_as_it_is(page: Page) -> None:
+    await page.route("**/local/markdown", lambda route: route.abort())
+    assert await page.evaluate(PLAIN, ["*a*", "*a* <b>"]) == '<div class="markdown plain">*a* &lt;b&gt;</div>'
+    await page.unroute("**/local/markdown")
+
+
 @pytest.mark.parametrize(
-    ("source", "html"),
+    ("tree", "html"),
     [
-        ("# One\n## Two", "<h3>One</h3><h4>Two</h4>"),
-        ("#no heading", "<p>#no heading</p>"),
-        ("a\nb\n\nc", "<p>a\nb</p><p>c</p>"),
-        ("a  \nb", "<p>a<br>b</p>"),
-        (
-            "*a* **b** ***c*** _d_ __e__",
-            "<p><em>a</em> <strong>b</strong> <em><strong>c</strong></em> <em>d</em> <strong>e</strong></p>",
-        ),
-        ("snake_case_name 2*3*4 a ** b", "<p>snake_case_name 2<em>3</em>4 a ** b</p>"),
-        ("**bold *and italic***", "<p><strong>bold <em>and italic</em></strong></p>"),
-        ("\\*not\\* \\`code\\`", "<p>*not* `code`</p>"),
-        ("`a` ``b ` c`` `d", "<p><code>a</code> <code>b ` c</code> `d</p>"),
-        ("~~a~~ ~b~", "<p><del>a</del> ~b~</p>"),
-        ("- a\n- b", "<ul><li>a</li><li>b</li></ul>"),
-        ("- a\n\n- b", "<ul><li><p>a</p></li><li><p>b</p></li></ul>"),
-        ("- a\n  - b\n    - c\n- d", "<ul><li>a<ul><li>b<ul><li>c</li></ul></li></ul></li><li>d</li></ul>"),
-        ("1. a\n   - b\n2. c", "<ol><li>a<ul><li>b</li></ul></li><li>c</li></ol>"),
-        ("3. a\n4. b", '<ol start="3"><li>a</li><li>b</li></ol>'),
-        ("text\n- a", "<p>text</p><ul><li>a</li></ul>"),
-        ("in\n1984. Then", "<p>in\n1984. Then</p>"),
-        (
-            "- [ ] a\n- [x] b",
-            (
-                '<ul><li data-task=""><input type="checkbox" disabled="">a</li>'
-                '<li data-task=""><input type="checkbox" disabled="">b</li></ul>'
-            ),
-        ),
-        ("> a\n> > b", "<blockquote><p>a</p><blockquote><p>b</p></blockquote></blockquote>"),
-        ("---", "<hr>"),
-        (
-            "| a | b |\n|---|:-:|\n| 1 |",
-            (
-                '<div><table><thead><tr><th>a</th><th data-align="center">b</th></tr></thead>'
-                '<tbody><tr><td>1</td><td data-align="center"></td></tr></tbody></table></div>'
-            ),
-        ),
-        ("a | b", "<p>a | b</p>"),
-        ("```\n<b>\n```", "<div><pre><code>&lt;b&gt;</code></pre></div>"),
-        ("```js\nnever closed", "<div><pre><code>never closed</code></pre></div>"),
-        ("[a **b**](https://x.example)", '<p><a href="https://x.example/">a <strong>b</strong></a></p>'),
-        ("[a](https://x.example/b_(c))", '<p><a href="https://x.example/b_(c)">a</a></p>'),
-        ("see https://x.example/a, then", '<p>see <a href="https://x.example/a">https://x.example/a</a>, then</p>'),
-        ("<b>bold</b> &amp;", "<p>&lt;b&gt;bold&lt;/b&gt; &amp;amp;</p>"),
-        ("[not a link] [a](relative)", "<p>[not a link] [a](relative)</p>"),
+        (["script", {}, "alert(1)"], "alert(1)"),
+        (["img", {"src": "x", "onerror": "alert(1)"}], ""),
+        (["a", {"href": "javascript:alert(1)"}, "x"], "x"),
+        (["p", {"onclick": "alert(1)", "style": "x", "id": "main"}, ["iframe", {}]], "<p></p>"),
+        (["code", {}, "<b>"], "<code>&lt;b&gt;</code>"),
     ],
 )
-async def test_markdown_becomes(page: Page, source: str, html: str) -> None:
-    assert await page.evaluate(RENDER, source) == html
-
-
-async def test_a_text_looks_the_same_however_it_was_cut_on_its_way(page: Page) -> None:
-    grown = await page.evaluate(GROW, EVERYTHING)
-    assert grown == {"wrong": [], "byLetter": True}
-
-
-async def test_only_the_last_blocks_are_rendered_again(page: Page) -> None:
-    paragraphs = "\n\n".join(f"Paragraph {number}" for number in range(20))
-    assert await page.evaluate(REUSE, [paragraphs, " and more"]) == 19
-
-
-async def test_a_text_made_to_be_slow_is_not(page: Page) -> None:
-    """Work that grew with the square of the length would keep the page busy for minutes."""
-    for piece in HOSTILE:
-        source = piece * (100_000 // len(piece))
-        assert await page.evaluate(BLOCKS, source) > 0, piece
+async def test_only_harmless_elements_are_built(page: Page, tree: object, html: str) -> None:
+    assert await page.evaluate(BUILD, tree) == html

@@ -1,28 +1,28 @@
-/** Code blocks: a bar with the language and a button to copy, and colours once the block is complete. */
+/** Code blocks: a bar with the language and a button to copy, and the code in colours. */
 
 import { copyButton } from "../view/copy.js";
-import { highlight } from "./highlight.js";
+import { h } from "../view/dom.js";
 
-/** @param {import("./blocks.js").Code} block */
-export function codeBlock({ language, text, closed }) {
-  const label = document.createElement("span");
-  label.textContent = language || "text";
-  const bar = document.createElement("div");
-  bar.className = "code-bar";
-  bar.append(
-    label,
-    copyButton(() => text, "Copy code"),
+/** @import { Tree } from "./elements.js" */
+
+const KINDS = new Set(["call", "comment", "deleted", "inserted", "keyword", "number", "string"]);
+
+/** @param {string} language @param {Tree[]} pieces */
+export function codeBlock(language, pieces) {
+  const code = h("code", {}, ...pieces.map(coloured));
+  const bar = h(
+    "div",
+    { class: "code-bar" },
+    h("span", {}, language || "text"),
+    copyButton(() => code.textContent ?? "", "Copy code"),
   );
-  const code = document.createElement("code");
-  // Colouring the whole block for each new word would cost more with every line.
-  code.append(...(closed ? highlight(text, language) : [new Text(text)]));
-  const frame = document.createElement("pre");
-  frame.tabIndex = 0;
-  frame.setAttribute("aria-label", language ? `${language} code` : "Code");
-  frame.setAttribute("role", "group");
-  frame.append(code);
-  const element = document.createElement("div");
-  element.className = "code-block";
-  element.append(bar, frame);
-  return element;
+  const label = language ? `${language} code` : "Code";
+  return h("div", { class: "code-block" }, bar, h("pre", { tabindex: 0, role: "group", "aria-label": label }, code));
+}
+
+/** @param {Tree} piece */
+function coloured(piece) {
+  if (typeof piece === "string") return piece;
+  const [, { kind }, text] = piece;
+  return h("span", { class: KINDS.has(String(kind)) && `code-${kind}` }, String(text));
 }

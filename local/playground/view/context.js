@@ -2,7 +2,7 @@
 
 import { contextUse } from "../context-window.js";
 import { formatCount, formatDay, formatShort } from "../format.js";
-import { MarkdownView } from "../markdown/render.js";
+import { MarkdownView } from "../markdown/view.js";
 import { byId, fill, h } from "./dom.js";
 import { icon } from "./icons.js";
 

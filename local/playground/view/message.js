@@ -1,6 +1,6 @@
 /** One message on the page. */
 
-import { MarkdownView } from "../markdown/render.js";
+import { MarkdownView } from "../markdown/view.js";
 import { isTool, textOf, toolName } from "../reducer.js";
 import { h } from "./dom.js";
 import { ReasoningView } from "./reasoning.js";

@@ -1,6 +1,6 @@
 /** What the model thought before it answered, folded. */
 
-import { MarkdownView } from "../markdown/render.js";
+import { MarkdownView } from "../markdown/view.js";
 import { h } from "./dom.js";
 import { icon } from "./icons.js";
 
