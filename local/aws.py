@@ -17,7 +17,7 @@ from botocore.config import Config
 from local.cloudformation import ACCOUNT, REGION
 from local.ports import LOOPBACK
 from local.processes import Service, ServiceError
-from local.template import Queue, Table, Template
+from local.template import ROOT, Queue, Table, Template
 
 if TYPE_CHECKING:
     from mypy_boto3_dynamodb import DynamoDBClient
@@ -25,26 +25,21 @@ if TYPE_CHECKING:
     from mypy_boto3_sqs import SQSClient
 
 START_SECONDS = 60.0
-# Not secret: moto takes any. They keep the SDK from looking for the real ones of whoever runs this.
-CREDENTIALS = {
-    "AWS_ACCESS_KEY_ID": "local",
-    "AWS_SECRET_ACCESS_KEY": "local",
-    "AWS_SESSION_TOKEN": "local",
-    "AWS_REGION": REGION,
-    "AWS_DEFAULT_REGION": REGION,
-}
+# By default it lets the pages of every site read its answers.
+MOTO = {"MOTO_DISABLE_GLOBAL_CORS": "1", "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
 
 
 class Aws:
     """A moto server. Its data lives in memory, so a restarted one is deployed to again."""
 
-    def __init__(self, *, port: int = 0, folder: Path | None = None) -> None:
-        """Name the port, 0 for a free one, and the folder of the log."""
+    def __init__(self, *, port: int = 0, folder: Path | None = None, access_key: str = "local") -> None:
+        """Name the port, 0 for a free one, the folder of the log, and the key without which it answers nobody."""
         self._temporary = tempfile.TemporaryDirectory(prefix="moto-") if folder is None else None
         self._folder = folder or Path(self._temporary.name if self._temporary else "")
         self._service: Service | None = None
         self._deployed: list[Template] = []
         self._secrets: dict[str, str] = {}
+        self._access_key = access_key
         self.port = port
 
     @property
@@ -55,13 +50,14 @@ class Aws:
     @property
     def environment(self) -> dict[str, str]:
         """The environment that sends an AWS SDK here."""
-        return {"AWS_ENDPOINT_URL": self.endpoint, **CREDENTIALS}
+        return {"AWS_ENDPOINT_URL": self.endpoint, **self._credentials}
 
     def start(self) -> None:
         """Start the server and deploy again what an earlier run of it held. A restarted server keeps its port."""
         self._folder.mkdir(parents=True, exist_ok=True)
-        command = [sys.executable, "-m", "moto.server", "-H", LOOPBACK, "-p", str(self.port)]
-        service = self._service = Service("moto", command, log=self._folder / "moto.log", env=_environment())
+        command = [sys.executable, "-m", "local.moto_server", str(self.port)]
+        variables = {**self._credentials, **MOTO}
+        service = self._service = Service("moto", command, log=self._folder / "moto.log", variables=variables)
         service.wait_until(lambda: _port(service.log) is not None, seconds=START_SECONDS)
         self.port = _port(service.log) or self.port
         for name, value in self._secrets.items():
@@ -137,10 +133,21 @@ class Aws:
     @cached_property
     def _session(self) -> boto3.Session:
         return boto3.Session(
-            aws_access_key_id=CREDENTIALS["AWS_ACCESS_KEY_ID"],
-            aws_secret_access_key=CREDENTIALS["AWS_SECRET_ACCESS_KEY"],
+            aws_access_key_id=self._credentials["AWS_ACCESS_KEY_ID"],
+            aws_secret_access_key=self._credentials["AWS_SECRET_ACCESS_KEY"],
             region_name=REGION,
         )
+
+    @property
+    def _credentials(self) -> dict[str, str]:
+        """They also keep the SDK from looking for the real ones of whoever runs this. moto checks no signature."""
+        return {
+            "AWS_ACCESS_KEY_ID": self._access_key,
+            "AWS_SECRET_ACCESS_KEY": "local",
+            "AWS_SESSION_TOKEN": "local",
+            "AWS_REGION": REGION,
+            "AWS_DEFAULT_REGION": REGION,
+        }
 
     @property
     def _running(self) -> Service:
@@ -180,12 +187,6 @@ class Aws:
 
 # The server is on this machine: an answer comes at once or never.
 _NO_PATIENCE = Config(connect_timeout=5, read_timeout=30, retries={"total_max_attempts": 1})
-
-
-def _environment() -> dict[str, str]:
-    """The server's environment: this one's, less anything that would send it to AWS."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("AWS_")}
-    return {**kept, **CREDENTIALS, "PYTHONUNBUFFERED": "1"}
 
 
 def _port(log: Path) -> int | None:

@@ -3,7 +3,7 @@
 from pathlib import Path
 from urllib.parse import unquote
 
-from local.emulator.http import Exchange, Headers
+from local.emulator.http import NO_STORE, Exchange, Headers
 
 # Spelled out: the system's own table differs from machine to machine.
 CONTENT_TYPES = {
@@ -19,8 +19,6 @@ CONTENT_TYPES = {
     ".webmanifest": "application/manifest+json",
     ".woff2": "font/woff2",
 }
-# A reload always shows the file as it is now.
-NO_CACHE = ("cache-control", "no-store")
 PLAIN = ("content-type", "text/plain; charset=utf-8")
 
 
@@ -30,7 +28,8 @@ class Files:
     def __init__(self, folder: Path, headers: Headers) -> None:
         """Serve `folder`; every response carries `headers`."""
         self._folder = folder.resolve()
-        self._headers = [*headers, NO_CACHE, ("x-content-type-options", "nosniff")]
+        # A reload always shows the file as it is now.
+        self._headers = [*headers, NO_STORE, ("x-content-type-options", "nosniff")]
 
     async def answer(self, exchange: Exchange) -> None:
         """Send the file that the request names."""

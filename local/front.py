@@ -8,15 +8,15 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+from local.callers import Callers
 from local.emulator.cors import is_preflight, preflight_headers, response_headers
-from local.emulator.http import BodyTooLarge, Exchange, Headers, Server
-from local.files import NO_CACHE, Files
+from local.emulator.http import NO_STORE, BodyTooLarge, Exchange, Headers, Server
+from local.files import Files
 from local.forward import Forwarder, Unreachable
 from local.processes import ServiceError
 from local.renderer import NotRendered, Renderer
 from local.template import ROOT, Cors
 from local.traces import Traces, as_json
-from omniagent.http.loopback import is_loopback
 
 PLAYGROUND = ROOT / "local" / "playground"
 # First segment of a path -> the function that serves it.
@@ -58,7 +58,7 @@ class Front:
         self._info: Mapping[str, Any] = {}
         self._forwarder = Forwarder()
         self._renderer = Renderer()
-        self._server = Server(self._handle)
+        self._server = Server(self._handle, Callers(neighbours=True, visitors=True))
 
     @property
     def url(self) -> str:
@@ -87,10 +87,6 @@ class Front:
 
     async def _handle(self, exchange: Exchange) -> None:
         origin = exchange.header("origin")
-        if not is_loopback(exchange.header("host")) or (origin and not _is_from_here(origin)):
-            # Another site's page, or one that points its own name at this machine.
-            await _problem(exchange, 403, "Only this machine may call.", [])
-            return
         cors = response_headers(_allowing(origin), exchange)
         if is_preflight(exchange):
             await exchange.respond(204, preflight_headers(_allowing(origin), exchange))
@@ -142,11 +138,7 @@ class Front:
         except ValueError:
             await _problem(exchange, 422, "Send a text as JSON.", cors)
         else:
-            await exchange.respond(200, [("content-type", "application/json"), NO_CACHE, *cors], tree)
-
-
-def _is_from_here(origin: str) -> bool:
-    return is_loopback(urlsplit(origin).netloc)
+            await exchange.respond(200, [("content-type", "application/json"), NO_STORE, *cors], tree)
 
 
 def _allowing(origin: str) -> Cors:
@@ -156,7 +148,7 @@ def _allowing(origin: str) -> Cors:
 async def _json(
     exchange: Exchange, status: int, document: Any, cors: Headers, content_type: str = "application/json"
 ) -> None:
-    headers = [("content-type", content_type), NO_CACHE, *cors]
+    headers = [("content-type", content_type), NO_STORE, *cors]
     await exchange.respond(status, headers, json.dumps(document).encode())
 
 

@@ -15,7 +15,7 @@ from pymongo import MongoClient
 from pymongo.errors import PyMongoError
 
 from local.ports import LOOPBACK, free_port
-from local.processes import Service, ServiceError
+from local.processes import Service, ServiceError, make_private
 
 REPLICA_SET = "omniagent"
 START_SECONDS = 60.0
@@ -72,10 +72,7 @@ class Mongod:
 
     def start(self) -> None:
         """Start the server and wait until it takes writes. A restarted server keeps its port."""
-        try:
-            self.folder.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise ServiceError(f"The data folder {self.folder} cannot be made: {error.strerror}.") from None
+        make_private(self.folder)
         for attempt in range(1, PORT_ATTEMPTS + 1):
             fixed = self._wanted_port or self.port
             self.port = fixed or free_port()

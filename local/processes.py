@@ -1,5 +1,6 @@
 """Services as child processes: their output in a file, their end certain."""
 
+import os
 import signal
 import subprocess
 import time
@@ -10,10 +11,26 @@ from pathlib import Path
 from local.leash import leashed
 
 POLL_SECONDS = 0.02
+# All that a process gets of the environment of whoever started the stack.
+PASSED_ON = ("LD_LIBRARY_PATH", "PATH", "TMPDIR")
 
 
 class ServiceError(RuntimeError):
     """A local service could not be started. The message is one sentence for the person at the terminal."""
+
+
+def clean_environment() -> dict[str, str]:
+    """Return what every process needs, and none of the keys of whoever runs this."""
+    return {name: os.environ[name] for name in PASSED_ON if name in os.environ}
+
+
+def make_private(folder: Path) -> None:
+    """Make a folder that nobody else on this machine may look into, one that is there already included."""
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        folder.chmod(0o700)
+    except OSError as error:
+        raise ServiceError(f"The data folder {folder} cannot be made: {error.strerror}.") from None
 
 
 class Service:
@@ -23,8 +40,10 @@ class Service:
     Start it from a thread that lives as long as the service should.
     """
 
-    def __init__(self, name: str, command: Sequence[str], *, log: Path, env: Mapping[str, str] | None = None) -> None:
-        """Start the command; `wait_until` tells when it serves."""
+    def __init__(
+        self, name: str, command: Sequence[str], *, log: Path, variables: Mapping[str, str] | None = None
+    ) -> None:
+        """Start the command, with these variables; `wait_until` tells when it serves."""
         self.name = name
         self.log = log
         with log.open("wb") as output:
@@ -33,7 +52,7 @@ class Service:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
-                env=env,
+                env={**clean_environment(), **(variables or {})},
                 start_new_session=True,
             )
 

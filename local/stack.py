@@ -2,6 +2,7 @@
 
 import asyncio
 import os
+import secrets
 import signal
 import time
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -17,7 +18,8 @@ from local.front import Front
 from local.info import stack_info
 from local.model.process import ModelProcess
 from local.mongod import Mongod, find_mongod
-from local.processes import ServiceError
+from local.processes import ServiceError, make_private
+from local.secrets_api import SecretsApi, secret_arn
 from local.template import ROOT, TEMPLATE, Function, Template
 from local.traces import Traces
 from omniagent.settings import Settings, env_name
@@ -144,17 +146,22 @@ class Stack:
 @asynccontextmanager
 async def local_stack(options: StackOptions) -> AsyncIterator[Stack]:
     """Run the functions until the context ends."""
+    if options.folder and DATA in (options.folder, *options.folder.parents):
+        make_private(DATA)
     async with AsyncExitStack() as stack:
         traces = Traces()
         # First: a port that is taken is said at once.
         front = await _open_front(options, traces, stack)
         mongod, aws, model = await _start_services(options, stack)
         uri = mongod.uri if mongod else options.mongodb_uri
-        template = await asyncio.to_thread(_deploy, options, aws, uri, model)
+        secrets_api = SecretsApi({"mongodb": uri, "openai": options.openai_api_key or "offline"})
+        stack.push_async_callback(secrets_api.close)
+        await secrets_api.start()
+        template = await asyncio.to_thread(_deploy, options, aws, model)
         functions = _functions(options, template)
         # The collector is this process: what was said stays on this machine.
         traced = {"OTEL_EXPORTER_OTLP_ENDPOINT": front.url, "TRACE_CONTENT": "true"} if front else {}
-        environment = {**aws.environment, **traced, **options.environment}
+        environment = {**aws.environment, **secrets_api.environment, **traced, **options.environment}
         emulator = await stack.enter_async_context(
             Emulator(
                 functions,
@@ -183,7 +190,7 @@ async def _start_services(
 ) -> tuple[Mongod | None, Aws, ModelProcess | None]:
     """Start what was not given, all at the same time."""
     mongod = None if options.mongodb_uri else Mongod(options.folder / "mongod" if options.folder else None)
-    aws = options.aws or Aws()
+    aws = options.aws or Aws(access_key=secrets.token_urlsafe())
     model = ModelProcess(tokens_per_second=options.tokens_per_second) if options.offline else None
     wanted: dict[str, Startable] = {}
     if mongod:
@@ -221,11 +228,11 @@ async def _start(
     on_ready(name, time.monotonic() - began)
 
 
-def _deploy(options: StackOptions, aws: Aws, uri: str, model: ModelProcess | None) -> Template:
+def _deploy(options: StackOptions, aws: Aws, model: ModelProcess | None) -> Template:
     """Deploy what the template's functions refer to, and return it with its parameters filled in."""
     parameters = {
-        "MongoSecretArn": aws.put_secret("mongodb", uri),
-        "OpenAISecretArn": aws.put_secret("openai", options.openai_api_key or "offline"),
+        "MongoSecretArn": secret_arn("mongodb"),
+        "OpenAISecretArn": secret_arn("openai"),
         "OpenAIBaseUrl": model.base_url if model else options.openai_base_url,
         **({"AuthMode": options.auth} if options.auth != "none" else {}),
         **options.parameters,

@@ -6,6 +6,7 @@ It is copied next to a layer folder `opt`, and runs there without the rest of th
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 
 def main() -> None:
@@ -17,7 +18,25 @@ def main() -> None:
     # From the layer, which is only now on the path.
     from awslambdaric.__main__ import main as serve  # type: ignore[import-untyped]
 
+    take_path_of_address()
     serve(["bootstrap.py", os.environ["_HANDLER"]])
+
+
+def take_path_of_address() -> None:
+    """Let awslambdaric report a failed start to an address with a path, which only its native client takes."""
+    from awslambdaric.lambda_runtime_client import BaseLambdaRuntimeClient as Client  # type: ignore[import-untyped]
+
+    call = Client.call_rapid
+
+    def call_rapid(client: Any, http_method: str, endpoint: str, *arguments: Any) -> None:
+        address = client.lambda_runtime_address
+        client.lambda_runtime_address, slash, path = address.partition("/")
+        try:
+            call(client, http_method, f"{slash}{path}{endpoint}", *arguments)
+        finally:
+            client.lambda_runtime_address = address
+
+    Client.call_rapid = call_rapid
 
 
 if __name__ == "__main__":

@@ -3,6 +3,7 @@
 import json
 from collections.abc import AsyncIterator
 
+from local.callers import Callers
 from local.emulator.cors import is_preflight, preflight_headers, response_headers
 from local.emulator.http import BodyTooLarge, ClientGone, Exchange, Headers, Server
 from local.emulator.identity import Identity, IdentityOf, access_key_of
@@ -24,7 +25,10 @@ class Front:
         self._pool = pool
         self._config = config
         self._identity_of = identity_of
-        self._server = Server(self._handle)
+        # Lambda runs a function for the page of any site and leaves it to the browser who may read the answer. On this
+        # machine the page of a site that the template does not name is refused.
+        origins = frozenset(config.cors.allow_origins if config.cors else ())
+        self._server = Server(self._handle, Callers(neighbours=True, origins=origins))
 
     @property
     def url(self) -> str:

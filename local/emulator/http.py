@@ -1,18 +1,25 @@
-"""A small HTTP/1.1 server on h11: bodies stream both ways, request trailers are kept."""
+"""A small HTTP/1.1 server on h11: bodies stream both ways, request trailers are kept, strangers are refused."""
 
 import asyncio
+import json
 import logging
+import secrets
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import suppress
 
 import h11
 
+from local.callers import PROGRAMS, REFUSAL, Callers
 from local.ports import LOOPBACK
 
 log = logging.getLogger(__name__)
 
 READ_SIZE = 65536
 Headers = list[tuple[str, str]]
+NO_STORE = ("cache-control", "no-store")
+_REFUSED = json.dumps(
+    {"type": "about:blank", "title": "Local stack", "status": 403, "detail": REFUSAL, "code": "local"}
+).encode()
 
 
 class ClientGone(ConnectionError):
@@ -96,6 +103,12 @@ class Exchange:
         self._connection.abort()
 
 
+def below(prefix: str, path: str) -> str | None:
+    """Return the rest of a path below an unguessable prefix, None for a path that is elsewhere."""
+    start = path[: len(prefix)]
+    return path[len(prefix) :] if secrets.compare_digest(start.encode(), prefix.encode()) else None
+
+
 def _has_no_body(status: int) -> bool:
     return status in {204, 304}
 
@@ -103,9 +116,10 @@ def _has_no_body(status: int) -> bool:
 class Server:
     """Serves exchanges on a loopback port until it is closed."""
 
-    def __init__(self, handler: Callable[[Exchange], Awaitable[None]]) -> None:
-        """Take the function that answers each exchange."""
+    def __init__(self, handler: Callable[[Exchange], Awaitable[None]], callers: Callers = PROGRAMS) -> None:
+        """Take the function that answers each exchange, and whose requests it gets to see."""
         self._handler = handler
+        self._callers = callers
         self._connections: set[asyncio.Task[None]] = set()
         self._server: asyncio.Server | None = None
         self.port = 0
@@ -130,9 +144,15 @@ class Server:
         await asyncio.gather(*connections, return_exceptions=True)
 
     def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        task = asyncio.create_task(_Connection(reader, writer).serve(self._handler))
+        task = asyncio.create_task(_Connection(reader, writer).serve(self._answer))
         self._connections.add(task)
         task.add_done_callback(self._connections.discard)
+
+    async def _answer(self, exchange: Exchange) -> None:
+        if self._callers.include(exchange.header):
+            await self._handler(exchange)
+        else:
+            await exchange.respond(403, [("content-type", "application/problem+json"), NO_STORE], _REFUSED)
 
 
 class _Connection:

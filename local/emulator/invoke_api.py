@@ -4,10 +4,11 @@ import asyncio
 import json
 import logging
 import re
+import secrets
 from collections.abc import Mapping, Sequence
 from urllib.parse import unquote
 
-from local.emulator.http import BodyTooLarge, Exchange, Server
+from local.emulator.http import BodyTooLarge, Exchange, Server, below
 from local.emulator.invocation import MB, PAYLOAD_LIMIT, FunctionFailed
 from local.emulator.pool import Pool, Throttled
 
@@ -24,13 +25,14 @@ class InvokeApi:
         """Take the functions by name, and the pauses before a failed asynchronous invocation is tried again."""
         self._pools = pools
         self._retry_delays = retry_delays
+        self._path = f"/{secrets.token_urlsafe()}"
         self._server = Server(self._handle)
         self._background: set[asyncio.Task[None]] = set()
 
     @property
     def endpoint(self) -> str:
-        """What AWS_ENDPOINT_URL_LAMBDA says."""
-        return f"http://{self._server.address}"
+        """What AWS_ENDPOINT_URL_LAMBDA says. Nobody who was not told knows its path."""
+        return f"http://{self._server.address}{self._path}"
 
     async def start(self, port: int) -> None:
         """Listen on `port`, 0 for a free one."""
@@ -45,9 +47,10 @@ class InvokeApi:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     async def _handle(self, exchange: Exchange) -> None:
-        match = ROUTE.fullmatch(exchange.path)
+        path = below(self._path, exchange.path) or ""
+        match = ROUTE.fullmatch(path)
         if exchange.method != "POST" or not match:
-            await _refuse(exchange, 404, "UnknownOperationException", f"{exchange.path} is not an operation.")
+            await _refuse(exchange, 404, "UnknownOperationException", f"{path} is not an operation.")
             return
         name = _function_name(unquote(match[1]))
         pool = self._pools.get(name)

@@ -3,9 +3,10 @@
 import asyncio
 import base64
 import json
+import secrets
 from collections.abc import Callable
 
-from local.emulator.http import BodyTooLarge, ClientGone, Exchange, Server
+from local.emulator.http import BodyTooLarge, ClientGone, Exchange, Server, below
 from local.emulator.invocation import PAYLOAD_LIMIT, Answer, FunctionFailed, Invocation
 
 PREFIX = "/2018-06-01/runtime"
@@ -24,12 +25,13 @@ class RuntimeApi:
         self._on_init_error = on_init_error
         self._work: asyncio.Queue[Invocation] = asyncio.Queue()
         self._current: Invocation | None = None
+        self._path = f"/{secrets.token_urlsafe()}"
         self._server = Server(self._handle)
 
     @property
     def address(self) -> str:
-        """What AWS_LAMBDA_RUNTIME_API says."""
-        return self._server.address
+        """What AWS_LAMBDA_RUNTIME_API says. Only the process knows its path."""
+        return f"{self._server.address}{self._path}"
 
     async def start(self) -> None:
         """Listen."""
@@ -45,7 +47,7 @@ class RuntimeApi:
         self._work.put_nowait(invocation)
 
     async def _handle(self, exchange: Exchange) -> None:
-        action = exchange.path.removeprefix(PREFIX)
+        action = below(self._path + PREFIX, exchange.path) or ""
         match exchange.method, action.strip("/").split("/"):
             case "GET", ["invocation", "next"]:
                 await self._next(exchange)

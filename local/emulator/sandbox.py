@@ -12,12 +12,11 @@ from pathlib import Path
 from local.cloudformation import REGION
 from local.interpreters import built_for, find_python
 from local.packages import ENVIRONMENTS, environment_of
+from local.processes import clean_environment
 from local.template import Function
 
 BOOTSTRAP = Path(__file__).with_name("bootstrap.py")
 BYTECODE = ENVIRONMENTS / "bytecode"
-# All that a process gets of the environment of whoever started the emulator.
-PASSED_ON = ("LD_LIBRARY_PATH", "PATH", "TMPDIR")
 
 
 @dataclass(frozen=True)
@@ -59,7 +58,7 @@ class Sandbox:
     def environment(self, runtime_api: str, extra: Mapping[str, str]) -> dict[str, str]:
         """Return the environment of a new process. What Lambda reserves cannot be overridden."""
         function = self.function
-        passed_on = {name: os.environ[name] for name in PASSED_ON if name in os.environ}
+        passed_on = clean_environment()
         reserved = {
             "_HANDLER": function.handler,
             "AWS_DEFAULT_REGION": REGION,

@@ -1,6 +1,5 @@
 """The offline model in a process of its own, so that its work is not the caller's."""
 
-import os
 import sys
 import tempfile
 from pathlib import Path
@@ -41,7 +40,7 @@ class ModelProcess:
             "The offline model",
             [sys.executable, "-m", "local.model", *options],
             log=self._folder / "model.log",
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            variables={"PYTHONPATH": str(ROOT)},
         )
         service.wait_until(lambda: service.log.read_text().endswith("/v1\n"), seconds=START_SECONDS)
         self.base_url = service.log.read_text().splitlines()[-1]

@@ -8,11 +8,14 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from starlette.applications import Starlette
+from starlette.datastructures import Headers
+from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse
 from starlette.routing import Route
-from starlette.types import Receive, Scope, Send
+from starlette.types import ASGIApp, Receive, Scope, Send
 
+from local.callers import PROGRAMS, REFUSAL
 from local.model import chat, responses, validation
 from local.model.answer import Answer, Delivery, Usage
 from local.model.conversation import Conversation, Json, from_chat, from_responses
@@ -39,12 +42,27 @@ def build_app(*, tokens_per_second: float | None = None, journal: Journal | None
     pace = 1 / tokens_per_second if tokens_per_second else 0.0
     apis = {"/v1/responses": _RESPONSES, "/v1/chat/completions": _CHAT}
     return Starlette(
+        middleware=[Middleware(_ProgramsOnly)],
         routes=[
             *(Route(path, _Endpoint(api, journal, pace), methods=["POST"]) for path, api in apis.items()),
             Route("/v1/models", models),
             Route("/_stats", stats),
-        ]
+        ],
     )
+
+
+class _ProgramsOnly:
+    """Refuses web pages: no browser asks a model itself."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        headers = Headers(scope=scope)
+        if PROGRAMS.include(lambda name: ",".join(headers.getlist(name))):
+            await self._app(scope, receive, send)
+        else:
+            await JSONResponse(ApiError(REFUSAL, status=403).body, 403)(scope, receive, send)
 
 
 @dataclass(frozen=True)

@@ -284,6 +284,6 @@ async def test_cross_origin_headers_are_the_urls_and_not_the_functions(start: St
 
 async def test_without_cors_rules_a_preflight_is_the_functions_business(start: Start, http: httpx.AsyncClient) -> None:
     emulator = await start(toy("plain"))
-    headers = {"origin": "https://app.example", **PREFLIGHT}
+    headers = {"origin": "http://localhost:3000", **PREFLIGHT}
     response = await http.options(emulator.url_of("plain"), headers=headers)
     assert json.loads(response.content)["event"]["requestContext"]["http"]["method"] == "OPTIONS"

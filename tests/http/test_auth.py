@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
 from omniagent.errors import ConfigurationError, IdentityUnavailable, InvalidRequest, Unauthenticated
 from omniagent.http.auth import Authenticator, Caller, lazy_authenticator
-from omniagent.http.loopback import is_loopback
+from omniagent.http.loopback import is_loopback, is_loopback_origin
 from omniagent.http.tokens import TokenVerifier
 from omniagent.settings import Settings
 from tests.fixtures.issuer import AUDIENCE, Issuer
@@ -160,10 +160,40 @@ class TestNone:
         ("localhost\n", False),
         ("notlocalhost", False),
         (".localhost", False),
+        ("127.0.0.1.", False),
+        ("127.0.0.1.nip.io", False),
+        ("127.1", False),
+        ("0x7f.0.0.1", False),
+        ("2130706433", False),
+        ("0.0.0.0", False),
+        ("::ffff:127.0.0.1", False),
+        ("[::ffff:127.0.0.1]", False),
+        ("::1%lo", False),
+        ("[fe80::1]", False),
     ],
 )
 def test_loopback_is_only_this_machine(host: str, expected: bool) -> None:
     assert is_loopback(host) is expected
+
+
+@pytest.mark.parametrize(
+    "origin", ["http://localhost", "https://127.0.0.1:8443", "http://[::1]:80", "http://a.localhost"]
+)
+def test_a_page_of_this_machine_is_one(origin: str) -> None:
+    assert is_loopback_origin(origin)
+
+
+@pytest.mark.parametrize(
+    "origin",
+    [
+        *("", "null", "localhost", "//localhost", "file://", "file://localhost", "chrome-extension://localhost"),
+        *("http://localhost/", "http://localhost?", "http://localhost#", "http://user@localhost", "http://localhost:x"),
+        *("http://localhost.evil.example", "http://127.0.0.1.nip.io", "http://localhost, http://evil.example"),
+        *("http://localhost\n", " http://localhost", "http://evil.example\\@localhost", "HTTP://localhost:123456"),
+    ],
+)
+def test_any_other_page_is_not(origin: str) -> None:
+    assert not is_loopback_origin(origin)
 
 
 class TestJwt:

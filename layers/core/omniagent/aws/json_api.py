@@ -303,6 +303,9 @@ class AwsJson:
         return self._http
 
 
+_VARIABLE_NAMES = {"secretsmanager": "SECRETS_MANAGER"}
+
+
 def endpoint_of(service: str, region: str) -> str:
     """Return the address of a service. The variables that boto3 knows, and the local stack sets, override it."""
     suffix = "amazonaws.com.cn" if region.startswith("cn-") else "amazonaws.com"
@@ -310,7 +313,8 @@ def endpoint_of(service: str, region: str) -> str:
 
 
 def endpoint_override(service: str) -> str | None:
-    return os.environ.get(f"AWS_ENDPOINT_URL_{service.upper()}") or os.environ.get("AWS_ENDPOINT_URL") or None
+    name = _VARIABLE_NAMES.get(service, service.upper())
+    return os.environ.get(f"AWS_ENDPOINT_URL_{name}") or os.environ.get("AWS_ENDPOINT_URL") or None
 
 
 def _read(operation: str, status: int, content: bytes) -> dict[str, Any]:

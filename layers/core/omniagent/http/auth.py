@@ -13,10 +13,9 @@ from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import Any, Final
-from urllib.parse import urlsplit
 
 from omniagent.errors import ConfigurationError, InvalidRequest, Unauthenticated
-from omniagent.http.loopback import is_loopback
+from omniagent.http.loopback import is_loopback, is_loopback_origin
 from omniagent.http.tokens import TokenVerifier
 from omniagent.session.manager import user_id_of
 from omniagent.settings import Settings
@@ -98,9 +97,9 @@ async def _local_caller(scope: Scope) -> Caller:
     """
     address = (scope.get("client") or ("", 0))[0] or ""
     hosts = [_header(scope, "host"), _request_context(scope).get("domainName") or "localhost"]
-    if origin := _header(scope, "origin"):
-        hosts.append(urlsplit(origin).netloc if "," not in origin else origin)
-    if not all(is_loopback(name) for name in (address, *hosts)):
+    origin = _header(scope, "origin")
+    is_from_here = all(is_loopback(name) for name in (address, *hosts)) and (not origin or is_loopback_origin(origin))
+    if not is_from_here:
         raise Unauthenticated("Without authentication only this machine may call.", challenge="Loopback")
     return Caller(f"local:{_named(scope, USER_HEADER) or 'me'}", _named(scope, CATEGORY_HEADER))
 

@@ -44,6 +44,7 @@ class StreamingRuntimeClient(LambdaRuntimeClient):  # type: ignore[misc]  # awsl
     """awslambdaric's client, extended by streamed results."""
 
     marshaller = StreamingMarshaller()
+    lambda_runtime_address: str
 
     def post_invocation_result(
         self,
@@ -56,6 +57,15 @@ class StreamingRuntimeClient(LambdaRuntimeClient):  # type: ignore[misc]  # awsl
             event_loop.run(self._stream(result_data, invoke_id, invocation_id))
         else:
             super().post_invocation_result(invoke_id, result_data, content_type, invocation_id)
+
+    def call_rapid(self, http_method: str, endpoint: str, *arguments: Any, **named: Any) -> None:
+        """Report a failed start or restore, also to an address with a path, as emulators have it."""
+        address = self.lambda_runtime_address
+        self.lambda_runtime_address, slash, path = address.partition("/")
+        try:
+            super().call_rapid(http_method, f"{slash}{path}{endpoint}", *arguments, **named)
+        finally:
+            self.lambda_runtime_address = address
 
     async def _stream(self, result: StreamingResult, invoke_id: str, invocation_id: str | None) -> None:
         """Post the result. Its work runs to the end even if the Runtime API is gone."""

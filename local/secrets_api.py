@@ -1,0 +1,70 @@
+"""Secrets Manager for the functions of one stack: `GetSecretValue` of the key and of the connection string.
+
+They may be real ones, so they stay in this process and in those of the functions. The address holds a random path.
+"""
+
+import json
+import secrets
+from collections.abc import Mapping
+
+from local.cloudformation import ACCOUNT, REGION
+from local.emulator.http import BodyTooLarge, Exchange, Server, below
+
+TARGET = "secretsmanager.GetSecretValue"
+BODY_LIMIT = 10_000
+_ARN = f"arn:aws:secretsmanager:{REGION}:{ACCOUNT}:secret:"
+
+
+def secret_arn(name: str) -> str:
+    """Return what a function calls a secret."""
+    return f"{_ARN}{name}"
+
+
+class SecretsApi:
+    """Serves secrets by name or ARN."""
+
+    def __init__(self, values: Mapping[str, str]) -> None:
+        """Take the secrets by name."""
+        self._values = values
+        self._path = f"/{secrets.token_urlsafe()}"
+        self._server = Server(self._handle)
+
+    @property
+    def environment(self) -> dict[str, str]:
+        """The environment that sends an AWS SDK here."""
+        return {"AWS_ENDPOINT_URL_SECRETS_MANAGER": f"http://{self._server.address}{self._path}"}
+
+    async def start(self) -> None:
+        """Listen on a free port."""
+        await self._server.start()
+
+    async def close(self) -> None:
+        """End."""
+        await self._server.close()
+
+    async def _handle(self, exchange: Exchange) -> None:
+        if below(self._path, exchange.path) not in {"", "/"}:
+            await exchange.respond(404)
+        elif exchange.header("x-amz-target") != TARGET:
+            await _refuse(exchange, "InvalidRequestException", f"Here is only {TARGET}.")
+        else:
+            await self._tell(exchange)
+
+    async def _tell(self, exchange: Exchange) -> None:
+        try:
+            name = str(json.loads(await exchange.body(BODY_LIMIT))["SecretId"]).removeprefix(_ARN)
+        except (BodyTooLarge, KeyError, TypeError, ValueError):
+            await _refuse(exchange, "InvalidParameterException", "SecretId is missing.")
+            return
+        if name not in self._values:
+            await _refuse(exchange, "ResourceNotFoundException", "Secrets Manager can't find the specified secret.")
+            return
+        secret = {"ARN": secret_arn(name), "Name": name, "SecretString": self._values[name]}
+        await exchange.respond(200, _JSON, json.dumps(secret).encode())
+
+
+_JSON = [("content-type", "application/x-amz-json-1.1")]
+
+
+async def _refuse(exchange: Exchange, error_type: str, message: str) -> None:
+    await exchange.respond(400, _JSON, json.dumps({"__type": error_type, "message": message}).encode())
