@@ -135,16 +135,13 @@ async def watched(mongod: str, aws: Aws, model: OfflineModel, **environment: str
         lines: list[str] = []
         with Collector() as collector, Issuer() as issuer:
             options = StackOptions(
-                mongodb_uri=mongod,
+                mongodb_uri=mongod.replace("://", f"://{user}:{PASSWORD}@"),
+                openai_api_key=OLD_KEY,
                 openai_base_url=model.base_url,
                 aws=aws,
                 auth="jwt",
                 functions=("chat", "sessions"),
                 parameters={
-                    "MongoSecretArn": aws.put_secret(
-                        "watched-mongodb", mongod.replace("://", f"://{user}:{PASSWORD}@")
-                    ),
-                    "OpenAISecretArn": aws.put_secret("watched-openai", OLD_KEY),
                     "MongoDatabase": name,
                     "JwtIssuer": issuer.url,
                     "JwtAudience": AUDIENCE,
