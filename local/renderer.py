@@ -7,6 +7,7 @@ from asyncio.subprocess import DEVNULL, PIPE, Process
 from contextlib import suppress
 
 from local.leash import leashed
+from local.processes import clean_environment
 from local.template import ROOT
 
 MAX_CHARS = 200_000
@@ -63,7 +64,14 @@ class Renderer:
 async def _start() -> Process:
     command = leashed([sys.executable, "-m", "local.markdown"])
     process = await asyncio.create_subprocess_exec(
-        *command, cwd=ROOT, stdin=PIPE, stdout=PIPE, stderr=DEVNULL, limit=MAX_TREE_BYTES, start_new_session=True
+        *command,
+        cwd=ROOT,
+        env=clean_environment(),
+        stdin=PIPE,
+        stdout=PIPE,
+        stderr=DEVNULL,
+        limit=MAX_TREE_BYTES,
+        start_new_session=True,
     )
     # Its imports are no part of a text's time.
     await _ask(process, "")
