@@ -9,7 +9,7 @@ from typing import Any, Final
 from aws_lambda_powertools.utilities.batch import BatchProcessor, EventType, process_partial_response
 from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
 from aws_lambda_powertools.utilities.typing import LambdaContext
-from pydantic import BaseModel, Field, model_validator
+from pydantic import AwareDatetime, BaseModel, Field, model_validator
 
 from omniagent.aws.services import get_services
 from omniagent.errors import NotFound, OmniAgentError
@@ -38,6 +38,8 @@ class Job(BaseModel):
     user_id: str = Field("", max_length=64)
     rebuild: bool = False
     erase: bool = False
+    before: AwareDatetime | None = None
+    """When the deletion of the user began."""
 
     @model_validator(mode="after")
     def _check(self) -> "Job":
@@ -65,17 +67,17 @@ def handler(event: dict[str, Any], context: LambdaContext) -> Any:
 def _take(record: SQSRecord, time_left: Callable[[], float]) -> None:
     """Serve one message of the queue, after those before it: two for one session must not be paid for twice."""
     try:
-        event_loop.run(serve(Job.model_validate_json(record.body), time_left))
+        event_loop.run(serve(Job.model_validate_json(record.body), time_left, queued=True))
     except Exception:
         logger.exception("job failed", extra={"message_id": record.message_id})
         raise
 
 
-async def serve(job: Job, time_left: Callable[[], float] = lambda: math.inf) -> dict[str, Any]:
+async def serve(job: Job, time_left: Callable[[], float] = lambda: math.inf, *, queued: bool = False) -> dict[str, Any]:
     """Do one job and say what was done. A session that is gone needs nothing."""
     with bind_context(session_id=job.key or None), trace_operation("job", kind=SpanKind.CHAIN):
         try:
-            return await (_erase if job.erase else _summarize)(job, time_left)
+            return await _erase(job, time_left, resume=queued) if job.erase else await _summarize(job, time_left)
         except NotFound:
             return {"session_id": job.key, "status": "not_found"}
         except OmniAgentError as exc:
@@ -95,10 +97,12 @@ async def _summarize(job: Job, time_left: Callable[[], float]) -> dict[str, Any]
     return {"session_id": job.key, "status": status, "end_turn_number": result.end_turn_number}
 
 
-async def _erase(job: Job, time_left: Callable[[], float]) -> dict[str, Any]:
-    """Go on with a deletion. What is left of it then is queued again."""
+async def _erase(job: Job, time_left: Callable[[], float], *, resume: bool) -> dict[str, Any]:
+    """Delete a session or a user. The queue only goes on with deletions that were begun: it may deliver twice."""
     if job.session_id:
-        await services.erase_session(job.key, time_left=time_left)
+        await services.erase_session(job.key, time_left=time_left, resume=resume)
+    elif resume:
+        await services.resume_user_erasure(job.user_id, job.before, time_left=time_left)
     else:
         await services.erase_user(job.user_id, time_left=time_left)
     logger.info("deletion job ended")

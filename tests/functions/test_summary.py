@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -13,7 +14,8 @@ from pymongo.database import Database
 
 from local.model import OfflineModel
 from omniagent.aws.queues import SummaryQueue
-from omniagent.errors import ModelError
+from omniagent.errors import ModelError, SessionErased
+from omniagent.lambda_runtime import event_loop
 from omniagent.session.manager import new_id, session_key, user_id_of
 from tests.fixtures.world import World, open_world
 
@@ -22,6 +24,7 @@ EVENTS = Path(__file__).parents[2] / "events"
 CONTEXT = SimpleNamespace(aws_request_id="request-1", get_remaining_time_in_millis=lambda: 120_000)
 HURRIED = SimpleNamespace(aws_request_id="request-2", get_remaining_time_in_millis=lambda: 10_000)
 """No time is left for a new piece of work."""
+BEFORE = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 @pytest.fixture(scope="module")
@@ -230,8 +233,11 @@ def queued(world: World, monkeypatch: pytest.MonkeyPatch) -> list[Json]:
         async def send(self, key: str, *, rebuild: bool = False) -> None:
             sent.append({"session_id": key, "rebuild": rebuild})
 
-        async def send_erasure(self, *, key: str | None = None, user_id: str | None = None) -> None:
-            sent.append({"session_id": key or "", "user_id": user_id or "", "erase": True})
+        async def send_erasure(self, key: str) -> None:
+            sent.append({"session_id": key, "erase": True})
+
+        async def send_user_erasure(self, user_id: str, before: datetime, *, delay_seconds: float = 0) -> None:
+            sent.append({"user_id": user_id, "erase": True, "before": before.isoformat()})
 
     monkeypatch.setattr(world.services, "summary_queue", Queue(""))
     return sent
@@ -262,7 +268,7 @@ def test_a_deletion_that_does_not_end_in_time_is_finished_from_the_queue(
     assert user.call("GET", "/sessions/{}").status_code == 404
     assert world.database.messages.count_documents({"session_id": user.key}) > 0
     while queued:
-        summary.handler(queued.pop(), CONTEXT)
+        assert failures(summary.handler(batch(json.dumps(queued.pop())), CONTEXT)) == []
     assert world.database.messages.count_documents({"session_id": user.key}) == 0
     assert world.database.sessions.find_one({"_id": user.key}) is None
 
@@ -276,12 +282,74 @@ def test_a_user_that_is_deleted_in_pieces_is_gone_at_the_end(
     keys = [chats.add(300, key=session_key(user_id, new_id())) for _ in range(2)]
     monkeypatch.setattr("omniagent.http.sessions_app.time_left", lambda _: lambda: 0.0)
     assert user.call("DELETE", "/users/me").status_code == 204
-    assert queued == [{"session_id": "", "user_id": user_id, "erase": True}]
+    assert {json.dumps(job) for job in queued} == {json.dumps(queued[0])}
     while queued:
-        summary.handler(queued.pop(), CONTEXT)
+        assert failures(summary.handler(batch(json.dumps(queued.pop())), CONTEXT)) == []
     assert world.database.users.find_one({"_id": user_id}) is None
     for key in (user.key, *keys):
         assert world.database.messages.count_documents({"session_id": key}) == 0
+
+
+def deliver(summary: Any, job: Json) -> None:
+    """Deliver a message of the queue."""
+    assert failures(summary.handler(batch(json.dumps(job)), CONTEXT)) == []
+
+
+def test_a_deletion_that_is_delivered_late_or_twice_leaves_alone_what_was_made_since(
+    world: World, summary: Any, queued: list[Json]
+) -> None:
+    user = world.user()
+    user_id = user_id_of(user.client_id)
+    user.ask("[echo:Before.]")
+    assert user.call("DELETE", "/users/me").status_code == 204
+    [look_again] = queued
+    user.ask("[echo:After.]")
+    for job in (look_again, {"session_id": user.key, "erase": True}, {"user_id": user_id, "erase": True}):
+        for _ in range(2):
+            deliver(summary, job)
+    assert [message["role"] for message in user.messages()] == ["user", "assistant"]
+    # An operator who asks for it directly means what there is now.
+    assert summary.handler({"user_id": user_id, "erase": True}, CONTEXT)["status"] == "erased"
+    assert user.call("GET", "/sessions/{}").status_code == 404
+
+
+def test_a_session_that_was_committed_behind_a_deletion_is_found(
+    world: World, summary: Any, queued: list[Json]
+) -> None:
+    """Its process died between its commit and its look at the user, who was gone by then."""
+    user = world.user()
+    user_id = user_id_of(user.client_id)
+    late = session_key(user_id, new_id())
+
+    def commit_late() -> None:
+        world.database.sessions.insert_one({"_id": late, "user_id": user_id, "created_at": BEFORE})
+        world.database.messages.insert_one({"session_id": late, "turn_number": 1, "role": "user"})
+
+    user.ask("[echo:Hello.]")
+    assert user.call("DELETE", "/users/me").status_code == 204
+    commit_late()
+    deliver(summary, queued[-1])
+    assert world.database.sessions.find_one({"_id": late}) is None
+    assert world.database.messages.count_documents({"session_id": late}) == 0
+    commit_late()
+    assert user.call("DELETE", "/users/me").status_code == 204, "the user may also ask again"
+    assert world.database.sessions.find_one({"_id": late}) is None
+
+
+def test_a_session_is_not_made_for_a_user_who_was_deleted_meanwhile(world: World) -> None:
+    """The transaction itself looks, whoever dies after it."""
+    user = world.user()
+    user_id = user_id_of(user.client_id)
+
+    async def make() -> None:
+        session = await world.services.session(user.client_id, new_id())
+        await session.slots.ensure_user()
+        world.database.users.delete_one({"_id": user_id})
+        with pytest.raises(SessionErased):
+            await (await world.services.catalog()).create(session, "Late")
+
+    event_loop.run(make())
+    assert world.database.sessions.count_documents({"user_id": user_id}) == 0
 
 
 def test_the_sample_events_are_understood(summary: Any, chats: Chats) -> None:

@@ -15,7 +15,7 @@ from omniagent.persistence.mongo_session import MongoSessionManager
 from omniagent.persistence.store import ConversationStore
 from omniagent.session.manager import SessionMessage, TurnStart, new_id
 from omniagent.settings import Settings
-from tests.persistence.turns import converse, summary
+from tests.persistence.turns import converse, erase_user, summary
 
 Json = dict[str, Any]
 COLLECTIONS = ("users", "sessions", "messages", "summaries")
@@ -90,11 +90,20 @@ async def drive(store: ConversationStore, session: MongoSessionManager) -> set[s
         await call
     page = await catalog.list_page(user_id, limit=2)
     await catalog.list_page(user_id, limit=2, before=page.before)
-    await catalog.mark_user_erased(user_id)
-    await catalog.erase_user_some(user_id, 2)
-    while not await catalog.erase_user_some(user_id, 2):
-        pass
-    return called | {"past_turns", "mark_user_erased", "erase_user_some"}
+    await session.mark_user_erased(2)
+    await erase_user(catalog, user_id)
+    await session.user_is_erased()
+    await session.sessions_of_user()
+    await session.forget_user()
+    return called | {
+        "past_turns",
+        "mark_user_erased",
+        "user_is_erased",
+        "sessions_of_user",
+        "session_keys",
+        "forget_user",
+        "to_erase",
+    }
 
 
 def public_methods(*classes: type) -> set[str]:

@@ -45,6 +45,10 @@ async def erase(erasure: Erasure, key: str) -> None:
 
 async def erase_user(erasure: Erasure, user_id: str) -> None:
     """Delete a user with all their sessions."""
-    await erasure.mark_user_erased(user_id)
-    while not await erasure.erase_user_some(user_id):
+    while not await erasure.mark_user_erased(user_id):
         pass
+    while not await erasure.forget_user(user_id):
+        for key in await erasure.session_keys(user_id):
+            await erasure.mark_erased(key)
+            while not await erasure.erase_some(key):
+                pass

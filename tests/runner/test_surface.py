@@ -14,6 +14,7 @@ from omniagent import (
     Gate,
     InMemorySessionManager,
     InMemoryStore,
+    MemoryRegistry,
     MongoBackendAdapter,
     MongoSessionManager,
     ProviderPool,
@@ -178,3 +179,24 @@ async def test_an_erased_session_is_gone_and_its_running_turn_is_lost() -> None:
     await stream.ended()
     again = Runner(Agent("helper", ""), chat, provider=ScriptedModel("New."))
     assert (await again.run(Query("First", "m1"))).turn_number == 1
+
+
+async def test_an_erased_user_is_gone_with_all_sessions_and_may_come_back() -> None:
+    chat, gate, registry = session(), Gate(), MemoryRegistry()
+    other = InMemorySessionManager("somebody else", "kept", store=chat.store)
+    await Runner(Agent("helper", ""), other, provider=ScriptedModel("One."), registry=registry).run("Hello")
+    idle = InMemorySessionManager(chat.user, "idle", store=chat.store)
+    await Runner(Agent("helper", ""), idle, provider=ScriptedModel("One."), registry=registry).run("Hello")
+    runner = Runner(Agent("helper", ""), chat, provider=ScriptedModel(["Half", gate]), registry=registry)
+    stream = await runner.start("Hello")
+    await gate.reached()
+    assert await runner.erase_user()
+    assert not (await stream.result()).stored
+    await stream.ended()
+    assert set(chat.store.sessions) == {other.key}
+    assert set(chat.store.users) == {other.user_id}
+    assert await registry.erase(chat.key)
+    again = Runner(Agent("helper", ""), chat, provider=ScriptedModel("New."), registry=registry)
+    assert (await again.run("Hello")).turn_number == 1
+    assert await again.erase_user(resume=True), "it has ended: what is new stays"
+    assert await again.settle() is not None

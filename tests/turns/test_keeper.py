@@ -2,6 +2,7 @@
 
 import asyncio
 import ssl
+import time
 
 import pytest
 
@@ -192,3 +193,19 @@ async def test_a_loss_before_anybody_watches_is_told_to_the_watcher(registry: Un
     keeper.watch(told.append)
     assert told == [Renewal.LOST]
     await keeper.finish()
+
+
+async def test_an_owner_that_was_paused_asks_before_it_logs(registry: Unreliable) -> None:
+    """Whoever deletes a session takes the claim, waits two ticks for its owner, and then deletes the log."""
+    for ended in (False, True):
+        await registry.claim(CLAIM)
+        kept = Kept(registry)
+        kept.say("What was deleted meanwhile")
+        await registry.seize(Claim(CLAIM.session, "deletion", "erase"))
+        await registry.erase(CLAIM.session)
+        time.sleep(3 * TICK)  # noqa: ASYNC251 - the process stands still, as one that is frozen does
+        if not ended:
+            assert await kept.told.get() is Renewal.LOST
+        await kept.keeper.finish()
+        assert await kept.logged() == []
+        await registry.release(Claim(CLAIM.session, "deletion", "erase"))

@@ -167,7 +167,8 @@ async def test_a_log_larger_than_one_page_comes_back_whole_and_is_erased_whole(
     for number, frames in chunks:
         await registry.append(claim, number, frames)
     assert await registry.read(claim.session, claim.turn_id) == chunks
-    await registry.erase(claim.session)
+    while not await registry.erase(claim.session, 2):
+        pass
     assert await registry.read(claim.session, claim.turn_id) == []
     assert await registry.running(claim.session) is not None, "the claim stays"
 

@@ -11,6 +11,7 @@ import math
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
+from datetime import datetime
 from functools import lru_cache
 
 from omniagent.ai.agent import Agent
@@ -28,7 +29,7 @@ from omniagent.turns.follow import FollowedAnswer
 from omniagent.turns.lease import TurnRegistry
 from omniagent.turns.memory_registry import MemoryRegistry
 from omniagent.turns.plan import Opening
-from omniagent.turns.repair import erase_session, settle
+from omniagent.turns.repair import erase_session, erase_sessions, erase_user, settle
 from omniagent.turns.replay import ReplayedAnswer
 from omniagent.turns.setup import Query, TimeLimit, TurnHooks, TurnSetup
 from omniagent.turns.turn import Turn
@@ -159,12 +160,24 @@ class Runner:
         self._hooks.note_cost("summary", summarized.usage)
         return summarized
 
-    async def erase(self, *, time_left: TimeLeft = _forever) -> bool:
+    async def erase(self, *, resume: bool = False, time_left: TimeLeft = _forever) -> bool:
         """Delete the session with everything in it; a running turn is lost. Raises `NotFound`.
 
         Returns False when the time did not suffice: the session is gone for everybody, and calling it again goes on.
+        With `resume` it only goes on: a session that was made under the same id since is left alone.
         """
-        return await erase_session(self._session, self._registry, time_left)
+        return await erase_session(self._session, self._registry, time_left, resume=resume)
+
+    async def erase_user(self, *, resume: bool = False, time_left: TimeLeft = _forever) -> bool:
+        """Delete the session's user with all their sessions, in the same way. May be repeated."""
+        return await erase_user(self._session, self._registry, time_left, resume=resume)
+
+    async def erase_leftovers(self, before: datetime, *, time_left: TimeLeft = _forever) -> bool:
+        """Delete sessions of the user that were created before a time, when the user was deleted.
+
+        A transaction that was under way then may have made one afterwards. What the user has done since stays.
+        """
+        return await erase_sessions(self._session, self._registry, time_left, before=before)
 
     @property
     def session_id(self) -> str:

@@ -1,6 +1,7 @@
 """SQS queues."""
 
 import json
+from datetime import datetime
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -53,18 +54,22 @@ class SummaryQueue:
         """Queue the summary of the session with this key."""
         await self._send({"session_id": key, "rebuild": rebuild})
 
-    async def send_erasure(self, *, key: str | None = None, user_id: str | None = None) -> None:
-        """Queue the rest of the deletion of a session, by its key, or of a user, by the hash of their name."""
-        await self._send({"session_id": key, "erase": True} if key else {"user_id": user_id, "erase": True})
+    async def send_erasure(self, key: str) -> None:
+        """Queue the rest of a session's deletion."""
+        await self._send({"session_id": key, "erase": True})
+
+    async def send_user_erasure(self, user_id: str, before: datetime, *, delay_seconds: float = 0) -> None:
+        """Queue the rest of a user's deletion, which began `before`; the id is the hash of their name."""
+        await self._send({"user_id": user_id, "erase": True, "before": before.isoformat()}, delay_seconds)
 
     async def close(self) -> None:
         if self._queue is not None:
             await self._queue.aclose()
 
-    async def _send(self, message: dict[str, Any]) -> None:
+    async def _send(self, message: dict[str, Any], delay_seconds: float = 0) -> None:
         if self._queue is None:
             raise NoQueue
-        await self._queue.send(message)
+        await self._queue.send(message, delay_seconds=delay_seconds)
 
 
 def _region(host: str) -> str | None:

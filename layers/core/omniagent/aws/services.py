@@ -7,8 +7,9 @@ that failed is tried again by the next invocation.
 import asyncio
 import logging
 import os
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
+from datetime import UTC, datetime
 from functools import cache, cached_property
 from typing import TYPE_CHECKING
 
@@ -17,7 +18,7 @@ from omniagent.ai.providers.pool import ProviderPool
 from omniagent.aws.queues import SummaryQueue
 from omniagent.aws.secrets import SecretStore
 from omniagent.aws.turn_table import DynamoRegistry
-from omniagent.errors import DeletionUnfinished, NoQueue, NotFound, StorageError
+from omniagent.errors import DeletionUnfinished, NoQueue, StorageError
 from omniagent.messages import Usage
 from omniagent.persistence.adapter import MongoBackendAdapter
 from omniagent.persistence.catalog import Catalog
@@ -40,6 +41,10 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 MONGODB_KEYS = ("MONGODB_URI", "mongodb_uri", "uri")
+LATE_COMMIT_SECONDS = 120
+"""MongoDB ends a transaction after 60 seconds: what began before a deletion has been committed by then, or never is."""
+ANY_SESSION = "any"
+TimeLeft = Callable[[], float]
 OPENAI_KEYS = ("OPENAI_API_KEY", "openai_api_key", "api_key")
 
 
@@ -114,29 +119,41 @@ class Services:
         """Ask the summary function to bring a session's summary up to date, or to write it anew."""
         await self.summary_queue.send(key, rebuild=rebuild)
 
-    async def erase_session(self, key: str, *, time_left: Callable[[], float]) -> None:
+    async def erase_session(self, key: str, *, time_left: TimeLeft, resume: bool = False) -> None:
         """Delete a session with everything in it. What the time does not suffice for is left to the queue.
 
-        Raises `NotFound`, and `DeletionUnfinished` where there is no queue: the same call again goes on.
+        Raises `NotFound`, and `DeletionUnfinished` where there is no queue: the same call again goes on. `resume` is
+        for the queue, which may deliver late and twice: a session made under the same id since is left alone.
         """
-        runner = await self.runner_of_key(key)
-        if not await runner.erase(time_left=time_left):
-            await self._leave_erasure(key=key)
+        runner = await self._eraser(key)
+        if not await runner.erase(time_left=time_left, resume=resume):
+            await self._leave(self.summary_queue.send_erasure(key))
 
-    async def erase_user(self, user_id: str, *, time_left: Callable[[], float]) -> None:
-        """Delete a user with all their sessions, in the same way."""
-        catalog = await self.catalog()
-        await catalog.mark_user_erased(user_id)
-        while keys := await catalog.session_keys(user_id):
-            for key in keys:
-                with suppress(NotFound):  # deleted by somebody else meanwhile
-                    runner = await self.runner_of_key(key)
-                    if not await runner.erase(time_left=time_left):
-                        return await self._leave_erasure(user_id=user_id)
-        while not await catalog.erase_user_some(user_id):
-            if time_left() <= 0:
-                return await self._leave_erasure(user_id=user_id)
-        return None
+    async def erase_user(self, user_id: str, *, time_left: TimeLeft) -> None:
+        """Delete a user with all their sessions and whatever else is stored of them, in the same way.
+
+        A transaction that cannot see the deletion yet may still make a session, and its process may die before it
+        looks again. So the queue looks once more when no such transaction can be alive.
+        """
+        session = await self._session_to_erase(f"{user_id}:{ANY_SESSION}")
+        await session.mark_user_erased()
+        before = datetime.now(UTC)
+        with suppress(NoQueue):
+            await self.summary_queue.send_user_erasure(user_id, before, delay_seconds=LATE_COMMIT_SECONDS)
+        if not await self._runner(session).erase_user(time_left=time_left):
+            await self._leave(self.summary_queue.send_user_erasure(user_id, before))
+
+    async def resume_user_erasure(self, user_id: str, before: datetime | None, *, time_left: TimeLeft) -> None:
+        """Go on with the deletion of a user that began `before`, or look for what it could not see.
+
+        What a user has done who came back since stays.
+        """
+        runner = await self._eraser(f"{user_id}:{ANY_SESSION}")
+        is_done = await runner.erase_user(time_left=time_left, resume=True)
+        if is_done and before is not None:
+            is_done = await runner.erase_leftovers(before, time_left=time_left)
+        if not is_done:
+            await self._leave(self.summary_queue.send_user_erasure(user_id, before or datetime.now(UTC)))
 
     async def recover(self, error: BaseException) -> None:
         """After a failed request: when MongoDB refused the login and the secret has changed, connect anew next time."""
@@ -163,9 +180,16 @@ class Services:
         )
         return Runner(self.project.agent, session, providers=self.providers, registry=self.registry, hooks=hooks)
 
-    async def _leave_erasure(self, *, key: str | None = None, user_id: str | None = None) -> None:
+    async def _eraser(self, key: str) -> "Runner":
+        return self._runner(await self._session_to_erase(key))
+
+    async def _session_to_erase(self, key: str) -> MongoSessionManager:
+        return MongoSessionManager.to_erase(await self.store(), key, settings=self.settings)
+
+    async def _leave(self, sending: Awaitable[None]) -> None:
+        """Leave the rest of a deletion to the queue."""
         try:
-            await self.summary_queue.send_erasure(key=key, user_id=user_id)
+            await sending
         except NoQueue as exc:
             raise DeletionUnfinished from exc
 

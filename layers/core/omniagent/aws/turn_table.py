@@ -23,6 +23,7 @@ CHUNK_LIFE_SECONDS = 90 * 24 * 3600
 LEASE_LIFE_SECONDS = 3600
 _LOST = "ConditionalCheckFailedException"
 _OURS = "turn_id = :turn_id"
+_TURN = "turn"
 _CHUNKS = "chunk#"
 _DELETES_AT_ONCE = 8
 
@@ -65,7 +66,7 @@ class DynamoRegistry(TurnRegistry):
         lease = self._lease(self._clock())
         answer = await self._call(
             "UpdateItem",
-            Key=_key(claim.session, "turn"),
+            Key=_key(claim.session, _TURN),
             UpdateExpression="SET lease_until = :lease, expires_at = :expires",
             ConditionExpression=_OURS,
             ExpressionAttributeValues={
@@ -82,13 +83,13 @@ class DynamoRegistry(TurnRegistry):
     async def release(self, claim: Claim) -> None:
         await self._call(
             "DeleteItem",
-            Key=_key(claim.session, "turn"),
+            Key=_key(claim.session, _TURN),
             ConditionExpression=_OURS,
             ExpressionAttributeValues={":turn_id": {"S": claim.turn_id}},
         )
 
     async def running(self, session: str) -> RunningTurn | None:
-        answer = await self._call("GetItem", Key=_key(session, "turn"), ConsistentRead=True)
+        answer = await self._call("GetItem", Key=_key(session, _TURN), ConsistentRead=True)
         return self._running(session, answer["Item"]) if "Item" in answer else None
 
     async def stop(self, session: str, message_id: str | None = None) -> bool:
@@ -99,7 +100,7 @@ class DynamoRegistry(TurnRegistry):
             values[":message"] = {"S": message_id}
         answer = await self._call(
             "UpdateItem",
-            Key=_key(session, "turn"),
+            Key=_key(session, _TURN),
             UpdateExpression="SET #state = :stopping",
             ConditionExpression=condition,
             ExpressionAttributeNames={"#state": "state"},
@@ -141,18 +142,22 @@ class DynamoRegistry(TurnRegistry):
                     return chunks
         return chunks
 
-    async def erase(self, session: str) -> None:
-        pages = self._pages(
+    async def erase(self, owner: str, limit: int = 500) -> bool:
+        page = await self._call(
+            "Query",
             ConsistentRead=True,
-            KeyConditionExpression="session_id = :session AND begins_with(#item, :chunks)",
+            KeyConditionExpression="session_id = :owner",
             ProjectionExpression="session_id, #item",
             ExpressionAttributeNames={"#item": "item"},
-            ExpressionAttributeValues={":session": {"S": session}, ":chunks": {"S": _CHUNKS}},
+            ExpressionAttributeValues={":owner": {"S": owner}},
+            Limit=limit,
         )
-        async for page in pages:
-            for start in range(0, len(page), _DELETES_AT_ONCE):
-                keys = page[start : start + _DELETES_AT_ONCE]
-                await asyncio.gather(*(self._call("DeleteItem", Key=key) for key in keys))
+        # Whatever is stored under this key, but the claim of whoever is deleting.
+        keys = [key for key in page["Items"] if key["item"]["S"] != _TURN]
+        for start in range(0, len(keys), _DELETES_AT_ONCE):
+            some = keys[start : start + _DELETES_AT_ONCE]
+            await asyncio.gather(*(self._call("DeleteItem", Key=key) for key in some))
+        return "LastEvaluatedKey" not in page
 
     async def _pages(self, **query: Any) -> AsyncIterator[list[dict[str, Any]]]:
         """Yield what a query finds. DynamoDB reads at most 1 MB at a time."""
@@ -168,7 +173,7 @@ class DynamoRegistry(TurnRegistry):
 
     def _turn_item(self, claim: Claim) -> dict[str, Any]:
         return {
-            **_key(claim.session, "turn"),
+            **_key(claim.session, _TURN),
             "turn_id": {"S": claim.turn_id},
             "message_id": {"S": claim.message_id},
             "state": {"S": "running"},

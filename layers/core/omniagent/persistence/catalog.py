@@ -55,6 +55,7 @@ class Catalog(Erasure):
 
         async def work(transaction: AsyncClientSession) -> None:
             await self._store.sessions.insert_one(to_bson(made), session=transaction)
+            await session.slots.refuse_erased(transaction)
 
         try:
             await self._store.transaction(work)
@@ -91,15 +92,6 @@ class Catalog(Erasure):
     async def rename(self, key: str, name: str) -> Session:
         changed = await self._store.update_session({"_id": key, "erased_at": None}, {"name": name})
         return from_bson(self.models.session, changed) if changed else await self.get(key)
-
-    @trace_method(kind=SpanKind.DB, name="mongodb.session_keys", attributes=_SESSIONS)
-    async def session_keys(self, user_id: str, *, after: str = "", limit: int = 500) -> list[str]:
-        """Return keys of a user's sessions in order, those being deleted among them, to go through all of them."""
-        # Prefix scan for `<user_id>:` (`;` is the next code point).
-        keys = {"$gt": max(after, f"{user_id}:"), "$lt": f"{user_id};"}
-        with translated():
-            found = self._store.sessions.find({"_id": keys}, {"_id": 1}).sort("_id", ASCENDING).limit(limit)
-            return [session["_id"] async for session in found]
 
     @trace_method(kind=SpanKind.DB, name="mongodb.list_messages", attributes=_MESSAGES)
     async def messages_page(

@@ -4,7 +4,11 @@ A marked session counts as gone: nothing reads it or writes to it, and its id is
 is small writes that may be repeated after any failure, however large the session or the user is.
 """
 
+from datetime import datetime
 from typing import Any
+
+from pymongo import ASCENDING
+from pymongo.asynchronous.client_session import AsyncClientSession
 
 from omniagent.persistence.store import Collection, ConversationStore, translated
 from omniagent.persistence.stored_values import now
@@ -42,31 +46,45 @@ class Erasure:
         return True
 
     @trace_method(kind=SpanKind.DB, name="mongodb.mark_user_erased", attributes=_USERS)
-    async def mark_user_erased(self, user_id: str) -> bool:
-        """Mark a user as deleted: no turn and no session of theirs begins any more. False: there is no such user."""
-        with translated():
-            marked = await self._store.users.update_one({"_id": user_id}, {"$set": {"erased_at": now()}})
-        return bool(marked.matched_count)
-
-    @trace_method(kind=SpanKind.DB, name="mongodb.erase_user_some", attributes=_USERS)
-    async def erase_user_some(self, user_id: str, limit: int = PIECE) -> bool:
-        """Delete a piece of a marked user: first all their sessions are marked, then each is deleted, then the user.
-
-        Returns True when nothing is left.
-        """
+    async def mark_user_erased(self, user_id: str, limit: int = PIECE) -> bool:
+        """Mark a user as deleted, then up to `limit` of their sessions. Returns True when all are marked."""
         sessions = self._store.sessions
         with translated():
-            if not await self._is_marked(self._store.users, user_id):
-                return True
+            await self._store.users.update_one({"_id": user_id, "erased_at": None}, {"$set": {"erased_at": now()}})
             unmarked = await self._ids(sessions, {"user_id": user_id, "erased_at": None}, limit)
-            if unmarked:
-                await sessions.update_many({"_id": {"$in": unmarked}}, {"$set": _mark()})
-                return False
-            marked = await self._ids(sessions, {"user_id": user_id, "erased_at": {"$type": "date"}}, limit)
-        for key in marked:
-            if not await self.erase_some(key, limit):
-                return False
-        if len(marked) == limit:
+
+        async def work(transaction: AsyncClientSession) -> None:
+            await sessions.update_many({"_id": {"$in": unmarked}}, {"$set": _mark()}, session=transaction)
+
+        if unmarked:
+            await self._store.transaction(work)
+        return len(unmarked) < limit
+
+    @trace_method(kind=SpanKind.DB, name="mongodb.user_is_erased", attributes=_USERS)
+    async def user_is_erased(self, user_id: str) -> bool:
+        with translated():
+            return await self._is_marked(self._store.users, user_id)
+
+    @trace_method(kind=SpanKind.DB, name="mongodb.session_keys", attributes=_SESSIONS)
+    async def session_keys(
+        self, user_id: str, *, after: str = "", limit: int = PIECE, before: datetime | None = None
+    ) -> list[str]:
+        """Return keys of a user's sessions in order, those being deleted among them, to go through all of them.
+
+        With `before` only those of the sessions that were created earlier.
+        """
+        # Prefix scan for `<user_id>:` (`;` is the next code point).
+        query: dict[str, Any] = {"_id": {"$gt": max(after, f"{user_id}:"), "$lt": f"{user_id};"}}
+        if before is not None:
+            query["created_at"] = {"$lt": before}
+        with translated():
+            found = self._store.sessions.find(query, {"_id": 1}).sort("_id", ASCENDING).limit(limit)
+            return [session["_id"] async for session in found]
+
+    @trace_method(kind=SpanKind.DB, name="mongodb.forget_user", attributes=_USERS)
+    async def forget_user(self, user_id: str) -> bool:
+        """Delete a marked user who has no sessions. Returns False when there are some."""
+        if await self.session_keys(user_id, limit=1):
             return False
         with translated():
             await self._store.users.delete_one({"_id": user_id, "erased_at": {"$type": "date"}})

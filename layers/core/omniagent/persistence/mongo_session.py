@@ -3,6 +3,7 @@
 import asyncio
 import inspect
 from collections.abc import AsyncIterator, Sequence
+from datetime import datetime
 from typing import Any
 
 from pymongo import ASCENDING, DESCENDING, ReturnDocument
@@ -33,6 +34,7 @@ from omniagent.session.manager import (
     TurnStart,
     new_id,
     public_session_id,
+    session_key,
     turns_of,
 )
 from omniagent.session.window import PastTurn
@@ -167,6 +169,14 @@ class MongoSessionManager(SessionManager):
         session_id = public_session_id(key)
         return cls(store, user["client_id"], session_id, settings=settings, category=user.get("category"))
 
+    @classmethod
+    def to_erase(cls, store: ConversationStore, key: str, *, settings: Settings | None = None) -> "MongoSessionManager":
+        """Open a session by its key only to delete it, or its user. Nobody needs to know their name for that."""
+        user_id, _, session_id = key.partition(":")
+        session = cls(store, "", session_id, settings=settings)
+        session.user_id, session.key = user_id, session_key(user_id, session.session_id)
+        return session
+
     @trace_method(kind=SpanKind.DB, name="mongodb.head", attributes=_SESSIONS)
     async def head(self) -> SessionHead | None:
         with translated():
@@ -266,6 +276,21 @@ class MongoSessionManager(SessionManager):
 
     async def erase_some(self, limit: int = 500) -> bool:
         return await Erasure(self.store).erase_some(self.key, limit)
+
+    async def mark_user_erased(self, limit: int = 500) -> bool:
+        return await Erasure(self.store).mark_user_erased(self.user_id, limit)
+
+    async def user_is_erased(self) -> bool:
+        return await Erasure(self.store).user_is_erased(self.user_id)
+
+    async def sessions_of_user(
+        self, limit: int = 500, *, before: datetime | None = None
+    ) -> "Sequence[MongoSessionManager]":
+        keys = await Erasure(self.store).session_keys(self.user_id, limit=limit, before=before)
+        return [self.to_erase(self.store, key, settings=self.settings) for key in keys]
+
+    async def forget_user(self) -> bool:
+        return await Erasure(self.store).forget_user(self.user_id)
 
     async def _newest(self, turns: int) -> list[SessionMessage]:
         with translated():

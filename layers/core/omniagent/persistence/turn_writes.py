@@ -66,6 +66,17 @@ class UserSlots:
             raise SessionErased(_ERASED)
         self._is_known = True
 
+    async def refuse_erased(self, transaction: AsyncClientSession) -> None:
+        """Refuse to make a session of a user who is deleted, as far as the transaction can see.
+
+        A deletion that it cannot see yet has begun after this session's `created_at`, and finds it a while later.
+        """
+        user = await self._store.users.find_one(
+            {"_id": self._session.user_id, "erased_at": None}, {"_id": 1}, session=transaction
+        )
+        if user is None:
+            raise SessionErased(_ERASED)
+
     async def check_not_erased(self, key: str) -> None:
         """Refuse a session that was made while its user was being deleted, and delete it, too.
 
@@ -134,6 +145,8 @@ class TurnWrites:
 
         async def work(transaction: AsyncClientSession) -> bool:
             is_new = new_session is not None and await self._insert_missing(new_session, transaction)
+            if is_new:
+                await self._slots.refuse_erased(transaction)
             if not await self._advance(start, transaction):
                 await self._refuse(start, transaction)
             elif message is not None:

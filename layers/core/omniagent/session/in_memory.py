@@ -20,6 +20,7 @@ from omniagent.session.manager import (
     SessionMessage,
     SessionState,
     TurnStart,
+    public_session_id,
     turns_of,
 )
 from omniagent.session.window import PastTurn
@@ -33,6 +34,7 @@ TURNS_PER_READ = 50
 class _User:
     category: str | None = None
     running: list[str] = field(default_factory=list)
+    is_erased: bool = False
 
 
 @dataclass(slots=True)
@@ -40,6 +42,7 @@ class _Session:
     head: SessionHead = SessionHead()
     latest_turn_id: str | None = None
     is_erased: bool = False
+    created_at: datetime = field(default_factory=lambda: datetime.now(UTC))
     messages: list[SessionMessage] = field(default_factory=list)
     """In order: each turn's question, then its answer."""
     summaries: list[RollingSummary] = field(default_factory=list)
@@ -111,6 +114,8 @@ class InMemorySessionManager(SessionManager):
 
     async def admit(self, limit: int) -> Sequence[str]:
         user = self.store.users.setdefault(self.user_id, _User())
+        if user.is_erased:
+            raise SessionErased
         if self.category is not None:
             user.category = self.category
         if self.key in user.running:
@@ -127,7 +132,7 @@ class InMemorySessionManager(SessionManager):
 
     async def begin_turn(self, start: TurnStart) -> None:
         session = self.store.sessions.get(self.key) or _Session()
-        if session.is_erased:
+        if session.is_erased or await self.user_is_erased():
             raise SessionErased
         if session.head.active_turn_id == start.turn_id:
             return
@@ -244,6 +249,43 @@ class InMemorySessionManager(SessionManager):
             return False
         del self.store.sessions[self.key]
         return True
+
+    async def mark_user_erased(self, limit: int = 500) -> bool:
+        user = self.store.users.get(self.user_id)
+        if user is not None:
+            user.is_erased = True
+        sessions = await self.sessions_of_user(len(self.store.sessions))
+        unmarked = [session for session in sessions if await session.head() is not None]
+        for session in unmarked[:limit]:
+            await session.mark_erased()
+        return len(unmarked) <= limit
+
+    async def user_is_erased(self) -> bool:
+        user = self.store.users.get(self.user_id)
+        return user is not None and user.is_erased
+
+    async def sessions_of_user(
+        self, limit: int = 500, *, before: datetime | None = None
+    ) -> "Sequence[InMemorySessionManager]":
+        keys = [
+            key
+            for key, session in self.store.sessions.items()
+            if key.startswith(f"{self.user_id}:") and (before is None or session.created_at < before)
+        ]
+        return [self._sibling(key) for key in keys[:limit]]
+
+    async def forget_user(self) -> bool:
+        if await self.sessions_of_user(1):
+            return False
+        if await self.user_is_erased():
+            del self.store.users[self.user_id]
+        return True
+
+    def _sibling(self, key: str) -> "InMemorySessionManager":
+        session_id = public_session_id(key)
+        return InMemorySessionManager(
+            self.user, session_id, store=self.store, settings=self.settings, category=self.category
+        )
 
     def _find(self) -> _Session | None:
         session = self.store.sessions.get(self.key)

@@ -315,3 +315,22 @@ class SessionManager(ABC):
 
         Returns True when nothing is left. May be repeated after any failure.
         """
+
+    @abstractmethod
+    async def mark_user_erased(self, limit: int = 500) -> bool:
+        """Mark the user as deleted, then up to `limit` of their sessions: nothing of theirs begins any more.
+
+        Returns True when all are marked.
+        """
+
+    @abstractmethod
+    async def user_is_erased(self) -> bool:
+        """Whether the user is marked as deleted, and not deleted yet."""
+
+    @abstractmethod
+    async def sessions_of_user(self, limit: int = 500, *, before: datetime | None = None) -> Sequence["SessionManager"]:
+        """Open sessions of the user, those being deleted among them; with `before` only those created earlier."""
+
+    @abstractmethod
+    async def forget_user(self) -> bool:
+        """Delete a marked user who has no sessions. Returns False when there are some: delete them first."""

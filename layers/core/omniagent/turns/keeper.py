@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import suppress
 
@@ -104,6 +105,8 @@ def _resolve(future: "asyncio.Future[None]") -> None:
 logger = logging.getLogger(__name__)
 
 RELEASE_SECONDS = 2.0
+PAUSED_TICKS = 2
+"""An owner that has not renewed its claim for so many ticks asks before it logs anything."""
 
 
 async def requested(registry: TurnRegistry, claim: Claim, request: Awaitable[RunningTurn | None]) -> RunningTurn | None:
@@ -136,6 +139,7 @@ class LeaseKeeper:
         self._unconfirmed: list[bytes] = []
         self._ended = asyncio.Event()
         self._failing = False
+        self._renewed_at = time.monotonic()
         self._task = asyncio.create_task(self._tick_until_ended(), name="lease-keeper")
 
     def watch(self, on_renewal: Callable[[Renewal], None]) -> None:
@@ -154,6 +158,8 @@ class LeaseKeeper:
         try:
             async with asyncio.timeout(seconds):
                 await asyncio.gather(self._task, return_exceptions=True)
+                if self._was_paused and not self.lost:
+                    await self._renew()
                 if not self.lost:
                     await self._flush()
                     await self._registry.release(self.claim)
@@ -171,12 +177,33 @@ class LeaseKeeper:
     async def _tick(self) -> None:
         if self.lost:
             return
-        # Both are awaited, whatever becomes of one: two ticks must never write the log at the same time.
-        renewal, flushed = await asyncio.gather(self._registry.renew(self.claim), self._flush(), return_exceptions=True)
-        self._note(renewal if isinstance(renewal, BaseException) else flushed)
-        if isinstance(renewal, Renewal) and renewal is not Renewal.RUNNING:
+        if self._was_paused:
+            renewal = await self._renew()
+            [flushed] = [None] if self.lost else await asyncio.gather(self._flush(), return_exceptions=True)
+        else:
+            # Both are awaited, whatever becomes of one: two ticks must never write the log at the same time.
+            renewal, flushed = await asyncio.gather(self._renew(), self._flush(), return_exceptions=True)
+        self._note(renewal or flushed)
+
+    @property
+    def _was_paused(self) -> bool:
+        """Whether somebody may have taken the claim, and deleted the log, since we last asked.
+
+        Whoever deletes a session waits so long after taking its claim: nothing may be logged later unasked.
+        """
+        return time.monotonic() - self._renewed_at > PAUSED_TICKS * self._tick_seconds
+
+    async def _renew(self) -> BaseException | None:
+        """Renew the claim and pass on what the answer says. Returns the failure, if it failed."""
+        asked_at = time.monotonic()
+        [renewal] = await asyncio.gather(self._registry.renew(self.claim), return_exceptions=True)
+        if isinstance(renewal, BaseException):
+            return renewal
+        self._renewed_at = asked_at
+        if renewal is not Renewal.RUNNING:
             self.lost = renewal is Renewal.LOST
             self._on_renewal(renewal)
+        return None
 
     def _note(self, failure: BaseException | None) -> None:
         if failure is not None and not self._failing:

@@ -89,8 +89,11 @@ class TurnRegistry(ABC):
         """Return the chunks after the given number, in order."""
 
     @abstractmethod
-    async def erase(self, session: str) -> None:
-        """Delete the chunks of every turn of a session. The claim stays."""
+    async def erase(self, owner: str, limit: int = 500) -> bool:
+        """Delete up to `limit` items of a session, by its key, or of a user, by their id. A claim stays.
+
+        Returns True when nothing else is left.
+        """
 
     async def aclose(self) -> None:  # noqa: B027 - a registry without connections has nothing to close
         """Close the registry's connections."""

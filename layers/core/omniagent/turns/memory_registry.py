@@ -64,9 +64,10 @@ class MemoryRegistry(TurnRegistry):
         chunks = self._chunks.get((session, turn_id), {})
         return sorted((number, frames) for number, frames in chunks.items() if number > after)
 
-    async def erase(self, session: str) -> None:
-        for key in self._turns_of(session):
+    async def erase(self, owner: str, limit: int = 500) -> bool:
+        for key in self._turns_of(owner)[:limit]:
             del self._chunks[key]
+        return not self._turns_of(owner)
 
     def _take(self, claim: Claim) -> None:
         self._leases[claim.session] = _Lease(

@@ -1,0 +1,106 @@
+"""After `DELETE /users/me` nothing that the user said is found anywhere: every store is searched."""
+
+import json
+import zlib
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import httpx
+import pytest
+
+from local.aws import Aws
+from local.model import OfflineModel
+from omniagent.session.manager import new_id
+from tests.fixtures.calls import User, eventually
+from tests.fixtures.product import Product, running_product
+
+SAID, KEPT = f"the zebra {new_id()}", f"the okapi {new_id()}"
+
+
+@pytest.fixture
+async def product(mongod: str, aws: Aws, model: OfflineModel) -> AsyncIterator[Product]:
+    async with running_product(mongod, aws, model) as product:
+        yield product
+
+
+class Search:
+    """Looks for a text in all that a stack stores."""
+
+    def __init__(self, product: Product) -> None:
+        self._product = product
+
+    def places(self, text: str) -> set[str]:
+        """Every place that holds the text, however it is encoded there."""
+        return {place for place, content in self._contents() if text in content}
+
+    def _contents(self) -> Iterator[tuple[str, str]]:
+        database, aws = self._product.database, self._product.aws
+        for name in database.list_collection_names():
+            for document in database[name].find():
+                yield name, repr(document)
+        for table in aws.dynamodb.list_tables()["TableNames"]:
+            for page in aws.dynamodb.get_paginator("scan").paginate(TableName=table):
+                for item in page["Items"]:
+                    yield item["item"]["S"].partition("#")[0], _readable(item)
+        # All that the AWS stand-in holds: messages that are waiting, delayed, in flight or dead among it.
+        state = httpx.get(f"{aws.endpoint}/moto-api/data.json", trust_env=False).raise_for_status().json()
+        assert state["sqs"]
+        yield "queues", json.dumps(state["sqs"])
+        yield "logs", "\n".join(line for _, line in self._product.lines)
+
+
+def _readable(item: Any) -> str:
+    """An item of a table, its compressed values read as text."""
+    binary = [value["B"] for value in item.values() if "B" in value]
+    return repr(item) + "".join(zlib.decompress(value).decode() for value in binary)
+
+
+async def converse(user: User, product: Product, text: str) -> None:
+    """Leave the text in every place: messages, a name, a summary, feedback, the chunk log, a budget."""
+    for number in range(3):
+        await user.ask(f"[echo:{text} {number}] {text}")
+    await user.call("PATCH", "/sessions/{}", json={"name": text})
+    [*_, answer] = await user.messages()
+    rated = await user.call("PUT", f"/sessions/{{}}/messages/{answer['id']}/feedback", json={"text": text})
+    assert rated.status_code == 200
+    assert (await user.call("POST", "/sessions/{}/summary?rebuild=true")).status_code == 202
+    await eventually(lambda: product.database.summaries.find_one({"session_id": user.key}))
+    product.database.summaries.update_one({"session_id": user.key}, {"$set": {"content": text}})
+    assert (await user.call("POST", "/sessions", json={"name": text})).status_code == 201
+    [table] = product.aws.dynamodb.list_tables()["TableNames"]
+    owner = user.key.partition(":")[0]
+    budget: Any = {"session_id": {"S": owner}, "item": {"S": "budget#2026-11-16"}, "note": {"S": text}}
+    product.aws.dynamodb.put_item(TableName=table, Item=budget)
+
+
+async def test_nothing_of_a_deleted_user_is_found_in_any_store(product: Product) -> None:
+    ada, bob, search = product.user(), product.user(), Search(product)
+    await converse(ada, product, SAID)
+    await converse(bob, product, KEPT)
+    running = User(ada.emulator, ada.http, ada.headers)
+    async with running.asking(f"[slow:50] [long:400] {SAID}") as answer:
+        await answer.until("text-delta")
+        await eventually(lambda: _items(product, running.key) > 1)
+        before = search.places(SAID)
+        assert before >= {"messages", "sessions", "summaries", "chunk", "budget"}, "the search finds what is there"
+        assert (await ada.call("DELETE", "/users/me")).status_code == 204
+        await answer.rest()
+    await product.emulator.settled()
+    assert search.places(SAID) == set()
+    user_id = ada.key.partition(":")[0]
+    assert search.places(user_id) <= {"queues", "logs"}, "where the hash of the name stays a while"
+    assert search.places(ada.headers["x-user-id"]) == set()
+    assert (await ada.call("DELETE", "/users/me")).status_code == 204
+    assert search.places(KEPT) >= {"messages", "sessions", "summaries", "chunk", "budget"}
+    assert not search.places(KEPT) & {"queues", "logs"}
+    assert len(await bob.messages()) == 6
+
+
+def _items(product: Product, key: str) -> int:
+    [table] = product.aws.dynamodb.list_tables()["TableNames"]
+    found = product.aws.dynamodb.query(
+        TableName=table,
+        KeyConditionExpression="session_id = :key",
+        ExpressionAttributeValues={":key": {"S": key}},
+    )
+    return found["Count"]
