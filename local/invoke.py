@@ -5,6 +5,7 @@ import asyncio
 import sys
 from pathlib import Path
 
+from local.cloudformation import ACCOUNT
 from local.processes import ServiceError
 from local.stack import DATA, StackOptions, local_stack
 from local.template import TEMPLATE
@@ -28,6 +29,8 @@ def run(arguments: argparse.Namespace) -> int:
         template=arguments.template,
         folder=arguments.data,
         functions=(arguments.function,),
+        # Who signs the sample events.
+        parameters={"TrustedPrincipals": f"arn:aws:iam::{ACCOUNT}:role/web-backend"},
         # As under `sam local`: the answer comes as a whole.
         environment={"AWS_SAM_LOCAL": "true"},
         emulator={

@@ -30,8 +30,10 @@ DECIDED = frozenset(
     {
         "AUTH_MODE",
         "JWT_AUDIENCE",
+        "JWT_CLIENT_IDS",
         "JWT_ISSUER",
         "JWT_JWKS_URL",
+        "JWT_TOKEN_USE",
         "MONGODB_SECRET_ARN",
         "MONGODB_URI",
         "OPENAI_API_KEY",
@@ -40,6 +42,7 @@ DECIDED = frozenset(
         "OTEL_EXPORTER_OTLP_ENDPOINT",
         "OTEL_EXPORTER_OTLP_HEADERS",
         "SUMMARY_QUEUE_URL",
+        "TRUSTED_PRINCIPALS",
         "TURNS_TABLE",
     }
 )

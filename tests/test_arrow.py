@@ -53,6 +53,7 @@ ALLOWED: dict[str, set[str]] = LEAVES | {
         "protocol",
         "session",
         "settings",
+        "tls",
         "tracing",
         "turns",
     },

@@ -135,9 +135,11 @@ def test_in_jwt_mode_the_urls_are_open_and_nothing_but_the_urls(jwt_mode: Docume
     assert len(permissions) == 4
 
 
-def test_jwt_mode_is_refused_without_issuer_and_audience(deploy: Deploy) -> None:
-    given = deploy(**JWT).section("Rules", "JwtNeedsIssuerAndAudience")
+def test_jwt_mode_is_refused_without_issuer_and_audience_or_client(deploy: Deploy) -> None:
+    client = {"AuthMode": "jwt", "JwtIssuer": "https://issuer.example", "JwtClientIds": "web"}
+    for parameters in (JWT, client):
+        given = deploy(**parameters).section("Rules", "JwtNeedsIssuerAndAudience")
+        assert [item["Assert"] for item in given["Assertions"]] == [True, True]
     missing = deploy(AuthMode="jwt").section("Rules", "JwtNeedsIssuerAndAudience")
-    assert [item["Assert"] for item in given["Assertions"]] == [True, True]
     assert [item["Assert"] for item in missing["Assertions"]] == [False, False]
     assert missing["RuleCondition"] is True

@@ -87,7 +87,9 @@ def test_browsers_are_let_in_from_the_origins_given_and_from_nowhere_else(deploy
         assert "Cors" not in url
     for url in deploy(CorsOrigins="https://a.example,https://b.example").resources("AWS::Lambda::Url").values():
         assert url["Cors"]["AllowOrigins"] == ["https://a.example", "https://b.example"]
-        assert {"authorization", "content-type", "x-user-id"} <= set(url["Cors"]["AllowHeaders"])
+        assert {"authorization", "content-type"} <= set(url["Cors"]["AllowHeaders"])
+        # Only back ends speak for others, and they are no web pages.
+        assert not [name for name in url["Cors"]["AllowHeaders"] if name.startswith("x-user-")]
 
 
 def test_the_environment_is_what_settings_reads_and_holds_no_secret(deploy: Deploy) -> None:
@@ -95,6 +97,9 @@ def test_the_environment_is_what_settings_reads_and_holds_no_secret(deploy: Depl
     everything = {
         "OpenAIBaseUrl": "https://x.example",
         "JwtJwksUrl": "https://x.example",
+        "JwtAudience": "x",
+        "JwtClientIds": "web,app",
+        "TrustedPrincipals": "arn:aws:iam::123456789012:role/a,arn:aws:iam::123456789012:role/b",
         "OtlpEndpoint": "https://x.example",
     }
     for function in deploy(**everything).resources("AWS::Lambda::Function").values():
@@ -116,7 +121,12 @@ THE_PROJECTS = {
 
 def test_the_defaults_of_template_and_settings_agree() -> None:
     given = parameters()
-    pairs = {"MongoDatabase": "mongodb_database", "AuthMode": "auth_mode", "LogLevel": "log_level"}
+    pairs = {
+        "MongoDatabase": "mongodb_database",
+        "AuthMode": "auth_mode",
+        "JwtTokenUse": "jwt_token_use",
+        "LogLevel": "log_level",
+    }
     assert {name: given[name]["Default"] for name in pairs} == {
         name: getattr(Settings(), field) for name, field in pairs.items()
     }

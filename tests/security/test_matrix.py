@@ -11,9 +11,11 @@ from typing import Any
 import httpx
 import pytest
 from cryptography.hazmat.primitives.asymmetric import rsa
+from jwt.algorithms import RSAAlgorithm
 
 from local.model import OfflineModel
 from omniagent.http.sessions_app import router
+from omniagent.http.tokens import MAX_TOKEN_LENGTH
 from omniagent.session.manager import new_id
 from tests.fixtures.issuer import AUDIENCE, Issuer
 from tests.fixtures.problems import check_problem
@@ -40,7 +42,7 @@ def world(mongod: str, model: OfflineModel, issuer: Issuer) -> Iterator[World]:
 
 def bearer(world: World, issuer: Issuer, subject: str) -> User:
     headers = {"authorization": f"Bearer {issuer.token(sub=subject)}"}
-    return User(world.client(signed=False, headers=headers), f"jwt:{subject}")
+    return User(world.client(signed=False, headers=headers), f"jwt:{issuer.url} {subject}")
 
 
 @pytest.fixture
@@ -60,6 +62,7 @@ def forged(issuer: Issuer, algorithm: str, secret: bytes | None, **claims: Any) 
 
 
 STRANGER = rsa.generate_private_key(public_exponent=65537, key_size=2048)
+OWN_KEYS = {"jwk": RSAAlgorithm.to_jwk(STRANGER.public_key(), as_dict=True), "jku": "http://127.0.0.1:9/keys"}
 FLAWS = (
     "no token",
     "expired",
@@ -69,7 +72,12 @@ FLAWS = (
     "wrong key",
     "unknown key id",
     "no key id",
+    "keys of its own",
     "no subject",
+    "ID token",
+    "DPoP proof",
+    "oversized",
+    "nested",
     "none algorithm",
     "HS256 with the public key",
     "another scheme",
@@ -88,7 +96,12 @@ def authorization(flaw: str, issuer: Issuer, subject: str) -> dict[str, str]:
         "wrong key": lambda: issuer.token(sub=subject, key=STRANGER),
         "unknown key id": lambda: issuer.token(sub=subject, kid="unknown"),
         "no key id": lambda: issuer.token(sub=subject, kid=None),
+        "keys of its own": lambda: issuer.token(sub=subject, key=STRANGER, header=OWN_KEYS),
         "no subject": lambda: issuer.token(sub=None),
+        "ID token": lambda: issuer.token(sub=subject, token_use="id"),
+        "DPoP proof": lambda: issuer.token(sub=subject, header={"typ": "dpop+jwt"}),
+        "oversized": lambda: issuer.token(sub=subject, padding="x" * MAX_TOKEN_LENGTH),
+        "nested": lambda: base64.urlsafe_b64encode(b'{"alg":"RS256","kid":' + b"[" * 5_000).decode() + ".e30.AA",
         "none algorithm": lambda: forged(issuer, "none", None, sub=subject),
         "HS256 with the public key": lambda: forged(issuer, "HS256", issuer.public_pem, sub=subject),
         "no token at all in the header": lambda: "",
@@ -126,14 +139,19 @@ def test_without_a_good_token_nothing_is_told_or_changed(route: Route, world: Wo
     before = everything(world)
     refusals = set()
     for flaw in FLAWS:
-        headers = authorization(flaw, issuer, ada.client_id.removeprefix("jwt:"))
+        headers = authorization(flaw, issuer, ada.client_id.partition(" ")[2])
         response = call(world.client(signed=False, headers=headers), route, ada.session)
         assert (flaw, response.status_code) == (flaw, 401)
         problem = check_problem(response)
         assert response.headers["www-authenticate"].startswith('Bearer realm="omniagent"')
         assert SECRET not in response.text
         refusals.add(problem["detail"])
-    assert refusals == {"Send a bearer token.", "The token has expired.", "The token is not valid."}
+    assert refusals == {
+        "Send a bearer token.",
+        "The token has expired.",
+        "The token is not valid.",
+        "The token is not an access token.",
+    }
     assert everything(world) == before
 
 

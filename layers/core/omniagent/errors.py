@@ -7,6 +7,7 @@ OmniAgentError
 ├── RequestError                the caller changes the request
 │   ├── MalformedRequest        400
 │   ├── Unauthenticated         401
+│   ├── Forbidden               403
 │   ├── NotFound                404
 │   │   └── SessionErased       the session is being deleted
 │   ├── NotAllowed              405
@@ -88,6 +89,8 @@ class RequestError(OmniAgentError):
     code = "bad_request"
     title = "Bad request"
     public = "The request is not valid."
+    reason: str = ""
+    """Why it was refused, in words for the log. Never quotes what the caller sent."""
 
     def __init__(self, detail: str = "", *, retry_after: float | None = None) -> None:
         super().__init__(detail)
@@ -109,10 +112,24 @@ class Unauthenticated(RequestError):
     title = "Not authenticated"
     public = "Send valid credentials."
 
-    def __init__(self, detail: str = "", *, challenge: str = "") -> None:
+    def __init__(self, detail: str = "", *, challenge: str = "", reason: str = "") -> None:
         super().__init__(detail)
         self.challenge = challenge
         """The value of the WWW-Authenticate header."""
+        self.reason = reason
+
+
+class Forbidden(RequestError):
+    """The caller is known, but may not do this."""
+
+    status = 403
+    code = "forbidden"
+    title = "Forbidden"
+    public = "You may not do this."
+
+    def __init__(self, detail: str = "", *, reason: str = "") -> None:
+        super().__init__(detail)
+        self.reason = reason
 
 
 class NotFound(RequestError):

@@ -12,6 +12,7 @@ from omniagent.errors import ConfigurationError
 
 AuthMode = Literal["iam", "jwt", "none"]
 OpenAIApi = Literal["responses", "chat"]
+TokenUse = Literal["access", "id"]
 
 
 def setting(default: Any, doc: str, *, env: str = "", secret: bool = False, minimum: float | None = None) -> Any:
@@ -78,8 +79,17 @@ class Settings:
     )
 
     auth_mode: AuthMode = setting("iam", "Authentication of callers: `iam`, `jwt`, or `none` (local only).")
-    jwt_issuer: str = setting("", "Required issuer of JWTs.")
-    jwt_audience: str = setting("", "Required audience of JWTs.")
+    trusted_principals: str = setting(
+        "",
+        "ARNs of the roles and users that may name their end user in `x-user-id` in `iam` mode, separated by commas. "
+        "Empty: nobody may.",
+    )
+    jwt_issuer: str = setting("", "Required `iss` of JWTs.")
+    jwt_audience: str = setting("", "Required `aud` of JWTs. Empty: tokens that have none, by `JWT_CLIENT_IDS` alone.")
+    jwt_client_ids: str = setting(
+        "", "Clients whose tokens are taken, by `azp` or `client_id`, separated by commas. Empty: any client's."
+    )
+    jwt_token_use: TokenUse = setting("access", "Kind of token that is taken: `access` or `id`.")
     jwt_jwks_url: str = setting("", "URL of the issuer's JWKS. Empty: the issuer's /.well-known/jwks.json.")
 
     max_body_bytes: int = setting(6_000_000, "Maximum size of a request body. Lambda takes 6 MB.", minimum=1_000)

@@ -1,20 +1,23 @@
 """Who calls: three modes, chosen at deploy time.
 
-`iam`   Lambda has checked an AWS signature. The signer is trusted: it names its end user in `x-user-id`, or is the
-        user itself.
-`jwt`   The Function URL is open; every request carries a token of the configured issuer. The user is its `sub`.
+`iam`   Lambda has checked an AWS signature. The signer is the user, unless the operator trusts it to name its end user
+        in `x-user-id` (TRUSTED_PRINCIPALS).
+`jwt`   The Function URL is open; every request carries a token of the configured issuer. The user is its `iss` and
+        `sub`.
 `none`  A laptop: requests from this machine to this machine, nothing else.
 
 A user's `client_id` starts with how it was proven (`user:`, `iam:`, `jwt:`, `local:`). A name sent in a header can
 therefore never equal a principal's or a subject's, even after a deployment changes its mode.
 """
 
+import logging
+import re
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache, partial
 from typing import Any, Final
 
-from omniagent.errors import ConfigurationError, InvalidRequest, Unauthenticated
+from omniagent.errors import ConfigurationError, Forbidden, InvalidRequest, Unauthenticated
 from omniagent.http.loopback import is_loopback, is_loopback_origin
 from omniagent.http.tokens import TokenVerifier
 from omniagent.session.manager import user_id_of
@@ -23,17 +26,63 @@ from omniagent.tracing import bind_user
 
 Scope = Mapping[str, Any]
 
+logger = logging.getLogger(__name__)
+
 USER_HEADER: Final = "x-user-id"
 CATEGORY_HEADER: Final = "x-user-category"
 MAX_NAME_LENGTH: Final = 256
 
+# IAM allows commas in names as well; such a name cannot be in a list.
+_NAME: Final = r"[\w+=.@-]+"
+_ROLE: Final = re.compile(rf"arn:(aws[a-z-]*):iam::(\d{{12}}):role/(?:{_NAME}/)*({_NAME})", re.ASCII)
+_ALL_SESSIONS: Final = re.compile(rf"arn:(aws[a-z-]*):sts::(\d{{12}}):assumed-role/({_NAME})/\*", re.ASCII)
+_ONE_PRINCIPAL: Final = re.compile(
+    rf"arn:aws[a-z-]*:(?:iam::\d{{12}}:user/(?:{_NAME}/)*{_NAME}"
+    rf"|sts::\d{{12}}:(?:assumed-role/{_NAME}/{_NAME}|federated-user/{_NAME}))",
+    re.ASCII,
+)
+_SIGNING_ROLE: Final = re.compile(r"arn:(aws[a-z-]*):sts::(\d{12}):assumed-role/([^/\s]+)/[^/\s]+", re.ASCII)
+# Everybody who signs with credentials of a Cognito identity pool has the role session of this name.
+_SHARED_SESSION: Final = "/CognitoIdentityCredentials"
+
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """A user whose identity was proven."""
+    """A user whose identity was proven. `claims` is what was verified about them: a token's claims, a signer's ARN."""
 
     client_id: str
     category: str | None = None
+    claims: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
+
+
+class TrustedPrincipals:
+    """The AWS principals that may name their end user.
+
+    An entry is a role (all its sessions; `assumed-role/NAME/*` says the same), one session of a role, a user or a
+    federated user. There are no other wildcards.
+    """
+
+    def __init__(self, listed: str) -> None:
+        self._roles: set[tuple[str, ...]] = set()
+        self._principals: set[str] = set()
+        for entry in filter(None, (part.strip() for part in listed.split(","))):
+            if role := _ROLE.fullmatch(entry) or _ALL_SESSIONS.fullmatch(entry):
+                # Without the role's path, which an assumed role's ARN does not have. Names are unique without it.
+                self._roles.add(role.groups())
+            elif _ONE_PRINCIPAL.fullmatch(entry):
+                self._principals.add(entry)
+            else:
+                raise ConfigurationError(
+                    f"TRUSTED_PRINCIPALS: {entry!r} is not the ARN of a role, a user or an assumed role; "
+                    "accounts, account roots and patterns are not taken"
+                )
+
+    def __contains__(self, principal: str) -> bool:
+        """Whether the principal is listed. A session that many people share must be listed itself."""
+        if principal in self._principals:
+            return True
+        role = _SIGNING_ROLE.fullmatch(principal)
+        return role is not None and role.groups() in self._roles and not principal.endswith(_SHARED_SESSION)
 
 
 class Authenticator:
@@ -44,21 +93,26 @@ class Authenticator:
 
     def __init__(self, settings: Settings, *, local: bool = False) -> None:
         self._find: Callable[[Scope], Awaitable[Caller]]
+        self._mode = settings.auth_mode
         match settings.auth_mode:
             case "iam":
-                self._find = _signer
+                self._find = partial(_signer, TrustedPrincipals(settings.trusted_principals))
             case "jwt":
-                verifier = TokenVerifier(settings.jwt_issuer, settings.jwt_audience, settings.jwt_jwks_url)
-                self._find = partial(_bearer, verifier)
+                self._find = partial(_bearer, TokenVerifier(settings))
             case "none":
                 if not local:
                     raise ConfigurationError("AUTH_MODE=none is for a laptop only: it also needs OMNIAGENT_LOCAL=1")
                 self._find = _local_caller
 
     async def authenticate(self, scope: Scope) -> Caller:
-        """Return the caller of an ASGI request, and bind its hash to logs and spans. Raises `Unauthenticated`."""
+        """Return the caller of an ASGI request, and bind its hash to logs and spans.
+
+        Raises `Unauthenticated`, or `Forbidden` for a caller that may not speak for others.
+        """
         caller = await self._find(scope)
         bind_user(user_id_of(caller.client_id))
+        signer = {"signer": user_id_of(f"iam:{caller.claims['userArn']}")} if self._mode == "iam" else {}
+        logger.info("caller authenticated", extra={"auth_mode": self._mode, **signer})
         return caller
 
 
@@ -78,16 +132,40 @@ def lazy_authenticator(settings: Settings, *, local: bool) -> Callable[[Scope], 
     return authenticate
 
 
-async def _signer(scope: Scope) -> Caller:
+async def _signer(trusted: TrustedPrincipals, scope: Scope) -> Caller:
     match _request_context(scope):
         case {"authorizer": {"iam": {"userArn": str(principal)}}} if principal:
-            named = _named(scope, USER_HEADER)
-            return Caller(f"user:{named}" if named else f"iam:{principal}", _named(scope, CATEGORY_HEADER))
-    raise Unauthenticated("Sign the request with AWS credentials.", challenge="AWS4-HMAC-SHA256")
+            return _speaker(principal, principal in trusted, scope)
+    raise Unauthenticated(
+        "Sign the request with AWS credentials.", challenge="AWS4-HMAC-SHA256", reason="no AWS signature"
+    )
+
+
+def _speaker(principal: str, is_trusted: bool, scope: Scope) -> Caller:
+    """Return whom the principal speaks for: the user that it names, or itself."""
+    signer = f"iam:{principal}"
+    bind_user(user_id_of(signer))  # a refusal is logged with it
+    sent = [header for header in (USER_HEADER, CATEGORY_HEADER) if _header(scope, header) is not None]
+    if sent and not is_trusted:
+        raise Forbidden(
+            f"You may not send {sent[0]}: only principals that the operator trusts speak for others.",
+            reason="principal not trusted",
+        )
+    named = _named(scope, USER_HEADER)
+    if named is None and principal.endswith(_SHARED_SESSION):
+        raise Forbidden(
+            "Users of a Cognito identity pool sign with one and the same ARN, so you cannot be told apart. "
+            "Call through a back end, or send a token to a deployment in jwt mode.",
+            reason="principal shared by many",
+        )
+    client_id = signer if named is None else f"user:{named}"
+    return Caller(client_id, _named(scope, CATEGORY_HEADER), claims={"userArn": principal})
 
 
 async def _bearer(verifier: TokenVerifier, scope: Scope) -> Caller:
-    return Caller(f"jwt:{await verifier.subject(_header(scope, 'authorization'))}")
+    claims = await verifier.verify(_header(scope, "authorization") or "")
+    # The space cannot be part of an issuer, so no other pair of the two gives the same text.
+    return Caller(f"jwt:{claims['iss']} {claims['sub']}", claims=claims)
 
 
 async def _local_caller(scope: Scope) -> Caller:
@@ -96,11 +174,13 @@ async def _local_caller(scope: Scope) -> Caller:
     On Lambda no request passes: Lambda itself writes the source address and the domain name into the event.
     """
     address = (scope.get("client") or ("", 0))[0] or ""
-    hosts = [_header(scope, "host"), _request_context(scope).get("domainName") or "localhost"]
+    hosts = [_header(scope, "host") or "", _request_context(scope).get("domainName") or "localhost"]
     origin = _header(scope, "origin")
     is_from_here = all(is_loopback(name) for name in (address, *hosts)) and (not origin or is_loopback_origin(origin))
     if not is_from_here:
-        raise Unauthenticated("Without authentication only this machine may call.", challenge="Loopback")
+        raise Unauthenticated(
+            "Without authentication only this machine may call.", challenge="Loopback", reason="not from this machine"
+        )
     return Caller(f"local:{_named(scope, USER_HEADER) or 'me'}", _named(scope, CATEGORY_HEADER))
 
 
@@ -109,17 +189,21 @@ def _request_context(scope: Scope) -> Mapping[str, Any]:
     return event.get("requestContext") or {}
 
 
-def _header(scope: Scope, name: str) -> str:
+def _header(scope: Scope, name: str) -> str | None:
     wanted = name.encode()
     values = [bytes(value) for key, value in scope["headers"] if bytes(key).lower() == wanted]
-    return b",".join(values).decode("utf-8", "replace")
+    return b",".join(values).decode("utf-8", "replace") if values else None
 
 
 def _named(scope: Scope, header: str) -> str | None:
-    """Return a name that a trusted caller sent. A comma is refused: it is how two headers are joined to one."""
+    """Return a name that a trusted caller sent. A comma is refused: it is how two headers are joined to one.
+
+    An empty name is refused as well: a back end that lost its user's name must not speak for itself.
+    """
     name = _header(scope, header)
-    if not name:
+    if name is None:
         return None
-    if len(name) > MAX_NAME_LENGTH or not name.isprintable() or "," in name or "\ufffd" in name:
+    plain = name.isprintable() and name == name.strip() and "," not in name and "\ufffd" not in name
+    if not 0 < len(name) <= MAX_NAME_LENGTH or not plain:
         raise InvalidRequest(f"{header} must be 1 to {MAX_NAME_LENGTH} printable characters without a comma")
     return name

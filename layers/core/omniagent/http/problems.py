@@ -28,6 +28,8 @@ logger = logging.getLogger(__name__)
 
 MEDIA_TYPE: Final = "application/problem+json"
 DOCS_PATHS: Final = frozenset({"/docs", "/redoc"})
+# An IPv6 address with a zone is shorter.
+_MAX_ADDRESS_LENGTH: Final = 64
 
 _HEADERS: Final = {
     "cache-control": "no-store",
@@ -74,7 +76,7 @@ class Boundary:
         # A Function URL ends in a slash: `${url}/chat` arrives as `//chat`.
         scope["path"] = "/" + scope["path"].lstrip("/")
         request_id = scope["omniagent.request_id"] = _request_id(scope)
-        with bind_request_id(request_id):
+        with bind_request_id(request_id, source_ip=_source_ip(scope)):
             try:
                 with trace_request(scope["method"], Headers(scope=scope)) as span:
                     await self._serve(scope, receive, send, span)
@@ -132,7 +134,7 @@ def problem_response(exc: Exception, request_id: str) -> Response:
     error = exc if isinstance(exc, OmniAgentError) else OmniAgentError()
     fields = {"code": error.code, "status": error.status}
     if isinstance(error, RequestError):
-        logger.info("request refused", extra=fields)
+        logger.info("request refused", extra={**fields, "reason": error.reason or error.code})
     else:
         logger.error("request failed", exc_info=exc, extra=fields)
     problem = Problem(
@@ -159,6 +161,7 @@ def _http_exception(exc: HTTPException, request_id: str) -> Response:
     title, code, detail = (
         (known.title, known.code, known.public) if known else (phrase, phrase.lower().replace(" ", "_"), phrase)
     )
+    logger.info("request refused", extra={"code": code, "status": exc.status_code, "reason": code})
     problem = Problem(title=title, status=exc.status_code, detail=detail, code=code, request_id=request_id)
     return _respond(problem, dict(exc.headers or {}))
 
@@ -180,6 +183,11 @@ def _error_headers(error: OmniAgentError) -> dict[str, str]:
 def _request_id(scope: Scope) -> str:
     """Lambda's own id, which its log lines carry as well."""
     return getattr(scope.get("aws.context"), "aws_request_id", None) or str(uuid.uuid4())
+
+
+def _source_ip(scope: Scope) -> str:
+    """The address that Lambda, or the server, saw. Behind a CDN it is the CDN's."""
+    return str((scope.get("client") or ("",))[0] or "")[:_MAX_ADDRESS_LENGTH]
 
 
 def _add_headers(headers: MutableHeaders, scope: Mapping[str, Any]) -> None:

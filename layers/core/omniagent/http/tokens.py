@@ -1,125 +1,153 @@
-"""Bearer tokens, checked with PyJWT against the issuer's published keys.
-
-An issuer that cannot be reached (`IdentityUnavailable`) is kept apart from one that refuses to publish keys at the
-configured address (`ConfigurationError`).
-"""
+"""Bearer tokens (JWT), checked with PyJWT: signature, issuer, audience, client, times, and what the token is for."""
 
 import asyncio
-import logging
+import sys
+from collections.abc import Mapping
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
-from urllib.parse import urlsplit
 
-from omniagent.errors import ConfigurationError, IdentityUnavailable, OmniAgentError, Unauthenticated
-from omniagent.http.loopback import is_loopback
+from omniagent.errors import ConfigurationError, Unauthenticated
+from omniagent.http.signing_keys import ALGORITHMS, SigningKeys
+from omniagent.settings import Settings, TokenUse
 
 if TYPE_CHECKING:
-    from jwt import PyJWKClient
+    from jwt import PyJWK
 
-logger = logging.getLogger(__name__)
-
-# Asymmetric ones only: with a shared-secret algorithm the issuer's public key would be a forger's secret.
-ALGORITHMS: Final = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
 LEEWAY_SECONDS: Final = 30
-KEYS_LIFE_SECONDS: Final = 600
-# Tokens with invented key ids must not make every request ask the issuer.
-REFRESH_INTERVAL_SECONDS: Final = 30
-FETCH_TIMEOUT_SECONDS: Final = 5
+MAX_TOKEN_LENGTH: Final = 16_384
 MAX_SUBJECT_LENGTH: Final = 256
-_WRONG_ADDRESS: Final = (400, 401, 403, 404, 405, 410)
 _CHALLENGE: Final = 'Bearer realm="omniagent"'
+# The header's `typ`. Others are for other purposes: DPoP proofs, logout tokens, security events.
+_TYPES: Final = {"access": frozenset({"jwt", "at+jwt"}), "id": frozenset({"jwt"})}
+# Keycloak's claim `typ`, by the use of a token that does not carry it.
+_OTHER_KINDS: Final = {
+    "access": frozenset({"id", "refresh", "offline", "logout"}),
+    "id": frozenset({"bearer", "dpop", "refresh", "offline", "logout"}),
+}
+# Only ID tokens have these (OpenID Connect Core).
+_ID_CLAIMS: Final = ("at_hash", "c_hash")
+_REASONS: Final = {
+    "ExpiredSignatureError": "expired",
+    "ImmatureSignatureError": "not valid yet",
+    "InvalidAlgorithmError": "algorithm not allowed",
+    "InvalidAudienceError": "wrong audience",
+    "InvalidIssuerError": "wrong issuer",
+    "InvalidSignatureError": "wrong signature",
+    "MissingRequiredClaimError": "a required claim is missing",
+}
 
 
 class TokenVerifier:
-    """Checks tokens of one issuer and one audience. The keys are cached, and read again for an unknown key id."""
+    """Checks the tokens of one issuer."""
 
-    def __init__(
-        self,
-        issuer: str,
-        audience: str,
-        jwks_url: str = "",
-        *,
-        refresh_interval_seconds: float = REFRESH_INTERVAL_SECONDS,
-    ) -> None:
-        if not (issuer and audience):
-            raise ConfigurationError("AUTH_MODE=jwt needs JWT_ISSUER and JWT_AUDIENCE")
+    def __init__(self, settings: Settings, keys: SigningKeys | None = None) -> None:
+        issuer = settings.jwt_issuer
+        self._clients = frozenset(filter(None, (name.strip() for name in settings.jwt_client_ids.split(","))))
+        if not issuer or not (settings.jwt_audience or self._clients):
+            raise ConfigurationError("AUTH_MODE=jwt needs JWT_ISSUER, and JWT_AUDIENCE or JWT_CLIENT_IDS")
+        if any(character.isspace() for character in issuer):
+            raise ConfigurationError("JWT_ISSUER must be one address without spaces")
         self._issuer = issuer
-        self._audience = audience
-        self._jwks_url = _checked(jwks_url or f"{issuer.rstrip('/')}/.well-known/jwks.json")
-        self._refresh_interval_seconds = refresh_interval_seconds
-        self._keys: PyJWKClient | None = None
+        self._audience = settings.jwt_audience or None
+        self._use: TokenUse = settings.jwt_token_use
+        self._keys = keys or SigningKeys(settings.jwt_jwks_url or f"{issuer.rstrip('/')}/.well-known/jwks.json")
 
-    async def subject(self, authorization: str) -> str:
-        """Return the `sub` of the token in an Authorization header. Anything but a valid token is refused."""
+    async def verify(self, authorization: str) -> dict[str, Any]:
+        """Return the claims of the token in an Authorization header. Anything but a valid token is refused.
+
+        `iss` and `sub` are texts, and together they identify the caller.
+        """
         scheme, _, token = authorization.partition(" ")
+        token = token.strip()
         if scheme.lower() != "bearer" or not token:
-            raise Unauthenticated("Send a bearer token.", challenge=_CHALLENGE)
-        # In a thread: the keys may have to be fetched, and the first call imports cryptography.
-        return await asyncio.to_thread(self._verify, token.strip())
+            raise Unauthenticated("Send a bearer token.", challenge=_CHALLENGE, reason="no token")
+        if len(token) > MAX_TOKEN_LENGTH:
+            raise _invalid("too long")
+        if "jwt" not in sys.modules:
+            # In a thread: it takes a while, for it imports cryptography.
+            await asyncio.to_thread(import_module, "jwt")
+        key = await self._keys.find(self._key_id(token))
+        if key is None:
+            raise _invalid("unknown key")
+        claims = self._decode(token, key)
+        self._check_use(claims)
+        self._check_client(claims)
+        _check_subject(claims["sub"])
+        return claims
 
-    def _verify(self, token: str) -> str:
-        import jwt  # only this mode needs it, and it takes a while to import
+    def _key_id(self, token: str) -> str:
+        """Return the key's id. The rest of the header must be right before any key is looked for.
+
+        Keys, and addresses of keys, that the token itself brings (`jwk`, `jku`, `x5c`, `x5u`) are not looked at.
+        """
+        import jwt
 
         try:
-            claims = self._decode(token)
-        except jwt.ExpiredSignatureError:
-            raise _refused("The token has expired.") from None
-        except (jwt.PyJWKClientConnectionError, jwt.PyJWKSetError) as exc:
-            raise _unreadable(self._jwks_url, exc) from exc
-        except jwt.PyJWTError as exc:
-            # The kind is enough for the log: messages may quote the token.
-            logger.info("token refused", extra={"reason": type(exc).__name__})
-            raise _refused("The token is not valid.") from None
-        subject: str = claims["sub"]
-        if not 0 < len(subject) <= MAX_SUBJECT_LENGTH or not subject.isprintable():
-            raise _refused(f"The token's sub must have 1 to {MAX_SUBJECT_LENGTH} printable characters.")
-        return subject
+            header = jwt.get_unverified_header(token)
+        except (jwt.PyJWTError, ValueError, RecursionError):
+            raise _invalid("unreadable") from None
+        kind = header.get("typ", "JWT")
+        if not isinstance(kind, str) or kind.lower().removeprefix("application/") not in _TYPES[self._use]:
+            raise self._wrong_use("wrong type")
+        if header.get("alg") not in ALGORITHMS:
+            raise _invalid("algorithm not allowed")
+        key_id = header.get("kid")
+        if not isinstance(key_id, str):
+            raise _invalid("no key id")
+        return key_id
 
-    def _decode(self, token: str) -> dict[str, Any]:
+    def _decode(self, token: str, key: "PyJWK") -> dict[str, Any]:
         import jwt
 
-        header = jwt.get_unverified_header(token)
-        if header.get("alg") not in ALGORITHMS or not isinstance(header.get("kid"), str):
-            raise jwt.InvalidAlgorithmError
-        return jwt.decode(
-            token,
-            self._key(header["kid"]),  # bound to the algorithm that the issuer published it for
-            algorithms=ALGORITHMS,
-            issuer=self._issuer,
-            audience=self._audience,
-            leeway=LEEWAY_SECONDS,
-            options={"require": ["exp", "iss", "aud", "sub"], "enforce_minimum_key_length": True},
-        )
-
-    def _key(self, key_id: str) -> Any:
-        import jwt
-
-        if self._keys is None:
-            self._keys = jwt.PyJWKClient(
-                self._jwks_url,
-                lifespan=KEYS_LIFE_SECONDS,
-                timeout=FETCH_TIMEOUT_SECONDS,
-                cooldown_duration=self._refresh_interval_seconds,
+        required = ["exp", "iss", "sub", *(["aud"] if self._audience else [])]
+        try:
+            return jwt.decode(
+                token,
+                key,  # bound to the algorithm that the issuer published it for
+                algorithms=ALGORITHMS,
+                issuer=self._issuer,
+                audience=self._audience,  # None: a token that has one is for somebody else
+                leeway=LEEWAY_SECONDS,
+                options={"require": required, "enforce_minimum_key_length": True},
             )
-        try:
-            return self._keys.get_signing_key(key_id)
-        except ValueError as exc:
-            raise IdentityUnavailable(f"{self._jwks_url}: not JSON") from exc
+        except jwt.ExpiredSignatureError:
+            raise _refused("The token has expired.", "expired") from None
+        except (jwt.PyJWTError, ArithmeticError, TypeError, ValueError, RecursionError) as exc:
+            # The kind is enough for the log: messages may quote the token.
+            name = type(exc).__name__
+            raise _invalid(_REASONS.get(name, name)) from None
+
+    def _check_use(self, claims: Mapping[str, Any]) -> None:
+        if claims.get("token_use", self._use) != self._use:  # Cognito
+            raise self._wrong_use("wrong token_use")
+        if str(claims.get("typ", "")).lower() in _OTHER_KINDS[self._use]:
+            raise self._wrong_use("wrong typ claim")
+        if self._use == "access" and any(name in claims for name in _ID_CLAIMS):
+            raise self._wrong_use("an ID token")
+        if "events" in claims:  # a logout token or another security event, which is about a user and not from one
+            raise self._wrong_use("a security event")
+
+    def _check_client(self, claims: Mapping[str, Any]) -> None:
+        """Every client that the token names must be one of ours: `azp` in OpenID Connect, `client_id` in OAuth."""
+        if not self._clients:
+            return
+        named = [claims[name] for name in ("azp", "client_id") if name in claims]
+        if not named or not all(isinstance(name, str) and name in self._clients for name in named):
+            raise _invalid("wrong client")
+
+    def _wrong_use(self, reason: str) -> Unauthenticated:
+        return _refused(f"The token is not an {'ID' if self._use == 'id' else 'access'} token.", reason)
 
 
-def _unreadable(url: str, exc: Exception) -> OmniAgentError:
-    """Tell a wrong address from an issuer that cannot answer for the moment."""
-    status = getattr(exc.__cause__ or exc.__context__, "code", None)
-    if isinstance(status, int) and status in _WRONG_ADDRESS:
-        return ConfigurationError(f"JWT_JWKS_URL or JWT_ISSUER: {url} answers {status}")
-    return IdentityUnavailable(f"{url}: {exc}")
+def _check_subject(subject: str) -> None:
+    if not 0 < len(subject) <= MAX_SUBJECT_LENGTH or not subject.isprintable():
+        raise _refused(f"The token's sub must have 1 to {MAX_SUBJECT_LENGTH} printable characters.", "unusable subject")
 
 
-def _refused(detail: str) -> Unauthenticated:
-    return Unauthenticated(detail, challenge=f'{_CHALLENGE}, error="invalid_token", error_description="{detail}"')
+def _invalid(reason: str) -> Unauthenticated:
+    return _refused("The token is not valid.", reason)
 
 
-def _checked(url: str) -> str:
-    parts = urlsplit(url)
-    if parts.scheme == "https" or (parts.scheme == "http" and is_loopback(parts.hostname or "")):
-        return url
-    raise ConfigurationError(f"the issuer's keys must be read over https, not from {url}")
+def _refused(detail: str, reason: str) -> Unauthenticated:
+    challenge = f'{_CHALLENGE}, error="invalid_token", error_description="{detail}"'
+    return Unauthenticated(detail, challenge=challenge, reason=f"token: {reason}")

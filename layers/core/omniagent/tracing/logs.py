@@ -79,9 +79,9 @@ def setup_logging(
     return logger
 
 
-def bind_request_id(value: str) -> AbstractContextManager[None]:
-    """Put a request id on every line logged inside, in this task and in those it starts."""
-    return bind_fields(request_id=value)
+def bind_request_id(value: str, *, source_ip: str | None = None) -> AbstractContextManager[None]:
+    """Put a request id on every line logged inside, in this task and in those it starts, and where it came from."""
+    return bind_fields(request_id=value, **({"source_ip": source_ip} if source_ip else {}))
 
 
 class _Handler(logging.StreamHandler[TextIO]):

@@ -1,0 +1,176 @@
+"""The issuer's published keys (JWKS), cached, and fetched no more often than its health allows.
+
+A refresh is due when the keys are old or a token names an unknown one. After a success the next refresh waits
+`REFRESH_SECONDS`, after a failure `FIRST_PAUSE_SECONDS` and twice as long each time: tokens with invented key ids make
+nobody ask the issuer, whether it works or fails. While it fails, keys that are not older than `KEYS_KEPT_SECONDS` stay
+valid.
+"""
+
+import asyncio
+import json
+import logging
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final
+from urllib.parse import urlsplit
+
+from omniagent.errors import ConfigurationError, IdentityUnavailable, OmniAgentError
+from omniagent.http.loopback import is_loopback
+from omniagent.tls import tls_context
+
+if TYPE_CHECKING:
+    from jwt import PyJWK
+
+logger = logging.getLogger(__name__)
+
+# Asymmetric ones only: with a shared-secret algorithm the issuer's public key would be a forger's secret.
+ALGORITHMS: Final = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES256", "ES384", "ES512", "EdDSA")
+KEYS_LIFE_SECONDS: Final = 600
+KEYS_KEPT_SECONDS: Final = 3600
+REFRESH_SECONDS: Final = 30.0
+FIRST_PAUSE_SECONDS: Final = 1.0
+# The whole exchange, however slowly the answer trickles in.
+FETCH_TIMEOUT_SECONDS: Final = 4.0
+MAX_ANSWER_BYTES: Final = 512_000
+MAX_KEYS: Final = 100
+# Waiting does not help: there are no keys at this address, or they are elsewhere.
+_WRONG_ADDRESS: Final = (301, 302, 303, 307, 308, 400, 401, 403, 404, 405, 410)
+
+
+class SigningKeys:
+    """The keys at one address. Concurrent callers share one fetch.
+
+    The clock is the wall's: a frozen process grows old as well.
+    """
+
+    def __init__(
+        self, url: str, *, clock: Callable[[], float] = time.time, timeout_seconds: float = FETCH_TIMEOUT_SECONDS
+    ) -> None:
+        self._url = _checked(url)
+        self._clock = clock
+        self._timeout_seconds = timeout_seconds
+        self._keys: dict[str, PyJWK] = {}
+        self._fetched_at = float("-inf")
+        self._next_fetch = float("-inf")
+        self._pause = FIRST_PAUSE_SECONDS
+        self._failure: OmniAgentError | None = None
+        self._fetching = asyncio.Lock()
+
+    async def find(self, key_id: str) -> "PyJWK | None":
+        """Return the key of this id, None if the issuer does not publish it.
+
+        Raises `IdentityUnavailable` while that cannot be known, `ConfigurationError` if the address is wrong.
+        """
+        key = self._keys.get(key_id)
+        if key is not None and self._age() < KEYS_LIFE_SECONDS:
+            return key
+        if key is None or not self._fetching.locked():
+            await self._refresh()
+            key = self._keys.get(key_id)
+        if key is not None and self._age() < KEYS_KEPT_SECONDS:
+            return key
+        if self._failure is not None:
+            raise self._again(self._failure)
+        return None
+
+    def _age(self) -> float:
+        return self._clock() - self._fetched_at
+
+    def _again(self, failure: OmniAgentError) -> OmniAgentError:
+        """The last failure, as an error of this request."""
+        error = type(failure)(str(failure))
+        if isinstance(error, IdentityUnavailable):
+            error.retry_after = max(1.0, self._next_fetch - self._clock())
+        return error
+
+    async def _refresh(self) -> None:
+        """Fetch the keys, unless it is too early for that. A failure is kept for whoever needs a key meanwhile."""
+        async with self._fetching:
+            if self._clock() < self._next_fetch:
+                return
+            # Before the fetch: a request that is cancelled in it counts as a failure.
+            self._next_fetch = self._clock() + self._pause
+            try:
+                keys = await self._fetch()
+            except (ConfigurationError, IdentityUnavailable) as exc:
+                self._failed(exc)
+                return
+            self._keys, self._fetched_at, self._failure = keys, self._clock(), None
+            self._next_fetch, self._pause = self._fetched_at + REFRESH_SECONDS, FIRST_PAUSE_SECONDS
+
+    def _failed(self, failure: OmniAgentError) -> None:
+        self._failure = failure
+        self._next_fetch = self._clock() + self._pause
+        self._pause = min(2 * self._pause, REFRESH_SECONDS)
+        logger.warning("issuer's keys not fetched", extra={"reason": str(failure), "keys": len(self._keys)})
+
+    async def _fetch(self) -> "dict[str, PyJWK]":
+        try:
+            async with asyncio.timeout(self._timeout_seconds):
+                status, answer = await self._get()
+        except Exception as exc:
+            # Not only the client's own errors: TLS, sockets and anyio raise theirs.
+            raise IdentityUnavailable(f"{self._url}: {type(exc).__name__}") from exc
+        if status in _WRONG_ADDRESS:
+            raise ConfigurationError(f"JWT_JWKS_URL or JWT_ISSUER: {self._url} answers {status}")
+        if status != 200:
+            raise IdentityUnavailable(f"{self._url} answers {status}")
+        # In a thread: the first key imports cryptography.
+        keys = await asyncio.to_thread(_read_keys, answer)
+        if not keys:
+            raise IdentityUnavailable(f"{self._url}: no usable keys")
+        return keys
+
+    async def _get(self) -> tuple[int, bytes]:
+        """Redirects are not followed, and the answer is not unpacked: a small one could become a huge one."""
+        import httpx2  # shared with the clients of AWS and of the model, which load it anyway
+
+        answer = bytearray()
+        headers = {"accept": "application/json", "accept-encoding": "identity"}
+        async with (
+            httpx2.AsyncClient(timeout=self._timeout_seconds, trust_env=False, verify=tls_context()) as http,
+            http.stream("GET", self._url, headers=headers) as response,
+        ):
+            if response.status_code == 200:
+                async for piece in response.aiter_raw():
+                    answer += piece
+                    if len(answer) > MAX_ANSWER_BYTES:
+                        return 200, b""
+            return response.status_code, bytes(answer)
+
+
+def _read_keys(answer: bytes) -> "dict[str, PyJWK]":
+    """Return the keys that can check a signature. Anything else in the answer is passed over."""
+    try:
+        document = json.loads(answer)
+    except (ValueError, RecursionError):
+        return {}
+    found = document.get("keys") if isinstance(document, dict) else None
+    keys: dict[str, PyJWK] = {}
+    for item in found[:MAX_KEYS] if isinstance(found, list) else ():
+        key = _read_key(item)
+        if key is not None:
+            keys.setdefault(item["kid"], key)
+    return keys
+
+
+def _read_key(item: Any) -> "PyJWK | None":
+    import jwt  # only this mode needs it, and it takes a while to import
+
+    if not isinstance(item, dict) or not isinstance(item.get("kid"), str):
+        return None
+    # A private key that is published is everybody's.
+    if item.get("use") not in (None, "sig") or "d" in item:
+        return None
+    try:
+        key = jwt.PyJWK(item)
+    except (jwt.PyJWTError, ArithmeticError, AttributeError, TypeError, ValueError):
+        return None
+    return key if key.algorithm_name in ALGORITHMS else None
+
+
+def _checked(url: str) -> str:
+    parts = urlsplit(url)
+    if parts.scheme == "https" or (parts.scheme == "http" and is_loopback(parts.hostname or "")):
+        return url
+    raise ConfigurationError(f"the issuer's keys must be read over https, not from {url}")

@@ -1,0 +1,250 @@
+"""Who may speak for whom: signers that name others, tokens that are for something else, issuers that fail.
+
+The matrix of flawed tokens is in `test_matrix`, near misses of trusted principals in `tests/http/test_auth`, and what
+becomes of keys over time in `tests/http/test_tokens`.
+"""
+
+import io
+import json
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import httpx
+import pytest
+
+from omniagent.http import signing_keys
+from omniagent.http.auth import lazy_authenticator
+from omniagent.session.manager import new_id, user_id_of
+from omniagent.settings import Settings
+from omniagent.tracing.logs import setup_logging
+from tests.fixtures.function_url import SIGNER, SOURCE
+from tests.fixtures.issuer import AUDIENCE, Issuer
+from tests.fixtures.problems import check_problem
+from tests.fixtures.world import User, World
+from tests.security.routes import ROUTES, Route
+
+Json = dict[str, Any]
+SECRET = "the treasure is under the oak"
+STRANGER = "arn:aws:sts::123456789012:assumed-role/web-backend-2/web-backend"
+POOL = "arn:aws:sts::123456789012:assumed-role/PoolUsers/CognitoIdentityCredentials"
+
+
+@pytest.fixture
+def ada(world: World) -> User:
+    """A user of the trusted back end, with a session in which one message is answered."""
+    ada = world.user()
+    ada.ask(f"[echo:{SECRET}]", message_id="question")
+    return ada
+
+
+@pytest.fixture
+def issuer() -> Iterator[Issuer]:
+    with Issuer() as issuer:
+        yield issuer
+
+
+@pytest.fixture
+def lines(monkeypatch: pytest.MonkeyPatch) -> Iterator["_Lines"]:
+    """What is logged meanwhile, as Lambda logs it."""
+    monkeypatch.setenv("AWS_LAMBDA_FUNCTION_NAME", "chat")
+    root = logging.getLogger()
+    before = list(root.handlers)
+    out = io.StringIO()
+    setup_logging("INFO", stream=out)
+    yield _Lines(out)
+    for handler in [handler for handler in root.handlers if handler not in before]:
+        root.removeHandler(handler)
+
+
+class _Lines:
+    def __init__(self, out: io.StringIO) -> None:
+        self._out = out
+
+    def read(self) -> list[Json]:
+        return [json.loads(line) for line in self._out.getvalue().splitlines()]
+
+
+@contextmanager
+def authenticating(world: World, **settings: Any) -> Iterator[None]:
+    """Both functions, with another way to find out who calls."""
+    authenticate = lazy_authenticator(Settings(**settings), local=False)
+    states = [function.app.state for function in world.functions.values()]
+    before = [state.authenticate for state in states]
+    for state in states:
+        state.authenticate = authenticate
+    try:
+        yield
+    finally:
+        for state, previous in zip(states, before, strict=True):
+            state.authenticate = previous
+
+
+def tokens_of(issuer: Issuer, **changes: Any) -> Json:
+    """The settings of a deployment that takes this issuer's tokens."""
+    return {"auth_mode": "jwt", "jwt_issuer": issuer.url, "jwt_audience": AUDIENCE, **changes}
+
+
+def stored(world: World) -> list[Json]:
+    names = ("users", "sessions", "messages", "summaries")
+    return [document for name in names for document in world.database[name].find().sort("_id")]
+
+
+def call(caller: httpx.Client, route: Route, session_id: str) -> httpx.Response:
+    body = None if route.body is None else {**route.body, "session_id": session_id, "id": session_id}
+    return caller.request(route.method, f"http://{route.function}{route.at(session_id, 'question')}", json=body)
+
+
+class TestSigners:
+    @pytest.mark.parametrize("route", ROUTES, ids=str)
+    def test_whom_the_operator_does_not_trust_speaks_for_nobody(self, route: Route, world: World, ada: User) -> None:
+        before = stored(world)
+        name = ada.client_id.removeprefix("user:")
+        for signer, headers in (
+            (STRANGER, {"x-user-id": name}),
+            (STRANGER, {"x-user-id": ""}),
+            (STRANGER, {"x-user-category": "pro"}),
+            (POOL, {"x-user-id": name}),
+            (POOL, {}),
+        ):
+            response = call(world.client(signer=signer, headers=headers), route, ada.session)
+            problem = check_problem(response, 403, "forbidden")
+            assert SECRET not in response.text
+            assert name not in problem["detail"]
+        assert stored(world) == before
+
+    @pytest.mark.parametrize("route", ROUTES, ids=str)
+    def test_a_signer_that_is_not_trusted_is_served_as_itself(self, route: Route, world: World, ada: User) -> None:
+        response = call(world.client(signer=f"{STRANGER}-{new_id()}"), route, ada.session)
+        assert SECRET not in response.text
+        if "{session_id}" in route.path:
+            assert response.status_code == (204 if route.function == "chat" else 404)
+        else:
+            assert response.status_code == route.owner
+
+    def test_a_trusted_back_end_that_lost_its_users_name_speaks_for_nobody(self, world: World) -> None:
+        for name in ("", " ", "ada,eve"):
+            response = world.client(headers={"x-user-id": name}).get("http://sessions/sessions")
+            check_problem(response, 422, "invalid_request")
+
+    def test_nobody_is_trusted_until_the_operator_says_so(self, world: World) -> None:
+        with authenticating(world, auth_mode="iam"):
+            named = world.client(headers={"x-user-id": "ada"})
+            check_problem(named.get("http://sessions/sessions"), 403, "forbidden")
+            assert world.client().get("http://sessions/sessions").status_code == 200
+
+    def test_a_list_that_cannot_be_read_lets_nobody_in(self, world: World) -> None:
+        with authenticating(world, auth_mode="iam", trusted_principals="arn:aws:iam::123456789012:role/*"):
+            for headers in ({"x-user-id": "ada"}, {}):
+                response = world.client(headers=headers).get("http://sessions/sessions")
+                check_problem(response, 500, "configuration_error")
+
+
+class TestIssuers:
+    def test_a_subject_of_another_issuer_is_another_user(self, world: World, issuer: Issuer) -> None:
+        """A team changes its identity provider: whoever is called ada there must not find ada's chats."""
+        keys = f"{issuer.url}/.well-known/jwks.json"
+        seen: list[list[str]] = []
+        for name in (issuer.url, f"{issuer.url}/new"):
+            with authenticating(world, **tokens_of(issuer, jwt_issuer=name, jwt_jwks_url=keys)):
+                ada = _bearer(world, issuer.token(iss=name))
+                if not seen:
+                    ada.post("http://sessions/sessions", json={"id": "mine"})
+                answer = ada.get("http://sessions/sessions").json()
+                seen.append([session["id"] for session in answer["sessions"]])
+        assert seen == [["mine"], []]
+
+    def test_invented_keys_are_held_back_while_the_issuer_fails(self, world: World, issuer: Issuer) -> None:
+        issuer.status = 500
+        with authenticating(world, **tokens_of(issuer)):
+            for number in range(30):
+                response = _bearer(world, issuer.token(kid=f"k{number}")).get("http://sessions/sessions")
+                check_problem(response, 503, "identity_unavailable")
+                assert int(response.headers["retry-after"]) >= 1
+        # The pauses double: this many are asked for in two minutes.
+        assert issuer.fetches <= 7
+
+    def test_known_keys_serve_while_the_issuer_fails(
+        self, world: World, issuer: Issuer, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        # They are old at once, and asked for again at once.
+        for name in ("KEYS_LIFE_SECONDS", "REFRESH_SECONDS"):
+            monkeypatch.setattr(signing_keys, name, 0)
+        with authenticating(world, **tokens_of(issuer)):
+            ada = _bearer(world, issuer.token())
+            assert ada.get("http://sessions/sessions").status_code == 200
+            failures: list[tuple[int, bytes | None]] = [(500, None), (404, None), (200, b"<html>"), (200, b"{}")]
+            for issuer.status, issuer.garbage in failures:
+                assert ada.get("http://sessions/sessions").status_code == 200
+        assert issuer.fetches > 1
+
+    def test_a_token_of_another_client_is_refused(self, world: World, issuer: Issuer) -> None:
+        """Cognito's access tokens have no audience: the client is all that tells one application from another."""
+        with authenticating(world, **tokens_of(issuer, jwt_audience="", jwt_client_ids="web")):
+            cognito: Json = {"aud": None, "token_use": "access", "client_id": "web"}
+            answers = {
+                client: _bearer(world, issuer.token(**{**cognito, "client_id": client})).get("http://sessions/sessions")
+                for client in ("web", "evil", None)
+            }
+        assert {client: answer.status_code for client, answer in answers.items()} == {
+            "web": 200,
+            "evil": 401,
+            None: 401,
+        }
+
+
+class TestLog:
+    def test_the_log_says_who_from_where_and_why_not(self, world: World, lines: _Lines) -> None:
+        user = world.user()
+        assert user.call("GET", "/sessions").status_code == 200
+        world.client(signer=STRANGER, headers={"x-user-id": "ada"}).get("http://sessions/sessions")
+        world.client(signer=POOL).post("http://chat/chat", json={"query": "Hello"})
+        world.client(signed=False).get("http://sessions/sessions")
+        user.call("GET", "/nowhere")
+        user.call("GET", "/sessions/none")
+        found = [line for line in lines.read() if line["message"] in {"caller authenticated", "request refused"}]
+        assert {line["source_ip"] for line in found} == {SOURCE}
+        who, by = user_id_of(user.client_id), user_id_of(f"iam:{SIGNER}")
+        assert [(line["message"], line.get("user_id"), line.get("signer")) for line in found[:1]] == [
+            ("caller authenticated", who, by)
+        ]
+        assert [(line.get("user_id"), line["status"], line["reason"]) for line in found if "status" in line] == [
+            (user_id_of(f"iam:{STRANGER}"), 403, "principal not trusted"),
+            (user_id_of(f"iam:{POOL}"), 403, "principal shared by many"),
+            (None, 401, "no AWS signature"),
+            (None, 404, "not_found"),
+            (who, 404, "not_found"),
+        ]
+        assert SIGNER not in str(lines.read())
+
+    def test_a_refused_token_is_logged_by_its_flaw_and_never_itself(
+        self, world: World, issuer: Issuer, lines: _Lines
+    ) -> None:
+        flaws = {
+            issuer.token(exp=1): "token: expired",
+            issuer.token(aud="another"): "token: wrong audience",
+            issuer.token(token_use="id"): "token: wrong token_use",
+            issuer.token(kid="unknown"): "token: unknown key",
+            "abc.def.ghi": "token: unreadable",
+        }
+        with authenticating(world, **tokens_of(issuer)):
+            for token in flaws:
+                assert _bearer(world, token).get("http://sessions/sessions").status_code == 401
+        refused = [line for line in lines.read() if line["message"] == "request refused"]
+        assert [(line["reason"], line["source_ip"]) for line in refused] == [(why, SOURCE) for why in flaws.values()]
+        assert not [part for token in flaws for part in token.split(".") if part in str(lines.read())]
+
+
+@pytest.mark.parametrize("slashes", ["//", "///"])
+def test_the_slash_at_the_end_of_a_url_is_forgiven(slashes: str, user: User) -> None:
+    """`${url}/chat`, where the URL ends in a slash already."""
+    answer = user.http.post(f"http://chat{slashes}chat", json={"session_id": user.session, "query": "Hello"})
+    assert answer.status_code == 200
+    assert user.http.get(f"http://chat{slashes}chat/{user.session}/stream").status_code in (200, 204)
+    for path in ("sessions", f"sessions/{user.session}", f"sessions/{user.session}/messages"):
+        assert user.http.get(f"http://sessions{slashes}{path}").status_code == 200
+
+
+def _bearer(world: World, token: str) -> httpx.Client:
+    return world.client(signed=False, headers={"authorization": f"Bearer {token}"})
