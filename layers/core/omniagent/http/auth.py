@@ -164,8 +164,12 @@ def _speaker(principal: str, is_trusted: bool, scope: Scope) -> Caller:
 
 async def _bearer(verifier: TokenVerifier, scope: Scope) -> Caller:
     claims = await verifier.verify(_header(scope, "authorization") or "")
-    # The space cannot be part of an issuer, so no other pair of the two gives the same text.
-    return Caller(f"jwt:{claims['iss']} {claims['sub']}", claims=claims)
+    return Caller(token_user(claims["iss"], claims["sub"]), claims=claims)
+
+
+def token_user(issuer: str, subject: str) -> str:
+    """Return the `client_id` of a token's user. An issuer has no space, so no other pair gives the same text."""
+    return f"jwt:{issuer} {subject}"
 
 
 async def _local_caller(scope: Scope) -> Caller:
