@@ -134,6 +134,13 @@ class TestSigners:
             check_problem(named.get("http://sessions/sessions"), 403, "forbidden")
             assert world.client().get("http://sessions/sessions").status_code == 200
 
+    def test_the_documents_say_that_it_may_happen(self, world: World) -> None:
+        for name in world.functions:
+            paths = world.client().get(f"http://{name}/openapi.json").json()["paths"]
+            assert all(
+                {"401", "403"} <= route["responses"].keys() for path in paths.values() for route in path.values()
+            )
+
     def test_a_list_that_cannot_be_read_lets_nobody_in(self, world: World) -> None:
         with authenticating(world, auth_mode="iam", trusted_principals="arn:aws:iam::123456789012:role/*"):
             for headers in ({"x-user-id": "ada"}, {}):

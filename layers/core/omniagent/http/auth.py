@@ -111,8 +111,9 @@ class Authenticator:
         """
         caller = await self._find(scope)
         bind_user(user_id_of(caller.client_id))
-        signer = {"signer": user_id_of(f"iam:{caller.claims['userArn']}")} if self._mode == "iam" else {}
-        logger.info("caller authenticated", extra={"auth_mode": self._mode, **signer})
+        if self._mode != "none":
+            signer = {"signer": user_id_of(f"iam:{caller.claims['userArn']}")} if self._mode == "iam" else {}
+            logger.info("caller authenticated", extra={"auth_mode": self._mode, **signer})
         return caller
 
 

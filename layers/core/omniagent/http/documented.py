@@ -7,6 +7,7 @@ from omniagent.http.problems import MEDIA_TYPE, Problem
 
 EVERYWHERE: tuple[type[errors.OmniAgentError], ...] = (
     errors.Unauthenticated,
+    errors.Forbidden,
     errors.InvalidRequest,
     errors.OmniAgentError,
     errors.StorageUnavailable,
