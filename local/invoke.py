@@ -29,10 +29,12 @@ def run(arguments: argparse.Namespace) -> int:
         template=arguments.template,
         folder=arguments.data,
         functions=(arguments.function,),
-        # Who signs the sample events.
-        parameters={"TrustedPrincipals": f"arn:aws:iam::{ACCOUNT}:role/web-backend"},
-        # As under `sam local`: the answer comes as a whole.
-        environment={"AWS_SAM_LOCAL": "true"},
+        environment={
+            # As under `sam local`: the answer comes as a whole.
+            "AWS_SAM_LOCAL": "true",
+            # Who signs the sample events.
+            "TRUSTED_PRINCIPALS": f"arn:aws:iam::{ACCOUNT}:role/web-backend",
+        },
         emulator={
             # The queue is left alone: one invocation was asked for.
             "sqs": None,

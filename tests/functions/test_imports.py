@@ -20,6 +20,7 @@ ENVIRONMENT = {
     "AWS_LAMBDA_FUNCTION_NAME": "a-function",
     "AWS_REGION": "us-east-1",
     "AUTH_MODE": "iam",
+    "TRUSTED_PRINCIPALS": "arn:aws:iam::123456789012:role/web-backend",
     "MONGODB_SECRET_ARN": "arn:aws:secretsmanager:us-east-1:123456789012:secret:mongodb",
     "OPENAI_SECRET_ARN": "arn:aws:secretsmanager:us-east-1:123456789012:secret:openai",
     "TURNS_TABLE": "turns",

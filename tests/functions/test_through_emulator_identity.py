@@ -103,10 +103,12 @@ async def test_an_unsigned_request_does_not_reach_a_function(product: Product) -
     assert (await stranger.call("POST", "/chat", json={"query": "Hello"})).status_code == 403
 
 
-async def test_a_signer_that_names_no_user_is_the_user_itself(product: Product, user: User) -> None:
+async def test_a_signer_that_is_not_trusted_is_the_user_itself_and_speaks_for_nobody(
+    product: Product, user: User
+) -> None:
     headers = {"authorization": user.headers["authorization"].replace("web-backend", f"robot-{user.session}")}
     robot = User(product.emulator, product.http, headers, user.session)
     await robot.ask("Hello")
     assert len(await robot.messages()) == 2
     named = User(product.emulator, product.http, {**headers, "x-user-id": f"robot-{user.session}"}, user.session)
-    check_problem(await named.call("GET", "/sessions/{}"), 404, "not_found")
+    check_problem(await named.call("GET", "/sessions/{}"), 403, "forbidden")
