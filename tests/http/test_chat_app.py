@@ -47,7 +47,7 @@ class Answer:
             session_id="s1",
             message_id="a1",
             parts=[TextPart(text="Hi")],
-            metadata={},
+            message=SimpleNamespace(ui_metadata={}),
             text="Hi",
             status="complete",
         )
