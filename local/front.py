@@ -96,7 +96,8 @@ class Front:
             await self._route(exchange, cors)
 
     async def _route(self, exchange: Exchange, cors: Headers) -> None:
-        first = exchange.path.split("/")[1]
+        # As a Function URL, with one slash more at the beginning.
+        first = exchange.path.lstrip("/").partition("/")[0]
         if first in ROUTES:
             await self._forward(exchange, ROUTES[first], cors)
         elif exchange.path == "/v1/traces" and exchange.method == "POST":

@@ -206,6 +206,8 @@ class TestToken:
             ({"jwt_issuer": "http://issuer.example"}, "https"),
             ({"jwt_jwks_url": "http://i/keys"}, "https"),
             ({"jwt_jwks_url": "file:///etc/passwd"}, "https"),
+            ({"jwt_jwks_url": "https:///keys"}, "https"),
+            ({"jwt_jwks_url": "https://[keys"}, "not an address"),
         ],
     )
     def test_half_a_configuration_is_refused(self, issuer: Issuer, changes: dict[str, str], missing: str) -> None:

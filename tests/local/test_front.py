@@ -149,6 +149,12 @@ async def test_paths_of_the_functions_are_forwarded(path: str, http: httpx.Async
     assert [exchange.target for exchange in behind.seen] == [path]
 
 
+async def test_one_slash_more_is_forgiven_as_by_the_functions(front: Front, behind: Behind) -> None:
+    await raw(front, "//chat")
+    await raw(front, "//sessions/s-1")
+    assert [exchange.target for exchange in behind.seen] == ["//chat", "//sessions/s-1"]
+
+
 async def test_a_client_that_leaves_ends_the_connection_behind_and_is_no_error(
     http: httpx.AsyncClient, behind: Behind, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -170,7 +170,11 @@ def _read_key(item: Any) -> "PyJWK | None":
 
 
 def _checked(url: str) -> str:
-    parts = urlsplit(url)
-    if parts.scheme == "https" or (parts.scheme == "http" and is_loopback(parts.hostname or "")):
+    try:
+        parts = urlsplit(url)
+        host = parts.hostname or ""
+    except ValueError:
+        raise ConfigurationError(f"JWT_JWKS_URL or JWT_ISSUER: {url!r} is not an address") from None
+    if host and (parts.scheme == "https" or (parts.scheme == "http" and is_loopback(host))):
         return url
-    raise ConfigurationError(f"the issuer's keys must be read over https, not from {url}")
+    raise ConfigurationError(f"the issuer's keys must be read over https, not from {url!r}")

@@ -84,7 +84,7 @@ class TokenVerifier:
 
         try:
             header = jwt.get_unverified_header(token)
-        except (jwt.PyJWTError, ValueError, RecursionError):
+        except (jwt.PyJWTError, ValueError):
             raise _invalid("unreadable") from None
         kind = header.get("typ", "JWT")
         if not isinstance(kind, str) or kind.lower().removeprefix("application/") not in _TYPES[self._use]:
@@ -112,7 +112,7 @@ class TokenVerifier:
             )
         except jwt.ExpiredSignatureError:
             raise _refused("The token has expired.", "expired") from None
-        except (jwt.PyJWTError, ArithmeticError, TypeError, ValueError, RecursionError) as exc:
+        except (jwt.PyJWTError, ArithmeticError, TypeError, ValueError) as exc:
             # The kind is enough for the log: messages may quote the token.
             name = type(exc).__name__
             raise _invalid(_REASONS.get(name, name)) from None
