@@ -209,6 +209,7 @@ class TestLog:
         world.client(signer=POOL).post("http://chat/chat", json={"query": "Hello"})
         world.client(signed=False).get("http://sessions/sessions")
         user.call("GET", "/nowhere")
+        user.call("GET", "/sessions", headers={"host": "a:b:c"})
         user.call("GET", "/sessions/none")
         found = [line for line in lines.read() if line["message"] in {"caller authenticated", "request refused"}]
         assert {line["source_ip"] for line in found} == {SOURCE}
@@ -221,6 +222,7 @@ class TestLog:
             (user_id_of(f"iam:{POOL}"), 403, "principal shared by many"),
             (None, 401, "no AWS signature"),
             (None, 404, "not_found"),
+            (None, 400, "event unreadable: ValueError"),
             (who, 404, "not_found"),
         ]
         assert SIGNER not in str(lines.read())

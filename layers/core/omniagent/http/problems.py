@@ -143,9 +143,12 @@ def problem_response(exc: Exception, request_id: str) -> Response:
     return _respond(problem, _error_headers(error))
 
 
-def refused_event(request_id: str) -> dict[str, Any]:
+def refused_event(request_id: str, *, source_ip: str, reason: str) -> dict[str, Any]:
     """Return the payload 2.0 response to an event that is not a readable HTTP request."""
-    response = problem_response(MalformedRequest("The request cannot be read."), request_id)
+    error = MalformedRequest("The request cannot be read.")
+    error.reason = reason
+    with bind_request_id(request_id, source_ip=source_ip[:_MAX_ADDRESS_LENGTH]):
+        response = problem_response(error, request_id)
     _add_headers(response.headers, {"path": "", "omniagent.request_id": request_id})
     return {
         "statusCode": response.status_code,

@@ -101,7 +101,7 @@ def buffered_handler(app: ASGI) -> BufferedHandler:
     def handler(event: LambdaEvent, context: LambdaContext) -> dict[str, Any]:
         event_loop.get_loop()  # Mangum looks again at each call
         event = _without_nulls(event)
-        return _refusal(mangum.infer(event, context), context) or mangum(event, context)
+        return _refusal(mangum.infer(event, context), event, context) or mangum(event, context)
 
     return handler
 
@@ -120,7 +120,7 @@ def streaming_handler(app: ASGI) -> StreamingHandler:
         if event.get("version") != "2.0" or not HTTPGateway.infer(event, context, config):
             raise ValueError("This function serves its URL: the event must have payload format 2.0")
         gateway = HTTPGateway(event, context, config)
-        if refusal := _refusal(gateway, context):
+        if refusal := _refusal(gateway, event, context):
             return refusal
         if cannot_stream() or _wants_buffered(event):
             return buffered(event, context)
@@ -137,16 +137,23 @@ def _without_nulls(event: LambdaEvent) -> LambdaEvent:
     return present
 
 
-def _refusal(gateway: LambdaHandler, context: LambdaContext) -> dict[str, Any] | None:
+def _refusal(gateway: LambdaHandler, event: LambdaEvent, context: LambdaContext) -> dict[str, Any] | None:
     """Return the response to an event that is no readable request, such as one whose host has two ports."""
     try:
         _ = gateway.scope, gateway.body
     except _UNREADABLE as exc:
         from omniagent.http.problems import refused_event  # rarely needed, and an app may be anybody's
 
-        logger.warning("event unreadable", extra={"reason": type(exc).__name__})
-        return refused_event(context.aws_request_id)
+        reason = f"event unreadable: {type(exc).__name__}"
+        return refused_event(context.aws_request_id, source_ip=_source_ip(event), reason=reason)
     return None
+
+
+def _source_ip(event: LambdaEvent) -> str:
+    match event:
+        case {"requestContext": {"http": {"sourceIp": str(address)}}}:
+            return address
+    return ""
 
 
 def _wants_buffered(event: LambdaEvent) -> bool:
