@@ -2,7 +2,7 @@
 
 import errno
 import json
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -47,6 +47,14 @@ NEIGHBOURS = Cors(
 )
 
 
+Info = Callable[[], Awaitable[Mapping[str, Any]]]
+
+
+async def _nothing() -> dict[str, Any]:
+    """Describe a stack that is still starting."""
+    return {}
+
+
 class Front:
     """Serves from its start on; the functions are reached once `open_to` named them."""
 
@@ -55,7 +63,7 @@ class Front:
         self._traces = traces
         self._files = Files(playground, PAGE_HEADERS)
         self._functions: Mapping[str, str] = {}
-        self._info: Mapping[str, Any] = {}
+        self._info: Info = _nothing
         self._forwarder = Forwarder()
         self._renderer = Renderer()
         self._server = Server(self._handle, Callers(neighbours=True, visitors=True))
@@ -74,8 +82,8 @@ class Front:
                 raise ServiceError(f"Port {port} is in use: choose another one, such as PORT={port + 1}.") from None
             raise ServiceError(f"Port {port} cannot be used: {error.strerror}.") from None
 
-    def open_to(self, functions: Mapping[str, str], info: Mapping[str, Any]) -> None:
-        """Forward to these addresses, by the names of ROUTES, and tell `info`."""
+    def open_to(self, functions: Mapping[str, str], info: Info) -> None:
+        """Forward to these addresses, by the names of ROUTES, and tell what `info` returns."""
         self._functions = functions
         self._info = info
 
@@ -107,7 +115,7 @@ class Front:
         elif exchange.path == "/local/markdown" and exchange.method == "POST":
             await self._render_markdown(exchange, cors)
         elif exchange.path == "/local/info":
-            await _json(exchange, 200, self._info, cors)
+            await _json(exchange, 200, await self._info(), cors)
         else:
             await self._files.answer(exchange)
 

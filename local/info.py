@@ -1,11 +1,19 @@
 """What the front tells about the stack: the model, the versions, the limits of the context."""
 
+import asyncio
+import json
+import os
 import platform
+import subprocess
 import tomllib
 from collections.abc import Iterable, Mapping
+from dataclasses import asdict
 from typing import Any
 
+from local.packages import environment_of
+from local.processes import ServiceError
 from local.template import ROOT, Function
+from omniagent.errors import ConfigurationError
 from omniagent.settings import Settings
 
 TOLD = (
@@ -16,20 +24,81 @@ TOLD = (
     "summary_after_tokens",
     "summary_after_turns",
 )
+# Run where the functions run: a project may need packages that only they have.
+READ_PROJECT = """
+import json, sys
+from project import project
+settings = project.read_settings()
+told = {name: getattr(settings, name) for name in sys.argv[1:]}
+print(json.dumps({**told, "model": project.agent.model or settings.model}))
+"""
+READ_SECONDS = 30
 
 
-def stack_info(functions: Iterable[Function], environment: Mapping[str, str], *, offline: bool) -> dict[str, Any]:
-    """Describe the stack as the chat function sees it, or the first function where there is no chat."""
-    by_name = {function.short_name: function for function in functions}
-    chat = by_name.get("chat") or next(iter(by_name.values()))
-    settings = Settings.from_env({**chat.environment, **environment})
-    return {
-        "model": "offline" if offline else settings.model,
-        "offline": offline,
-        "api": settings.openai_api,
-        "versions": {"omniagent": _version(), "python": platform.python_version()},
-        **{name: getattr(settings, name) for name in TOLD},
-    }
+class StackInfo:
+    """Describes the stack as the chat function sees it, or the first function where there is no chat.
+
+    The project is read when somebody asks, and again after a change of its files.
+    """
+
+    def __init__(
+        self, functions: Iterable[Function], environment: Mapping[str, str], *, offline: bool, built: bool = False
+    ) -> None:
+        """Take what the functions are started with."""
+        by_name = {function.short_name: function for function in functions}
+        self._chat = by_name.get("chat") or next(iter(by_name.values()))
+        self._environment = {**self._chat.environment, **environment}
+        self._offline = offline
+        self._built = built
+        self._read_at = -1
+        self._settings: Mapping[str, Any] = {}
+        self._reading = asyncio.Lock()
+
+    async def tell(self) -> dict[str, Any]:
+        """Return the description."""
+        async with self._reading:
+            changed_at = max((file.stat().st_mtime_ns for file in self._chat.code.rglob("*.py")), default=0)
+            if changed_at != self._read_at:
+                self._settings = await asyncio.to_thread(self._read)
+                self._read_at = changed_at
+        settings = self._settings
+        return {
+            "model": "offline" if self._offline else settings["model"],
+            "offline": self._offline,
+            "api": settings["openai_api"],
+            "versions": {"omniagent": _version(), "python": platform.python_version()},
+            **{name: settings[name] for name in TOLD},
+        }
+
+    def _read(self) -> Mapping[str, Any]:
+        """Read the settings with the project's own defaults. Of a project that cannot be read only those without."""
+        try:
+            # The last line: a project may print while it is imported.
+            settings: Mapping[str, Any] = json.loads(self._run_project().splitlines()[-1])
+        except (IndexError, OSError, ServiceError, ValueError, subprocess.SubprocessError):
+            settings = asdict(self._of_the_environment())
+        return settings
+
+    def _run_project(self) -> str:
+        if self._built:
+            raise ServiceError("a built project may be for another machine")
+        python = environment_of(self._chat) / "bin" / "python"
+        path = os.pathsep.join(str(folder) for folder in (self._chat.code, *self._chat.layers))
+        return subprocess.run(
+            [python, "-c", READ_PROJECT, "openai_api", *TOLD],
+            env={"PATH": os.environ.get("PATH", os.defpath), **self._environment, "PYTHONPATH": path},
+            cwd=self._chat.code,
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=READ_SECONDS,
+        ).stdout
+
+    def _of_the_environment(self) -> Settings:
+        try:
+            return Settings.from_env(self._environment)
+        except ConfigurationError:
+            return Settings()
 
 
 def _version() -> str:

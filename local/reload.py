@@ -32,6 +32,7 @@ class Reload:
         before, self._stamps = self._stamps, stamps
         changed = sorted(file for file in stamps.keys() | before.keys() if stamps.get(file) != before.get(file))
         if changed:
+            self._emulator.retake_snapshots()
             self._outdated |= {process.pid for process in self._emulator.processes()}
         if self._outdated:
             await self._end_outdated()

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from local.aws import Aws
 from local.emulator import Emulator, Process
 from local.front import Front
-from local.info import stack_info
+from local.info import StackInfo
 from local.model.process import ModelProcess
 from local.mongod import Mongod, find_mongod
 from local.processes import ServiceError, make_private
@@ -175,7 +175,8 @@ async def local_stack(options: StackOptions) -> AsyncIterator[Stack]:
         )
         if front:
             urls = {function.short_name: emulator.url_of(function.short_name) for function in functions if function.url}
-            front.open_to(urls, stack_info(functions, environment, offline=options.offline))
+            info = StackInfo(functions, environment, offline=options.offline, built=template.built)
+            front.open_to(urls, info.tell)
         yield Stack(functions, emulator, aws, uri, mongod, model, front, traces)
 
 

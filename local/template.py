@@ -62,6 +62,7 @@ class Function:
     log_group: str = ""
     log_format: str = "Text"
     log_level: str = ""
+    snap_start: bool = False
 
     @property
     def short_name(self) -> str:
@@ -180,6 +181,7 @@ class Template:
             log_group=logging.get("LogGroup", f"/aws/lambda/{name}"),
             log_format=logging.get("LogFormat", "Text"),
             log_level=logging.get("ApplicationLogLevel", ""),
+            snap_start=properties.get("SnapStart", {}).get("ApplyOn") == "PublishedVersions",
         )
 
 

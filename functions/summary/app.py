@@ -11,12 +11,13 @@ from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
 from aws_lambda_powertools.utilities.typing import LambdaContext
 from pydantic import AwareDatetime, BaseModel, Field, model_validator
 
+from omniagent.aws.json_api import ends_within
 from omniagent.aws.services import get_services
 from omniagent.errors import NotFound, OmniAgentError
 from omniagent.lambda_runtime import event_loop
 from omniagent.lambda_runtime.snapshots import close_before_snapshot
 from omniagent.session.manager import session_key, user_id_of
-from omniagent.tracing import SpanKind, bind_context, flush_traces, trace_operation
+from omniagent.tracing import bind_context, flush_traces, trace_job
 from omniagent.tracing.logs import bind_request_id
 from project import project
 
@@ -40,6 +41,7 @@ class Job(BaseModel):
     erase: bool = False
     before: AwareDatetime | None = None
     """When the deletion of the user began."""
+    traceparent: str = Field("", max_length=128)
 
     @model_validator(mode="after")
     def _check(self) -> "Job":
@@ -55,7 +57,8 @@ class Job(BaseModel):
 def handler(event: dict[str, Any], context: LambdaContext) -> Any:
     """Take a batch of the queue, or one job: `{"session_id": "<user id>:<id>", "rebuild": false}`."""
     time_left = _time_left(context)
-    with bind_request_id(context.aws_request_id):
+    seconds_left = context.get_remaining_time_in_millis() / 1000
+    with bind_request_id(context.aws_request_id), ends_within(seconds_left):
         try:
             if "Records" in event:
                 return process_partial_response(event, lambda record: _take(record, time_left), processor, context)
@@ -75,7 +78,7 @@ def _take(record: SQSRecord, time_left: Callable[[], float]) -> None:
 
 async def serve(job: Job, time_left: Callable[[], float] = lambda: math.inf, *, queued: bool = False) -> dict[str, Any]:
     """Do one job and say what was done. A session that is gone needs nothing."""
-    with bind_context(session_id=job.key or None), trace_operation("job", kind=SpanKind.CHAIN):
+    with bind_context(session_id=job.key or None), trace_job("job", job.traceparent):
         try:
             return await _erase(job, time_left, resume=queued) if job.erase else await _summarize(job, time_left)
         except NotFound:

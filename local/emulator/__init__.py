@@ -3,6 +3,7 @@
 from local.emulator.emulator import Emulator, Process, Result
 from local.emulator.environment import State
 from local.emulator.identity import Identity
+from local.emulator.limits import Limits
 from local.emulator.pool import Throttled
 
-__all__ = ["Emulator", "Identity", "Process", "Result", "State", "Throttled"]
+__all__ = ["Emulator", "Identity", "Limits", "Process", "Result", "State", "Throttled"]

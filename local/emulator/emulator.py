@@ -16,9 +16,11 @@ from local.emulator.function_url import Front
 from local.emulator.identity import IdentityOf, user_named_by_key
 from local.emulator.invocation import FunctionFailed
 from local.emulator.invoke_api import InvokeApi
+from local.emulator.limits import Limits
 from local.emulator.pool import START_SECONDS, Pool
 from local.emulator.queue_poller import QueuePoller
 from local.emulator.sandbox import Sandbox
+from local.emulator.snapshot import Snapshot
 from local.template import Function
 
 if TYPE_CHECKING:
@@ -60,7 +62,8 @@ class Emulator:
 
     `environment` is added to every function's own. `built` says that the functions come from `sam build`. `sqs`
     is where the functions' queues are; without it none is read. `freeze` stops a process between invocations.
-    A process that asks for no work within `start_seconds` is killed.
+    A process that asks for no work within `start_seconds` is killed, however busy the machine is. `limits` are
+    Lambda's own, for a test to lower.
     """
 
     def __init__(
@@ -76,6 +79,7 @@ class Emulator:
         identity_of: IdentityOf = user_named_by_key,
         retry_delays: Sequence[float] = RETRY_DELAYS,
         start_seconds: float = START_SECONDS,
+        limits: Limits = Limits(),
         on_line: Callable[[str, str], None] = log_line,
     ) -> None:
         """Describe what is to run; nothing is started yet. `ports` are by a function's short name."""
@@ -89,6 +93,7 @@ class Emulator:
         self._identity_of = identity_of
         self._retry_delays = retry_delays
         self._start_seconds = start_seconds
+        self._limits = limits
         self._on_line = on_line
         self._stack = AsyncExitStack()
         self._pools: dict[str, Pool] = {}
@@ -160,6 +165,19 @@ class Emulator:
         """Return the lines that a function's processes printed, and the platform's own about them."""
         return list(self._pool(function).lines)
 
+    def snapshot(self, function: str) -> Snapshot:
+        """Return the snapshot that a function with SnapStart is restored from."""
+        snapshot = self._pool(function).snapshot
+        if snapshot is None:
+            raise ValueError(f"{function} has no SnapStart")
+        return snapshot
+
+    def retake_snapshots(self) -> None:
+        """Start functions with SnapStart from their source as it is now."""
+        for pool in self._pools.values():
+            if pool.snapshot is not None:
+                pool.snapshot.retake()
+
     async def settled(self) -> None:
         """Wait until no invocation runs."""
         await asyncio.gather(*(pool.settled() for pool in self._pools.values()))
@@ -172,6 +190,7 @@ class Emulator:
             freeze=self._freeze,
             on_line=self._on_line,
             start_seconds=self._start_seconds,
+            limits=self._limits,
         )
         self._pools[function.logical_id] = pool
         stack.push_async_callback(pool.close)

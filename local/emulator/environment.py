@@ -4,17 +4,15 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from contextlib import suppress
 from enum import StrEnum
 
+from local.emulator.init_clock import InitClock
 from local.emulator.invocation import FunctionFailed, Invocation
+from local.emulator.launch import Launched, Launcher
+from local.emulator.limits import Limits
 from local.emulator.runtime_api import RuntimeApi
-from local.emulator.sandbox import Sandbox
-from local.leash import leashed
-from local.processes import ServiceError
-
-READ_SIZE = 65536
 
 
 class State(StrEnum):
@@ -31,20 +29,23 @@ class Environment:
 
     def __init__(
         self,
-        sandbox: Sandbox,
+        launcher: Launcher,
         *,
-        variables: Mapping[str, str],
+        timeout: float,
+        version: str,
+        limits: Limits,
         freeze: bool,
         on_line: Callable[[str], None],
         on_end: Callable[["Environment"], None],
     ) -> None:
         """Prepare; `start` starts the process."""
-        self._sandbox = sandbox
-        self._variables = variables
+        self._launcher = launcher
+        self._timeout = timeout
+        self._version = version
         self._freeze = freeze
         self._on_line = on_line
         self._on_end = on_end
-        self._api = RuntimeApi(on_idle=self._became_idle, on_init_error=self._fail_start)
+        self._api = RuntimeApi(limits, on_idle=self._became_idle, on_init_error=self._fail_start)
         self._ready: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._resting = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
@@ -60,48 +61,32 @@ class Environment:
         """Whether its answer is out and it is about to ask for work again."""
         return self.state is State.BUSY and self.invocation is not None and self.invocation.ended
 
-    async def start(self, seconds: float) -> None:
-        """Start the process and wait until it asks for work. Raises FunctionFailed when it does not."""
-        command = await self._command()
-        await self._api.start()
-        process = await asyncio.create_subprocess_exec(
-            *leashed(command),
-            cwd=self._sandbox.function.code,
-            env=self._sandbox.environment(self._api.address, self._variables),
-            stdin=asyncio.subprocess.DEVNULL,
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.STDOUT,
-            # A group of its own: it is frozen and killed with whatever it started.
-            start_new_session=True,
-        )
-        self.pid = process.pid
-        self._watch = asyncio.create_task(self._follow(process))
-        try:
-            await asyncio.wait_for(asyncio.shield(self._ready), seconds)
-        except TimeoutError:
-            failure = FunctionFailed.platform("Sandbox.Timedout", f"not started after {seconds:g} seconds")
-            self.kill(failure)
-            raise failure from None
+    async def start(self, seconds: float, most_seconds: float) -> None:
+        """Start the process and wait until it asks for work. Raises FunctionFailed when it does not.
 
-    async def _command(self) -> list[str]:
-        try:
-            return await asyncio.to_thread(self._sandbox.command)
-        except ServiceError as error:
-            self._on_line(str(error))
-            raise FunctionFailed.platform("Sandbox.Packages", str(error)) from error
+        `seconds` are of its own time, without what it waits for a processor that others use; `most_seconds` of any.
+        """
+        await self._api.start()
+        launched = await self._launcher.launch(self._api.address)
+        self.pid = launched.pid
+        self._watch = asyncio.create_task(self._follow(launched))
+        clock = InitClock(launched.pid, seconds, most_seconds)
+        if not await clock.is_in_time(self._ready):
+            failure = FunctionFailed.platform("Sandbox.Timedout", f"not started after {clock.limit:g} seconds")
+            self.kill(failure)
+            raise failure
 
     def run(self, invocation: Invocation) -> None:
         """Hand the process an invocation. It has its timeout to answer and to ask for the next."""
-        timeout = self._sandbox.function.timeout
         self.state = State.BUSY
         self.reserved = False
         self.invocation = invocation
         self._resting.clear()
         if self._freeze:
             self._signal(signal.SIGCONT)
-        invocation.begin(timeout)
-        self._timer = asyncio.get_running_loop().call_later(timeout, self._time_out)
-        self._on_line(f"START RequestId: {invocation.request_id} Version: $LATEST")
+        invocation.begin(self._timeout)
+        self._timer = asyncio.get_running_loop().call_later(self._timeout, self._time_out)
+        self._on_line(f"START RequestId: {invocation.request_id} Version: {self._version}")
         self._api.hand_over(invocation)
 
     async def rested(self) -> None:
@@ -137,7 +122,7 @@ class Environment:
 
     def _time_out(self) -> None:
         if self.invocation:
-            seconds = self._sandbox.function.timeout
+            seconds = self._timeout
             message = f"RequestId: {self.invocation.request_id} Error: Task timed out after {seconds:.2f} seconds"
             self._on_line(message)
             self.kill(FunctionFailed.platform("Sandbox.Timedout", message))
@@ -151,18 +136,9 @@ class Environment:
             self._on_line(f"END RequestId: {invocation.request_id}")
             self._on_line(f"REPORT RequestId: {invocation.request_id} Duration: {milliseconds:.2f} ms")
 
-    async def _follow(self, process: asyncio.subprocess.Process) -> None:
-        """Pass on what the process prints, until it ends; then say so to everyone concerned."""
-        if process.stdout is None:
-            raise ValueError("the process has no output")
-        rest = b""
-        while data := await process.stdout.read(READ_SIZE):
-            *lines, rest = (rest + data).split(b"\n")
-            for line in lines:
-                self._on_line(line.decode(errors="replace"))
-        if rest:
-            self._on_line(rest.decode(errors="replace"))
-        self._ended(await process.wait())
+    async def _follow(self, launched: Launched) -> None:
+        """Wait until the process ends; then say so to everyone concerned."""
+        self._ended(await launched.ended)
         await self._api.close()
 
     def _ended(self, code: int) -> None:

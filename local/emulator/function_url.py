@@ -7,7 +7,7 @@ from local.callers import Callers
 from local.emulator.cors import is_preflight, preflight_headers, response_headers
 from local.emulator.http import BodyTooLarge, ClientGone, Exchange, Headers, Server
 from local.emulator.identity import Identity, IdentityOf, access_key_of
-from local.emulator.invocation import PAYLOAD_LIMIT, Answer, FunctionFailed, Invocation
+from local.emulator.invocation import Answer, FunctionFailed, Invocation
 from local.emulator.pool import Pool, Throttled
 from local.emulator.url_event import url_event
 from local.emulator.url_response import INTEGRATION_TYPE, BadResponse, Head, Prelude, buffered_response
@@ -67,9 +67,10 @@ class Front:
             await self._answer(exchange, invocation)
 
     async def _invoke(self, exchange: Exchange, identity: Identity | None) -> Invocation:
-        body = await exchange.body(PAYLOAD_LIMIT)
+        most = self._pool.limits.request_bytes
+        body = await exchange.body(most)
         payload = json.dumps(url_event(exchange, body, identity)).encode()
-        if len(payload) > PAYLOAD_LIMIT:
+        if len(payload) > most:
             raise BodyTooLarge("the event is larger than its body")
         return await self._pool.invoke(payload)
 

@@ -8,8 +8,6 @@ import uuid
 from collections.abc import AsyncIterator
 from typing import Self
 
-MB = 1024 * 1024
-PAYLOAD_LIMIT = 6 * MB
 CHUNKS_IN_FLIGHT = 16
 
 

@@ -9,13 +9,12 @@ from collections.abc import Mapping, Sequence
 from urllib.parse import unquote
 
 from local.emulator.http import BodyTooLarge, Exchange, Server, below
-from local.emulator.invocation import MB, PAYLOAD_LIMIT, FunctionFailed
+from local.emulator.invocation import FunctionFailed
 from local.emulator.pool import Pool, Throttled
 
 log = logging.getLogger(__name__)
 
 ROUTE = re.compile(r"/2015-03-31/functions/([^/]+)/invocations/?")
-EVENT_LIMIT = MB
 
 
 class InvokeApi:
@@ -59,7 +58,7 @@ class InvokeApi:
             return
         asynchronous = exchange.header("x-amz-invocation-type") == "Event"
         try:
-            payload = await exchange.body(EVENT_LIMIT if asynchronous else PAYLOAD_LIMIT)
+            payload = await exchange.body(pool.limits.event_bytes if asynchronous else pool.limits.request_bytes)
         except BodyTooLarge as error:
             await _refuse(exchange, 413, "RequestTooLargeException", f"Request must not have {error}.")
             return

@@ -6,12 +6,15 @@ from collections.abc import Callable, Mapping
 
 from local.cloudformation import ACCOUNT, REGION
 from local.emulator.environment import Environment, State
-from local.emulator.invocation import Invocation
+from local.emulator.invocation import FunctionFailed, Invocation
+from local.emulator.launch import ColdStart
+from local.emulator.limits import Limits
 from local.emulator.sandbox import Sandbox
+from local.emulator.snapshot import Snapshot
 from local.template import Function
 
-# Generous: on Lambda it is 10 seconds, but there a cold start has a core of its own.
-START_SECONDS = 60.0
+# Of a machine that is too busy to start anything.
+START_SECONDS = 120.0
 # A process whose answer is out asks for work within moments. Waiting for it is cheaper than a cold start.
 SETTLE_SECONDS = 1.0
 LINES_KEPT = 10_000
@@ -33,16 +36,22 @@ class Pool:
         freeze: bool,
         on_line: Callable[[str, str], None],
         start_seconds: float = START_SECONDS,
+        limits: Limits = Limits(),
     ) -> None:
         """Start with no process."""
         self._sandbox = sandbox
-        self._variables = variables
         self._limit = limit
+        self.limits = limits
         self._freeze = freeze
         self._on_line = on_line
         self._start_seconds = start_seconds
         self.environments: list[Environment] = []
         self.lines: deque[str] = deque(maxlen=LINES_KEPT)
+        limits.check_environment(self.function)
+        self.snapshot: Snapshot | None = None
+        if self.function.snap_start:
+            self.snapshot = Snapshot(sandbox, variables, self._line, min(limits.snapshot_init_seconds, start_seconds))
+        self._launcher = self.snapshot or ColdStart(sandbox, variables, self._line)
 
     @property
     def function(self) -> Function:
@@ -69,6 +78,7 @@ class Pool:
     async def close(self) -> None:
         """Kill every process."""
         await asyncio.gather(*(environment.close() for environment in list(self.environments)))
+        await self._launcher.close()
 
     async def _acquire(self) -> Environment:
         """Return a process that waits for work, reserved for the caller."""
@@ -97,9 +107,23 @@ class Pool:
         return rests
 
     async def _start(self) -> Environment:
+        """Start a process. One that is not ready in time is started again, as on Lambda, with the timeout for it."""
+        try:
+            return await self._started(self.limits.init_seconds)
+        except FunctionFailed as failure:
+            if failure.error_type != "Sandbox.Timedout" or self.snapshot is not None:
+                raise
+            self._line(
+                f"INIT_REPORT Init Duration: {self.limits.init_seconds * 1000:.2f} ms Phase: init Status: timeout"
+            )
+        return await self._started(self.function.timeout)
+
+    async def _started(self, seconds: float) -> Environment:
         environment = Environment(
-            self._sandbox,
-            variables=self._variables,
+            self._launcher,
+            timeout=self.function.timeout,
+            version=self._sandbox.version,
+            limits=self.limits,
             freeze=self._freeze,
             on_line=self._line,
             on_end=self._remove,
@@ -107,7 +131,7 @@ class Pool:
         environment.reserved = True
         self.environments.append(environment)
         try:
-            await environment.start(self._start_seconds)
+            await environment.start(seconds, self._start_seconds)
         except BaseException:
             await environment.close()
             self._remove(environment)

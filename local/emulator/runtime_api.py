@@ -7,7 +7,8 @@ import secrets
 from collections.abc import Callable
 
 from local.emulator.http import BodyTooLarge, ClientGone, Exchange, Server, below
-from local.emulator.invocation import PAYLOAD_LIMIT, Answer, FunctionFailed, Invocation
+from local.emulator.invocation import Answer, FunctionFailed, Invocation
+from local.emulator.limits import Limits
 
 PREFIX = "/2018-06-01/runtime"
 ERROR_TYPE = "lambda-runtime-function-error-type"
@@ -19,8 +20,11 @@ RESPONSE_MODE = "lambda-runtime-function-response-mode"
 class RuntimeApi:
     """Hands invocations to a process and takes its answers."""
 
-    def __init__(self, *, on_idle: Callable[[], None], on_init_error: Callable[[FunctionFailed], None]) -> None:
+    def __init__(
+        self, limits: Limits, *, on_idle: Callable[[], None], on_init_error: Callable[[FunctionFailed], None]
+    ) -> None:
         """Take what to do when the process asks for work, and when it says that it could not start."""
+        self._limits = limits
         self._on_idle = on_idle
         self._on_init_error = on_init_error
         self._work: asyncio.Queue[Invocation] = asyncio.Queue()
@@ -55,9 +59,11 @@ class RuntimeApi:
                 await self._response(exchange, request_id)
             case "POST", ["invocation", request_id, "error"]:
                 await self._error(exchange, request_id)
-            case "POST", ["init", "error"]:
-                self._on_init_error(await _reported(exchange))
+            case "POST", ["init" | "restore", "error"]:
+                self._on_init_error(await self._reported(exchange))
                 await _accept(exchange)
+            case "GET", ["restore", "next"]:
+                await exchange.respond(200)
             case _:
                 await _refuse(exchange, 404, "NotFound", f"{exchange.method} {exchange.path} is not known")
 
@@ -88,26 +94,48 @@ class RuntimeApi:
         if exchange.header(RESPONSE_MODE).lower() == "streaming":
             answer = Answer(content_type, streamed=True)
             invocation.answered(answer)
-            await _relay(exchange, answer)
-            await _accept(exchange)
+            await self._relay(exchange, answer)
             return
         answer = Answer(content_type, streamed=False)
         try:
-            await answer.write(await exchange.body(PAYLOAD_LIMIT))
+            await answer.write(await exchange.body(self._limits.response_bytes))
         except BodyTooLarge:
-            message = f"Response payload size exceeded maximum allowed payload size ({PAYLOAD_LIMIT} bytes)."
-            invocation.fail(FunctionFailed.platform("Function.ResponseSizeTooLarge", message))
-            await _refuse(exchange, 413, "RequestEntityTooLarge", message)
+            failure = _too_large(self._limits.response_bytes)
+            invocation.fail(failure)
+            await _refuse(exchange, 413, "RequestEntityTooLarge", str(failure))
         else:
             answer.end()
             invocation.answered(answer)
             await _accept(exchange)
 
+    async def _relay(self, exchange: Exchange, answer: Answer) -> None:
+        """Pass a streamed answer on, chunk by chunk, and its end, good or bad. One that is too large is cut off."""
+        left = self._limits.streamed_bytes
+        try:
+            async for chunk in exchange.chunks():
+                left -= len(chunk)
+                if left < 0:
+                    answer.end(_too_large(self._limits.streamed_bytes))
+                elif not answer.ended:
+                    await answer.write(chunk)
+        except ClientGone:
+            answer.end(FunctionFailed.platform("Runtime.TruncatedResponse", "the response broke off"))
+            raise
+        if error_type := exchange.trailers.get(ERROR_TYPE):
+            answer.end(FunctionFailed(error_type, base64.b64decode(exchange.trailers.get(ERROR_BODY, ""))))
+        answer.end()
+        await _accept(exchange)
+
     async def _error(self, exchange: Exchange, request_id: str) -> None:
         invocation = await self._claimed(exchange, request_id)
         if invocation is not None:
-            invocation.fail(await _reported(exchange))
+            invocation.fail(await self._reported(exchange))
             await _accept(exchange)
+
+    async def _reported(self, exchange: Exchange) -> FunctionFailed:
+        """Return the error that the process reports."""
+        body = await exchange.body(self._limits.response_bytes)
+        return FunctionFailed(exchange.header(ERROR_TYPE) or "Unhandled", body)
 
     async def _claimed(self, exchange: Exchange, request_id: str) -> Invocation | None:
         """Return the invocation that an answer is for, or refuse the answer."""
@@ -124,24 +152,9 @@ class RuntimeApi:
         return invocation
 
 
-async def _relay(exchange: Exchange, answer: Answer) -> None:
-    """Pass a streamed answer on, chunk by chunk, and its end, good or bad."""
-    try:
-        async for chunk in exchange.chunks():
-            await answer.write(chunk)
-    except ClientGone:
-        answer.end(FunctionFailed.platform("Runtime.TruncatedResponse", "the response broke off"))
-        raise
-    if error_type := exchange.trailers.get(ERROR_TYPE):
-        answer.end(FunctionFailed(error_type, base64.b64decode(exchange.trailers.get(ERROR_BODY, ""))))
-    else:
-        answer.end()
-
-
-async def _reported(exchange: Exchange) -> FunctionFailed:
-    """Return the error that the process reports."""
-    body = await exchange.body(PAYLOAD_LIMIT)
-    return FunctionFailed(exchange.header(ERROR_TYPE) or "Unhandled", body)
+def _too_large(limit: int) -> FunctionFailed:
+    message = f"Response payload size exceeded maximum allowed payload size ({limit} bytes)."
+    return FunctionFailed.platform("Function.ResponseSizeTooLarge", message)
 
 
 async def _accept(exchange: Exchange) -> None:

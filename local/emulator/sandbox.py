@@ -16,6 +16,7 @@ from local.processes import clean_environment
 from local.template import Function
 
 BOOTSTRAP = Path(__file__).with_name("bootstrap.py")
+SNAPSHOT_AGENT = Path(__file__).with_name("snapshot_agent.py")
 BYTECODE = ENVIRONMENTS / "bytecode"
 
 
@@ -43,6 +44,10 @@ class Sandbox:
         runtime = folder / "runtime"
         runtime.mkdir()
         shutil.copy(BOOTSTRAP, runtime)
+        if function.snap_start:
+            (folder / "snapshot").mkdir()
+            # Python imports a module of this name before anything else.
+            shutil.copy(SNAPSHOT_AGENT, folder / "snapshot" / "sitecustomize.py")
         return cls(function, folder, built)
 
     def command(self) -> list[str]:
@@ -65,11 +70,11 @@ class Sandbox:
             "AWS_EXECUTION_ENV": f"AWS_Lambda_{function.runtime}",
             "AWS_LAMBDA_FUNCTION_MEMORY_SIZE": str(function.memory),
             "AWS_LAMBDA_FUNCTION_NAME": function.name,
-            "AWS_LAMBDA_FUNCTION_VERSION": "$LATEST",
-            "AWS_LAMBDA_INITIALIZATION_TYPE": "on-demand",
+            "AWS_LAMBDA_FUNCTION_VERSION": self.version,
+            "AWS_LAMBDA_INITIALIZATION_TYPE": "snap-start" if function.snap_start else "on-demand",
             "AWS_LAMBDA_LOG_FORMAT": function.log_format,
             "AWS_LAMBDA_LOG_GROUP_NAME": function.log_group,
-            "AWS_LAMBDA_LOG_STREAM_NAME": f"{time.strftime('%Y/%m/%d')}/[$LATEST]{secrets.token_hex(16)}",
+            **self.log_stream(),
             "AWS_LAMBDA_RUNTIME_API": runtime_api,
             "AWS_REGION": REGION,
             "LAMBDA_RUNTIME_DIR": str(self.folder / "runtime"),
@@ -83,7 +88,19 @@ class Sandbox:
             reserved["AWS_LAMBDA_LOG_LEVEL"] = function.log_level
         if wrapper := function.environment.get("AWS_LAMBDA_EXEC_WRAPPER"):
             reserved["AWS_LAMBDA_EXEC_WRAPPER"] = self._inside(wrapper)
+        if function.snap_start:
+            reserved["PYTHONPATH"] = str(self.folder / "snapshot")
         return {**passed_on, **function.environment, **extra, **reserved}
+
+    @property
+    def version(self) -> str:
+        """The version that runs. Only a published one has a snapshot."""
+        return "1" if self.function.snap_start else "$LATEST"
+
+    def log_stream(self) -> dict[str, str]:
+        """Return the variable that names a new log stream, which each process has."""
+        name = f"{time.strftime('%Y/%m/%d')}/[{self.version}]{secrets.token_hex(16)}"
+        return {"AWS_LAMBDA_LOG_STREAM_NAME": name}
 
     def _bytecode(self) -> dict[str, str]:
         """On Lambda the code is read-only: no bytecode is left beside it. A built layer brings its own."""

@@ -2,6 +2,7 @@
 
 import base64
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -10,8 +11,11 @@ from local.emulator.http import Headers
 
 SEPARATOR = bytes(8)
 INTEGRATION_TYPE = "application/vnd.awslambda.http-integration-response"
-# A function cannot set these: the front frames the response itself.
-HOP_BY_HOP = frozenset({"connection", "content-length", "keep-alive", "transfer-encoding"})
+# The front frames the response itself and answers for these. What a function sets is kept under another name.
+REMAPPED = frozenset({"connection", "content-length", "date", "host", "keep-alive", "server", "www-authenticate"})
+DROPPED = frozenset({"transfer-encoding", "upgrade"})
+_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_VALUE = re.compile(r"[\t\x20-\x7e\x80-\xff]*")
 
 
 class BadResponse(ValueError):
@@ -29,14 +33,37 @@ class Head:
     def read(cls, document: Mapping[str, Any], *, content_type: str) -> "Head":
         """Read {statusCode, headers, cookies}. `content_type` is for an answer that names none."""
         try:
-            given = document.get("headers") or {}
-            headers = [(name.lower(), str(value)) for name, value in given.items() if name.lower() not in HOP_BY_HOP]
+            given: Mapping[str, Any] = document.get("headers") or {}
+            headers = [(_name(name), _value(value)) for name, value in given.items() if name.lower() not in DROPPED]
             if not any(name == "content-type" for name, _ in headers):
                 headers.append(("content-type", content_type))
-            cookies = [("set-cookie", str(cookie)) for cookie in document.get("cookies") or ()]
-            return cls(int(document.get("statusCode", 200)), headers + cookies)
+            cookies = [("set-cookie", _value(cookie)) for cookie in document.get("cookies") or ()]
+            return cls(_status(document.get("statusCode", 200)), headers + cookies)
         except (AttributeError, TypeError, ValueError) as error:
             raise BadResponse(str(error)) from error
+
+
+def _status(value: Any) -> int:
+    status = int(value)
+    if not 200 <= status <= 599:
+        raise ValueError(f"{status} is no status of a response")
+    return status
+
+
+def _name(name: str) -> str:
+    if not _NAME.fullmatch(name):
+        raise ValueError(f"{name!r} is no name of a header")
+    return f"x-amzn-remapped-{name.lower()}" if name.lower() in REMAPPED else name.lower()
+
+
+def _value(value: Any) -> str:
+    """Return a header's value. Numbers and booleans are taken as well, lists and objects are not."""
+    if not isinstance(value, str | int | float):
+        raise TypeError(f"a header's value is {value!r}")
+    text = json.dumps(value) if isinstance(value, bool) else str(value)
+    if not _VALUE.fullmatch(text):
+        raise ValueError("a header's value has characters that HTTP has no place for")
+    return text
 
 
 class Prelude:

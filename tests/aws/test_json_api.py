@@ -16,7 +16,18 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from local.aws import Aws
-from omniagent.aws.json_api import DYNAMODB, AwsJson, AwsRefused, AwsUnreachable, CredentialCache, Credentials, sign
+from omniagent.aws.json_api import (
+    DYNAMODB,
+    RESPONSE_SECONDS,
+    AwsJson,
+    AwsRefused,
+    AwsUnreachable,
+    CredentialCache,
+    Credentials,
+    ends_within,
+    patience,
+    sign,
+)
 from tests.fixtures.endpoint import Endpoint, container_keys
 
 NOW = datetime(2026, 11, 16, 1, 2, 3, tzinfo=UTC)
@@ -119,10 +130,12 @@ async def test_a_cancelled_call_is_cancelled(monkeypatch: pytest.MonkeyPatch) ->
     [
         (500, {"__type": "InternalServerError"}),
         (400, {"__type": "com.amazonaws#ThrottlingException"}),
+        (400, {"__type": "com.amazonaws.sqs#KMS.ThrottlingException"}),
+        (429, {}),
         (503, b"<html>"),
         (200, b"[]"),
     ],
-    ids=["500", "throttled", "html", "list"],
+    ids=["500", "throttled", "kms", "429", "html", "list"],
 )
 async def test_what_may_pass_is_tried_again(answer: tuple[int, Any]) -> None:
     with Endpoint(answer, (200, {"TableNames": []})) as endpoint:
@@ -130,6 +143,19 @@ async def test_what_may_pass_is_tried_again(answer: tuple[int, Any]) -> None:
         assert await api.call("ListTables") == {"TableNames": []}
         await api.aclose()
     assert len(endpoint.requests) == 2
+
+
+async def test_a_patient_call_is_repeated_as_long_as_the_invocation_lasts() -> None:
+    busy = (400, {"__type": "ThrottlingException"})
+    with Endpoint(*[busy] * 5, (200, {"TableNames": []})) as endpoint:
+        api = AwsJson(DYNAMODB, endpoint=endpoint.url, credentials=KEYS)
+        with ends_within(RESPONSE_SECONDS), pytest.raises(AwsUnreachable):
+            await api.call_patiently(patience(600), "ListTables")
+        assert len(endpoint.requests) == 1
+        with ends_within(600):
+            assert await api.call_patiently(patience(600), "ListTables") == {"TableNames": []}
+        await api.aclose()
+    assert len(endpoint.requests) == 6
 
 
 async def test_a_refusal_is_not_tried_again() -> None:

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 import pytest
 
 from local.aws import Aws
+from omniagent.aws.json_api import RESPONSE_SECONDS, ends_within
 from omniagent.aws.secrets import SecretStore
 from omniagent.errors import ConfigurationError, SecretsUnavailable
 from tests.fixtures.endpoint import Endpoint
@@ -107,6 +108,18 @@ async def test_a_service_that_cannot_answer_for_a_moment_is_asked_again(monkeypa
         monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint.url)
         assert await SecretStore(timeout_seconds=60).get(SLOW) == "found"
     assert len(endpoint.requests) == 4
+
+
+async def test_a_secret_is_asked_for_as_long_as_the_invocation_lasts(monkeypatch: pytest.MonkeyPatch) -> None:
+    busy = (400, {"__type": "ThrottlingException"})
+    with Endpoint(*[busy] * 4, (200, {"SecretString": "found"})) as endpoint:
+        monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint.url)
+        store = SecretStore()
+        with ends_within(RESPONSE_SECONDS), pytest.raises(SecretsUnavailable, match="ThrottlingException"):
+            await store.get(SLOW)
+        assert len(endpoint.requests) == 1
+        with ends_within(300):
+            assert await store.get(SLOW) == "found"
 
 
 async def test_a_refusal_is_a_wrong_setting_at_once(monkeypatch: pytest.MonkeyPatch) -> None:

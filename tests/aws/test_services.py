@@ -107,7 +107,7 @@ async def test_a_wrong_login_without_a_new_one_stays_an_error(
     good = services.settings
     arn = local_aws.put_secret("mongo-wrong", set_password("right").replace(":right@", ":wrong@"))
     services.settings = replace(good, mongodb_secret_arn=arn)
-    with pytest.raises(StorageRejected):
+    with pytest.raises(ConfigurationError, match="refuses the login"):
         await services.store()
     await services.close()
     services.settings = good

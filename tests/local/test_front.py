@@ -68,12 +68,16 @@ def page(tmp_path: Path) -> Path:
     return page
 
 
+async def info() -> dict[str, str]:
+    return {"model": "offline"}
+
+
 @pytest.fixture
 async def front(traces: Traces, page: Path, behind: Behind) -> AsyncIterator[Front]:
     front = Front(traces, playground=page)
     await front.start(0)
     url = f"http://{behind.server.address}"
-    front.open_to({"chat": url, "sessions": url}, {"model": "offline"})
+    front.open_to({"chat": url, "sessions": url}, info)
     yield front
     await front.close()
 

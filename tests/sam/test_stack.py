@@ -101,12 +101,22 @@ def test_the_environment_is_what_settings_reads_and_holds_no_secret(deploy: Depl
         "JwtClientIds": "web,app",
         "TrustedPrincipals": "arn:aws:iam::123456789012:role/a,arn:aws:iam::123456789012:role/b",
         "OtlpEndpoint": "https://x.example",
+        "OtlpHeaders": "api-key=k",
     }
     for function in deploy(**everything).resources("AWS::Lambda::Function").values():
         variables = function["Environment"]["Variables"]
         assert variables.keys() - THEIRS <= read
         assert not {"OPENAI_API_KEY", "MONGODB_URI"} & variables.keys()
         Settings.from_env(variables)
+
+
+def test_the_collectors_headers_are_hidden_and_reach_every_function(deploy: Deploy) -> None:
+    assert parameters()["OtlpHeaders"]["NoEcho"] is True
+    for given in ("", "api-key=a%20key", "api-key=k, x-team=me"):
+        assert re.fullmatch(parameters()["OtlpHeaders"]["AllowedPattern"], given)
+        for function in deploy(OtlpHeaders=given).resources("AWS::Lambda::Function").values():
+            assert function["Environment"]["Variables"].get("OTEL_EXPORTER_OTLP_HEADERS", "") == given
+    assert not re.fullmatch(parameters()["OtlpHeaders"]["AllowedPattern"], "just-a-key")
 
 
 # What a project may set: empty here, so that its own defaults count until a parameter is given.

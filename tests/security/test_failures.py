@@ -50,7 +50,7 @@ def test_a_table_of_turns_that_is_missing(
             user.call("GET", "/chat/{}/stream"),
             user.call("POST", "/sessions/{}/cancel"),
         ):
-            told(response, errors.RegistryUnavailable)
+            told(response, errors.RegistryMisconfigured)
             assert "no-such-table" not in response.text
         assert world.documents() == {"users": 0, "sessions": 0, "messages": 0}
 

@@ -1,7 +1,13 @@
-"""Every operation on MongoDB is a span that says what it did, on which collection."""
+"""Every operation on MongoDB and DynamoDB is a span that says what it did, on which collection or table."""
 
+from opentelemetry.trace import StatusCode
+
+from omniagent.aws.json_api import DYNAMODB, AwsJson, Credentials
+from omniagent.aws.turn_table import DynamoRegistry
 from omniagent.persistence.catalog import Catalog
 from omniagent.persistence.store import ConversationStore
+from omniagent.turns.lease import Claim, Renewal
+from tests.fixtures.endpoint import Endpoint
 from tests.persistence.turns import converse, erase, open_session, summary
 
 from .conftest import Recorded
@@ -37,3 +43,23 @@ async def test_database_spans_carry_the_operation_and_the_collection(
             "db.collection.name": collection,
         }
     assert recorded.parent("mongodb.head") == "mongodb.load"
+
+
+async def test_operations_on_the_table_of_turns_are_spans_and_a_lost_condition_is_no_error(recorded: Recorded) -> None:
+    lost = (400, {"__type": "ConditionalCheckFailedException"})
+    with Endpoint((200, {}), lost) as endpoint:
+        api = AwsJson(DYNAMODB, endpoint=endpoint.url, credentials=Credentials("key", "secret"))
+        registry = DynamoRegistry("turns", lease_seconds=10.0, api=api)
+        claim = Claim("session", "turn", "message")
+        await registry.claim(claim)
+        assert await registry.renew(claim) is Renewal.LOST
+        await registry.aclose()
+    assert recorded.names == ["aws.dynamodb.claim", "aws.dynamodb.renew"]
+    for operation in ("claim", "renew"):
+        name = f"aws.dynamodb.{operation}"
+        assert recorded[name].status.status_code is StatusCode.UNSET
+        assert recorded.attributes(name) == {
+            "db.system.name": "aws.dynamodb",
+            "db.operation.name": operation,
+            "db.collection.name": "turns",
+        }

@@ -141,6 +141,20 @@ print([span.name for span in exporter.get_finished_spans()])
     assert run_python(code) == "['work']"
 
 
+@pytest.mark.parametrize(("value", "is_recorded"), [("true", True), ("ON", True), ("false", False), ("", False)])
+def test_without_an_argument_the_environment_says_whether_content_is_recorded(
+    value: str, is_recorded: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TRACE_CONTENT", value)
+    spans = Recorded()
+    instrumentor = OmniAgentInstrumentor()
+    instrumentor.instrument(spans.provider)  # as `opentelemetry-instrument` calls it
+    with trace_operation("work") as span:
+        span.set_content(input="what was said")
+    instrumentor.uninstrument()
+    assert ("what was said" in spans.everything()) is is_recorded
+
+
 async def test_while_tracing_is_off_every_operation_is_the_same_span_that_does_nothing() -> None:
     assert not OmniAgentInstrumentor().is_instrumented
     with bind_context(session_id="s"), trace_operation("work") as span:

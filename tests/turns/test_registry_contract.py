@@ -9,10 +9,11 @@ import pytest
 from local.aws import Aws
 from local.ports import free_port
 from omniagent.aws.turn_table import DynamoRegistry
-from omniagent.errors import RegistryUnavailable
+from omniagent.errors import ConfigurationError, RegistryMisconfigured, RegistryUnavailable
 from omniagent.session.manager import new_id
 from omniagent.turns.lease import MAX_CHUNK_BYTES, Claim, Renewal, TurnRegistry
 from tests.fixtures.conversation import Clock, dynamodb_api
+from tests.fixtures.endpoint import Endpoint
 
 
 @pytest.fixture
@@ -225,18 +226,30 @@ EVERY_USE: dict[str, Use] = {
 async def test_a_table_that_cannot_be_reached_is_unavailable(aws: Aws, claim: Claim, use: Use) -> None:
     nowhere = dynamodb_api(f"http://127.0.0.1:{free_port()}", timeout_seconds=1, attempts=1)
     with pytest.raises(RegistryUnavailable):
-        await use(DynamoRegistry("turns", lease_seconds=10.0, api=nowhere), claim)
+        await use(DynamoRegistry("turns", lease_seconds=10.0, api=nowhere, claim_patience_seconds=0), claim)
 
 
 @pytest.mark.parametrize("use", EVERY_USE.values(), ids=EVERY_USE)
-async def test_a_table_that_is_not_there_is_unavailable(aws: Aws, claim: Claim, use: Use) -> None:
-    with pytest.raises(RegistryUnavailable):
+async def test_a_table_that_is_not_there_is_a_wrong_setting(aws: Aws, claim: Claim, use: Use) -> None:
+    """It is unavailable as well: a turn that runs goes on without it."""
+    assert issubclass(RegistryMisconfigured, RegistryUnavailable)
+    with pytest.raises(ConfigurationError, match=r"no-such-table.*ResourceNotFoundException"):
         await use(DynamoRegistry("no-such-table", lease_seconds=10.0, api=dynamodb_api(aws.endpoint)), claim)
+
+
+async def test_a_claim_is_repeated_while_dynamodb_is_busy(claim: Claim) -> None:
+    busy = (400, {"__type": "com.amazonaws.dynamodb.v20120810#ThrottlingException"})
+    with Endpoint(*[busy] * 5, (200, {})) as endpoint:
+        registry = DynamoRegistry(
+            "turns", lease_seconds=10.0, api=dynamodb_api(endpoint.url), claim_patience_seconds=600
+        )
+        assert await registry.claim(claim) is None
+        await registry.aclose()
 
 
 async def test_a_table_that_does_not_answer_in_time_is_unavailable(aws: Aws, turns_table: str, claim: Claim) -> None:
     impatient = dynamodb_api(aws.endpoint, timeout_seconds=0.2, attempts=1)
-    registry = DynamoRegistry(turns_table, lease_seconds=10.0, api=impatient)
+    registry = DynamoRegistry(turns_table, lease_seconds=10.0, api=impatient, claim_patience_seconds=0)
     aws.pause()
     try:
         with pytest.raises(RegistryUnavailable):

@@ -3,7 +3,8 @@
 OmniAgentError
 ├── ConfigurationError          the developer or operator fixes a setting
 │   ├── UnknownModelError
-│   └── ContractError           a document class lacks a field that the runtime needs
+│   ├── ContractError           a document class lacks a field that the runtime needs
+│   └── RegistryMisconfigured   the table of running turns does not exist, or may not be used
 ├── RequestError                the caller changes the request
 │   ├── MalformedRequest        400
 │   ├── Unauthenticated         401
@@ -41,6 +42,7 @@ OmniAgentError
 │   ├── StorageRejected         MongoDB refused the operation: a bug or a wrong setting
 │   └── TurnLost                another process took the turn over; writes are refused
 ├── RegistryUnavailable         503, the table of running turns cannot be reached
+│   └── RegistryMisconfigured   500, see above
 ├── QueueUnavailable            503, the queue of summaries cannot be reached
 │   └── NoQueue                 503, none is configured
 ├── DeletionUnfinished          503, the same request again goes on
@@ -340,7 +342,14 @@ class RegistryUnavailable(OmniAgentError):
     code = "registry_unavailable"
     title = "Turn registry unavailable"
     public = "Turns cannot be started right now. Try again in a moment."
-    retry_after = 2.0
+    retry_after: float | None = 2.0
+
+
+class RegistryMisconfigured(ConfigurationError, RegistryUnavailable):
+    """DynamoDB refuses the table: it does not exist, or the role may not use it. A running turn goes on without it."""
+
+    status = 500
+    retry_after = None
 
 
 class QueueUnavailable(OmniAgentError):

@@ -96,7 +96,7 @@ function pretty(value) {
 
 /** The name without what the colour says already. @param {Span} span */
 function shortName({ name, attributes }) {
-  return name === "llm" ? modelName(attributes["omniagent.purpose"]) : name.replace(/^(mongodb\.|tool )/, "");
+  return name === "llm" ? modelName(attributes["omniagent.purpose"]) : name.replace(/^(mongodb\.|aws\.dynamodb\.|tool )/, "");
 }
 
 /** @param {unknown} purpose */

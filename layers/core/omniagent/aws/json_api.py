@@ -9,10 +9,13 @@ import asyncio
 import hashlib
 import hmac
 import json
+import math
 import os
 import random
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from ipaddress import ip_address, ip_network
@@ -187,18 +190,50 @@ def _hmac(key: bytes, text: str) -> bytes:
 
 FIRST_PAUSE_SECONDS: Final = 0.1
 LONGEST_PAUSE_SECONDS: Final = 1.0
-_THROTTLED = frozenset(
+RESPONSE_SECONDS: Final = 3.0
+"""Kept of an invocation's time for the response, when everything else of it is spent on retries."""
+_TRANSIENT = frozenset(
     {
         "InternalServerError",
+        "KMSThrottlingException",
+        "KmsThrottled",
+        "LimitExceededException",
+        "PriorRequestNotComplete",
         "ProvisionedThroughputExceededException",
         "RequestLimitExceeded",
         "RequestThrottled",
+        "RequestThrottledException",
+        "RequestTimeout",
+        "RequestTimeoutException",
         "ServiceUnavailable",
+        "SlowDown",
+        "ThrottledException",
         "Throttling",
         "ThrottlingException",
+        "TooManyRequestsException",
+        "TransactionInProgressException",
     }
 )
+_TOO_MANY_REQUESTS: Final = 429
 _EXPIRED = frozenset({"ExpiredToken", "ExpiredTokenException", "InvalidClientTokenId", "UnrecognizedClientException"})
+
+
+_invocation_ends: ContextVar[float] = ContextVar("omniagent_invocation_ends", default=math.inf)
+
+
+@contextmanager
+def ends_within(seconds: float) -> Iterator[None]:
+    """Say when Lambda ends this invocation. Patient calls, of it and of the tasks that it starts, give up before."""
+    token = _invocation_ends.set(time.monotonic() + seconds)
+    try:
+        yield
+    finally:
+        _invocation_ends.reset(token)
+
+
+def patience(most_seconds: float) -> float:
+    """Return how long a call of this invocation may be retried: all the time there is, up to `most_seconds`."""
+    return max(0.0, min(most_seconds, _invocation_ends.get() - RESPONSE_SECONDS - time.monotonic()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,7 +272,7 @@ class AwsJson:
         self._http: httpx2.AsyncClient | None = None
 
     async def call(self, operation: str, **arguments: Any) -> dict[str, Any]:
-        """Call an operation. Transient failures are retried.
+        """Call an operation. Transient failures are retried a few times.
 
         Raises `AwsUnreachable` or `AwsRefused`, whatever went wrong.
         """
@@ -247,9 +282,24 @@ class AwsJson:
             try:
                 return await self._attempt(operation, body)
             except AwsUnreachable:
-                await asyncio.sleep(pause * random.uniform(0.5, 1))  # noqa: S311 - spreads retries, hides nothing
-                pause = min(pause * 2, LONGEST_PAUSE_SECONDS)
+                pause = await _pause(pause)
         return await self._attempt(operation, body)
+
+    async def call_patiently(self, seconds: float, operation: str, **arguments: Any) -> dict[str, Any]:
+        """The same, but transient failures are retried for `seconds`, however often that is. At least one call is made.
+
+        For what a request cannot begin without: a burst of cold starts makes AWS throttle for a moment.
+        """
+        body = json.dumps(arguments).encode()
+        pause = FIRST_PAUSE_SECONDS
+        end = time.monotonic() + seconds
+        while True:
+            try:
+                return await self._attempt(operation, body)
+            except AwsUnreachable:
+                if time.monotonic() + pause >= end:
+                    raise
+                pause = await _pause(pause)
 
     async def aclose(self) -> None:
         """Close the connections. The next call opens new ones."""
@@ -303,6 +353,12 @@ class AwsJson:
         return self._http
 
 
+async def _pause(seconds: float) -> float:
+    """Wait before a retry, and return how long to wait before the next."""
+    await asyncio.sleep(seconds * random.uniform(0.5, 1))  # noqa: S311 - spreads retries, hides nothing
+    return min(seconds * 2, LONGEST_PAUSE_SECONDS)
+
+
 _VARIABLE_NAMES = {"secretsmanager": "SECRETS_MANAGER"}
 
 
@@ -327,6 +383,6 @@ def _read(operation: str, status: int, content: bytes) -> dict[str, Any]:
     if status < 300:
         return answer
     code = str(answer.get("__type", "")).rpartition("#")[2] or f"HTTP {status}"
-    if status >= 500 or code in _THROTTLED:
+    if status >= 500 or status == _TOO_MANY_REQUESTS or code.rpartition(".")[2] in _TRANSIENT:
         raise AwsUnreachable(f"{operation}: {code}")
     raise AwsRefused(code, answer)

@@ -7,6 +7,7 @@ from urllib.parse import urlsplit
 
 from omniagent.aws.json_api import SQS, AwsJson, AwsRefused, AwsUnreachable, endpoint_override
 from omniagent.errors import ConfigurationError, NoQueue, QueueUnavailable
+from omniagent.tracing import current_traceparent
 
 MAX_DELAY_SECONDS: Final = 900
 """The longest delay that SQS allows."""
@@ -69,6 +70,8 @@ class SummaryQueue:
     async def _send(self, message: dict[str, Any], delay_seconds: float = 0) -> None:
         if self._queue is None:
             raise NoQueue
+        if traceparent := current_traceparent():  # the job is a part of the trace that it was sent in
+            message = {**message, "traceparent": traceparent}
         await self._queue.send(message, delay_seconds=delay_seconds)
 
 

@@ -11,13 +11,13 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import Final
 
-from omniagent.aws.json_api import SECRETS_MANAGER, AwsJson, AwsRefused, AwsUnreachable
+from omniagent.aws.json_api import SECRETS_MANAGER, AwsJson, AwsRefused, AwsUnreachable, patience
 from omniagent.errors import ConfigurationError, SecretsUnavailable
 from omniagent.tracing.redaction import hide
 
-READ_TIMEOUT_SECONDS: Final = 8.0
-"""Time for all attempts together. A burst of cold starts makes Secrets Manager throttle for a moment."""
-MAX_ATTEMPTS: Final = 12
+READ_TIMEOUT_SECONDS: Final = 60.0
+"""The longest time for all attempts together; on Lambda no longer than the invocation lasts."""
+CALL_TIMEOUT_SECONDS: Final = 4.0
 # A wrong password must not turn every request into a call to Secrets Manager.
 REFRESH_INTERVAL_SECONDS: Final = 30.0
 
@@ -69,12 +69,11 @@ class SecretStore:
 
     async def _read(self, arn: str, entry: _Entry) -> str:
         entry.tried_at = time.monotonic()
-        api = AwsJson(SECRETS_MANAGER, region=_region(arn), timeout_seconds=self._timeout / 2, attempts=MAX_ATTEMPTS)
+        seconds = patience(self._timeout)
+        call_timeout = min(CALL_TIMEOUT_SECONDS, max(seconds / 2, 0.1))
+        api = AwsJson(SECRETS_MANAGER, region=_region(arn), timeout_seconds=call_timeout)
         try:
-            async with asyncio.timeout(self._timeout):
-                answer = await api.call("GetSecretValue", SecretId=arn)
-        except TimeoutError as exc:
-            raise SecretsUnavailable(f"Secret {arn}: no answer within {self._timeout:g} seconds") from exc
+            answer = await api.call_patiently(seconds, "GetSecretValue", SecretId=arn)
         except AwsUnreachable as exc:
             raise SecretsUnavailable(f"Secret {arn}: {exc}") from exc
         except AwsRefused as exc:

@@ -18,7 +18,7 @@ from omniagent.ai.providers.pool import ProviderPool
 from omniagent.aws.queues import SummaryQueue
 from omniagent.aws.secrets import SecretStore
 from omniagent.aws.turn_table import DynamoRegistry
-from omniagent.errors import DeletionUnfinished, NoQueue, StorageError
+from omniagent.errors import ConfigurationError, DeletionUnfinished, NoQueue, StorageError
 from omniagent.messages import Usage
 from omniagent.persistence.adapter import MongoBackendAdapter
 from omniagent.persistence.catalog import Catalog
@@ -96,8 +96,10 @@ class Services:
             try:
                 return await self._open()
             except StorageError as exc:
-                if not await self._login_changed(exc):
+                if not is_refused_login(exc):
                     raise
+                if not await self._login_changed(exc):
+                    raise ConfigurationError(f"MongoDB refuses the login of MONGODB_URI: {exc}") from exc
                 return await self._open()
 
     async def catalog(self) -> Catalog:

@@ -12,8 +12,10 @@ from base64 import b64decode, b64encode
 from collections.abc import AsyncIterator, Callable
 from typing import Any
 
-from omniagent.aws.json_api import DYNAMODB, AwsJson, AwsRefused, AwsUnreachable
-from omniagent.errors import RegistryUnavailable
+from omniagent.aws.json_api import DYNAMODB, AwsJson, AwsRefused, AwsUnreachable, patience
+from omniagent.errors import RegistryMisconfigured, RegistryUnavailable
+from omniagent.tracing import SpanKind, current_span, trace_method
+from omniagent.tracing.attributes import DB_COLLECTION
 from omniagent.turns.lease import Claim, Renewal, RunningTurn, TurnRegistry
 
 logger = logging.getLogger(__name__)
@@ -21,6 +23,20 @@ logger = logging.getLogger(__name__)
 CHUNK_LIFE_SECONDS = 90 * 24 * 3600
 """A chunk is what a repair needs, however late somebody comes back."""
 LEASE_LIFE_SECONDS = 3600
+CLAIM_PATIENCE_SECONDS = 2.0
+"""How long a claim is retried. Every other call has its own repetition: the next tick, or the next request."""
+_MISCONFIGURED = frozenset(
+    {
+        "AccessDeniedException",
+        "IncompleteSignatureException",
+        "InvalidSignatureException",
+        "MissingAuthenticationTokenException",
+        "NoCredentials",
+        "ResourceNotFoundException",
+        "UnrecognizedClientException",
+        "UntrustedCredentialsEndpoint",
+    }
+)
 _LOST = "ConditionalCheckFailedException"
 _OURS = "turn_id = :turn_id"
 _TURN = "turn"
@@ -38,15 +54,19 @@ class DynamoRegistry(TurnRegistry):
         lease_seconds: float,
         api: AwsJson | None = None,
         clock: Callable[[], float] = time.time,
+        claim_patience_seconds: float = CLAIM_PATIENCE_SECONDS,
     ) -> None:
         self._table = table
         self._lease_seconds = lease_seconds
         self._api = api or AwsJson(DYNAMODB)
         self._clock = clock
+        self._claim_patience_seconds = claim_patience_seconds
 
+    @trace_method(kind=SpanKind.DB, name="aws.dynamodb.claim")
     async def claim(self, claim: Claim) -> RunningTurn | None:
         refused = await self._call(
             "PutItem",
+            patience(self._claim_patience_seconds),
             Item=self._turn_item(claim),
             ConditionExpression="attribute_not_exists(session_id) OR lease_until <= :now",
             ExpressionAttributeValues={":now": _number(self._clock())},
@@ -58,10 +78,12 @@ class DynamoRegistry(TurnRegistry):
         # Our own: the request was sent again because its first answer was lost.
         return None if held.claim.turn_id == claim.turn_id else held
 
+    @trace_method(kind=SpanKind.DB, name="aws.dynamodb.seize")
     async def seize(self, claim: Claim) -> RunningTurn | None:
         answer = await self._call("PutItem", Item=self._turn_item(claim), ReturnValues="ALL_OLD")
         return self._running(claim.session, answer["Attributes"]) if answer.get("Attributes") else None
 
+    @trace_method(kind=SpanKind.DB, name="aws.dynamodb.renew")
     async def renew(self, claim: Claim) -> Renewal:
         lease = self._lease(self._clock())
         answer = await self._call(
@@ -80,6 +102,7 @@ class DynamoRegistry(TurnRegistry):
             return Renewal.LOST
         return Renewal(answer["Attributes"]["state"]["S"])
 
+    @trace_method(kind=SpanKind.DB, name="aws.dynamodb.release")
     async def release(self, claim: Claim) -> None:
         await self._call(
             "DeleteItem",
@@ -88,10 +111,12 @@ class DynamoRegistry(TurnRegistry):
             ExpressionAttributeValues={":turn_id": {"S": claim.turn_id}},
         )
 
+    @trace_method(kind=SpanKind.DB, name="aws.dynamodb.running")
     async def running(self, session: str) -> RunningTurn | None:
         answer = await self._call("GetItem", Key=_key(session, _TURN), ConsistentRead=True)
         return self._running(session, answer["Item"]) if "Item" in answer else None
 
+    @trace_method(kind=SpanKind.DB, name="aws.dynamodb.stop")
     async def stop(self, session: str, message_id: str | None = None) -> bool:
         values = {":stopping": {"S": "stopping"}, ":now": _number(self._clock())}
         condition = "lease_until > :now"
@@ -108,6 +133,7 @@ class DynamoRegistry(TurnRegistry):
         )
         return not answer.get("lost")
 
+    @trace_method(kind=SpanKind.DB, name="aws.dynamodb.append")
     async def append(self, claim: Claim, number: int, frames: bytes) -> None:
         await self._call(
             "PutItem",
@@ -120,6 +146,7 @@ class DynamoRegistry(TurnRegistry):
             },
         )
 
+    @trace_method(kind=SpanKind.DB, name="aws.dynamodb.read")
     async def read(self, session: str, turn_id: str, after: int = -1) -> list[tuple[int, bytes]]:
         pages = self._pages(
             ConsistentRead=True,
@@ -142,6 +169,7 @@ class DynamoRegistry(TurnRegistry):
                     return chunks
         return chunks
 
+    @trace_method(kind=SpanKind.DB, name="aws.dynamodb.erase")
     async def erase(self, owner: str, limit: int = 500) -> bool:
         page = await self._call(
             "Query",
@@ -190,13 +218,19 @@ class DynamoRegistry(TurnRegistry):
         left = float(item["lease_until"]["N"]) - self._clock()
         return RunningTurn(claim, item["state"]["S"] == "stopping", left)
 
-    async def _call(self, operation: str, **arguments: Any) -> dict[str, Any]:
-        """Call DynamoDB. A failed condition is an answer, everything else that fails is unavailability."""
+    async def _call(self, operation: str, patient_seconds: float = 0.0, **arguments: Any) -> dict[str, Any]:
+        """Call DynamoDB. A failed condition is an answer."""
+        arguments["TableName"] = self._table
+        current_span().set(DB_COLLECTION, self._table)
         try:
-            return await self._api.call(operation, TableName=self._table, **arguments)
+            if patient_seconds:
+                return await self._api.call_patiently(patient_seconds, operation, **arguments)
+            return await self._api.call(operation, **arguments)
         except AwsRefused as exc:
             if exc.code == _LOST:
                 return {"lost": True, "item": exc.answer.get("Item")}
+            if exc.code in _MISCONFIGURED:
+                raise RegistryMisconfigured(f"TURNS_TABLE {self._table}: {operation}: {exc}") from exc
             raise RegistryUnavailable(f"DynamoDB {operation}: {exc}") from exc
         except AwsUnreachable as exc:
             raise RegistryUnavailable(f"DynamoDB {exc}") from exc

@@ -20,6 +20,7 @@ from mangum.exceptions import UnexpectedMessage
 from mangum.handlers import HTTPGateway
 from mangum.types import ASGI, LambdaContext, LambdaEvent, LambdaHandler, Message, Response
 
+from omniagent.aws.json_api import ends_within
 from omniagent.lambda_runtime import event_loop, snapshots  # noqa: F401 - the import registers SnapStart's hooks
 
 # Lambda frames the body itself. A length would be wrong for the newline that replaces an empty body.
@@ -101,7 +102,8 @@ def buffered_handler(app: ASGI) -> BufferedHandler:
     def handler(event: LambdaEvent, context: LambdaContext) -> dict[str, Any]:
         event_loop.get_loop()  # Mangum looks again at each call
         event = _without_nulls(event)
-        return _refusal(mangum.infer(event, context), event, context) or mangum(event, context)
+        with ends_within(_seconds_left(context)):
+            return _refusal(mangum.infer(event, context), event, context) or mangum(event, context)
 
     return handler
 
@@ -124,9 +126,15 @@ def streaming_handler(app: ASGI) -> StreamingHandler:
             return refusal
         if cannot_stream() or _wants_buffered(event):
             return buffered(event, context)
-        return event_loop.run(_begin(app, gateway))
+        with ends_within(_seconds_left(context)):
+            return event_loop.run(_begin(app, gateway))
 
     return handler
+
+
+def _seconds_left(context: LambdaContext) -> float:
+    """Return how long Lambda lets this invocation run."""
+    return context.get_remaining_time_in_millis() / 1000
 
 
 def _without_nulls(event: LambdaEvent) -> LambdaEvent:

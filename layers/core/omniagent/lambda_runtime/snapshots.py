@@ -1,12 +1,13 @@
 """SnapStart: one process is frozen after its start and restored many times.
 
-Every copy has the same memory, so its random generator must be seeded again. Open sockets and credentials of the
-original are dead. On other functions the hooks are registered and never called.
+Every copy has the same memory, so what draws numbers must be seeded again. Open sockets and credentials of the original
+are dead. On other functions the hooks are registered and never called.
 """
 
 import os
 import random
 import ssl
+import sys
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -29,7 +30,17 @@ def after_restore() -> None:
     """Make this copy of the process differ from every other one. Registered by the import of this module."""
     random.seed()
     ssl.RAND_add(os.urandom(32), 32.0)
+    _renew_object_ids()
     process_credentials.forget()
+
+
+def _renew_object_ids() -> None:
+    """Give BSON's ids a new random part. It draws one at its import, and again only where the process id changed.
+
+    Documents of ours have ids of their own; these are for collections that a team's tools write.
+    """
+    if "bson.objectid" in sys.modules:
+        sys.modules["bson.objectid"].ObjectId._pid = -1  # noqa: SLF001 - it has no public way
 
 
 if hooks is not None:

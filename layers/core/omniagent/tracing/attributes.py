@@ -36,6 +36,7 @@ TOOL_ID: Final = "tool.id"
 
 DB_SYSTEM: Final = "db.system.name"
 DB_OPERATION: Final = "db.operation.name"
+DB_COLLECTION: Final = "db.collection.name"
 HTTP_STATUS: Final = "http.response.status_code"
 ERROR_TYPE: Final = "error.type"
 EXCEPTION_TYPE: Final = "exception.type"

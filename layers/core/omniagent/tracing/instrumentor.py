@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import os
 import threading
 from collections.abc import Callable, Collection
 from contextlib import suppress
@@ -16,6 +17,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 FLUSH_TIMEOUT_SECONDS: Final = 2.0
+# As `Settings` reads it. This package imports no other part of omniagent.
+_YES: Final = frozenset({"1", "true", "yes", "on"})
 
 
 class OmniAgentInstrumentor:
@@ -36,12 +39,13 @@ class OmniAgentInstrumentor:
     def instrument(
         self,
         tracer_provider: "TracerProvider | None" = None,
-        capture_content: bool = False,
+        capture_content: bool | None = None,
         **_options: Any,
     ) -> None:
         """Record spans with `tracer_provider`, or with the global one.
 
-        `capture_content` also records text of users, models and tools. Other options, which OpenTelemetry's loader
+        `capture_content` also records text of users, models and tools. None, as from `opentelemetry-instrument`, is
+        what TRACE_CONTENT says. Other options, which OpenTelemetry's loader
         passes to every instrumentor, are ignored.
         The provider generates the ids. The SDK's default generator uses `random`: processes restored from one
         snapshot repeat ids unless they seed it again. The provider of `configure_tracing` has no such state.
@@ -55,6 +59,8 @@ class OmniAgentInstrumentor:
         from .recording import OpenTelemetryRecorder
 
         provider = tracer_provider or get_tracer_provider()
+        if capture_content is None:
+            capture_content = os.environ.get("TRACE_CONTENT", "").lower() in _YES
         spans.activate(OpenTelemetryRecorder(provider, capture_content=capture_content))
 
     def uninstrument(self, **_options: Any) -> None:

@@ -181,6 +181,24 @@ class OpenTelemetryRecorder:
             )
         )
 
+    def start_job(self, name: str, traceparent: str) -> Span:
+        headers = {"traceparent": traceparent}
+        sender = _CALLER.extract(headers, Context(), _Headers())
+        link = trace.get_current_span(sender).get_span_context()
+        inside = trace.get_current_span().get_span_context().is_valid
+        # What is bound here, such as the session, is kept beside the sender's trace.
+        context = _CALLER.extract(headers, otel_context.get_current(), _Headers()) if not inside else None
+        given = {key: otel_context.get_value(key) for key in _CONTEXT_KEYS}
+        return self._handle(
+            self._tracer.start_span(
+                name,
+                context,
+                kind=trace.SpanKind.INTERNAL if inside else trace.SpanKind.CONSUMER,
+                attributes=_recordable({names.SPAN_KIND: SpanKind.CHAIN.value, **given}, capture_content=False),
+                links=[trace.Link(link)] if inside and link.is_valid else [],
+            )
+        )
+
     def current(self) -> Span:
         otel_span = trace.get_current_span()
         return self._handle(otel_span) if otel_span.is_recording() else NO_SPAN

@@ -67,6 +67,8 @@ class SpanRecorder(Protocol):
 
     def start_request(self, name: str, headers: Mapping[str, str]) -> Span: ...
 
+    def start_job(self, name: str, traceparent: str) -> Span: ...
+
     def current(self) -> Span: ...
 
     def trace_id(self) -> str | None: ...
@@ -123,6 +125,16 @@ def trace_request(name: str, headers: Mapping[str, str]) -> Span:
     if _recorder is None:
         return NO_SPAN
     return _recorder.start_request(name, headers)
+
+
+def trace_job(name: str, traceparent: str) -> Span:
+    """Open the span of work that a message of a queue asked for. It continues the trace that the message was sent in.
+
+    Inside another instrumentation's span it is that span's child, and linked to the sender's.
+    """
+    if _recorder is None:
+        return NO_SPAN
+    return _recorder.start_job(name, traceparent)
 
 
 def current_span() -> Span:
