@@ -2,13 +2,14 @@
 
 Installed as `sitecustomize`, so it uses the standard library only. It waits for awslambdaric to ask for a restore,
 which is after the function's hooks for a snapshot, and forks there. A copy differs from Lambda's only in what fork
-cannot give: it has a process id of its own, which is hidden, and none of the threads.
+cannot give: it has a process id of its own, which is hidden, and none of the threads; thread pools start new ones.
 
 Python's own fork is avoided: its handlers would seed `random` again and reset locks, which a restore does not.
 """
 
 import ctypes
 import fcntl
+import gc
 import importlib
 import importlib.util
 import json
@@ -20,9 +21,11 @@ import socket
 import stat
 import sys
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from importlib.machinery import ModuleSpec
 from itertools import permutations
 from pathlib import Path
+from threading import Semaphore
 from types import ModuleType
 from typing import Any
 
@@ -89,6 +92,7 @@ class Original:
         self._libc = ctypes.PyDLL(None)
         self._inherited = _descriptors()
         self._pairs = _connected_pairs(self._inherited)
+        self._thread_pools = [pool for pool in gc.get_objects() if isinstance(pool, ThreadPoolExecutor)]
         self._copies: dict[int, int] = {}
         self._control = socket.create_connection(control)
 
@@ -135,6 +139,10 @@ class Original:
         os.setsid()
         # The id that the process had: libraries take another one for a fork and make themselves new.
         os.getpid = lambda: self._pid
+        for pool in self._thread_pools:
+            # Its threads are gone: it starts others when it has work.
+            pool._threads.clear()  # type: ignore[attr-defined]  # noqa: SLF001 - there is no public way
+            pool._idle_semaphore = Semaphore(0)  # type: ignore[attr-defined]  # noqa: SLF001
         for first, second in self._pairs:
             _replace_pair(first, second)
         for descriptor in self._inherited:

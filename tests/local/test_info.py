@@ -9,7 +9,8 @@ from tests.fixtures.functions import functions_with
 PROJECT = """
 from omniagent import Agent, Project
 print("a line of the project's own")
-project = Project(agent=Agent("helper", "Be brief.", model={model!r}), settings={{"max_steps": 3, "context_max_turns": 7}})
+agent = Agent("helper", "Be brief.", model={model!r})
+project = Project(agent=agent, settings={{"max_steps": 3, "context_max_turns": 7}})
 """
 
 

@@ -31,6 +31,7 @@ OPEN_INFERENCE = {
 OPEN_TELEMETRY = {
     "DB_SYSTEM": db_attributes.DB_SYSTEM_NAME,
     "DB_OPERATION": db_attributes.DB_OPERATION_NAME,
+    "DB_COLLECTION": db_attributes.DB_COLLECTION_NAME,
     "HTTP_STATUS": http_attributes.HTTP_RESPONSE_STATUS_CODE,
     "ERROR_TYPE": error_attributes.ERROR_TYPE,
     "EXCEPTION_TYPE": exception_attributes.EXCEPTION_TYPE,

@@ -1,0 +1,174 @@
+"""Processes restored from one snapshot, and many started at once (P11)."""
+
+import asyncio
+import json
+import os
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from local.aws import Aws
+from local.model import OfflineModel
+from local.template import Function
+from tests.fixtures.calls import Json, User, eventually
+from tests.fixtures.functions import FUNCTIONS, functions_with
+from tests.fixtures.problems import check_problem
+from tests.fixtures.product import Product, running_product
+from tests.fixtures.proxy import Proxy, proxy_to
+
+COPIES = 18
+BURST = 50
+# Fifty take two minutes of two cores: COLD_STARTS=50 is for a machine that has the time.
+COLD_STARTS = int(os.environ.get("COLD_STARTS", "5"))
+PRIMED = Path(__file__).parent / "projects" / "primed.py"
+DRAW = "[tool:draw {}][then][echo:drawn]"
+
+linux = pytest.mark.skipif(sys.platform != "linux", reason="copies of a process are made by Linux")
+
+
+@asynccontextmanager
+async def primed_product(
+    mongod: str, cloud: Aws, model: OfflineModel, folder: Path, *, without: str = "none"
+) -> AsyncIterator[Product]:
+    """Run the chat function from a snapshot with open connections; `without` names hooks that are not called."""
+    code = functions_with(folder, project=PRIMED)
+    app = (FUNCTIONS / "chat" / "app.py").read_text()
+    (code / "chat" / "app.py").write_text(f"{app}\nimport snapshot_restore_py\nsnapshot_restore_py.{without}.clear()\n")
+    if without == "none":
+        (code / "chat" / "app.py").write_text(app)
+
+    def change(function: Function) -> Function:
+        return function.having(code=code)
+
+    options: dict[str, Any] = {
+        "parameters": {"SnapStart": "on"},
+        "functions": ("chat",),
+        "change": change,
+        # With a front, which takes the traces.
+        "port": 0,
+        "emulator": {"sqs": None, "concurrency": BURST},
+        # A connection that is dead is given up soon, and one that is not never.
+        "environment": {"MONGODB_TIMEOUT_SECONDS": "2" if without == "get_before_snapshot()" else "90"},
+    }
+    async with running_product(mongod, cloud, model, **options) as product:
+        yield product
+
+
+async def ask_all(product: Product, users: list[User], text: str) -> list[list[Json]]:
+    """Let every user ask at once, each in a process of their own: none answers before all of them run."""
+    with product.wire.held() as gate:
+        answers = [asyncio.create_task(user.ask(text)) for user in users]
+        waiting = asyncio.create_task(gate.until_waiting(len(users)))
+        await asyncio.wait([waiting, *answers], return_when=asyncio.FIRST_COMPLETED)
+        waiting.cancel()
+    return await asyncio.gather(*answers)
+
+
+def drawn(events: list[Json]) -> Json:
+    (output,) = (event["output"] for event in events if event["type"] == "tool-output-available")
+    found: Json = json.loads(output) if isinstance(output, str) else output
+    return found
+
+
+def trace_ids(product: Product) -> dict[str, set[str]]:
+    """The trace ids in the log, by request."""
+    found: dict[str, set[str]] = {}
+    for _, line in product.lines:
+        fields = json.loads(line) if line.startswith("{") else {}
+        if fields.get("trace_id"):
+            found.setdefault(fields["request_id"], set()).add(fields["trace_id"])
+    return found
+
+
+@linux
+async def test_restored_processes_repeat_no_id_no_key_and_no_random_number(
+    mongod: str, cloud: Aws, model: OfflineModel, tmp_path: Path
+) -> None:
+    async with primed_product(mongod, cloud, model, tmp_path) as product:
+        users = [product.user() for _ in range(COPIES)]
+        answers = await ask_all(product, users, DRAW)
+        assert [events[-1]["data"]["status"] for events in answers] == ["complete"] * COPIES
+        assert len(product.emulator.processes("chat")) == COPIES
+
+        for kind in drawn(answers[0]):
+            assert len({drawn(events)[kind] for events in answers}) == COPIES, kind
+        assert len({events[0]["messageId"] for events in answers}) == COPIES
+        traces = trace_ids(product)
+        assert len(traces) == COPIES
+        assert len(set.union(*traces.values())) == COPIES
+        for user in users:
+            assert len(product.stored(user)) == 2
+
+        # Each process reads its keys once, however many calls it makes, and so did the one that was snapshotted.
+        snapshot = product.emulator.snapshot("chat")
+        await asyncio.gather(*(user.ask("[echo:again]") for user in users))
+        assert snapshot.credentials.reads == COPIES + 1
+        assert not snapshot.graveyard.received
+
+
+@linux
+async def test_without_the_hooks_after_a_restore_random_numbers_are_repeated(
+    mongod: str, cloud: Aws, model: OfflineModel, tmp_path: Path
+) -> None:
+    """What the test above would find."""
+    async with primed_product(mongod, cloud, model, tmp_path, without="get_after_restore()") as product:
+        first, second = await ask_all(product, [product.user() for _ in range(2)], DRAW)
+    repeated = {kind for kind, value in drawn(first).items() if value == drawn(second)[kind]}
+    assert repeated == {"random", "object_id"}
+
+
+@linux
+async def test_without_the_hooks_before_a_snapshot_dead_connections_are_used(
+    mongod: str, cloud: Aws, model: OfflineModel, tmp_path: Path
+) -> None:
+    async with primed_product(mongod, cloud, model, tmp_path, without="get_before_snapshot()") as product:
+        user = product.user()
+        await user.call("POST", "/chat", json={"query": "Hello", "session_id": user.session})
+        assert product.emulator.snapshot("chat").graveyard.received
+
+
+@asynccontextmanager
+async def without_secrets(
+    mongod: str, cloud: Aws, model: OfflineModel, **changes: Any
+) -> AsyncIterator[tuple[Product, Proxy]]:
+    """A chat function, and the proxy before its Secrets Manager, which cannot be reached at first."""
+    async with proxy_to(cloud.endpoint) as secrets:
+        options: dict[str, Any] = {
+            "functions": ("chat",),
+            "change": lambda function: function.having(**changes),
+            "emulator": {"sqs": None, "concurrency": BURST},
+            # Nothing gives up because the machine is busy.
+            "environment": {"AWS_ENDPOINT_URL_SECRETSMANAGER": secrets.url, "MONGODB_TIMEOUT_SECONDS": "90"},
+        }
+        async with running_product(mongod, cloud, model, **options) as product:
+            yield product, secrets
+
+
+@pytest.mark.parametrize(
+    ("processes", "snap_start"),
+    [pytest.param(BURST, True, marks=linux, id="restored"), pytest.param(COLD_STARTS, False, id="cold")],
+)
+async def test_in_a_burst_of_starts_a_secret_that_cannot_be_read_for_a_moment_costs_no_turn(
+    mongod: str, cloud: Aws, model: OfflineModel, processes: int, snap_start: bool
+) -> None:
+    async with without_secrets(mongod, cloud, model, snap_start=snap_start) as (product, secrets):
+        with secrets.down():
+            answers = [asyncio.create_task(product.user().ask("[echo:hello]")) for _ in range(processes)]
+            await eventually(lambda: len(product.emulator.running("chat")) == processes, seconds=100)
+        outcomes = [events[-1]["data"]["status"] for events in await asyncio.gather(*answers)]
+    assert outcomes == ["complete"] * processes
+
+
+async def test_a_secret_that_stays_unreadable_is_a_503_before_the_function_runs_out_of_time(
+    mongod: str, cloud: Aws, model: OfflineModel
+) -> None:
+    async with without_secrets(mongod, cloud, model, timeout=5.0) as (product, secrets):
+        with secrets.down():
+            refused = await product.user().call("POST", "/chat", json={"query": "Hello"})
+        check_problem(refused, 503, "secrets_unavailable")
+        assert int(refused.headers["retry-after"]) >= 1
+        assert (await product.user().ask("Hello"))[-1]["data"]["status"] == "complete"
