@@ -10,7 +10,7 @@ from omniagent.aws.queues import SummaryQueue
 from omniagent.aws.services import Services
 from omniagent.errors import NotFound
 from omniagent.settings import Settings
-from omniagent.tracing import trace_headers, trace_job, trace_operation
+from omniagent.tracing import current_traceparent, trace_job, trace_operation
 from tests.fixtures.endpoint import Endpoint
 from tests.fixtures.functions import load
 
@@ -59,8 +59,9 @@ async def test_without_tracing_a_message_says_nothing_of_it() -> None:
 
 def test_inside_the_span_of_another_instrumentation_a_job_is_linked_to_its_sender(recorded: Recorded) -> None:
     with trace_operation("turn"):
-        headers = trace_headers()
-    with trace_operation("lambda"), trace_job("job", headers):
+        traceparent = current_traceparent()
+    assert traceparent is not None
+    with trace_operation("lambda"), trace_job("job", traceparent):
         pass
     assert recorded.parent("job") == "lambda"
     (link,) = recorded["job"].links
@@ -70,7 +71,7 @@ def test_inside_the_span_of_another_instrumentation_a_job_is_linked_to_its_sende
 
 
 def test_a_job_that_names_no_trace_begins_one(recorded: Recorded) -> None:
-    with trace_job("job", {"traceparent": "nonsense"}):
+    with trace_job("job", "nonsense"):
         pass
     assert recorded.parent("job") is None
     assert not recorded["job"].links
