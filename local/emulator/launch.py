@@ -74,11 +74,16 @@ async def _follow(process: asyncio.subprocess.Process, on_line: Callable[[str], 
     """Pass on what the process prints, until it and all that it started have ended."""
     if process.stdout is None:
         raise ValueError("the process has no output")
+    await follow_lines(process.stdout, on_line)
+    return await process.wait()
+
+
+async def follow_lines(output: asyncio.StreamReader, on_line: Callable[[str], None]) -> None:
+    """Pass on every line, of any length."""
     rest = b""
-    while data := await process.stdout.read(READ_SIZE):
+    while data := await output.read(READ_SIZE):
         *lines, rest = (rest + data).split(b"\n")
         for line in lines:
             on_line(line.decode(errors="replace"))
     if rest:
         on_line(rest.decode(errors="replace"))
-    return await process.wait()

@@ -18,11 +18,11 @@ from datetime import UTC, datetime
 
 from local.emulator.http import Exchange, Server
 from local.emulator.invocation import FunctionFailed
-from local.emulator.launch import Launched, start_process
+from local.emulator.launch import Launched, follow_lines, start_process
 from local.emulator.limits import Limits
 from local.emulator.runtime_api import RuntimeApi
 from local.emulator.sandbox import Sandbox
-from local.emulator.snapshot_agent import CONTROL, GRAVEYARD
+from local.emulator.snapshot_agent import CONTROL, GRAVEYARD, OUTPUT
 from local.ports import LOOPBACK
 
 CREDENTIALS_PATH = "/2021-04-23/credentials"
@@ -99,6 +99,31 @@ class Graveyard:
         writer.close()
 
 
+class Output:
+    """Takes what the copies print: each has a connection, so that their lines do not mix."""
+
+    def __init__(self, on_line: Callable[[str], None]) -> None:
+        """Pass the lines on."""
+        self._on_line = on_line
+        self._server: asyncio.Server | None = None
+        self.address = ""
+
+    async def start(self) -> None:
+        """Listen."""
+        self._server = await asyncio.start_server(self._connected, LOOPBACK, 0, backlog=1024)
+        self.address = _address(self._server)
+
+    async def close(self) -> None:
+        """End. Connections end with the copies."""
+        if self._server:
+            self._server.close()
+
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        with suppress(ConnectionError):
+            await follow_lines(reader, self._on_line)
+        writer.close()
+
+
 class Snapshot:
     """Starts processes as copies of one that is initialised when the first is asked for."""
 
@@ -119,6 +144,7 @@ class Snapshot:
         self._originals: list[_Original] = []
         self.credentials = CredentialsEndpoint(variables)
         self.graveyard = Graveyard()
+        self._output = Output(on_line)
 
     async def launch(self, runtime_api: str) -> Launched:
         """Restore a process."""
@@ -126,6 +152,7 @@ class Snapshot:
             if not self._originals:
                 await self.credentials.start()
                 await self.graveyard.start()
+                await self._output.start()
             if self._original is None:
                 self._original = await self._take()
         return await self._original.copy({"AWS_LAMBDA_RUNTIME_API": runtime_api, **self._sandbox.log_stream()})
@@ -139,6 +166,7 @@ class Snapshot:
         await asyncio.gather(*(original.close() for original in self._originals))
         await self.credentials.close()
         await self.graveyard.close()
+        await self._output.close()
 
     async def _take(self) -> "_Original":
         if sys.platform != "linux":
@@ -153,6 +181,7 @@ class Snapshot:
                     **{name: value for name, value in self._variables.items() if name not in _KEYS},
                     **self.credentials.variables,
                     GRAVEYARD: self.graveyard.address,
+                    OUTPUT: self._output.address,
                 },
                 self._on_line,
             )

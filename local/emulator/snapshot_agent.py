@@ -4,7 +4,8 @@ Installed as `sitecustomize`, so it uses the standard library only. It waits for
 which is after the function's hooks for a snapshot, and forks there. A copy differs from Lambda's only in what fork
 cannot give: it has a process id of its own, which is hidden, and none of the threads; thread pools start new ones.
 
-Python's own fork is avoided: its handlers would seed `random` again and reset locks, which a restore does not.
+Python's handlers for a fork make locks usable and restart threads of some libraries, which only fork makes necessary.
+What they renew besides, and a restore does not, is put back: the state of `random`, and the process id.
 """
 
 import ctypes
@@ -14,12 +15,14 @@ import importlib
 import importlib.util
 import json
 import os
+import random
 import re
 import select
 import signal
 import socket
 import stat
 import sys
+import warnings
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from importlib.machinery import ModuleSpec
@@ -33,6 +36,7 @@ CLIENT = "awslambdaric.lambda_runtime_client"
 NATIVE = "runtime_client"
 CONTROL = "EMULATOR_SNAPSHOT_CONTROL"
 GRAVEYARD = "EMULATOR_SNAPSHOT_GRAVEYARD"
+OUTPUT = "EMULATOR_SNAPSHOT_OUTPUT"
 PR_SET_PDEATHSIG = 1
 Address = tuple[str, int]
 _DESCRIPTORS = Path("/proc/self/fd")
@@ -41,10 +45,9 @@ _DESCRIPTORS = Path("/proc/self/fd")
 class ClientPatch:
     """An import hook that patches awslambdaric's client, once."""
 
-    def __init__(self, control: Address, graveyard: Address) -> None:
-        """Take the addresses of the emulator."""
-        self._control = control
-        self._graveyard = graveyard
+    def __init__(self, *addresses: Address) -> None:
+        """Take the addresses of the emulator: CONTROL, GRAVEYARD and OUTPUT."""
+        self._addresses = addresses
 
     def find_spec(self, name: str, _path: object = None, _target: object = None) -> ModuleSpec | None:
         """Find the module where the other finders do, and patch it when it has been run."""
@@ -72,7 +75,7 @@ class ClientPatch:
         wait_for_restore = client_class.restore_next
 
         def restore_next(client: Any) -> None:
-            os.environ.update(Original(self._control, self._graveyard).serve())
+            os.environ.update(Original(*self._addresses).serve())
             client.lambda_runtime_address = os.environ["AWS_LAMBDA_RUNTIME_API"]
             native: Any = importlib.import_module(NATIVE)
             native.initialize_client(module._user_agent())  # noqa: SLF001 - as the module does when it is imported
@@ -85,11 +88,13 @@ class ClientPatch:
 class Original:
     """The process as it is when the snapshot is taken. It never goes on itself."""
 
-    def __init__(self, control: Address, graveyard: Address) -> None:
+    def __init__(self, control: Address, graveyard: Address, output: Address) -> None:
         """Look at what copies would share, and connect to the emulator."""
         self._graveyard = graveyard
-        self._pid = os.getpid()
-        self._libc = ctypes.PyDLL(None)
+        self._output = output
+        pid = self._pid = os.getpid()
+        # Copies go by the id that the process had: libraries take another one for a fork and make themselves new.
+        os.getpid = lambda: pid
         self._inherited = _descriptors()
         self._pairs = _connected_pairs(self._inherited)
         self._thread_pools = [pool for pool in gc.get_objects() if isinstance(pool, ThreadPoolExecutor)]
@@ -113,7 +118,7 @@ class Original:
                     os._exit(0)
                 *lines, orders = (orders + data).split(b"\n")
                 for line in lines:
-                    pid = self._libc.fork()
+                    pid = _fork()
                     if pid == 0:
                         self._become_a_copy()
                         variables: dict[str, str] = json.loads(line)
@@ -130,19 +135,17 @@ class Original:
         self._tell(ended=pid, code=os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
 
     def _become_a_copy(self) -> None:
-        self._libc.prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
+        ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != self._pid:
             os._exit(1)
         self._control.close()
         for descriptor in self._copies:
             os.close(descriptor)
         os.setsid()
-        # The id that the process had: libraries take another one for a fork and make themselves new.
-        os.getpid = lambda: self._pid
         for pool in self._thread_pools:
             # Its threads are gone: it starts others when it has work.
             pool._threads.clear()  # type: ignore[attr-defined]  # noqa: SLF001 - there is no public way
-            pool._idle_semaphore = Semaphore(0)  # type: ignore[attr-defined]  # noqa: SLF001
+            pool._idle_semaphore = Semaphore(0)  # noqa: SLF001
         for first, second in self._pairs:
             _replace_pair(first, second)
         for descriptor in self._inherited:
@@ -151,6 +154,18 @@ class Original:
         for descriptor in self._inherited:
             if str((_DESCRIPTORS / str(descriptor)).readlink()) == "anon_inode:[eventpoll]":
                 _replace_epoll(descriptor)
+        with socket.create_connection(self._output) as output:
+            for descriptor in (1, 2):
+                os.dup2(output.fileno(), descriptor)
+
+
+def _fork() -> int:
+    state = random.getstate()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", DeprecationWarning)  # said of a process with threads
+        pid = os.fork()
+    random.setstate(state)
+    return pid
 
 
 def _cut(descriptor: int, graveyard: Address) -> None:
@@ -236,5 +251,5 @@ def _address(text: str) -> Address:
 
 
 if CONTROL in os.environ:
-    addresses = (_address(os.environ.pop(name)) for name in (CONTROL, GRAVEYARD))
+    addresses = (_address(os.environ.pop(name)) for name in (CONTROL, GRAVEYARD, OUTPUT))
     sys.meta_path.insert(0, ClientPatch(*addresses))

@@ -1,5 +1,8 @@
 """A project for tests that opens every connection before the snapshot, and a tool that draws all kinds of numbers."""
 
+import faulthandler
+
+faulthandler.enable()
 import random
 import secrets
 import ssl

@@ -5,10 +5,10 @@ import time
 from pathlib import Path
 from typing import Any
 
-MARK = Path(os.environ.get("STARTED_ONCE", "/nonexistent"))
-if not MARK.exists():
-    if MARK.parent.is_dir():
-        MARK.touch()
+MARK = os.environ.get("STARTED_ONCE")
+if not MARK or not Path(MARK).exists():
+    if MARK:
+        Path(MARK).touch()
     time.sleep(600)
 
 
