@@ -1,8 +1,5 @@
 """A project for tests that opens every connection before the snapshot, and a tool that draws all kinds of numbers."""
 
-import faulthandler
-
-faulthandler.enable()
 import random
 import secrets
 import ssl

@@ -23,7 +23,7 @@ logger = logging.getLogger(__name__)
 CHUNK_LIFE_SECONDS = 90 * 24 * 3600
 """A chunk is what a repair needs, however late somebody comes back."""
 LEASE_LIFE_SECONDS = 3600
-CLAIM_PATIENCE_SECONDS = 8.0
+CLAIM_PATIENCE_SECONDS = 4.0
 """How long a claim is retried. Every other call has its own repetition: the next tick, or the next request."""
 _MISCONFIGURED = frozenset(
     {
