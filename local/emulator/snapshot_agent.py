@@ -4,8 +4,9 @@ Installed as `sitecustomize`, so it uses the standard library only. It waits for
 which is after the function's hooks for a snapshot, and forks there. A copy differs from Lambda's only in what fork
 cannot give: it has a process id of its own, which is hidden, and none of the threads; thread pools start new ones.
 
-Python's handlers for a fork make locks usable and restart threads of some libraries, which only fork makes necessary.
-What they renew besides, and a restore does not, is put back: the state of `random`, and the process id.
+Python's own handlers for a fork make locks usable, which only fork makes necessary; OpenTelemetry's restart its thread.
+Those of other libraries are left out: they would reconnect, and nobody tells them of a restore. So is what Python's
+renew besides: the state of `random`. And the process id stays as it was.
 """
 
 import ctypes
@@ -245,6 +246,13 @@ def _family(descriptor: int) -> int | None:
         return known.family
 
 
+def _register_at_fork(**handlers: Any) -> None:
+    """Stands in for `os.register_at_fork`."""
+    caller = str(sys._getframe(1).f_globals.get("__name__")).partition(".")[0]  # noqa: SLF001 - the usual way
+    if caller in sys.stdlib_module_names or caller == "opentelemetry":
+        _really_register_at_fork(**handlers)
+
+
 def _address(text: str) -> Address:
     host, port = text.split(":")
     return host, int(port)
@@ -252,4 +260,6 @@ def _address(text: str) -> Address:
 
 if CONTROL in os.environ:
     addresses = (_address(os.environ.pop(name)) for name in (CONTROL, GRAVEYARD, OUTPUT))
+    _really_register_at_fork = os.register_at_fork
+    os.register_at_fork = _register_at_fork  # type: ignore[assignment]  # it has the same keywords
     sys.meta_path.insert(0, ClientPatch(*addresses))
