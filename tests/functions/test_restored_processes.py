@@ -142,7 +142,7 @@ async def without_secrets(
             "change": lambda function: function.having(**changes),
             "emulator": {"sqs": None, "concurrency": BURST},
             # Nothing gives up because the machine is busy.
-            "environment": {"AWS_ENDPOINT_URL_SECRETSMANAGER": secrets.url, "MONGODB_TIMEOUT_SECONDS": "90"},
+            "environment": {"AWS_ENDPOINT_URL_SECRETS_MANAGER": secrets.url, "MONGODB_TIMEOUT_SECONDS": "90"},
         }
         async with running_product(mongod, cloud, model, **options) as product:
             yield product, secrets
