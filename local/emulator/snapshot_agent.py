@@ -261,5 +261,5 @@ def _address(text: str) -> Address:
 if CONTROL in os.environ:
     addresses = (_address(os.environ.pop(name)) for name in (CONTROL, GRAVEYARD, OUTPUT))
     _really_register_at_fork = os.register_at_fork
-    os.register_at_fork = _register_at_fork  # type: ignore[assignment]  # it has the same keywords
+    os.register_at_fork = _register_at_fork
     sys.meta_path.insert(0, ClientPatch(*addresses))

@@ -140,6 +140,10 @@ async def without_secrets(
         options: dict[str, Any] = {
             "functions": ("chat",),
             "change": lambda function: function.having(**changes),
+            "parameters": {
+                "MongoSecretArn": cloud.put_secret("burst-mongodb", mongod),
+                "OpenAISecretArn": cloud.put_secret("burst-openai", "offline"),
+            },
             "emulator": {"sqs": None, "concurrency": BURST},
             # Nothing gives up because the machine is busy.
             "environment": {"AWS_ENDPOINT_URL_SECRETS_MANAGER": secrets.url, "MONGODB_TIMEOUT_SECONDS": "90"},
