@@ -21,9 +21,10 @@ from tests.fixtures.product import Product, running_product
 from tests.fixtures.proxy import Proxy, proxy_to
 
 COPIES = 18
-BURST = 50
-# Fifty take two minutes of two cores: COLD_STARTS=50 is for a machine that has the time.
-COLD_STARTS = int(os.environ.get("COLD_STARTS", "5"))
+# A turn of a restored process takes 0.3 s of a core, one of a cold process more than a second. BURST=50 COLD_STARTS=50 is
+# the burst that once failed, for a machine that has the time.
+BURST = int(os.environ.get("BURST", "24"))
+COLD_STARTS = int(os.environ.get("COLD_STARTS", "4"))
 PRIMED = Path(__file__).parent / "projects" / "primed.py"
 DRAW = "[tool:draw {}][then][echo:drawn]"
 
@@ -50,7 +51,7 @@ async def primed_product(
         "change": change,
         # With a front, which takes the traces.
         "port": 0,
-        "emulator": {"sqs": None, "concurrency": BURST},
+        "emulator": {"sqs": None, "concurrency": 100},
         # A connection that is dead is given up soon, and one that is not never.
         "environment": {"MONGODB_TIMEOUT_SECONDS": "2" if without == "get_before_snapshot()" else "90"},
     }
@@ -144,7 +145,7 @@ async def without_secrets(
                 "MongoSecretArn": cloud.put_secret("burst-mongodb", mongod),
                 "OpenAISecretArn": cloud.put_secret("burst-openai", "offline"),
             },
-            "emulator": {"sqs": None, "concurrency": BURST},
+            "emulator": {"sqs": None, "concurrency": 100},
             # Nothing gives up because the machine is busy.
             "environment": {"AWS_ENDPOINT_URL_SECRETS_MANAGER": secrets.url, "MONGODB_TIMEOUT_SECONDS": "90"},
         }
