@@ -21,8 +21,8 @@ from tests.fixtures.product import Product, running_product
 from tests.fixtures.proxy import Proxy, proxy_to
 
 COPIES = 18
-# A turn of a restored process takes 0.3 s of a core, one of a cold process more than a second. BURST=50 COLD_STARTS=50 is
-# the burst that once failed, for a machine that has the time.
+# A turn of a restored process takes 0.3 s of a core, one of a cold process more than a second. The burst that once failed
+# is BURST=50 COLD_STARTS=50, for a machine that has the time.
 BURST = int(os.environ.get("BURST", "24"))
 COLD_STARTS = int(os.environ.get("COLD_STARTS", "4"))
 PRIMED = Path(__file__).parent / "projects" / "primed.py"
