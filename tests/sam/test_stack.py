@@ -4,6 +4,7 @@ import json
 import re
 import tomllib
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import fields
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,8 @@ import yaml
 
 from local.cloudformation import STACK, Document
 from local.template import ROOT, TEMPLATE
+from omniagent.errors import ConfigurationError
+from omniagent.http.auth import TrustedPrincipals
 from omniagent.settings import Settings, env_name
 from tests.sam.builds import Build, expand, run_sam
 
@@ -90,6 +93,33 @@ def test_browsers_are_let_in_from_the_origins_given_and_from_nowhere_else(deploy
         assert {"authorization", "content-type"} <= set(url["Cors"]["AllowHeaders"])
         # Only back ends speak for others, and they are no web pages.
         assert not [name for name in url["Cors"]["AllowHeaders"] if name.startswith("x-user-")]
+
+
+@pytest.mark.parametrize(
+    ("entry", "taken"),
+    [
+        ("", True),
+        ("arn:aws:iam::123456789012:role/web", True),
+        (" arn:aws:iam::123456789012:role/team/web", True),
+        ("arn:aws-cn:iam::123456789012:user/team/ci", True),
+        ("arn:aws:sts::123456789012:assumed-role/web/*", True),
+        ("arn:aws:sts::123456789012:assumed-role/web/i-0abc", True),
+        ("arn:aws:sts::123456789012:federated-user/ci", True),
+        ("*", False),
+        ("123456789012", False),
+        ("arn:aws:iam::123456789012:root", False),
+        ("arn:aws:iam::123456789012:role/*", False),
+        ("arn:aws:iam::*:role/web", False),
+        ("arn:aws:iam::12345678901:role/web", False),
+        ("arn:aws:sts::123456789012:assumed-role/*/*", False),
+        ("arn:aws:sts::123456789012:assumed-role/web", False),
+    ],
+)
+def test_a_deploy_takes_the_principals_that_the_functions_take(entry: str, taken: bool) -> None:
+    pattern = parameters()["TrustedPrincipals"]["AllowedPattern"]
+    assert (re.search(pattern, entry, re.ASCII) is not None) is taken
+    with nullcontext() if taken else pytest.raises(ConfigurationError):
+        TrustedPrincipals(entry)
 
 
 def test_the_environment_is_what_settings_reads_and_holds_no_secret(deploy: Deploy) -> None:
