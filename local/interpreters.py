@@ -6,6 +6,7 @@ Lambda's Python, which few machines have, comes from Debian's packages when it i
 
 import argparse
 import fcntl
+import hashlib
 import platform
 import re
 import shutil
@@ -85,6 +86,18 @@ def find_python(version: str, machine: str = "") -> str:
     except ServiceError as error:
         reason = f"none can be unpacked from Debian's packages: {error}"
         raise ServiceError(f"No python{version} for {machine} is on the path, and {reason}") from None
+
+
+def bare_python(version: str, machine: str = "") -> str:
+    """Return an interpreter that sees no packages, as Lambda's: this machine's own may have some installed."""
+    python = find_python(version, machine)
+    if Path(python).is_relative_to(PYTHONS):
+        return python
+    folder = PYTHONS / f"bare-{version}-{hashlib.sha256(python.encode()).hexdigest()[:8]}"
+    with _lock():
+        if not (folder / "bin" / "python").exists():
+            subprocess.run([python, "-I", "-m", "venv", "--without-pip", "--symlinks", str(folder)], check=True)
+    return str(folder / "bin" / "python")
 
 
 def _candidates(version: str, machine: str) -> Iterator[str]:

@@ -14,6 +14,7 @@ LEAVES: dict[str, set[str]] = {
     "errors": set(),
     "messages": set(),
     "tls": {"errors"},
+    "network": set(),
     "tracing": set(),
     "settings": {"errors"},
 }
@@ -21,14 +22,14 @@ LEAVES: dict[str, set[str]] = {
 ALLOWED: dict[str, set[str]] = LEAVES | {
     "protocol": {"errors", "messages"},
     "ai.prompts": {"messages"},
-    "ai.providers": {"errors", "messages", "settings", "tls", "tracing"},
+    "ai.providers": {"errors", "messages", "network", "settings", "tls", "tracing"},
     "session": {"ai.prompts", "ai.providers", "errors", "messages", "settings"},
     "persistence": {"errors", "messages", "session", "settings", "tracing"},
     "ai": {"ai.providers", "errors", "messages", "protocol", "session"},
     "turns": {"ai", "ai.prompts", "ai.providers", "errors", "messages", "protocol", "session", "settings", "tracing"},
     "ai.runner": {"ai", "ai.providers", "errors", "messages", "session", "settings", "tracing", "turns"},
     "project": {"ai", "ai.providers", "errors", "persistence", "settings"},
-    "aws": {"ai", "ai.providers", "errors", "messages", "tls", "tracing", "turns"},
+    "aws": {"ai", "ai.providers", "errors", "messages", "network", "tls", "tracing", "turns"},
     "aws.services": {
         "ai",
         "ai.providers",

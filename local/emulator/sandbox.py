@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from local.cloudformation import REGION
-from local.interpreters import built_for, find_python
+from local.interpreters import bare_python, built_for
 from local.packages import ENVIRONMENTS, environment_of
 from local.processes import clean_environment
 from local.template import Function
@@ -107,11 +107,11 @@ class Sandbox:
         return {"PYTHONDONTWRITEBYTECODE": "1"} if self.built else {"PYTHONPYCACHEPREFIX": str(BYTECODE)}
 
     def _bare_python(self) -> str:
-        """Return an interpreter that the layer was built for. It has no packages of its own."""
+        """Return an interpreter that the layer was built for."""
         for layer in self.function.layers:
             if target := built_for(layer / "python"):
-                return find_python(*target)
-        return find_python("{}.{}".format(*sys.version_info))
+                return bare_python(*target)
+        return bare_python("{}.{}".format(*sys.version_info))
 
     def _inside(self, path: str) -> str:
         """Translate a path below /opt."""

@@ -7,7 +7,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 import anyio
-import httpx2
+import httpcore2
 import pytest
 from botocore.auth import SigV4Auth
 from botocore.awsrequest import AWSRequest
@@ -93,15 +93,15 @@ async def test_a_server_that_comes_back_is_called_again() -> None:
         anyio.ClosedResourceError(),
         anyio.EndOfStream(),
         RuntimeError("another loop"),
-        httpx2.ReadTimeout("silence"),
+        httpcore2.ReadTimeout("silence"),
     ],
     ids=lambda failure: type(failure).__name__,
 )
 async def test_whatever_breaks_on_the_way_is_one_error(monkeypatch: pytest.MonkeyPatch, failure: Exception) -> None:
-    async def post(*_: Any, **__: Any) -> None:
+    async def request(*_: Any, **__: Any) -> None:
         raise failure
 
-    monkeypatch.setattr(httpx2.AsyncClient, "post", post)
+    monkeypatch.setattr(httpcore2.AsyncConnectionPool, "request", request)
     api = AwsJson(DYNAMODB, endpoint="http://127.0.0.1:1", credentials=KEYS, attempts=1)
     with pytest.raises(AwsUnreachable, match=type(failure).__name__):
         await api.call("ListTables")
@@ -111,11 +111,11 @@ async def test_whatever_breaks_on_the_way_is_one_error(monkeypatch: pytest.Monke
 async def test_a_cancelled_call_is_cancelled(monkeypatch: pytest.MonkeyPatch) -> None:
     entered = asyncio.Event()
 
-    async def post(*_: Any, **__: Any) -> None:
+    async def request(*_: Any, **__: Any) -> None:
         entered.set()
         await asyncio.Event().wait()
 
-    monkeypatch.setattr(httpx2.AsyncClient, "post", post)
+    monkeypatch.setattr(httpcore2.AsyncConnectionPool, "request", request)
     api = AwsJson(DYNAMODB, endpoint="http://127.0.0.1:1", credentials=KEYS)
     call = asyncio.create_task(api.call("ListTables"))
     await entered.wait()

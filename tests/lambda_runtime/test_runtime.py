@@ -209,6 +209,18 @@ async def test_invocations_share_one_process_and_one_event_loop(api: RuntimeApi)
 
 
 @pytest.mark.usefixtures("process")
+async def test_garbage_is_collected_from_the_first_event_on_but_not_searched_for_in_the_modules(
+    api: RuntimeApi,
+) -> None:
+    api.invoke(url_event("/identity"))
+    post = await api.posted()
+    await post.prelude()
+    answer = await post.json()
+    assert answer["collects_garbage"]
+    assert answer["frozen_objects"] > 10_000
+
+
+@pytest.mark.usefixtures("process")
 async def test_the_path_is_the_functions_then_the_layers(api: RuntimeApi, layer: Path) -> None:
     api.invoke(url_event("/identity"))
     post = await api.posted()

@@ -1,9 +1,11 @@
 """What is sent to the APIs: typed as the SDK types it, and never refused for what was stored."""
 
 import json
+from collections.abc import AsyncIterable
 from dataclasses import replace
 from typing import Any
 
+import httpcore2
 import pytest
 from openai.types.chat import completion_create_params
 from openai.types.responses import response_create_params
@@ -13,7 +15,6 @@ from local.model import OfflineModel
 from omniagent.ai.prompts import summary_message
 from omniagent.ai.providers import get_llm_provider
 from omniagent.ai.providers.llm_provider import ModelReasoningDone, ModelRequest, OutputFormat, Overrides
-from omniagent.ai.providers.openai.lean_openai import httpx2
 from omniagent.errors import ModelRejected
 from omniagent.messages import ORPHAN_ERROR, ChatMessage, Part, ReasoningPart, StepPart, TextPart, ToolPart
 from tests.providers.canned import Json
@@ -299,12 +300,14 @@ async def test_an_identifier_that_is_too_long_for_the_api_is_hashed(
 async def test_openai_itself_is_sent_the_session_and_the_user(api: str, monkeypatch: pytest.MonkeyPatch) -> None:
     bodies: list[Json] = []
 
-    async def answer_here(_: httpx2.AsyncHTTPTransport, request: httpx2.Request) -> httpx2.Response:
-        assert request.url.host == "api.openai.com"
-        bodies.append(json.loads(await request.aread()))
-        return httpx2.Response(400, json={"error": {"message": "that is all", "code": "invalid_prompt"}})
+    async def answer_here(_: httpcore2.AsyncConnectionPool, request: httpcore2.Request) -> httpcore2.Response:
+        assert request.url.host == b"api.openai.com"
+        assert isinstance(request.stream, AsyncIterable)
+        bodies.append(json.loads(b"".join([piece async for piece in request.stream])))
+        refusal = {"error": {"message": "that is all", "code": "invalid_prompt"}}
+        return httpcore2.Response(400, content=json.dumps(refusal).encode())
 
-    monkeypatch.setattr(httpx2.AsyncHTTPTransport, "handle_async_request", answer_here)
+    monkeypatch.setattr(httpcore2.AsyncConnectionPool, "handle_async_request", answer_here)
     provider = get_llm_provider("gpt-4.1-mini", api=api, api_key="none")
     for request in (IDENTIFIED, ask("[echo:x]")):
         with pytest.raises(ModelRejected):

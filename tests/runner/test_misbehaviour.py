@@ -25,7 +25,7 @@ from omniagent import (
 )
 from omniagent.ai.context import Callbacks
 from omniagent.ai.providers.llm_provider import ModelEvent, ModelReasoningDone, ModelText
-from omniagent.ai.providers.pool import ProviderPool
+from omniagent.ai.providers.model_calls import ProviderPool
 from omniagent.errors import StorageUnavailable, TurnInProgress
 from omniagent.messages import ToolPart
 from omniagent.session.manager import SessionMessage, TurnStart

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
         ModelToolStart,
         Overrides,
     )
-    from omniagent.ai.providers.pool import ProviderPool
+    from omniagent.ai.providers.model_calls import ProviderPool
     from omniagent.ai.providers.scripted import Gate, ScriptedModel, ToolCall
     from omniagent.ai.result import AnswerStream, RunResult
     from omniagent.ai.runner import Runner
@@ -68,7 +68,7 @@ _HOMES = {
     "OmniAgentInstrumentor": "omniagent.tracing",
     "Overrides": "omniagent.ai.providers.llm_provider",
     "Project": "omniagent.project",
-    "ProviderPool": "omniagent.ai.providers.pool",
+    "ProviderPool": "omniagent.ai.providers.model_calls",
     "Query": "omniagent.turns.setup",
     "RunContext": "omniagent.ai.context",
     "RunResult": "omniagent.ai.result",

@@ -41,7 +41,7 @@ class Feedback(BaseModel):
 
 
 class _Part(BaseModel):
-    model_config = ConfigDict(extra="ignore")
+    model_config = ConfigDict(extra="ignore", defer_build=True)
 
 
 class StepPart(_Part):
@@ -99,6 +99,8 @@ Part = Annotated[StepPart | TextPart | ReasoningPart | ToolPart | DataPart, Fiel
 
 class ChatMessage(BaseModel):
     """One message of a conversation as a provider sees it."""
+
+    model_config = ConfigDict(defer_build=True)
 
     role: Role
     parts: list[Part]

@@ -4,6 +4,7 @@
 """
 
 import asyncio
+import gc
 import json
 import os
 import sys
@@ -62,6 +63,8 @@ async def identity(scope: Scope, receive: Receive, send: Send) -> None:
         "cookie": dict(scope["headers"]).get(b"cookie", b"").decode(),
         "query": scope["query_string"].decode(),
         "pid": os.getpid(),
+        "collects_garbage": gc.isenabled(),
+        "frozen_objects": gc.get_freeze_count(),
         "loop": id(asyncio.get_running_loop()),
         "package": omniagent.aws.__file__,
         "path": sys.path,

@@ -16,7 +16,7 @@ from functools import lru_cache
 
 from omniagent.ai.agent import Agent
 from omniagent.ai.providers.llm_provider import LLMProvider, Overrides
-from omniagent.ai.providers.pool import ProviderPool
+from omniagent.ai.providers.model_calls import ProviderPool
 from omniagent.ai.result import AnswerSource, AnswerStream, RunResult
 from omniagent.errors import ConfigurationError, NotFound
 from omniagent.messages import Feedback

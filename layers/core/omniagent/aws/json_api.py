@@ -24,10 +24,8 @@ from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 from weakref import WeakKeyDictionary
 
-from omniagent.tls import tls_context
-
 if TYPE_CHECKING:
-    import httpx2
+    import httpcore2
 
 
 class AwsUnreachable(Exception):
@@ -112,13 +110,11 @@ def _endpoint_token(environment: Mapping[str, str]) -> str:
 async def _from_endpoint(uri: str, token: str) -> tuple[Credentials, float]:
     if not _is_trusted(uri):
         raise AwsRefused("UntrustedCredentialsEndpoint", {"message": "it is neither local nor https"})
-    import httpx2  # shared with the model's client, which loads it anyway
-
-    headers = {"authorization": token} if token else {}
+    headers = [("authorization", token)] if token else []
     try:
-        async with httpx2.AsyncClient(timeout=ENDPOINT_TIMEOUT_SECONDS, trust_env=False, verify=tls_context()) as http:
-            response = await http.get(uri, headers=headers)
-        return _parsed(response.raise_for_status().json())
+        async with _pool() as http:
+            response = await http.request("GET", uri, headers=headers, extensions=_timeouts(ENDPOINT_TIMEOUT_SECONDS))
+        return _parsed(json.loads(response.content))  # an error's document has no keys
     except Exception as exc:
         # The kind only: a message could quote the answer, which holds the keys.
         raise AwsUnreachable(f"the credentials endpoint: {type(exc).__name__}") from exc
@@ -269,7 +265,7 @@ class AwsJson:
         self._credentials = credentials
         self._timeout_seconds = timeout_seconds
         self._attempts = attempts
-        self._http: httpx2.AsyncClient | None = None
+        self._http: httpcore2.AsyncConnectionPool | None = None
 
     async def call(self, operation: str, **arguments: Any) -> dict[str, Any]:
         """Call an operation. Transient failures are retried a few times.
@@ -339,17 +335,21 @@ class AwsJson:
             now=datetime.now(UTC),
         )
         try:
-            response = await self._client().post(self._endpoint, content=body, headers=signed)
+            response = await self._connections().request(
+                "POST",
+                self._endpoint,
+                content=body,
+                headers=[*signed.items()],
+                extensions=_timeouts(self._timeout_seconds),
+            )
         except Exception as exc:
             # Not only the client's own errors: TLS, sockets and anyio raise theirs.
             raise AwsUnreachable(f"{operation}: {type(exc).__name__} {exc}".rstrip()) from exc
-        return _read(operation, response.status_code, response.content)
+        return _read(operation, response.status, response.content)
 
-    def _client(self) -> "httpx2.AsyncClient":
-        import httpx2  # shared with the model's client, which loads it anyway
-
+    def _connections(self) -> "httpcore2.AsyncConnectionPool":
         if self._http is None:
-            self._http = httpx2.AsyncClient(timeout=self._timeout_seconds, trust_env=False, verify=tls_context())
+            self._http = _pool()
         return self._http
 
 
@@ -360,6 +360,19 @@ async def _pause(seconds: float) -> float:
 
 
 _VARIABLE_NAMES = {"secretsmanager": "SECRETS_MANAGER"}
+
+
+def _pool() -> "httpcore2.AsyncConnectionPool":
+    import httpcore2  # shared with the model's client, which loads it anyway
+
+    from omniagent.network import AsyncioBackend
+    from omniagent.tls import tls_context
+
+    return httpcore2.AsyncConnectionPool(ssl_context=tls_context(), network_backend=AsyncioBackend())
+
+
+def _timeouts(seconds: float) -> dict[str, dict[str, float]]:
+    return {"timeout": dict.fromkeys(("connect", "read", "write", "pool"), seconds)}
 
 
 def endpoint_of(service: str, region: str) -> str:

@@ -14,7 +14,7 @@ from functools import cache, cached_property
 from typing import TYPE_CHECKING
 
 from omniagent.ai.providers.llm_provider import Purpose
-from omniagent.ai.providers.pool import ProviderPool
+from omniagent.ai.providers.model_calls import ProviderPool
 from omniagent.aws.queues import SummaryQueue
 from omniagent.aws.secrets import SecretStore
 from omniagent.aws.turn_table import DynamoRegistry

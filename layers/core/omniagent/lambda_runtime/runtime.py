@@ -8,6 +8,7 @@ the body. So a payload 2.0 response is posted as a stream of one chunk. Only `sa
 gets it as JSON.
 """
 
+import gc
 import logging
 import os
 import site
@@ -45,6 +46,13 @@ class StreamingRuntimeClient(LambdaRuntimeClient):  # type: ignore[misc]  # awsl
 
     marshaller = StreamingMarshaller()
     lambda_runtime_address: str
+
+    def wait_next_invocation(self) -> Any:
+        """Start to collect garbage at the first call, when everything is imported. The modules are left out of it."""
+        if not gc.isenabled():
+            gc.freeze()
+            gc.enable()
+        return super().wait_next_invocation()
 
     def post_invocation_result(
         self,

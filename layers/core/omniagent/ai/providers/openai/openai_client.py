@@ -4,11 +4,13 @@ import asyncio
 import json
 import re
 import ssl
-from collections.abc import AsyncGenerator, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterator, Mapping
 from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, cast
+from urllib.request import getproxies
 
+import httpcore2
 from anyio import BrokenResourceError, ClosedResourceError, EndOfStream
 
 from omniagent.ai.providers.answer_reader import EventDecoder, Json
@@ -22,6 +24,7 @@ from omniagent.errors import (
     ModelStreamBroken,
     ModelUnavailable,
 )
+from omniagent.network import AsyncioBackend
 from omniagent.tls import tls_context
 
 TRANSLATIONS: dict[type[Exception], type[ModelError]] = {
@@ -43,6 +46,9 @@ TRANSLATIONS: dict[type[Exception], type[ModelError]] = {
     # The SDK wraps what its transport raises before the first byte, not what it raises in the middle of a stream.
     httpx2.TimeoutException: ModelUnavailable,
     httpx2.RequestError: ModelStreamBroken,
+    httpcore2.TimeoutException: ModelUnavailable,
+    httpcore2.NetworkError: ModelStreamBroken,
+    httpcore2.ProtocolError: ModelStreamBroken,
     TimeoutError: ModelUnavailable,
     OSError: ModelStreamBroken,
     ssl.SSLError: ModelStreamBroken,
@@ -85,7 +91,7 @@ def translate(exc: Exception) -> ModelError:
     if isinstance(exc, openai.APIStatusError):
         facts = {name: getattr(exc, name, None) for name in ("status_code", "code", "type", "param", "request_id")}
         return _error(kind, type(exc).__name__, facts, str(getattr(exc, "message", exc)))
-    if isinstance(exc, TimeoutError | openai.APITimeoutError | httpx2.TimeoutException):
+    if isinstance(exc, TimeoutError | openai.APITimeoutError | httpx2.TimeoutException | httpcore2.TimeoutException):
         return kind(f"{type(exc).__name__}: the model's API was silent for too long")
     return kind(f"{type(exc).__name__}: {exc}")
 
@@ -242,13 +248,66 @@ def _make_sdk(options: OpenAIOptions, key: KeySource) -> openai.AsyncOpenAI:
             base_url=options.base_url or OPENAI_URL,
             timeout=timeout,
             max_retries=options.max_retries,
-            http_client=openai.DefaultAsyncHttpxClient(timeout=timeout, limits=limits, verify=tls_context()),
+            http_client=openai.DefaultAsyncHttpxClient(
+                timeout=timeout, limits=limits, verify=tls_context(), transport=_transport(limits)
+            ),
         )
     except httpx2.InvalidURL as exc:
         raise ConfigurationError(f"OPENAI_BASE_URL is not an address: {options.base_url!r}") from exc
     # The SDK's constructor takes the environment's for None.
     sdk.organization, sdk.project = options.organization, options.project
     return sdk
+
+
+def _transport(limits: httpx2.Limits) -> httpx2.AsyncBaseTransport | None:
+    """Return the transport on our own sockets. Where a proxy is configured, None: the SDK's own one knows proxies."""
+    return None if getproxies() else _PoolTransport(limits)
+
+
+class _PoolTransport(httpx2.AsyncBaseTransport):
+    """httpx's transport on asyncio's sockets. Errors within a body stay httpcore's: `translate` knows them."""
+
+    def __init__(self, limits: httpx2.Limits) -> None:
+        self._pool = httpcore2.AsyncConnectionPool(
+            ssl_context=tls_context(),
+            max_connections=limits.max_connections,
+            max_keepalive_connections=limits.max_keepalive_connections,
+            keepalive_expiry=limits.keepalive_expiry,
+            network_backend=AsyncioBackend(),
+        )
+
+    async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
+        url = request.url
+        wire_request = httpcore2.Request(
+            request.method,
+            httpcore2.URL(scheme=url.raw_scheme, host=url.raw_host, port=url.port, target=url.raw_path),
+            headers=request.headers.raw,
+            content=cast("AsyncIterable[bytes]", request.stream),
+            extensions=request.extensions,
+        )
+        try:
+            response = await self._pool.handle_async_request(wire_request)
+        except (httpcore2.TimeoutException, httpcore2.NetworkError, httpcore2.ProtocolError) as exc:
+            # Both libraries name their errors alike; the SDK knows httpx's.
+            kind: type[httpx2.TransportError] = getattr(httpx2, type(exc).__name__, httpx2.TransportError)
+            raise kind(str(exc)) from exc
+        body = _Body(cast("AsyncIterable[bytes]", response.stream))
+        return httpx2.Response(response.status, headers=response.headers, stream=body, extensions=response.extensions)
+
+    async def aclose(self) -> None:
+        await self._pool.aclose()
+
+
+class _Body(httpx2.AsyncByteStream):
+    def __init__(self, stream: AsyncIterable[bytes]) -> None:
+        self._stream = stream
+
+    def __aiter__(self) -> AsyncIterator[bytes]:
+        return aiter(self._stream)
+
+    async def aclose(self) -> None:
+        if (close := getattr(self._stream, "aclose", None)) is not None:
+            await close()
 
 
 async def _arrivals(response: httpx2.Response, first_byte_by: float) -> AsyncGenerator[bytes, None]:

@@ -16,9 +16,9 @@ from omniagent.ai.providers.llm_provider import (
     ModelText,
     Overrides,
 )
+from omniagent.ai.providers.model_calls import ProviderPool
 from omniagent.ai.providers.openai.openai_chat import OpenAIChat
 from omniagent.ai.providers.openai.openai_responses import OpenAIResponses
-from omniagent.ai.providers.pool import ProviderPool
 from omniagent.ai.providers.scripted import ScriptedModel
 from omniagent.errors import ConfigurationError, ModelRejected, ModelStreamBroken, ModelUnavailable, UnknownModelError
 from omniagent.messages import ChatMessage, ReasoningPart, StepPart, Usage
