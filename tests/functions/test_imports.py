@@ -122,9 +122,9 @@ def test_the_sessions_function_loads_no_runner_before_it_needs_one() -> None:
 
 
 def test_serving_sessions_needs_no_model_and_no_aws(mongod: str, database: Database[dict[str, Any]]) -> None:
-    """Without a secret and a table there is nothing to ask AWS for; only a name asks the model."""
+    """Without a secret, a table and a queue there is nothing to ask AWS for; only a name asks the model."""
     paths = [str(ROOT / "events" / f"sessions-{event}.json") for event in SERVED]
     place = {"MONGODB_URI": mongod, "MONGODB_DATABASE": database.name}
-    local = {"MONGODB_SECRET_ARN": "", "TURNS_TABLE": "", **place}
+    local = {"MONGODB_SECRET_ARN": "", "TURNS_TABLE": "", "SUMMARY_QUEUE_URL": "", **place}
     modules = imported("sessions", SERVE.format(paths=paths, statuses=list(SERVED.values())), **local)
     assert not {"boto3", "openai", "httpx2"} & packages(modules)
