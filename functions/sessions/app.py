@@ -3,10 +3,10 @@
 from omniagent.aws.services import get_services
 from omniagent.http.sessions_app import sessions_app
 from omniagent.lambda_runtime.asgi import buffered_handler
-from omniagent.lambda_runtime.snapshots import close_before_snapshot
+from omniagent.lambda_runtime.snapshots import before_snapshot
 from project import project
 
 services = get_services(project)
 app = sessions_app(services)
 handler = buffered_handler(app)
-close_before_snapshot(services.close)
+before_snapshot(services.close)

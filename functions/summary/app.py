@@ -15,7 +15,7 @@ from omniagent.aws.json_api import ends_within
 from omniagent.aws.services import get_services
 from omniagent.errors import NotFound, OmniAgentError
 from omniagent.lambda_runtime import event_loop
-from omniagent.lambda_runtime.snapshots import close_before_snapshot
+from omniagent.lambda_runtime.snapshots import before_snapshot
 from omniagent.session.manager import session_key, user_id_of
 from omniagent.tracing import bind_context, flush_traces, trace_job
 from omniagent.tracing.logs import bind_request_id
@@ -23,7 +23,7 @@ from project import project
 
 logger = logging.getLogger(__name__)
 services = get_services(project)
-close_before_snapshot(services.close)
+before_snapshot(services.close, services.load)
 # Failures are logged here, one by one, and reported to the queue: only those come again.
 processor = BatchProcessor(event_type=EventType.SQS, raise_on_entire_batch_failure=False)
 

@@ -219,8 +219,8 @@ async def open_house(
 
     def change(function: Function) -> Function:
         if function.short_name == "chat":
-            return function.having({**SETTINGS, **(settings or {})}, code=servers.code, **changes)
-        return function.having(SETTINGS)
+            return function.having({**SETTINGS, **(settings or {})}, code=servers.code, snap_start=True, **changes)
+        return function.having(SETTINGS, snap_start=True)
 
     log = Log()
     options = StackOptions(

@@ -33,7 +33,7 @@ def test_connections_are_closed_before_the_snapshot_on_the_kept_loop() -> None:
     async def close() -> None:
         closed.append(asyncio.get_running_loop())
 
-    snapshots.close_before_snapshot(close)
+    snapshots.before_snapshot(close)
     lambda_runtime_hooks_runner.run_before_snapshot()
     assert closed == [event_loop.get_loop()]
 

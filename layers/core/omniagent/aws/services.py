@@ -170,6 +170,14 @@ class Services:
         async with self._opening:
             await self._close_store()
 
+    def load(self) -> None:
+        """Import what a turn needs and a start leaves out, so that no copy of a snapshot has to."""
+        import omniagent.ai.runner
+        import omniagent.aws.metrics
+        import omniagent.network  # noqa: F401 - the imports are what is wanted
+
+        self.providers.get(self.project.agent.model or self.settings.model)
+
     def _runner(self, session: MongoSessionManager) -> "Runner":
         from omniagent.ai.runner import Runner
         from omniagent.turns.setup import TurnHooks

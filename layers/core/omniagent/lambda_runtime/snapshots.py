@@ -20,10 +20,13 @@ except ImportError:  # it comes with awslambdaric; a server without Lambda may l
     hooks = None
 
 
-def close_before_snapshot(close: Callable[[], Coroutine[Any, Any, None]]) -> None:
-    """Close connections before the snapshot is taken, on the process's event loop."""
-    if hooks is not None:
-        hooks.register_before_snapshot(lambda: event_loop.run(close()))
+def before_snapshot(close: Callable[[], Coroutine[Any, Any, None]], load: Callable[[], None] | None = None) -> None:
+    """Before the snapshot is taken, import with `load` what requests need, and close connections with `close`."""
+    if hooks is None:
+        return
+    hooks.register_before_snapshot(lambda: event_loop.run(close()))
+    if load is not None:
+        hooks.register_before_snapshot(load)  # the last one that is registered runs first
 
 
 def after_restore() -> None:
