@@ -1,4 +1,7 @@
-"""The summary function: summaries, and deletions too large for one request, from the queue or invoked directly."""
+"""The summary function: summaries, deletions too large for one request, and retention.
+
+It is called by the queue, by a schedule, or directly.
+"""
 
 import logging
 import math
@@ -32,21 +35,24 @@ MARGIN_SECONDS: Final = 10.0
 
 
 class Job(BaseModel):
-    """A session, by its key or by its user's client id and the id that the client knows it by; or a user to delete."""
+    """A session, by its key or by its user's client id and the id that the client knows it by; a user to delete; or
+    the sessions that were left too long ago.
+    """
 
     session_id: str = Field("", max_length=256)
     user: str | None = None
     user_id: str = Field("", max_length=64)
     rebuild: bool = False
     erase: bool = False
+    retention: bool = False
     before: AwareDatetime | None = None
     """When the deletion of the user began."""
     traceparent: str = Field("", max_length=128)
 
     @model_validator(mode="after")
     def _check(self) -> "Job":
-        if not self.session_id and not (self.erase and self.user_id):
-            raise ValueError("send `session_id`, or `user_id` with `erase`")
+        if not self.session_id and not (self.erase and self.user_id) and not self.retention:
+            raise ValueError("send `session_id`, `user_id` with `erase`, or `retention`")
         return self
 
     @property
@@ -80,6 +86,8 @@ async def serve(job: Job, time_left: Callable[[], float] = lambda: math.inf, *, 
     """Do one job and say what was done. A session that is gone needs nothing."""
     with bind_context(session_id=job.key or None), trace_job("job", job.traceparent):
         try:
+            if job.retention:
+                return await _retain(time_left)
             return await _erase(job, time_left, resume=queued) if job.erase else await _summarize(job, time_left)
         except NotFound:
             return {"session_id": job.key, "status": "not_found"}
@@ -110,6 +118,13 @@ async def _erase(job: Job, time_left: Callable[[], float], *, resume: bool) -> d
         await services.erase_user(job.user_id, time_left=time_left)
     logger.info("deletion job ended")
     return {"session_id": job.key, "status": "erased"}
+
+
+async def _retain(time_left: Callable[[], float]) -> dict[str, Any]:
+    """Delete the sessions that were left too long ago, as the schedule asks."""
+    deleted = await services.apply_retention(time_left=time_left)
+    logger.info("retention ended", extra={"deleted": deleted})
+    return {"status": "retained", "deleted": deleted}
 
 
 def _time_left(context: LambdaContext) -> Callable[[], float]:

@@ -2,7 +2,8 @@
 
 import json
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from itertools import pairwise
 from pathlib import Path
 from types import SimpleNamespace
@@ -17,7 +18,8 @@ from omniagent.aws.queues import SummaryQueue
 from omniagent.errors import ModelError, SessionErased
 from omniagent.lambda_runtime import event_loop
 from omniagent.session.manager import new_id, session_key, user_id_of
-from tests.fixtures.world import World, open_world
+from omniagent.turns.lease import Claim
+from tests.fixtures.world import User, World, open_world
 
 Json = dict[str, Any]
 EVENTS = Path(__file__).parents[2] / "events"
@@ -239,6 +241,9 @@ def queued(world: World, monkeypatch: pytest.MonkeyPatch) -> list[Json]:
         async def send_user_erasure(self, user_id: str, before: datetime, *, delay_seconds: float = 0) -> None:
             sent.append({"user_id": user_id, "erase": True, "before": before.isoformat()})
 
+        async def send_retention(self) -> None:
+            sent.append({"retention": True})
+
     monkeypatch.setattr(world.services, "summary_queue", Queue(""))
     return sent
 
@@ -350,6 +355,65 @@ def test_a_session_is_not_made_for_a_user_who_was_deleted_meanwhile(world: World
 
     event_loop.run(make())
     assert world.database.sessions.count_documents({"user_id": user_id}) == 0
+
+
+@pytest.fixture
+def retained(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sessions are kept for thirty days."""
+    monkeypatch.setattr(world.services, "settings", replace(world.services.settings, session_retention_days=30))
+
+
+def left_alone(world: World, user: User, days: float) -> None:
+    """Nothing was said in the user's session for so many days."""
+    last = datetime.now(UTC) - timedelta(days=days)
+    world.database.sessions.update_one({"_id": user.key}, {"$set": {"updated_at": last}})
+
+
+@pytest.mark.usefixtures("retained")
+def test_sessions_that_were_left_too_long_ago_are_deleted_with_all_they_had(
+    world: World, summary: Any, chats: Chats
+) -> None:
+    old, dead, recent, cut_off = (world.user() for _ in range(4))
+    for user in (old, dead, recent, cut_off):
+        user.ask("[echo:Hello.]")
+    left_alone(world, old, 31)
+    left_alone(world, dead, 31)
+    left_alone(world, recent, 29)
+    world.database.sessions.update_one({"_id": dead.key}, {"$set": {"active_turn_id": "a process that died"}})
+    an_hour_ago = datetime.now(UTC) - timedelta(hours=1, seconds=1)
+    world.database.sessions.update_one({"_id": cut_off.key}, {"$set": {"erased_at": an_hour_ago}})
+    claim = Claim(old.key, "turn", "message")
+    event_loop.run(world.services.registry.append(claim, 0, b"what was streamed"))
+    assert summary.handler({"retention": True}, CONTEXT) == {"status": "retained", "deleted": 3}
+    for user in (old, dead, cut_off):
+        assert user.call("GET", "/sessions/{}").status_code == 404
+        assert world.database.sessions.find_one({"_id": user.key}) is None
+        assert world.database.messages.count_documents({"session_id": user.key}) == 0
+    assert event_loop.run(world.services.registry.read(old.key, "turn")) == []
+    assert len(recent.messages()) == 2
+    old.ask("[echo:I am back.]")
+    assert summary.handler({"retention": True}, CONTEXT)["deleted"] == 0
+
+
+@pytest.mark.usefixtures("retained")
+def test_retention_that_does_not_end_in_time_goes_on_from_the_queue(
+    world: World, summary: Any, queued: list[Json]
+) -> None:
+    user = world.user()
+    user.ask("[echo:Hello.]")
+    left_alone(world, user, 31)
+    assert summary.handler({"retention": True}, HURRIED)["deleted"] == 0
+    [rest] = queued
+    deliver(summary, rest)
+    assert user.call("GET", "/sessions/{}").status_code == 404
+
+
+def test_without_the_setting_everything_is_kept(world: World, summary: Any) -> None:
+    user = world.user()
+    user.ask("[echo:Hello.]")
+    left_alone(world, user, 3650)
+    assert summary.handler({"retention": True}, CONTEXT) == {"status": "retained", "deleted": 0}
+    assert len(user.messages()) == 2
 
 
 def test_the_sample_events_are_understood(summary: Any, chats: Chats) -> None:

@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import AsyncIterator, Iterator
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -90,6 +91,8 @@ async def drive(store: ConversationStore, session: MongoSessionManager) -> set[s
         await call
     page = await catalog.list_page(user_id, limit=2)
     await catalog.list_page(user_id, limit=2, before=page.before)
+    await catalog.mark_idle(datetime(2020, 1, 1, tzinfo=UTC))
+    await catalog.cut_off(datetime(2020, 1, 1, tzinfo=UTC))
     await session.mark_user_erased(2)
     await erase_user(catalog, user_id)
     await session.user_is_erased()
@@ -97,6 +100,8 @@ async def drive(store: ConversationStore, session: MongoSessionManager) -> set[s
     await session.forget_user()
     return called | {
         "past_turns",
+        "mark_idle",
+        "cut_off",
         "mark_user_erased",
         "user_is_erased",
         "sessions_of_user",

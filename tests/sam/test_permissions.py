@@ -38,7 +38,7 @@ ALLOWED = {
     | grants("sqs:SendMessage", QUEUE),
     "SummaryRole": common("summary")
     | grants("sqs:ReceiveMessage sqs:DeleteMessage sqs:GetQueueAttributes sqs:SendMessage", QUEUE)
-    | grants("dynamodb:PutItem dynamodb:UpdateItem dynamodb:DeleteItem dynamodb:Query", TABLE),
+    | grants("dynamodb:GetItem dynamodb:PutItem dynamodb:UpdateItem dynamodb:DeleteItem dynamodb:Query", TABLE),
 }
 
 # The functions that a team's tools run in.
@@ -106,6 +106,29 @@ def test_a_customer_key_may_be_used_for_the_secrets_only(deploy: Deploy) -> None
         [decrypt] = [statement for statement in policy["Statement"] if statement["Action"] == "kms:Decrypt"]
         via = {"kms:ViaService": "secretsmanager.us-east-1.amazonaws.com"}
         assert decrypt["Condition"] == {"StringEquals": via}
+
+
+def test_a_customer_key_may_be_used_for_the_table_and_the_queues_only(deploy: Deploy) -> None:
+    for name, role in deploy(DataKmsKeyArn=KEY).resources("AWS::IAM::Role").items():
+        policy = role["Policies"][0]["PolicyDocument"]
+        used = "kms:Decrypt kms:DescribeKey kms:Encrypt kms:GenerateDataKey kms:ReEncryptFrom kms:ReEncryptTo"
+        assert statements(policy) == ALLOWED[name] | grants(used, KEY)
+        [use] = [statement for statement in policy["Statement"] if statement["Resource"] == KEY]
+        services = [f"{service}.us-east-1.amazonaws.com" for service in ("dynamodb", "sqs")]
+        assert use["Condition"] == {"StringEquals": {"kms:ViaService": services}}
+
+
+def test_retention_is_off_until_days_are_given_and_then_only_its_schedule_may_call(deploy: Deploy) -> None:
+    off, on = deploy(), deploy(SessionRetentionDays="90")
+    assert off.resources("AWS::Events::Rule") == {}
+    [rule] = on.resources("AWS::Events::Rule").values()
+    [target] = rule["Targets"]
+    assert (target["Arn"], target["Input"]) == ("SummaryFunctionAliaslive", '{"retention": true}')
+    [permission] = on.resources("AWS::Lambda::Permission").values()
+    assert permission["Principal"] == "events.amazonaws.com"
+    assert permission["SourceArn"].endswith("RetentionSchedule")
+    variables = on.resources("AWS::Lambda::Function")["SummaryFunction"]["Environment"]["Variables"]
+    assert variables["SESSION_RETENTION_DAYS"] == "90"
 
 
 def test_in_iam_mode_the_urls_want_signed_requests_and_nobody_is_let_in_by_the_stack(iam_mode: Document) -> None:

@@ -166,6 +166,7 @@ def test_the_defaults_of_template_and_settings_agree() -> None:
         "AuthMode": "auth_mode",
         "JwtTokenUse": "jwt_token_use",
         "LogLevel": "log_level",
+        "SessionRetentionDays": "session_retention_days",
     }
     assert {name: given[name]["Default"] for name in pairs} == {
         name: getattr(Settings(), field) for name, field in pairs.items()
@@ -202,6 +203,16 @@ def test_state_is_encrypted_and_turns_expire(deploy: Deploy) -> None:
     assert table["SSESpecification"] == {"SSEEnabled": True}
     assert table["TimeToLiveSpecification"] == {"AttributeName": "expires_at", "Enabled": True}
     assert {queue["KmsMasterKeyId"] for queue in document.resources("AWS::SQS::Queue").values()} == {"alias/aws/sqs"}
+
+
+def test_state_and_logs_are_encrypted_with_the_keys_that_are_given(deploy: Deploy) -> None:
+    data, logs = (f"arn:aws:kms:us-east-1:123456789012:key/{name}" for name in ("data", "logs"))
+    document = deploy(DataKmsKeyArn=data, LogsKmsKeyArn=logs)
+    [table] = document.resources("AWS::DynamoDB::Table").values()
+    assert table["SSESpecification"] == {"SSEEnabled": True, "SSEType": "KMS", "KMSMasterKeyId": data}
+    assert {queue["KmsMasterKeyId"] for queue in document.resources("AWS::SQS::Queue").values()} == {data}
+    assert {group["KmsKeyId"] for group in document.resources("AWS::Logs::LogGroup").values()} == {logs}
+    assert not any("KmsKeyId" in group for group in deploy().resources("AWS::Logs::LogGroup").values())
 
 
 def test_every_log_is_kept_as_long_as_asked(deploy: Deploy) -> None:

@@ -97,6 +97,10 @@ class Settings:
     max_turns_per_session: int = setting(100_000, "Maximum number of turns in a session.", minimum=1)
     max_running_turns_per_user: int = setting(5, "Maximum number of turns a user may have running at once.", minimum=1)
 
+    session_retention_days: int = setting(
+        0, "Sessions in which nothing was said for so many days are deleted; 0 keeps them.", minimum=0
+    )
+
     docs_enabled: bool = setting(True, "Serve /docs and /openapi.json.")
     log_level: str = setting("INFO", "`DEBUG`, `INFO`, `WARNING` or `ERROR`.")
     otel_exporter_otlp_endpoint: str = setting("", "OTLP/HTTP endpoint of a trace collector. Empty: no tracing.")

@@ -63,6 +63,10 @@ class SummaryQueue:
         """Queue the rest of a user's deletion, which began `before`; the id is the hash of their name."""
         await self._send({"user_id": user_id, "erase": True, "before": before.isoformat()}, delay_seconds)
 
+    async def send_retention(self) -> None:
+        """Queue the rest of the deletion of sessions that were left long ago."""
+        await self._send({"retention": True})
+
     async def close(self) -> None:
         if self._queue is not None:
             await self._queue.aclose()

@@ -7,9 +7,9 @@ that failed is tried again by the next invocation.
 import asyncio
 import logging
 import os
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import cache, cached_property
 from typing import TYPE_CHECKING
 
@@ -18,7 +18,7 @@ from omniagent.ai.providers.model_calls import ProviderPool
 from omniagent.aws.queues import SummaryQueue
 from omniagent.aws.secrets import SecretStore
 from omniagent.aws.turn_table import DynamoRegistry
-from omniagent.errors import ConfigurationError, DeletionUnfinished, NoQueue, StorageError
+from omniagent.errors import ConfigurationError, DeletionUnfinished, NoQueue, OmniAgentError, StorageError
 from omniagent.messages import Usage
 from omniagent.persistence.adapter import MongoBackendAdapter
 from omniagent.persistence.catalog import Catalog
@@ -44,6 +44,9 @@ MONGODB_KEYS = ("MONGODB_URI", "mongodb_uri", "uri")
 LATE_COMMIT_SECONDS = 120
 """MongoDB ends a transaction after 60 seconds: what began before a deletion has been committed by then, or never is."""
 ANY_SESSION = "any"
+RETENTION_PIECE = 100
+CUT_OFF = timedelta(hours=1)
+"""A deletion that is not done by then has been cut off."""
 TimeLeft = Callable[[], float]
 OPENAI_KEYS = ("OPENAI_API_KEY", "openai_api_key", "api_key")
 
@@ -157,6 +160,25 @@ class Services:
         if not is_done:
             await self._leave(self.summary_queue.send_user_erasure(user_id, before or datetime.now(UTC)))
 
+    async def apply_retention(self, *, time_left: TimeLeft) -> int:
+        """Delete the sessions that were left longer ago than the setting says. Returns how many were deleted.
+
+        What the time does not suffice for is left to the queue. Deletions that were cut off are finished, too.
+        """
+        days = self.settings.session_retention_days
+        if not days:
+            return 0
+        catalog, before = await self.catalog(), datetime.now(UTC) - timedelta(days=days)
+        deleted = await self._erase_marked(await catalog.cut_off(datetime.now(UTC) - CUT_OFF), time_left)
+        while time_left() > 0:
+            keys = await catalog.mark_idle(before, RETENTION_PIECE)
+            deleted += await self._erase_marked(keys, time_left)
+            if len(keys) < RETENTION_PIECE:
+                return deleted
+        with suppress(NoQueue):
+            await self.summary_queue.send_retention()
+        return deleted
+
     async def recover(self, error: BaseException) -> None:
         """After a failed request: when MongoDB refused the login and the secret has changed, connect anew next time."""
         async with self._opening:
@@ -195,6 +217,17 @@ class Services:
 
     async def _session_to_erase(self, key: str) -> MongoSessionManager:
         return MongoSessionManager.to_erase(await self.store(), key, settings=self.settings)
+
+    async def _erase_marked(self, keys: Sequence[str], time_left: TimeLeft) -> int:
+        """Finish the deletion of marked sessions. One that fails stays marked, and is tried again later."""
+        deleted = 0
+        for key in keys:
+            try:
+                await self.erase_session(key, time_left=time_left, resume=True)
+                deleted += 1
+            except OmniAgentError as exc:
+                logger.warning("session not deleted", extra={"session_key": key, "cause": str(exc)})
+        return deleted
 
     async def _leave(self, sending: Awaitable[None]) -> None:
         """Leave the rest of a deletion to the queue."""

@@ -6,7 +6,7 @@ random at the time of use, never an ObjectId: processes restored from one snapsh
 """
 
 from datetime import datetime
-from typing import Any, ClassVar
+from typing import Any, ClassVar, Final
 
 from beanie import Document
 from pydantic import Field
@@ -15,6 +15,8 @@ from pymongo import ASCENDING, DESCENDING, IndexModel
 from omniagent.messages import Feedback, Role, Status
 from omniagent.persistence.stored_values import ENCODERS, RandomId, StoredDict, StoredParts, now
 from omniagent.session.manager import new_id
+
+ANY_TURN_NUMBER: Final[dict[str, Any]] = {"latest_turn_number": {"$gte": 0}}
 
 
 class User(Document):
@@ -60,7 +62,9 @@ class Session(Document):
         indexes: ClassVar = [
             IndexModel(
                 [("user_id", ASCENDING), ("erased_at", ASCENDING), ("updated_at", DESCENDING), ("_id", DESCENDING)]
-            )
+            ),
+            # For retention. Partial, so that MongoDB never takes it for another query: only retention's has the filter.
+            IndexModel([("erased_at", ASCENDING), ("updated_at", ASCENDING)], partialFilterExpression=ANY_TURN_NUMBER),
         ]
 
 

@@ -10,6 +10,7 @@ from typing import Any
 from pymongo import ASCENDING
 from pymongo.asynchronous.client_session import AsyncClientSession
 
+from omniagent.persistence.documents import ANY_TURN_NUMBER
 from omniagent.persistence.store import Collection, ConversationStore, translated
 from omniagent.persistence.stored_values import now
 from omniagent.tracing import SpanKind, trace_method
@@ -80,6 +81,21 @@ class Erasure:
         with translated():
             found = self._store.sessions.find(query, {"_id": 1}).sort("_id", ASCENDING).limit(limit)
             return [session["_id"] async for session in found]
+
+    @trace_method(kind=SpanKind.DB, name="mongodb.mark_idle", attributes=_SESSIONS)
+    async def mark_idle(self, before: datetime, limit: int = PIECE) -> list[str]:
+        """Mark up to `limit` sessions of any user in which nothing was said since, and return their keys."""
+        idle: dict[str, Any] = ANY_TURN_NUMBER | {"erased_at": None, "updated_at": {"$lt": before}}
+        with translated():
+            keys = await self._ids(self._store.sessions, idle, limit)
+        # One by one, each if it is still idle: a turn may be beginning.
+        return [key for key in keys if await self._store.update_session({"_id": key} | idle, _mark()) is not None]
+
+    @trace_method(kind=SpanKind.DB, name="mongodb.cut_off", attributes=_SESSIONS)
+    async def cut_off(self, before: datetime, limit: int = PIECE) -> list[str]:
+        """Return keys of up to `limit` sessions that were marked before a time and still are not deleted."""
+        with translated():
+            return await self._ids(self._store.sessions, ANY_TURN_NUMBER | {"erased_at": {"$lt": before}}, limit)
 
     @trace_method(kind=SpanKind.DB, name="mongodb.forget_user", attributes=_USERS)
     async def forget_user(self, user_id: str) -> bool:
