@@ -25,6 +25,7 @@ NAMED = {
     "AWS::Serverless::Function": ("FunctionName", "lambda:{region}:{account}:function:{name}"),
     "AWS::Serverless::LayerVersion": ("LayerName", "lambda:{region}:{account}:layer:{name}:1"),
     "AWS::IAM::Role": ("RoleName", "iam::{account}:role/{name}"),
+    "AWS::Events::Rule": ("Name", "events:{region}:{account}:rule/{name}"),
 }
 
 Attributes = Mapping[str, Mapping[str, str]]
