@@ -106,7 +106,9 @@ async def rename_session(
 @router.delete(
     "/sessions/{session_id}",
     status_code=204,
-    responses=documented(errors.NotFound, errors.RegistryUnavailable, errors.DeletionUnfinished),
+    responses=documented(
+        errors.NotFound, errors.RegistryUnavailable, errors.QueueUnavailable, errors.DeletionUnfinished
+    ),
 )
 async def delete_session(
     session_id: SessionId, request: Request, caller: CurrentCaller, services: ProcessServices
@@ -228,7 +230,9 @@ async def queue_summary(
 
 
 @router.delete(
-    "/users/me", status_code=204, responses=documented(errors.RegistryUnavailable, errors.DeletionUnfinished)
+    "/users/me",
+    status_code=204,
+    responses=documented(errors.RegistryUnavailable, errors.QueueUnavailable, errors.DeletionUnfinished),
 )
 async def delete_me(request: Request, caller: CurrentCaller, services: ProcessServices) -> None:
     """Delete the user and all their sessions."""
