@@ -85,7 +85,8 @@ class StackInfo:
         python = environment_of(self._chat) / "bin" / "python"
         path = os.pathsep.join(str(folder) for folder in (self._chat.code, *self._chat.layers))
         return subprocess.run(
-            [python, "-c", READ_PROJECT, "openai_api", *TOLD],
+            # Bytecode is checked by the second: it would hide a change that comes soon after another.
+            [python, "-B", "-c", READ_PROJECT, "openai_api", *TOLD],
             env={"PATH": os.environ.get("PATH", os.defpath), **self._environment, "PYTHONPATH": path},
             cwd=self._chat.code,
             capture_output=True,

@@ -117,8 +117,9 @@ async def test_without_the_hooks_after_a_restore_random_numbers_are_repeated(
 ) -> None:
     """What the test above would find."""
     async with primed_product(mongod, cloud, model, tmp_path, without="get_after_restore()") as product:
-        first, second = await ask_all(product, [product.user() for _ in range(2)], DRAW)
-    repeated = {kind for kind, value in drawn(first).items() if value == drawn(second)[kind]}
+        answers = await ask_all(product, [product.user() for _ in range(4)], DRAW)
+    # A copy that had to try a call again has drawn a number for its pause: not all need to be equal.
+    repeated = {kind for kind in drawn(answers[0]) if len({drawn(events)[kind] for events in answers}) < 4}
     assert repeated == {"random", "object_id"}
 
 

@@ -16,8 +16,6 @@ from httpcore2 import SOCKET_OPTION
 
 # A reader that falls behind by this much stops the sender.
 MAX_BUFFERED_BYTES: Final = 1_048_576
-# RFC 8305: the other address family is tried after this long.
-HAPPY_EYEBALLS_SECONDS: Final = 0.25
 
 
 class AsyncioBackend(httpcore2.AsyncNetworkBackend):
@@ -35,7 +33,7 @@ class AsyncioBackend(httpcore2.AsyncNetworkBackend):
         try:
             async with asyncio.timeout(timeout):
                 _, stream = await asyncio.get_running_loop().create_connection(
-                    _SocketStream, host, port, local_addr=local, happy_eyeballs_delay=HAPPY_EYEBALLS_SECONDS
+                    _SocketStream, host, port, local_addr=local
                 )
         except TimeoutError as exc:
             raise httpcore2.ConnectTimeout(str(exc)) from exc
