@@ -176,6 +176,10 @@ class Document:
         index, items = self.resolve(argument)
         return items[int(index)]
 
+    def _find_in_map(self, argument: list[Any]) -> Any:
+        name, first, second = self.resolve(argument)
+        return self._raw["Mappings"][name][first][second]
+
     _FUNCTIONS: ClassVar[dict[str, Callable[..., Any]]] = {
         "Ref": _ref,
         "Condition": _holds,
@@ -184,6 +188,7 @@ class Document:
         "Fn::If": _if,
         "Fn::Join": _join,
         "Fn::Select": _select,
+        "Fn::FindInMap": _find_in_map,
         "Fn::Equals": _equals,
         "Fn::Not": lambda self, argument: not self.resolve(argument)[0],
         "Fn::And": lambda self, argument: all(self.resolve(argument)),

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from local.emulator.environment import State
-from local.emulator.function_url import Front
+from local.emulator.function_url import ApiFront, Front
 from local.emulator.identity import IdentityOf, user_named_by_key
 from local.emulator.invocation import FunctionFailed
 from local.emulator.invoke_api import InvokeApi
@@ -63,7 +63,7 @@ class Emulator:
     `environment` is added to every function's own. `built` says that the functions come from `sam build`. `sqs`
     is where the functions' queues are; without it none is read. `freeze` stops a process between invocations.
     A process that asks for no work within `start_seconds` is killed, however busy the machine is. `limits` are
-    Lambda's own, for a test to lower.
+    Lambda's own, for a test to lower. With `api_gateway` the functions that have a URL are behind a REST API as well.
     """
 
     def __init__(
@@ -73,6 +73,7 @@ class Emulator:
         environment: Mapping[str, str] | None = None,
         built: bool = False,
         freeze: bool = False,
+        api_gateway: bool = False,
         concurrency: int = CONCURRENCY,
         ports: Mapping[str, int] | None = None,
         sqs: "SQSClient | None" = None,
@@ -87,6 +88,7 @@ class Emulator:
         self._environment = environment or {}
         self._built = built
         self._freeze = freeze
+        self._api_gateway = api_gateway
         self._concurrency = concurrency
         self._ports = ports or {}
         self._sqs = sqs
@@ -98,6 +100,7 @@ class Emulator:
         self._stack = AsyncExitStack()
         self._pools: dict[str, Pool] = {}
         self._fronts: dict[str, Front] = {}
+        self._api_fronts: dict[str, Front] = {}
         self._api: InvokeApi | None = None
 
     async def __aenter__(self) -> Self:
@@ -126,6 +129,10 @@ class Emulator:
     def url_of(self, function: str) -> str:
         """Return the address of a function's URL, without a slash at its end."""
         return self._fronts[self._pool(function).function.logical_id].url
+
+    def api_url_of(self, function: str) -> str:
+        """Return the address of a function behind API Gateway, without a slash at its end."""
+        return self._api_fronts[self._pool(function).function.logical_id].url
 
     async def invoke(self, function: str, payload: bytes) -> Result:
         """Invoke a function and wait for its whole answer."""
@@ -198,6 +205,10 @@ class Emulator:
             front = self._fronts[function.logical_id] = Front(pool, function.url, self._identity_of)
             stack.push_async_callback(front.close)
             await front.start(self._ports.get(function.short_name, 0))
+        if function.url and self._api_gateway:
+            api_front = self._api_fronts[function.logical_id] = ApiFront(pool, function.url, self._identity_of)
+            stack.push_async_callback(api_front.close)
+            await api_front.start(0)
         if self._sqs:
             for source in function.queues:
                 poller = asyncio.create_task(QueuePoller(pool, source, self._sqs).run())

@@ -1,7 +1,9 @@
-"""The front of a function: its own HTTP address."""
+"""The front of a function: its own HTTP address, or the one that API Gateway gives it."""
 
 import json
 from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import Any
 
 from local.callers import Callers
 from local.emulator.cors import is_preflight, preflight_headers, response_headers
@@ -9,7 +11,7 @@ from local.emulator.http import BodyTooLarge, ClientGone, Exchange, Headers, Ser
 from local.emulator.identity import Identity, IdentityOf, access_key_of
 from local.emulator.invocation import Answer, FunctionFailed, Invocation
 from local.emulator.pool import Pool, Throttled
-from local.emulator.url_event import url_event
+from local.emulator.url_event import api_event, url_event
 from local.emulator.url_response import INTEGRATION_TYPE, BadResponse, Head, Prelude, buffered_response
 from local.template import FunctionUrl
 
@@ -19,6 +21,11 @@ class Front:
 
     A client that goes away neither stops the function nor is it told.
     """
+
+    # What AWS itself answers: status, type and text.
+    unsigned = (403, "AccessDeniedException", "Forbidden")
+    too_large = (413, "RequestEntityTooLargeException", "Request Too Large")
+    throttled = (429, "TooManyRequestsException", "Rate Exceeded.")
 
     def __init__(self, pool: Pool, config: FunctionUrl, identity_of: IdentityOf) -> None:
         """Serve the function of `pool`."""
@@ -49,27 +56,35 @@ class Front:
             await exchange.respond(200, preflight_headers(cors, exchange))
             return
         identity: Identity | None = None
-        if self._config.auth_type == "AWS_IAM":
+        if self.wants_signature(exchange):
             access_key = access_key_of(exchange)
             if access_key is None:
-                await self._refuse(exchange, 403, "AccessDeniedException", "Forbidden")
+                await self._refuse(exchange, *self.unsigned)
                 return
             identity = self._identity_of(access_key)
         try:
             invocation = await self._invoke(exchange, identity)
         except BodyTooLarge:
-            await self._refuse(exchange, 413, "RequestEntityTooLargeException", "Request Too Large")
+            await self._refuse(exchange, *self.too_large)
         except Throttled:
-            await self._refuse(exchange, 429, "TooManyRequestsException", "Rate Exceeded.")
+            await self._refuse(exchange, *self.throttled)
         except FunctionFailed:
             await self._fail(exchange)
         else:
             await self._answer(exchange, invocation)
 
+    def wants_signature(self, exchange: Exchange) -> bool:  # noqa: ARG002 - API Gateway looks at it
+        """Whether a request must be signed."""
+        return self._config.auth_type == "AWS_IAM"
+
+    def event(self, exchange: Exchange, body: bytes, identity: Identity | None) -> dict[str, Any]:
+        """Return the event that the function gets."""
+        return url_event(exchange, body, identity)
+
     async def _invoke(self, exchange: Exchange, identity: Identity | None) -> Invocation:
         most = self._pool.limits.request_bytes
         body = await exchange.body(most)
-        payload = json.dumps(url_event(exchange, body, identity)).encode()
+        payload = json.dumps(self.event(exchange, body, identity)).encode()
         if len(payload) > most:
             raise BodyTooLarge("the event is larger than its body")
         return await self._pool.invoke(payload)
@@ -120,6 +135,26 @@ class Front:
     async def _reply(self, exchange: Exchange, status: int, headers: Headers, body: bytes) -> None:
         cors = self._config.cors
         await exchange.respond(status, headers + (response_headers(cors, exchange) if cors else []), body)
+
+
+class ApiFront(Front):
+    """A function behind an API Gateway REST API that streams. CORS is the function's own matter there."""
+
+    unsigned = (403, "MissingAuthenticationTokenException", "Missing Authentication Token")
+    too_large = (413, "RequestTooLargeException", "Request Too Long")
+    throttled = (429, "TooManyRequestsException", "Too Many Requests")
+
+    def __init__(self, pool: Pool, config: FunctionUrl, identity_of: IdentityOf) -> None:
+        """Serve the function of `pool`."""
+        super().__init__(pool, replace(config, cors=None), identity_of)
+
+    def wants_signature(self, exchange: Exchange) -> bool:
+        """Browsers cannot sign a preflight request: the template leaves OPTIONS open."""
+        return super().wants_signature(exchange) and exchange.method != "OPTIONS"
+
+    def event(self, exchange: Exchange, body: bytes, identity: Identity | None) -> dict[str, Any]:
+        """Return an event of payload format 1.0."""
+        return api_event(exchange, body, identity)
 
 
 async def _beginning(answer: Answer, chunks: AsyncIterator[bytes]) -> tuple[Head, bytes]:

@@ -1,10 +1,10 @@
-"""A request to a Function URL as the event that the function gets: payload format 2.0."""
+"""A request as the event that a function gets: payload format 2.0 of a Function URL, 1.0 of API Gateway's REST APIs."""
 
 import base64
 import time
 import uuid
 from typing import Any
-from urllib.parse import parse_qsl
+from urllib.parse import parse_qs, parse_qsl
 
 from local.cloudformation import ACCOUNT
 from local.emulator.http import Exchange
@@ -32,6 +32,55 @@ def url_event(exchange: Exchange, body: bytes, identity: Identity | None) -> dic
     if body:
         event.update(_body(exchange, body))
     return event
+
+
+def api_event(exchange: Exchange, body: bytes, identity: Identity | None, *, stage: str = "live") -> dict[str, Any]:
+    """Describe a request to a REST API. Every key is there; what is empty is null."""
+    path, _, query = exchange.target.partition("?")
+    headers: dict[str, list[str]] = {}
+    for name, value in [*exchange.headers, ("X-Forwarded-For", exchange.client), ("X-Forwarded-Proto", "https")]:
+        headers.setdefault(name, []).append(value)
+    parameters = parse_qs(query, keep_blank_values=True)
+    domain = exchange.header("host")
+    return {
+        "resource": "/{proxy+}",
+        "path": path,
+        "httpMethod": exchange.method,
+        "headers": {name: values[-1] for name, values in headers.items()},
+        "multiValueHeaders": headers,
+        "queryStringParameters": {name: values[-1] for name, values in parameters.items()} or None,
+        "multiValueQueryStringParameters": parameters or None,
+        "pathParameters": {"proxy": path.removeprefix("/")},
+        "stageVariables": None,
+        "requestContext": {
+            "accountId": ACCOUNT,
+            "apiId": domain.partition(".")[0],
+            "domainName": domain,
+            "domainPrefix": domain.partition(".")[0],
+            "httpMethod": exchange.method,
+            "identity": _api_identity(exchange, identity),
+            "path": f"/{stage}{path}",
+            "protocol": "HTTP/1.1",
+            "requestId": str(uuid.uuid4()),
+            "requestTimeEpoch": int(time.time() * 1000),
+            "resourcePath": "/{proxy+}",
+            "stage": stage,
+        },
+        **({"body": None, "isBase64Encoded": False} | (_body(exchange, body) if body else {})),
+    }
+
+
+def _api_identity(exchange: Exchange, identity: Identity | None) -> dict[str, Any]:
+    return {
+        "accessKey": identity.access_key if identity else None,
+        "accountId": identity.account if identity else None,
+        "caller": identity.user_id if identity else None,
+        "cognitoIdentityId": None,
+        "sourceIp": exchange.client,
+        "user": identity.user_id if identity else None,
+        "userAgent": exchange.header("user-agent"),
+        "userArn": identity.user_arn if identity else None,
+    }
 
 
 def _headers(exchange: Exchange) -> dict[str, str]:

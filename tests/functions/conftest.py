@@ -27,7 +27,8 @@ def _taken_for_a_second(params: dict[str, Any], **_: object) -> None:
 async def product(mongod: str, cloud: Aws, model: OfflineModel) -> AsyncIterator[Product]:
     """The three functions, signed requests only. A summary is due after three turns; a user may run two at once."""
     environment = {"SUMMARY_AFTER_TURNS": "3", "MAX_RUNNING_TURNS_PER_USER": "2"}
-    async with running_product(mongod, cloud, model, environment=environment) as product:
+    emulator = {"api_gateway": True}
+    async with running_product(mongod, cloud, model, environment=environment, emulator=emulator) as product:
         yield product
 
 

@@ -1,15 +1,22 @@
-"""POST /chat and GET /chat/{id}/stream, through the Function URL and a real process."""
+"""POST /chat and GET /chat/{id}/stream, through the Function URL, through API Gateway, and a real process."""
 
 import asyncio
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
+from omniagent.session.manager import new_id
 from tests.fixtures.calls import Json, User, kinds
 from tests.fixtures.problems import check_problem
 from tests.fixtures.product import Product
 from tests.fixtures.stream import check_order
+
+
+@pytest.fixture(params=[False, True], ids=["function-url", "api-gateway"])
+def user(product: Product, request: pytest.FixtureRequest) -> User:
+    return replace(product.user(), through_api=request.param)
 
 
 async def test_each_event_arrives_before_the_model_sends_the_next(product: Product, user: User) -> None:
@@ -63,8 +70,8 @@ async def test_a_stream_has_the_headers_that_the_client_and_proxies_look_at(user
     ],
     ids=["ai-sdk", "message", "plain"],
 )
-async def test_every_shape_of_body_makes_the_same_turn(body: Json, product: Product) -> None:
-    user = User(product.emulator, product.http, session="one-of-three")
+async def test_every_shape_of_body_makes_the_same_turn(body: Json, product: Product, user: User) -> None:
+    user = replace(user, session="one-of-three")
     response = await user.call("POST", "/chat", json=body)
     assert response.status_code == 200
     assert response.text.endswith("data: [DONE]\n\n")
@@ -187,7 +194,7 @@ async def test_a_second_message_is_refused_while_the_first_is_answered(product: 
 
 
 async def test_a_user_may_not_run_more_turns_at_once_than_allowed(product: Product, user: User) -> None:
-    other = User(product.emulator, product.http, user.headers)
+    other = replace(user, session=new_id())
     with product.wire.held() as gate:
         async with user.asking("The first of two") as one, other.asking("The second of two") as two:
             refused = await user.call("POST", "/chat", json={"query": "One too many"})

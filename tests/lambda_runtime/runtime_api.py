@@ -28,6 +28,24 @@ def url_event(path: str, *, query: str = "", body: str = "", cookies: list[str] 
     }
 
 
+def rest_event(
+    path: str, *, query: dict[str, list[str]], body: str | None = None, **headers: list[str]
+) -> dict[str, Any]:
+    """An event of API Gateway's REST API, payload format 1.0."""
+    return {
+        "resource": "/{proxy+}",
+        "path": path,
+        "httpMethod": "POST",
+        "headers": {"Host": "abc.execute-api.eu-central-1.amazonaws.com"},
+        "multiValueHeaders": {"Host": ["abc.execute-api.eu-central-1.amazonaws.com"], **headers},
+        "queryStringParameters": None,
+        "multiValueQueryStringParameters": query or None,
+        "requestContext": {"identity": {"sourceIp": "192.0.2.1"}, "stage": "live"},
+        "body": body,
+        "isBase64Encoded": False,
+    }
+
+
 @dataclass
 class Post:
     """One request of the runtime, readable while it is still being sent."""

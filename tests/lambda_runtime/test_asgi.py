@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.lambda_runtime.processes import Meeting, function, through_wrapper, without_wrapper
-from tests.lambda_runtime.runtime_api import RuntimeApi, url_event
+from tests.lambda_runtime.runtime_api import RuntimeApi, rest_event, url_event
 
 
 @pytest.mark.usefixtures("process")
@@ -23,6 +23,33 @@ async def test_the_app_sees_the_event_as_an_http_request(api: RuntimeApi) -> Non
     assert answer["cookie"] == "c=1; d=2"
     assert answer["event"] == event
     assert answer["request_id"] == request_id
+
+
+@pytest.mark.usefixtures("process")
+async def test_the_app_sees_an_event_of_api_gateway_as_the_same_request(api: RuntimeApi) -> None:
+    event = rest_event("/identity", query={"a": ["1", "2"]}, body=b64encode(b"hello").decode(), cookie=["c=1", "d=2"])
+    event["isBase64Encoded"] = True
+    api.invoke(event)
+    post = await api.posted()
+    assert (await post.prelude())["statusCode"] == 201
+    answer = await post.json()
+    assert (answer["body"], answer["query"], answer["cookie"]) == ("hello", "a=1&a=2", "c=1, d=2")
+
+
+@pytest.mark.usefixtures("process")
+async def test_a_stream_to_api_gateway_begins_with_the_same_prelude(api: RuntimeApi, stage: Meeting) -> None:
+    for query in ({}, {"stream": ["false"]}):
+        api.invoke(rest_event("/events", query=query))
+        following = asyncio.create_task(api.posted())
+        for _ in range(3):
+            await stage.hear()
+        post = await following
+        assert await post.prelude() == {
+            "statusCode": 200,
+            "headers": {"content-type": "text/event-stream", "x-session-id": "s-1"},
+            "cookies": ["a=1; Path=/", "b=2"],
+        }
+        assert b"".join(await post.rest()) == b"data: 0\n\ndata: 1\n\ndata: 2\n\n"
 
 
 @pytest.mark.usefixtures("process")

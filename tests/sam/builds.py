@@ -3,17 +3,26 @@
 import json
 import os
 import subprocess
+import uuid
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from local.cloudformation import Document
 from local.interpreters import built_for, find_python
-from local.template import ROOT
+from local.template import ROOT, TEMPLATE
 
 SAM_BIN = ROOT / ".venv-sam" / "bin"
 MONGO_SECRET = "arn:aws:secretsmanager:us-east-1:123456789012:secret:mongodb-AbCdEf"
 OPENAI_SECRET = "arn:aws:secretsmanager:us-east-1:123456789012:secret:openai-AbCdEf"
+REQUIRED = {"MongoSecretArn": MONGO_SECRET, "OpenAISecretArn": OPENAI_SECRET}
 QUEUES = {name: {"Ref": f"https://sqs/{name}", "QueueName": name} for name in ("SummaryQueue", "SummaryDeadLetters")}
+DOMAIN = {
+    "Ref": "ApiDomain",
+    "RegionalDomainName": "d-abc.execute-api.us-east-1.amazonaws.com",
+    "RegionalHostedZoneId": "Z1",
+}
+ATTRIBUTES = QUEUES | {"ApiDomain": DOMAIN, "WebAcl": {"Ref": "WebAcl", "Arn": "arn:aws:wafv2:acl"}}
 
 
 @dataclass(frozen=True)
@@ -59,12 +68,47 @@ def build(folder: Path, **environment: str) -> Build:
     return Build(folder / "build", log)
 
 
-def expand(template: Path, into: Path, **parameters: str) -> Document:
-    """Return the CloudFormation that a deploy of the template with these parameters comes to."""
-    given = {"MongoSecretArn": MONGO_SECRET, "OpenAISecretArn": OPENAI_SECRET} | parameters
-    script = Path(__file__).with_name("expand.py")
-    into.write_text(_run([str(SAM_BIN / "python"), str(script), str(template), json.dumps(given)], {}))
-    return Document(into, parameters=given, attributes=QUEUES)
+class Translator:
+    """SAM's translator and CloudFormation's linter, in one process of .venv-sam for the whole test run."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._process = subprocess.Popen(
+            [str(SAM_BIN / "python"), str(Path(__file__).with_name("expand.py"))],
+            env=_environment(),
+            cwd=ROOT,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        )
+
+    def expand(self, template: Path = TEMPLATE, **parameters: str) -> Document:
+        """Return the CloudFormation that a deploy of the template with these parameters comes to."""
+        given = REQUIRED | parameters
+        answer = self._ask(template, given, lint=False)
+        into = self._folder / f"{uuid.uuid4().hex}.json"
+        into.write_text(json.dumps(answer["document"]))
+        return Document(into, parameters=given, attributes=ATTRIBUTES)
+
+    def lint_errors(self, template: Path = TEMPLATE, **parameters: str) -> list[str]:
+        """Return what the linter says of that CloudFormation."""
+        errors: list[str] = self._ask(template, REQUIRED | parameters, lint=True)["errors"]
+        return errors
+
+    def close(self) -> None:
+        self._process.communicate(timeout=30)
+
+    def _ask(self, template: Path, parameters: dict[str, str], *, lint: bool) -> dict[str, Any]:
+        assert self._process.stdin
+        assert self._process.stdout
+        order = {"template": str(template), "parameters": parameters, "lint": lint}
+        self._process.stdin.write(json.dumps(order) + "\n")
+        self._process.stdin.flush()
+        line = self._process.stdout.readline()
+        assert line, f"the template cannot be translated with {parameters}"
+        answer: dict[str, Any] = json.loads(line)
+        return answer
 
 
 def files(folder: Path) -> set[str]:
@@ -73,14 +117,17 @@ def files(folder: Path) -> set[str]:
     return {path.relative_to(folder).as_posix() for path in found}
 
 
-def _run(command: list[str], environment: dict[str, str], stderr: int = subprocess.PIPE) -> str:
-    # No AWS account, no MAKEFLAGS of the `make test` above us, and no telemetry.
+def _environment() -> dict[str, str]:
+    """No AWS account, no MAKEFLAGS of the `make test` above us, and no telemetry."""
     inherited = {key: value for key, value in os.environ.items() if not key.startswith(("AWS_", "MAKE", "MFLAGS"))}
-    known = {"AWS_DEFAULT_REGION": "us-east-1", "SAM_CLI_TELEMETRY": "0"}
+    return inherited | {"AWS_DEFAULT_REGION": "us-east-1", "SAM_CLI_TELEMETRY": "0"}
+
+
+def _run(command: list[str], environment: dict[str, str], stderr: int = subprocess.PIPE) -> str:
     done: subprocess.CompletedProcess[str] = subprocess.run(
         command,
         cwd=ROOT,
-        env=inherited | known | environment,
+        env=_environment() | environment,
         stdout=subprocess.PIPE,
         stderr=stderr,
         text=True,

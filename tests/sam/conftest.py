@@ -1,23 +1,30 @@
-"""What a deploy of the build comes to."""
+"""What a deploy of the template comes to."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 
 from local.cloudformation import Document
-from tests.sam.builds import Build, expand
+from tests.sam.builds import Translator
 
 
 @pytest.fixture(scope="session")
-def deploy(lambda_build: Build, tmp_path_factory: pytest.TempPathFactory) -> Callable[..., Document]:
+def translator(sam: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Translator]:
+    """SAM's own translator."""
+    translator = Translator(tmp_path_factory.mktemp("expanded"))
+    yield translator
+    translator.close()
+
+
+@pytest.fixture(scope="session")
+def deploy(translator: Translator) -> Callable[..., Document]:
     """Returns the CloudFormation that a deploy with some parameters comes to, made once for each set of them."""
     made: dict[frozenset[tuple[str, str]], Document] = {}
 
     def deployed(**parameters: str) -> Document:
         key = frozenset(parameters.items())
         if key not in made:
-            into = tmp_path_factory.mktemp("expanded") / "template.json"
-            made[key] = expand(lambda_build.template, into, **parameters)
+            made[key] = translator.expand(**parameters)
         return made[key]
 
     return deployed

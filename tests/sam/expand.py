@@ -1,6 +1,7 @@
-"""Expands a SAM template into the CloudFormation that AWS deploys: `expand.py template.yaml parameters.json`.
+"""Expands SAM templates into the CloudFormation that AWS deploys, and lints it. Runs in .venv-sam, with SAM's own code.
 
-Runs in .venv-sam, where SAM's own translator lives.
+Serves until its input ends: a line is {"template": path, "parameters": {…}, "lint": bool}, and so is the answer,
+{"document": …, "errors": […]}.
 """
 
 import json
@@ -8,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from cfnlint.api import ManualArgs, lint  # type: ignore[import-not-found]
 from samcli.yamlhelper import yaml_parse  # type: ignore[import-not-found]
 from samtranslator.translator.transform import transform  # type: ignore[import-not-found]
 
@@ -21,15 +23,30 @@ class NoManagedPolicies:
 
 def uploaded(template: dict[str, Any]) -> dict[str, Any]:
     """Point code at S3, as `sam package` does: the translator takes nothing else."""
-    for resource in template["Resources"].values():
+    places = [resource.get("Properties", {}) for resource in template["Resources"].values()]
+    for properties in [*places, template.get("Globals", {}).get("Function", {})]:
         for key in ("CodeUri", "ContentUri"):
-            if key in resource.get("Properties", {}):
-                resource["Properties"][key] = "s3://bucket/key"
+            if key in properties:
+                properties[key] = "s3://bucket/key"
     return template
 
 
-if __name__ == "__main__":
-    source = uploaded(yaml_parse(Path(sys.argv[1]).read_text()))
+def expanded(path: Path, parameters: dict[str, str]) -> dict[str, Any]:
+    source = uploaded(yaml_parse(path.read_text()))
     values = {name: spec["Default"] for name, spec in source["Parameters"].items() if "Default" in spec}
-    values |= json.loads(sys.argv[2])
-    sys.stdout.write(json.dumps(transform(source, values, NoManagedPolicies())))
+    document: dict[str, Any] = transform(source, values | parameters, NoManagedPolicies())
+    return document
+
+
+def lint_errors(document: dict[str, Any]) -> list[str]:
+    found = lint(json.dumps(document), config=ManualArgs(regions=["us-east-1"]))
+    return [f"{match.rule.id} {match.message} ({'/'.join(map(str, match.path))})" for match in found]
+
+
+if __name__ == "__main__":
+    for line in sys.stdin:
+        order = json.loads(line)
+        document = expanded(Path(order["template"]), order["parameters"])
+        errors = lint_errors(document) if order["lint"] else []
+        sys.stdout.write(json.dumps({"document": document, "errors": errors}) + "\n")
+        sys.stdout.flush()

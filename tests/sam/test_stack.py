@@ -17,7 +17,8 @@ from local.template import ROOT, TEMPLATE
 from omniagent.errors import ConfigurationError
 from omniagent.http.auth import TrustedPrincipals
 from omniagent.settings import Settings, env_name
-from tests.sam.builds import Build, expand, run_sam
+from omniagent.turns import repair
+from tests.sam.builds import Translator, run_sam
 
 pytestmark = pytest.mark.timeout(900)
 
@@ -72,10 +73,27 @@ def test_a_new_release_publishes_every_function(deploy: Deploy) -> None:
     assert not first & second
 
 
-def test_a_changed_layer_publishes_every_function(deploy: Deploy, lambda_build: Build, tmp_path: Path) -> None:
+def test_a_changed_layer_publishes_every_function(deploy: Deploy, translator: Translator, tmp_path: Path) -> None:
     changed = tmp_path / "changed.yaml"
-    changed.write_text(lambda_build.template.read_text().replace("the streaming runtime", "another runtime"))
-    assert not versions(deploy()) & versions(expand(changed, tmp_path / "template.json"))
+    changed.write_text(TEMPLATE.read_text().replace("the streaming runtime", "another runtime"))
+    assert not versions(deploy()) & versions(translator.expand(changed))
+
+
+def test_old_versions_are_deleted_with_their_snapshots(deploy: Deploy) -> None:
+    document = deploy(SnapStart="on")
+    assert {document.section("Resources", name)["DeletionPolicy"] for name in versions(document)} == {"Delete"}
+
+
+def test_every_function_has_a_cap_of_its_own(deploy: Deploy) -> None:
+    caps = {"ChatConcurrency": "50", "SessionsConcurrency": "20", "SummaryConcurrency": "5"}
+    functions = deploy(**caps).resources("AWS::Lambda::Function")
+    assert {name: function["ReservedConcurrentExecutions"] for name, function in functions.items()} == {
+        "ChatFunction": "50",
+        "SessionsFunction": "20",
+        "SummaryFunction": "5",
+    }
+    uncapped = deploy().resources("AWS::Lambda::Function").values()
+    assert not [function for function in uncapped if "ReservedConcurrentExecutions" in function]
 
 
 @pytest.mark.parametrize(("given", "applied"), [("on", "PublishedVersions"), ("off", "None")])
@@ -223,15 +241,30 @@ def test_every_log_is_kept_as_long_as_asked(deploy: Deploy) -> None:
     assert used == {group["LogGroupName"] for group in groups.values()}
 
 
-def test_alarms_watch_errors_throttles_dead_letters_and_failed_turns(deploy: Deploy) -> None:
+def test_alarms_watch_what_users_see(deploy: Deploy) -> None:
     topic = "arn:aws:sns:us-east-1:123456789012:oncall"
     alarms = deploy(AlarmTopicArn=topic, AlarmEmail="oncall@example.com").resources("AWS::CloudWatch::Alarm")
-    watched = {(alarm["MetricName"], alarm["Dimensions"][0]["Value"]) for alarm in alarms.values()}
+    watched = {(alarm["MetricName"], alarm.get("Dimensions", [{"Value": ""}])[0]["Value"]) for alarm in alarms.values()}
     assert watched >= {(metric, function) for metric in ("Errors", "Throttles") for function in FUNCTIONS}
-    assert ("FailedTurns", CHAT) in watched
+    # A function that answers 503 because MongoDB is down has not failed for Lambda: only this metric counts it.
+    assert watched >= {("Url5xxCount", "ChatFunction"), ("Url5xxCount", "SessionsFunction")}
+    assert watched >= {("FailedTurns", CHAT), ("InterruptedTurns", "")}
     assert "ApproximateNumberOfMessagesVisible" in {metric for metric, _ in watched}
     assert all(alarm["AlarmActions"] == ["AlarmTopic", topic] for alarm in alarms.values())
     assert all(alarm["AlarmActions"] == [] for alarm in deploy().resources("AWS::CloudWatch::Alarm").values())
+
+
+def test_interrupted_turns_are_counted_from_the_line_that_their_repair_logs(deploy: Deploy) -> None:
+    document = deploy()
+    filters = document.resources("AWS::Logs::MetricFilter").values()
+    assert {item["LogGroupName"] for item in filters} == {f"/aws/lambda/{STACK}/chat", f"/aws/lambda/{STACK}/sessions"}
+    alarm = document.resources("AWS::CloudWatch::Alarm")["InterruptedTurns"]
+    for item in filters:
+        line = re.fullmatch(r'\{ \$\.message = "(.+)" \}', item["FilterPattern"])
+        assert line
+        assert f'logger.warning("{line[1]}"' in Path(repair.__file__).read_text()
+        [metric] = item["MetricTransformations"]
+        assert (metric["MetricNamespace"], metric["MetricName"]) == (alarm["Namespace"], alarm["MetricName"])
 
 
 def test_what_a_function_logs_and_measures_names_its_stack(deploy: Deploy) -> None:

@@ -30,11 +30,16 @@ BODIES = (
 )
 
 
+METHODS = st.sampled_from(["GET", "POST", "PATCH", "DELETE", "OPTIONS", "HEAD", "PUT", "TRACE", "get"])
+HEADERS = st.dictionaries(NAMES | st.text(max_size=10), WILD, max_size=6)
+
+
 @st.composite
-def events(draw: st.DrawFn) -> Json:
+def url_events(draw: st.DrawFn) -> Json:
+    """Payload format 2.0."""
     path, query = draw(PATHS), draw(WILD)
     http = {
-        "method": draw(st.sampled_from(["GET", "POST", "PATCH", "DELETE", "OPTIONS", "HEAD", "PUT", "TRACE", "get"])),
+        "method": draw(METHODS),
         "path": path,
         "protocol": "HTTP/1.1",
         "sourceIp": draw(st.just(SOURCE) | WILD),
@@ -45,7 +50,7 @@ def events(draw: st.DrawFn) -> Json:
         "routeKey": "$default",
         "rawPath": path,
         "rawQueryString": query,
-        "headers": draw(st.dictionaries(NAMES | st.text(max_size=10), WILD, max_size=6)),
+        "headers": draw(HEADERS),
         "requestContext": {"domainName": draw(WILD), "http": http, "authorizer": {"iam": {"userArn": SIGNER}}},
         "isBase64Encoded": False,
     }
@@ -56,9 +61,32 @@ def events(draw: st.DrawFn) -> Json:
     return event
 
 
+@st.composite
+def api_events(draw: st.DrawFn) -> Json:
+    """Payload format 1.0."""
+    path, method, headers = draw(PATHS), draw(METHODS), draw(HEADERS)
+    query = draw(st.dictionaries(st.just("stream") | WILD, st.lists(WILD, min_size=1, max_size=2), max_size=2))
+    identity = {"sourceIp": draw(st.just(SOURCE) | WILD), "userAgent": draw(WILD), "userArn": SIGNER}
+    body, is_encoded = draw(BODIES) or (None, False)
+    return {
+        "resource": "/{proxy+}",
+        "path": path,
+        "httpMethod": method,
+        "headers": headers or None,
+        "multiValueHeaders": {name: [value] * draw(st.integers(1, 2)) for name, value in headers.items()} or None,
+        "queryStringParameters": {name: values[-1] for name, values in query.items()} or None,
+        "multiValueQueryStringParameters": query or None,
+        "pathParameters": {"proxy": path},
+        "stageVariables": None,
+        "requestContext": {"domainName": draw(WILD), "httpMethod": method, "identity": identity, "stage": "live"},
+        "body": body,
+        "isBase64Encoded": is_encoded,
+    }
+
+
 @pytest.mark.parametrize("function", ["chat", "sessions"])
 @BOUNDED
-@given(event=events())
+@given(event=url_events() | api_events())
 def test_any_event_becomes_a_response(world: World, function: str, event: Json) -> None:
     response = invoke(world.functions[function].handler, event)
     assert response.status_code < 500, response.text
@@ -88,17 +116,37 @@ def test_a_null_is_a_field_that_is_not_there(world: World, function: str, header
 @given(data=st.data())
 def test_a_field_of_the_event_may_be_anything(world: World, function: str, data: st.DataObject) -> None:
     """Lambda writes them, so it may be our fault that they are not understood; but it is said in order."""
-    event = data.draw(events())
+    event = data.draw(url_events() | api_events())
+    is_from_url = "version" in event
+    inner = (
+        [("requestContext", "http"), ("requestContext", "authorizer")]
+        if is_from_url
+        else [("requestContext", "identity")]
+    )
     parent: Json = event
-    path = data.draw(st.sampled_from([("requestContext", "http"), ("requestContext", "authorizer"), ("headers",), ()]))
-    for key in path:
+    for key in data.draw(st.sampled_from([*inner, ("headers",), ()])):
         parent = parent[key]
     if parent:
         parent[data.draw(st.sampled_from(sorted(parent)))] = data.draw(ANYTHING)
-    event["version"] = "2.0"
+    event |= (
+        {"version": "2.0"} if is_from_url else {"resource": "/", "requestContext": event.get("requestContext") or {}}
+    )
     response = invoke(world.functions[function].handler, event)
     if response.status_code >= 400:
         check_problem(response)
+
+
+@pytest.mark.parametrize("identity", [None, 5, "x", [], {}, {"userArn": None}, {"userArn": 5}, {"userArn": ""}])
+def test_a_signer_that_api_gateway_does_not_name_is_nobody(world: World, identity: Any) -> None:
+    event = {
+        "resource": "/{proxy+}",
+        "path": "/sessions",
+        "httpMethod": "GET",
+        "headers": {"X-User-Id": "ada"},
+        "requestContext": {"identity": identity},
+    }
+    response = check_problem(invoke(world.sessions.handler, event))
+    assert response["status"] == (401 if isinstance(identity, dict) else 400)
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 import asyncio
 import json
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import httpx
@@ -16,7 +17,7 @@ from omniagent.http.auth import MAX_NAME_LENGTH as MAX_USER_LENGTH
 from omniagent.http.request_body import MAX_DEPTH, MAX_MESSAGES, MAX_PARTS, read_chat_request
 from omniagent.lambda_runtime import event_loop
 from omniagent.lambda_runtime.asgi import StreamingResult
-from tests.fixtures.function_url import Collected, context, read_stream, url_event
+from tests.fixtures.function_url import PAYLOADS, Collected, context, read_stream, url_event
 from tests.fixtures.problems import check_problem
 from tests.fixtures.world import User, World, open_world
 
@@ -27,7 +28,7 @@ LONGEST_ID = "a" * 128
 
 
 @pytest.fixture(scope="module")
-def world(mongod: str, model: OfflineModel) -> Iterator[World]:
+def both(mongod: str, model: OfflineModel) -> Iterator[World]:
     """Both functions with limits that a test reaches easily."""
     with open_world(
         mongod,
@@ -38,6 +39,12 @@ def world(mongod: str, model: OfflineModel) -> Iterator[World]:
         max_running_turns_per_user=1,
     ) as world:
         yield world
+
+
+@pytest.fixture(scope="module", params=PAYLOADS)
+def world(request: pytest.FixtureRequest, both: World) -> World:
+    """The same behind a Function URL, then behind API Gateway."""
+    return replace(both, payloads=(request.param,))
 
 
 def refused(response: httpx.Response, status: int, code: str, detail: str) -> None:

@@ -6,6 +6,7 @@ import hmac
 import json
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import httpx
@@ -17,6 +18,7 @@ from local.model import OfflineModel
 from omniagent.http.sessions_app import router
 from omniagent.http.tokens import MAX_TOKEN_LENGTH
 from omniagent.session.manager import new_id
+from tests.fixtures.function_url import PAYLOADS
 from tests.fixtures.issuer import AUDIENCE, Issuer
 from tests.fixtures.problems import check_problem
 from tests.fixtures.world import User, World, open_world
@@ -34,10 +36,16 @@ def issuer() -> Iterator[Issuer]:
 
 
 @pytest.fixture(scope="module")
-def world(mongod: str, model: OfflineModel, issuer: Issuer) -> Iterator[World]:
+def both(mongod: str, model: OfflineModel, issuer: Issuer) -> Iterator[World]:
     """Both functions with open URLs, where a token is needed."""
     with open_world(mongod, model.base_url, auth_mode="jwt", jwt_issuer=issuer.url, jwt_audience=AUDIENCE) as world:
         yield world
+
+
+@pytest.fixture(scope="module", params=PAYLOADS)
+def world(request: pytest.FixtureRequest, both: World) -> World:
+    """The same behind a Function URL, then behind API Gateway."""
+    return replace(both, payloads=(request.param,))
 
 
 def bearer(world: World, issuer: Issuer, subject: str) -> User:

@@ -5,6 +5,7 @@ Work is what MongoDB's own profiler saw, not the time it took: the same commands
 
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from typing import Any
 
 import httpx
@@ -15,6 +16,7 @@ from omniagent.messages import TextPart
 from omniagent.protocol import sse
 from omniagent.session.manager import TurnStart, new_id
 from omniagent.turns.lease import Claim
+from tests.fixtures.function_url import PAYLOADS
 from tests.fixtures.stream import outline
 from tests.fixtures.world import User, World
 from tests.security.routes import ROUTES, Route
@@ -22,6 +24,12 @@ from tests.security.routes import ROUTES, Route
 Json = dict[str, Any]
 Work = list[tuple[str, str, int, int]]
 OF_A_SESSION = [route for route in ROUTES if "{session_id}" in route.path]
+
+
+@pytest.fixture(scope="module", params=PAYLOADS)
+def world(request: pytest.FixtureRequest, world: World) -> World:
+    """The same behind a Function URL, then behind API Gateway."""
+    return replace(world, payloads=(request.param,))
 
 
 @pytest.fixture

@@ -1,6 +1,7 @@
 """What a browser and a curious caller get to see: headers, cross-origin rules, pages, and nothing else."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import httpx
 import pytest
@@ -8,6 +9,7 @@ import pytest
 from local.aws import Aws
 from local.model import OfflineModel
 from local.stack import StackOptions, local_stack
+from tests.fixtures.function_url import PAYLOADS
 from tests.fixtures.problems import check_problem
 from tests.fixtures.world import User, World, open_world
 from tests.security.routes import ROUTES, Route
@@ -18,6 +20,12 @@ SAFE = {
     "referrer-policy": "no-referrer",
     "content-security-policy": "default-src 'none'; frame-ancestors 'none'",
 }
+
+
+@pytest.fixture(scope="module", params=PAYLOADS)
+def world(request: pytest.FixtureRequest, world: World) -> World:
+    """The same behind a Function URL, then behind API Gateway."""
+    return replace(world, payloads=(request.param,))
 
 
 @pytest.fixture(scope="module")
@@ -76,6 +84,34 @@ def test_another_method_is_refused_with_those_that_there_are(user: User, method:
     response = user.http.request(method, "http://chat/chat")
     assert check_problem(response)["status"] == 405
     assert response.headers["allow"] == "POST"
+
+
+@pytest.fixture(scope="module")
+def behind_api(mongod: str, model: OfflineModel) -> Iterator[World]:
+    """Both functions behind API Gateway, which leaves CORS to them."""
+    with open_world(mongod, model.base_url, cors_origins=f"{ORIGIN}, https://b.example.com") as world:
+        yield replace(world, payloads=("1.0",))
+
+
+@pytest.mark.parametrize(("function", "path"), [("chat", "/chat"), ("sessions", "/sessions")])
+def test_behind_api_gateway_the_functions_answer_for_cors(behind_api: World, function: str, path: str) -> None:
+    http, url = behind_api.client(signed=False), f"http://{function}{path}"
+    asked = {"access-control-request-method": "POST", "access-control-request-headers": "authorization,content-type"}
+    preflight = http.options(url, headers={"origin": ORIGIN, **asked})
+    assert preflight.status_code == 200
+    assert preflight.headers["access-control-allow-origin"] == ORIGIN
+    assert "POST" in preflight.headers["access-control-allow-methods"]
+    refused = http.post(url, json={}, headers={"origin": ORIGIN})
+    assert check_problem(refused)["status"] == 401
+    assert refused.headers["access-control-allow-origin"] == ORIGIN
+    assert "retry-after" in refused.headers["access-control-expose-headers"].lower()
+    for response in (http.options(url, headers={"origin": OTHER, **asked}), http.post(url, headers={"origin": OTHER})):
+        assert "access-control-allow-origin" not in response.headers
+    answered = behind_api.user().http.post(
+        url, json={"query": "Hello"} if path == "/chat" else {}, headers={"origin": ORIGIN}
+    )
+    assert answered.headers["access-control-allow-origin"] == ORIGIN
+    assert "access-control-allow-credentials" not in answered.headers
 
 
 async def preflight(http: httpx.AsyncClient, url: str, origin: str) -> dict[str, str]:

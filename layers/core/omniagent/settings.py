@@ -91,6 +91,9 @@ class Settings:
     )
     jwt_token_use: TokenUse = setting("access", "Kind of token that is taken: `access` or `id`.")
     jwt_jwks_url: str = setting("", "URL of the issuer's JWKS. Empty: the issuer's /.well-known/jwks.json.")
+    cors_origins: str = setting(
+        "", "Web origins that may call through API Gateway, separated by commas. A Function URL has its own."
+    )
 
     max_body_bytes: int = setting(6_000_000, "Maximum size of a request body. Lambda takes 6 MB.", minimum=1_000)
     max_message_chars: int = setting(32_000, "Maximum length of a user message.", minimum=1)

@@ -1,7 +1,7 @@
 """Who calls: three modes, chosen at deploy time.
 
-`iam`   Lambda has checked an AWS signature. The signer is the user, unless the operator trusts it to name its end user
-        in `x-user-id` (TRUSTED_PRINCIPALS).
+`iam`   Lambda or API Gateway has checked an AWS signature. The signer is the user, unless the operator trusts it to
+        name its end user in `x-user-id` (TRUSTED_PRINCIPALS).
 `jwt`   The Function URL is open; every request carries a token of the configured issuer. The user is its `iss` and
         `sub`.
 `none`  A laptop: requests from this machine to this machine, nothing else.
@@ -135,8 +135,9 @@ def lazy_authenticator(settings: Settings, *, local: bool) -> Callable[[Scope], 
 
 async def _signer(trusted: TrustedPrincipals, scope: Scope) -> Caller:
     match _request_context(scope):
-        case {"authorizer": {"iam": {"userArn": str(principal)}}} if principal:
-            return _speaker(principal, principal in trusted, scope)
+        # Payload 2.0, then 1.0: AWS writes both, a caller neither.
+        case {"authorizer": {"iam": {"userArn": str(arn)}}} | {"identity": {"userArn": str(arn)}} if arn:
+            return _speaker(arn, arn in trusted, scope)
     raise Unauthenticated(
         "Sign the request with AWS credentials.", challenge="AWS4-HMAC-SHA256", reason="no AWS signature"
     )

@@ -77,6 +77,10 @@ def chat_app(services: "Services") -> Starlette:
         exception_handlers={HTTPException: raise_again},
     )
     app.router.redirect_slashes = False
+    if origins := services.settings.cors_origins:
+        from omniagent.http.cors import add_cors  # only behind API Gateway
+
+        add_cors(app, origins)
     app.state.services = services
     app.state.authenticate = lazy_authenticator(services.settings, local=services.local)
     return app

@@ -37,6 +37,10 @@ def create_app(title: str, description: str, services: Services) -> FastAPI:
     app.state.services = services
     app.state.authenticate = lazy_authenticator(services.settings, local=services.local)
     install_problems(app, recover=services.recover)
+    if origins := services.settings.cors_origins:
+        from omniagent.http.cors import add_cors  # only behind API Gateway
+
+        add_cors(app, origins)  # last: outside of the problem responses, which pages read as well
     return app
 
 

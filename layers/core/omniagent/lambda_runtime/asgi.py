@@ -1,8 +1,9 @@
 """ASGI apps as Lambda handlers, on the process's one event loop.
 
-Mangum reads the events. `buffered_handler` is Mangum alone; `streaming_handler` sends the body while the app produces
-it. Lifespan is off in both: an app opens its connections on first use and keeps them. Work after a response belongs in
-ASGI middleware: an invocation ends only when the app call has returned.
+Mangum reads the events: payload format 2.0 of Function URLs, and 1.0 of API Gateway's REST APIs. `buffered_handler`
+leaves the response to it as well; `streaming_handler` sends the body while the app produces it. Lifespan is off in
+both: an app opens its connections on first use and keeps them. Work after a response belongs in ASGI middleware: an
+invocation ends only when the app call has returned.
 """
 
 import asyncio
@@ -17,8 +18,9 @@ from urllib.parse import parse_qs
 from mangum import Mangum
 from mangum.adapter import DEFAULT_TEXT_MIME_TYPES
 from mangum.exceptions import UnexpectedMessage
-from mangum.handlers import HTTPGateway
-from mangum.types import ASGI, LambdaContext, LambdaEvent, LambdaHandler, Message, Response
+from mangum.handlers import APIGateway, HTTPGateway
+from mangum.protocols import HTTPCycle
+from mangum.types import ASGI, LambdaConfig, LambdaContext, LambdaEvent, Message, Response
 
 from omniagent.aws.json_api import ends_within
 from omniagent.lambda_runtime import event_loop, snapshots  # noqa: F401 - the import registers SnapStart's hooks
@@ -59,17 +61,23 @@ def cannot_stream() -> bool:
 
 
 def response_head(response: Mapping[str, Any]) -> ResponseHead:
-    """Return the head of a payload 2.0 response."""
-    headers: dict[str, str] = response.get("headers") or {}
+    """Return the head of a payload 2.0 or 1.0 response. The latter has repeated headers, and cookies, in lists."""
+    repeated: dict[str, list[str]] = response.get("multiValueHeaders") or {}
+    headers: dict[str, str] = {
+        **(response.get("headers") or {}),
+        **{name: ",".join(repeated[name]) for name in repeated},
+    }
+    cookie = headers.pop("set-cookie", None)
+    cookies = response.get("cookies") or repeated.get("set-cookie") or ([cookie] if cookie else [])
     return {
         "statusCode": response["statusCode"],
         "headers": {name: value for name, value in headers.items() if name.lower() not in _FRAMING},
-        "cookies": response.get("cookies") or [],
+        "cookies": cookies,
     }
 
 
 def as_stream(response: Mapping[str, Any]) -> StreamingResult:
-    """Return a payload 2.0 response as a stream of one chunk."""
+    """Return a payload 2.0 or 1.0 response as a stream of one chunk."""
     text: str = response.get("body") or ""
     body = b64decode(text) if response.get("isBase64Encoded") else text.encode()
 
@@ -90,20 +98,28 @@ BufferedHandler = Callable[[LambdaEvent, LambdaContext], dict[str, Any]]
 StreamingHandler = Callable[[LambdaEvent, LambdaContext], StreamingResult | dict[str, Any]]
 
 
-def _mangum(app: ASGI) -> Mangum:
+def _config(app: ASGI) -> LambdaConfig:
     event_loop.get_loop()  # Mangum looks for a current loop when it is made
-    return Mangum(app, lifespan="off", text_mime_types=[*DEFAULT_TEXT_MIME_TYPES, "application/problem+json"])
+    text_types = [*DEFAULT_TEXT_MIME_TYPES, "application/problem+json"]
+    return Mangum(app, lifespan="off", text_mime_types=text_types).config
+
+
+def _gateway(event: LambdaEvent, context: LambdaContext, config: LambdaConfig) -> HTTPGateway | APIGateway:
+    """Return the reader of an event. Only API Gateway's REST events have no version."""
+    for reader in (HTTPGateway, APIGateway):
+        if reader.infer(event, context, config):
+            return reader(event, context, config)
+    raise ValueError("This function serves HTTP: the event must have payload format 2.0 or 1.0")
 
 
 def buffered_handler(app: ASGI) -> BufferedHandler:
     """Serve `app` with buffered responses."""
-    mangum = _mangum(app)
+    config = _config(app)
 
     def handler(event: LambdaEvent, context: LambdaContext) -> dict[str, Any]:
-        event_loop.get_loop()  # Mangum looks again at each call
-        event = _without_nulls(event)
+        gateway = _gateway(_without_nulls(event), context, config)
         with ends_within(_seconds_left(context)):
-            return _refusal(mangum.infer(event, context), event, context) or mangum(event, context)
+            return _refusal(gateway, context) or _buffered(app, gateway)
 
     return handler
 
@@ -114,22 +130,24 @@ def streaming_handler(app: ASGI) -> StreamingHandler:
     The handler returns when the body has begun, so that an earlier failure is an ordinary function error. Under
     `sam local`, and with `?stream=false`, the response is buffered.
     """
-    config = _mangum(app).config
-    buffered = buffered_handler(app)
+    config = _config(app)
 
     def handler(event: LambdaEvent, context: LambdaContext) -> StreamingResult | dict[str, Any]:
-        event = _without_nulls(event)
-        if event.get("version") != "2.0" or not HTTPGateway.infer(event, context, config):
-            raise ValueError("This function serves its URL: the event must have payload format 2.0")
-        gateway = HTTPGateway(event, context, config)
-        if refusal := _refusal(gateway, event, context):
+        gateway = _gateway(_without_nulls(event), context, config)
+        if refusal := _refusal(gateway, context):
             return refusal
-        if cannot_stream() or _wants_buffered(event):
-            return buffered(event, context)
         with ends_within(_seconds_left(context)):
+            if cannot_stream() or _wants_buffered(gateway):
+                return _buffered(app, gateway)
             return event_loop.run(_begin(app, gateway))
 
     return handler
+
+
+def _buffered(app: ASGI, gateway: HTTPGateway | APIGateway) -> dict[str, Any]:
+    event_loop.get_loop()  # Mangum runs the app on the current one
+    response: dict[str, Any] = gateway(HTTPCycle(gateway.scope, gateway.body)(app))
+    return response
 
 
 def _seconds_left(context: LambdaContext) -> float:
@@ -140,12 +158,13 @@ def _seconds_left(context: LambdaContext) -> float:
 def _without_nulls(event: LambdaEvent) -> LambdaEvent:
     """Drop null fields and headers: Mangum has a default for what is missing, not for what is null."""
     present = {name: value for name, value in event.items() if value is not None}
-    if isinstance(headers := present.get("headers"), dict):
-        present["headers"] = {name: value for name, value in headers.items() if value is not None}
+    for field in ("headers", "multiValueHeaders"):
+        if isinstance(headers := present.get(field), dict):
+            present[field] = {name: value for name, value in headers.items() if value is not None}
     return present
 
 
-def _refusal(gateway: LambdaHandler, event: LambdaEvent, context: LambdaContext) -> dict[str, Any] | None:
+def _refusal(gateway: HTTPGateway | APIGateway, context: LambdaContext) -> dict[str, Any] | None:
     """Return the response to an event that is no readable request, such as one whose host has two ports."""
     try:
         _ = gateway.scope, gateway.body
@@ -153,29 +172,29 @@ def _refusal(gateway: LambdaHandler, event: LambdaEvent, context: LambdaContext)
         from omniagent.http.problems import refused_event  # rarely needed, and an app may be anybody's
 
         reason = f"event unreadable: {type(exc).__name__}"
-        return refused_event(context.aws_request_id, source_ip=_source_ip(event), reason=reason)
+        return refused_event(context.aws_request_id, source_ip=_source_ip(gateway.event), reason=reason)
     return None
 
 
 def _source_ip(event: LambdaEvent) -> str:
     match event:
-        case {"requestContext": {"http": {"sourceIp": str(address)}}}:
+        case {"requestContext": {"http": {"sourceIp": str(address)}} | {"identity": {"sourceIp": str(address)}}}:
             return address
     return ""
 
 
-def _wants_buffered(event: LambdaEvent) -> bool:
-    return parse_qs(event.get("rawQueryString", "")).get("stream") == ["false"]
+def _wants_buffered(gateway: HTTPGateway | APIGateway) -> bool:
+    return parse_qs(gateway.scope["query_string"].decode()).get("stream") == ["false"]
 
 
-async def _begin(app: ASGI, gateway: HTTPGateway) -> StreamingResult:
+async def _begin(app: ASGI, gateway: HTTPGateway | APIGateway) -> StreamingResult:
     return await _Exchange(app, gateway).begin()
 
 
 class _Exchange:
     """One request and its response. The app runs as a task; the response is only one reader of it."""
 
-    def __init__(self, app: ASGI, gateway: HTTPGateway) -> None:
+    def __init__(self, app: ASGI, gateway: HTTPGateway | APIGateway) -> None:
         self._gateway = gateway
         self._head: ResponseHead | None = None
         self._writer: BodyWriter | None = None

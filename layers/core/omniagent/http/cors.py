@@ -1,0 +1,32 @@
+"""CORS behind API Gateway, which leaves it to the function. A Function URL answers for its function itself."""
+
+from typing import Final
+
+from starlette.applications import Starlette
+from starlette.middleware.cors import CORSMiddleware
+
+# As template.yaml has them for the Function URLs.
+ALLOWED_METHODS: Final = ("GET", "POST", "PATCH", "DELETE")
+ALLOWED_HEADERS: Final = (
+    "authorization",
+    "content-type",
+    "traceparent",
+    "tracestate",
+    "x-amz-content-sha256",
+    "x-amz-date",
+    "x-amz-security-token",
+)
+EXPOSED_HEADERS: Final = ("retry-after", "x-session-id", "x-vercel-ai-ui-message-stream")
+MAX_AGE_SECONDS: Final = 600
+
+
+def add_cors(app: Starlette, origins: str) -> None:
+    """Let pages of these origins, separated by commas, read every response, and answer their preflight requests."""
+    app.add_middleware(
+        CORSMiddleware,
+        allow_origins=[origin.strip() for origin in origins.split(",")],
+        allow_methods=ALLOWED_METHODS,
+        allow_headers=ALLOWED_HEADERS,
+        expose_headers=EXPOSED_HEADERS,
+        max_age=MAX_AGE_SECONDS,
+    )

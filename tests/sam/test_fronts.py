@@ -1,0 +1,230 @@
+"""How the stack is reached and replaced: API Gateway with its domain and authorizers, WAF, canaries."""
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from local.cloudformation import Document
+from local.template import TEMPLATE
+from omniagent.http import cors
+from tests.sam.builds import Translator
+
+pytestmark = pytest.mark.timeout(900)
+
+API = {"Front": "api-gateway"}
+JWT = {"AuthMode": "jwt", "JwtIssuer": "https://auth.example.com/", "JwtAudience": "omniagent"}
+POOL = "arn:aws:cognito-idp:us-east-1:123456789012:userpool/us-east-1_AbCdEf"
+AUTHORIZER = "arn:aws:lambda:us-east-1:123456789012:function:authorizer"
+DOMAIN = {
+    "ApiDomainName": "chat.example.com",
+    "ApiCertificateArn": "arn:aws:acm:us-east-1:123456789012:certificate/11111111-2222-3333-4444-555555555555",
+}
+ORIGINS = {"CorsOrigins": "https://a.example,https://b.example"}
+
+Deploy = Callable[..., Document]
+
+
+def body(document: Document) -> dict[str, Any]:
+    [api] = document.resources("AWS::ApiGateway::RestApi").values()
+    found: dict[str, Any] = api["Body"]
+    return found
+
+
+def methods(document: Document) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    for path, item in body(document)["paths"].items():
+        for method, operation in item.items():
+            yield path, method, operation
+
+
+def failed_rules(document: Document) -> list[str]:
+    rules = [document.section("Rules", name) for name in document.section("Rules")]
+    return [
+        assertion["AssertDescription"]
+        for rule in rules
+        if rule["RuleCondition"]
+        for assertion in rule["Assertions"]
+        if not assertion["Assert"]
+    ]
+
+
+def test_without_the_parameter_there_is_no_api(deploy: Deploy) -> None:
+    document = deploy()
+    for kind in ("RestApi", "Stage", "Deployment", "DomainName"):
+        assert document.resources(f"AWS::ApiGateway::{kind}") == {}
+    assert document.resources("AWS::WAFv2::WebACL") == {}
+
+
+def test_the_api_streams_from_chat_and_leaves_the_rest_to_sessions(deploy: Deploy) -> None:
+    document = deploy(**API)
+    for path, _, operation in methods(document):
+        integration = operation["x-amazon-apigateway-integration"]
+        streams = path.startswith("/chat")
+        function = "ChatFunctionAliaslive" if streams else "SessionsFunctionAliaslive"
+        assert integration["type"] == "aws_proxy"
+        assert f"/functions/{function}/" in integration["uri"]
+        assert integration["uri"].endswith("/response-streaming-invocations") == streams
+        assert (integration.get("responseTransferMode") == "STREAM") == streams
+        assert integration.get("timeoutInMillis", 0) == (900_000 if streams else 0)
+    assert {path for path, _, _ in methods(document)} == {"/chat", "/chat/{proxy+}", "/{proxy+}"}
+    invoked = [item["FunctionName"] for item in document.resources("AWS::Lambda::Permission").values()]
+    assert sorted(invoked) == ["ChatFunctionAliaslive", "SessionsFunctionAliaslive"]
+
+
+@pytest.mark.parametrize(
+    ("parameters", "expected"),
+    [
+        ({}, [{"signature": []}]),
+        (JWT, []),
+        (JWT | {"ApiUserPoolArn": POOL}, [{"pool": []}]),
+        (JWT | {"ApiAuthorizerArn": AUTHORIZER}, [{"authorizer": []}]),
+    ],
+    ids=["iam", "jwt", "user pool", "authorizer"],
+)
+def test_every_request_but_a_preflight_is_checked(
+    parameters: dict[str, str], expected: list[Any], deploy: Deploy
+) -> None:
+    document = deploy(**API, **parameters)
+    for _, method, operation in methods(document):
+        assert operation["security"] == ([] if method == "options" else expected)
+    known = body(document)["components"]["securitySchemes"].keys()
+    assert {name for scheme in expected for name in scheme} <= known
+
+
+def test_an_authorizer_of_the_teams_own_may_be_invoked(deploy: Deploy) -> None:
+    document = deploy(**API, **JWT, ApiAuthorizerArn=AUTHORIZER)
+    assert AUTHORIZER in [item["FunctionName"] for item in document.resources("AWS::Lambda::Permission").values()]
+
+
+def test_behind_the_api_the_function_urls_are_closed(deploy: Deploy) -> None:
+    """Otherwise they would lead around WAF and the authorizers."""
+    document = deploy(**API, **JWT)
+    assert {url["AuthType"] for url in document.resources("AWS::Lambda::Url").values()} == {"AWS_IAM"}
+    assert "*" not in [item["Principal"] for item in document.resources("AWS::Lambda::Permission").values()]
+
+
+def test_the_policy_for_callers_allows_the_api_and_nothing_else(deploy: Deploy) -> None:
+    policy = deploy(**API).resources("AWS::IAM::ManagedPolicy")["ChatInvokePolicy"]
+    [statement] = policy["PolicyDocument"]["Statement"]
+    assert statement["Action"] == "execute-api:Invoke"
+    assert statement["Resource"] == "arn:aws:execute-api:us-east-1:123456789012:Api/live/*"
+
+
+def test_behind_the_api_the_functions_answer_for_cors(deploy: Deploy) -> None:
+    for parameters, expected in ((API | ORIGINS, "https://a.example,https://b.example"), (ORIGINS, None), (API, None)):
+        for function in deploy(**parameters).resources("AWS::Lambda::Function").values():
+            assert function["Environment"]["Variables"].get("CORS_ORIGINS") == expected
+    assert "x-amazon-apigateway-gateway-responses" in body(deploy(**API, **ORIGINS))
+    assert "x-amazon-apigateway-gateway-responses" not in body(deploy(**API))
+
+
+def test_cors_is_the_same_on_both_fronts(deploy: Deploy) -> None:
+    urls = [url["Cors"] for url in deploy(**ORIGINS).resources("AWS::Lambda::Url").values()]
+    for name, ours in (
+        ("AllowMethods", cors.ALLOWED_METHODS),
+        ("AllowHeaders", cors.ALLOWED_HEADERS),
+        ("ExposeHeaders", cors.EXPOSED_HEADERS),
+    ):
+        assert set.union(*(set(url[name]) for url in urls)) == set(ours)
+    assert {url["MaxAge"] for url in urls} == {cors.MAX_AGE_SECONDS}
+
+
+def test_each_deploy_takes_a_new_snapshot_of_the_api() -> None:
+    """SAM does not see what a condition in the API's body comes to, so a changed AuthMode would not be served."""
+    [api] = Document(TEMPLATE, parameters=API).resources("AWS::Serverless::Api").values()
+    assert api["AlwaysDeploy"] is True
+
+
+def test_a_domain_closes_the_address_of_aws(deploy: Deploy) -> None:
+    document = deploy(**API, **DOMAIN, ApiHostedZoneId="Z0123456789")
+    [domain] = document.resources("AWS::ApiGateway::DomainName").values()
+    assert (domain["DomainName"], domain["SecurityPolicy"]) == ("chat.example.com", "TLS_1_2")
+    [mapping] = document.resources("AWS::ApiGateway::BasePathMapping").values()
+    assert (mapping["RestApiId"], mapping["Stage"]) == ("Api", "ApiliveStage")
+    [record] = document.resources("AWS::Route53::RecordSet").values()
+    assert (record["Name"], record["AliasTarget"]["HostedZoneId"]) == ("chat.example.com", "Z1")
+    endpoint = "x-amazon-apigateway-endpoint-configuration"
+    assert body(document)[endpoint]["disableExecuteApiEndpoint"] is True
+    assert body(deploy(**API))[endpoint]["disableExecuteApiEndpoint"] is False
+    assert deploy(**API, **DOMAIN).resources("AWS::Route53::RecordSet") == {}
+
+
+def test_waf_limits_each_address_and_lets_people_write_code_into_a_chat(deploy: Deploy) -> None:
+    document = deploy(**API, Waf="on", WafRateLimit="500")
+    [acl] = document.resources("AWS::WAFv2::WebACL").values()
+    rate = acl["Rules"][0]["Statement"]["RateBasedStatement"]
+    assert (acl["Scope"], rate["Limit"], rate["AggregateKeyType"]) == ("REGIONAL", "500", "IP")
+    groups = [rule["Statement"].get("ManagedRuleGroupStatement", {}) for rule in acl["Rules"]]
+    counted = {override["Name"] for group in groups for override in group.get("RuleActionOverrides", ())}
+    assert {"CrossSiteScripting_BODY", "SizeRestrictions_BODY", "GenericLFI_BODY", "Log4JRCE_BODY"} <= counted
+    [association] = document.resources("AWS::WAFv2::WebACLAssociation").values()
+    assert association["ResourceArn"].endswith("/restapis/Api/stages/ApiliveStage")
+
+
+def test_an_alarm_watches_the_api(deploy: Deploy) -> None:
+    alarm = deploy(**API).resources("AWS::CloudWatch::Alarm")["Api5xx"]
+    names = {item["Name"]: item["Value"] for item in alarm["Dimensions"]}
+    [api] = deploy(**API).resources("AWS::ApiGateway::RestApi").values()
+    assert (alarm["MetricName"], names) == ("5XXError", {"ApiName": api["Name"], "Stage": "live"})
+
+
+def test_a_canary_is_rolled_back_by_the_alarms_of_its_function(deploy: Deploy) -> None:
+    document = deploy(DeploymentType="Canary10Percent5Minutes")
+    groups = document.resources("AWS::CodeDeploy::DeploymentGroup")
+    assert len(groups) == 3
+    for group in groups.values():
+        assert "Canary10Percent5Minutes" in group["DeploymentConfigName"]
+        assert "DEPLOYMENT_STOP_ON_ALARM" in group["AutoRollbackConfiguration"]["Events"]
+    chat = groups["ChatFunctionDeploymentGroup"]["AlarmConfiguration"]["Alarms"]
+    assert {alarm["Name"] for alarm in chat} == {"ChatErrors", "ChatUrl5xx", "FailedTurns", "InterruptedTurns"}
+    policy = document.section("Resources", "ChatFunctionAliaslive", "UpdatePolicy", "CodeDeployLambdaAliasUpdate")
+    assert policy["DeploymentGroupName"] == "ChatFunctionDeploymentGroup"
+    assert deploy().resources("AWS::CodeDeploy::DeploymentGroup") == {}
+
+
+@pytest.mark.parametrize(
+    ("parameters", "said"),
+    [
+        (API | JWT | {"ApiUserPoolArn": POOL} | DOMAIN | {"ApiHostedZoneId": "Z1", "Waf": "on"}, []),
+        (DOMAIN, ["ApiDomainName needs Front api-gateway"]),
+        ({"Waf": "on"}, ["Waf needs Front api-gateway. A Function URL takes AWS WAF only behind CloudFront"]),
+        (API | {"ApiDomainName": "chat.example.com"}, ["ApiDomainName needs ApiCertificateArn"]),
+        (API | {"ApiHostedZoneId": "Z1"}, ["ApiHostedZoneId needs ApiDomainName"]),
+        (API | {"ApiUserPoolArn": POOL}, ["ApiUserPoolArn needs AuthMode jwt"]),
+        (API | {"ApiAuthorizerArn": AUTHORIZER}, ["ApiAuthorizerArn needs AuthMode jwt"]),
+        (
+            API | JWT | {"ApiUserPoolArn": POOL, "ApiAuthorizerArn": AUTHORIZER},
+            ["Give ApiUserPoolArn or ApiAuthorizerArn, not both"],
+        ),
+    ],
+)
+def test_parameters_that_do_not_fit_together_are_refused(
+    parameters: dict[str, str], said: list[str], deploy: Deploy
+) -> None:
+    assert failed_rules(deploy(**parameters)) == said
+
+
+# What SAM itself has used up: none of it is in what it makes.
+USED_BY_SAM = (
+    "W2001 Parameter DeploymentType not used",
+    "W2001 Parameter Release not used",
+    "W7001 Mapping 'DeploymentTypes' is defined but not used",
+)
+
+
+@pytest.mark.parametrize("deployment_type", ["AllAtOnce", "Canary10Percent5Minutes"])
+def test_what_is_deployed_passes_the_linter(deployment_type: str, translator: Translator) -> None:
+    """With every combination of parameters: the linter follows conditions both ways, also where one needs another.
+
+    Only the type of the deployment is no condition, but decides what SAM makes.
+    """
+    errors = translator.lint_errors(DeploymentType=deployment_type)
+    assert [error for error in errors if not error.startswith(USED_BY_SAM)] == []
+
+
+def test_the_linter_sees_a_reference_to_what_a_condition_leaves_out(translator: Translator, tmp_path: Path) -> None:
+    broken = tmp_path / "broken.yaml"
+    broken.write_text(TEMPLATE.read_text().replace("    Condition: WafOn\n", "", 1))
+    errors = translator.lint_errors(broken)
+    assert any(error.startswith("W1001") or error.startswith("E") for error in errors), errors
