@@ -227,4 +227,4 @@ def test_the_linter_sees_a_reference_to_what_a_condition_leaves_out(translator: 
     broken = tmp_path / "broken.yaml"
     broken.write_text(TEMPLATE.read_text().replace("    Condition: WafOn\n", "", 1))
     errors = translator.lint_errors(broken)
-    assert any(error.startswith("W1001") or error.startswith("E") for error in errors), errors
+    assert any(error.startswith(("W1001", "E")) for error in errors), errors
