@@ -101,13 +101,16 @@ deploy: build ## deploy to AWS: STAGE=dev or STAGE=prod, its parameters in param
 	@SAM_CLI_TELEMETRY=0 $(SAM_BIN)/sam deploy --config-env $(STAGE:dev=default) \
 		--parameter-overrides file://parameters/$(STAGE).yaml Release=$$(date +%s)
 
+smoke: $(VENV)/.run ## prove a deployment from outside: STAGE=dev, or URL=…, or CHAT_URL=… SESSIONS_URL=…; TOKEN=… ORIGIN=…
+	@STAGE=$(STAGE) $(BIN)/python -m scripts.smoke
+
 clean: ## remove what was built
 	@rm -rf .aws-sam .build
 
 distclean: clean clean-local ## remove the environments as well
 	@rm -rf $(VENV) .venv-sam .uv
 
-.PHONY: help test check format lock validate build build-here test-arm64 deploy clean distclean
+.PHONY: help test check format lock validate build build-here test-arm64 deploy smoke clean distclean
 
 invoke: $(VENV)/.run ## invoke a function: FUNCTION=chat EVENT=events/chat-hello.json
 	@$(BIN)/python -m local invoke $(FUNCTION) $(EVENT)

@@ -16,7 +16,7 @@ from scripts.readme import README, rendered
 
 PAGES = [README, ROOT / "CONTRIBUTING.md", ROOT / "examples/nextjs/README.md", *sorted((ROOT / "docs").glob("*.md"))]
 # What the pages name that neither the settings nor the template define: AWS does, and the metrics' namespace.
-OF_OTHERS = {"AWS_LAMBDA_EXEC_WRAPPER", "OmniAgent", "Url5xxCount"}
+OF_OTHERS = {"AWS_LAMBDA_EXEC_WRAPPER", "AllAtOnce", "OmniAgent", "Url5xxCount"}
 
 every_page = pytest.mark.parametrize("page", PAGES, ids=[str(page.relative_to(ROOT)) for page in PAGES])
 

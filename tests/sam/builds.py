@@ -4,6 +4,7 @@ import json
 import os
 import subprocess
 import uuid
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -83,17 +84,17 @@ class Translator:
             text=True,
         )
 
-    def expand(self, template: Path = TEMPLATE, **parameters: str) -> Document:
+    def expand(self, parameters: Mapping[str, str], template: Path = TEMPLATE) -> Document:
         """Return the CloudFormation that a deploy of the template with these parameters comes to."""
-        given = REQUIRED | parameters
+        given = {**REQUIRED, **parameters}
         answer = self._ask(template, given, lint=False)
         into = self._folder / f"{uuid.uuid4().hex}.json"
         into.write_text(json.dumps(answer["document"]))
         return Document(into, parameters=given, attributes=ATTRIBUTES)
 
-    def lint_errors(self, template: Path = TEMPLATE, **parameters: str) -> list[str]:
+    def lint_errors(self, parameters: Mapping[str, str], template: Path = TEMPLATE) -> list[str]:
         """Return what the linter says of that CloudFormation."""
-        errors: list[str] = self._ask(template, REQUIRED | parameters, lint=True)["errors"]
+        errors: list[str] = self._ask(template, {**REQUIRED, **parameters}, lint=True)["errors"]
         return errors
 
     def close(self) -> None:

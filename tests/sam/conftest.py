@@ -24,7 +24,7 @@ def deploy(translator: Translator) -> Callable[..., Document]:
     def deployed(**parameters: str) -> Document:
         key = frozenset(parameters.items())
         if key not in made:
-            made[key] = translator.expand(**parameters)
+            made[key] = translator.expand(parameters)
         return made[key]
 
     return deployed

@@ -132,8 +132,7 @@ def test_cors_is_the_same_on_both_fronts(deploy: Deploy) -> None:
 
 def test_each_deploy_takes_a_new_snapshot_of_the_api() -> None:
     """SAM does not see what a condition in the API's body comes to, so a changed AuthMode would not be served."""
-    [api] = Document(TEMPLATE, parameters=API).resources("AWS::Serverless::Api").values()
-    assert api["AlwaysDeploy"] is True
+    assert Document(TEMPLATE).section("Resources", "Api", "Properties", "AlwaysDeploy") is True
 
 
 def test_a_domain_closes_the_address_of_aws(deploy: Deploy) -> None:
@@ -213,18 +212,14 @@ USED_BY_SAM = (
 )
 
 
-@pytest.mark.parametrize("deployment_type", ["AllAtOnce", "Canary10Percent5Minutes"])
-def test_what_is_deployed_passes_the_linter(deployment_type: str, translator: Translator) -> None:
-    """With every combination of parameters: the linter follows conditions both ways, also where one needs another.
-
-    Only the type of the deployment is no condition, but decides what SAM makes.
-    """
-    errors = translator.lint_errors(DeploymentType=deployment_type)
+def test_what_a_canary_deploys_passes_the_linter(translator: Translator) -> None:
+    """The linter follows every condition both ways. Only the deployment's type is none: `make validate` has the other."""
+    errors = translator.lint_errors({"DeploymentType": "Canary10Percent5Minutes"})
     assert [error for error in errors if not error.startswith(USED_BY_SAM)] == []
 
 
 def test_the_linter_sees_a_reference_to_what_a_condition_leaves_out(translator: Translator, tmp_path: Path) -> None:
+    mapping = "    Type: AWS::ApiGateway::BasePathMapping\n"
     broken = tmp_path / "broken.yaml"
-    broken.write_text(TEMPLATE.read_text().replace("    Condition: WafOn\n", "", 1))
-    errors = translator.lint_errors(broken)
-    assert any(error.startswith(("W1001", "E")) for error in errors), errors
+    broken.write_text(TEMPLATE.read_text().replace(f"{mapping}    Condition: HasApiDomain\n", mapping))
+    assert "W1001" in {error.split()[0] for error in translator.lint_errors({}, broken)}

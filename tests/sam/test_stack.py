@@ -76,7 +76,7 @@ def test_a_new_release_publishes_every_function(deploy: Deploy) -> None:
 def test_a_changed_layer_publishes_every_function(deploy: Deploy, translator: Translator, tmp_path: Path) -> None:
     changed = tmp_path / "changed.yaml"
     changed.write_text(TEMPLATE.read_text().replace("the streaming runtime", "another runtime"))
-    assert not versions(deploy()) & versions(translator.expand(changed))
+    assert not versions(deploy()) & versions(translator.expand({}, changed))
 
 
 def test_old_versions_are_deleted_with_their_snapshots(deploy: Deploy) -> None:

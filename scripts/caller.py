@@ -1,0 +1,143 @@
+"""Calls a deployment as its users do: signed with AWS credentials, with a token, or with neither."""
+
+import json
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, Literal
+from urllib.parse import urlsplit
+
+import boto3
+import httpx
+from botocore.auth import SigV4Auth
+from botocore.awsrequest import AWSRequest
+
+Json = dict[str, Any]
+Auth = Literal["iam", "jwt", "none"]
+TIMEOUT_SECONDS = 60.0
+
+
+class CannotCall(Exception):
+    """What is needed to call is missing. Says what to do."""
+
+
+class Signature(httpx.Auth):
+    """Signs each request (SigV4) with the credentials of the environment or the profile."""
+
+    requires_request_body = True
+
+    def __init__(self) -> None:
+        self._session = boto3.Session()
+        self._credentials = self._session.get_credentials()
+        if self._credentials is None:
+            raise CannotCall("There are no AWS credentials to sign with. Run `aws configure sso` or set AWS_PROFILE.")
+
+    def auth_flow(self, request: httpx.Request) -> Iterator[httpx.Request]:
+        service, region = signed_for(request.url.host)
+        region = region or self._session.region_name
+        if not region:
+            raise CannotCall("No region is set to sign for. Set AWS_REGION.")
+        signed = AWSRequest(request.method, str(request.url), data=request.content, headers=_signed_headers(request))
+        SigV4Auth(self._credentials, service, region).add_auth(signed)
+        request.headers.update(dict(signed.headers.items()))
+        yield request
+
+
+class Bearer(httpx.Auth):
+    """Carries a token."""
+
+    def __init__(self, token: str) -> None:
+        self._token = token
+
+    def auth_flow(self, request: httpx.Request) -> Iterator[httpx.Request]:
+        request.headers["authorization"] = f"Bearer {self._token}"
+        yield request
+
+
+def signed_for(host: str) -> tuple[str, str | None]:
+    """Return the service and the region that a signature names. A domain of one's own is API Gateway's."""
+    if url := re.search(r"\.lambda-url\.([a-z0-9-]+)\.on\.aws$", host):
+        return "lambda", url[1]
+    if api := re.search(r"\.execute-api\.([a-z0-9-]+)\.", host):
+        return "execute-api", api[1]
+    return ("lambda" if is_here(host) else "execute-api"), None
+
+
+def is_here(host: str) -> bool:
+    """Whether the host is this machine."""
+    return host in ("127.0.0.1", "localhost", "::1")
+
+
+def _signed_headers(request: httpx.Request) -> dict[str, str]:
+    """Only what no proxy changes."""
+    kept = {name: value for name, value in request.headers.items() if name in ("content-type", "host")}
+    return {**kept, "x-amz-content-sha256": SigV4Auth(None, "", "").payload(AWSRequest(data=request.content))}
+
+
+@dataclass
+class Deployment:
+    """The two addresses, and how to be let in. Addresses may end with a slash, as AWS writes them."""
+
+    chat_url: str
+    sessions_url: str
+    auth: Auth = "none"
+    token: str = field(default="", repr=False)
+    origin: str = ""
+
+    def __post_init__(self) -> None:
+        for url in (self.chat_url, self.sessions_url):
+            parts = urlsplit(url)
+            if parts.scheme not in ("http", "https") or not parts.hostname:
+                raise CannotCall(f"{url!r} is no address: it must begin with https://.")
+            if parts.scheme == "http" and not is_here(parts.hostname):
+                raise CannotCall(f"{url} is not https: tokens and messages would be sent in the clear.")
+        if self.auth == "jwt" and not self.token:
+            raise CannotCall("The deployment wants a token of your issuer. Pass one: TOKEN=….")
+
+    def url(self, path: str) -> str:
+        base = self.chat_url if path.startswith("/chat") else self.sessions_url
+        return base.rstrip("/") + path
+
+    def client(self, *, credentials: bool = True) -> httpx.Client:
+        """Return a client that is let in, or one without credentials."""
+        auth: httpx.Auth | None = None
+        if credentials and self.auth == "iam":
+            auth = Signature()
+        elif credentials and self.auth == "jwt":
+            auth = Bearer(self.token)
+        # A proxy of the environment does not lead to this machine.
+        trust_env = not is_here(urlsplit(self.chat_url).hostname or "")
+        return httpx.Client(auth=auth, timeout=TIMEOUT_SECONDS, follow_redirects=False, trust_env=trust_env)
+
+
+def of_stack(stack: str, *, token: str = "", origin: str = "") -> Deployment:
+    """Find a deployment by the outputs of its stack."""
+    from botocore.exceptions import BotoCoreError, ClientError
+
+    try:
+        [found] = boto3.client("cloudformation").describe_stacks(StackName=stack)["Stacks"]
+    except (BotoCoreError, ClientError) as error:
+        raise CannotCall(f"The stack {stack} cannot be looked up: {error}") from None
+    outputs = {item["OutputKey"]: item["OutputValue"] for item in found.get("Outputs", [])}
+    parameters = {item["ParameterKey"]: item.get("ParameterValue", "") for item in found.get("Parameters", [])}
+    if "ChatUrl" not in outputs:
+        raise CannotCall(
+            f"The stack {stack} is {found['StackStatus']} and has no ChatUrl. Deploy it first: make deploy."
+        )
+    return Deployment(
+        outputs["ChatUrl"],
+        outputs["SessionsUrl"],
+        "jwt" if parameters.get("AuthMode") == "jwt" else "iam",
+        token,
+        origin or parameters.get("CorsOrigins", "").split(",")[0],
+    )
+
+
+def events_of(lines: Iterator[str]) -> Iterator[Json | None]:
+    """Yield the events of a stream as they come; None for `[DONE]`."""
+    for line in lines:
+        if line == "data: [DONE]":
+            yield None
+        elif line.startswith("data: "):
+            event: Json = json.loads(line.removeprefix("data: "))
+            yield event

@@ -1,0 +1,290 @@
+"""`make smoke`: proves a deployment from outside, as a front end would use it.
+
+    make smoke STAGE=prod                        the stack of a stage, found by its outputs
+    make smoke URL=http://127.0.0.1:8000         one address for everything, such as `make run`
+    make smoke CHAT_URL=… SESSIONS_URL=…         two addresses
+    TOKEN=…                                      a token, where tokens are asked for
+    ORIGIN=https://app.example.com               the page whose CORS is checked; else the first of CorsOrigins
+
+It asks the model three times, in a session of its own that it deletes at the end.
+"""
+
+import argparse
+import os
+import sys
+import time
+import tomllib
+import uuid
+from collections.abc import Callable, Iterator
+
+import httpx
+
+from local.template import ROOT
+from scripts.caller import Auth, CannotCall, Deployment, Json, events_of, is_here, of_stack
+
+# What is in brackets is for the offline model of `make run`: it takes its time.
+SHORT = "[slow:20] Reply with one short sentence: what can you help with?"
+LONG = "[slow:20][long:2000] Count from 1 to 2000, one number per line, without stopping and without any other text."
+STRANGER = "https://stranger.example"
+
+
+class Failed(Exception):
+    """A check found something wrong. Says what."""
+
+
+def expect(ok: object, message: str) -> None:
+    if not ok:
+        raise Failed(message)
+
+
+class Smoke:
+    """The checks, in order. Each is a method that returns what it saw, or raises `Failed`."""
+
+    def __init__(self, deployment: Deployment, http: httpx.Client, stranger: httpx.Client) -> None:
+        """Take a client that is let in, and one without credentials."""
+        self._deployment = deployment
+        self._http = http
+        self._stranger = stranger
+        self._session = f"smoke-{uuid.uuid4().hex[:12]}"
+        self._text = ""
+
+    def checks(self) -> dict[str, Callable[[], str]]:
+        return {
+            "refuses strangers": self.refuses_strangers,
+            "streams": self.streams,
+            "stores": self.stores,
+            "retries": self.retries,
+            "resumes and stops": self.resumes_and_stops,
+            "nothing to resume": self.nothing_to_resume,
+            "errors": self.errors,
+            "CORS": self.cors,
+            "deletes": self.deletes,
+        }
+
+    def refuses_strangers(self) -> str:
+        if self._deployment.auth == "none":
+            return "not checked: this deployment lets everybody of this machine in"
+        for path in ("/chat", "/sessions"):
+            response = self._stranger.post(self._deployment.url(path), json={"query": "Hello"})
+            expect(response.status_code in (401, 403), f"POST {path} without credentials: {_seen(response)}")
+        return "401 or 403 without credentials"
+
+    def streams(self) -> str:
+        began = time.monotonic()
+        body = {"session_id": self._session, "query": SHORT, "message_id": "smoke-1"}
+        with self._http.stream("POST", self._deployment.url("/chat"), json=body) as response:
+            expect(response.status_code == 200, f"POST /chat: {_seen(response)}")
+            version = response.headers.get("x-vercel-ai-ui-message-stream")
+            expect(version == "v1", f"x-vercel-ai-ui-message-stream is {version}: something on the way removes headers")
+            first, events, pieces = 0.0, [], _Pieces(response)
+            for event in events_of(pieces.lines()):
+                first = first or time.monotonic() - began
+                events.append(event)
+        _check_whole(events)
+        self._text = _text(events)
+        expect(self._text, "the answer has no text")
+        status = events[-2]["data"]["status"] if events[-2] else ""
+        expect(status == "complete", f"the turn ended {status}: look at the chat function's log")
+        expect(pieces.count > 1, "the answer came in one piece: something on the way buffers it")
+        return (
+            f"first event after {first:.1f} s, whole after {time.monotonic() - began:.1f} s, in {pieces.count} pieces"
+        )
+
+    def stores(self) -> str:
+        response = self._http.get(self._deployment.url(f"/sessions/{self._session}/messages"))
+        expect(response.status_code == 200, f"GET messages: {_seen(response)}")
+        messages = response.json()["messages"]
+        roles = [message["role"] for message in messages]
+        expect(roles == ["user", "assistant"], f"the session holds {roles}")
+        stored = "".join(part.get("text", "") for part in messages[1]["parts"] if part["type"] == "text")
+        expect(stored == self._text, "what is stored differs from what was streamed")
+        return "what is stored is what was streamed"
+
+    def retries(self) -> str:
+        body = {"session_id": self._session, "query": SHORT, "message_id": "smoke-1"}
+        response = self._http.post(self._deployment.url("/chat"), json=body)
+        expect(response.status_code == 200, f"POST /chat again: {_seen(response)}")
+        again = _text(list(events_of(iter(response.text.splitlines()))))
+        expect(again == self._text, "the same message id was answered differently: the model was asked twice")
+        return "the same message id replays the same answer"
+
+    def resumes_and_stops(self) -> str:
+        body = {"session_id": self._session, "query": LONG, "message_id": "smoke-2"}
+        with self._http.stream("POST", self._deployment.url("/chat"), json=body) as response:
+            expect(response.status_code == 200, f"POST /chat: {_seen(response)}")
+            seen = _until_text(response)
+        resumed_at = self._deployment.url(f"/chat/{self._session}/stream")
+        with self._http.stream("GET", resumed_at) as response:
+            expect(response.status_code == 200, f"GET /chat/…/stream while an answer runs: {_seen(response)}")
+            events: list[Json | None] = []
+            stopped_after = 0.0
+            for event in events_of(response.iter_lines()):
+                events.append(event)
+                if event and event["type"] == "text-delta" and not stopped_after:
+                    self._stop()
+                    stopped_after = time.monotonic()
+        took = time.monotonic() - stopped_after
+        expect(events[0] == seen[0], "the resumed stream does not begin with the first event of the answer")
+        _check_whole(events)
+        expect([event for event in events if event and event["type"] == "abort"], "the stopped stream has no `abort`")
+        return f"a cut stream goes on from its start; it ended {took:.1f} s after the stop"
+
+    def _stop(self) -> None:
+        response = self._http.post(self._deployment.url(f"/sessions/{self._session}/cancel"))
+        expect(response.status_code == 202, f"POST cancel while an answer runs: {_seen(response)}")
+
+    def nothing_to_resume(self) -> str:
+        response = self._http.get(self._deployment.url(f"/chat/smoke-{uuid.uuid4().hex[:12]}/stream"))
+        expect(response.status_code == 204, f"GET /chat/…/stream without an answer: {_seen(response)}")
+        expect(not response.content.strip(), "204 has a body")
+        return "204"
+
+    def errors(self) -> str:
+        broken = {"content": '{"query": ', "headers": {"content-type": "application/json"}}
+        for method, path, options, status in (
+            ("POST", "/chat", broken, 400),
+            ("POST", "/chat", {"json": {"messages": []}}, 422),
+            ("GET", f"/sessions/smoke-{uuid.uuid4().hex[:12]}", {}, 404),
+            ("POST", f"/sessions/{self._session}/cancel", {}, 409),
+        ):
+            response = self._http.request(method, self._deployment.url(path), **options)  # type: ignore[arg-type]
+            expect(response.status_code == status, f"{method} {path}: {_seen(response)}, not {status}")
+            kind = response.headers.get("content-type", "")
+            expect(kind == "application/problem+json", f"{method} {path}: the error is {kind}")
+            expect(response.json().get("request_id"), f"{method} {path}: the error has no request id")
+        return "400, 422, 404 and 409 are problems with a request id"
+
+    def cors(self) -> str:
+        origin = self._deployment.origin
+        if not origin:
+            return "not checked: no origin is allowed (CorsOrigins), and none was given (ORIGIN)"
+        asked = {
+            "access-control-request-method": "POST",
+            "access-control-request-headers": "authorization,content-type",
+        }
+        for path in ("/chat", "/sessions"):
+            url = self._deployment.url(path)
+            allowed = self._stranger.options(url, headers={"origin": origin, **asked})
+            told = allowed.headers.get("access-control-allow-origin")
+            expect(allowed.is_success and told in (origin, "*"), f"preflight of {path} from {origin}: {_seen(allowed)}")
+            refused = self._stranger.options(url, headers={"origin": STRANGER, **asked})
+            told = refused.headers.get("access-control-allow-origin")
+            expect(told is None, f"a page of {STRANGER} may call {path}: CorsOrigins allows {told}")
+        response = self._http.get(self._deployment.url("/sessions"), headers={"origin": origin})
+        told = response.headers.get("access-control-allow-origin")
+        expect(told in (origin, "*"), f"a page of {origin} may not read GET /sessions")
+        return f"{origin} may call, {STRANGER} may not"
+
+    def deletes(self) -> str:
+        url = self._deployment.url(f"/sessions/{self._session}")
+        response = self._http.delete(url)
+        expect(response.status_code in (202, 204), f"DELETE session: {_seen(response)}")
+        if response.status_code == 204:
+            response = self._http.get(url)
+            expect(response.status_code == 404, f"GET a deleted session: {_seen(response)}")
+        return "the session of this test is gone"
+
+
+class _Pieces:
+    """The lines of a response, and how many pieces they came in."""
+
+    def __init__(self, response: httpx.Response) -> None:
+        self._response = response
+        self.count = 0
+
+    def lines(self) -> Iterator[str]:
+        rest = ""
+        for piece in self._response.iter_text():
+            self.count += 1
+            *lines, rest = (rest + piece).split("\n")
+            yield from lines
+
+
+def _until_text(response: httpx.Response) -> list[Json | None]:
+    events: list[Json | None] = []
+    for event in events_of(response.iter_lines()):
+        events.append(event)
+        if event and event["type"] == "text-delta":
+            return events
+    raise Failed("the answer was over before it could be cut: ask a slower model")
+
+
+def _check_whole(events: list[Json | None]) -> None:
+    kinds = [event["type"] if event else "[DONE]" for event in events]
+    expect(kinds and kinds[0] == "start", f"the stream begins with {kinds[:1]}, not with `start`")
+    expect(kinds[-1] == "[DONE]", f"the stream ends with {kinds[-3:]}, not with `[DONE]`")
+    errors = [event["errorText"] for event in events if event and event["type"] == "error"]
+    expect(not errors, f"the stream has an error: {errors}. Its cause is in the chat function's log")
+    expect(kinds[-3:-1] == ["finish", "data-session"], f"the stream ends with {kinds[-3:]}")
+
+
+def _text(events: list[Json | None]) -> str:
+    return "".join(event["delta"] for event in events if event and event["type"] == "text-delta")
+
+
+def _seen(response: httpx.Response) -> str:
+    """Describe a response, briefly."""
+    response.read()
+    return f"{response.status_code} {response.text[:200].strip()}"
+
+
+def run(deployment: Deployment) -> bool:
+    """Run every check, print each, and return whether all went well. After a failure of the first answer it ends."""
+    failed = []
+    with deployment.client() as http, deployment.client(credentials=False) as stranger:
+        for name, check in Smoke(deployment, http, stranger).checks().items():
+            try:
+                print(f"  ok      {name:18} {check()}", flush=True)
+            except (Failed, CannotCall, httpx.HTTPError, KeyError, ValueError) as error:
+                failed.append(name)
+                print(f"  FAILED  {name:18} {error or type(error).__name__}", flush=True)
+                if name == "streams":
+                    break
+    print("The deployment works." if not failed else f"Failed: {', '.join(failed)}.")
+    return not failed
+
+
+def stack_of(stage: str) -> str:
+    """Return the name of a stage's stack."""
+    config = tomllib.loads((ROOT / "samconfig.toml").read_text())
+    stages = {"dev" if name == "default" else name: section for name, section in config.items() if name != "version"}
+    if stage not in stages:
+        raise CannotCall(f"samconfig.toml has no stage {stage}. There are: {', '.join(stages)}.")
+    name: str = stages[stage]["deploy"]["parameters"]["stack_name"]
+    return name
+
+
+def main(arguments: list[str] | None = None) -> int:
+    env = os.environ
+    parser = argparse.ArgumentParser(
+        prog="make smoke", description=__doc__, formatter_class=argparse.RawTextHelpFormatter
+    )
+    parser.add_argument("--stage", default=env.get("STAGE", "dev"))
+    parser.add_argument("--url", default=env.get("URL", ""))
+    parser.add_argument("--chat-url", default=env.get("CHAT_URL", ""))
+    parser.add_argument("--sessions-url", default=env.get("SESSIONS_URL", ""))
+    parser.add_argument("--origin", default=env.get("ORIGIN", ""))
+    parser.add_argument("--auth", choices=("iam", "jwt", "none"), default=env.get("AUTH") or None)
+    given = parser.parse_args(arguments)
+    token = env.get("TOKEN", "")
+    try:
+        deployment = _deployment(given, token)
+        print(f"{deployment.chat_url} ({deployment.auth})")
+        return 0 if run(deployment) else 1
+    except CannotCall as error:
+        print(error, file=sys.stderr)
+        return 2
+
+
+def _deployment(given: argparse.Namespace, token: str) -> Deployment:
+    chat, sessions = given.chat_url or given.url, given.sessions_url or given.url
+    if not chat and not sessions:
+        return of_stack(stack_of(given.stage), token=token, origin=given.origin)
+    if not chat or not sessions:
+        raise CannotCall("Give CHAT_URL and SESSIONS_URL, or URL for both.")
+    auth: Auth = given.auth or ("jwt" if token else "none" if is_here(httpx.URL(chat).host) else "iam")
+    return Deployment(chat, sessions, auth, token, given.origin)
+
+
+if __name__ == "__main__":
+    sys.exit(main())
