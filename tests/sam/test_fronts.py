@@ -213,7 +213,7 @@ USED_BY_SAM = (
 
 
 def test_what_a_canary_deploys_passes_the_linter(translator: Translator) -> None:
-    """The linter follows every condition both ways. Only the deployment's type is none: `make validate` has the other."""
+    """The linter follows every condition both ways. Only the deployment's type is none."""
     errors = translator.lint_errors({"DeploymentType": "Canary10Percent5Minutes"})
     assert [error for error in errors if not error.startswith(USED_BY_SAM)] == []
 

@@ -6,7 +6,7 @@ from starlette.applications import Starlette
 from starlette.middleware.cors import CORSMiddleware
 
 # As template.yaml has them for the Function URLs.
-ALLOWED_METHODS: Final = ("GET", "POST", "PATCH", "DELETE")
+ALLOWED_METHODS: Final = ("GET", "POST", "PATCH", "PUT", "DELETE")
 ALLOWED_HEADERS: Final = (
     "authorization",
     "content-type",
