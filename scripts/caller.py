@@ -70,8 +70,7 @@ def is_here(host: str) -> bool:
 
 def _signed_headers(request: httpx.Request) -> dict[str, str]:
     """Only what no proxy changes."""
-    kept = {name: value for name, value in request.headers.items() if name in ("content-type", "host")}
-    return {**kept, "x-amz-content-sha256": SigV4Auth(None, "", "").payload(AWSRequest(data=request.content))}
+    return {name: value for name, value in request.headers.items() if name in ("content-type", "host")}
 
 
 @dataclass

@@ -37,6 +37,13 @@ def expect(ok: object, message: str) -> None:
         raise Failed(message)
 
 
+def expect_status(response: httpx.Response, what: str, *statuses: int) -> None:
+    """Refuse another status. Only then is the body read: a stream is to be read by whoever checks it."""
+    if response.status_code not in statuses:
+        response.read()
+        raise Failed(f"{what}: {response.status_code} {response.text[:200].strip()}")
+
+
 class Smoke:
     """The checks, in order. Each is a method that returns what it saw, or raises `Failed`."""
 
@@ -66,14 +73,14 @@ class Smoke:
             return "not checked: this deployment lets everybody of this machine in"
         for path in ("/chat", "/sessions"):
             response = self._stranger.post(self._deployment.url(path), json={"query": "Hello"})
-            expect(response.status_code in (401, 403), f"POST {path} without credentials: {_seen(response)}")
+            expect_status(response, f"POST {path} without credentials", 401, 403)
         return "401 or 403 without credentials"
 
     def streams(self) -> str:
         began = time.monotonic()
         body = {"session_id": self._session, "query": SHORT, "message_id": "smoke-1"}
         with self._http.stream("POST", self._deployment.url("/chat"), json=body) as response:
-            expect(response.status_code == 200, f"POST /chat: {_seen(response)}")
+            expect_status(response, "POST /chat", 200)
             version = response.headers.get("x-vercel-ai-ui-message-stream")
             expect(version == "v1", f"x-vercel-ai-ui-message-stream is {version}: something on the way removes headers")
             first, events, pieces = 0.0, [], _Pieces(response)
@@ -92,7 +99,7 @@ class Smoke:
 
     def stores(self) -> str:
         response = self._http.get(self._deployment.url(f"/sessions/{self._session}/messages"))
-        expect(response.status_code == 200, f"GET messages: {_seen(response)}")
+        expect_status(response, "GET messages", 200)
         messages = response.json()["messages"]
         roles = [message["role"] for message in messages]
         expect(roles == ["user", "assistant"], f"the session holds {roles}")
@@ -103,7 +110,7 @@ class Smoke:
     def retries(self) -> str:
         body = {"session_id": self._session, "query": SHORT, "message_id": "smoke-1"}
         response = self._http.post(self._deployment.url("/chat"), json=body)
-        expect(response.status_code == 200, f"POST /chat again: {_seen(response)}")
+        expect_status(response, "POST /chat again", 200)
         again = _text(list(events_of(iter(response.text.splitlines()))))
         expect(again == self._text, "the same message id was answered differently: the model was asked twice")
         return "the same message id replays the same answer"
@@ -111,11 +118,11 @@ class Smoke:
     def resumes_and_stops(self) -> str:
         body = {"session_id": self._session, "query": LONG, "message_id": "smoke-2"}
         with self._http.stream("POST", self._deployment.url("/chat"), json=body) as response:
-            expect(response.status_code == 200, f"POST /chat: {_seen(response)}")
+            expect_status(response, "POST /chat", 200)
             seen = _until_text(response)
         resumed_at = self._deployment.url(f"/chat/{self._session}/stream")
         with self._http.stream("GET", resumed_at) as response:
-            expect(response.status_code == 200, f"GET /chat/…/stream while an answer runs: {_seen(response)}")
+            expect_status(response, "GET /chat/…/stream while an answer runs", 200)
             events: list[Json | None] = []
             stopped_after = 0.0
             for event in events_of(response.iter_lines()):
@@ -131,11 +138,11 @@ class Smoke:
 
     def _stop(self) -> None:
         response = self._http.post(self._deployment.url(f"/sessions/{self._session}/cancel"))
-        expect(response.status_code == 202, f"POST cancel while an answer runs: {_seen(response)}")
+        expect_status(response, "POST cancel while an answer runs", 202)
 
     def nothing_to_resume(self) -> str:
         response = self._http.get(self._deployment.url(f"/chat/smoke-{uuid.uuid4().hex[:12]}/stream"))
-        expect(response.status_code == 204, f"GET /chat/…/stream without an answer: {_seen(response)}")
+        expect_status(response, "GET /chat/…/stream without an answer", 204)
         expect(not response.content.strip(), "204 has a body")
         return "204"
 
@@ -148,7 +155,7 @@ class Smoke:
             ("POST", f"/sessions/{self._session}/cancel", {}, 409),
         ):
             response = self._http.request(method, self._deployment.url(path), **options)  # type: ignore[arg-type]
-            expect(response.status_code == status, f"{method} {path}: {_seen(response)}, not {status}")
+            expect_status(response, f"{method} {path}", status)
             kind = response.headers.get("content-type", "")
             expect(kind == "application/problem+json", f"{method} {path}: the error is {kind}")
             expect(response.json().get("request_id"), f"{method} {path}: the error has no request id")
@@ -166,7 +173,8 @@ class Smoke:
             url = self._deployment.url(path)
             allowed = self._stranger.options(url, headers={"origin": origin, **asked})
             told = allowed.headers.get("access-control-allow-origin")
-            expect(allowed.is_success and told in (origin, "*"), f"preflight of {path} from {origin}: {_seen(allowed)}")
+            expect_status(allowed, f"preflight of {path} from {origin}", 200, 204)
+            expect(told in (origin, "*"), f"a page of {origin} may not call {path}: the preflight allows {told}")
             refused = self._stranger.options(url, headers={"origin": STRANGER, **asked})
             told = refused.headers.get("access-control-allow-origin")
             expect(told is None, f"a page of {STRANGER} may call {path}: CorsOrigins allows {told}")
@@ -178,10 +186,10 @@ class Smoke:
     def deletes(self) -> str:
         url = self._deployment.url(f"/sessions/{self._session}")
         response = self._http.delete(url)
-        expect(response.status_code in (202, 204), f"DELETE session: {_seen(response)}")
+        expect_status(response, "DELETE session", 202, 204)
         if response.status_code == 204:
             response = self._http.get(url)
-            expect(response.status_code == 404, f"GET a deleted session: {_seen(response)}")
+            expect_status(response, "GET a deleted session", 404)
         return "the session of this test is gone"
 
 
@@ -220,12 +228,6 @@ def _check_whole(events: list[Json | None]) -> None:
 
 def _text(events: list[Json | None]) -> str:
     return "".join(event["delta"] for event in events if event and event["type"] == "text-delta")
-
-
-def _seen(response: httpx.Response) -> str:
-    """Describe a response, briefly."""
-    response.read()
-    return f"{response.status_code} {response.text[:200].strip()}"
 
 
 def run(deployment: Deployment) -> bool:
