@@ -72,6 +72,7 @@ lock: $(UV) ## pin the dependencies of pyproject.toml again, with hashes
 	@$(LOCK) --upgrade -c layers/core/requirements.txt --no-emit-package ziglang pyproject.toml --group dev -o requirements-dev.txt
 	@$(LOCK) --upgrade -c requirements-dev.txt --group run -o requirements-run.txt
 	@$(LOCK) --upgrade --no-strip-extras --group sam -o requirements-sam.txt
+	@$(LOCK) --upgrade --group audit -o requirements-audit.txt
 	@$(LOCK) --upgrade --group uv -o requirements-uv.txt
 
 # SAM wants a region even where none matters. MAKEFLAGS is emptied: SAM runs the layer's make, which must not see ours.
@@ -96,8 +97,11 @@ build-here: .venv-sam/.installed ## build for this machine (python3.13 where it 
 test-arm64: $(VENV)/.dev build ## run one conversation on what `make build` made, on an emulated arm64 (3 minutes)
 	@$(BIN)/python -m pytest tests/sam/arm64_turn.py
 
+preflight: $(VENV)/.dev ## check what a deploy needs: the stage's parameters, region, credentials, secrets (STAGE=dev)
+	@$(BIN)/python -m scripts.preflight $(STAGE)
+
 # The release is new each time, so that a parameter's new value is published as well (see template.yaml).
-deploy: build ## deploy to AWS: STAGE=dev or STAGE=prod, its parameters in parameters/
+deploy: preflight build ## deploy to AWS: STAGE=dev or STAGE=prod, its parameters in parameters/
 	@SAM_CLI_TELEMETRY=0 $(SAM_BIN)/sam deploy --config-env $(STAGE:dev=default) \
 		--parameter-overrides file://parameters/$(STAGE).yaml Release=$$(date +%s)
 
@@ -108,9 +112,9 @@ clean: ## remove what was built
 	@rm -rf .aws-sam .build
 
 distclean: clean clean-local ## remove the environments as well
-	@rm -rf $(VENV) .venv-sam .uv
+	@rm -rf $(VENV) .venv-audit .venv-sam .uv
 
-.PHONY: help test check format lock validate build build-here test-arm64 deploy smoke clean distclean
+.PHONY: help test check format lock validate build build-here test-arm64 preflight deploy smoke clean distclean
 
 invoke: $(VENV)/.run ## invoke a function: FUNCTION=chat EVENT=events/chat-hello.json
 	@$(BIN)/python -m local invoke $(FUNCTION) $(EVENT)
@@ -147,7 +151,12 @@ bench-quick: $(VENV)/.dev build-here ## the same in small, nothing written (2 mi
 
 .PHONY: bench bench-quick
 
-audit: $(VENV)/.dev ## check the pinned dependencies: hashes, licences, and known vulnerabilities where pip-audit is
+.venv-audit/.installed: requirements-audit.txt | $(UV)
+	@$(UV) venv -q --clear --python $(PYTHON) .venv-audit
+	@$(UV) pip install -q --python .venv-audit/bin/python --require-hashes -r requirements-audit.txt
+	@touch $@
+
+audit: $(VENV)/.dev .venv-audit/.installed ## check the pinned dependencies: hashes, licences, known vulnerabilities; write an SBOM
 	@$(BIN)/python -m scripts.audit
 
 licences: $(VENV)/.dev ## write THIRD_PARTY.md from the packages' own metadata

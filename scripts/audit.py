@@ -1,5 +1,6 @@
-"""`make audit`: the pinned dependencies, checked as far as this machine can."""
+"""`make audit`: the pinned dependencies. What cannot be checked fails as well: nobody has looked."""
 
+import os
 import shutil
 import subprocess
 import sys
@@ -8,6 +9,7 @@ from importlib.metadata import metadata
 from local.template import ROOT
 from scripts.licences import THIRD_PARTY, is_allowed, licence_of, rendered
 from scripts.pins import FILES, LAYER, read_pins
+from scripts.sbom import write
 
 
 def pins() -> str:
@@ -27,11 +29,15 @@ def licences() -> str:
     return f"{len(found)} packages, every licence allowed"
 
 
+class NotChecked(Exception):
+    """A check could not be made. Says why."""
+
+
 def vulnerabilities() -> str:
-    """What pip-audit says of the layer. It is no dependency, and it asks a service that is not always in reach."""
-    command = shutil.which("pip-audit")
+    """What pip-audit says of the layer. It asks a service that is not always in reach."""
+    command = shutil.which("pip-audit", path=f"{ROOT / '.venv-audit' / 'bin'}{os.pathsep}{os.environ.get('PATH', '')}")
     if command is None:
-        return "NOT CHECKED: pip-audit is not installed (pipx install pip-audit)"
+        raise NotChecked("pip-audit is not installed: `make audit` installs it")
     done = subprocess.run(
         [command, "--disable-pip", "--require-hashes", "--progress-spinner=off", "-r", str(LAYER)],
         capture_output=True,
@@ -43,21 +49,31 @@ def vulnerabilities() -> str:
     told = f"{done.stdout}\n{done.stderr}".strip()
     if "known vulnerabilit" in told:
         raise ValueError(f"\n{told}")
-    return f"NOT CHECKED: {told.splitlines()[-1]}"
+    raise NotChecked(told.splitlines()[-1])
 
 
-CHECKS = {"pins": pins, "licences": licences, "vulnerabilities": vulnerabilities}
+def sbom() -> str:
+    """The bill of materials is written."""
+    return f"written to {write().relative_to(ROOT)}"
+
+
+CHECKS = {"pins": pins, "licences": licences, "sbom": sbom, "vulnerabilities": vulnerabilities}
+FAILED, NOT_CHECKED = 1, 3
 
 
 def main() -> int:
-    failed = False
+    """Run every check. The exit code is 1 when one failed, else 3 when one could not be made."""
+    codes = {0}
     for name, check in CHECKS.items():
         try:
             print(f"{name:16} {check()}")
+        except NotChecked as reason:
+            codes.add(NOT_CHECKED)
+            print(f"{name:16} NOT CHECKED: {reason}")
         except ValueError as error:
-            failed = True
+            codes.add(FAILED)
             print(f"{name:16} FAILED: {error}")
-    return int(failed)
+    return FAILED if FAILED in codes else max(codes)
 
 
 if __name__ == "__main__":

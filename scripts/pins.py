@@ -10,7 +10,7 @@ from packaging.requirements import Requirement
 from local.template import ROOT
 
 LAYER = ROOT / "layers" / "core" / "requirements.txt"
-FILES = (LAYER, *(ROOT / f"requirements-{group}.txt" for group in ("dev", "run", "sam", "uv")))
+FILES = (LAYER, *(ROOT / f"requirements-{group}.txt" for group in ("audit", "dev", "run", "sam", "uv")))
 # What the layer is built for. A marker of a requirement is read as that Python would read it.
 LAMBDA = {
     "implementation_name": "cpython",

@@ -50,8 +50,12 @@ def check_url(name: str, url: str) -> None:
 
 def check_mongodb_uri(uri: str) -> None:
     """Refuse a MongoDB connection without verified TLS on Lambda, unless all its servers are on this machine."""
-    if not needs_tls():
-        return
+    if needs_tls():
+        require_mongodb_tls(uri)
+
+
+def require_mongodb_tls(uri: str) -> None:
+    """Raise `ConfigurationError` for a URI that a function would refuse."""
     scheme, _, rest = uri.partition("://")
     address, _, query = rest.partition("?")
     hosts = address.partition("/")[0].rpartition("@")[2].split(",")

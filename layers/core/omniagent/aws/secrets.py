@@ -53,7 +53,7 @@ class SecretStore:
         async with entry.lock:
             if entry.value is None:
                 entry.value = await self._read(arn, entry)
-            return _pick(arn, entry.value, keys)
+            return pick_value(arn, entry.value, keys)
 
     async def refresh(self, arn: str, *keys: str) -> str:
         """Read the secret again, as after an authentication failure, and return its present value.
@@ -65,7 +65,7 @@ class SecretStore:
             is_due = time.monotonic() - entry.tried_at >= self._refresh_interval
             if entry.value is None or is_due:
                 entry.value = await self._read(arn, entry)
-            return _pick(arn, entry.value, keys)
+            return pick_value(arn, entry.value, keys)
 
     async def _read(self, arn: str, entry: _Entry) -> str:
         entry.tried_at = time.monotonic()
@@ -96,7 +96,8 @@ def _region(arn: str) -> str | None:
     return parts[3] or None if len(parts) > 3 and parts[0] == "arn" else None
 
 
-def _pick(arn: str, value: str, keys: tuple[str, ...]) -> str:
+def pick_value(arn: str, value: str, keys: tuple[str, ...]) -> str:
+    """Return the value itself, or what a JSON object has under the first of `keys` that it has."""
     found = _json_object(value)
     if found is None:
         return value

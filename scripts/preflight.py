@@ -1,0 +1,189 @@
+"""`make preflight`, and the first step of `make deploy`: finds what would fail later, and says what to do about it.
+
+Checked: the stage, its parameters against the template, the region, the credentials, both secrets and what is in
+them, the issuer's keys. A check that this machine cannot make is a warning; `make deploy` goes on after one.
+"""
+
+import argparse
+import os
+import re
+import sys
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import boto3
+import httpx
+from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, NoRegionError
+from pymongo import MongoClient
+from pymongo.errors import ConfigurationError as MongoConfigurationError
+from pymongo.errors import InvalidURI, OperationFailure, PyMongoError
+
+from omniagent.aws.secrets import pick_value
+from omniagent.aws.services import MONGODB_KEYS, OPENAI_KEYS
+from omniagent.errors import ConfigurationError
+from omniagent.tls import require_mongodb_tls
+from scripts.parameters import Finding, error, parameter_findings, read_parameters, stage_findings, warning
+
+SECRETS = {"MongoSecretArn": MONGODB_KEYS, "OpenAISecretArn": OPENAI_KEYS}
+CONNECT_SECONDS = 8
+BAD_LOGIN = 18
+
+
+def account_findings(session: boto3.Session, parameters: Mapping[str, str]) -> Iterator[Finding]:
+    """There is a region, there are credentials, and the secrets are in that region."""
+    if not session.region_name:
+        yield error("No region is set. Set AWS_REGION, or `region` in your AWS profile (`aws configure`).")
+        return
+    try:
+        caller = session.client("sts").get_caller_identity()
+    except NoCredentialsError:
+        yield error("There are no AWS credentials. Run `aws configure sso` (or `aws configure`), or set AWS_PROFILE.")
+        return
+    except (BotoCoreError, ClientError) as problem:
+        yield error(f"AWS does not accept the credentials: {_reason(problem)}. Log in again: `aws sso login`.")
+        return
+    for name in SECRETS:
+        _, _, _, region, account, *_ = [*parameters.get(name, "").split(":"), "", "", "", "", ""]
+        if region and region != session.region_name:
+            yield warning(
+                f"{name} is in {region}, the stack goes to {session.region_name}: each cold start pays the way."
+            )
+        if account and account != caller["Account"]:
+            yield warning(
+                f"{name} is in account {account}, you deploy to {caller['Account']}: its own policy must let the "
+                "functions read it."
+            )
+
+
+def secret_findings(session: boto3.Session, parameters: Mapping[str, str]) -> Iterator[Finding]:
+    """Both secrets exist and hold what they should. Their values are shown nowhere."""
+    for name, keys in SECRETS.items():
+        arn = parameters.get(name, "")
+        region = arn.split(":")[3] if arn.count(":") > 3 else None
+        try:
+            value = (
+                session.client("secretsmanager", region_name=region)
+                .get_secret_value(SecretId=arn)
+                .get("SecretString", "")
+            )
+            text = pick_value(arn, value.strip(), keys)
+        except ConfigurationError as problem:
+            yield error(f"{name}: {problem}.")
+        except ClientError as problem:
+            yield from _secret_problem(name, arn, problem)
+        except BotoCoreError as problem:
+            yield warning(f"{name} could not be looked at: {problem}")
+        else:
+            yield from (mongodb_findings(text) if name == "MongoSecretArn" else key_findings(text))
+
+
+def _secret_problem(name: str, arn: str, problem: ClientError) -> Iterator[Finding]:
+    code = problem.response.get("Error", {}).get("Code", "")
+    if code == "ResourceNotFoundException":
+        yield error(f"{name}: there is no secret {arn}. Create it (docs/deploy.md, step 2), and copy its whole ARN.")
+    else:
+        yield warning(
+            f"{name} could not be looked at ({code}): you may not read it. The functions get their own permission."
+        )
+
+
+def mongodb_findings(uri: str) -> Iterator[Finding]:
+    """The URI is whole, uses TLS, and its login is right, if the server can be reached from here."""
+    if re.search(r"<[^>]*>", uri):
+        yield error("The MongoDB secret still has a placeholder in <brackets>: put the database user and password in.")
+        return
+    if not uri.startswith(("mongodb://", "mongodb+srv://")):
+        yield error("The MongoDB secret is no connection string: it must begin with mongodb+srv:// or mongodb://.")
+        return
+    try:
+        require_mongodb_tls(uri)
+        client: MongoClient[dict[str, Any]] = MongoClient(uri, serverSelectionTimeoutMS=CONNECT_SECONDS * 1000)
+    except (ConfigurationError, InvalidURI) as problem:
+        yield error(f"The MongoDB secret cannot be used: {problem}. Percent-encode special characters of the password.")
+        return
+    except MongoConfigurationError as problem:
+        yield warning(f"The MongoDB cluster could not be found from here: {problem}.")
+        return
+    with client:
+        try:
+            client.admin.command("ping")
+        except OperationFailure as problem:
+            if problem.code in (BAD_LOGIN, 8000):
+                yield error("MongoDB refuses the login of the secret: check the database user and the password in it.")
+        except PyMongoError:
+            yield warning(
+                "MongoDB could not be reached from here. Lambda's addresses are not yours: allow them in the cluster's "
+                "network access (docs/deploy.md, step 1)."
+            )
+
+
+def key_findings(key: str) -> Iterator[Finding]:
+    if re.search(r"\s", key) or "…" in key or "..." in key:
+        yield error("The OpenAI secret is no key: it has spaces or dots in it. Put the whole key in, and nothing else.")
+
+
+def issuer_findings(parameters: Mapping[str, str]) -> Iterator[Finding]:
+    """The issuer publishes keys where the functions will look for them."""
+    if parameters.get("AuthMode") != "jwt" or not parameters.get("JwtIssuer"):
+        return
+    url = parameters.get("JwtJwksUrl") or parameters["JwtIssuer"].rstrip("/") + "/.well-known/jwks.json"
+    try:
+        response = httpx.get(url, timeout=CONNECT_SECONDS)
+    except httpx.HTTPError as problem:
+        yield warning(f"The issuer's keys could not be fetched from here: {url}: {type(problem).__name__}.")
+        return
+    try:
+        keys = response.json()["keys"]
+    except (ValueError, KeyError, TypeError):
+        keys = []
+    if not response.is_success or not keys:
+        yield error(f"{url} has no keys ({response.status_code}). Set JwtJwksUrl to the `jwks_uri` of your issuer.")
+
+
+def _reason(problem: BotoCoreError | ClientError) -> str:
+    return str(problem.response["Error"]["Code"] if isinstance(problem, ClientError) else problem)
+
+
+def findings(stage: str) -> Iterator[Finding]:
+    """Check everything, the cheap things first. What needs an account is left out when the parameters are wrong."""
+    found = list(stage_findings(stage))
+    yield from found
+    if found:
+        return
+    try:
+        parameters = read_parameters(stage)
+    except ValueError as problem:
+        yield error(str(problem))
+        return
+    found = list(parameter_findings(parameters))
+    yield from found
+    session = boto3.Session()
+    account = list(account_findings(session, parameters))
+    yield from account
+    if any(finding.level == "error" for finding in [*found, *account]):
+        return
+    yield from secret_findings(session, parameters)
+    yield from issuer_findings(parameters)
+
+
+def main(arguments: list[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="make preflight", description=__doc__)
+    parser.add_argument("stage", nargs="?", default=os.environ.get("STAGE", "dev"))
+    stage = parser.parse_args(arguments).stage
+    errors = 0
+    try:
+        for finding in findings(stage):
+            errors += finding.level == "error"
+            print(f"{finding.level}: {finding.text}", file=sys.stderr)
+    except NoRegionError:
+        errors += 1
+        print("error: No region is set. Set AWS_REGION.", file=sys.stderr)
+    if errors:
+        print(f"{stage} is not ready: {errors} to correct in parameters/{stage}.yaml or at AWS.", file=sys.stderr)
+        return 1
+    print(f"{stage} is ready to be deployed.")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

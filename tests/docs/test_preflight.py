@@ -1,0 +1,150 @@
+"""`make preflight`: what would fail in a deploy is found before it, with what to do about it."""
+
+from collections.abc import Iterator, Mapping
+
+import boto3
+import pytest
+
+from local.aws import Aws
+from omniagent.tls import require_mongodb_tls
+from scripts import preflight
+from scripts.parameters import Finding, parameter_findings, read_parameters, stage_findings
+from scripts.preflight import account_findings, issuer_findings, key_findings, mongodb_findings, secret_findings
+from tests.fixtures.issuer import Issuer
+
+ARN = "arn:aws:secretsmanager:us-east-1:123456789012:secret:{}-AbCdEf"
+GOOD = {"MongoSecretArn": ARN.format("mongodb"), "OpenAISecretArn": ARN.format("openai")}
+JWT = {"AuthMode": "jwt", "JwtIssuer": "https://id.mycompany.io/", "JwtAudience": "chat"}
+URI = "mongodb+srv://user:password@cluster.mycompany.io"
+
+
+def texts(findings: Iterator[Finding], level: str = "error") -> list[str]:
+    return [finding.text for finding in findings if finding.level == level]
+
+
+@pytest.fixture
+def session(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> boto3.Session:
+    for name, value in aws.environment.items():
+        monkeypatch.setenv(name, value)
+    return boto3.Session()
+
+
+def test_the_stages_as_they_come_are_not_ready_and_say_what_is_missing(
+    session: boto3.Session, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert texts(parameter_findings(read_parameters("dev"))) == [
+        f"{name} is still the placeholder. Create the secret (docs/deploy.md, step 2) and put its ARN there."
+        for name in ("MongoSecretArn", "OpenAISecretArn")
+    ]
+    prod = texts(parameter_findings(read_parameters("prod")))
+    examples = {text.split()[0] for text in prod if "is still the example" in text}
+    assert examples == {"JwtIssuer", "CorsOrigins", "AlarmEmail"}
+    assert preflight.main(["dev"]) == 1
+    assert "dev is not ready" in capsys.readouterr().err
+
+
+def test_a_stage_that_is_not_there_is_named_with_those_that_are() -> None:
+    [text] = texts(stage_findings("staging"))
+    assert text == "There is no stage staging: samconfig.toml has dev, prod. Choose one: STAGE=dev."
+
+
+def test_good_parameters_pass() -> None:
+    assert texts(parameter_findings(GOOD)) == []
+    assert (
+        texts(parameter_findings(GOOD | JWT | {"CorsOrigins": "https://app.mycompany.io,http://localhost:3000"})) == []
+    )
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"Modell": "gpt-4.1"}, "Modell is no parameter of template.yaml: did you mean Model?"),
+        ({"AuthMode": "none"}, "AuthMode is 'none'; it must be one of 'iam', 'jwt'."),
+        ({"ChatTimeout": "1000"}, "ChatTimeout is 1000; it must be from 30 to 900."),
+        ({"ChatTimeout": "5m"}, "ChatTimeout is '5m'; it must be a number."),
+        ({"MongoSecretArn": "mongodb"}, "MongoSecretArn is 'mongodb'; it must be the ARN of a Secrets Manager secret."),
+        ({"AuthMode": "jwt"}, "AuthMode jwt needs JwtIssuer."),
+        ({"Waf": "on"}, "Waf needs Front api-gateway. A Function URL takes AWS WAF only behind CloudFront."),
+        ({"CorsOrigins": "https://app.mycompany.io/"}, "without a path or a slash at its end"),
+        ({"CorsOrigins": "app.mycompany.io"}, "An origin is scheme, host and port"),
+    ],
+)
+def test_a_parameter_that_cloudformation_would_refuse_is_named(given: Mapping[str, str], said: str) -> None:
+    assert any(said in text for text in texts(parameter_findings({**GOOD, **given})))
+
+
+def test_a_parameter_without_a_value_says_what_it_is() -> None:
+    [text] = texts(parameter_findings({"OpenAISecretArn": GOOD["OpenAISecretArn"]}))
+    assert text == "MongoSecretArn has no value. Secrets Manager secret that holds the MongoDB connection string."
+
+
+def test_without_region_or_credentials_it_says_how_to_get_them(
+    monkeypatch: pytest.MonkeyPatch, session: boto3.Session
+) -> None:
+    assert texts(account_findings(session, GOOD)) == []
+    for name in ("AWS_PROFILE", "AWS_DEFAULT_REGION", "AWS_REGION", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_CONFIG_FILE", "/nonexistent")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/nonexistent")
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    assert "No region is set" in texts(account_findings(boto3.Session(), GOOD))[0]
+    assert "There are no AWS credentials" in texts(account_findings(boto3.Session(region_name="us-east-1"), GOOD))[0]
+
+
+def test_secrets_elsewhere_are_a_warning(session: boto3.Session) -> None:
+    elsewhere = {"MongoSecretArn": "arn:aws:secretsmanager:eu-west-1:999999999999:secret:mongodb-AbCdEf"}
+    told = texts(account_findings(session, {**GOOD, **elsewhere}), "warning")
+    assert ["eu-west-1" in told[0], "999999999999" in told[1]] == [True, True]
+
+
+def test_a_secret_that_is_missing_or_holds_something_else_is_found(session: boto3.Session, aws: Aws) -> None:
+    missing = texts(secret_findings(session, GOOD))
+    assert [text.split(":")[0] for text in missing] == ["MongoSecretArn", "OpenAISecretArn"]
+    assert all("Create it (docs/deploy.md, step 2)" in text for text in missing)
+    wrong = {
+        "MongoSecretArn": aws.put_secret("preflight-a", "mongodb://user:password@db.mycompany.io/"),
+        "OpenAISecretArn": aws.put_secret("preflight-b", '{"token": "sk-1"}'),
+    }
+    told = texts(secret_findings(session, wrong))
+    assert "must begin with mongodb+srv:// or say tls=true" in told[0]
+    assert "has none of the keys OPENAI_API_KEY" in told[1]
+    assert "password@" not in "".join(told)
+    assert "sk-1" not in "".join(told)
+
+
+@pytest.mark.parametrize(
+    ("uri", "said"),
+    [
+        ("mongodb+srv://ada:<db_password>@cluster.mycompany.io", "a placeholder in <brackets>"),
+        ("cluster.mycompany.io", "no connection string"),
+        ("mongodb://ada:pw@db.mycompany.io/?tls=true&tlsInsecure=true", "certificate is verified"),
+        ("mongodb://ada:p@ss:word@db.mycompany.io/?tls=true", "Percent-encode"),
+    ],
+)
+def test_a_connection_string_that_would_fail_is_found(uri: str, said: str) -> None:
+    [text] = texts(mongodb_findings(uri))
+    assert said in text
+    assert "pw@" not in text
+
+
+def test_a_mongodb_that_cannot_be_reached_from_here_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(preflight, "CONNECT_SECONDS", 0.2)
+    uri = "mongodb://ada:pw@127.0.0.1:9/?tls=true"
+    require_mongodb_tls(uri)
+    assert texts(mongodb_findings(uri)) == []
+    assert "network access" in texts(mongodb_findings(uri), "warning")[0]
+
+
+def test_a_key_that_was_copied_badly_is_found() -> None:
+    assert texts(key_findings("sk-proj-abc")) == []
+    for key in ("sk-…", "sk-abc\nOPENAI", "sk-..."):
+        assert "no key" in texts(key_findings(key))[0]
+
+
+def test_an_issuer_without_keys_is_found() -> None:
+    with Issuer() as issuer:
+        given = {**JWT, "JwtIssuer": issuer.url}
+        assert texts(issuer_findings(given)) == []
+        assert "Set JwtJwksUrl" in texts(issuer_findings({**given, "JwtJwksUrl": f"{issuer.url}/nowhere"}))[0]
+    assert "could not be fetched" in texts(issuer_findings(given), "warning")[0]
+    assert texts(issuer_findings({"AuthMode": "iam"})) == []
