@@ -16,14 +16,6 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(audit.CHECKS, "sbom", lambda: str(sbom.write(tmp_path / "sbom.cdx.json")))
 
 
-def pretend(monkeypatch: pytest.MonkeyPatch, folder: Path, script: str) -> None:
-    """Put a pip-audit of the test's own in the place of the real one."""
-    command = folder / "pip-audit"
-    command.write_text(f"#!/bin/sh\n{script}\n")
-    command.chmod(0o755)
-    monkeypatch.setattr(audit.shutil, "which", lambda *_, **__: str(command))
-
-
 @pytest.mark.parametrize(
     ("script", "code", "said"),
     [
@@ -33,6 +25,7 @@ def pretend(monkeypatch: pytest.MonkeyPatch, folder: Path, script: str) -> None:
     ],
 )
 def test_the_exit_code_says_whether_somebody_looked(
+    *,
     script: str,
     code: int,
     said: str,
@@ -40,7 +33,10 @@ def test_the_exit_code_says_whether_somebody_looked(
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
-    pretend(monkeypatch, tmp_path, script)
+    command = tmp_path / "pip-audit"
+    command.write_text(f"#!/bin/sh\n{script}\n")
+    command.chmod(0o755)
+    monkeypatch.setattr(audit.shutil, "which", lambda *_, **__: str(command))
     assert audit.main() == code
     assert said in capsys.readouterr().out
 

@@ -97,17 +97,23 @@ class Translator:
         errors: list[str] = self._ask(template, {**REQUIRED, **parameters}, lint=True)["errors"]
         return errors
 
+    def sam_local(self, env_vars: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what `sam local invoke` would start each function with, and its options in samconfig.toml."""
+        return self._send({"template": str(TEMPLATE), "env_vars": env_vars})
+
     def close(self) -> None:
         self._process.communicate(timeout=30)
 
-    def _ask(self, template: Path, parameters: dict[str, str], *, lint: bool) -> dict[str, Any]:
+    def _ask(self, template: Path, parameters: Mapping[str, str], *, lint: bool) -> dict[str, Any]:
+        return self._send({"template": str(template), "parameters": parameters, "lint": lint})
+
+    def _send(self, order: Mapping[str, Any]) -> dict[str, Any]:
         assert self._process.stdin
         assert self._process.stdout
-        order = {"template": str(template), "parameters": parameters, "lint": lint}
         self._process.stdin.write(json.dumps(order) + "\n")
         self._process.stdin.flush()
         line = self._process.stdout.readline()
-        assert line, f"the template cannot be translated with {parameters}"
+        assert line, f"SAM cannot read the template: {order}"
         answer: dict[str, Any] = json.loads(line)
         return answer
 

@@ -1,7 +1,8 @@
 """Expands SAM templates into the CloudFormation that AWS deploys, and lints it. Runs in .venv-sam, with SAM's own code.
 
 Serves until its input ends: a line is {"template": path, "parameters": {…}, "lint": bool}, and so is the answer,
-{"document": …, "errors": […]}.
+{"document": …, "errors": […]}. With "env_vars" the answer is the environment that `sam local invoke` gives each
+function, and the options that it reads from samconfig.toml.
 """
 
 import json
@@ -10,6 +11,10 @@ from pathlib import Path
 from typing import Any
 
 from cfnlint.api import ManualArgs, lint  # type: ignore[import-not-found]
+from samcli.commands.local.lib.local_lambda import LocalLambdaRunner  # type: ignore[import-not-found]
+from samcli.lib.config.samconfig import SamConfig  # type: ignore[import-not-found]
+from samcli.lib.providers.sam_function_provider import SamFunctionProvider  # type: ignore[import-not-found]
+from samcli.lib.providers.sam_stack_provider import SamLocalStackProvider  # type: ignore[import-not-found]
 from samcli.yamlhelper import yaml_parse  # type: ignore[import-not-found]
 from samtranslator.translator.transform import transform  # type: ignore[import-not-found]
 
@@ -43,9 +48,29 @@ def lint_errors(document: dict[str, Any]) -> list[str]:
     return [f"{match.rule.id} {match.message} ({'/'.join(map(str, match.path))})" for match in found]
 
 
+def local_environment(path: Path, env_vars: dict[str, Any]) -> dict[str, Any]:
+    stacks, _ = SamLocalStackProvider.get_stacks(str(path))
+    functions = SamFunctionProvider(stacks)
+    folder = str(path.parent)
+    runner = LocalLambdaRunner(None, functions, folder, folder, env_vars_values=env_vars)
+    environments = {
+        function.function_id: runner._make_env_vars(function).resolve()  # noqa: SLF001 - what it starts a container with
+        for function in functions.get_all()
+    }
+    return {
+        "environments": environments,
+        "options": SamConfig(str(path.parent)).get_all(["local", "invoke"], "parameters"),
+    }
+
+
 if __name__ == "__main__":
     for line in sys.stdin:
         order = json.loads(line)
+        if "env_vars" in order:
+            answer = local_environment(Path(order["template"]), order["env_vars"])
+            sys.stdout.write(json.dumps(answer) + "\n")
+            sys.stdout.flush()
+            continue
         document = expanded(Path(order["template"]), order["parameters"])
         errors = lint_errors(document) if order["lint"] else []
         sys.stdout.write(json.dumps({"document": document, "errors": errors}) + "\n")

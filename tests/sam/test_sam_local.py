@@ -1,0 +1,42 @@
+"""`sam local invoke` as the README writes it, as far as SAM goes without Docker: to the environment of a container."""
+
+import json
+import re
+
+import pytest
+
+from local.template import ROOT
+from omniagent.settings import Settings
+from tests.sam.builds import Translator
+
+pytestmark = pytest.mark.timeout(900)
+
+EXAMPLE = ROOT / "parameters" / "local.example.json"
+COMMAND = r"`sam local invoke (\w+) --event (events/[\w-]+\.json)`"
+
+
+def test_every_variable_of_the_file_reaches_the_functions(translator: Translator) -> None:
+    given = json.loads(EXAMPLE.read_text())
+    environments = translator.sam_local(given)["environments"]
+    assert set(environments) == {"ChatFunction", "SessionsFunction", "SummaryFunction"}
+    for variables in environments.values():
+        passed = {name: variables[name] for name in given["Parameters"]}
+        assert passed == given["Parameters"]
+        settings = Settings.from_env(variables)
+        assert settings.mongodb_uri == given["Parameters"]["MONGODB_URI"]
+        assert (settings.mongodb_secret_arn, settings.turns_table, settings.auth_mode) == ("", "", "iam")
+
+
+def test_sam_finds_the_file_by_itself_and_git_does_not(translator: Translator) -> None:
+    options = translator.sam_local({"Parameters": {}})["options"]
+    assert options["env_vars"] == "parameters/local.json"
+    assert "parameters/local.json" in (ROOT / ".gitignore").read_text().splitlines()
+
+
+def test_the_readme_s_command_names_a_function_and_an_event() -> None:
+    readme = re.sub(r"\s+", " ", (ROOT / "README.md").read_text())
+    found = re.findall(COMMAND, readme)
+    assert found
+    for function, event in found:
+        assert function == "ChatFunction"
+        assert json.loads((ROOT / event).read_text())["version"] == "2.0"
