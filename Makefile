@@ -103,7 +103,7 @@ preflight: $(VENV)/.dev ## check what a deploy needs: the stage's parameters, re
 # The release is new each time, so that a parameter's new value is published as well (see template.yaml).
 deploy: preflight build ## deploy to AWS: STAGE=dev or STAGE=prod, its parameters in parameters/
 	@SAM_CLI_TELEMETRY=0 $(SAM_BIN)/sam deploy --config-env $(STAGE:dev=default) \
-		--parameter-overrides file://parameters/$(STAGE).yaml Release=$$(date +%s)
+		--parameter-overrides file://parameters/$(STAGE).yaml Release=$$(date +%s) $(SAM_ARGS)
 
 smoke: $(VENV)/.run ## prove a deployment from outside: STAGE=dev, or URL=…, or CHAT_URL=… SESSIONS_URL=…; TOKEN=… ORIGIN=…
 	@STAGE=$(STAGE) $(BIN)/python -m scripts.smoke

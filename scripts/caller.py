@@ -2,7 +2,7 @@
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from dataclasses import dataclass, field
 from typing import Any, Literal
 from urllib.parse import urlsplit
@@ -28,11 +28,12 @@ class Signature(httpx.Auth):
 
     def __init__(self) -> None:
         self._session = boto3.Session()
-        self._credentials = self._session.get_credentials()
-        if self._credentials is None:
+        credentials = self._session.get_credentials()
+        if credentials is None:
             raise CannotCall("There are no AWS credentials to sign with. Run `aws configure sso` or set AWS_PROFILE.")
+        self._credentials = credentials
 
-    def auth_flow(self, request: httpx.Request) -> Iterator[httpx.Request]:
+    def auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, None]:
         service, region = signed_for(request.url.host)
         region = region or self._session.region_name
         if not region:
@@ -49,7 +50,7 @@ class Bearer(httpx.Auth):
     def __init__(self, token: str) -> None:
         self._token = token
 
-    def auth_flow(self, request: httpx.Request) -> Iterator[httpx.Request]:
+    def auth_flow(self, request: httpx.Request) -> Generator[httpx.Request, httpx.Response, None]:
         request.headers["authorization"] = f"Bearer {self._token}"
         yield request
 

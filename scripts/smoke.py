@@ -154,7 +154,7 @@ class Smoke:
             ("GET", f"/sessions/smoke-{uuid.uuid4().hex[:12]}", {}, 404),
             ("POST", f"/sessions/{self._session}/cancel", {}, 409),
         ):
-            response = self._http.request(method, self._deployment.url(path), **options)  # type: ignore[arg-type]
+            response = self._http.request(method, self._deployment.url(path), **options)
             expect_status(response, f"{method} {path}", status)
             kind = response.headers.get("content-type", "")
             expect(kind == "application/problem+json", f"{method} {path}: the error is {kind}")

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from pathlib import Path
 
 import pytest
@@ -36,13 +37,13 @@ def test_the_exit_code_says_whether_somebody_looked(
     command = tmp_path / "pip-audit"
     command.write_text(f"#!/bin/sh\n{script}\n")
     command.chmod(0o755)
-    monkeypatch.setattr(audit.shutil, "which", lambda *_, **__: str(command))
+    monkeypatch.setattr(shutil, "which", lambda *_, **__: str(command))
     assert audit.main() == code
     assert said in capsys.readouterr().out
 
 
 def test_without_pip_audit_nothing_is_taken_for_checked(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(audit.shutil, "which", lambda *_, **__: None)
+    monkeypatch.setattr(shutil, "which", lambda *_, **__: None)
     assert audit.main() == audit.NOT_CHECKED
 
 
