@@ -1,0 +1,81 @@
+import { AwsClient } from "aws4fetch";
+
+/**
+ * The way to a stack with `AuthMode: iam`: this server signs, and names the user of its own session.
+ *
+ * Copy it to `app/api/[...path]/route.ts` and say in `userOf` who the user is. OMNIAGENT_CHAT_URL and
+ * OMNIAGENT_SESSIONS_URL are the stack's outputs ChatUrl and SessionsUrl. The role that this server runs under needs the
+ * policy of the output ChatInvokePolicy. The page's addresses are then /api: NEXT_PUBLIC_CHAT_URL=/api and
+ * NEXT_PUBLIC_SESSIONS_URL=/api.
+ */
+export const dynamic = "force-dynamic";
+export const maxDuration = 300;
+
+/** The user of your session, by an id that never changes. Nobody is signed in: undefined. */
+async function userOf(request: Request): Promise<string | undefined> {
+  // With Auth.js: (await auth())?.user?.id. With Clerk: (await auth()).userId.
+  return request.headers.get("x-demo-user") ?? undefined;
+}
+
+type Context = { params: Promise<{ path: string[] }> };
+
+async function forward(request: Request, { params }: Context): Promise<Response> {
+  const user = await userOf(request);
+  if (!user) return refusal(401, "unauthenticated", "Sign in first.");
+  const { path } = await params;
+  const target = new URL(path.map(encodeURIComponent).join("/"), base(path[0] === "chat"));
+  target.search = new URL(request.url).search;
+  // Only what the stack needs. A page's own x-user-id ends here.
+  const headers = new Headers({ "x-user-id": user });
+  const type = request.headers.get("content-type");
+  if (type) headers.set("content-type", type);
+  const body = request.method === "GET" ? undefined : await request.arrayBuffer();
+  const signed = await aws().sign(target, { method: request.method, headers, ...(body?.byteLength && { body }) });
+  // A user who leaves closes this connection; the answer goes on, and is found again by a resume.
+  const response = await fetch(signed, { cache: "no-store", redirect: "manual", signal: request.signal });
+  // The body is passed on as it comes.
+  return new Response(response.body, { status: response.status, headers: passed(response.headers) });
+}
+
+export { forward as DELETE, forward as GET, forward as PATCH, forward as POST, forward as PUT };
+
+/** Read for each request: the credentials of a role change every few hours. */
+function aws(): AwsClient {
+  return new AwsClient({
+    accessKeyId: setting("AWS_ACCESS_KEY_ID"),
+    secretAccessKey: setting("AWS_SECRET_ACCESS_KEY"),
+    sessionToken: process.env.AWS_SESSION_TOKEN,
+    region: setting("AWS_REGION"),
+    // A Function URL. Behind API Gateway: execute-api.
+    service: process.env.OMNIAGENT_SERVICE ?? "lambda",
+    retries: 0,
+  });
+}
+
+function base(isChat: boolean): string {
+  const url = setting(isChat ? "OMNIAGENT_CHAT_URL" : "OMNIAGENT_SESSIONS_URL");
+  return url.endsWith("/") ? url : `${url}/`;
+}
+
+function setting(name: string): string {
+  const value = process.env[name];
+  if (!value) throw new Error(`${name} is not set`);
+  return value;
+}
+
+/** Headers of a body that was decoded on the way, or of a connection, are not the answer's. */
+function passed(headers: Headers): Headers {
+  const kept = new Headers(headers);
+  for (const name of ["connection", "content-encoding", "content-length", "keep-alive", "transfer-encoding"]) {
+    kept.delete(name);
+  }
+  return kept;
+}
+
+function refusal(status: number, code: string, detail: string): Response {
+  const headers = { "content-type": "application/problem+json" };
+  return new Response(JSON.stringify({ type: "about:blank", title: "Refused", status, detail, code }), {
+    status,
+    headers,
+  });
+}
