@@ -1,6 +1,7 @@
 """Tokens as Cognito, Auth0 and Clerk make them, with the parameters that docs/deploy.md gives for each."""
 
 import time
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -11,36 +12,32 @@ from omniagent.settings import Settings
 from tests.fixtures.issuer import Issuer
 
 NOW = int(time.time())
-# What each provider puts into the token that the page says to send, and into the one that it says not to.
-SHAPES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
+ORIGIN = "https://app.mycompany.io"
+API = "https://chat.mycompany.io"
+CLIENT = "7h1c2l1entid"
+# The settings of each, what it puts into the token that the page says to send, and into another one that it makes.
+SHAPES: dict[str, tuple[dict[str, str], dict[str, Any], dict[str, Any]]] = {
     "cognito": (
-        "7h1c2l1entid",
+        {"jwt_client_ids": CLIENT},
         {
             "sub": "d4a5e6f0-1111-4222-8333-944445555666",
-            "aud": "7h1c2l1entid",
-            "token_use": "id",
+            "aud": None,
+            "client_id": CLIENT,
+            "token_use": "access",
+            "scope": "aws.cognito.signin.user.admin",
             "auth_time": NOW,
             "iat": NOW,
-            "cognito:username": "ada",
-            "email": "ada@mycompany.io",
-            "event_id": "e1",
+            "username": "ada",
             "jti": "j1",
             "origin_jti": "o1",
         },
-        {
-            "sub": "d4a5e6f0",
-            "aud": None,
-            "client_id": "7h1c2l1entid",
-            "token_use": "access",
-            "scope": "openid",
-            "iat": NOW,
-        },
+        {"sub": "d4a5e6f0", "aud": CLIENT, "token_use": "id", "cognito:username": "ada", "iat": NOW},
     ),
     "auth0": (
-        "https://chat.mycompany.io",
+        {"jwt_audience": API},
         {
             "sub": "auth0|6523a1b2c3d4e5f6a7b8c9d0",
-            "aud": ["https://chat.mycompany.io", "https://tenant.auth0.com/userinfo"],
+            "aud": [API, "https://tenant.auth0.com/userinfo"],
             "azp": "spaClientId",
             "scope": "openid profile email",
             "iat": NOW,
@@ -48,16 +45,19 @@ SHAPES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
         {"sub": "auth0|6523a1b2c3d4e5f6a7b8c9d0", "aud": "spaClientId", "nonce": "n", "iat": NOW},
     ),
     "clerk": (
-        "omniagent",
+        {"jwt_client_ids": ORIGIN},
         {
             "sub": "user_2abCdEfGhIjKlMnOp",
-            "aud": "omniagent",
-            "azp": "https://app.mycompany.io",
+            "aud": None,
+            "azp": ORIGIN,
+            "sid": "sess_1",
+            "sts": "active",
+            "v": 2,
             "iat": NOW,
             "nbf": NOW - 10,
             "jti": "a1b2c3",
         },
-        {"sub": "user_2abCdEfGhIjKlMnOp", "aud": None, "azp": "https://app.mycompany.io", "sid": "sess_1", "iat": NOW},
+        {"sub": "user_2abCdEfGhIjKlMnOp", "aud": None, "azp": "https://stranger.example", "iat": NOW},
     ),
 }
 
@@ -68,9 +68,10 @@ def request(token: str) -> dict[str, Any]:
 
 @pytest.mark.parametrize("provider", SHAPES)
 async def test_the_token_that_the_page_names_is_taken_and_the_other_is_not(provider: str) -> None:
-    audience, good, other = SHAPES[provider]
+    settings, good, other = SHAPES[provider]
     with Issuer() as issuer:
-        authenticator = Authenticator(Settings(auth_mode="jwt", jwt_issuer=issuer.url, jwt_audience=audience))
+        chosen = replace(Settings(auth_mode="jwt", jwt_issuer=issuer.url), **settings)  # type: ignore[arg-type]
+        authenticator = Authenticator(chosen)
         caller = await authenticator.authenticate(request(issuer.token(**good)))
         assert caller.client_id.startswith("jwt:")
         assert caller.client_id.endswith(good["sub"])

@@ -15,6 +15,7 @@ pytestmark = pytest.mark.timeout(900)
 
 API = {"Front": "api-gateway"}
 JWT = {"AuthMode": "jwt", "JwtIssuer": "https://auth.example.com/", "JwtAudience": "omniagent"}
+ID_TOKENS = {"JwtTokenUse": "id"}
 POOL = "arn:aws:cognito-idp:us-east-1:123456789012:userpool/us-east-1_AbCdEf"
 AUTHORIZER = "arn:aws:lambda:us-east-1:123456789012:function:authorizer"
 DOMAIN = {
@@ -185,15 +186,19 @@ def test_a_canary_is_rolled_back_by_the_alarms_of_its_function(deploy: Deploy) -
 @pytest.mark.parametrize(
     ("parameters", "said"),
     [
-        (API | JWT | {"ApiUserPoolArn": POOL} | DOMAIN | {"ApiHostedZoneId": "Z1", "Waf": "on"}, []),
+        (API | JWT | ID_TOKENS | {"ApiUserPoolArn": POOL} | DOMAIN | {"ApiHostedZoneId": "Z1", "Waf": "on"}, []),
+        (
+            API | JWT | {"ApiUserPoolArn": POOL},
+            ["ApiUserPoolArn needs JwtTokenUse id, which is what API Gateway checks"],
+        ),
         (DOMAIN, ["ApiDomainName needs Front api-gateway"]),
         ({"Waf": "on"}, ["Waf needs Front api-gateway. A Function URL takes AWS WAF only behind CloudFront"]),
         (API | {"ApiDomainName": "chat.example.com"}, ["ApiDomainName needs ApiCertificateArn"]),
         (API | {"ApiHostedZoneId": "Z1"}, ["ApiHostedZoneId needs ApiDomainName"]),
-        (API | {"ApiUserPoolArn": POOL}, ["ApiUserPoolArn needs AuthMode jwt"]),
+        (API | ID_TOKENS | {"ApiUserPoolArn": POOL}, ["ApiUserPoolArn needs AuthMode jwt"]),
         (API | {"ApiAuthorizerArn": AUTHORIZER}, ["ApiAuthorizerArn needs AuthMode jwt"]),
         (
-            API | JWT | {"ApiUserPoolArn": POOL, "ApiAuthorizerArn": AUTHORIZER},
+            API | JWT | ID_TOKENS | {"ApiUserPoolArn": POOL, "ApiAuthorizerArn": AUTHORIZER},
             ["Give ApiUserPoolArn or ApiAuthorizerArn, not both"],
         ),
     ],
