@@ -1,17 +1,28 @@
-"""The Next.js example's packages, installed once and kept in .build."""
+"""A deployment to follow the pages on, and the Next.js example's packages, installed once and kept in .build."""
 
 import hashlib
 import shutil
 import subprocess
+from collections.abc import AsyncIterator
 
 import pytest
 
+from local.aws import Aws
+from local.model import OfflineModel
 from local.template import ROOT
 from tests.docs.blocks import read_blocks
+from tests.fixtures.product import Product, running_product
 
 EXAMPLE = ROOT / "examples" / "nextjs"
 COPY = ROOT / ".build" / "nextjs"
 NOT_COPIED = ("node_modules", ".next", "next-env.d.ts", "*.tsbuildinfo", ".env.local")
+
+
+@pytest.fixture(scope="module")
+async def product(mongod: str, aws: Aws, model: OfflineModel) -> AsyncIterator[Product]:
+    """A deployment that wants signatures."""
+    async with running_product(mongod, aws, model, emulator={"sqs": None}) as product:
+        yield product
 
 
 @pytest.fixture(scope="session")

@@ -7,18 +7,16 @@ import asyncio
 import os
 import subprocess
 import sys
-from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
 from local.aws import Aws
 from local.background import BackgroundStack
-from local.model import OfflineModel
 from local.template import ROOT
 from scripts.parameters import parameter_findings
 from tests.docs.blocks import Block, read_blocks
-from tests.fixtures.product import Product, running_product
+from tests.fixtures.product import Product
 
 BLOCKS = [block for block in read_blocks(ROOT / "docs" / "deploy.md") if block.language == "sh"]
 # `make` runs nothing; the build's variable would look for a compiler.
@@ -39,13 +37,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         path.write_text(f"#!/bin/sh\n{script}\n")
         path.chmod(0o755)
     return folder
-
-
-@pytest.fixture(scope="module")
-async def product(mongod: str, aws: Aws, model: OfflineModel) -> AsyncIterator[Product]:
-    """A deployment that wants signatures."""
-    async with running_product(mongod, aws, model, emulator={"sqs": None}) as product:
-        yield product
 
 
 async def walk(block: Block, folder: Path, aws: Aws, **variables: str) -> str:

@@ -1,0 +1,67 @@
+"""The example's route handler signs for its user, against an emulated deployment in iam mode."""
+
+import asyncio
+import json
+import os
+import shutil
+import subprocess
+from typing import Any
+
+import pytest
+
+from omniagent.session.manager import new_id, session_key, user_id_of
+from tests.docs.conftest import COPY, EXAMPLE
+from tests.fixtures.product import Product
+
+DRIVER = "route_driver.mjs"
+
+
+async def call(product: Product, *requests: dict[str, Any]) -> list[dict[str, Any]]:
+    """Let the handler answer the requests of a page, one after the other."""
+    shutil.copy(EXAMPLE.parents[1] / "tests" / "docs" / DRIVER, COPY / DRIVER)
+    environment = {
+        "PATH": os.environ["PATH"],
+        "AWS_ACCESS_KEY_ID": "web-backend",
+        "AWS_SECRET_ACCESS_KEY": "secret",
+        "AWS_REGION": "us-east-1",
+        "OMNIAGENT_CHAT_URL": f"{product.emulator.url_of('chat')}/",
+        "OMNIAGENT_SESSIONS_URL": product.emulator.url_of("sessions"),
+    }
+    done = await asyncio.to_thread(
+        subprocess.run,
+        ["node", DRIVER, str(EXAMPLE / "iam" / "route.ts")],
+        cwd=COPY,
+        env=environment,
+        input=json.dumps(requests),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=100,
+    )
+    assert done.returncode == 0, done.stderr
+    answers: list[dict[str, Any]] = json.loads(done.stdout)
+    return answers
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.usefixtures("type_errors")  # which installs the packages
+async def test_the_route_handler_signs_for_the_user_of_its_session(product: Product) -> None:
+    session, ada = new_id(), f"ada-{new_id()}"
+    page = {"x-demo-user": ada, "content-type": "application/json", "x-user-id": "eve"}
+    question = json.dumps({"session_id": session, "query": "[echo:Signed]"})
+    streamed, missing, listed, stranger = await call(
+        product,
+        {"method": "POST", "path": "/chat", "headers": page, "body": question},
+        {"method": "GET", "path": f"/chat/{new_id()}/stream", "headers": page},
+        {"method": "GET", "path": "/sessions?limit=1", "headers": page},
+        {"method": "GET", "path": "/sessions", "headers": {}},
+    )
+    assert (streamed["status"], streamed["headers"]["x-session-id"]) == (200, session)
+    assert streamed["headers"]["x-vercel-ai-ui-message-stream"] == "v1"
+    assert streamed["body"].endswith("data: [DONE]\n\n")
+    assert missing["status"] == 204
+    assert [item["id"] for item in json.loads(listed["body"])["sessions"]] == [session]
+    assert (stranger["status"], json.loads(stranger["body"])["code"]) == (401, "unauthenticated")
+    # The session is Ada's: the page's own x-user-id counts for nothing.
+    owner = session_key(user_id_of(f"user:{ada}"), session)
+    assert product.database.sessions.count_documents({"_id": owner}) == 1
