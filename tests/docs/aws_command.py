@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import boto3
-import jmespath
+import jmespath  # type: ignore[import-untyped]  # it ships no types
 from botocore import xform_name
 
 
