@@ -35,16 +35,10 @@ def script(tmp_path_factory: pytest.TempPathFactory) -> Path:
     [snippet] = [block.text for block in read_blocks(ROOT / "README.md") if block.language == "tsx"]
     (folder / "conversation.tsx").write_text(snippet)
     (folder / "mount.tsx").write_text(MOUNT)
-    command = [
-        str(HOOK / "node_modules" / ".bin" / "esbuild"),
-        "mount.tsx",
-        "--bundle",
-        "--format=esm",
-        "--jsx=automatic",
-    ]
-    production = "--define:process.env.NODE_ENV='\"production\"'"
+    options = ("--bundle", "--format=esm", "--jsx=automatic", '--define:process.env.NODE_ENV="production"')
+    command = [str(HOOK / "node_modules/.bin/esbuild"), "mount.tsx", *options, "--outfile=hook.js"]
     environment = {**os.environ, "NODE_PATH": str(HOOK / "node_modules")}
-    subprocess.run([*command, production, "--outfile=hook.js"], cwd=folder, env=environment, check=True, timeout=60)
+    subprocess.run(command, cwd=folder, env=environment, check=True, timeout=60)
     return folder / "hook.js"
 
 
