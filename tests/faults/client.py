@@ -23,6 +23,8 @@ class Stream:
 
     message_id: str | None = None
     """The message that was sent; None for a resume."""
+    replaces: str | None = None
+    """The answer that is regenerated."""
     status: int = 0
     headers: httpx.Headers = field(default_factory=httpx.Headers)
     pieces: list[tuple[float, bytes]] = field(default_factory=list)
@@ -73,6 +75,24 @@ class Stream:
         return str(self.event("finish")["messageMetadata"]["status"]) if "finish" in self.kinds else None
 
     @property
+    def has_begun(self) -> bool:
+        return self.status == 200 and "start" in self.kinds
+
+    @property
+    def replayed(self) -> bool:
+        """It came from the store, and nothing was run for it."""
+        return any(event["type"] == "data-session" and event["data"].get("replayed") for event in self.events)
+
+    @property
+    def tool_results(self) -> dict[str, Any]:
+        """What each tool call came to, as far as it was shown."""
+        return {
+            event["toolCallId"]: event.get("output", event.get("errorText"))
+            for event in self.events
+            if event["type"] in {"tool-output-available", "tool-output-error", "tool-input-error"}
+        }
+
+    @property
     def done(self) -> bool:
         return self.body.endswith(sse.DONE)
 
@@ -120,10 +140,18 @@ class Exchange:
     async def seen(self, kind: str, times: int = 1) -> Stream:
         return await self.until(lambda stream: stream.kinds.count(kind) >= times)
 
+    async def shows(self, kind: str) -> bool:
+        """Wait until the client has seen something, or for the end of the response. Returns which it was."""
+        while kind not in self.stream.kinds and not self.stream.ended:
+            self._changed.clear()
+            await self._changed.wait()
+        return not self.stream.ended
+
     async def leave(self) -> None:
         """Break the connection off."""
         self._task.cancel()
         await asyncio.gather(self._task, return_exceptions=True)
+        self.stream.cut = True
 
     async def _read(self, http: httpx.AsyncClient, request: httpx.Request) -> None:
         stream = self.stream
@@ -160,7 +188,9 @@ class Client:
 
     def regenerate(self, answer_id: str) -> Exchange:
         body = {"id": self.session, "messages": [{}], "trigger": "regenerate-message", "messageId": answer_id}
-        return self._post(body, None)
+        exchange = self._post(body, None)
+        exchange.stream.replaces = answer_id
+        return exchange
 
     def resume(self) -> Exchange:
         return self._exchange(self._http.build_request("GET", f"{self._chat}/chat/{self.session}/stream"))
@@ -169,6 +199,10 @@ class Client:
         """Press Stop, for whatever runs or for the answer to one message."""
         body = {} if message_id is None else {"message_id": message_id}
         return await self._call("POST", f"/{self.session}/cancel", json=body)
+
+    async def summarize(self) -> httpx.Response:
+        """Ask for a new summary of the whole session."""
+        return await self._call("POST", f"/{self.session}/summary")
 
     async def listed(self) -> Json:
         """Find the session in the list, without opening it."""

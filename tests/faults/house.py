@@ -55,7 +55,9 @@ class Servers:
     table: Proxy
     answers: Proxy
     code: Path
-    """The chat function with the agent of this suite."""
+    """The functions with the agent of this suite."""
+    ledger: Path
+    """Where the agent's `charge` writes down each run."""
 
     starter: ThreadPoolExecutor
     """A server lives as long as the thread that started it."""
@@ -77,7 +79,9 @@ async def open_servers(folder: Path) -> AsyncIterator[Servers]:
         storage = await stack.enter_async_context(proxy_to(direct, MongoWire()))
         table = await stack.enter_async_context(proxy_to(aws.endpoint, HttpWire(), keeps_journal=True))
         answers = await stack.enter_async_context(proxy_to(model.base_url, HttpWire()))
-        functions_with(folder, agent=AGENT)
+        code = functions_with(folder / "functions", agent=AGENT)
+        ledger = folder / "ledger"
+        ledger.touch()
         yield Servers(
             mongod=mongod,
             aws=aws,
@@ -85,7 +89,8 @@ async def open_servers(folder: Path) -> AsyncIterator[Servers]:
             storage=storage,
             table=table,
             answers=answers,
-            code=folder,
+            code=code,
+            ledger=ledger,
             starter=starter,
         )
 
@@ -213,14 +218,19 @@ class House:
 
 @asynccontextmanager
 async def open_house(
-    servers: Servers, tally: Tally, settings: Mapping[str, str] | None = None, **changes: Any
+    servers: Servers,
+    tally: Tally,
+    settings: Mapping[str, str] | None = None,
+    *,
+    functions: tuple[str, ...] = ("chat", "sessions"),
+    **changes: Any,
 ) -> AsyncIterator[House]:
-    """Run the functions on the servers. `settings` and `changes` are of the chat function."""
+    """Run the functions on the servers, with these settings. `changes` are of the chat function."""
+    environment = {**SETTINGS, "FAULT_LEDGER": str(servers.ledger), **(settings or {})}
 
     def change(function: Function) -> Function:
-        if function.short_name == "chat":
-            return function.having({**SETTINGS, **(settings or {})}, code=servers.code, snap_start=True, **changes)
-        return function.having(SETTINGS, snap_start=True)
+        own = changes if function.short_name == "chat" else {}
+        return function.having(environment, code=servers.code, snap_start=True, **own)
 
     log = Log()
     options = StackOptions(
@@ -229,10 +239,10 @@ async def open_house(
         openai_api_key="offline",
         openai_base_url=servers.answers.url,
         auth="none",
-        functions=("chat", "sessions"),
+        functions=functions,
         environment={"AWS_ENDPOINT_URL": servers.table.url, "OMNIAGENT_LOCAL": "1"},
         change=change,
-        emulator={"sqs": None, "on_line": log.add},
+        emulator={"on_line": log.add} if "summary" in functions else {"sqs": None, "on_line": log.add},
     )
     async with AsyncExitStack() as stack:
         running = await stack.enter_async_context(local_stack(options))

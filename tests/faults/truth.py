@@ -19,20 +19,50 @@ Json = dict[str, Any]
 
 
 @dataclass
+class Findings:
+    """What must never happen. Each entry says what was seen."""
+
+    lost: list[str] = field(default_factory=list)
+    """An acknowledged message, or an answer that was said to be stored, is not there."""
+    doubled: list[str] = field(default_factory=list)
+    """A second turn, answer, bill or run of a tool."""
+    stuck: list[str] = field(default_factory=list)
+    """A request that does not end, a session that is not given back."""
+    diverging: list[str] = field(default_factory=list)
+    """Clients, the stores and the model do not agree on what was said."""
+
+    def add(self, other: "Findings") -> None:
+        self.lost += other.lost
+        self.doubled += other.doubled
+        self.stuck += other.stuck
+        self.diverging += other.diverging
+
+    @property
+    def counts(self) -> dict[str, int]:
+        return {kind: len(seen) for kind, seen in vars(self).items()}
+
+    def __bool__(self) -> bool:
+        return any(self.counts.values())
+
+    def __str__(self) -> str:
+        return "\n".join(f"{kind}: {what}" for kind, seen in vars(self).items() for what in seen) or "nothing"
+
+
+@dataclass
 class Tally:
     """What the whole run came to."""
 
     turns: int = 0
     kills: int = 0
-    losses: int = 0
-    duplicates: int = 0
+    findings: Findings = field(default_factory=Findings)
     waits: list[float] = field(default_factory=list)
     """From each kill to the next turn that its session accepted, in seconds."""
 
     def __str__(self) -> str:
         longest = f"{max(self.waits):.1f} s" if self.waits else "none was waited for"
+        found = ", ".join(f"{kind} {count}" for kind, count in self.findings.counts.items())
         return (
-            f"turns run {self.turns}, kills {self.kills}, losses {self.losses}, duplicates {self.duplicates}, "
+            f"turns run {self.turns}, kills {self.kills}, {found}, "
             f"longest time from a kill until the session accepted the next turn {longest}"
         )
 
@@ -66,51 +96,75 @@ class Conversation:
 
 def check(conversation: Conversation, streams: Sequence[Stream], tally: Tally) -> None:
     """Hold a session at rest against P1 to P5, whatever had happened to it."""
-    asked = Counter(message["client_message_id"] for message in conversation.questions)
-    lost = [
-        *(stream.message_id for stream in streams if _acknowledged(stream) and not asked[str(stream.message_id)]),
-        *(stream.answer_id for stream in _last_finished(streams) if not _is_stored(stream, conversation)),
-    ]
-    twice = [
-        *(message_id for message_id, times in asked.items() if times > 1),
-        *(number for number, times in _turn_numbers(conversation.answers).items() if times > 1),
-    ]
+    findings = examine(conversation, streams)
     tally.turns += len(conversation.questions)
-    tally.losses += len(lost)
-    tally.duplicates += len(twice)
-    assert not lost, f"lost: {lost}"
-    assert not twice, f"twice: {twice}"
+    tally.findings.add(findings)
+    assert not findings, str(findings)
+
+
+def examine(conversation: Conversation, streams: Sequence[Stream]) -> Findings:
+    """Compare a session at rest with what its client saw."""
+    found = Findings()
+    asked = Counter(message["client_message_id"] for message in conversation.questions)
+    acknowledged = {str(stream.message_id) for stream in streams if stream.status == 200 and stream.message_id}
+    found.lost += [f"message {message_id}" for message_id in acknowledged if not asked[message_id]]
+    found.doubled += [f"message {message_id}" for message_id, times in asked.items() if times > 1]
+    for number, times in Counter(answer["turn_number"] for answer in conversation.answers).items():
+        if times > 1:
+            found.doubled.append(f"{times} answers of turn {number} in {conversation.key}")
+    for stream in _last_finished(streams):
+        _compare(stream, conversation, found)
 
     numbers = list(range(1, len(conversation.questions) + 1))
-    assert [message["turn_number"] for message in conversation.questions] == numbers
-    assert [message["turn_number"] for message in conversation.answers] == numbers
-    assert conversation.document["latest_turn_number"] == len(numbers)
-    assert conversation.document["active_turn_id"] is None
-    tools = [part for answer in conversation.answers for part in answer["parts"] if part["type"] == "tool"]
-    assert all(part["done"] for part in tools), "a tool call is left open"
-
-
-def _acknowledged(stream: Stream) -> bool:
-    return stream.status == 200 and stream.message_id is not None
+    for messages in (conversation.questions, conversation.answers):
+        if (found_numbers := [message["turn_number"] for message in messages]) != numbers:
+            found.lost.append(f"turns of {conversation.key}: {found_numbers}, not {numbers}")
+    if conversation.document["latest_turn_number"] != len(numbers):
+        found.diverging.append(f"{conversation.key}: {len(numbers)} turns, {conversation.document}")
+    if conversation.document["active_turn_id"] is not None:
+        found.stuck.append(f"{conversation.key} is not given back: {conversation.document}")
+    for answer in conversation.answers:
+        if not all(part["done"] for part in answer["parts"] if part["type"] == "tool"):
+            found.diverging.append(f"a tool call of {answer['client_message_id']} is left open")
+    return found
 
 
 def _last_finished(streams: Sequence[Stream]) -> list[Stream]:
-    """The streams that told of a stored answer which nobody was told was replaced."""
-    return list({stream.turn_number: stream for stream in streams if stream.finished_as}.values())
+    """The streams that told of a stored answer which nothing that came after them may have replaced."""
+    last: dict[int, Stream] = {}
+    for stream in streams:
+        if stream.finished_as:
+            last[stream.turn_number] = stream
+        elif stream.replaces is not None and stream.status in {0, 200, 502}:
+            last = {number: known for number, known in last.items() if known.answer_id != stream.replaces}
+        elif stream.has_begun:
+            last.pop(stream.turn_number, None)
+    return list(last.values())
 
 
-def _is_stored(stream: Stream, conversation: Conversation) -> bool:
+def _compare(stream: Stream, conversation: Conversation, found: Findings) -> None:
     answer = conversation.answer(stream.answer_id)
     if answer is None:
-        return False
+        found.lost.append(f"answer {stream.answer_id} of turn {stream.turn_number} ({stream.finished_as})")
+        return
+    stored, shown = stored_text(answer), stream.text
     if stream.finished_as == "interrupted":
         # Told by a follower, who may have known less than was stored.
-        return stored_text(answer).startswith(stream.text)
-    return bool(stored_text(answer) == stream.text and answer["status"] == stream.finished_as)
+        if not stored.startswith(shown):
+            found.diverging.append(f"answer {stream.answer_id}: {shown!r} was shown, {stored!r} is stored")
+    elif (shown, stream.tool_results, stream.finished_as) != (stored, _tool_results(answer), answer["status"]):
+        found.diverging.append(
+            f"answer {stream.answer_id}: {shown!r} {stream.tool_results} {stream.finished_as} was shown, "
+            f"{stored!r} {_tool_results(answer)} {answer['status']} is stored"
+        )
 
 
-def _turn_numbers(messages: Sequence[Json]) -> Counter[int]:
-    return Counter(message["turn_number"] for message in messages)
+def _tool_results(answer: Json) -> dict[str, Any]:
+    return {
+        part["call_id"]: part["output"] if part.get("error") is None else part.get("public_error") or part["error"]
+        for part in answer["parts"]
+        if part["type"] == "tool"
+    }
 
 
 def stored_text(message: Json) -> str:

@@ -33,6 +33,29 @@ def _item(message: Message, place: str) -> tuple[str, str]:
     return key.get("session_id", {}).get("S", "").partition(":")[2], key.get("item", {}).get("S", "")
 
 
+# What any turn asks of either server, and whose it is.
+
+
+def session_of(message: Message) -> str:
+    """Return the client's id of the session that a request is about, empty when it names none."""
+    body = message.body
+    match message.name:
+        case "insert":
+            key = body["documents"][0].get("session_id")
+        case "update":
+            key = body["updates"][0]["q"].get("_id")
+        case "findAndModify":
+            key = body["query"].get("_id")
+        case _:
+            return _item(message, "Item")[0] or _item(message, "Key")[0]
+    return str(key).partition(":")[2]
+
+
+def of_any_turn(*names: str) -> Matches:
+    """A request of one of these names that tells whose it is."""
+    return lambda message: message.name in names and bool(session_of(message))
+
+
 # What it asks of MongoDB.
 
 

@@ -1,9 +1,24 @@
-"""The agent of the fault suite: tools that take as long as a test wants."""
+"""The agent of the fault suite: tools that take as long as a test wants, in a process whose clock may be wrong."""
 
 import asyncio
+import os
+import random
 import time
+from pathlib import Path
 
-from omniagent import Agent, tool
+from omniagent import Agent, RunContext, tool
+from omniagent.aws.turn_table import DynamoRegistry
+
+
+def skew_clock(most_seconds: float) -> None:
+    """Set the clock of leases wrong by an amount that differs from process to process."""
+    seconds = random.SystemRandom().uniform(-most_seconds, most_seconds)
+    defaults = DynamoRegistry.__init__.__kwdefaults__ or {}
+    defaults["clock"] = lambda: time.time() + seconds
+
+
+if skew := float(os.environ.get("FAULT_CLOCK_SKEW_SECONDS", "0")):
+    skew_clock(skew)
 
 
 @tool(timeout_seconds=20)
@@ -27,4 +42,13 @@ async def blink() -> str:
     return "done"
 
 
-agent = Agent("faulty", "Be brief.", tools=[pause, block, blink])
+@tool(timeout_seconds=20)
+async def charge(order: str, context: RunContext) -> str:
+    """Do what must not be done twice: every run is written down."""
+    with Path(os.environ["FAULT_LEDGER"]).open("a") as ledger:  # noqa: ASYNC230 - one line
+        ledger.write(f"{order} {context.turn_id}\n")
+    await asyncio.sleep(0.05)
+    return f"charged {order}"
+
+
+agent = Agent("faulty", "Be brief.", tools=[pause, block, blink, charge])

@@ -1,0 +1,105 @@
+"""How often the model was asked and tools were run for each message, as the servers themselves counted."""
+
+import re
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from local.model.conversation import Conversation as ModelRequest
+from local.model.conversation import Message, from_chat, from_responses
+from local.model.journal import Recorded
+from local.model.script import task_of
+from tests.faults.load import Prompt, User
+from tests.faults.truth import Conversation, Findings, stored_text
+from tests.fixtures.proxy import Passage
+
+_TAG = re.compile(r"\b[0-9a-f]{32}\b")
+
+
+class Bills:
+    """What was asked of the model, of the tools and of the table, by message."""
+
+    def __init__(self, requests: Sequence[Recorded], ledger: Path, journal: Sequence[Passage]) -> None:
+        self.model: dict[str, list[ModelRequest]] = defaultdict(list)
+        self.summaries = 0
+        for request in requests:
+            asked = from_responses(request.body) if request.api == "responses" else from_chat(request.body)
+            if task_of(asked) == "summary":
+                self.summaries += 1
+            elif tag := _TAG.search(asked.prompt):
+                self.model[tag[0]].append(asked)
+        self.tools: dict[str, Counter[str]] = defaultdict(Counter)
+        for line in ledger.read_text().splitlines():
+            order, turn_id = line.split()
+            self.tools[order][turn_id] += 1
+        self.claims = Counter(item["message_id"]["S"] for item in _granted(journal))
+
+    def examine(self, user: User, conversation: Conversation) -> Findings:
+        """Compare what was paid for with what one user asked for."""
+        found = Findings()
+        for message_id, prompt in user.prompts.items():
+            self._examine(user, message_id, prompt, found)
+        for question, answer in zip(conversation.questions, conversation.answers, strict=False):
+            asked = user.prompts.get(question["client_message_id"])
+            if asked and answer["status"] == "complete" and stored_text(answer) != asked.says:
+                found.diverging.append(f"{asked.says!r} was to be said, {stored_text(answer)!r} is stored")
+        self._examine_history(conversation, found)
+        return found
+
+    def _examine(self, user: User, message_id: str, prompt: Prompt, found: Findings) -> None:
+        """Each granted claim pays once; a message that was sent again after its answer pays nothing."""
+        replaced = user.regenerated.get(message_id, [])
+        claims = sum(self.claims[claim] for claim in (message_id, *(f"regenerate:{answer}" for answer in replaced)))
+        attempts = claims - user.repeated[message_id]
+        calls, runs = len(self.model[message_id]), self.tools[message_id]
+        if calls > prompt.steps * attempts:
+            found.doubled.append(f"message {message_id}: {calls} model calls in {attempts} attempts")
+        if any(times > prompt.charges for times in runs.values()) or len(runs) > attempts:
+            found.doubled.append(f"message {message_id}: tools were run {dict(runs)} in {attempts} attempts")
+        answers = {
+            stream.answer_id
+            for stream in user.client.streams
+            if stream.finished_as == "complete" and (stream.message_id == message_id or stream.replaces in replaced)
+        }
+        if len(answers) > 1 + len(replaced):
+            found.doubled.append(f"message {message_id} has the answers {sorted(answers)}")
+        if answers and calls < prompt.steps:
+            found.lost.append(f"message {message_id}: answered with {calls} model calls")
+
+    def _examine_history(self, conversation: Conversation, found: Findings) -> None:
+        """The model was shown the answer that is stored of the turn before."""
+        for question, answer in zip(conversation.questions[1:], conversation.answers, strict=False):
+            requests = self.model[question["client_message_id"]]
+            if not requests or answer["status"] != "complete":
+                continue
+            shown = _said_before(requests[-1])
+            if shown != stored_text(answer):
+                found.diverging.append(
+                    f"the model was shown {shown!r} before {question['client_message_id']}, "
+                    f"{stored_text(answer)!r} is stored"
+                )
+
+
+def _said_before(request: ModelRequest) -> str:
+    """The last answer before the question that is being answered."""
+    before = request.items[: len(request.items) - len(request.since_prompt)]
+    said = [item.text for item in before if isinstance(item, Message) and item.role == "assistant"]
+    return said[-1] if said else ""
+
+
+def _granted(journal: Sequence[Passage]) -> list[Mapping[str, Any]]:
+    """The claims that the table granted, or may have granted when its answer was lost."""
+    items = [(passage.message.body["Item"], passage.answer) for passage in journal if passage.message.name == "PutItem"]
+    return [item for item, answer in items if item["item"]["S"] == "turn" and (not answer or b" 200" in answer)]
+
+
+def largest_skew(journal: Sequence[Passage], lease_seconds: float, wall_clock_ahead: float) -> float:
+    """Return how far the clock of some process was off, from the leases that it wrote."""
+    skews = [
+        float(passage.message.body["Item"]["lease_until"]["N"]) - lease_seconds - (passage.at + wall_clock_ahead)
+        for passage in journal
+        if passage.message.name == "PutItem" and passage.message.body["Item"]["item"]["S"] == "turn"
+    ]
+    # A request that is late on its way looks like a clock that is slow: only those ahead are sure.
+    return max(skews, default=0.0)

@@ -1,0 +1,247 @@
+"""The soak: people talk for as many turns as wanted while everything breaks. `make soak` runs a long one.
+
+Afterwards what the clients saw, what MongoDB and DynamoDB hold, and how often the model and the tools were called have
+to agree. A short one is among the tests.
+"""
+
+import argparse
+import asyncio
+import json
+import platform
+import random
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from local.template import ROOT
+from tests.faults.bills import Bills, largest_skew
+from tests.faults.client import Stream
+from tests.faults.house import LEASE_SECONDS, House, open_house, open_servers
+from tests.faults.load import STUCK_SECONDS, Crowd, User
+from tests.faults.truth import Conversation, Findings, Tally, examine, stored_text
+from tests.faults.weather import SERVERS, Weather
+
+RESULTS = ROOT / "docs" / "soak.json"
+SKEW_SECONDS = LEASE_SECONDS / 4
+SETTINGS = {"FAULT_CLOCK_SKEW_SECONDS": str(SKEW_SECONDS), "SUMMARY_AFTER_TURNS": "3", "CONTEXT_MAX_TURNS": "6"}
+FUNCTIONS = ("chat", "sessions", "summary")
+Say = Callable[[str], None]
+
+
+@dataclass(frozen=True)
+class Size:
+    """How much is to happen."""
+
+    turns: int
+    users: int
+    """Each with two sessions."""
+    kills: int
+    freezes: int
+    partitions: int
+    """Of each server."""
+    slow_spells: int
+    """Of each server."""
+    restarts: int
+    """Of MongoDB."""
+    seed: int = 20260501
+
+
+LONG = Size(turns=1000, users=5, kills=260, freezes=40, partitions=15, slow_spells=15, restarts=3)
+SHORT = Size(turns=36, users=3, kills=9, freezes=2, partitions=1, slow_spells=1, restarts=1)
+
+
+@dataclass(frozen=True)
+class Report:
+    """What happened, and what should not have."""
+
+    numbers: dict[str, Any]
+    findings: Findings
+
+
+async def soak(house: House, size: Size, say: Say = lambda _: None) -> Report:
+    """Let the crowd talk in bad weather, then in good weather say goodbye, and examine everything."""
+    started = time.monotonic()
+    crowd = Crowd(house, size.users, turns=size.turns, seed=size.seed)
+    weather = Weather(
+        house,
+        random.Random(size.seed),
+        kills=size.kills,
+        freezes=size.freezes,
+        partitions=size.partitions,
+        slow_spells=size.slow_spells,
+        restarts=size.restarts,
+    )
+    progress = asyncio.create_task(_tell_progress(crowd, weather, size, say))
+    talking = asyncio.create_task(crowd.talk())
+    blowing = asyncio.create_task(weather.blow(crowd.reached))
+    # If all users are stuck, there is nothing more to wait for.
+    await asyncio.wait([talking, blowing], return_when=asyncio.FIRST_COMPLETED)
+    reached = asyncio.create_task(crowd.reached(1.0))
+    await asyncio.wait([talking, reached], return_when=asyncio.FIRST_COMPLETED)
+    crowd.enough()
+    await talking
+    for task in (blowing, reached, progress):
+        task.cancel()
+    await asyncio.gather(reached, progress, return_exceptions=True)
+    with suppress(asyncio.CancelledError):
+        await blowing
+    findings = crowd.diary.findings
+    await asyncio.gather(*(_say_goodbye(house, user, findings) for user in crowd.users))
+    await _settle(house, findings)
+    bills = Bills(house.servers.model.requests, house.servers.ledger, house.registry.journal)
+    for user in crowd.users:
+        findings.add(await _examined(house, user, bills))
+    _examine_table(house, crowd, findings)
+    house.tally.turns += crowd.diary.turns.total()
+    house.tally.waits += crowd.diary.waits
+    house.tally.findings.add(findings)
+    numbers = _numbers(crowd, weather, bills, house)
+    return Report({**numbers, "minutes": round((time.monotonic() - started) / 60, 1)}, findings)
+
+
+async def _tell_progress(crowd: Crowd, weather: Weather, size: Size, say: Say) -> None:
+    for step in range(1, 21):
+        await crowd.reached(step / 20)
+        say(f"{crowd.diary.turns.total()} of {size.turns} turns, {weather.counts['kills']} kills")
+
+
+async def _say_goodbye(house: House, user: User, findings: Findings) -> None:
+    """Whatever broke last is repaired by who comes next."""
+    try:
+        async with asyncio.timeout(STUCK_SECONDS):
+            goodbye = await user.client.accepted("[echo:goodbye]")
+    except TimeoutError:
+        findings.stuck.append(f"{user.client.session} accepts no turn")
+        return
+    if goodbye.finished_as != "complete":
+        findings.stuck.append(f"{user.client.session} answers {goodbye.status} {goodbye.body.decode()}")
+
+
+async def _settle(house: House, findings: Findings) -> None:
+    try:
+        async with asyncio.timeout(STUCK_SECONDS):
+            await house.emulator.settled()
+    except TimeoutError:
+        findings.stuck.append(f"still running: {house.emulator.running()}")
+
+
+async def _examined(house: House, user: User, bills: Bills) -> Findings:
+    """Examine one session: the stores, the streams, a page that is opened now, the model and the tools."""
+    conversation = house.read(user.client)
+    found = examine(conversation, user.client.streams)
+    found.add(bills.examine(user, conversation))
+    for stream in user.broken:
+        _examine_broken(house, user, conversation, stream, found)
+    stored = [(message["client_message_id"], stored_text(message)) for message in conversation.messages][-100:]
+    shown = [(message["id"], _page_text(message)) for message in await user.client.messages()][-100:]
+    if shown[-len(stored) :] != stored[-len(shown) :]:
+        found.diverging.append(f"{user.client.session}: a page shows {shown}, stored is {stored}")
+    _examine_summaries(house, conversation, found)
+    return found
+
+
+def _page_text(message: dict[str, Any]) -> str:
+    return "".join(part["text"] for part in message["parts"] if part["type"] == "text")
+
+
+def _examine_broken(house: House, user: User, conversation: Conversation, stream: Stream, found: Findings) -> None:
+    """What a client got before its stream broke is in the answer: in the whole one, or in what was repaired."""
+    if not stream.has_begun:
+        return
+    answer = conversation.answer(stream.answer_id)
+    if answer is None:
+        if stream.replaces is None:
+            found.lost.append(f"answer {stream.answer_id}, which was being streamed")
+        return
+    try:
+        if answer["status"] == "interrupted":
+            house.check_interrupted(user.client, stream)
+        else:
+            assert stored_text(answer).startswith(stream.text), f"{stream.text!r} was shown"
+    except AssertionError as exc:
+        found.diverging.append(f"answer {stream.answer_id}: {exc}")
+
+
+def _examine_summaries(house: House, conversation: Conversation, found: Findings) -> None:
+    """Each summary continues the one before, and none covers the latest turn."""
+    kept = house.database["summaries"].find({"session_id": conversation.key, "draft": False})
+    spans = [(summary["start_turn_number"], summary["end_turn_number"]) for summary in kept.sort("start_turn_number")]
+    expected = 1
+    for start, end in spans:
+        if start != expected or end < start or end >= conversation.document["latest_turn_number"]:
+            found.diverging.append(f"summaries of {conversation.key}: {spans}")
+        expected = end + 1
+
+
+def _examine_table(house: House, crowd: Crowd, findings: Findings) -> None:
+    """Nobody holds a session, or a user's slot, any more."""
+    items = house.servers.aws.dynamodb.get_paginator("scan").paginate(TableName=house.table, ConsistentRead=True)
+    held = [item["session_id"]["S"] for page in items for item in page["Items"] if item["item"]["S"] == "turn"]
+    for user in crowd.users:
+        key = house.read(user.client).key
+        if key in held:
+            findings.stuck.append(f"{key} is still claimed")
+        slots = (house.database["users"].find_one({"_id": key.partition(":")[0]}) or {}).get("running")
+        if slots:
+            findings.stuck.append(f"slots of {key} are still taken: {slots}")
+
+
+def _numbers(crowd: Crowd, weather: Weather, bills: Bills, house: House) -> dict[str, Any]:
+    diary, counts = crowd.diary, weather.counts
+    ahead = largest_skew(house.registry.journal, LEASE_SECONDS, time.time() - time.monotonic())
+    return {
+        "turns": dict(sorted(diary.turns.items())),
+        "kills": counts["kills"],
+        "freezes": counts["freezes"],
+        "partitions": {server: counts[f"partitions {server}"] for server in SERVERS},
+        "slow": {server: counts[f"slow {server}"] for server in SERVERS},
+        "restarts of MongoDB": counts["restarts MongoDB"],
+        "clock skew, of a lease": round(2 * ahead / LEASE_SECONDS, 2),
+        "followed": diary.followed,
+        "stopped": diary.stopped,
+        "left": diary.left,
+        "sent twice": diary.sent_twice,
+        "model calls": sum(map(len, bills.model.values())),
+        "summary calls": bills.summaries,
+        "tool runs": sum(runs.total() for runs in bills.tools.values()),
+        "longest wait after a break, in leases": round(max(diary.waits, default=0.0) / LEASE_SECONDS, 1),
+    }
+
+
+async def run(size: Size) -> int:
+    """Run a soak of its own servers, write its numbers down, and return the exit code."""
+    with tempfile.TemporaryDirectory(prefix="soak-") as folder:
+        async with (
+            open_servers(Path(folder)) as servers,
+            open_house(servers, Tally(), SETTINGS, functions=FUNCTIONS) as house,
+        ):
+            await house.warm_up()
+            report = await soak(house, size, lambda line: print(line, flush=True))
+    numbers = {**report.numbers, "found": report.findings.counts, "seed": size.seed}
+    print(json.dumps(numbers, indent=2))
+    if report.findings:
+        print(report.findings, file=sys.stderr)
+        return 1
+    if size.turns >= LONG.turns:
+        RESULTS.write_text(json.dumps({**numbers, "python": platform.python_version()}, indent=2) + "\n")
+    return 0
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--scale", type=float, default=1.0, help="of the turns and faults of a long soak")
+    parser.add_argument("--seed", type=int, default=LONG.seed)
+    options = parser.parse_args()
+    scaled = {name: round(getattr(LONG, name) * options.scale) for name in _SCALED}
+    sys.exit(asyncio.run(run(replace(LONG, seed=options.seed, **scaled))))
+
+
+_SCALED = ("turns", "kills", "freezes", "partitions", "slow_spells", "restarts")
+
+if __name__ == "__main__":
+    main()
