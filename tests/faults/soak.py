@@ -155,7 +155,7 @@ def _examine_broken(house: House, user: User, conversation: Conversation, stream
         return
     answer = conversation.answer(stream.answer_id)
     if answer is None:
-        if stream.replaces is None:
+        if [sent.message_id for sent in user.client.streams].count(stream.message_id) == 1:
             found.lost.append(f"answer {stream.answer_id}, which was being streamed")
         return
     try:

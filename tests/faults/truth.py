@@ -135,11 +135,15 @@ def _last_finished(streams: Sequence[Stream]) -> list[Stream]:
     for stream in streams:
         if stream.finished_as:
             last[stream.turn_number] = stream
-        elif stream.replaces is not None and stream.status in {0, 200, 502}:
-            last = {number: known for number, known in last.items() if known.answer_id != stream.replaces}
-        elif stream.has_begun:
-            last.pop(stream.turn_number, None)
+        elif stream.status in {0, 200, 502}:  # neither refused nor ended: nobody knows what it has changed
+            last = {number: known for number, known in last.items() if not _may_replace(stream, known)}
     return list(last.values())
+
+
+def _may_replace(stream: Stream, known: Stream) -> bool:
+    if stream.message_id is not None:
+        return stream.message_id == known.message_id and known.finished_as != "complete"
+    return stream.replaces == known.answer_id
 
 
 def _compare(stream: Stream, conversation: Conversation, found: Findings) -> None:

@@ -135,7 +135,7 @@ async def test_options_of_the_address_break_no_turn(mongod: str, own_database: D
     joined = f"{mongod}{'&' if '?' in mongod else '?'}{options}"
     async with MongoBackendAdapter(joined, own_database.name) as store:
         session = open_session(store)
-        assert not await session.admit(1)
+        assert not await session.admit(1, "t")
         await converse(session, [1, 2])
         assert await session.add_summary(summary(1, 1))
         assert (await session.load()).answer == reply(2)

@@ -191,6 +191,6 @@ async def test_a_job_opens_a_session_by_its_key(store: ConversationStore) -> Non
     session = MongoSessionManager(store, f"user:{new_id()}", "chat", category="gold")
     with pytest.raises(NotFound):
         await MongoSessionManager.of_key(store, session.key)
-    await session.admit(5)
+    await session.admit(5, "t")
     opened = await MongoSessionManager.of_key(store, session.key)
     assert (opened.key, opened.user, opened.category) == (session.key, session.user, "gold")

@@ -124,7 +124,7 @@ async def every(mongod: str, own_database: Database[Json]) -> AsyncIterator[Conv
 async def everything_done(store: ConversationStore) -> MongoSessionManager:
     """A session with one of each document, made by a turn."""
     session = open_session(store)
-    await session.admit(5)
+    await session.admit(5, "t")
     await converse(session, [1, 2])
     assert await session.add_summary(summary(1, 1))
     return session
@@ -209,7 +209,7 @@ async def test_a_category_can_change_and_no_category_leaves_it(
     user = f"user:{new_id()}"
     for category, expected in ((None, None), ("free", "free"), ("$gold", "$gold"), (None, "$gold")):
         session = MongoSessionManager(store, user, "chat", category=category)
-        await session.admit(5)
+        await session.admit(5, "t")
         document = database.users.find_one({"client_id": user})
         assert document is not None
         assert document["category"] == expected
@@ -239,7 +239,7 @@ async def test_the_hook_fills_each_new_document_once(mongod: str, own_database: 
     async with MongoBackendAdapter(mongod, own_database.name, documents=models) as store:
         for number in (1, 2):
             session = MongoSessionManager(store, "ada", "chat", category="gold")
-            await session.admit(5)
+            await session.admit(5, "t")
             await converse(session, [number])
         await session.add_summary(summary(1, 1))
         await Catalog(store).create(session)

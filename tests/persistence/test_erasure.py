@@ -149,15 +149,15 @@ async def test_nothing_of_a_user_begins_while_they_are_deleted(
 ) -> None:
     user = f"user:{new_id()}"
     admitted, late = open_session(store, "admitted", user), open_session(store, "late", user)
-    await admitted.admit(5)
+    await admitted.admit(5, "t")
     await catalog.mark_user_erased(admitted.user_id)
-    for call in (late.admit(5), begin(late, 1), catalog.create(late), begin(admitted, 1)):
+    for call in (late.admit(5, "t"), begin(late, 1), catalog.create(late), begin(admitted, 1)):
         with pytest.raises(SessionErased):
             await call
     await erase_user(catalog, admitted.user_id)
     assert left(database, admitted.user_id) == 0
     again = open_session(store, "again", user)
-    await again.admit(5)
+    await again.admit(5, "t")
     await converse(again, [1])
     assert len((await catalog.list_page(again.user_id, limit=5)).items) == 1
 
@@ -169,7 +169,7 @@ async def test_a_user_deleted_while_turns_begin_leaves_nothing(
         user = f"user:{new_id()}"
         sessions = [open_session(store, f"s{number}", user) for number in range(6)]
         for session in sessions:
-            await session.admit(9)
+            await session.admit(9, "t")
         await asyncio.gather(
             erase_user(catalog, session.user_id), *(begin(session, 1) for session in sessions), return_exceptions=True
         )

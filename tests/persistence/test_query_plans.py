@@ -14,7 +14,7 @@ from omniagent.persistence.adapter import MongoBackendAdapter
 from omniagent.persistence.catalog import Catalog
 from omniagent.persistence.mongo_session import MongoSessionManager
 from omniagent.persistence.store import ConversationStore
-from omniagent.session.manager import SessionMessage, TurnStart, new_id
+from omniagent.session.manager import SessionMessage, TurnStart, new_id, slot_of
 from omniagent.settings import Settings
 from tests.persistence.turns import converse, erase_user, summary
 
@@ -49,7 +49,7 @@ async def drive(store: ConversationStore, session: MongoSessionManager) -> set[s
     catalog, key, user_id = Catalog(store), session.key, session.user_id
     answer = SessionMessage("running", "assistant", TURNS + 1, PARTS, "interrupted")
     calls: list[Any] = [
-        session.admit(5),
+        session.admit(5, "t"),
         session.head(),
         session.load("q3"),
         session.answer(3),
@@ -58,7 +58,7 @@ async def drive(store: ConversationStore, session: MongoSessionManager) -> set[s
         session.begin_turn(TurnStart("again", TURNS + 1, "new", PARTS, again=True)),
         session.finish_turn(SessionMessage("again", "assistant", TURNS + 1, PARTS)),
         session.finish_turn(SessionMessage("again", "assistant", TURNS + 1, PARTS)),
-        session.withdraw(key),
+        session.withdraw(slot_of(key, "t")),
         session.latest_summary(),
         session.add_summary(summary(1, 2)),
         session.add_summary(summary(3, 4)),

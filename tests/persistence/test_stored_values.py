@@ -143,7 +143,7 @@ async def test_a_session_of_an_earlier_version_goes_on(old_session: MongoSession
         ToolPart(call_id="c", name="t", input={"at": {"$ref": "a", "$id": "b"}}, output=["x"], done=True)
     ]
     assert (state.answer.metadata, state.answer.usage.output_tokens) == ({"status": "complete"}, 3)
-    assert not await old_session.admit(2)
+    assert not await old_session.admit(2, "t")
     await old_session.begin_turn(TurnStart("again", 1, "user", (), again=True))
     again = SessionMessage("again", "assistant", 1, [TextPart(text="New")])
     assert await old_session.finish_turn(again) == again

@@ -22,10 +22,10 @@ async def test_a_first_turn_leaves_one_user_one_session_one_message(
     store: ConversationStore, database: Database[Json]
 ) -> None:
     session = MongoSessionManager(store, f"user:{new_id()}", "chat", category="gold")
-    await session.admit(5)
+    await session.admit(5, "t")
     await begin(session, 1)
     [user] = database.users.find({"_id": session.user_id})
-    assert (user["client_id"], user["category"], user["running"]) == (session.user, "gold", [session.key])
+    assert (user["client_id"], user["category"], user["running"]) == (session.user, "gold", [f"{session.key}#t"])
     [document] = database.sessions.find({"_id": session.key})
     assert (document["latest_turn_number"], document["active_turn_id"]) == (1, "answer-1")
     [message] = database.messages.find({"session_id": session.key})
@@ -83,7 +83,7 @@ async def test_a_message_id_that_the_session_has_already_begins_no_turn(store: C
 async def test_turns_of_one_user_begin_at_the_same_moment(store: ConversationStore) -> None:
     user = f"user:{new_id()}"
     sessions = [open_session(store, f"s{number}", user) for number in range(8)]
-    assert [await session.admit(8) for session in sessions] == [()] * 8
+    assert [await session.admit(8, "t") for session in sessions] == [()] * 8
     await asyncio.gather(*(begin(session, 1) for session in sessions))
     await asyncio.gather(*(session.finish_turn(reply(1)) for session in sessions))
     assert [await session.head() for session in sessions] == [SessionHead(1)] * 8

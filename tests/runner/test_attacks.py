@@ -19,7 +19,7 @@ from omniagent import (
 from omniagent.errors import ModelStreamBroken, NotRegenerable, StorageRejected, StorageUnavailable, TooManyTurns
 from omniagent.messages import TextPart, ToolPart
 from omniagent.session.manager import SessionMessage, TurnStart, new_id
-from omniagent.turns.lease import Claim, Renewal
+from omniagent.turns.lease import Claim, Renewal, RunningTurn
 from tests.runner.sessions import QUICK, Sessions
 
 
@@ -88,9 +88,31 @@ async def test_the_dead_never_count_as_running() -> None:
     sessions = Sessions(replace(QUICK, max_running_turns_per_user=2))
     for number in range(2):
         dead = sessions.session(f"dead-{number}")
-        assert not await dead.admit(2)
+        assert not await dead.admit(2, "t")
         await dead.begin_turn(TurnStart("t", 1, "m", [TextPart(text="Hi")]))
     assert (await sessions.runner(ScriptedModel("Here.")).run("Hello?")).text == "Here."
+
+
+async def test_a_session_that_comes_back_to_life_while_its_slot_is_looked_at_still_counts() -> None:
+    sessions = Sessions(replace(QUICK, max_running_turns_per_user=1))
+    dead = sessions.session("dead")
+    assert not await dead.admit(1, "killed")
+
+    class Reviving(MemoryRegistry):
+        """Whoever looks at the dead session misses its next turn by a moment."""
+
+        looked = False
+
+        async def running(self, session: str) -> RunningTurn | None:
+            held = await super().running(session)
+            if session == dead.key and not Reviving.looked:
+                Reviving.looked = True
+                await sessions.runner(ScriptedModel(["Wait", Gate()]), session=dead).start("Hello?")
+            return held
+
+    with pytest.raises(TooManyTurns):
+        await sessions.runner(ScriptedModel("Too many."), registry=Reviving()).run("Hello?")
+    await sessions.store.open_turns.finish()
 
 
 async def test_a_replay_is_never_refused_by_a_limit() -> None:

@@ -61,7 +61,7 @@ async def test_a_summary_model_that_does_not_exist_costs_only_the_summary() -> N
 
 async def test_a_store_that_raises_anything_while_the_slot_is_given_back_does_not_keep_the_stream_open() -> None:
     class Broken(InMemorySessionManager):
-        async def withdraw(self, *keys: str) -> None:
+        async def withdraw(self, *slots: str) -> None:
             raise ConnectionError("a team's own store")
 
     sessions = Sessions()
@@ -74,10 +74,10 @@ async def test_the_slot_of_a_turn_is_given_back_before_the_next_turn_of_its_sess
     class Slow(InMemorySessionManager):
         is_withdrawing, let_go = asyncio.Event(), asyncio.Event()
 
-        async def withdraw(self, *keys: str) -> None:
+        async def withdraw(self, *slots: str) -> None:
             self.is_withdrawing.set()
             await self.let_go.wait()
-            await super().withdraw(*keys)
+            await super().withdraw(*slots)
 
     sessions = Sessions()
     slow = Slow("ada", "chat", store=sessions.store, settings=QUICK)

@@ -13,7 +13,15 @@ from omniagent.errors import InvalidRequest, NotFound, SessionErased, StorageCon
 from omniagent.messages import DataPart, Feedback, Part, ReasoningPart, Status, StepPart, TextPart, ToolPart, Usage
 from omniagent.persistence.mongo_session import MongoSessionManager
 from omniagent.session.in_memory import InMemorySessionManager, InMemoryStore
-from omniagent.session.manager import RollingSummary, SessionHead, SessionManager, SessionMessage, TurnStart, new_id
+from omniagent.session.manager import (
+    RollingSummary,
+    SessionHead,
+    SessionManager,
+    SessionMessage,
+    TurnStart,
+    new_id,
+    slot_of,
+)
 from omniagent.settings import Settings
 
 Open = Callable[..., SessionManager]
@@ -137,20 +145,29 @@ async def test_past_turns_come_in_order_and_in_pieces(session: SessionManager) -
 
 async def test_a_slot_is_taken_once_and_given_back(open_session: Open) -> None:
     first, second, third = (open_session(name) for name in ("a", "b", "c"))
-    assert not await first.admit(2)
-    assert not await first.admit(2), "the same session again"
-    assert not await second.admit(2)
-    assert sorted(await third.admit(2)) == sorted([first.key, second.key])
-    await third.withdraw(first.key, third.key)
-    assert not await third.admit(2)
-    assert sorted(await first.admit(2)) == sorted([second.key, third.key])
+    slots = [slot_of(session.key, "t") for session in (first, second, third)]
+    assert not await first.admit(2, "t")
+    assert not await first.admit(2, "t"), "the same turn again"
+    assert not await second.admit(2, "t")
+    assert sorted(await third.admit(2, "t")) == sorted(slots[:2])
+    await third.withdraw(slots[0], slots[2])
+    assert not await third.admit(2, "t")
+    assert sorted(await first.admit(2, "t")) == sorted(slots[1:])
+
+
+async def test_the_next_turn_of_a_session_takes_its_slot_over_from_one_that_comes_late(open_session: Open) -> None:
+    first, second = open_session("a"), open_session("b")
+    assert not await first.admit(1, "dead")
+    assert not await first.admit(1, "next")
+    await second.withdraw(slot_of(first.key, "dead"))
+    assert await second.admit(1, "t") == [slot_of(first.key, "next")]
 
 
 async def test_of_many_at_the_same_moment_no_more_than_the_limit_are_admitted(open_session: Open) -> None:
     sessions = [open_session(f"s{number}") for number in range(12)]
-    refusals = await asyncio.gather(*(session.admit(5) for session in sessions))
+    refusals = await asyncio.gather(*(session.admit(5, "t") for session in sessions))
     assert sum(not holders for holders in refusals) == 5
-    admitted = {session.key for session, holders in zip(sessions, refusals, strict=True) if not holders}
+    admitted = {slot_of(session.key, "t") for session, holders in zip(sessions, refusals, strict=True) if not holders}
     assert all(set(holders) == admitted for holders in refusals if holders)
 
 

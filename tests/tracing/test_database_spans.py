@@ -17,7 +17,7 @@ async def test_database_spans_carry_the_operation_and_the_collection(
     store: ConversationStore, recorded: Recorded
 ) -> None:
     session, catalog = open_session(store), Catalog(store)
-    await session.admit(5)
+    await session.admit(5, "t")
     await converse(session, [1])
     await session.load()
     await session.add_summary(summary(1, 1))

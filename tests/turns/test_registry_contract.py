@@ -11,7 +11,7 @@ from local.ports import free_port
 from omniagent.aws.turn_table import DynamoRegistry
 from omniagent.errors import ConfigurationError, RegistryMisconfigured, RegistryUnavailable
 from omniagent.session.manager import new_id
-from omniagent.turns.lease import MAX_CHUNK_BYTES, Claim, Renewal, TurnRegistry
+from omniagent.turns.lease import ERASE, MAX_CHUNK_BYTES, REPAIR, Claim, Renewal, TurnRegistry
 from tests.fixtures.conversation import Clock, dynamodb_api
 from tests.fixtures.endpoint import Endpoint
 
@@ -192,6 +192,14 @@ async def test_a_stop_can_name_the_message_or_the_answer_it_means(registry: Turn
     for meant in (claim.message_id, claim.turn_id):
         assert await registry.stop(claim.session, meant)
     assert await registry.renew(claim) is Renewal.STOPPING
+
+
+@pytest.mark.parametrize("purpose", [REPAIR, ERASE])
+async def test_a_repair_and_an_erasure_are_no_turns_that_can_be_stopped(registry: TurnRegistry, purpose: str) -> None:
+    claim = Claim(new_id(), "t", purpose)
+    await registry.claim(claim)
+    assert [await registry.stop(claim.session, meant) for meant in (None, purpose, "t")] == [False] * 3
+    assert await registry.renew(claim) is Renewal.RUNNING
 
 
 async def test_a_seized_session_is_lost_to_its_holder_whose_release_changes_nothing(

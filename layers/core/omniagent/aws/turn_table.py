@@ -16,7 +16,7 @@ from omniagent.aws.json_api import DYNAMODB, AwsJson, AwsRefused, AwsUnreachable
 from omniagent.errors import RegistryMisconfigured, RegistryUnavailable
 from omniagent.tracing import SpanKind, current_span, trace_method
 from omniagent.tracing.attributes import DB_COLLECTION
-from omniagent.turns.lease import Claim, Renewal, RunningTurn, TurnRegistry
+from omniagent.turns.lease import ERASE, REPAIR, Claim, Renewal, RunningTurn, TurnRegistry
 
 logger = logging.getLogger(__name__)
 
@@ -118,8 +118,13 @@ class DynamoRegistry(TurnRegistry):
 
     @trace_method(kind=SpanKind.DB, name="aws.dynamodb.stop")
     async def stop(self, session: str, message_id: str | None = None) -> bool:
-        values = {":stopping": {"S": "stopping"}, ":now": _number(self._clock())}
-        condition = "lease_until > :now"
+        values = {
+            ":stopping": {"S": "stopping"},
+            ":now": _number(self._clock()),
+            ":repair": {"S": REPAIR},
+            ":erase": {"S": ERASE},
+        }
+        condition = "lease_until > :now AND NOT message_id IN (:repair, :erase)"
         if message_id is not None:
             condition += " AND (:message IN (message_id, turn_id) OR contains(aliases, :message))"
             values[":message"] = {"S": message_id}

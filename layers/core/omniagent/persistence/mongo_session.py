@@ -208,11 +208,11 @@ class MongoSessionManager(SessionManager):
     async def answer(self, turn_number: int) -> SessionMessage | None:
         return await self._message({"turn_number": turn_number, "role": "assistant"})
 
-    async def admit(self, limit: int) -> Sequence[str]:
-        return await self.slots.admit(limit)
+    async def admit(self, limit: int, turn_id: str) -> Sequence[str]:
+        return await self.slots.admit(limit, turn_id)
 
-    async def withdraw(self, *keys: str) -> None:
-        await self.slots.withdraw(*keys)
+    async def withdraw(self, *slots: str) -> None:
+        await self.slots.withdraw(*slots)
 
     async def begin_turn(self, start: TurnStart) -> None:
         await self._turns.begin(start)

@@ -18,7 +18,7 @@ from omniagent.persistence.store import (
     translated,
 )
 from omniagent.persistence.stored_values import now
-from omniagent.session.manager import SessionManager, SessionMessage, TurnStart, new_id
+from omniagent.session.manager import SessionManager, SessionMessage, TurnStart, new_id, slot_of
 from omniagent.tracing import SpanKind, trace_method
 
 _USERS = {"db.collection.name": "users"}
@@ -37,24 +37,25 @@ class UserSlots:
         self._is_known = False
 
     @trace_method(kind=SpanKind.DB, name="mongodb.admit", attributes=_USERS)
-    async def admit(self, limit: int) -> Sequence[str]:
-        """Take a slot for this session. See `SessionManager.admit`."""
+    async def admit(self, limit: int, turn_id: str) -> Sequence[str]:
+        """Take a slot for a turn of this session. See `SessionManager.admit`."""
+        slot = slot_of(self._session.key, turn_id)
         while True:
-            user = await self._take_slot(limit) or await self._insert([self._session.key])
+            user = await self._take_slot(limit, slot) or await self._insert([slot])
             if user.get("erased_at") is not None:
                 raise SessionErased(_ERASED)
             self._is_known = True
             running: list[str] = user.get("running") or []
-            if self._session.key in running:
+            if slot in running:
                 return ()
             if len(running) >= limit:
                 return running
 
     @trace_method(kind=SpanKind.DB, name="mongodb.withdraw", attributes=_USERS)
-    async def withdraw(self, *keys: str) -> None:
+    async def withdraw(self, *slots: str) -> None:
         """Give back slots. See `SessionManager.withdraw`."""
         with translated():
-            await self._store.users.update_one({"_id": self._session.user_id}, {"$pullAll": {"running": list(keys)}})
+            await self._store.users.update_one({"_id": self._session.user_id}, {"$pullAll": {"running": list(slots)}})
 
     async def ensure_user(self) -> None:
         """Make the user's document, unless it was seen already."""
@@ -91,13 +92,13 @@ class UserSlots:
         await erasure.erase_some(key)
         raise SessionErased(_ERASED)
 
-    async def _take_slot(self, limit: int) -> dict[str, Any] | None:
-        key = self._session.key
+    async def _take_slot(self, limit: int, slot: str) -> dict[str, Any] | None:
         running = {"$ifNull": ["$running", []]}
-        may_run = {"$and": [{"$not": [{"$in": [key, running]}]}, {"$lt": [{"$size": running}, limit]}]}
-        changes: dict[str, Any] = {
-            "running": {"$cond": [may_run, {"$concatArrays": [running, [key]]}, running]},
-        }
+        session_of_slot = {"$arrayElemAt": [{"$split": ["$$slot", "#"]}, 0]}
+        is_another = {"$ne": [session_of_slot, self._session.key]}
+        others = {"$filter": {"input": running, "as": "slot", "cond": is_another}}
+        taken = {"$concatArrays": [others, [slot]]}
+        changes: dict[str, Any] = {"running": {"$cond": [{"$lt": [{"$size": others}, limit]}, taken, running]}}
         if self._session.category is not None:
             changes["category"] = {"$literal": self._session.category}
         with translated():

@@ -21,6 +21,8 @@ from omniagent.session.manager import (
     SessionState,
     TurnStart,
     public_session_id,
+    session_of_slot,
+    slot_of,
     turns_of,
 )
 from omniagent.session.window import PastTurn
@@ -112,23 +114,22 @@ class InMemorySessionManager(SessionManager):
         session = self._find()
         return deepcopy(session.message(turn_number, "assistant")) if session else None
 
-    async def admit(self, limit: int) -> Sequence[str]:
+    async def admit(self, limit: int, turn_id: str) -> Sequence[str]:
         user = self.store.users.setdefault(self.user_id, _User())
         if user.is_erased:
             raise SessionErased
         if self.category is not None:
             user.category = self.category
-        if self.key in user.running:
-            return ()
-        if len(user.running) >= limit:
+        others = [slot for slot in user.running if session_of_slot(slot) != self.key]
+        if len(others) >= limit:
             return list(user.running)
-        user.running.append(self.key)
+        user.running = [*others, slot_of(self.key, turn_id)]
         return ()
 
-    async def withdraw(self, *keys: str) -> None:
+    async def withdraw(self, *slots: str) -> None:
         user = self.store.users.get(self.user_id)
         if user is not None:
-            user.running = [key for key in user.running if key not in keys]
+            user.running = [slot for slot in user.running if slot not in slots]
 
     async def begin_turn(self, start: TurnStart) -> None:
         session = self.store.sessions.get(self.key) or _Session()

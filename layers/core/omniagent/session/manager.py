@@ -32,6 +32,16 @@ def check_id(value: str, what: str) -> str:
     return value
 
 
+def slot_of(key: str, turn_id: str) -> str:
+    """Name the slot that a turn takes of its user's."""
+    return f"{key}#{turn_id}"
+
+
+def session_of_slot(slot: str) -> str:
+    """Return the key of the session whose turn holds a slot."""
+    return slot.partition("#")[0]
+
+
 def user_id_of(client_id: str) -> str:
     return hashlib.blake2b(client_id.encode("utf-8", "surrogatepass"), digest_size=12).hexdigest()
 
@@ -233,17 +243,17 @@ class SessionManager(ABC):
         """Read the stored answer of a turn."""
 
     @abstractmethod
-    async def admit(self, limit: int) -> Sequence[str]:
-        """Take one of the user's slots for running turns, and note the user's category. None leaves it as it was.
+    async def admit(self, limit: int, turn_id: str) -> Sequence[str]:
+        """Take one of the user's slots for a turn, and note the user's category. None leaves it as it was.
 
-        Returns nothing when the slot is ours, else the keys of the sessions that hold all of them. Atomic: of many
-        that ask at the same moment, no more than `limit` get one. Raises `SessionErased` while the user is being
-        deleted.
+        A slot that an earlier turn of this session has left is taken over. Returns nothing when the slot is ours, else
+        all slots that are taken. Atomic: of many that ask at the same moment, no more than `limit` get one. Raises
+        `SessionErased` while the user is being deleted.
         """
 
     @abstractmethod
-    async def withdraw(self, *keys: str) -> None:
-        """Give back the user's slots of these sessions."""
+    async def withdraw(self, *slots: str) -> None:
+        """Give back slots of the user. One that another turn has taken over meanwhile stays."""
 
     @abstractmethod
     async def begin_turn(self, start: TurnStart) -> None:

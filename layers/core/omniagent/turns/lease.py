@@ -7,9 +7,9 @@ from enum import Enum
 MAX_CHUNK_BYTES = 300_000
 """A chunk must fit into one item of the table (400 KB), whatever its frames are."""
 
-REPAIR = "repair"
-"""The message id of a claim that only closes a dead turn."""
-ERASE = "erase"
+REPAIR = ":repair"
+"""The message id of a claim that only closes a dead turn. No client can choose one with a colon."""
+ERASE = ":erase"
 """The message id of a claim that deletes the session."""
 
 
@@ -24,7 +24,9 @@ class Claim:
     """Further ids by which a stop may name the turn: those of its question and of the answer that it replaces."""
 
     def is_named(self, message_id: str | None) -> bool:
-        """Whether a stop means this turn. None means whichever runs."""
+        """Whether a stop means this turn. None means whichever runs. A repair and an erasure cannot be stopped."""
+        if self.message_id in (REPAIR, ERASE):
+            return False
         return message_id is None or message_id in {self.message_id, self.turn_id} | self.aliases
 
 

@@ -15,7 +15,7 @@ from omniagent.errors import (
     TooManyTurns,
     TurnInProgress,
 )
-from omniagent.session.manager import SessionMessage, SessionState, new_id
+from omniagent.session.manager import SessionMessage, SessionState, new_id, session_of_slot, slot_of
 from omniagent.settings import Settings
 from omniagent.tracing import SpanKind, bind_context, trace_operation
 from omniagent.tracing.attributes import AGENT_NAME, TURN_NUMBER
@@ -82,14 +82,15 @@ class Opening:
         settings, query = self._setup.settings, self._query
         limit = settings.max_running_turns_per_user
         # The slot is asked for while the session is read. A replay needs none and gives it back.
-        holders, state = await both(self._session.admit(limit), self._session.load(query.known_id))
+        turn_id = keeper.claim.turn_id
+        holders, state = await both(self._session.admit(limit, turn_id), self._session.load(query.known_id))
         if state.head.active_turn_id is not None:
             await close_dead_turn(self._session, self._registry, state.head)
             state = await self._session.load(query.known_id)
         plan = await self._plan(state)
         if isinstance(plan, SessionMessage):
             return ReplayedAnswer(self._session.session_id, plan)
-        await self._ensure_admitted(holders, limit)
+        await self._ensure_admitted(holders, limit, turn_id)
         return await self._begin(keeper, plan, state)
 
     async def _plan(self, state: SessionState) -> TurnPlan | SessionMessage:
@@ -101,15 +102,16 @@ class Opening:
             raise NotRegenerable
         return answer
 
-    async def _ensure_admitted(self, holders: Sequence[str], limit: int) -> None:
+    async def _ensure_admitted(self, holders: Sequence[str], limit: int, turn_id: str) -> None:
         """Refuse a turn too many. Slots of dead turns are given back first: the dead never count."""
         if not holders:
             return
-        stale = set(holders) - await living(self._registry, holders)
+        alive = await living(self._registry, {session_of_slot(slot) for slot in holders})
+        stale = [slot for slot in holders if session_of_slot(slot) not in alive]
         if stale:
             logger.warning("slots of dead turns withdrawn", extra={"count": len(stale)})
             await self._session.withdraw(*stale)
-        if not stale or await self._session.admit(limit):
+        if not stale or await self._session.admit(limit, turn_id):
             raise TooManyTurns
 
     async def _begin(self, keeper: LeaseKeeper, plan: TurnPlan, state: SessionState) -> Turn:
@@ -140,7 +142,7 @@ class Opening:
     async def _abandon(self, keeper: LeaseKeeper) -> None:
         """Give back the slot and the claim of a turn that does not begin."""
         try:
-            await self._session.withdraw(self._session.key)
+            await self._session.withdraw(slot_of(self._session.key, keeper.claim.turn_id))
         except Exception as exc:  # a stale slot is found when somebody needs it
             logger.warning("slot not withdrawn", extra={"cause": f"{type(exc).__name__}: {exc}"})
         finally:

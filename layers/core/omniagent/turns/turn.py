@@ -13,7 +13,7 @@ from omniagent.errors import AnswerTooLong, ModelError, OmniAgentError
 from omniagent.messages import ChatMessage, DataPart, FinishReason, Part, StopReason, TextPart
 from omniagent.protocol import events
 from omniagent.session import window
-from omniagent.session.manager import TurnStart
+from omniagent.session.manager import TurnStart, slot_of
 from omniagent.tracing import Span, bind_context, session_state, turn_ended, turn_state
 from omniagent.turns.conclusion import Conclusion, Ending, SummaryBeside
 from omniagent.turns.keeper import RELEASE_SECONDS, EventLog, LeaseKeeper
@@ -246,7 +246,7 @@ class Turn:
             self._recorder.seal()
 
     async def _give_back(self) -> None:
-        """Give back the slot, then the session: its next turn has the same slot, which must not be taken from it."""
+        """Give back the slot, then the session: its next turn needs one."""
         limit = self._assignment.limit
         await self._withdraw(limit.closing_seconds(RELEASE_SECONDS))
         await self._keeper.finish(limit.closing_seconds(RELEASE_SECONDS))
@@ -255,7 +255,7 @@ class Turn:
         """Give the user's slot back. Should that fail, it is found to be stale when somebody needs it."""
         session = self._setup.session
         try:
-            await within(seconds, session.withdraw(session.key))
+            await within(seconds, session.withdraw(slot_of(session.key, self._assignment.turn_id)))
         except Exception as exc:
             logger.warning("slot of the turn not withdrawn", extra={"cause": f"{type(exc).__name__}: {exc}"})
 
