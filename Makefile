@@ -56,6 +56,10 @@ else
 	@$(BIN)/coverage report
 endif
 
+soak: $(VENV)/.dev ## 1,000 turns under 260 kills, freezes, partitions and slow servers; writes docs/soak.json and the README's table (10 minutes)
+	@$(BIN)/python -m tests.faults.soak $(ARGS)
+	@$(BIN)/python -m scripts.readme
+
 check: $(VENV)/.dev ## lint, format and types
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
@@ -114,7 +118,7 @@ clean: ## remove what was built
 distclean: clean clean-local ## remove the environments as well
 	@rm -rf $(VENV) .venv-audit .venv-sam .uv
 
-.PHONY: help test check format lock validate build build-here test-arm64 preflight deploy smoke clean distclean
+.PHONY: help test soak check format lock validate build build-here test-arm64 preflight deploy smoke clean distclean
 
 invoke: $(VENV)/.run ## invoke a function: FUNCTION=chat EVENT=events/chat-hello.json
 	@$(BIN)/python -m local invoke $(FUNCTION) $(EVENT)

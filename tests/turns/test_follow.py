@@ -1,18 +1,22 @@
 """Following a turn that another process runs: from its first event, to its end or to that of its process."""
 
 import asyncio
+from collections.abc import AsyncIterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from omniagent import Query
+from omniagent.errors import RegistryUnavailable
 from omniagent.messages import StepPart, TextPart
 from omniagent.protocol import events, sse
 from omniagent.session.manager import SessionMessage, TurnStart
 from omniagent.turns import follow
 from omniagent.turns.lease import Claim, TurnRegistry
-from tests.fixtures.conversation import Clock, Conversation, read, seen
+from tests.fixtures.conversation import QUICK, Clock, Conversation, read, seen
 from tests.fixtures.stream import check_order, outline
+from tests.turns.registries import Unreliable, until
 
 STALLED = "[stall] [echo:one two three four]"
 
@@ -140,6 +144,51 @@ async def test_a_silent_turn_keeps_the_connection_alive(
     assert await anext(frames) == sse.KEEP_ALIVE
     await conversation.registry.append(claim, len(BEGINNING), sse.DONE)
     assert [piece async for piece in frames if piece != sse.KEEP_ALIVE] == [sse.DONE]
+
+
+async def following(conversation: Conversation) -> tuple[Unreliable, Claim, AsyncIterator[bytes]]:
+    """A reader who has got the beginning of an answer through a registry that can fail."""
+    registry = Unreliable()
+    followed = conversation.but(registry=registry)
+    claim = await dying(followed, *BEGINNING)
+    stream = await followed.runner().resume()
+    assert stream is not None
+    frames = stream.sse()
+    for _ in BEGINNING:
+        await anext(frames)
+    return registry, claim, frames
+
+
+async def test_a_registry_that_fails_for_a_moment_costs_a_reader_nothing(conversation: Conversation) -> None:
+    registry, claim, frames = await following(conversation)
+    registry.is_down = True
+    rest = asyncio.ensure_future(anext(frames))
+    await until(lambda: _ready(registry.refusals > 2))
+    registry.is_down = False
+    await registry.append(claim, len(BEGINNING), sse.DONE)
+    assert await rest == sse.DONE
+
+
+async def test_a_registry_that_stays_away_ends_the_stream_of_an_answer_that_is_stored(
+    conversation: Conversation,
+) -> None:
+    registry, _, frames = await following(conversation.but(settings=replace(QUICK, lease_seconds=0.1)))
+    registry.is_down = True
+    await conversation.session.finish_turn(SessionMessage("dying", "assistant", 1, [StepPart(), TextPart(text="All.")]))
+    assert b"".join([piece async for piece in frames]).endswith(sse.DONE)
+
+
+async def test_a_registry_that_stays_away_is_said_to_the_reader_of_an_answer_that_is_not(
+    conversation: Conversation,
+) -> None:
+    registry, _, frames = await following(conversation.but(settings=replace(QUICK, lease_seconds=0.1)))
+    registry.is_down = True
+    with pytest.raises(RegistryUnavailable):
+        await anext(frames)
+
+
+async def _ready(value: bool) -> bool:
+    return value
 
 
 async def test_a_turn_that_dies_after_its_answer_was_stored_is_told_to_its_end(

@@ -1,11 +1,12 @@
 """Follows a turn that another request or process runs, through its chunk log."""
 
 import asyncio
+import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
 
 from omniagent.ai.result import RunResult
-from omniagent.errors import NotFound
+from omniagent.errors import NotFound, RegistryUnavailable
 from omniagent.protocol import events, sse
 from omniagent.session.manager import SessionManager, SessionMessage
 from omniagent.turns.keeper import KEEP_ALIVE_SECONDS
@@ -40,12 +41,17 @@ class FollowedAnswer:
         """The turn runs elsewhere."""
 
     async def frames(self) -> AsyncGenerator[bytes, None]:
-        """Yield the turn's frames from the first on, to each reader. One that never began yields nothing."""
+        """Yield the turn's frames from the first on, to each reader. One that never began yields nothing.
+
+        A registry that cannot be reached for less than a lease costs a reader nothing but time.
+        """
         sent: list[bytes] = []
-        number, idle, alive = -1, 0.0, True
+        number, idle, is_alive = -1, 0.0, True
         poll_seconds = self._session.settings.tick_seconds
+        patience = _Patience(self._session.settings.lease_seconds)
         while True:
-            chunks = await self._registry.read(self._claim.session, self._claim.turn_id, number)
+            was_alive = is_alive
+            chunks, is_alive = await self._look(number, patience)
             for _, frames in chunks:
                 sent.append(frames)
                 yield frames
@@ -53,23 +59,42 @@ class FollowedAnswer:
                 number, idle = chunks[-1][0], 0.0
             if sent and sent[-1].endswith(sse.DONE):
                 return
-            if not alive:
+            if not was_alive:  # the last chunk is written before the release: a turn that is gone got one more look
                 break
             if not chunks:
-                # The last chunk is written before the release: a turn that is gone gets one more read.
-                alive = await self._is_alive()
                 idle += poll_seconds
             if sent and idle >= KEEP_ALIVE_SECONDS:
                 idle = 0.0
                 yield sse.KEEP_ALIVE
-            if alive:
+            if is_alive:
                 await asyncio.sleep(poll_seconds)
         if sent:
             yield await self._ending(b"".join(sent))
 
+    async def _look(self, number: int, patience: "_Patience") -> tuple[list[tuple[int, bytes]], bool]:
+        """Return the chunks after a number, and whether more may come."""
+        try:
+            chunks = await self._registry.read(self._claim.session, self._claim.turn_id, number)
+            is_alive = bool(chunks) or await self._is_alive()
+        except RegistryUnavailable:
+            if number < 0:
+                raise
+            if not patience.is_over():
+                return [], True
+            if await self._is_being_answered():
+                raise
+            return [], False
+        patience.renew()
+        return chunks, is_alive
+
     async def _is_alive(self) -> bool:
         running = await self._registry.running(self._claim.session)
         return running is not None and running.alive and running.claim.turn_id == self._claim.turn_id
+
+    async def _is_being_answered(self) -> bool:
+        """Ask the store whether the turn has ended, where the registry does not tell."""
+        head = await self._session.head()
+        return head is not None and head.active_turn_id == self._claim.turn_id
 
     async def _ending(self, sent: bytes) -> bytes:
         """End the stream as its turn could not: with what is stored of its answer, which a repair sees to."""
@@ -91,6 +116,22 @@ class FollowedAnswer:
                 return await self._session.answer(number)
         state = await self._session.load(self._claim.turn_id)
         return state.earlier or state.answer  # a regeneration that has shown nothing
+
+
+class _Patience:
+    """How long a registry may fail before a reader gives up."""
+
+    def __init__(self, seconds: float) -> None:
+        self._seconds = seconds
+        self._failing_since: float | None = None
+
+    def is_over(self) -> bool:
+        now = time.monotonic()
+        self._failing_since = now if self._failing_since is None else self._failing_since
+        return now - self._failing_since >= self._seconds
+
+    def renew(self) -> None:
+        self._failing_since = None
 
 
 def _interrupted(sent: bytes) -> bytes:
