@@ -48,10 +48,10 @@ class Bills:
         return found
 
     def _examine(self, user: User, message_id: str, prompt: Prompt, found: Findings) -> None:
-        """Each granted claim pays once; a message that was sent again after its answer pays nothing."""
+        """Each granted claim pays once, but for those of a message that was sent again after its answer."""
         replaced = user.regenerated.get(message_id, [])
         claims = sum(self.claims[claim] for claim in (message_id, *(f"regenerate:{answer}" for answer in replaced)))
-        attempts = claims - user.repeated[message_id]
+        attempts = max(min(claims, 1), claims - user.repeated[message_id])
         calls, runs = len(self.model[message_id]), self.tools[message_id]
         if calls > prompt.steps * attempts:
             found.doubled.append(f"message {message_id}: {calls} model calls in {attempts} attempts")

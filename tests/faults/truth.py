@@ -195,8 +195,9 @@ def check_interrupted(answer: Json, stream: Stream, log: Sequence[bytes], journa
     """
     assert answer["status"] == "interrupted"
     stored = stored_text(answer)
-    assert stored == text_of(b"".join(log))
-    assert stored.startswith(stream.text) or stream.text.startswith(stored)
+    logged = text_of(b"".join(log))
+    assert stored == logged, f"{stored!r} is stored, {logged!r} was logged, {stream.text!r} was shown"
+    assert stored.startswith(stream.text) or stream.text.startswith(stored), f"{stored!r}, {stream.text!r} was shown"
     answered = _answered_ticks(journal, answer["client_message_id"])
     for number, moment in enumerate(answered[:-1], start=2):
         assert text_of(b"".join(log[:number])).startswith(stream.text_before(moment)), f"tick {number} is incomplete"

@@ -1,6 +1,7 @@
 """A team's code, a model or a store that misbehaves: the stream ends, and nothing stays held."""
 
 import asyncio
+import time
 from collections.abc import AsyncGenerator
 from dataclasses import replace
 from typing import Any
@@ -109,6 +110,29 @@ async def test_a_callback_that_is_cancelled_by_its_own_code_changes_nothing() ->
     )
     await (await runner.start("Hello?")).ended()
     assert len(results) == 1
+
+
+async def test_a_callback_that_hangs_does_not_keep_the_process_past_its_time() -> None:
+    sessions, results = Sessions(), list[RunResult]()
+
+    async def on_finish(*_: object) -> None:
+        await asyncio.Event().wait()
+
+    async def on_end(result: RunResult) -> None:
+        results.append(result)
+
+    runner = Runner(
+        Agent("helper", "", callbacks=Callbacks(on_finish=on_finish)),
+        sessions.session(),
+        provider=ScriptedModel("Hi"),
+        registry=sessions.registry,
+        hooks=TurnHooks(on_end=on_end),
+    )
+    stream = await runner.start("Hello?", deadline=time.monotonic() + 1.0)
+    async with asyncio.timeout(30):
+        await stream.ended()
+    assert len(results) == 1
+    assert await sessions.are_free()
 
 
 async def test_a_cost_hook_that_raises_changes_nothing() -> None:

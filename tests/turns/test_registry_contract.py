@@ -12,6 +12,7 @@ from omniagent.aws.turn_table import DynamoRegistry
 from omniagent.errors import ConfigurationError, RegistryMisconfigured, RegistryUnavailable
 from omniagent.session.manager import new_id
 from omniagent.turns.lease import ERASE, MAX_CHUNK_BYTES, REPAIR, Claim, Renewal, TurnRegistry
+from omniagent.turns.memory_registry import MemoryRegistry
 from tests.fixtures.conversation import Clock, dynamodb_api
 from tests.fixtures.endpoint import Endpoint
 
@@ -192,6 +193,20 @@ async def test_a_stop_can_name_the_message_or_the_answer_it_means(registry: Turn
     for meant in (claim.message_id, claim.turn_id):
         assert await registry.stop(claim.session, meant)
     assert await registry.renew(claim) is Renewal.STOPPING
+
+
+async def test_in_memory_the_logs_of_ended_turns_take_no_more_than_so_much_and_a_running_one_stays() -> None:
+    registry = MemoryRegistry(kept_bytes=1000)
+    running = Claim("running", "turn", "message")
+    await registry.append(running, 0, b"x" * 2000)
+    ended = [Claim(f"ended-{number}", "turn", "message") for number in range(10)]
+    for claim in ended:
+        await registry.claim(claim)
+        await registry.append(claim, 0, b"x" * 300)
+        await registry.release(claim)
+    assert [bool(await registry.read(claim.session, "turn")) for claim in [running, *ended]] == (
+        [True] + [False] * 7 + [True] * 3
+    )
 
 
 @pytest.mark.parametrize("purpose", [REPAIR, ERASE])

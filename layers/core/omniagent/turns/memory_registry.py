@@ -6,6 +6,9 @@ from dataclasses import dataclass, field, replace
 
 from omniagent.turns.lease import Claim, Renewal, RunningTurn, TurnRegistry
 
+KEPT_BYTES = 64 * 1024 * 1024
+"""The most that is kept of the logs of turns that have ended. Their answers are stored elsewhere."""
+
 
 @dataclass(slots=True)
 class _Lease:
@@ -19,8 +22,13 @@ class MemoryRegistry(TurnRegistry):
 
     lease_seconds: float = 10.0
     clock: Callable[[], float] = time.monotonic
+    kept_bytes: int = KEPT_BYTES
     _leases: dict[str, _Lease] = field(default_factory=dict)
-    _chunks: dict[tuple[str, str], dict[int, bytes]] = field(default_factory=dict)
+    _logs: dict[str, dict[str, dict[int, bytes]]] = field(default_factory=dict)
+    """By session and turn, in the order of the turns."""
+    _ended: dict[tuple[str, str], int] = field(default_factory=dict)
+    """The size of each log whose turn has ended, the oldest first."""
+    _ended_bytes: int = 0
 
     async def claim(self, claim: Claim) -> RunningTurn | None:
         held = await self.running(claim.session)
@@ -45,6 +53,7 @@ class MemoryRegistry(TurnRegistry):
         lease = self._leases.get(claim.session)
         if lease is not None and lease.turn.claim.turn_id == claim.turn_id:
             del self._leases[claim.session]
+            self._keep_log(claim.session, claim.turn_id)
 
     async def running(self, session: str) -> RunningTurn | None:
         lease = self._leases.get(session)
@@ -58,24 +67,38 @@ class MemoryRegistry(TurnRegistry):
         return True
 
     async def append(self, claim: Claim, number: int, frames: bytes) -> None:
-        self._chunks.setdefault((claim.session, claim.turn_id), {})[number] = frames
+        self._logs.setdefault(claim.session, {}).setdefault(claim.turn_id, {})[number] = frames
 
     async def read(self, session: str, turn_id: str, after: int = -1) -> list[tuple[int, bytes]]:
-        chunks = self._chunks.get((session, turn_id), {})
+        chunks = self._logs.get(session, {}).get(turn_id, {})
         return sorted((number, frames) for number, frames in chunks.items() if number > after)
 
     async def erase(self, owner: str, limit: int = 500) -> bool:
-        for key in self._turns_of(owner)[:limit]:
-            del self._chunks[key]
-        return not self._turns_of(owner)
+        for turn_id in list(self._logs.get(owner, {}))[:limit]:
+            self._drop_log(owner, turn_id)
+        return owner not in self._logs
 
     def _take(self, claim: Claim) -> None:
         self._leases[claim.session] = _Lease(
             RunningTurn(claim, False, self.lease_seconds), self.clock() + self.lease_seconds
         )
-        # Only a session's last turn can still be followed or repaired: memory must not grow with the turns.
-        for key in self._turns_of(claim.session)[:-1]:
-            del self._chunks[key]
+        # Only a session's last turn can still be followed or repaired.
+        for turn_id in list(self._logs.get(claim.session, {}))[:-1]:
+            self._drop_log(claim.session, turn_id)
 
-    def _turns_of(self, session: str) -> list[tuple[str, str]]:
-        return [key for key in self._chunks if key[0] == session]
+    def _keep_log(self, session: str, turn_id: str) -> None:
+        """Keep the log of a turn that has ended, for its readers and for a repair, until newer ones need the space."""
+        log = self._logs.get(session, {}).get(turn_id)
+        if log is None:
+            return
+        self._ended[session, turn_id] = size = sum(map(len, log.values()))
+        self._ended_bytes += size
+        while self._ended_bytes > self.kept_bytes:
+            self._drop_log(*next(iter(self._ended)))
+
+    def _drop_log(self, session: str, turn_id: str) -> None:
+        self._ended_bytes -= self._ended.pop((session, turn_id), 0)
+        logs = self._logs[session]
+        del logs[turn_id]
+        if not logs:
+            del self._logs[session]

@@ -2,7 +2,7 @@
 
 import asyncio
 import logging
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Coroutine, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -23,6 +23,9 @@ from omniagent.turns.setup import STOP_SECONDS, Assignment, TurnSetup, cancelled
 from omniagent.turns.tool_loop import ToolLoop
 
 logger = logging.getLogger(__name__)
+
+CALLBACK_SECONDS = 60.0
+"""How long a callback may take that nobody's answer waits for."""
 
 
 class Turn:
@@ -174,8 +177,18 @@ class Turn:
         await self._summary.finish(self._assignment.limit)
         result = replace(result, summary_missed=self._summary.missed)
         if self._context is not None:
-            await call_back(self._setup.agent.callbacks.on_finish, self._context, result)
-        await call_back(self._setup.hooks.on_end, result)
+            await self._in_time(call_back(self._setup.agent.callbacks.on_finish, self._context, result))
+        await self._in_time(call_back(self._setup.hooks.on_end, result))
+
+    async def _in_time(self, callback: Coroutine[Any, Any, None]) -> None:
+        """Wait for a callback, but not for ever: whoever waits for the turn's end waits for it, too."""
+        task = asyncio.create_task(callback, name="callback")
+        try:
+            await asyncio.wait([task], timeout=self._assignment.limit.closing_seconds(CALLBACK_SECONDS))
+        finally:
+            if not task.done():
+                logger.warning("callback takes too long and is cancelled")
+                await cancelled(task)
 
     async def _answer(self) -> FinishReason:
         setup, agent = self._setup, self._setup.agent
