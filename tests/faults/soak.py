@@ -7,6 +7,7 @@ to agree. A short one is among the tests.
 import argparse
 import asyncio
 import json
+import logging
 import platform
 import random
 import sys
@@ -18,7 +19,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from scripts.readme import SOAK
+from local.template import ROOT
 from tests.faults.bills import Bills, largest_skew
 from tests.faults.client import Stream
 from tests.faults.house import LEASE_SECONDS, House, open_house, open_servers
@@ -26,6 +27,7 @@ from tests.faults.load import STUCK_SECONDS, Crowd, User
 from tests.faults.truth import Conversation, Findings, Tally, examine, stored_text
 from tests.faults.weather import SERVERS, Weather
 
+RESULTS = ROOT / "docs" / "soak.json"
 SKEW_SECONDS = LEASE_SECONDS / 4
 SETTINGS = {"FAULT_CLOCK_SKEW_SECONDS": str(SKEW_SECONDS), "SUMMARY_AFTER_TURNS": "3", "CONTEXT_MAX_TURNS": "6"}
 FUNCTIONS = ("chat", "sessions", "summary")
@@ -228,7 +230,7 @@ async def run(size: Size) -> int:
         print(report.findings, file=sys.stderr)
         return 1
     if size.turns >= LONG.turns:
-        SOAK.write_text(json.dumps({**numbers, "python": platform.python_version()}, indent=2) + "\n")
+        RESULTS.write_text(json.dumps({**numbers, "python": platform.python_version()}, indent=2) + "\n")
     return 0
 
 
@@ -237,6 +239,7 @@ def main() -> None:
     parser.add_argument("--scale", type=float, default=1.0, help="of the turns and faults of a long soak")
     parser.add_argument("--seed", type=int, default=LONG.seed)
     options = parser.parse_args()
+    logging.getLogger("local").setLevel(logging.ERROR)  # the killed are no news
     scaled = {name: round(getattr(LONG, name) * options.scale) for name in _SCALED}
     sys.exit(asyncio.run(run(replace(LONG, seed=options.seed, **scaled))))
 
