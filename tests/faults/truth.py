@@ -114,6 +114,8 @@ def examine(conversation: Conversation, streams: Sequence[Stream]) -> Findings:
             found.doubled.append(f"{times} answers of turn {number} in {conversation.key}")
     for stream in _last_finished(streams):
         _compare(stream, conversation, found)
+    headless = [stream for stream in streams if stream.finished_as and not stream.has_begun]
+    found.diverging += [f"a stream ends without its start: {stream.body.decode()}" for stream in headless]
 
     numbers = list(range(1, len(conversation.questions) + 1))
     for messages in (conversation.questions, conversation.answers):
@@ -133,7 +135,7 @@ def _last_finished(streams: Sequence[Stream]) -> list[Stream]:
     """The streams that told of a stored answer which nothing that came after them may have replaced."""
     last: dict[int, Stream] = {}
     for stream in streams:
-        if stream.finished_as:
+        if stream.finished_as and stream.has_begun:
             last[stream.turn_number] = stream
         elif stream.status in {0, 200, 502}:  # neither refused nor ended: nobody knows what it has changed
             last = {number: known for number, known in last.items() if not _may_replace(stream, known)}

@@ -9,7 +9,7 @@ import pytest
 
 from omniagent import Query
 from omniagent.errors import RegistryUnavailable
-from omniagent.messages import StepPart, TextPart
+from omniagent.messages import Status, StepPart, TextPart
 from omniagent.protocol import events, sse
 from omniagent.session.manager import SessionMessage, TurnStart
 from omniagent.turns import follow
@@ -144,6 +144,30 @@ async def test_a_silent_turn_keeps_the_connection_alive(
     assert await anext(frames) == sse.KEEP_ALIVE
     await conversation.registry.append(claim, len(BEGINNING), sse.DONE)
     assert [piece async for piece in frames if piece != sse.KEEP_ALIVE] == [sse.DONE]
+
+
+@pytest.mark.parametrize("status", ["complete", "interrupted"])
+async def test_a_regeneration_that_dies_before_it_has_logged_anything_is_told_from_its_start(
+    conversation: Conversation, clock: Clock, status: Status
+) -> None:
+    await conversation.ask("[echo:Before.]")
+    claim = Claim(conversation.session.key, "again", "regenerate:first")
+    await conversation.registry.claim(claim)
+    state = await conversation.session.load()
+    assert state.question is not None
+    await conversation.session.begin_turn(TurnStart("again", 1, state.question.id, [TextPart(text="Hi")], again=True))
+    await conversation.registry.append(claim, 0, sse.KEEP_ALIVE)
+    stream = await conversation.runner().resume()
+    assert stream is not None
+    frames = stream.sse()
+    assert await anext(frames) == sse.KEEP_ALIVE
+    answer = SessionMessage("again", "assistant", 1, [StepPart(), TextPart(text="After.")], status)
+    await conversation.session.finish_turn(answer)
+    clock.pass_by(10)
+    wire = list(sse.decode(b"".join([piece async for piece in frames])))
+    check_order(wire)
+    assert wire[0]["messageId"] == "again"
+    assert [event["delta"] for event in wire if event["type"] == "text-delta"] == ["After."]
 
 
 async def following(conversation: Conversation) -> tuple[Unreliable, Claim, AsyncIterator[bytes]]:

@@ -100,9 +100,10 @@ class FollowedAnswer:
         """End the stream as its turn could not: with what is stored of its answer, which a repair sees to."""
         await settle(self._session, self._registry)
         answer = await self._stored(sent)
+        has_started = next(sse.decode(sent), None) is not None  # a regeneration holds its start back
         if answer is None:
-            return _interrupted(sent)
-        if answer.id == self._claim.turn_id:
+            return _interrupted(sent) if has_started else sse.DONE
+        if has_started and answer.id == self._claim.turn_id:
             return missing_frames(sent, answer)
         closing: list[events.StreamEvent] = []
         record_frames(sent, closing.append).close()
