@@ -516,16 +516,16 @@ async def test_a_marked_user_begins_nothing_and_all_their_sessions_are_gone(open
     sessions = [open_session(name) for name in "abc"]
     admitted, late = open_session("admitted"), open_session("late")
     for session in sessions:
-        await session.admit(9)
+        await session.admit(9, "t")
         await converse(session, 1)
-    await admitted.admit(9)
+    await admitted.admit(9, "t")
     assert not await admitted.user_is_erased()
     assert not await admitted.mark_user_erased(2)
     assert await admitted.mark_user_erased(2), "repeated until all are marked"
     assert await admitted.user_is_erased()
     assert [await session.head() for session in sessions] == [None] * 3
     with pytest.raises(SessionErased):
-        await late.admit(9)
+        await late.admit(9, "t")
     with pytest.raises(SessionErased):
         await admitted.begin_turn(start(1))
 
@@ -533,7 +533,7 @@ async def test_a_marked_user_begins_nothing_and_all_their_sessions_are_gone(open
 async def test_a_user_is_forgotten_after_the_last_session_and_may_come_back(open_session: Open) -> None:
     session = open_session("a")
     for one in (session, open_session("b")):
-        await one.admit(9)
+        await one.admit(9, "t")
         await converse(one, 1)
     assert await session.mark_user_erased()
     assert not await session.forget_user(), "two sessions are left"
@@ -543,7 +543,7 @@ async def test_a_user_is_forgotten_after_the_last_session_and_may_come_back(open
     assert await session.forget_user()
     assert await session.forget_user(), "once more changes nothing"
     assert not await session.user_is_erased()
-    await session.admit(9)
+    await session.admit(9, "t")
     await converse(session, 1)
     assert await session.forget_user() is False, "a user who is not marked is left alone"
     assert await stored_ids(session) == ["question-1", "answer-1"]
