@@ -189,6 +189,20 @@ async def test_a_long_update_stores_each_piece_and_goes_on_where_it_was_cut_off(
     assert (rest.written, rest.end_turn_number, rest.is_done) == (2, 129, True)
 
 
+async def test_a_model_that_does_not_answer_in_the_time_that_is_left_is_given_up_in_time() -> None:
+    pieces: list[str | Gate] = ["Some of it.", Gate()]
+    model = ScriptedModel(summary=lambda _: pieces.pop(0))
+    chat = Chat(model, settings=replace(SOON, summary_after_turns=500))
+    await store_turns(chat.session, *([[TextPart(text="Yes.")]] * 130))
+    left = iter([60.0, 0.02])
+    summarized = await chat.runner().summarize(time_left=lambda: next(left))
+    assert (summarized.written, summarized.end_turn_number, summarized.is_done) == (1, 50, False)
+
+    chat.model = ScriptedModel(summary=Gate())
+    with pytest.raises(ModelUnavailable):
+        await chat.runner().summarize(time_left=lambda: 0.02)
+
+
 async def test_a_rebuild_that_is_cut_off_keeps_the_old_summary_and_its_own_pieces() -> None:
     chat = Chat(settings=replace(SOON, summary_after_turns=500))
     await store_turns(chat.session, *([[TextPart(text="Yes.")]] * 130))

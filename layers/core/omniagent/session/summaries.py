@@ -1,5 +1,6 @@
 """Rolling summaries: the one pipeline that makes them, beside an answer, from the queue, or all over again."""
 
+import asyncio
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
@@ -7,7 +8,7 @@ from dataclasses import dataclass, replace
 from omniagent.ai import prompts
 from omniagent.ai.providers.llm_provider import LLMProvider, ModelRequest, Overrides
 from omniagent.ai.providers.model_calls import complete
-from omniagent.errors import EmptyAnswer, NotFound
+from omniagent.errors import EmptyAnswer, ModelUnavailable, NotFound
 from omniagent.messages import ChatMessage, Usage
 from omniagent.session import window
 from omniagent.session.manager import RollingSummary, SessionManager
@@ -64,9 +65,18 @@ class SummaryPipeline:
         end, written, usage = previous.end_turn_number if previous else 0, 0, Usage()
         last = head.latest_turn_number - 1
         async for turns in self._session.past_turns(end + 1, last):
-            if time_left() <= 0:
+            left = time_left()
+            if left <= 0:
                 return Summarized(written, end, False, usage)
-            summary, cost = await self._fold(previous, turns)
+            try:
+                async with asyncio.timeout(None if left == math.inf else left) as limit:
+                    summary, cost = await self._fold(previous, turns)
+            except TimeoutError as exc:
+                if not limit.expired():
+                    raise
+                if not written:  # to go on later would be to pay for the same again and again
+                    raise ModelUnavailable("no complete summary in the time that is left") from exc
+                return Summarized(written, end, False, usage)
             usage += cost
             if not await self._session.add_summary(summary, draft=draft):
                 # Somebody else has summarized these turns, or the session has changed: nothing is published.
