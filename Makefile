@@ -56,8 +56,9 @@ else
 	@$(BIN)/coverage report
 endif
 
-soak: $(VENV)/.dev ## 1,000 turns under 260 kills, freezes, partitions and slow servers (10 minutes)
+soak: $(VENV)/.dev ## 1,000 turns under 260 kills, freezes, partitions and slow servers; writes the README's table (10 minutes)
 	@$(BIN)/python -m tests.faults.soak $(ARGS)
+	@$(BIN)/python -m scripts.readme
 
 check: $(VENV)/.dev ## lint, format and types
 	@$(BIN)/ruff check .

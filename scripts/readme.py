@@ -1,9 +1,11 @@
 """Writes the tables of the pages from the code: `make readme`. A test holds the pages against it."""
 
 import inspect
+import json
 from collections.abc import Callable
 from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import omniagent
 from local.template import ROOT
@@ -11,6 +13,7 @@ from omniagent.settings import Settings, env_name
 
 README = ROOT / "README.md"
 AGENTS = ROOT / "docs" / "agents.md"
+SOAK = ROOT / "docs" / "soak.json"
 
 TURN_SECONDS = 10
 CHAT_GB = 1.0
@@ -57,6 +60,30 @@ release.
 Nothing runs, and nothing is paid for, while nobody asks."""
 
 
+def soak_table() -> str:
+    """What the last `make soak` came to."""
+    if not SOAK.exists():
+        return "`make soak` has not been run for this version yet."
+    soak: dict[str, Any] = json.loads(SOAK.read_text())
+
+    def listed(numbers: dict[str, int]) -> str:
+        return ", ".join(f"{number:,} {name}" for name, number in numbers.items())
+
+    calls = {f"{kind} calls": soak[f"{kind} calls"] for kind in ("model", "summary")}
+    rows = {
+        "turns": f"{sum(soak['turns'].values()):,}: {listed(soak['turns'])}",
+        "processes": f"{soak['kills']} killed, {soak['freezes']} frozen for up to two leases, clocks "
+        f"{soak['clock skew, of a lease']:g} of a lease apart",
+        "servers cut off": listed(soak["partitions"]),
+        "servers slow": f"{listed(soak['slow'])}; MongoDB killed {soak['restarts of MongoDB']} times",
+        "clients": f"{soak['followed']} followed, {soak['stopped']} stopped, {soak['left']} left, "
+        f"{soak['sent twice']} sent twice, {soak['sent again']} sent again",
+        "paid for": f"{listed(calls)}, {soak['tool runs']:,} tool runs",
+        "**found**": f"**{listed(soak['found'])}**",
+    }
+    return "\n".join(["| | |", "|---|---|", *(f"| {name} | {what} |" for name, what in rows.items())])
+
+
 def names_table() -> str:
     """Every public name with the first sentence of its documentation."""
     rows = ["| name | what it is |", "|---|---|"]
@@ -68,7 +95,7 @@ def names_table() -> str:
 
 Tables = dict[str, Callable[[], str]]
 PAGES: dict[Path, Tables] = {
-    README: {"settings": settings_table, "costs": costs_table},
+    README: {"settings": settings_table, "costs": costs_table, "soak": soak_table},
     AGENTS: {"names": names_table},
 }
 

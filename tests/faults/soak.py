@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from local.template import ROOT
+from scripts.readme import SOAK
 from tests.faults.bills import Bills, largest_skew
 from tests.faults.client import Stream
 from tests.faults.house import LEASE_SECONDS, House, open_house, open_servers
@@ -27,7 +27,6 @@ from tests.faults.load import STUCK_SECONDS, Crowd, User
 from tests.faults.truth import Conversation, Findings, Tally, examine, stored_text
 from tests.faults.weather import SERVERS, Weather
 
-RESULTS = ROOT / "docs" / "soak.json"
 SKEW_SECONDS = LEASE_SECONDS / 4
 SETTINGS = {"FAULT_CLOCK_SKEW_SECONDS": str(SKEW_SECONDS), "SUMMARY_AFTER_TURNS": "3", "CONTEXT_MAX_TURNS": "6"}
 FUNCTIONS = ("chat", "sessions", "summary")
@@ -230,7 +229,7 @@ async def run(size: Size) -> int:
         print(report.findings, file=sys.stderr)
         return 1
     if size.turns >= LONG.turns:
-        RESULTS.write_text(json.dumps({**numbers, "python": platform.python_version()}, indent=2) + "\n")
+        SOAK.write_text(json.dumps({**numbers, "python": platform.python_version()}, indent=2) + "\n")
     return 0
 
 
