@@ -11,10 +11,13 @@ from omniagent.aws.turn_table import DynamoRegistry
 
 
 def skew_clock(most_seconds: float) -> None:
-    """Set the clock of leases wrong by an amount that differs from process to process."""
-    seconds = random.SystemRandom().uniform(-most_seconds, most_seconds)
+    """Set the clock of leases wrong by an amount that differs from process to process, also of one snapshot."""
+
+    def now() -> float:
+        return time.time() + random.Random(os.getpid()).uniform(-most_seconds, most_seconds)
+
     defaults = DynamoRegistry.__init__.__kwdefaults__ or {}
-    defaults["clock"] = lambda: time.time() + seconds
+    defaults["clock"] = now
 
 
 if skew := float(os.environ.get("FAULT_CLOCK_SKEW_SECONDS", "0")):
