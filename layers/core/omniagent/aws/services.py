@@ -195,8 +195,7 @@ class Services:
     def load(self) -> None:
         """Import what a turn needs and a start leaves out, so that no copy of a snapshot has to."""
         import omniagent.ai.runner
-        import omniagent.aws.metrics
-        import omniagent.network  # noqa: F401 - the imports are what is wanted
+        import omniagent.aws.metrics  # noqa: F401 - the imports are what is wanted
 
         self.providers.get(self.project.agent.model or self.settings.model)
 
