@@ -11,8 +11,20 @@ from local.emulator.http import ClientGone, Exchange, Headers
 NOT_PASSED_ON = frozenset({"connection", "expect", "host", "keep-alive", "te", "transfer-encoding", "upgrade"})
 
 
+BAD_GATEWAY = 502
+
+
 class Unreachable(ConnectionError):
     """The other server gave no answer."""
+
+
+class Failed(RuntimeError):
+    """A function failed without an answer of its own. `request_id` is empty where it did not even start."""
+
+    def __init__(self, request_id: str) -> None:
+        """Keep the id that its log lines carry."""
+        super().__init__(request_id)
+        self.request_id = request_id
 
 
 class Forwarder:
@@ -30,7 +42,8 @@ class Forwarder:
     async def forward(self, exchange: Exchange, base_url: str, extra: Headers) -> None:
         """Send the request to `base_url` and its answer back, with `extra` headers.
 
-        Raises Unreachable before the answer began. Later the connection is broken off, as the other side did. A
+        Raises Unreachable before the answer began, and Failed for the answer that Lambda gives in a function's
+        place. Later the connection is broken off, as the other side did. A
         client that leaves ends the connection to the other server, and nothing more.
         """
         has_body = bool(exchange.header("content-length") or exchange.header("transfer-encoding"))
@@ -47,6 +60,8 @@ class Forwarder:
         except httpx.TransportError as error:
             raise Unreachable(str(error)) from error
         try:
+            if response.status_code == BAD_GATEWAY and "x-request-id" not in response.headers:
+                raise Failed(response.headers.get("x-amzn-requestid", ""))
             await self._send_back(exchange, response, extra)
         finally:
             await response.aclose()

@@ -9,10 +9,12 @@ from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
 from local.callers import Callers
+from local.causes import Causes, start_of
+from local.causes import as_json as causes_as_json
 from local.emulator.cors import is_preflight, preflight_headers, response_headers
 from local.emulator.http import NO_STORE, BodyTooLarge, Exchange, Headers, Server
 from local.files import Files
-from local.forward import Forwarder, Unreachable
+from local.forward import Failed, Forwarder, Unreachable
 from local.processes import ServiceError
 from local.renderer import NotRendered, Renderer
 from local.template import ROOT, Cors
@@ -58,9 +60,10 @@ async def _nothing() -> dict[str, Any]:
 class Front:
     """Serves from its start on; the functions are reached once `open_to` named them."""
 
-    def __init__(self, traces: Traces, *, playground: Path = PLAYGROUND) -> None:
-        """Take the traces to tell, and to add to, and the folder of the page."""
+    def __init__(self, traces: Traces, causes: Causes | None = None, *, playground: Path = PLAYGROUND) -> None:
+        """Take the traces to tell, and to add to, the causes of failures, and the folder of the page."""
         self._traces = traces
+        self._causes = causes or Causes()
         self._files = Files(playground, PAGE_HEADERS)
         self._functions: Mapping[str, str] = {}
         self._info: Info = _nothing
@@ -114,6 +117,9 @@ class Front:
             await self._tell_traces(exchange, cors)
         elif exchange.path == "/local/markdown" and exchange.method == "POST":
             await self._render_markdown(exchange, cors)
+        elif exchange.path == "/local/causes":
+            request_id = parse_qs(urlsplit(exchange.target).query).get("request_id", [""])[0]
+            await _json(exchange, 200, {"causes": causes_as_json(self._causes.of(request_id))}, cors)
         elif exchange.path == "/local/info":
             await _json(exchange, 200, await self._info(), cors)
         else:
@@ -125,8 +131,18 @@ class Front:
             return
         try:
             await self._forwarder.forward(exchange, self._functions[function], cors)
+        except Failed as failed:
+            await self._tell_failure(exchange, function, failed.request_id, cors)
         except Unreachable:
             await _problem(exchange, 502, f"The {function} function cannot be reached.", cors)
+
+    async def _tell_failure(self, exchange: Exchange, function: str, request_id: str, cors: Headers) -> None:
+        """Say what Lambda keeps to itself: why a function died, or did not start."""
+        request_id = request_id or start_of(function)
+        causes = self._causes.of(request_id)
+        known = [cause.cause for cause in causes if cause.cause] or [cause.message for cause in causes]
+        why = known[-1] if known else "its log says why."
+        await _problem(exchange, 502, f"The {function} function failed: {why}", cors, {"request_id": request_id})
 
     async def _tell_traces(self, exchange: Exchange, cors: Headers) -> None:
         query = parse_qs(urlsplit(exchange.target).query)
@@ -161,6 +177,8 @@ async def _json(
     await exchange.respond(status, headers, json.dumps(document).encode())
 
 
-async def _problem(exchange: Exchange, status: int, detail: str, cors: Headers) -> None:
+async def _problem(
+    exchange: Exchange, status: int, detail: str, cors: Headers, extra: Mapping[str, str] | None = None
+) -> None:
     document = {"type": "about:blank", "title": "Local stack", "status": status, "detail": detail, "code": "local"}
-    await _json(exchange, status, document, cors, "application/problem+json")
+    await _json(exchange, status, {**document, **(extra or {})}, cors, "application/problem+json")

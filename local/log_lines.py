@@ -7,13 +7,26 @@ import time
 from collections.abc import Mapping
 from typing import Any, TextIO
 
+from local.causes import traceback_of
+
 DIM = "\x1b[2m"
 RESET = "\x1b[0m"
 LEVEL_COLOURS = {"WARNING": "\x1b[33m", "ERROR": "\x1b[31m", "CRITICAL": "\x1b[1;31m"}
 FUNCTION_COLOURS = {"chat": "\x1b[36m", "sessions": "\x1b[35m", "summary": "\x1b[34m"}
 # On every line the same, or said in another way.
 LEFT_OUT = frozenset(
-    {"exception", "level", "location", "message", "name", "service", "timestamp", "trace_id", "xray_trace_id"}
+    {
+        "exception",
+        "exception_name",
+        "level",
+        "location",
+        "message",
+        "name",
+        "service",
+        "timestamp",
+        "trace_id",
+        "xray_trace_id",
+    }
 )
 _REPORT = re.compile(r"REPORT RequestId: \S+ Duration: ([\d.]+) ms")
 _PLATFORM = re.compile(r"(START|END) RequestId: ")
@@ -49,6 +62,10 @@ class LogLines:
             record = json.loads(line)
         except ValueError:
             return line
+        if isinstance(record, dict) and "errorType" in record:
+            # AWS's runtime, about a function that failed.
+            text = self.paint(f"{'ERROR':<7}", LEVEL_COLOURS["ERROR"])
+            return f"{text}  {record['errorType']}: {record.get('errorMessage')}\n{traceback_of(record)}".rstrip()
         if not isinstance(record, dict) or "message" not in record:
             # Metrics: CloudWatch reads them, people have the lines beside them.
             return None if isinstance(record, dict) and "_aws" in record else line
@@ -62,8 +79,8 @@ class LogLines:
         text = f"{self.paint(f'{level:<7}', LEVEL_COLOURS.get(level, ''))}  {record['message']}"
         if fields:
             text = f"{text}  {self.paint(fields, DIM)}"
-        if exception := record.get("exception"):
-            text = f"{text}\n{exception}"
+        if traceback := traceback_of(record):
+            text = f"{text}\n{traceback}"
         return text
 
 

@@ -12,13 +12,15 @@ from pathlib import Path
 from typing import Any, Self
 
 from pymongo import MongoClient
-from pymongo.errors import PyMongoError
+from pymongo.errors import OperationFailure, PyMongoError, ServerSelectionTimeoutError
 
 from local.ports import LOOPBACK, free_port
 from local.processes import Service, ServiceError, make_private
+from omniagent.tracing.redaction import hide, redact_text
 
 REPLICA_SET = "omniagent"
 START_SECONDS = 60.0
+CHECK_MILLISECONDS = 5_000
 PORT_ATTEMPTS = 3
 # A laptop's data fits in a quarter of a gigabyte, and a set of one has nobody to hand over to.
 OPTIONS = [
@@ -142,6 +144,28 @@ class Mongod:
         )
         with client:
             yield client
+
+
+def check_mongodb(uri: str, *, milliseconds: int = CHECK_MILLISECONDS) -> None:
+    """Raise ServiceError with the reason when the server of MONGODB_URI cannot be used."""
+    hide(uri)
+    try:
+        # A driver waits half a minute for a server that may come back. Nobody waits that long for a typing error.
+        with MongoClient[dict[str, Any]](uri, serverSelectionTimeoutMS=milliseconds) as client:
+            # Credentials are checked as soon as a connection is made.
+            found = client.admin.command("hello")
+    except ServerSelectionTimeoutError as error:
+        raise ServiceError(
+            f"MongoDB does not answer (MONGODB_URI): {redact_text(str(error).partition(', Timeout:')[0])}"
+        ) from None
+    except OperationFailure as error:
+        raise ServiceError(
+            f"MongoDB refuses (MONGODB_URI): {redact_text(str((error.details or {}).get('errmsg') or error))}"
+        ) from None
+    except (PyMongoError, ValueError) as error:
+        raise ServiceError(f"MONGODB_URI cannot be used: {redact_text(str(error))}") from None
+    if "setName" not in found and found.get("msg") != "isdbgrid":
+        raise ServiceError("The MongoDB of MONGODB_URI is no replica set: transactions need one.")
 
 
 def _hello(client: MongoClient[dict[str, Any]]) -> Mapping[str, Any]:

@@ -13,11 +13,13 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from local.aws import Aws
+from local.causes import Causes
 from local.emulator import Emulator, Process
+from local.emulator.emulator import log_line
 from local.front import Front
 from local.info import StackInfo
 from local.model.process import ModelProcess
-from local.mongod import Mongod, find_mongod
+from local.mongod import Mongod, check_mongodb, find_mongod
 from local.processes import ServiceError, make_private
 from local.secrets_api import SecretsApi, secret_arn
 from local.template import ROOT, TEMPLATE, Function, Template
@@ -152,9 +154,11 @@ async def local_stack(options: StackOptions) -> AsyncIterator[Stack]:
     if options.folder and DATA in (options.folder, *options.folder.parents):
         make_private(DATA)
     async with AsyncExitStack() as stack:
-        traces = Traces()
-        # First: a port that is taken is said at once.
-        front = await _open_front(options, traces, stack)
+        traces, causes = Traces(), Causes()
+        # First: a port that is taken is said at once, and so is a server that cannot be reached.
+        front = await _open_front(options, Front(traces, causes), stack)
+        if options.mongodb_uri:
+            await asyncio.to_thread(check_mongodb, options.mongodb_uri)
         mongod, aws, model = await _start_services(options, stack)
         uri = mongod.uri if mongod else options.mongodb_uri
         secrets_api = SecretsApi({"mongodb": uri, "openai": options.openai_api_key or "offline"})
@@ -165,12 +169,18 @@ async def local_stack(options: StackOptions) -> AsyncIterator[Stack]:
         # The collector is this process: what was said stays on this machine.
         traced = {"OTEL_EXPORTER_OTLP_ENDPOINT": front.url, "TRACE_CONTENT": "true"} if front else {}
         environment = {**aws.environment, **secrets_api.environment, **traced, **options.environment}
+        on_line = options.emulator.get("on_line", log_line)
+
+        def hear(function: str, line: str) -> None:
+            causes.add(function, line)
+            on_line(function, line)
+
         emulator = await stack.enter_async_context(
             Emulator(
                 functions,
                 environment=environment,
                 built=template.built,
-                **{"sqs": aws.sqs, **options.emulator},
+                **{"sqs": aws.sqs, **options.emulator, "on_line": hear},
             )
         )
         if front:
@@ -180,10 +190,9 @@ async def local_stack(options: StackOptions) -> AsyncIterator[Stack]:
         yield Stack(functions, emulator, aws, uri, mongod, model, front, traces)
 
 
-async def _open_front(options: StackOptions, traces: Traces, stack: AsyncExitStack) -> Front | None:
+async def _open_front(options: StackOptions, front: Front, stack: AsyncExitStack) -> Front | None:
     if options.port is None:
         return None
-    front = Front(traces)
     stack.push_async_callback(front.close)
     await front.start(options.port)
     return front

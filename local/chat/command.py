@@ -35,9 +35,7 @@ def register(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") ->
 
 def run(arguments: argparse.Namespace) -> int:
     """Run the command."""
-    # History and line editing, where Python has them.
-    with contextlib.suppress(ImportError):
-        import readline  # noqa: F401
+    _edit_lines()
     with ChatApi(arguments.url, arguments.sessions_url, token=arguments.token) as api:
         conversation = Conversation(api, View(sys.stdout))
         try:
@@ -49,6 +47,15 @@ def run(arguments: argparse.Namespace) -> int:
         except ApiError as error:
             raise ServiceError(str(error)) from None
         return conversation.hold()
+
+
+def _edit_lines() -> None:
+    """Turn on history and line editing where Python has them, and have a pasted block be one message."""
+    with contextlib.suppress(ImportError):
+        import readline
+
+        # Python turns it off for the sake of its own prompt. Without it each line of a paste would be sent.
+        readline.parse_and_bind("set enable-bracketed-paste on")
 
 
 class Conversation:

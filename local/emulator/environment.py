@@ -1,6 +1,7 @@
 """An execution environment: one process of a function, and the Runtime API that it talks to."""
 
 import asyncio
+import math
 import os
 import signal
 import time
@@ -50,6 +51,7 @@ class Environment:
         self._resting = asyncio.Event()
         self._timer: asyncio.TimerHandle | None = None
         self._killed_because: FunctionFailed | None = None
+        self._closing = False
         self._watch: asyncio.Task[None] | None = None
         self.invocation: Invocation | None = None
         self.state = State.STARTING
@@ -100,6 +102,7 @@ class Environment:
 
     async def close(self) -> None:
         """Kill the process and wait for its end."""
+        self._closing = True
         self.kill()
         if self._watch:
             await self._watch
@@ -134,7 +137,10 @@ class Environment:
             self.invocation = None
             milliseconds = (time.monotonic() - invocation.started) * 1000
             self._on_line(f"END RequestId: {invocation.request_id}")
-            self._on_line(f"REPORT RequestId: {invocation.request_id} Duration: {milliseconds:.2f} ms")
+            self._on_line(
+                f"REPORT RequestId: {invocation.request_id} Duration: {milliseconds:.2f} ms "
+                f"Billed Duration: {math.ceil(milliseconds)} ms Memory Size: {self._sandbox.function.memory} MB"
+            )
 
     async def _follow(self, launched: Launched) -> None:
         """Wait until the process ends; then say so to everyone concerned."""
@@ -142,10 +148,15 @@ class Environment:
         await self._api.close()
 
     def _ended(self, code: int) -> None:
-        cause = f"signal: {signal.Signals(-code).name}" if code < 0 else f"exit status {code}"
+        name = signal.strsignal(-code) if code < 0 else None
+        cause = f"signal: {(name or str(-code)).lower()}" if code < 0 else f"exit status {code}"
         request = f"RequestId: {self.invocation.request_id} " if self.invocation else ""
         message = f"{request}Error: Runtime exited with error: {cause}"
         failure = self._killed_because or FunctionFailed.platform("Runtime.ExitError", message)
+        # A process that waits for work is ended without a word, here as on Lambda.
+        has_work = self.invocation or self.state is State.STARTING
+        if has_work and not self._killed_because and not self._closing:
+            self._on_line(message)
         self.state = State.ENDED
         self._fail_start(failure)
         if self.invocation:

@@ -99,7 +99,7 @@ class Front:
                 head, body = buffered_response(await answer.read())
                 await exchange.respond(head.status, self._headers(exchange, head, invocation), body)
         except (FunctionFailed, BadResponse):
-            await self._fail(exchange)
+            await self._fail(exchange, invocation)
 
     async def _stream(self, exchange: Exchange, invocation: Invocation, answer: Answer) -> None:
         """Pass a streamed answer on as it comes. Whatever happens to the client, it is read to its end."""
@@ -124,9 +124,12 @@ class Front:
             headers = kept + response_headers(self._config.cors, exchange)
         return headers
 
-    async def _fail(self, exchange: Exchange) -> None:
+    async def _fail(self, exchange: Exchange, invocation: Invocation | None = None) -> None:
         """Answer for a function that failed: AWS tells the caller nothing more."""
-        await self._reply(exchange, 502, [("content-type", "application/json")], b"Internal Server Error")
+        headers = [("content-type", "application/json")]
+        if invocation:
+            headers.append(("x-amzn-requestid", invocation.request_id))
+        await self._reply(exchange, 502, headers, b"Internal Server Error")
 
     async def _refuse(self, exchange: Exchange, status: int, error_type: str, message: str) -> None:
         headers = [("content-type", "application/json"), ("x-amzn-errortype", error_type)]

@@ -9,6 +9,7 @@ from local.model.conversation import Json, Tool
 
 _NOTHING = object()
 _MAX_DEPTH = 4
+_MAX_REFERENCES = 20
 _FORMATS = {
     "date-time": "2026-01-01T12:00:00Z",
     "time": "12:00:00Z",
@@ -72,7 +73,7 @@ class _Filler:
     def _field(self, schema: Json) -> tuple[Json, bool]:
         """The schema behind references and `null` options, and whether null is allowed."""
         optional = False
-        while True:
+        for _ in range(_MAX_REFERENCES):
             if ref := schema.get("$ref"):
                 schema = self._root.get("$defs", {}).get(str(ref).rsplit("/", 1)[-1], {})
             elif options := schema.get("anyOf"):
@@ -84,6 +85,7 @@ class _Filler:
                 schema = {**schema, "type": next((t for t in schema["type"] if t != "null"), "string")}
             else:
                 return ({"enum": [schema["const"]]} if "const" in schema else schema), optional
+        return {}, optional
 
     def _value(self, name: str, schema: Json) -> Any:
         """What the texts say about a field, or `_NOTHING`."""

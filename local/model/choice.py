@@ -10,6 +10,8 @@ from local.model.conversation import Call, Conversation, Json, Tool
 from local.model.vocabulary import COMMON
 
 MAX_PARALLEL = 4
+MAX_PARTS = 12
+MAX_SENTENCES = 40
 _SENTENCE = re.compile(r"(?<=[.?!])\s+|\n+")
 _THEN = re.compile(r"[\s,;.]*\b(?:and then|then|after that|afterwards)\b[\s,:]*", re.IGNORECASE)
 _REQUEST = re.compile(
@@ -26,7 +28,7 @@ def steps(text: str, conversation: Conversation) -> list[tuple[Call, ...]]:
     """Plan the calls that a prompt asks for: parallel within a step, `then` starts the next one."""
     results = [output for _, output in conversation.results]
     planned = []
-    for part in _THEN.split(text):
+    for part in _THEN.split(text, maxsplit=MAX_PARTS):
         calls = [call for tool in conversation.tools for call in _calls(tool, part, [text, *results])]
         if calls:
             planned.append(tuple(calls[:MAX_PARALLEL]))
@@ -35,7 +37,7 @@ def steps(text: str, conversation: Conversation) -> list[tuple[Call, ...]]:
 
 def is_request(text: str) -> bool:
     """Whether a text asks for something, or only says something."""
-    return any(_REQUEST.search(sentence) for sentence in _SENTENCE.split(text))
+    return any(_REQUEST.search(sentence) for sentence in _SENTENCE.split(text, maxsplit=MAX_SENTENCES))
 
 
 def call_of(name: str, conversation: Conversation, text: str) -> Call:
@@ -52,7 +54,9 @@ def fitting(schema: Json, text: str, results: Sequence[tuple[str, str]]) -> str:
 
 def _calls(tool: Tool, part: str, elsewhere: Sequence[str]) -> list[Call]:
     """The calls of one tool: none, one, or one for each place that the sentence names."""
-    asking = " ".join(sentence for sentence in _SENTENCE.split(part) if _asks_for(tool, sentence))
+    asking = " ".join(
+        sentence for sentence in _SENTENCE.split(part, maxsplit=MAX_SENTENCES) if _asks_for(tool, sentence)
+    )
     if not asking:
         return []
     subjects = _subjects(tool, asking) or [asking]
@@ -92,6 +96,8 @@ def _shared(words: set[str], said: set[str]) -> int:
 
 def _alike(one: str, other: str) -> bool:
     """The same word, its plural or another form: calculator and calculate, but not add and address."""
+    if one[0] != other[0]:
+        return False
     short, long = sorted((one, other), key=len)
     if short == long or (long[:6] == short[:6] and len(short) >= 6):
         return True

@@ -26,12 +26,18 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from local.model.legible import legible
+
 PLAIN = frozenset({"then", "empty", "refuse", "length", "reason", "slow", "stall", "break", "failed"})
 WITH_VALUE = frozenset(
     {"tool", "bad-args", "loop", "echo", "long", "burst", "slow", "stall", "fail", "fail-once", "summary", "title"}
 )
-_START = re.compile(r"\[([a-z-]+)([:\]])")
-_TOOL_HEAD = re.compile(r"[\w-]+\s*")
+MAX_MARKERS = 100
+_START = re.compile(r"\[([a-z-]{1,20})([:\]])")
+_NUMBER = re.compile(r"[0-9]{1,9}")
+_BRACKET = re.compile(r"[\[\]]")
+_LONGEST_ARGUMENTS = 100_000
+_TOOL_HEAD = re.compile(r"[\w-]{1,64}\s{0,20}")
 
 
 @dataclass(frozen=True)
@@ -55,7 +61,7 @@ class Segment:
 
     def number(self, name: str) -> int | None:
         value = self.value(name)
-        return int(value) if value and value.isdigit() else None
+        return int(value) if value and _NUMBER.fullmatch(value) else None
 
     def all(self, name: str) -> list[str]:
         return [marker.value for marker in self.markers if marker.name == name]
@@ -88,37 +94,52 @@ def addressed(task: str, text: str) -> Segment:
 
 
 def _pieces(prompt: str) -> Iterator[str | Marker]:
-    position = 0
+    position = found = 0
+    ends: dict[int, int] | None = None
     for start in _START.finditer(prompt):
         name, sign = start.groups()
+        if found == MAX_MARKERS:
+            break
         if start.start() < position or name not in (WITH_VALUE if sign == ":" else PLAIN):
             continue
-        end = start.end() if sign == "]" else _end_of_value(prompt, name, start.end())
+        if sign == "]":
+            end: int | None = start.end()
+        else:
+            ends = _closing_brackets(prompt) if ends is None else ends
+            end = (name == "tool" and _end_of_arguments(prompt, start.end())) or ends.get(start.start())
         if end is None:
             continue
+        found += 1
         yield prompt[position : start.start()]
         yield Marker(name, prompt[start.end() : end - 1].strip() if sign == ":" else "")
         position = end
     yield prompt[position:]
 
 
-def _end_of_value(prompt: str, name: str, start: int) -> int | None:
-    """Where the marker ends: its brackets may be nested, and JSON strings may hold any bracket."""
-    if name == "tool" and (head := _TOOL_HEAD.match(prompt, start)):
-        try:
-            _, after = json.JSONDecoder().raw_decode(prompt, head.end())
-        except ValueError:
-            pass
-        else:
-            if prompt[after : after + 1] == "]":
-                return after + 1
-    depth = 1
-    for index in range(start, len(prompt)):
-        depth += {"[": 1, "]": -1}.get(prompt[index], 0)
-        if depth == 0:
-            return index + 1
-    return None
+def _end_of_arguments(prompt: str, start: int) -> int | None:
+    """Where `NAME {...}]` ends: JSON strings may hold any bracket."""
+    head = _TOOL_HEAD.match(prompt, start)
+    if head is None:
+        return None
+    arguments = prompt[head.end() : head.end() + _LONGEST_ARGUMENTS]
+    try:
+        _, after = json.JSONDecoder().raw_decode(arguments)
+    except (ValueError, RecursionError):
+        return None
+    return head.end() + after + 1 if arguments[after : after + 1] == "]" else None
+
+
+def _closing_brackets(prompt: str) -> dict[int, int]:
+    """Where each opening bracket is closed: behind the bracket that is its own, others may be nested in between."""
+    closed: dict[int, int] = {}
+    waiting: list[int] = []
+    for bracket in _BRACKET.finditer(prompt):
+        if bracket[0] == "[":
+            waiting.append(bracket.start())
+        elif waiting:
+            closed[waiting.pop()] = bracket.end()
+    return closed
 
 
 def _tidy(text: str) -> str:
-    return re.sub(r"[ \t]{2,}", " ", text).strip()
+    return re.sub(r"[ \t]{2,}", " ", legible(text)).strip()

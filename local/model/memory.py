@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable
 
 from local.model.conversation import Conversation
+from local.model.legible import legible
 from local.model.markers import plain
 from local.model.vocabulary import DULL
 
@@ -17,7 +18,9 @@ _FACT = re.compile(
     r"|\bI (?:live|work|like|love|prefer|have|need|want)\b|\buser'?s? name is\b",
     re.IGNORECASE,
 )
-_ASKS_MINE = re.compile(r"\bwhat(?:'s|\u2019s| is| was| are| were)? my ([\w ]+?)\s*(?:[?.!,]|\band\b|$)", re.IGNORECASE)
+_ASKS_MINE = re.compile(
+    r"\bwhat(?:'s|\u2019s| is| was| are| were)? my ([\w ]{1,80}?)\s*(?:[?.!,]|\band\b|$)", re.IGNORECASE
+)
 _ASKS_WHERE = re.compile(r"\bwhere do I (live|work)\b", re.IGNORECASE)
 _ASKS_WHO = re.compile(r"\bwho am I\b|\bdo you (?:know|remember) my name\b", re.IGNORECASE)
 _ASKS_FACTS = re.compile(r"\bwhat do you (?:know|remember)\b|\bwhat have I told you\b", re.IGNORECASE)
@@ -32,7 +35,7 @@ _NAMED = (
 def recall(prompt: str, conversation: Conversation) -> str | None:
     """Answer a question about something the user said before; None when it is not such a question."""
     told = [plain(message.text) for message in conversation.said("user")[:-1]]
-    sources = [conversation.instructions, *told]
+    sources = [legible(conversation.instructions), *told]
     earlier = [text for text in told if not _SUMMARY.match(text)]
     if _ASKS_SAID.search(prompt):
         return f"You said: “{earlier[-1]}”" if earlier else "This is the first thing you said to me."
@@ -76,7 +79,9 @@ def summary(conversation: Conversation) -> str:
 def title(conversation: Conversation) -> str:
     """Name a conversation in three to five words, after what it is about."""
     said, before = _spoken(conversation)
-    for text in [*said, before]:
+    # Headings are the application's words, and say nothing of what was talked about.
+    known = "\n".join(line for line in before.splitlines() if not line.startswith("#"))
+    for text in [*said, known]:
         words = _keywords(text)
         if len(words) >= 3:
             return " ".join(words[:5])
@@ -91,14 +96,14 @@ def _spoken(conversation: Conversation) -> tuple[list[str], str]:
     marks = list(_SPEAKER.finditer(text))
     if not marks:
         messages = [plain(message.text) for message in conversation.said("user")]
-        return messages[:-1] or messages, conversation.instructions
+        return messages[:-1] or messages, legible(conversation.instructions)
     ends = [mark.start() for mark in marks[1:]] + [len(text)]
     said = [
         plain(text[mark.end() : end])
         for mark, end in zip(marks, ends, strict=True)
         if mark[1].lower() in {"user", "human"}
     ]
-    return said, text[: marks[0].start()]
+    return said, legible(text[: marks[0].start()])
 
 
 def _told(thing: str, patterns: Iterable[str], sources: list[str]) -> str:

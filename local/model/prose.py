@@ -24,7 +24,7 @@ _GREETING = re.compile(r"^\W*(?:hi|hello|hey|good (?:morning|afternoon|evening)|
 _SMALL_TALK = re.compile(r"\bhow are you\b|\bhow's it going\b|\bwho are you\b|\bwhat can you do\b", re.IGNORECASE)
 _THANKS = re.compile(r"^\W*(?:thanks|thank you|cheers|great|perfect|cool|nice)\b[^?]*$", re.IGNORECASE)
 _MY_NAME = re.compile(r"\b(?:my name is|call me|I am called)\s+([A-Z][\w'\u2019-]*)", re.IGNORECASE)
-_SUMMARY = re.compile(r"\bsummar(?:y|i[sz]e)\b.*\b(?:conversation|chat|talk|far)\b|\brecap\b", re.IGNORECASE)
+_SUMMARY = re.compile(r"\bsummar(?:y|i[sz]e)\b.{0,100}\b(?:conversation|chat|talk|far)\b|\brecap\b", re.IGNORECASE)
 _COMPARE = re.compile(r"\b(?:difference between|compare)\b|\bvs\.?\b|\bversus\b", re.IGNORECASE)
 _LIST = re.compile(r"\b(?:list|ideas|tips|steps|ways|examples|reasons|plan|checklist|recipe)\b", re.IGNORECASE)
 _OFFLINE = "_I am the offline model: my words are made up on this machine, everything around them is real._"
@@ -40,6 +40,8 @@ _OPERATORS: dict[type[ast.operator], Callable[[Any, Any], Any]] = {
     ast.Mod: operator.mod,
 }
 
+MAX_SUM_CHARS = 100
+MAX_LENGTH = 200_000
 REFUSAL = "I'm sorry, but I can't help with that request."
 
 
@@ -68,8 +70,8 @@ def report(results: list[tuple[str, str]]) -> str:
 
 
 def long(length: int) -> str:
-    """A text of exactly so many tokens."""
-    return "".join(islice(_endless(), length))
+    """A text of exactly so many tokens, up to the longest that there is."""
+    return "".join(islice(_endless(), min(length, MAX_LENGTH)))
 
 
 def topic(text: str) -> str:
@@ -97,11 +99,11 @@ def _personal(text: str, conversation: Conversation) -> str | None:
 
 def _calculated(text: str) -> str | None:
     expression = Clues(text).expression
-    if not expression:
+    if not expression or len(expression) > MAX_SUM_CHARS:
         return None
     try:
         return f"{expression} = **{_evaluate(ast.parse(expression, mode='eval').body):g}**"
-    except (ArithmeticError, SyntaxError, ValueError):
+    except (ArithmeticError, MemoryError, RecursionError, SyntaxError, ValueError):
         return None
 
 
@@ -180,7 +182,7 @@ def _readable(output: str) -> str:
     """A tool's JSON as a person would write it; anything else as it is."""
     try:
         value = json.loads(output)
-    except ValueError:
+    except (ValueError, RecursionError):
         return output.strip() or "nothing"
     if isinstance(value, dict):
         return ", ".join(f"{key.replace('_', ' ')}: {item}" for key, item in value.items())

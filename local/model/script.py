@@ -10,6 +10,7 @@ from typing import Literal
 from local.model import choice, memory, prose, tokens
 from local.model.answer import Answer, Delivery, Stall
 from local.model.conversation import Call, Conversation
+from local.model.legible import legible
 from local.model.markers import Segment, addressed, segments
 
 Task = Literal["answer", "summary", "title"]
@@ -58,7 +59,8 @@ def task_of(conversation: Conversation) -> Task:
     if conversation.tools or conversation.output:
         return "answer"
     # What a summary or a transcript in it says asks for nothing.
-    told, asked = (_TRANSCRIPT.split(text)[0] for text in (conversation.instructions, conversation.prompt))
+    texts = (conversation.instructions, conversation.prompt)
+    told, asked = (legible(_TRANSCRIPT.split(text, maxsplit=1)[0]) for text in texts)
     if _ASKS_TITLE.search(told) or _ASKS_TITLE.search(asked):
         return "title"
     if _ASKS_SUMMARY.search(told) or (_ASKS_SUMMARY.search(asked) and _CONVERSATION.search(asked)):

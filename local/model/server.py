@@ -116,11 +116,14 @@ class _Endpoint:
     def _plan(self, raw: bytes, headers: dict[str, str]) -> _Plan:
         try:
             body: Json = json.loads(raw)
-        except ValueError as error:
+        except (ValueError, RecursionError) as error:
             raise ApiError("We could not parse the JSON body of your request.") from error
         self._journal.record(self._wire.name, body, headers)
-        self._wire.check(body)
-        conversation = self._wire.read(body)
+        try:
+            self._wire.check(body)
+            conversation = self._wire.read(body)
+        except (AttributeError, KeyError, TypeError, RecursionError) as error:
+            raise ApiError(f"Invalid type for a field of your request: {error}.", code="invalid_type") from error
         answer, delivery = decide(conversation)
         if delivery.fail and self._fails_now(delivery, conversation):
             raise planned(delivery.fail)

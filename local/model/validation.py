@@ -32,6 +32,8 @@ def check_responses(body: Json) -> None:
         raise ApiError(message, param="previous_response_id", code="previous_response_not_found")
     if body.get("input") is None:
         raise _missing("input")
+    if not isinstance(body["input"], str | list):
+        raise ApiError("Invalid type for 'input': expected a string or an array.", param="input", code="invalid_type")
     items = [] if isinstance(body["input"], str) else body["input"]
     for index, item in enumerate(items):
         _check_item(index, item)

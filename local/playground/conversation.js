@@ -50,6 +50,7 @@ export class Conversation extends EventTarget {
   /** The last turn that the summary covers, as far as this page was told. */
   summarizedTo = 0;
   #api;
+  #requestId = "";
   #askedAt = 0;
   /** @type {Promise<void>} */
   #ready = Promise.resolve();
@@ -195,7 +196,7 @@ export class Conversation extends EventTarget {
       const answer = await this.#readThrough(open, live, () => (sent = true));
       if (answer?.error) {
         if (fallback) this.messages = [...this.messages.slice(0, -1), fallback];
-        this.problem = { ...failure(fallback !== undefined), detail: answer.error };
+        this.problem = { ...failure(fallback !== undefined), detail: answer.error, requestId: this.#requestId };
       }
     } catch (error) {
       if (fallback && !sent) this.messages = [...this.messages, fallback];
@@ -217,6 +218,7 @@ export class Conversation extends EventTarget {
       try {
         const response = await open();
         if (!response?.body) return (await this.#reload(), null);
+        this.#requestId = response.headers.get("x-request-id") ?? "";
         onSent();
         lost = 0;
         running = true;

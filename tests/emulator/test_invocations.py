@@ -1,5 +1,6 @@
 """The Invoke API."""
 
+import asyncio
 import json
 
 import httpx
@@ -46,6 +47,27 @@ async def test_a_function_that_ends_its_process_says_how(start: Start, http: htt
     error = (await http.post(address(emulator, "plain"), json={"do": "exit"})).json()
     assert error["errorType"] == "Runtime.ExitError"
     assert error["errorMessage"].endswith("exit status 3")
+    await emulator.settled()
+    start_line, died, end, report = emulator.logs("plain")
+    request_id = start_line.split()[2]
+    assert died == f"RequestId: {request_id} Error: Runtime exited with error: exit status 3"
+    assert end == f"END RequestId: {request_id}"
+    assert report.startswith(f"REPORT RequestId: {request_id} Duration: ")
+
+
+async def test_a_function_that_is_killed_leaves_the_line_of_lambda(
+    start: Start, http: httpx.AsyncClient, gate: Gate
+) -> None:
+    emulator = await start(toy("stream"))
+    request = asyncio.create_task(http.get(emulator.url_of("stream") + "/?gate=1"))
+    await gate.arrival()
+    [running] = emulator.running("stream")
+    emulator.kill(running.pid)
+    with pytest.raises(httpx.RemoteProtocolError):
+        await request
+    await emulator.settled()
+    line = f"RequestId: {running.request_id} Error: Runtime exited with error: signal: killed"
+    assert line in emulator.logs("stream")
 
 
 async def test_a_streaming_function_invoked_as_a_whole_answers_prelude_and_body(

@@ -21,7 +21,7 @@ import fcntl, runpy, termios
 fcntl.ioctl(0, termios.TIOCSCTTY, 0)
 runpy.run_module("local", run_name="__main__", alter_sys=True)
 """
-_PAINT = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]")
+_PAINT = re.compile(r"\x1b\[[0-9;?]*[a-zA-Z]\r?")
 
 
 class Terminal:

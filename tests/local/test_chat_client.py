@@ -45,6 +45,14 @@ def test_a_question_is_answered_and_its_tool_shown(chat: Terminal) -> None:
     assert chat.exit_code() == 0
 
 
+def test_a_pasted_block_is_one_message(chat: Terminal, http: httpx.Client, session_id: str) -> None:
+    chat.type("\x1b[200~[echo:First line.\n\nSecond line.]\nThird line.\x1b[201~\n")
+    chat.read_until("\nFirst line.\n\nSecond line.\n")
+    chat.read_until("\n> ")
+    said, _ = http.get(f"/sessions/{session_id}/messages").json()["messages"]
+    assert said["parts"][0]["text"] == "[echo:First line.\n\nSecond line.]\nThird line."
+
+
 def test_an_interrupt_stops_the_turn_on_the_server_and_keeps_its_text(
     chat: Terminal, http: httpx.Client, session_id: str
 ) -> None:

@@ -272,6 +272,13 @@ async def test_a_chat_gets_a_short_name(asker: Asker) -> None:
     assert 3 <= len(title.split()) <= 5
 
 
+@pytest.mark.parametrize("said", ["hi", "Hello!", "👋"])
+async def test_a_greeting_makes_a_sensible_title(asker: Asker, said: str) -> None:
+    transcript = f"# Messages\nuser: {said}\nassistant: Hello! Ask me anything."
+    title = (await asker.ask(transcript, instructions="Give a title of two to six words for the conversation.")).text
+    assert title == "A Short Friendly Chat"
+
+
 @pytest.mark.parametrize("task", ["summary", "title"])
 async def test_a_marker_can_be_addressed_to_a_summary_or_a_title(asker: Asker, task: str) -> None:
     asked = f"Write a {task} for the conversation."

@@ -42,6 +42,9 @@ class Settings:
     )
     summary_model: str = setting("", "Model for summaries. Empty: the agent's model.")
     name_model: str = setting("", "Model for session names. Empty: the agent's model.")
+    name_sessions: bool = setting(
+        False, "Name a session after its first complete answer. Otherwise clients call `POST /sessions/{id}/name`."
+    )
 
     mongodb_uri: str = setting("", "MongoDB URI, for local use. On Lambda use the secret.", secret=True)
     mongodb_secret_arn: str = setting("", "Secrets Manager ARN of the MongoDB URI.")

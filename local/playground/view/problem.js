@@ -1,5 +1,6 @@
 /** What went wrong with the last turn, and the way on. */
 
+import { causesOf } from "./causes.js";
 import { h } from "./dom.js";
 import { icon } from "./icons.js";
 
@@ -34,6 +35,7 @@ export class ProblemView {
         h("strong", {}, problem.title),
         h("span", {}, problem.detail, " ", this.#wait),
         problem.requestId && h("small", {}, "Request id ", h("code", {}, problem.requestId)),
+        causesOf(problem.requestId),
       ),
       h("div", { class: "problem-buttons" }, ...buttons(problem, actions)),
     );

@@ -69,7 +69,11 @@ def clean_name(text: str) -> str:
     """Reduce a model's answer to one short line."""
     line = next((line.strip() for line in text.splitlines() if line.strip()), "")
     line = line.strip("\"'`*# ").rstrip(".")
-    return line[:MAX_NAME_LENGTH].rstrip()
+    if len(line) <= MAX_NAME_LENGTH:
+        return line
+    # At the end of a word, where there is one.
+    whole_words = line[: MAX_NAME_LENGTH + 1].rpartition(" ")[0].rstrip(" ,;:-")
+    return whole_words or line[:MAX_NAME_LENGTH]
 
 
 def name_from_words(text: str) -> str:

@@ -202,6 +202,7 @@ class Runner:
             session=self._session,
             registry=self._registry,
             summaries=self._summaries,
+            name=self.name if self._settings.name_sessions else None,
             hooks=self._hooks,
         )
 

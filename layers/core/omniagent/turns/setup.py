@@ -221,6 +221,8 @@ class TurnSetup:
     session: SessionManager
     registry: TurnRegistry
     summaries: Callable[[], SummaryPipeline]
+    name: Callable[[], Coroutine[Any, Any, str]] | None = None
+    """Names the session; None leaves that to its clients."""
     hooks: TurnHooks = TurnHooks()
 
     @property

@@ -26,6 +26,8 @@ logger = logging.getLogger(__name__)
 
 CALLBACK_SECONDS = 60.0
 """How long a callback may take that nobody's answer waits for."""
+NAME_SECONDS = 12.0
+"""A little more than the model gets for a name: what comes then are the first words."""
 
 
 class Turn:
@@ -173,7 +175,8 @@ class Turn:
         return result
 
     async def _after(self, result: RunResult) -> None:
-        """What nobody waits for: the summary beside the answer, and the callbacks."""
+        """What nobody waits for: the session's name, the summary beside the answer, and the callbacks."""
+        await self._name_session(result)
         await self._summary.finish(self._assignment.limit)
         result = replace(result, summary_missed=self._summary.missed)
         if self._context is not None:
@@ -189,6 +192,16 @@ class Turn:
             if not task.done():
                 logger.warning("callback takes too long and is cancelled")
                 await cancelled(task)
+
+    async def _name_session(self, result: RunResult) -> None:
+        """Name a session that has none after a complete answer. The readers have seen the end of it."""
+        name, limit = self._setup.name, self._assignment.limit
+        if name is None or self._assignment.state.head.name or result.status != "complete" or self._stop_reason:
+            return
+        try:
+            await within(min(NAME_SECONDS, limit.time_left()), name())
+        except (OmniAgentError, TimeoutError) as exc:
+            logger.warning("session not named", extra={"cause": f"{type(exc).__name__}: {exc}"})
 
     async def _answer(self) -> FinishReason:
         setup, agent = self._setup, self._setup.agent

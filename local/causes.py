@@ -1,0 +1,101 @@
+"""Why a request failed, as the functions' log tells it: what the public does not hear, the person at the laptop may."""
+
+import json
+import re
+from collections import OrderedDict
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from typing import Any
+
+REQUESTS_KEPT = 200
+CAUSES_PER_REQUEST = 20
+_LEVELS = frozenset({"WARNING", "ERROR", "CRITICAL"})
+_DIED = re.compile(r"(?:RequestId: (\S+) )?Error: (Runtime exited.*|Task timed out.*)")
+# What to do about the failures that everybody meets, by what the log calls them. The first that fits counts.
+_ADVICE = (
+    ("insufficient_quota", "The account of the key has no quota left: look at its billing, or use another key."),
+    ("status_code 401", "The model's API refused the key: look at OPENAI_API_KEY and start again."),
+    ("status_code 403", "The model's API does not allow this key: look at its project and at the model's name."),
+    ("status_code 404", "Nothing is there under this name: look at OPENAI_BASE_URL, OPENAI_API and the model's name."),
+    ("status_code 405", "The address speaks another API: look at OPENAI_BASE_URL and OPENAI_API."),
+    ("status_code 429", "The model's API limits the rate of requests: wait, or use another key."),
+    ("APIConnectionError", "The model's API cannot be reached: look at OPENAI_BASE_URL and at the network."),
+    ("silent for too long", "The model's API does not answer: look at OPENAI_BASE_URL and at the network."),
+    ("ServerSelectionTimeout", "MongoDB cannot be reached: look at MONGODB_URI and at the server."),
+)
+
+
+@dataclass(frozen=True)
+class Cause:
+    """A line of the log. `traceback` is empty where none was written."""
+
+    function: str
+    message: str
+    cause: str
+    advice: str
+    traceback: str
+
+
+class Causes:
+    """The causes of the last requests that failed."""
+
+    def __init__(self) -> None:
+        """Know of nothing yet."""
+        self._by_request: OrderedDict[str, list[Cause]] = OrderedDict()
+
+    def add(self, function: str, line: str) -> None:
+        """Take a line that a function wrote, or the platform about it."""
+        if found := _read(function, line):
+            request_id, cause = found
+            if not request_id:
+                # No request was under way. Only the last start counts.
+                request_id = start_of(function)
+                if cause.cause:
+                    self._by_request.pop(request_id, None)
+            causes = self._by_request.setdefault(request_id, [])
+            if len(causes) < CAUSES_PER_REQUEST:
+                causes.append(cause)
+            while len(self._by_request) > REQUESTS_KEPT:
+                self._by_request.popitem(last=False)
+
+    def of(self, request_id: str) -> list[Cause]:
+        """Return what went wrong with a request, in the order of the log."""
+        return list(self._by_request.get(request_id, ()))
+
+
+def start_of(function: str) -> str:
+    """Return what stands for the request id of a function that did not start."""
+    return f"start-{function}"
+
+
+def as_json(causes: list[Cause]) -> list[dict[str, str]]:
+    """Return causes as JSON objects."""
+    return [asdict(cause) for cause in causes]
+
+
+def traceback_of(record: Mapping[str, Any]) -> str:
+    """Return the traceback in a log record: our logger's text, or the list that AWS's runtime writes."""
+    if isinstance(exception := record.get("exception"), str):
+        return exception
+    if not isinstance(trace := record.get("stackTrace"), list):
+        return ""
+    frames = "".join(f"{str(line).rstrip()}\n" for line in trace)
+    return f"Traceback (most recent call last):\n{frames}{record.get('errorType')}: {record.get('errorMessage')}"
+
+
+def _read(function: str, line: str) -> tuple[str, Cause] | None:
+    if died := _DIED.fullmatch(line.strip()):
+        return died[1] or "", Cause(function, died[2], "", "", "")
+    try:
+        record = json.loads(line)
+    except ValueError:
+        return None
+    if not isinstance(record, dict) or record.get("level") not in _LEVELS:
+        return None
+    traceback = traceback_of(record)
+    error = ": ".join(str(record[name]) for name in ("errorType", "errorMessage") if record.get(name))
+    cause = str(record.get("cause") or error or traceback.strip().rpartition("\n")[2])
+    advice = next((text for name, text in _ADVICE if name in cause), "")
+    message = str(record.get("message") or "the function failed")
+    request_id = str(record.get("request_id") or record.get("requestId") or "")
+    return request_id, Cause(function, message, cause, advice, traceback)

@@ -1,0 +1,95 @@
+"""NAME_SESSIONS: a session is named after its first complete answer, and nobody waits for that."""
+
+import asyncio
+from dataclasses import replace
+
+from omniagent import (
+    Agent,
+    Gate,
+    InMemorySessionManager,
+    InMemoryStore,
+    Runner,
+    RunResult,
+    ScriptedModel,
+    Settings,
+    TurnHooks,
+)
+from omniagent.ai import prompts
+from omniagent.messages import ChatMessage, Usage
+
+NAMING = Settings(tick_seconds=0.02, name_sessions=True)
+
+
+class Chat:
+    """A session in memory, its runner, and what its hooks heard."""
+
+    def __init__(self, model: ScriptedModel, settings: Settings = NAMING) -> None:
+        self.session = InMemorySessionManager("ada", "chat", store=InMemoryStore(), settings=settings)
+        self.costs: list[str] = []
+        self.over = asyncio.Event()
+        hooks = TurnHooks(on_end=self._end, on_model_call=self._cost)
+        self.runner = Runner(Agent("helper", ""), self.session, provider=model, hooks=hooks)
+
+    async def _end(self, _: RunResult) -> None:
+        self.over.set()
+
+    def _cost(self, purpose: str, _: Usage) -> None:
+        self.costs.append(purpose)
+
+    async def ask(self, text: str) -> RunResult:
+        """Ask, and wait until nothing more is done for the turn."""
+        self.over.clear()
+        result = await self.runner.run(text)
+        await self.over.wait()
+        return result
+
+    async def name(self) -> str | None:
+        head = await self.session.head()
+        return head.name if head else None
+
+
+async def test_the_first_answer_names_its_session_once_and_it_is_paid_for() -> None:
+    chat = Chat(ScriptedModel("Hello.", "Again.", name="A greeting"))
+    await chat.ask("Hi")
+    assert await chat.name() == "A greeting"
+    await chat.ask("Hi again")
+    assert chat.costs == ["name"]
+
+
+async def test_the_answer_is_complete_before_its_session_has_a_name() -> None:
+    gate = Gate()
+    chat = Chat(ScriptedModel("Hello.", name=["A ", gate, "greeting"]))
+    stream = await chat.runner.start("Hi")
+    shown = [event.type async for event in stream]
+    assert (shown.count("finish"), (await stream.result()).status) == (1, "complete")
+    await gate.reached()
+    assert await chat.name() is None
+    gate.set()
+    await chat.over.wait()
+    assert await chat.name() == "A greeting"
+
+
+async def test_without_the_setting_nothing_is_named() -> None:
+    chat = Chat(ScriptedModel("Hello.", name="A greeting"), replace(NAMING, name_sessions=False))
+    await chat.ask("Hi")
+    assert (await chat.name(), chat.costs) == (None, [])
+
+
+async def test_a_name_that_somebody_chose_stands() -> None:
+    chat = Chat(ScriptedModel("Hello.", "Again.", name="A greeting"))
+    await chat.ask("Hi")
+    await chat.session.rename("Mine", was="A greeting")
+    await chat.ask("Hi again")
+    assert await chat.name() == "Mine"
+
+
+def test_the_request_for_a_name_speaks_of_a_summary_only_where_there_is_one() -> None:
+    messages = [ChatMessage.user("Hi"), ChatMessage.assistant("Hello.")]
+    assert "summary" not in (prompts.NAME_CHAT + prompts.name_input(None, messages)).lower()
+    assert "They met." in prompts.name_input("They met.", messages)
+
+
+def test_a_long_name_ends_with_a_whole_word() -> None:
+    name = prompts.clean_name("The quick brown fox jumps over the lazy dog, and then another one, and sleeps")
+    assert name == "The quick brown fox jumps over the lazy dog, and then"
+    assert prompts.clean_name("x" * 100) == "x" * prompts.MAX_NAME_LENGTH
