@@ -195,11 +195,11 @@ class Turn:
 
     async def _name_session(self, result: RunResult) -> None:
         """Name a session that has none after a complete answer. The readers have seen the end of it."""
-        name, limit = self._setup.name, self._assignment.limit
-        if name is None or self._assignment.state.head.name or result.status != "complete" or self._stop_reason:
+        name, seconds = self._setup.name, min(NAME_SECONDS, self._assignment.limit.time_left())
+        if name is None or self._assignment.state.head.name or result.status != "complete" or seconds <= 0:
             return
         try:
-            await within(min(NAME_SECONDS, limit.time_left()), name())
+            await within(seconds, name())
         except (OmniAgentError, TimeoutError) as exc:
             logger.warning("session not named", extra={"cause": f"{type(exc).__name__}: {exc}"})
 
