@@ -139,7 +139,7 @@ class Environment:
             self._on_line(f"END RequestId: {invocation.request_id}")
             self._on_line(
                 f"REPORT RequestId: {invocation.request_id} Duration: {milliseconds:.2f} ms "
-                f"Billed Duration: {math.ceil(milliseconds)} ms Memory Size: {self._sandbox.function.memory} MB"
+                f"Billed Duration: {math.ceil(milliseconds)} ms"
             )
 
     async def _follow(self, launched: Launched) -> None:
