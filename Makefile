@@ -39,7 +39,7 @@ $(VENV)/.dev: requirements-dev.txt | $(UV)
 MAKE_VENV = [ -x $(BIN)/python ] || $(UV) venv -q --clear --python $(PYTHON) $(VENV); \
 	echo "$(CURDIR)/layers/core" > "$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/omniagent.pth"
 
-# With pip, which the layer's Makefile calls.
+# With pip, which the functions' Makefile calls.
 .venv-sam/.installed: requirements-sam.txt | $(UV)
 	@echo "Setting up .venv-sam (first run only) ..."
 	@$(PYTHON) -m venv --clear .venv-sam
@@ -80,7 +80,7 @@ lock: $(UV) ## pin the dependencies of pyproject.toml again, with hashes
 	@$(LOCK) --upgrade --group uv -o requirements-uv.txt
 
 # SAM wants a region even where none matters. MAKEFLAGS is emptied: SAM runs the layer's make, which must not see ours.
-SAM_OFFLINE := MAKEFLAGS= SAM_CLI_TELEMETRY=0 AWS_DEFAULT_REGION=us-east-1 PYTHON=$(CURDIR)/$(SAM_BIN)/python $(SAM_BIN)/sam
+SAM_OFFLINE := MAKEFLAGS= SAM_CLI_TELEMETRY=0 AWS_DEFAULT_REGION=us-east-1 PYTHON=$(CURDIR)/$(SAM_BIN)/python UV=$(CURDIR)/$(UV) $(SAM_BIN)/sam
 STAGE ?= dev
 
 validate: .venv-sam/.installed ## lint the template

@@ -14,6 +14,7 @@ from local.interpreters import built_for, find_python
 from local.template import ROOT, TEMPLATE
 
 SAM_BIN = ROOT / ".venv-sam" / "bin"
+UV = ROOT / ".uv" / "bin" / "uv"
 MONGO_SECRET = "arn:aws:secretsmanager:us-east-1:123456789012:secret:mongodb-AbCdEf"
 OPENAI_SECRET = "arn:aws:secretsmanager:us-east-1:123456789012:secret:openai-AbCdEf"
 REQUIRED = {"MongoSecretArn": MONGO_SECRET, "OpenAISecretArn": OPENAI_SECRET}
@@ -65,7 +66,7 @@ def run_sam(*arguments: str, **environment: str) -> str:
 def build(folder: Path, **environment: str) -> Build:
     """Run `sam build` into a folder of its own, with nothing kept from an earlier one."""
     places = ["--build-dir", str(folder / "build"), "--cache-dir", str(folder / "cache")]
-    log = run_sam("build", *places, PYTHON=str(SAM_BIN / "python"), **environment)
+    log = run_sam("build", *places, PYTHON=str(SAM_BIN / "python"), UV=str(UV), **environment)
     return Build(folder / "build", log)
 
 
