@@ -16,6 +16,7 @@ from omniagent import (
     ToolCall,
     tool,
 )
+from omniagent.ai.providers.llm_provider import ModelText
 from omniagent.errors import ModelStreamBroken, NotRegenerable, StorageRejected, StorageUnavailable, TooManyTurns
 from omniagent.messages import TextPart, ToolPart
 from omniagent.session.manager import SessionMessage, TurnStart, new_id
@@ -263,7 +264,7 @@ async def test_an_answer_that_the_store_cannot_take_is_stored_as_failed_with_wha
 
 async def test_an_answer_without_bound_is_cut_and_the_session_goes_on() -> None:
     sessions = Sessions()
-    model = ScriptedModel(["word " * 200_000] * 5, default="Still here.")
+    model = ScriptedModel([ModelText("word " * 200_000)] * 5, default="Still here.")
     result = await sessions.runner(model).run("Write for ever")
     assert (result.status, result.metadata["errorCode"]) == ("failed", "answer_too_long")
     assert len(result.text) <= 3_000_100

@@ -142,6 +142,7 @@ class OneSession(RuleBasedStateMachine):
     @rule()
     def kill(self) -> None:
         assert self.running is not None
+        self._do(self._logged(self.running.stream.message_id))
         self.running.process.is_dead = True
         self.has_stale_slot = True
 
@@ -317,6 +318,11 @@ class OneSession(RuleBasedStateMachine):
             self.clock.pass_by(LEASE_SECONDS / 2)
             while (held := await self.registry.running(key)) and held.lease_left < LEASE_SECONDS:  # noqa: ASYNC110
                 await asyncio.sleep(0.001)
+
+    async def _logged(self, turn_id: str) -> None:
+        """Wait for the turn's first tick: whoever joins one that died before it waits for its lease to run out."""
+        while not await self.registry.read(self._session().key, turn_id):  # noqa: ASYNC110
+            await asyncio.sleep(0.001)
 
 
 async def _read(stream: AnswerStream) -> bytes:

@@ -28,6 +28,7 @@ from omniagent import (
 )
 from omniagent.errors import NotFound
 from omniagent.messages import DataPart
+from omniagent.session.naming import MAX_SECONDS
 from tests.fixtures.conversation import Conversation, each_api, seen
 
 QUICK = Settings(tick_seconds=0.02)
@@ -123,14 +124,19 @@ async def test_a_session_without_a_turn_has_no_name_to_be_found() -> None:
         await Runner(Agent("helper", ""), session(), provider=ScriptedModel()).name()
 
 
-async def test_a_silent_model_names_a_chat_by_its_first_words() -> None:
-    chat = session()
-    model = ScriptedModel("Hello.", name=["A", asyncio.Event()])
-    runner = Runner(Agent("helper", ""), chat, provider=model)
-    await runner.run("Where is the library of Alexandria?")
-    naming = asyncio.create_task(runner.name())
-    async with asyncio.timeout(30):
-        assert await naming == "Where is the library of Alexandria?"
+def test_a_silent_model_names_a_chat_by_its_first_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def named() -> str:
+        gate = Gate()
+        runner = Runner(Agent("helper", ""), session(), provider=ScriptedModel("Hello.", name=["A", gate]))
+        await runner.run("Where is the library of Alexandria?")
+        naming = asyncio.create_task(runner.name())
+        await gate.reached()
+        loop = asyncio.get_running_loop()
+        monkeypatch.setattr(loop, "time", lambda now=loop.time: now() + MAX_SECONDS)
+        return await naming
+
+    # A loop of its own: its clock is moved.
+    assert asyncio.run(named()) == "Where is the library of Alexandria?"
 
 
 @pytest.mark.parametrize(("agent", "chat"), [(object(), session()), (Agent("helper", ""), object())])
