@@ -112,6 +112,11 @@ deploy: preflight build ## deploy to AWS: STAGE=dev or STAGE=prod, its parameter
 smoke: $(VENV)/.run ## prove a deployment from outside: STAGE=dev, or URL=…, or CHAT_URL=… SESSIONS_URL=…; TOKEN=… ORIGIN=…
 	@STAGE=$(STAGE) $(BIN)/python -m scripts.smoke
 
+ledger: $(VENV)/.dev ## spend budgets from 8 processes at once, and through kills, and print the ledger's and the model's counts (5 minutes)
+	@$(BIN)/python -m tests.faults.ledger_run
+
+.PHONY: ledger
+
 clean: ## remove what was built
 	@rm -rf .aws-sam .build
 

@@ -5,6 +5,7 @@ project = Project(
     documents=DocumentModels(session=Ticket),     # document classes of your own
     providers={"acme": AcmeProvider},             # models named acme/…
     settings={"max_steps": 4},                    # your defaults; parameters of the stack win
+    budgets={"trial": Budget(tokens_per_day=20_000)},  # what users of a category may spend
 )
 """
 

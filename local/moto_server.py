@@ -6,6 +6,7 @@ AWS_ACCESS_KEY_ID: a command line is visible to everybody on the machine.
 
 import os
 import sys
+import threading
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
@@ -37,6 +38,23 @@ def guarded(app: "WSGIApplication", access_key: str) -> "WSGIApplication":
     return serve
 
 
+def atomic_tables(app: "WSGIApplication") -> "WSGIApplication":
+    """Return the application with one request to DynamoDB at a time. Other services may wait in theirs.
+
+    DynamoDB changes an item atomically. moto reads, checks and writes in threads without a lock: of two conditional
+    updates at the same moment both would succeed.
+    """
+    lock = threading.Lock()
+
+    def serve(environ: Environ, start_response: "StartResponse") -> Iterable[bytes]:
+        if not _headers_of(environ)("x-amz-target").startswith("DynamoDB_"):
+            return app(environ, start_response)
+        with lock:
+            return list(app(environ, start_response))
+
+    return serve
+
+
 def _headers_of(environ: Environ) -> Callable[[str], str]:
     return lambda name: str(environ.get(f"HTTP_{name.upper().replace('-', '_')}", ""))
 
@@ -47,7 +65,7 @@ def main() -> None:
     run_simple(
         LOOPBACK,
         int(sys.argv[1]),
-        guarded(app, os.environ["AWS_ACCESS_KEY_ID"]),
+        guarded(atomic_tables(app), os.environ["AWS_ACCESS_KEY_ID"]),
         threaded=True,
         request_handler=MotoRequestHandler,
     )

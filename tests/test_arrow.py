@@ -29,7 +29,7 @@ ALLOWED: dict[str, set[str]] = LEAVES | {
     "turns": {"ai", "ai.prompts", "ai.providers", "errors", "messages", "protocol", "session", "settings", "tracing"},
     "ai.runner": {"ai", "ai.providers", "errors", "messages", "session", "settings", "tracing", "turns"},
     "project": {"ai", "ai.providers", "errors", "persistence", "settings"},
-    "aws": {"ai", "ai.providers", "errors", "messages", "network", "tls", "tracing", "turns"},
+    "aws": {"ai", "ai.providers", "errors", "messages", "network", "settings", "tls", "tracing", "turns"},
     "aws.services": {
         "ai",
         "ai.providers",

@@ -12,6 +12,7 @@ from omniagent import errors
 PUBLIC = [
     "Agent",
     "AnswerStream",
+    "Budget",
     "Callbacks",
     "ConfigurationError",
     "DocumentModels",
@@ -20,6 +21,8 @@ PUBLIC = [
     "InMemorySessionManager",
     "InMemoryStore",
     "LLMProvider",
+    "Ledger",
+    "MemoryLedger",
     "MemoryRegistry",
     "Message",
     "ModelFinish",

@@ -16,7 +16,7 @@ from pydantic import AwareDatetime, BaseModel, Field, model_validator
 
 from omniagent.aws.json_api import ends_within
 from omniagent.aws.services import get_services
-from omniagent.errors import NotFound, OmniAgentError
+from omniagent.errors import BudgetExceeded, NotFound, OmniAgentError
 from omniagent.lambda_runtime import event_loop
 from omniagent.lambda_runtime.snapshots import before_snapshot
 from omniagent.session.manager import session_key, user_id_of
@@ -91,6 +91,11 @@ async def serve(job: Job, time_left: Callable[[], float] = lambda: math.inf, *, 
             return await _erase(job, time_left, resume=queued) if job.erase else await _summarize(job, time_left)
         except NotFound:
             return {"session_id": job.key, "status": "not_found"}
+        except BudgetExceeded:
+            # Dropped: what is due is queued again by a later turn.
+            logger.warning("summary job over budget")
+            await services.end_summary(job.key, rebuild=job.rebuild, is_done=True)
+            return {"session_id": job.key, "status": "over_budget"}
         except OmniAgentError as exc:
             await services.recover(exc)
             raise
@@ -103,7 +108,7 @@ async def _summarize(job: Job, time_left: Callable[[], float]) -> dict[str, Any]
     status = "summarized" if result.written else "unchanged"
     if not result.is_done:
         status = "unfinished"
-        await services.queue_summary(job.key, rebuild=job.rebuild)
+    await services.end_summary(job.key, rebuild=job.rebuild, is_done=result.is_done)
     logger.info("summary job ended", extra={"status": status, "written": result.written})
     return {"session_id": job.key, "status": status, "end_turn_number": result.end_turn_number}
 

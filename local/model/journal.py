@@ -20,11 +20,21 @@ class Recorded:
     headers: dict[str, str]
 
 
+@dataclass(frozen=True)
+class Counted:
+    """A response that went out to its end, and the tokens that it reported."""
+
+    prompt: str
+    """The last message of the user."""
+    tokens: int
+
+
 class Journal:
     """Counts, and the requests themselves when a test wants them. Written by one thread, read by any."""
 
     def __init__(self, *, keep_requests: bool = False) -> None:
         self.requests: list[Recorded] = []
+        self.counted: list[Counted] = []
         self.count = 0
         self.active = 0
         self.disconnects = 0
@@ -44,6 +54,10 @@ class Journal:
         if self._keep:
             public = {name: value for name, value in headers.items() if name != "authorization"}
             self.requests.append(Recorded(api, body, public))
+
+    def count_tokens(self, prompt: str, tokens: int) -> None:
+        if self._keep:
+            self.counted.append(Counted(prompt, tokens))
 
     def disconnected(self) -> None:
         self._add(disconnects=1)

@@ -8,7 +8,7 @@ from typing import Self
 
 import uvicorn
 
-from local.model.journal import Journal, Recorded
+from local.model.journal import Counted, Journal, Recorded
 from local.model.server import build_app
 
 
@@ -61,6 +61,11 @@ class OfflineModel:
     @property
     def requests(self) -> list[Recorded]:
         return self._journal.requests
+
+    @property
+    def counted(self) -> list[Counted]:
+        """What the model has counted, in the order of the responses' ends."""
+        return self._journal.counted
 
     @property
     def count(self) -> int:

@@ -4,7 +4,7 @@ import asyncio
 import contextlib
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from starlette.applications import Starlette
@@ -89,6 +89,8 @@ class _Plan:
     token_seconds: float
     whole: bool  # not streamed: the packets are one body of known length
     status: int = 200
+    prompt: str = ""
+    tokens: int = 0
 
 
 class _Endpoint:
@@ -112,6 +114,8 @@ class _Endpoint:
             async with _Client(receive, send) as client:
                 if not await client.take(plan):
                     self._journal.disconnected()
+                elif not plan.delivery.breaks:
+                    self._journal.count_tokens(plan.prompt, plan.tokens)
 
     def _plan(self, raw: bytes, headers: dict[str, str]) -> _Plan:
         try:
@@ -130,7 +134,12 @@ class _Endpoint:
         usage = Usage(conversation.input_tokens, answer.output_tokens, answer.reasoning_tokens)
         pace = self._token_seconds if delivery.token_seconds is None else delivery.token_seconds
         if body.get("stream"):
-            return self._streamed(body, answer, usage, delivery, pace)
+            plan = self._streamed(body, answer, usage, delivery, pace)
+        else:
+            plan = self._buffered(body, answer, usage, delivery, pace)
+        return replace(plan, prompt=conversation.prompt, tokens=usage.total_tokens)
+
+    def _buffered(self, body: Json, answer: Answer, usage: Usage, delivery: Delivery, pace: float) -> _Plan:
         content = self._wire.build(body, answer, usage).body
         status = 500 if answer.finish == "failed" and self._wire.name == "chat" else 200
         wait = pace * answer.output_tokens

@@ -175,11 +175,11 @@ def test_turns_are_registered_where_the_settings_say() -> None:
 
 async def test_a_summary_cannot_be_queued_without_a_queue(services: Services, local_aws: Aws) -> None:
     with pytest.raises(NoQueue):
-        await services.queue_summary("key")
+        await services.summary_queue.send("key")
     services.settings = replace(services.settings, summary_queue_url=f"{local_aws.endpoint}/123456789012/missing")
     del services.summary_queue
     with pytest.raises(ConfigurationError, match="QueueDoesNotExist"):
-        await services.queue_summary("key")
+        await services.summary_queue.send("key")
 
 
 def test_the_environment_says_whether_this_is_a_laptop(monkeypatch: pytest.MonkeyPatch) -> None:

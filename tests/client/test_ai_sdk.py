@@ -167,6 +167,26 @@ async def test_a_client_that_leaves_does_not_stop_the_turn(
     assert asked.answer["status"] == "complete"
 
 
+async def test_a_stream_that_ends_itself_leaves_a_client_that_resumes_to_the_whole_answer(
+    sdk: SdkClient, server: Server, conversation: Conversation
+) -> None:
+    helper, released = slow_agent()
+    asked = server.conversation = conversation.but(agent=helper)
+    leave = send(THINK, when="tool-input-available", then="leave")
+    left = await sdk.drive(server.url, asked.session_id, leave)
+    server.conversation = asked.but(settings=replace(QUICK, follow_seconds=0.01))
+    ended = await sdk.drive(server.url, asked.session_id, {"do": "resume"}, messages=left["messages"][:1])
+    assert (ended["status"], ended["error"]) == ("ready", None)
+    assert ended["finishes"][-1].get("finishReason") is None, "what tells a client to resume"
+    server.conversation = asked
+    resume = {"do": "resume"}
+    resuming = asyncio.create_task(sdk.drive(server.url, asked.session_id, resume, messages=ended["messages"]))
+    await server.joined.acquire()
+    await server.joined.acquire()
+    released.set()
+    assert (await resuming)["messages"] == stored(asked)
+
+
 async def test_resuming_an_answer_that_has_just_ended_shows_it_once(
     sdk: SdkClient, server: Server, conversation: Conversation
 ) -> None:

@@ -98,6 +98,10 @@ def check_accepted(answer: Json) -> None:
     assert body_of(answer) == {"sessionId": SESSION, "accepted": "summary"}
 
 
+def check_usage(answer: Json) -> None:
+    assert body_of(answer) == {"requestsPerMinute": None, "tokensPerDay": None}
+
+
 def check_summary(answer: Json) -> None:
     summary = body_of(answer)
     # The last turn may be answered again.
@@ -127,6 +131,7 @@ OVER_HTTP: Mapping[str, tuple[int, Callable[[Json], None]]] = {
     "sessions-delete-message": (204, check_empty),
     "sessions-cancel": (409, check_code("no_running_turn")),
     "sessions-name": (200, check_name),
+    "sessions-usage": (200, check_usage),
     "sessions-summary-queue": (202, check_accepted),
     "sessions-summary-get": (200, check_summary),
     "sessions-not-found": (404, check_code("not_found")),

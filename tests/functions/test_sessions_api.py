@@ -315,12 +315,29 @@ async def test_a_summary_is_queued_by_the_sessions_key(
         monkeypatch.setenv(name, value)
     url = aws.sqs.create_queue(QueueName=talk.session_id)["QueueUrl"]
     services.settings = replace(services.settings, summary_queue_url=url)
-    await client.post("/sessions", json={"id": talk.session_id})
-    queued = await client.post(f"/sessions/{talk.session_id}/summary", params={"rebuild": "true"})
-    assert (queued.status_code, queued.json()["accepted"]) == (202, "summary")
+    path = f"/sessions/{talk.session_id}/summary"
+
+    async def asked(*, rebuild: bool) -> tuple[int, str]:
+        response = await client.post(path, params={"rebuild": rebuild})
+        return response.status_code, response.json()["accepted"]
+
+    await talk.ask("[echo:One.]")
+    assert await asked(rebuild=False) == (200, "unchanged"), "the latest turn is never summarized"
+    await talk.ask("[echo:Two.]")
+    assert [await asked(rebuild=False) for _ in range(2)] == [(202, "summary"), (202, "queued")]
+    assert [await asked(rebuild=True) for _ in range(2)] == [(202, "summary"), (202, "queued")]
     assert problem(await client.post("/sessions/unknown/summary")) == (404, "not_found")
     messages = aws.sqs.receive_message(QueueUrl=url, MaxNumberOfMessages=10)["Messages"]
-    assert [json.loads(message["Body"]) for message in messages] == [{"session_id": talk.session.key, "rebuild": True}]
+    jobs = [json.loads(message["Body"]) for message in messages]
+    assert jobs == [{"session_id": talk.session.key, "rebuild": rebuild} for rebuild in (False, True)]
+
+    await talk.runner().summarize(rebuild=True)
+    await services.end_summary(talk.session.key, rebuild=True, is_done=True)
+    assert await asked(rebuild=True) == (200, "unchanged"), "nothing has changed since the last rebuild"
+    question = talk.messages[0]["client_message_id"]
+    assert (await client.delete(f"/sessions/{talk.session_id}/messages/{question}")).status_code == 204
+    assert await asked(rebuild=False) == (200, "unchanged")
+    assert await asked(rebuild=True) == (202, "summary"), "the summary may tell of the deleted message"
 
 
 async def test_deleting_a_session_ends_and_forgets_its_turn(client: httpx.AsyncClient, talk: Conversation) -> None:
@@ -351,7 +368,7 @@ async def test_a_user_can_leave_with_everything(
 async def test_the_api_is_documented_with_every_error(client: httpx.AsyncClient) -> None:
     document = (await client.get("/openapi.json")).json()
     operations = [operation for path in document["paths"].values() for operation in path.values()]
-    assert len({operation["operationId"] for operation in operations}) == len(operations) == 14
+    assert len({operation["operationId"] for operation in operations}) == len(operations) == 15
     for operation in operations:
         assert {"401", "422", "500", "503"} <= set(operation["responses"])
         for status, response in operation["responses"].items():

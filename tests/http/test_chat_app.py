@@ -70,7 +70,7 @@ class StubRunner:
             raise self.refusal
         return self.answer
 
-    async def resume(self) -> Answer | None:
+    async def resume(self, *, deadline: float | None) -> Answer | None:
         return self.answer
 
 

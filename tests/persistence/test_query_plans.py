@@ -12,6 +12,7 @@ from pymongo.database import Database
 from omniagent.messages import Feedback, TextPart
 from omniagent.persistence.adapter import MongoBackendAdapter
 from omniagent.persistence.catalog import Catalog
+from omniagent.persistence.documents import Session
 from omniagent.persistence.mongo_session import MongoSessionManager
 from omniagent.persistence.store import ConversationStore
 from omniagent.session.manager import SessionMessage, TurnStart, new_id, slot_of
@@ -79,6 +80,9 @@ async def drive(store: ConversationStore, session: MongoSessionManager) -> set[s
         catalog.messages_page(key, limit=5),
         catalog.messages_page(key, limit=5, before=6),
         catalog.latest_summary(key),
+        catalog.summary_is_pointless(Session(id=key, user_id=user_id, latest_turn_number=9), rebuild=True),
+        catalog.note_summary_queued(key, rebuild=False),
+        catalog.note_summary_done(key, rebuild=True),
         catalog.delete_message(key, "question-2"),
         catalog.mark_erased(key),
         catalog.erase_some(key, 4),

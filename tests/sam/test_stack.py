@@ -175,6 +175,22 @@ THE_PROJECTS = {
     "ToolTimeoutSeconds": "tool_timeout_seconds",
     "TickSeconds": "tick_seconds",
 }
+LIMITS = {
+    "MaxRunningTurnsPerUser": "max_running_turns_per_user",
+    "MaxReadersPerUser": "max_readers_per_user",
+    "MaxReadersPerSession": "max_readers_per_session",
+    "FollowSeconds": "follow_seconds",
+    "BudgetRequestsPerMinute": "budget_requests_per_minute",
+    "BudgetTokensPerDay": "budget_tokens_per_day",
+    "BudgetReserveTokens": "budget_reserve_tokens",
+    "MaxToolCallsPerStep": "max_tool_calls_per_step",
+    "MaxToolCallsPerTurn": "max_tool_calls_per_turn",
+    "ToolOutputChars": "tool_output_chars",
+    "MaxOutputTokens": "max_output_tokens",
+    "MaxTurnsPerSession": "max_turns_per_session",
+    "MaxMessageChars": "max_message_chars",
+    "MaxBodyBytes": "max_body_bytes",
+}
 
 
 def test_the_defaults_of_template_and_settings_agree() -> None:
@@ -189,20 +205,34 @@ def test_the_defaults_of_template_and_settings_agree() -> None:
     assert {name: given[name]["Default"] for name in pairs} == {
         name: getattr(Settings(), field) for name, field in pairs.items()
     }
-    for name, field in THE_PROJECTS.items():
+    for name, field in (THE_PROJECTS | LIMITS).items():
+        default = getattr(Settings(), field)
         assert given[name]["Default"] == ""
-        assert (
-            f"else {getattr(Settings(), field):{'' if field in ('model', 'openai_api') else 'g'}}."
-            in given[name]["Description"]
-        )
+        assert f"else {f'{default:g}' if isinstance(default, float) else default}." in given[name]["Description"]
+
+
+def test_every_limit_is_a_parameter() -> None:
+    is_limit = re.compile(r"^(max_|budget_|follow_)")
+    limits = {setting.name for setting in fields(Settings) if is_limit.search(setting.name)}
+    assert limits <= {*LIMITS.values(), *THE_PROJECTS.values()}
+    for name, field in LIMITS.items():
+        pattern = re.compile(parameters()[name]["AllowedPattern"])
+        assert pattern.search("")
+        assert pattern.search(str(getattr(Settings(), field) or 1000).removesuffix(".0"))
+        assert not pattern.search("-1")
+        assert not pattern.search("many")
 
 
 def test_a_projects_defaults_count_until_a_parameter_is_given(deploy: Deploy) -> None:
     names = {env_name(setting) for setting in fields(Settings) if setting.name in THE_PROJECTS.values()}
     left_out = deploy().resources("AWS::Lambda::Function")["ChatFunction"]["Environment"]["Variables"]
     assert not names & left_out.keys()
-    given = deploy(Model="m", OpenAIApi="chat", MaxSteps="4", ToolTimeoutSeconds="5", TickSeconds="0.1")
-    assert names <= given.resources("AWS::Lambda::Function")["ChatFunction"]["Environment"]["Variables"].keys()
+    limits = dict.fromkeys(LIMITS, "5000")
+    given = deploy(Model="m", OpenAIApi="chat", MaxSteps="4", ToolTimeoutSeconds="5", TickSeconds="0.1", **limits)
+    functions = given.resources("AWS::Lambda::Function")
+    assert names <= functions["ChatFunction"]["Environment"]["Variables"].keys()
+    for function in functions.values():
+        assert {field.upper() for field in LIMITS.values()} <= function["Environment"]["Variables"].keys()
 
 
 def test_the_queue_hides_a_batch_six_times_as_long_as_the_function_may_take(deploy: Deploy) -> None:
@@ -249,6 +279,8 @@ def test_alarms_watch_what_users_see(deploy: Deploy) -> None:
     # A function that answers 503 because MongoDB is down has not failed for Lambda: only this metric counts it.
     assert watched >= {("Url5xxCount", "ChatFunction"), ("Url5xxCount", "SessionsFunction")}
     assert watched >= {("FailedTurns", CHAT), ("InterruptedTurns", "")}
+    assert watched >= {("BudgetRefusals", CHAT), ("RateRefusals", CHAT)}
+    assert deploy(TokensPerDayAlarm="5000000").resources("AWS::CloudWatch::Alarm")["TokensPerDay"]["Threshold"]
     assert "ApproximateNumberOfMessagesVisible" in {metric for metric, _ in watched}
     assert all(alarm["AlarmActions"] == ["AlarmTopic", topic] for alarm in alarms.values())
     assert all(alarm["AlarmActions"] == [] for alarm in deploy().resources("AWS::CloudWatch::Alarm").values())

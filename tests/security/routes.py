@@ -46,5 +46,6 @@ ROUTES = (
     Route("sessions", "POST", "/sessions/{session_id}/name", 200),
     Route("sessions", "GET", "/sessions/{session_id}/summary", 404),
     Route("sessions", "POST", "/sessions/{session_id}/summary", 503),
+    Route("sessions", "GET", "/usage", 200),
     Route("sessions", "DELETE", "/users/me", 204),
 )

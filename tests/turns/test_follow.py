@@ -8,12 +8,12 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from omniagent import Query
-from omniagent.errors import RegistryUnavailable
+from omniagent.errors import RegistryUnavailable, TooManyReaders, TurnInProgress
 from omniagent.messages import Status, StepPart, TextPart
 from omniagent.protocol import events, sse
-from omniagent.session.manager import SessionMessage, TurnStart
+from omniagent.session.manager import SessionMessage, TurnStart, new_id
 from omniagent.turns import follow
-from omniagent.turns.lease import Claim, TurnRegistry
+from omniagent.turns.lease import Claim, Reader, TurnRegistry
 from tests.fixtures.conversation import QUICK, Clock, Conversation, read, seen
 from tests.fixtures.stream import check_order, outline
 from tests.turns.registries import Unreliable, until
@@ -248,3 +248,58 @@ async def test_a_turn_that_dies_after_its_answer_was_stored_is_told_to_its_end(
         "finish stop",
         "data-session complete",
     ]
+
+
+async def test_a_reader_ends_itself_after_a_while_without_an_end_of_the_answer(conversation: Conversation) -> None:
+    turn = await conversation.start(STALLED)
+    await seen(turn, "text-delta")
+    impatient = conversation.but(settings=replace(QUICK, follow_seconds=0.01))
+    stream = await impatient.runner().resume()
+    assert stream is not None
+    frames = b"".join([piece async for piece in stream.sse()])
+    kinds = [event["type"] for event in sse.decode(frames)]
+    assert kinds[0] == "start"
+    assert not {"finish", "abort", "error"} & set(kinds)
+    assert not frames.endswith(sse.DONE)
+    joined = await impatient.runner().start(Query(STALLED, conversation.messages[0]["client_message_id"]))
+    with pytest.raises(TurnInProgress, match="Send the same request again"):
+        await joined.result()
+    await conversation.stop()
+    await turn.result()
+
+
+async def test_readers_are_counted_per_session_and_per_user(conversation: Conversation) -> None:
+    few = conversation.but(settings=replace(QUICK, max_readers_per_session=2, max_readers_per_user=3))
+    other = few.but(session_id=new_id())
+    turns = [await each.start(STALLED) for each in (few, other)]
+    for turn in turns:
+        await seen(turn, "text-delta")
+    readers = [await few.runner().resume(), await few.runner().resume()]
+    with pytest.raises(TooManyReaders) as refused:
+        await few.runner().resume()
+    assert (refused.value.status, refused.value.code) == (429, "too_many_readers")
+    readers.append(await other.runner().resume())
+    with pytest.raises(TooManyReaders):
+        await other.runner().resume()
+    assert readers[0] is not None
+    await readers[0].ended()
+    readers[0] = await few.runner().resume()
+    for turn, each in zip(turns, (few, other), strict=True):
+        await each.stop()
+        await turn.result()
+
+
+async def test_a_reader_whose_process_died_counts_until_its_time_is_over(registry: TurnRegistry, clock: Clock) -> None:
+    user = new_id()
+    await registry.enter(Reader("dead", user, f"{user}:a", 60))
+    clock.pass_by(59)
+    own, *others = await registry.enter(Reader("second", user, f"{user}:b", 60))
+    assert others
+    assert own not in others
+    clock.pass_by(1)
+    third = Reader("third", user, f"{user}:b", 60)
+    own, *others = await registry.enter(third)
+    assert others == [own]
+    await registry.leave(third)
+    await registry.leave(third)
+    assert len(await registry.enter(Reader("fourth", user, f"{user}:b", 60))) == 2

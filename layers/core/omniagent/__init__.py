@@ -34,16 +34,19 @@ if TYPE_CHECKING:
     from omniagent.project import Project
     from omniagent.session.in_memory import InMemorySessionManager, InMemoryStore
     from omniagent.session.manager import SessionManager
-    from omniagent.settings import Settings
+    from omniagent.settings import Budget, Settings
     from omniagent.tracing import OmniAgentInstrumentor
     from omniagent.tracing.logs import setup_logging
     from omniagent.turns.lease import TurnRegistry
+    from omniagent.turns.ledger import Ledger
+    from omniagent.turns.memory_ledger import MemoryLedger
     from omniagent.turns.memory_registry import MemoryRegistry
     from omniagent.turns.setup import Query, TurnHooks
 
 _HOMES = {
     "Agent": "omniagent.ai.agent",
     "AnswerStream": "omniagent.ai.result",
+    "Budget": "omniagent.settings",
     "Callbacks": "omniagent.ai.context",
     "ConfigurationError": "omniagent.errors",
     "DocumentModels": "omniagent.persistence.contracts",
@@ -52,6 +55,8 @@ _HOMES = {
     "InMemorySessionManager": "omniagent.session.in_memory",
     "InMemoryStore": "omniagent.session.in_memory",
     "LLMProvider": "omniagent.ai.providers.llm_provider",
+    "Ledger": "omniagent.turns.ledger",
+    "MemoryLedger": "omniagent.turns.memory_ledger",
     "MemoryRegistry": "omniagent.turns.memory_registry",
     "Message": "omniagent.persistence.documents",
     "ModelFinish": "omniagent.ai.providers.llm_provider",
@@ -94,6 +99,7 @@ _HOMES = {
 __all__ = [
     "Agent",
     "AnswerStream",
+    "Budget",
     "Callbacks",
     "ConfigurationError",
     "DocumentModels",
@@ -102,6 +108,8 @@ __all__ = [
     "InMemorySessionManager",
     "InMemoryStore",
     "LLMProvider",
+    "Ledger",
+    "MemoryLedger",
     "MemoryRegistry",
     "Message",
     "ModelFinish",

@@ -18,7 +18,10 @@ OmniAgentError
 │   ├── PayloadTooLarge         413
 │   ├── UnsupportedMediaType    415
 │   ├── InvalidRequest          422
-│   └── TooManyTurns            429, with Retry-After
+│   ├── TooManyTurns            429, with Retry-After
+│   ├── TooManyReaders          429, with Retry-After
+│   └── BudgetExceeded          429, with Retry-After and the time of the reset: the tokens of a day
+│       └── TooManyRequests     the requests of a minute
 ├── ModelError                  the turn ends with the fallback answer
 │   ├── ModelUnavailable        unreachable, overloaded or silent
 │   ├── ModelAuthError          the key was refused
@@ -34,7 +37,7 @@ OmniAgentError
 │   ├── ToolTimeout
 │   ├── ToolFailed
 │   ├── ToolsBusy               too many sync tools are still running
-│   ├── TooManyToolCalls        more calls in one step than are run
+│   ├── TooManyToolCalls        more calls in one step or turn than are run
 │   └── ToolNotStarted          the deadline would pass before the tool's timeout
 ├── StorageError                503
 │   ├── StorageUnavailable      MongoDB cannot be reached
@@ -52,6 +55,7 @@ OmniAgentError
 `str(error)` is for the log. `error.public` is the only text that may leave the process.
 """
 
+from datetime import datetime
 from typing import ClassVar
 
 
@@ -204,6 +208,38 @@ class TooManyTurns(RequestError):
     retry_after = 2.0
 
 
+class TooManyReaders(RequestError):
+    """Each one that follows a running answer holds a process."""
+
+    status = 429
+    code = "too_many_readers"
+    title = "Too many readers"
+    public = "This answer, or your others, are being read too often at once. Close a tab or try again in a moment."
+    retry_after = 5.0
+
+
+class BudgetExceeded(RequestError):
+    """The user has spent the tokens of the day, or running turns have reserved the rest of them."""
+
+    status = 429
+    code = "budget_exceeded"
+    title = "Budget exceeded"
+    public = "You have used up your tokens for today."
+
+    def __init__(self, detail: str = "", *, retry_after: float | None = None, reset_at: datetime | None = None) -> None:
+        super().__init__(detail, retry_after=retry_after)
+        self.reset_at = reset_at
+        """When the budget is whole again."""
+
+
+class TooManyRequests(BudgetExceeded):
+    """The user has made the requests of the minute."""
+
+    code = "too_many_requests"
+    title = "Too many requests"
+    public = "You have made too many requests in this minute."
+
+
 class ModelError(OmniAgentError):
     """The model gave no usable answer. The turn ends with the fallback text."""
 
@@ -295,7 +331,7 @@ class ToolsBusy(ToolError):
 
 class TooManyToolCalls(ToolError):
     code = "too_many_tool_calls"
-    public = "The model asked for more tool calls at once than are run."
+    public = "The model asked for more tool calls than are run."
 
 
 class ToolNotStarted(ToolError):

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from omniagent.ai.agent import Agent
 from omniagent.ai.providers import LLMProvider, ProviderFactory
 from omniagent.errors import ConfigurationError
-from omniagent.settings import Settings, checked_defaults
+from omniagent.settings import Budget, Settings, checked_defaults
 
 if TYPE_CHECKING:  # Beanie takes a quarter of a cold start: only a project with documents of its own imports it here
     from omniagent.persistence.contracts import DocumentModels
@@ -27,6 +27,8 @@ class Project:
     """Model providers by the name or the prefix of their models, as factories or as finished providers."""
     settings: Mapping[str, Any] = field(default_factory=dict)
     """Defaults of this project by the names of `Settings`. The environment wins over them."""
+    budgets: Mapping[str, Budget] = field(default_factory=dict)
+    """What users may spend, by their category. Other users have the budget of the settings."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.agent, Agent):
@@ -36,6 +38,9 @@ class Project:
         for name, provider in _entries("providers", self.providers):
             _check_provider(name, provider)
         checked_defaults(dict(_entries("settings", self.settings)))
+        for category, budget in _entries("budgets", self.budgets):
+            if not isinstance(budget, Budget):
+                raise ConfigurationError(f"Project(budgets=…): {category!r} must be a Budget(…), not {_shown(budget)}")
 
     def read_settings(self, env: Mapping[str, str] | None = None) -> Settings:
         """Read the environment; what it leaves out is as the project says."""

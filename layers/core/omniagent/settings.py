@@ -20,6 +20,24 @@ def setting(default: Any, doc: str, *, env: str = "", secret: bool = False, mini
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Budget:
+    """What one user may spend. 0 is no limit."""
+
+    requests_per_minute: int = 0
+    tokens_per_day: int = 0
+
+    def __post_init__(self) -> None:
+        for name in ("requests_per_minute", "tokens_per_day"):
+            value = getattr(self, name)
+            if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+                raise ConfigurationError(f"Budget({name}=…) must be a whole number from 0 on, not {value!r:.100}")
+
+    @property
+    def is_limited(self) -> bool:
+        return bool(self.requests_per_minute or self.tokens_per_day)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """The runtime's settings. `Settings.from_env()` reads them; tests and scripts pass the ones they need."""
 
@@ -57,6 +75,7 @@ class Settings:
         20_000, "Maximum length of a tool's output; longer output is truncated.", minimum=100
     )
     max_tool_calls_per_step: int = setting(16, "Maximum number of tool calls that run in one step.", minimum=1)
+    max_tool_calls_per_turn: int = setting(64, "Maximum number of tool calls that run in one turn.", minimum=1)
     max_output_tokens: int = setting(0, "Maximum output tokens of one model call; 0 leaves it to the model.", minimum=0)
 
     context_max_turns: int = setting(30, "Maximum number of recent turns in the prompt.", minimum=1)
@@ -102,6 +121,25 @@ class Settings:
     max_message_chars: int = setting(32_000, "Maximum length of a user message.", minimum=1)
     max_turns_per_session: int = setting(100_000, "Maximum number of turns in a session.", minimum=1)
     max_running_turns_per_user: int = setting(5, "Maximum number of turns a user may have running at once.", minimum=1)
+    max_readers_per_user: int = setting(
+        20, "Maximum number of requests that may follow running turns of a user at once.", minimum=1
+    )
+    max_readers_per_session: int = setting(10, "Maximum number of them in one session.", minimum=1)
+    follow_seconds: float = setting(
+        120.0, "How long a request follows a running turn before it ends itself: the client then resumes.", minimum=0.01
+    )
+    budget_requests_per_minute: int = setting(
+        0, "Turns, names and summaries that a user may ask for in one minute; 0: no limit.", minimum=0
+    )
+    budget_tokens_per_day: int = setting(
+        0, "Tokens that a user may spend in one day (UTC), input and output together; 0: no limit.", minimum=0
+    )
+    budget_reserve_tokens: int = setting(
+        40_000,
+        "Tokens reserved of that budget before a turn calls the model, until its count is known. A turn that outgrows "
+        "them reserves as many again.",
+        minimum=1,
+    )
 
     session_retention_days: int = setting(
         0, "Sessions in which nothing was said for so many days are deleted; 0 keeps them.", minimum=0
@@ -114,6 +152,11 @@ class Settings:
         "", "Headers for the collector, such as an API key: `name=value,name=value`, URL-encoded.", secret=True
     )
     trace_content: bool = setting(False, "Record messages, tool inputs and outputs in traces.")
+
+    @property
+    def budget(self) -> Budget:
+        """The budget of a user whose category has none of its own."""
+        return Budget(requests_per_minute=self.budget_requests_per_minute, tokens_per_day=self.budget_tokens_per_day)
 
     @classmethod
     def from_env(cls, env: Mapping[str, str] | None = None, *, defaults: Mapping[str, Any] | None = None) -> "Settings":

@@ -8,11 +8,12 @@ async for event in runner.run_stream("Hello"):
 
 import asyncio
 import math
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from datetime import datetime
-from functools import lru_cache
+from functools import cache, lru_cache
+from typing import TYPE_CHECKING
 
 from omniagent.ai.agent import Agent
 from omniagent.ai.providers.llm_provider import LLMProvider, Overrides
@@ -20,10 +21,10 @@ from omniagent.ai.providers.model_calls import ProviderPool
 from omniagent.ai.result import AnswerSource, AnswerStream, RunResult
 from omniagent.errors import ConfigurationError, NotFound
 from omniagent.messages import Feedback
-from omniagent.session.manager import SessionHead, SessionManager, SessionMessage
+from omniagent.session.manager import SessionHead, SessionManager, SessionMessage, new_id
 from omniagent.session.naming import name_session
-from omniagent.session.summaries import Summarized, SummaryPipeline
-from omniagent.settings import Settings
+from omniagent.session.summaries import CallMeter, Summarized, SummaryPipeline
+from omniagent.settings import Budget, Settings
 from omniagent.tracing import bind_context, record_feedback
 from omniagent.turns.follow import FollowedAnswer
 from omniagent.turns.lease import TurnRegistry
@@ -33,6 +34,9 @@ from omniagent.turns.repair import erase_session, erase_sessions, erase_user, se
 from omniagent.turns.replay import ReplayedAnswer
 from omniagent.turns.setup import Query, TimeLimit, TurnHooks, TurnSetup
 from omniagent.turns.turn import Turn
+
+if TYPE_CHECKING:
+    from omniagent.turns.ledger import Account, Ledger, Spending, TurnBudget
 
 TimeLeft = Callable[[], float]
 """Returns the seconds that are left for a long piece of work."""
@@ -51,7 +55,8 @@ class Runner:
     """Runs the turns of one session with one agent. Cheap to make: one per request.
 
     Without a `provider` the agent's model is looked up in `providers`, by default those that the settings describe.
-    Without a `registry` one in memory serves the whole process.
+    Without a `registry` one in memory serves the whole process. `budget` limits what the user may spend, by default as
+    the settings say, and `ledger` keeps count of it, by default in memory.
     """
 
     def __init__(
@@ -63,6 +68,8 @@ class Runner:
         providers: ProviderPool | None = None,
         registry: TurnRegistry | None = None,
         hooks: TurnHooks = TurnHooks(),
+        budget: Budget | None = None,
+        ledger: "Ledger | None" = None,
     ) -> None:
         _check(agent, session)
         self._agent = agent
@@ -71,6 +78,8 @@ class Runner:
         self._providers = providers
         self._registry = registry or _process_registry
         self._hooks = hooks
+        self._account = _account(session, session.settings.budget if budget is None else budget, ledger, hooks)
+        self._ledger = ledger if self._account is None else self._account.ledger
 
     async def run(self, query: str | Query, *, deadline: float | None = None) -> RunResult:
         """Answer and return the stored result.
@@ -98,15 +107,19 @@ class Runner:
         """Start `run_stream` at once: every refusal is raised here, and the user's message is durable then."""
         return await self.run_stream(query, deadline=deadline)
 
-    async def resume(self) -> AnswerStream | None:
+    async def resume(self, *, deadline: float | None = None) -> AnswerStream | None:
         """Follow the running turn from its first event; None when none runs. A dead turn is closed first.
+
+        A stream that ends without `finish` has followed for FOLLOW_SECONDS, or until its deadline: resume again.
+        Raises `TooManyReaders`.
 
         An answer that has just ended is streamed once more: a page that read the messages before it was stored would
         otherwise never show it.
         """
         running = await self._registry.running(self._session.key)
         if running is not None and running.alive:
-            followed = await FollowedAnswer.begun(self._session, self._registry, running.claim)
+            limit = TimeLimit(deadline, self._settings.deadline_margin_seconds)
+            followed = await FollowedAnswer.begun(self._session, self._registry, running.claim, limit, self._ledger)
             if followed is not None:
                 return await AnswerStream(self._session.session_id, lambda: _ready(followed))
         head = await self.settle()
@@ -128,7 +141,7 @@ class Runner:
 
     async def settle(self) -> SessionHead | None:
         """Read the session itself, after closing a turn whose process died. None when there is no such session."""
-        return await settle(self._session, self._registry)
+        return await settle(self._session, self._registry, self._ledger)
 
     async def rate(self, message_id: str, feedback: Feedback | None) -> SessionMessage:
         """Store what the user thinks of an answer, in the answer and in the turn's trace. None takes it back.
@@ -143,22 +156,40 @@ class Runner:
         return answer
 
     async def name(self) -> str:
-        """Let the model name the session. A name that somebody chooses meanwhile stands."""
-        state = await self._session.load()
-        if state.head.latest_turn_number == 0 and await self._session.head() is None:
-            raise NotFound
-        provider, overrides = self._model(self._settings.name_model)
-        completion = await name_session(provider, state, overrides)
+        """Let the model name the session. A name that somebody chooses meanwhile stands. Raises `BudgetExceeded`."""
+        return await self._name(is_request=True)
+
+    async def _name(self, *, is_request: bool = False) -> str:
+        async with self._paid(is_request=is_request) as budget:
+            state = await self._session.load()
+            if state.head.latest_turn_number == 0 and await self._session.head() is None:
+                raise NotFound
+            if budget is not None:
+                await budget.admitted()
+            provider, overrides = self._model(self._settings.name_model)
+            completion = await name_session(provider, state, overrides, meter=budget)
         self._hooks.note_cost("name", completion.usage)
         await self._session.rename(completion.text, was=state.head.name)
         return completion.text
 
     async def summarize(self, *, rebuild: bool = False, time_left: TimeLeft = _forever) -> Summarized:
-        """Bring the summary up to date, or write it again from the first turn on."""
-        pipeline = self._summaries()
-        summarized = await (pipeline.rebuild if rebuild else pipeline.update)(time_left=time_left)
+        """Bring the summary up to date, or write it again from the first turn on. Raises `BudgetExceeded`."""
+        async with self._paid(is_request=False) as budget:
+            if budget is not None:
+                await budget.admitted()
+            pipeline = self._summaries(budget)
+            summarized = await (pipeline.rebuild if rebuild else pipeline.update)(time_left=time_left)
         self._hooks.note_cost("summary", summarized.usage)
         return summarized
+
+    async def count_request(self) -> None:
+        """Count a request whose model calls somebody else will make. Raises `BudgetExceeded`."""
+        if self._account is not None:
+            await self._account.count_request(new_id())
+
+    async def spending(self) -> "Spending | None":
+        """Read what the user has spent today; None where nothing is limited, and nothing counted."""
+        return None if self._account is None else await self._account.ledger.spending(self._session.user_id)
 
     async def erase(self, *, resume: bool = False, time_left: TimeLeft = _forever) -> bool:
         """Delete the session with everything in it; a running turn is lost. Raises `NotFound`.
@@ -184,6 +215,21 @@ class Runner:
         return self._session.session_id
 
     @property
+    def budget(self) -> Budget:
+        """What the user may spend."""
+        return Budget() if self._account is None else self._account.budget
+
+    @asynccontextmanager
+    async def _paid(self, *, is_request: bool = True) -> "AsyncIterator[TurnBudget | None]":
+        """Reserve for a name or a summary while something is read, and settle what was spent, however it ends."""
+        budget = None if self._account is None else self._account.open(new_id(), is_request=is_request)
+        try:
+            yield budget
+        finally:
+            if budget is not None:
+                await asyncio.shield(budget.close())
+
+    @property
     def _settings(self) -> Settings:
         return self._session.settings
 
@@ -202,12 +248,15 @@ class Runner:
             session=self._session,
             registry=self._registry,
             summaries=self._summaries,
-            name=self.name if self._settings.name_sessions else None,
+            name=self._name if self._settings.name_sessions else None,
             hooks=self._hooks,
+            account=self._account,
+            ledger=self._ledger,
         )
 
-    def _summaries(self) -> SummaryPipeline:
-        return SummaryPipeline(self._session, *self._model(self._settings.summary_model, self._agent.summary))
+    def _summaries(self, meter: CallMeter | None = None) -> SummaryPipeline:
+        provider, overrides = self._model(self._settings.summary_model, self._agent.summary)
+        return SummaryPipeline(self._session, provider, overrides, meter=meter)
 
     def _model(self, setting: str, overrides: Overrides = Overrides()) -> tuple[LLMProvider, Overrides]:
         """Return the provider, and the overrides, of a model: the setting's, the override's, the agent's."""
@@ -216,6 +265,27 @@ class Runner:
             return self._provider, replace(overrides, model=name)
         pool = self._providers or _default_pool(self._settings)
         return pool.get(name or self._settings.model), replace(overrides, model=None)
+
+
+def _account(session: SessionManager, budget: Budget, ledger: "Ledger | None", hooks: TurnHooks) -> "Account | None":
+    if not (budget.requests_per_minute or budget.tokens_per_day):
+        return None
+    from omniagent.turns.ledger import Account  # only where something is limited
+
+    return Account(
+        ledger=ledger or _process_ledger(),
+        user_id=session.user_id,
+        budget=budget,
+        reserve_tokens=session.settings.budget_reserve_tokens,
+        on_refusal=hooks.on_refusal,
+    )
+
+
+@cache
+def _process_ledger() -> "Ledger":
+    from omniagent.turns.memory_ledger import MemoryLedger
+
+    return MemoryLedger()
 
 
 async def _ready(source: AnswerSource) -> AnswerSource:

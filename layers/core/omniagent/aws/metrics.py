@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 
 from omniagent.ai.providers.llm_provider import Purpose
 from omniagent.ai.result import RunResult
+from omniagent.errors import BudgetExceeded, TooManyRequests
 from omniagent.messages import Usage
 
 if TYPE_CHECKING:
@@ -45,6 +46,16 @@ def emit_model_call(purpose: Purpose, usage: Usage) -> None:
     name = purpose.capitalize()
     metrics.add_metric(name=f"{name}InputTokens", unit=MetricUnit.Count, value=usage.input_tokens)
     metrics.add_metric(name=f"{name}OutputTokens", unit=MetricUnit.Count, value=usage.output_tokens)
+    metrics.flush_metrics()
+
+
+def emit_refusal(refusal: BudgetExceeded) -> None:
+    """Print that a budget has refused something."""
+    from aws_lambda_powertools.metrics import MetricUnit
+
+    metrics = _metrics()
+    name = "RateRefusals" if isinstance(refusal, TooManyRequests) else "BudgetRefusals"
+    metrics.add_metric(name=name, unit=MetricUnit.Count, value=1)
     metrics.flush_metrics()
 
 

@@ -18,7 +18,14 @@ from omniagent.ai.providers.model_calls import ProviderPool
 from omniagent.aws.queues import SummaryQueue
 from omniagent.aws.secrets import SecretStore
 from omniagent.aws.turn_table import DynamoRegistry
-from omniagent.errors import ConfigurationError, DeletionUnfinished, NoQueue, OmniAgentError, StorageError
+from omniagent.errors import (
+    BudgetExceeded,
+    ConfigurationError,
+    DeletionUnfinished,
+    NoQueue,
+    OmniAgentError,
+    StorageError,
+)
 from omniagent.messages import Usage
 from omniagent.persistence.adapter import MongoBackendAdapter
 from omniagent.persistence.catalog import Catalog
@@ -26,7 +33,7 @@ from omniagent.persistence.contracts import DocumentModels
 from omniagent.persistence.mongo_session import MongoSessionManager
 from omniagent.persistence.store import ConversationStore, is_refused_login
 from omniagent.project import Project
-from omniagent.settings import Settings
+from omniagent.settings import Budget, Settings
 from omniagent.tls import check_mongodb_uri, check_url, is_laptop
 from omniagent.tracing import configure_tracing
 from omniagent.tracing.logs import setup_logging
@@ -37,6 +44,7 @@ from omniagent.turns.memory_registry import MemoryRegistry
 if TYPE_CHECKING:
     from omniagent.ai.result import RunResult
     from omniagent.ai.runner import Runner
+    from omniagent.turns.ledger import Ledger
 
 logger = logging.getLogger(__name__)
 
@@ -88,6 +96,17 @@ class Services:
         return DynamoRegistry(settings.turns_table, lease_seconds=settings.lease_seconds)
 
     @cached_property
+    def ledger(self) -> "Ledger":
+        """Keeps count of what users spend. Asked for only where a budget limits something."""
+        if not self.settings.turns_table:
+            from omniagent.turns.memory_ledger import MemoryLedger
+
+            return MemoryLedger()
+        from omniagent.aws.budget_table import DynamoLedger
+
+        return DynamoLedger(self.settings.turns_table)
+
+    @cached_property
     def summary_queue(self) -> SummaryQueue:
         return SummaryQueue(self.settings.summary_queue_url)
 
@@ -120,9 +139,27 @@ class Services:
         """The same for a job that knows only the session's key. Raises `NotFound`."""
         return self._runner(await MongoSessionManager.of_key(await self.store(), key, settings=self.settings))
 
-    async def queue_summary(self, key: str, *, rebuild: bool = False) -> None:
-        """Ask the summary function to bring a session's summary up to date, or to write it anew."""
-        await self.summary_queue.send(key, rebuild=rebuild)
+    async def queue_summary(self, key: str, *, rebuild: bool = False) -> bool:
+        """Ask the summary function to bring a session's summary up to date, or to write it anew.
+
+        Returns False when it was asked already and has not done it yet.
+        """
+        catalog = await self.catalog()
+        if not await catalog.note_summary_queued(key, rebuild=rebuild):
+            return False
+        try:
+            await self.summary_queue.send(key, rebuild=rebuild)
+        except BaseException:
+            await catalog.note_summary_done(key, rebuild=rebuild)
+            raise
+        return True
+
+    async def end_summary(self, key: str, *, rebuild: bool, is_done: bool) -> None:
+        """Note that a job of the queue has ended. What is left of it is queued."""
+        if is_done:
+            await (await self.catalog()).note_summary_done(key, rebuild=rebuild)
+        else:
+            await self.summary_queue.send(key, rebuild=rebuild)
 
     async def erase_session(self, key: str, *, time_left: TimeLeft, resume: bool = False) -> None:
         """Delete a session with everything in it. What the time does not suffice for is left to the queue.
@@ -188,6 +225,8 @@ class Services:
         await self.project.agent.aclose()
         await self.providers.aclose()
         await self.registry.aclose()
+        if "ledger" in self.__dict__:
+            await self.ledger.aclose()
         await self.summary_queue.close()
         async with self._opening:
             await self._close_store()
@@ -199,6 +238,16 @@ class Services:
 
         self.providers.get(self.project.agent.model or self.settings.model)
 
+    @cached_property
+    def _budget(self) -> Budget:
+        """What a user may spend whose category has no budget of its own."""
+        return self.settings.budget
+
+    @cached_property
+    def _has_budgets(self) -> bool:
+        """Whether any user has one: whoever repairs a turn settles what it had reserved."""
+        return any(budget.is_limited for budget in (self._budget, *self.project.budgets.values()))
+
     def _runner(self, session: MongoSessionManager) -> "Runner":
         from omniagent.ai.runner import Runner
         from omniagent.turns.setup import TurnHooks
@@ -207,9 +256,21 @@ class Services:
             await self._turn_ended(session.key, result)
 
         hooks = TurnHooks(
-            on_end=on_end, on_model_call=_emit_model_call, leaves_summaries=bool(self.settings.summary_queue_url)
+            on_end=on_end,
+            on_model_call=_emit_model_call,
+            on_refusal=_emit_refusal,
+            leaves_summaries=bool(self.settings.summary_queue_url),
         )
-        return Runner(self.project.agent, session, providers=self.providers, registry=self.registry, hooks=hooks)
+        budget = self.project.budgets.get(session.category or "", self._budget)
+        return Runner(
+            self.project.agent,
+            session,
+            providers=self.providers,
+            registry=self.registry,
+            hooks=hooks,
+            budget=budget,
+            ledger=self.ledger if self._has_budgets else None,
+        )
 
     async def _eraser(self, key: str) -> "Runner":
         return self._runner(await self._session_to_erase(key))
@@ -294,6 +355,12 @@ def _emit_model_call(purpose: Purpose, usage: Usage) -> None:
     from omniagent.aws.metrics import emit_model_call  # not before the answer is out
 
     emit_model_call(purpose, usage)
+
+
+def _emit_refusal(refusal: BudgetExceeded) -> None:
+    from omniagent.aws.metrics import emit_refusal
+
+    emit_refusal(refusal)
 
 
 @cache

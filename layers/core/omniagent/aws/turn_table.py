@@ -1,22 +1,24 @@
 """Running turns in a DynamoDB table, shared by every process.
 
-Key (session_id, item): `turn` is the lease and the stop flag; `chunk#<turn_id>#<n>` is what one tick streamed.
+Key (session_id, item): `turn` is the lease and the stop flag; `chunk#<turn_id>#<n>` is what one tick streamed. Of a
+user's id: `readers`, who follows a turn until when; `budget#<day>` is kept by `budget_table`.
 TTL deletes late, so every condition compares `lease_until` itself.
 """
 
 import asyncio
+import hashlib
 import logging
 import time
 import zlib
 from base64 import b64decode, b64encode
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from typing import Any
 
 from omniagent.aws.json_api import DYNAMODB, AwsJson, AwsRefused, AwsUnreachable, patience
 from omniagent.errors import RegistryMisconfigured, RegistryUnavailable
 from omniagent.tracing import SpanKind, current_span, trace_method
 from omniagent.tracing.attributes import DB_COLLECTION
-from omniagent.turns.lease import ERASE, REPAIR, Claim, Renewal, RunningTurn, TurnRegistry
+from omniagent.turns.lease import ERASE, REPAIR, Claim, Reader, Renewal, RunningTurn, TurnRegistry
 
 logger = logging.getLogger(__name__)
 
@@ -41,7 +43,36 @@ _LOST = "ConditionalCheckFailedException"
 _OURS = "turn_id = :turn_id"
 _TURN = "turn"
 _CHUNKS = "chunk#"
+_READER = "reader#"
 _DELETES_AT_ONCE = 8
+
+
+class DynamoTable:
+    """Calls of one table, with its answers and failures as the package knows them."""
+
+    def __init__(self, name: str, api: AwsJson | None = None) -> None:
+        self._name = name
+        self._api = api or AwsJson(DYNAMODB)
+
+    async def call(self, operation: str, patient_seconds: float = 0.0, **arguments: Any) -> dict[str, Any]:
+        """Call DynamoDB. A failed condition is an answer."""
+        arguments["TableName"] = self._name
+        current_span().set(DB_COLLECTION, self._name)
+        try:
+            if patient_seconds:
+                return await self._api.call_patiently(patient_seconds, operation, **arguments)
+            return await self._api.call(operation, **arguments)
+        except AwsRefused as exc:
+            if exc.code == _LOST:
+                return {"lost": True, "item": exc.answer.get("Item")}
+            if exc.code in _MISCONFIGURED:
+                raise RegistryMisconfigured(f"TURNS_TABLE {self._name}: {operation}: {exc}") from exc
+            raise RegistryUnavailable(f"DynamoDB {operation}: {exc}") from exc
+        except AwsUnreachable as exc:
+            raise RegistryUnavailable(f"DynamoDB {exc}") from exc
+
+    async def aclose(self) -> None:
+        await self._api.aclose()
 
 
 class DynamoRegistry(TurnRegistry):
@@ -56,15 +87,15 @@ class DynamoRegistry(TurnRegistry):
         clock: Callable[[], float] = time.time,
         claim_patience_seconds: float = CLAIM_PATIENCE_SECONDS,
     ) -> None:
-        self._table = table
+        self._table = DynamoTable(table, api)
         self._lease_seconds = lease_seconds
-        self._api = api or AwsJson(DYNAMODB)
         self._clock = clock
         self._claim_patience_seconds = claim_patience_seconds
+        self._gone: dict[str, list[str]] = {}
 
     @trace_method(kind=SpanKind.DB, name="aws.dynamodb.claim")
     async def claim(self, claim: Claim) -> RunningTurn | None:
-        refused = await self._call(
+        refused = await self._table.call(
             "PutItem",
             patience(self._claim_patience_seconds),
             Item=self._turn_item(claim),
@@ -80,15 +111,15 @@ class DynamoRegistry(TurnRegistry):
 
     @trace_method(kind=SpanKind.DB, name="aws.dynamodb.seize")
     async def seize(self, claim: Claim) -> RunningTurn | None:
-        answer = await self._call("PutItem", Item=self._turn_item(claim), ReturnValues="ALL_OLD")
+        answer = await self._table.call("PutItem", Item=self._turn_item(claim), ReturnValues="ALL_OLD")
         return self._running(claim.session, answer["Attributes"]) if answer.get("Attributes") else None
 
     @trace_method(kind=SpanKind.DB, name="aws.dynamodb.renew")
     async def renew(self, claim: Claim) -> Renewal:
         lease = self._lease(self._clock())
-        answer = await self._call(
+        answer = await self._table.call(
             "UpdateItem",
-            Key=_key(claim.session, _TURN),
+            Key=item_key(claim.session, _TURN),
             UpdateExpression="SET lease_until = :lease, expires_at = :expires",
             ConditionExpression=_OURS,
             ExpressionAttributeValues={
@@ -104,16 +135,16 @@ class DynamoRegistry(TurnRegistry):
 
     @trace_method(kind=SpanKind.DB, name="aws.dynamodb.release")
     async def release(self, claim: Claim) -> None:
-        await self._call(
+        await self._table.call(
             "DeleteItem",
-            Key=_key(claim.session, _TURN),
+            Key=item_key(claim.session, _TURN),
             ConditionExpression=_OURS,
             ExpressionAttributeValues={":turn_id": {"S": claim.turn_id}},
         )
 
     @trace_method(kind=SpanKind.DB, name="aws.dynamodb.running")
     async def running(self, session: str) -> RunningTurn | None:
-        answer = await self._call("GetItem", Key=_key(session, _TURN), ConsistentRead=True)
+        answer = await self._table.call("GetItem", Key=item_key(session, _TURN), ConsistentRead=True)
         return self._running(session, answer["Item"]) if "Item" in answer else None
 
     @trace_method(kind=SpanKind.DB, name="aws.dynamodb.stop")
@@ -128,9 +159,9 @@ class DynamoRegistry(TurnRegistry):
         if message_id is not None:
             condition += " AND (:message IN (message_id, turn_id) OR contains(aliases, :message))"
             values[":message"] = {"S": message_id}
-        answer = await self._call(
+        answer = await self._table.call(
             "UpdateItem",
-            Key=_key(session, _TURN),
+            Key=item_key(session, _TURN),
             UpdateExpression="SET #state = :stopping",
             ConditionExpression=condition,
             ExpressionAttributeNames={"#state": "state"},
@@ -140,10 +171,10 @@ class DynamoRegistry(TurnRegistry):
 
     @trace_method(kind=SpanKind.DB, name="aws.dynamodb.append")
     async def append(self, claim: Claim, number: int, frames: bytes) -> None:
-        await self._call(
+        await self._table.call(
             "PutItem",
             Item={
-                **_key(claim.session, _chunk(claim.turn_id, number)),
+                **item_key(claim.session, _chunk(claim.turn_id, number)),
                 "frames": {
                     "B": b64encode(zlib.compress(frames, 1)).decode()
                 },  # a tick of text then costs one write unit
@@ -174,9 +205,41 @@ class DynamoRegistry(TurnRegistry):
                     return chunks
         return chunks
 
+    @trace_method(kind=SpanKind.DB, name="aws.dynamodb.enter")
+    async def enter(self, reader: Reader) -> Sequence[str]:
+        now = self._clock()
+        until = now + reader.seconds
+        answer = await self._table.call(
+            "UpdateItem",
+            Key=item_key(reader.user_id, "readers"),
+            UpdateExpression="SET #reader = :reader, expires_at = :expires",
+            ExpressionAttributeNames={"#reader": _reader(reader)},
+            ExpressionAttributeValues={
+                ":reader": {"S": f"{until:.3f}@{_short(reader.session)}"},
+                ":expires": _number(until + LEASE_LIFE_SECONDS, whole=True),
+            },
+            ReturnValues="ALL_NEW",
+        )
+        entries = {name: value["S"] for name, value in answer["Attributes"].items() if name.startswith(_READER)}
+        own = entries.pop(_reader(reader)).partition("@")[2]
+        live = {name for name, entry in entries.items() if float(entry.partition("@")[0]) > now}
+        self._gone[reader.id] = sorted(entries.keys() - live)
+        return [own, *(entries[name].partition("@")[2] for name in live)]
+
+    @trace_method(kind=SpanKind.DB, name="aws.dynamodb.leave")
+    async def leave(self, reader: Reader) -> None:
+        # Those that never left, as their processes died, go with it.
+        names = {f"#n{n}": name for n, name in enumerate([_reader(reader), *self._gone.pop(reader.id, [])[:50]])}
+        await self._table.call(
+            "UpdateItem",
+            Key=item_key(reader.user_id, "readers"),
+            UpdateExpression=f"REMOVE {', '.join(names)}",
+            ExpressionAttributeNames=names,
+        )
+
     @trace_method(kind=SpanKind.DB, name="aws.dynamodb.erase")
     async def erase(self, owner: str, limit: int = 500) -> bool:
-        page = await self._call(
+        page = await self._table.call(
             "Query",
             ConsistentRead=True,
             KeyConditionExpression="session_id = :owner",
@@ -189,24 +252,24 @@ class DynamoRegistry(TurnRegistry):
         keys = [key for key in page["Items"] if key["item"]["S"] != _TURN]
         for start in range(0, len(keys), _DELETES_AT_ONCE):
             some = keys[start : start + _DELETES_AT_ONCE]
-            await asyncio.gather(*(self._call("DeleteItem", Key=key) for key in some))
+            await asyncio.gather(*(self._table.call("DeleteItem", Key=key) for key in some))
         return "LastEvaluatedKey" not in page
 
     async def _pages(self, **query: Any) -> AsyncIterator[list[dict[str, Any]]]:
         """Yield what a query finds. DynamoDB reads at most 1 MB at a time."""
         while True:
-            page = await self._call("Query", **query)
+            page = await self._table.call("Query", **query)
             yield page["Items"]
             if "LastEvaluatedKey" not in page:
                 return
             query["ExclusiveStartKey"] = page["LastEvaluatedKey"]
 
     async def aclose(self) -> None:
-        await self._api.aclose()
+        await self._table.aclose()
 
     def _turn_item(self, claim: Claim) -> dict[str, Any]:
         return {
-            **_key(claim.session, _TURN),
+            **item_key(claim.session, _TURN),
             "turn_id": {"S": claim.turn_id},
             "message_id": {"S": claim.message_id},
             "state": {"S": "running"},
@@ -223,26 +286,18 @@ class DynamoRegistry(TurnRegistry):
         left = float(item["lease_until"]["N"]) - self._clock()
         return RunningTurn(claim, item["state"]["S"] == "stopping", left)
 
-    async def _call(self, operation: str, patient_seconds: float = 0.0, **arguments: Any) -> dict[str, Any]:
-        """Call DynamoDB. A failed condition is an answer."""
-        arguments["TableName"] = self._table
-        current_span().set(DB_COLLECTION, self._table)
-        try:
-            if patient_seconds:
-                return await self._api.call_patiently(patient_seconds, operation, **arguments)
-            return await self._api.call(operation, **arguments)
-        except AwsRefused as exc:
-            if exc.code == _LOST:
-                return {"lost": True, "item": exc.answer.get("Item")}
-            if exc.code in _MISCONFIGURED:
-                raise RegistryMisconfigured(f"TURNS_TABLE {self._table}: {operation}: {exc}") from exc
-            raise RegistryUnavailable(f"DynamoDB {operation}: {exc}") from exc
-        except AwsUnreachable as exc:
-            raise RegistryUnavailable(f"DynamoDB {exc}") from exc
 
-
-def _key(session: str, item: str) -> dict[str, Any]:
+def item_key(session: str, item: str) -> dict[str, Any]:
     return {"session_id": {"S": session}, "item": {"S": item}}
+
+
+def _reader(reader: Reader) -> str:
+    return f"{_READER}{reader.id[:12]}"
+
+
+def _short(session: str) -> str:
+    """Return a session's key as readers are counted by it: a hash, so that an item of many stays small."""
+    return hashlib.blake2b(session.encode(), digest_size=6).hexdigest()
 
 
 def _chunk(turn_id: str, number: int) -> str:

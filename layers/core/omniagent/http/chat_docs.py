@@ -8,7 +8,7 @@ from pydantic import BaseModel, Field
 from starlette.responses import HTMLResponse, Response
 
 from omniagent import errors
-from omniagent.http.documented import WITH_BODY, documented
+from omniagent.http.documented import PAID, WITH_BODY, documented
 from omniagent.http.fastapi_app import bare_app
 from omniagent.http.request_body import chat_body_schema
 from omniagent.messages import Status
@@ -33,7 +33,7 @@ async def chat(stream: Annotated[bool, Query()] = True) -> None:
 
 
 async def resume(session_id: Annotated[str, Path(pattern=ID_PATTERN)]) -> None:
-    """Follow the running answer from its first event to its end."""
+    """Follow the running answer from its first event. A stream that ends without `finish` is to be resumed."""
 
 
 def chat_openapi(settings: Settings) -> dict[str, Any]:
@@ -50,7 +50,8 @@ def chat_openapi(settings: Settings) -> dict[str, Any]:
             errors.TurnInProgress,
             errors.NotRegenerable,
             errors.TooManyTurns,
-            errors.RegistryUnavailable,
+            errors.TooManyReaders,
+            *PAID,
             *WITH_BODY,
         )
         | {
@@ -66,7 +67,7 @@ def chat_openapi(settings: Settings) -> dict[str, Any]:
         resume,
         methods=["GET"],
         response_class=Response,
-        responses=documented(errors.RegistryUnavailable)
+        responses=documented(errors.TooManyReaders, errors.RegistryUnavailable)
         | {
             200: {"description": "The same stream, from its first event on.", "content": EVENTS},
             204: {"description": "Nothing is being answered, or has been a moment ago."},

@@ -24,6 +24,14 @@ WITH_BODY: tuple[type[errors.OmniAgentError], ...] = (
 """Further errors of a route that takes a body."""
 
 
+PAID: tuple[type[errors.OmniAgentError], ...] = (
+    errors.BudgetExceeded,
+    errors.TooManyRequests,
+    errors.RegistryUnavailable,
+)
+"""Further errors of a route that spends the user's budget."""
+
+
 def documented(*kinds: type[errors.OmniAgentError]) -> dict[int | str, dict[str, Any]]:
     """Return the `responses` of a route with these errors and those of `EVERYWHERE`."""
     content = {MEDIA_TYPE: {"schema": Problem.model_json_schema()}}

@@ -4,6 +4,7 @@ import logging
 import math
 import uuid
 from collections.abc import Awaitable, Callable, Mapping
+from datetime import datetime
 from http import HTTPStatus
 from typing import Any, Final, NoReturn
 
@@ -14,6 +15,7 @@ from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from omniagent.errors import (
+    BudgetExceeded,
     MalformedRequest,
     NotAllowed,
     NotFound,
@@ -54,6 +56,7 @@ class Problem(BaseModel):
     detail: str = Field(description="What went wrong, and what the caller can do.")
     code: str = Field(description="The kind of error, for programs.")
     request_id: str = Field(description="Identifies the request in the operator's logs.")
+    reset_at: datetime | None = Field(None, description="With a 429 of a budget: when the budget is whole again.")
 
 
 Recover = Callable[[BaseException], Awaitable[None]]
@@ -138,7 +141,12 @@ def problem_response(exc: Exception, request_id: str) -> Response:
     else:
         logger.error("request failed", exc_info=exc, extra=fields)
     problem = Problem(
-        title=error.title, status=error.status, detail=error.public, code=error.code, request_id=request_id
+        title=error.title,
+        status=error.status,
+        detail=error.public,
+        code=error.code,
+        request_id=request_id,
+        reset_at=error.reset_at if isinstance(error, BudgetExceeded) else None,
     )
     return _respond(problem, _error_headers(error))
 
@@ -170,7 +178,7 @@ def _http_exception(exc: HTTPException, request_id: str) -> Response:
 
 
 def _respond(problem: Problem, headers: Mapping[str, str]) -> Response:
-    content = problem.model_dump_json()
+    content = problem.model_dump_json(exclude_none=True)
     return Response(content, status_code=problem.status, headers=dict(headers), media_type=MEDIA_TYPE)
 
 

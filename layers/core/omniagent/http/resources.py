@@ -3,7 +3,7 @@
 import json
 from collections.abc import Sequence
 from datetime import datetime
-from typing import Annotated, Any, Final
+from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 from pydantic.alias_generators import to_camel
@@ -14,6 +14,10 @@ from omniagent.persistence.documents import Message, Session, Summary, api_value
 from omniagent.persistence.store import session_message
 from omniagent.protocol.ui_messages import ui_message
 from omniagent.session.manager import ID_PATTERN, SessionMessage, public_session_id
+from omniagent.settings import Budget
+
+if TYPE_CHECKING:
+    from omniagent.turns.ledger import Spending
 
 MAX_NAME_LENGTH: Final = 120
 MAX_FEEDBACK_LENGTH: Final = 2_000
@@ -155,11 +159,55 @@ class FeedbackResource(_Resource):
         return cls(message_id=answer.id, rating=feedback.rating, text=feedback.text)
 
 
+class RequestUsage(_Resource):
+    """The requests of this minute."""
+
+    limit: int
+    used: int
+    resets_at: datetime
+
+
+class TokenUsage(_Resource):
+    """The tokens of this day (UTC)."""
+
+    limit: int
+    used: int = Field(description="Spent: input and output of answers, names and summaries.")
+    estimated: int = Field(description="The part of `used` that no provider counted: calls that were cut off.")
+    reserved: int = Field(description="Set aside for answers that are being written.")
+    resets_at: datetime
+
+
+class UsageResource(_Resource):
+    """What the caller may spend and has spent. Null where there is no limit."""
+
+    requests_per_minute: RequestUsage | None
+    tokens_per_day: TokenUsage | None
+
+    @classmethod
+    def of(cls, budget: Budget, spending: "Spending | None") -> "UsageResource":
+        requests = tokens = None
+        if spending is not None and budget.requests_per_minute:
+            requests = RequestUsage(
+                limit=budget.requests_per_minute, used=spending.requests, resets_at=spending.moment.next_minute
+            )
+        if spending is not None and budget.tokens_per_day:
+            tokens = TokenUsage(
+                limit=budget.tokens_per_day,
+                used=spending.spent.tokens,
+                estimated=spending.spent.estimated,
+                reserved=spending.reserved,
+                resets_at=spending.moment.next_day,
+            )
+        return cls(requests_per_minute=requests, tokens_per_day=tokens)
+
+
 class Accepted(_Resource):
     """The request was accepted and runs in the background."""
 
     session_id: str
-    accepted: str
+    accepted: str = Field(
+        description="`cancel` or `summary`; `queued` if it was before, `unchanged` if nothing is to do."
+    )
 
 
 def _ui_message(message: Message) -> dict[str, Any]:

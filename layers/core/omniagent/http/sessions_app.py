@@ -11,7 +11,7 @@ from starlette.responses import Response
 from omniagent import errors
 from omniagent.aws.services import Services
 from omniagent.http.auth import Caller
-from omniagent.http.documented import WITH_BODY, documented
+from omniagent.http.documented import PAID, WITH_BODY, documented
 from omniagent.http.fastapi_app import CurrentCaller, ProcessServices, create_app
 from omniagent.http.request_body import body_schema, read_model, time_left
 from omniagent.http.resources import (
@@ -26,6 +26,7 @@ from omniagent.http.resources import (
     SessionResource,
     StopRequest,
     SummaryResource,
+    UsageResource,
 )
 from omniagent.persistence.documents import Session
 from omniagent.session.manager import ID_PATTERN, public_session_id, session_key, user_id_of
@@ -192,13 +193,13 @@ async def cancel_turn(
 
 @router.post(
     "/sessions/{session_id}/name",
-    responses=documented(errors.NotFound, errors.ModelError),
+    responses=documented(errors.NotFound, errors.ModelError, *PAID),
 )
 async def name_session_by_model(
     session_id: SessionId, caller: CurrentCaller, services: ProcessServices
 ) -> SessionResource:
     """Let the model name the session. A name that the user sets meanwhile is kept."""
-    runner = await services.runner(caller.client_id, session_id)
+    runner = await services.runner(caller.client_id, session_id, category=caller.category)
     await runner.name()
     return SessionResource.of(await (await services.catalog()).get(_key(caller, session_id)))
 
@@ -215,18 +216,35 @@ async def get_summary(session_id: SessionId, caller: CurrentCaller, services: Pr
 @router.post(
     "/sessions/{session_id}/summary",
     status_code=202,
-    responses=documented(errors.NotFound, errors.QueueUnavailable, errors.NoQueue),
+    responses=documented(errors.NotFound, errors.QueueUnavailable, errors.NoQueue, *PAID)
+    | {200: {"model": Accepted, "description": "The summary is up to date: nothing is queued."}},
 )
 async def queue_summary(
     session_id: SessionId,
+    response: Response,
     caller: CurrentCaller,
     services: ProcessServices,
     rebuild: Annotated[bool, Query(description="Write the summary again from the first turn.")] = False,
 ) -> Accepted:
-    """Bring the summary up to date in the background."""
-    session = await (await services.catalog()).get(_key(caller, session_id))
-    await services.queue_summary(session.id, rebuild=rebuild)
-    return Accepted(session_id=session_id, accepted="summary")
+    """Bring the summary up to date in the background. What is queued already, or pointless, is not queued again."""
+    catalog = await services.catalog()
+    session = await catalog.get(_key(caller, session_id))
+    if not services.settings.summary_queue_url:
+        raise errors.NoQueue
+    if await catalog.summary_is_pointless(session, rebuild=rebuild):
+        response.status_code = 200
+        return Accepted(session_id=session_id, accepted="unchanged")
+    runner = await services.runner(caller.client_id, session_id, category=caller.category)
+    await runner.count_request()
+    is_new = await services.queue_summary(session.id, rebuild=rebuild)
+    return Accepted(session_id=session_id, accepted="summary" if is_new else "queued")
+
+
+@router.get("/usage", responses=documented(errors.RegistryUnavailable))
+async def get_usage(caller: CurrentCaller, services: ProcessServices) -> UsageResource:
+    """Read what the caller has spent, and of what. Without a limit nothing is counted."""
+    runner = await services.runner(caller.client_id, None, category=caller.category)
+    return UsageResource.of(runner.budget, await runner.spending())
 
 
 @router.delete(

@@ -7,6 +7,7 @@ ended with, never by skipping.
 
 import re
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any, Generic, TypeVar
 
 from pymongo import ASCENDING, DESCENDING
@@ -18,10 +19,13 @@ from omniagent.persistence.documents import Message, Session, Summary
 from omniagent.persistence.erasure import Erasure
 from omniagent.persistence.mongo_session import MongoSessionManager
 from omniagent.persistence.store import ConversationStore, from_bson, from_bsons, to_bson, translated
+from omniagent.persistence.stored_values import now
 from omniagent.session.manager import new_id
 from omniagent.tracing import SpanKind, trace_method
 
 Item = TypeVar("Item")
+QUEUED_LIFE = timedelta(hours=1)
+"""Longer than the queue takes to deliver a message that failed for the last time."""
 _SESSIONS = {"db.collection.name": "sessions"}
 _MESSAGES = {"db.collection.name": "messages"}
 _SUMMARIES = {"db.collection.name": "summaries"}
@@ -124,7 +128,7 @@ class Catalog(Erasure):
         async def work(transaction: AsyncClientSession) -> None:
             # A write, so that no turn begins or ends meanwhile: a read alone does not conflict.
             session = await self._store.sessions.find_one_and_update(
-                {"_id": key, "erased_at": None}, {"$set": {"fence": new_id()}}, session=transaction
+                {"_id": key, "erased_at": None}, {"$set": {"fence": new_id(), "rebuilt_at": None}}, session=transaction
             )
             message = await self._store.messages.find_one(at, {"turn_number": 1}, session=transaction)
             if session is None or message is None:
@@ -144,6 +148,39 @@ class Catalog(Erasure):
                 {"session_id": key, "draft": False}, sort=[("end_turn_number", DESCENDING)]
             )
         return from_bson(self.models.summary, found) if found else None
+
+    @trace_method(kind=SpanKind.DB, name="mongodb.summary_is_pointless", attributes=_SUMMARIES)
+    async def summary_is_pointless(self, session: Session, *, rebuild: bool) -> bool:
+        """Whether a job would find nothing to do: every turn but the latest is summarized, and nothing has changed."""
+        last = session.latest_turn_number - 1
+        if last < 1:
+            return True
+        summary = await self.latest_summary(session.id)
+        return (
+            summary is not None and summary.end_turn_number >= last and (not rebuild or session.rebuilt_at is not None)
+        )
+
+    @trace_method(kind=SpanKind.DB, name="mongodb.note_summary_queued", attributes=_SESSIONS)
+    async def note_summary_queued(self, key: str, *, rebuild: bool) -> bool:
+        """Note that a summary job is queued. Returns False when one that does the same waits already.
+
+        A note whose job was lost counts for QUEUED_LIFE.
+        """
+        over = now() - QUEUED_LIFE
+        same = ["rebuild_queued_at"] if rebuild else ["summary_queued_at", "rebuild_queued_at"]
+        nothing_queued = [{"$or": [{name: None}, {name: {"$lt": over}}]} for name in same]
+        with translated():
+            noted = await self._store.sessions.update_one(
+                {"_id": key, "erased_at": None, "$and": nothing_queued}, {"$set": {same[0]: now()}}
+            )
+        return bool(noted.matched_count)
+
+    @trace_method(kind=SpanKind.DB, name="mongodb.note_summary_done", attributes=_SESSIONS)
+    async def note_summary_done(self, key: str, *, rebuild: bool) -> None:
+        """Note that no such job is queued any more."""
+        done = ["rebuild_queued_at", "summary_queued_at"] if rebuild else ["summary_queued_at"]
+        with translated():
+            await self._store.sessions.update_one({"_id": key}, {"$set": dict.fromkeys(done)})
 
     async def _find(self, key: str) -> Session | None:
         """Read a session. Raises `SessionErased`, which is a `NotFound`, while it is being deleted."""

@@ -52,6 +52,12 @@ class Session(Document):
     """The turn that began last, also after its end: nobody has answered since as long as it is the same."""
     fence: str | None = None
     """Written by transactions that only read the session, so that no other changes it meanwhile."""
+    summary_queued_at: datetime | None = None
+    """Set while an update of the summary waits in the queue."""
+    rebuild_queued_at: datetime | None = None
+    """Set while a rebuild of the summary waits in the queue."""
+    rebuilt_at: datetime | None = None
+    """When the summary was rebuilt. None after a message was deleted: the summary may still tell of it."""
     erased_at: datetime | None = None
     """Set when the session is being deleted. From then on it counts as gone."""
     created_at: datetime = Field(default_factory=now)

@@ -22,7 +22,7 @@ from omniagent.persistence.store import (
     to_bson,
     translated,
 )
-from omniagent.persistence.stored_values import storable_text
+from omniagent.persistence.stored_values import now, storable_text
 from omniagent.persistence.turn_writes import TurnWrites, UserSlots
 from omniagent.session.manager import (
     NOT_AN_ANSWER,
@@ -97,6 +97,8 @@ class SummaryWrites:
                 {"$set": {"draft": False, "start_turn_number": 1}},
                 session=transaction,
             )
+            rebuilt = {"$set": {"rebuilt_at": now()}}
+            await self._store.sessions.update_one({"_id": self._session.key}, rebuilt, session=transaction)
             return True
 
         return await self._store.transaction(work)

@@ -41,6 +41,18 @@ def decode(frames: bytes) -> Iterator[dict[str, Any]]:
             yield json.loads(frame[len(_DATA) :])
 
 
+def encode_note(note: Mapping[str, Any]) -> bytes:
+    """Return a note for whoever reads the chunk log later, as a comment: clients ignore it."""
+    return f": {_encode_json(note)}\n\n".encode()
+
+
+def decode_notes(frames: bytes) -> Iterator[dict[str, Any]]:
+    """Yield the notes among the frames."""
+    for frame in frames.split(b"\n\n"):
+        if frame.startswith(b": {"):
+            yield json.loads(frame[2:])
+
+
 def decode_events(frames: bytes) -> Iterator[StreamEvent]:
     """Yield the typed event of each whole frame."""
     return (from_wire(wire) for wire in decode(frames))

@@ -5,11 +5,12 @@ import logging
 
 from omniagent.ai import prompts
 from omniagent.ai.providers.llm_provider import LLMProvider, ModelRequest, Overrides
-from omniagent.ai.providers.model_calls import Completion, complete
+from omniagent.ai.providers.model_calls import Completion
 from omniagent.errors import ModelError
 from omniagent.messages import ChatMessage, Usage
 from omniagent.session import window
 from omniagent.session.manager import SessionState
+from omniagent.session.summaries import CallMeter, metered
 
 logger = logging.getLogger(__name__)
 
@@ -20,7 +21,12 @@ MAX_SECONDS = 10.0
 
 
 async def name_session(
-    provider: LLMProvider, state: SessionState, overrides: Overrides = Overrides(), *, max_seconds: float = MAX_SECONDS
+    provider: LLMProvider,
+    state: SessionState,
+    overrides: Overrides = Overrides(),
+    *,
+    max_seconds: float = MAX_SECONDS,
+    meter: CallMeter | None = None,
 ) -> Completion:
     """Return a short name for a session, and what it cost. When the model has none in time, it is the first words."""
     turns = state.turns[-RECENT_TURNS:] if state.summary else state.turns[:1]
@@ -30,7 +36,8 @@ async def name_session(
     if messages or summary:
         try:
             async with asyncio.timeout(max_seconds):
-                completion = await complete(provider, _request(summary, messages, overrides), purpose="name")
+                request = _request(summary, messages, overrides)
+                completion = await metered(meter, provider, request, purpose="name")
             usage = completion.usage
             if name := prompts.clean_name(completion.text):
                 return Completion(name, usage)

@@ -4,12 +4,13 @@ import asyncio
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from typing import Protocol
 
 from omniagent.ai import prompts
-from omniagent.ai.providers.llm_provider import LLMProvider, ModelRequest, Overrides
-from omniagent.ai.providers.model_calls import complete
+from omniagent.ai.providers.llm_provider import LLMProvider, ModelRequest, Overrides, Purpose
+from omniagent.ai.providers.model_calls import Completion, complete
 from omniagent.errors import EmptyAnswer, ModelUnavailable, NotFound
-from omniagent.messages import ChatMessage, Usage
+from omniagent.messages import ChatMessage, TextPart, Usage
 from omniagent.session import window
 from omniagent.session.manager import RollingSummary, SessionManager
 from omniagent.session.window import PastTurn
@@ -29,14 +30,32 @@ def _forever() -> float:
     return math.inf
 
 
+class CallMeter(Protocol):
+    """Whoever pays for model calls."""
+
+    async def before_call(self, input_tokens: int, output_tokens: int) -> None:
+        """Refuse a call of about so many tokens by raising an error."""
+
+    def counted(self, usage: Usage) -> None:
+        """Note what a call has cost."""
+
+
 class SummaryPipeline:
     """Brings the summary of one session up to the turn before its latest, which may still be answered again.
 
     Each piece is stored as soon as it is made: whoever runs out of time leaves the rest to the next run.
     """
 
-    def __init__(self, session: SessionManager, provider: LLMProvider, overrides: Overrides = Overrides()) -> None:
+    def __init__(
+        self,
+        session: SessionManager,
+        provider: LLMProvider,
+        overrides: Overrides = Overrides(),
+        *,
+        meter: "CallMeter | None" = None,
+    ) -> None:
         self._session = session
+        self._meter = meter
         self._provider = provider
         self._overrides = overrides
         self._max_tokens = session.settings.summary_input_tokens // 2
@@ -101,7 +120,7 @@ class SummaryPipeline:
                 overrides=self._overrides,
                 user_id=self._session.user_id,
             )
-            completion = await complete(self._provider, request, purpose="summary")
+            completion = await metered(self._meter, self._provider, request, purpose="summary")
             if not completion.text:
                 raise EmptyAnswer("the model returned an empty summary")
             content, tokens = completion.text, completion.usage.output_tokens
@@ -113,6 +132,24 @@ class SummaryPipeline:
             end_turn_number=turns[-1].number,
         )
         return summary, usage
+
+
+async def metered(
+    meter: CallMeter | None, provider: LLMProvider, request: ModelRequest, *, purpose: Purpose
+) -> Completion:
+    """Complete a request that somebody pays for. One that is cancelled is estimated: the model has read its input."""
+    if meter is None:
+        return await complete(provider, request, purpose=purpose)
+    input_tokens = window.estimate_request(request)
+    await meter.before_call(input_tokens, request.overrides.max_output_tokens or 0)
+    try:
+        completion = await complete(provider, request, purpose=purpose)
+    except asyncio.CancelledError:
+        meter.counted(window.estimate_call(input_tokens, []))
+        raise
+    uncounted = window.estimate_call(input_tokens, [TextPart(text=completion.text)])
+    meter.counted(completion.usage if completion.usage.total_tokens else uncounted)
+    return completion
 
 
 def _calls(turns: Sequence[PastTurn], max_tokens: int) -> Iterator[list[ChatMessage]]:

@@ -4,6 +4,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from omniagent.ai.providers.llm_provider import ModelRequest
 from omniagent.messages import (
     ChatMessage,
     DataPart,
@@ -12,6 +13,7 @@ from omniagent.messages import (
     StepPart,
     TextPart,
     ToolPart,
+    Usage,
     close_open_calls,
 )
 
@@ -90,6 +92,23 @@ def messages_of(turns: Sequence[PastTurn]) -> list[ChatMessage]:
         for message in turn.messages
     )
     return [message for message in repaired if any(isinstance(part, TextPart | ToolPart) for part in message.parts)]
+
+
+def estimate_request(request: ModelRequest) -> int:
+    """Estimate the input of a model call."""
+    asked = sum(estimate_parts(message.parts) for message in request.messages)
+    return asked + estimate_text(request.instructions)
+
+
+def estimate_call(input_tokens: int, output: Sequence[Part]) -> Usage:
+    """Estimate what a model call has cost that ended before the provider counted it."""
+    reasoning = sum(estimate_text(part.text) for part in output if isinstance(part, ReasoningPart))
+    return Usage(
+        input_tokens=input_tokens,
+        output_tokens=estimate_parts(output) + reasoning,
+        reasoning_tokens=reasoning,
+        estimated=True,
+    )
 
 
 def summary_is_due(turns: Sequence[PastTurn], *, summarized_to: int, limits: Limits) -> bool:

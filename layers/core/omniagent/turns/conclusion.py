@@ -16,7 +16,7 @@ from omniagent.errors import (
     StorageUnavailable,
     TurnLost,
 )
-from omniagent.messages import FinishReason, Status, StopReason, TextPart, has_content
+from omniagent.messages import FinishReason, Status, StopReason, TextPart, Usage, has_content
 from omniagent.protocol import events
 from omniagent.session import window
 from omniagent.session.manager import SessionMessage
@@ -38,6 +38,7 @@ class SummaryBeside:
         self._setup = setup
         self._state = assignment.state
         self._number = assignment.plan.number
+        self._budget = assignment.budget
         self._task: asyncio.Task[Summarized] | None = None
         self._is_given_up = asyncio.Event()
         self.missed = False
@@ -60,7 +61,15 @@ class SummaryBeside:
             self._task = asyncio.create_task(self._summarize(), name="summary")
 
     async def _summarize(self) -> Summarized:
-        return await self._setup.summaries().update(most=1)
+        return await self._setup.summaries(None if self._budget is None else self).update(most=1)
+
+    async def before_call(self, input_tokens: int, output_tokens: int) -> None:
+        """The turn was admitted, and its summary saves more than it costs."""
+
+    def counted(self, usage: Usage) -> None:
+        """Add a call to what the turn has spent."""
+        if self._budget is not None:
+            self._budget.counted(usage, beside=True)
 
     def give_up(self) -> None:
         """Wait for the summary no longer: the process ends."""

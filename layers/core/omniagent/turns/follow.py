@@ -1,47 +1,115 @@
 """Follows a turn that another request or process runs, through its chunk log."""
 
 import asyncio
+import logging
+import math
 import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from typing import TYPE_CHECKING
 
 from omniagent.ai.result import RunResult
-from omniagent.errors import NotFound, RegistryUnavailable
+from omniagent.errors import NotFound, RegistryUnavailable, TooManyReaders, TurnInProgress
 from omniagent.protocol import events, sse
-from omniagent.session.manager import SessionManager, SessionMessage
+from omniagent.session.manager import SessionManager, SessionMessage, new_id
 from omniagent.turns.keeper import KEEP_ALIVE_SECONDS
-from omniagent.turns.lease import Claim, TurnRegistry
+from omniagent.turns.lease import Claim, Reader, TurnRegistry
 from omniagent.turns.repair import settle
 from omniagent.turns.replay import ReplayedAnswer, missing_frames, record_frames
+from omniagent.turns.setup import TimeLimit
+
+if TYPE_CHECKING:
+    from omniagent.turns.ledger import Ledger
+
+logger = logging.getLogger(__name__)
+
+GRACE_SECONDS = 10.0
+"""A reader that does not leave, as its process died, counts so much longer than it would have read."""
 
 
 class FollowedAnswer:
-    """The answer of a turn that runs elsewhere, from its first event to its end."""
+    """The answer of a turn that runs elsewhere, from its first event to its end.
 
-    def __init__(self, session: SessionManager, registry: TurnRegistry, claim: Claim) -> None:
+    Whoever follows holds a process, so readers are counted. One whose time is over ends without the end of the answer:
+    a client that has seen no `finish` resumes.
+    """
+
+    def __init__(
+        self,
+        session: SessionManager,
+        registry: TurnRegistry,
+        claim: Claim,
+        limit: TimeLimit,
+        ledger: "Ledger | None" = None,
+    ) -> None:
         self.message_id = claim.turn_id
+        self._ledger = ledger
         self._session = session
         self._registry = registry
         self._claim = claim
+        self._until = min(limit.stop_at, time.monotonic() + session.settings.follow_seconds)
+        self._reader: Reader | None = None
 
     @classmethod
-    async def begun(cls, session: SessionManager, registry: TurnRegistry, claim: Claim) -> "FollowedAnswer | None":
-        """Wait until the turn has begun: its message is durable then. None when it ended before it began."""
-        followed = cls(session, registry, claim)
-        async with aclosing(followed.frames()) as frames:
-            return None if await anext(frames, None) is None else followed
+    async def begun(
+        cls,
+        session: SessionManager,
+        registry: TurnRegistry,
+        claim: Claim,
+        limit: TimeLimit,
+        ledger: "Ledger | None" = None,
+    ) -> "FollowedAnswer | None":
+        """Wait until the turn has begun: its message is durable then. None when it ended before it began.
+
+        Raises `TooManyReaders`.
+        """
+        followed = cls(session, registry, claim, limit, ledger)
+        async with aclosing(followed._all_frames(math.inf)) as frames:
+            if await anext(frames, None) is None:
+                return None
+        await followed._enter()
+        return followed
 
     async def result(self) -> RunResult:
-        answer = await self._stored(b"".join([frames async for frames in self.frames()]))
+        frames = b"".join([frames async for frames in self.frames()])
+        if not frames.endswith(sse.DONE):
+            raise TurnInProgress("The answer is still being written. Send the same request again.")
+        answer = await self._stored(frames)
         if answer is None:
             raise NotFound
         return RunResult.of(self._session.session_id, answer)
 
     async def ended(self) -> None:
-        """The turn runs elsewhere."""
+        """Count this reader no more. The turn runs elsewhere."""
+        reader, self._reader = self._reader, None
+        if reader is None:
+            return
+        try:
+            await self._registry.leave(reader)
+        except RegistryUnavailable as exc:  # it counts until its time is over
+            logger.warning("reader not removed", extra={"cause": str(exc)})
 
     async def frames(self) -> AsyncGenerator[bytes, None]:
-        """Yield the turn's frames from the first on, to each reader. One that never began yields nothing.
+        """Yield the turn's frames from the first on, until the end of the answer or of this reader's time."""
+        try:
+            async with aclosing(self._all_frames(self._until)) as frames:
+                async for each in frames:
+                    yield each
+        finally:
+            await self.ended()
+
+    async def _enter(self) -> None:
+        session, settings = self._session, self._session.settings
+        seconds = max(0.0, self._until - time.monotonic()) + GRACE_SECONDS
+        self._reader = Reader(new_id(), session.user_id, session.key, seconds)
+        own, *others = await self._registry.enter(self._reader)
+        of_session = sum(other == own for other in others)
+        if len(others) >= settings.max_readers_per_user or of_session >= settings.max_readers_per_session:
+            await self.ended()
+            raise TooManyReaders
+
+    async def _all_frames(self, until: float) -> AsyncGenerator[bytes, None]:
+        """Yield the frames of the turn. One that never began yields nothing.
 
         A registry that cannot be reached for less than a lease costs a reader nothing but time.
         """
@@ -66,6 +134,8 @@ class FollowedAnswer:
             if sent and idle >= KEEP_ALIVE_SECONDS:
                 idle = 0.0
                 yield sse.KEEP_ALIVE
+            if time.monotonic() >= until:
+                return
             if is_alive:
                 await asyncio.sleep(poll_seconds)
         if sent:
@@ -98,7 +168,7 @@ class FollowedAnswer:
 
     async def _ending(self, sent: bytes) -> bytes:
         """End the stream as its turn could not: with what is stored of its answer, which a repair sees to."""
-        await settle(self._session, self._registry)
+        await settle(self._session, self._registry, self._ledger)
         answer = await self._stored(sent)
         has_started = next(sse.decode(sent), None) is not None  # a regeneration holds its start back
         if answer is None:

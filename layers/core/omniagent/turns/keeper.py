@@ -36,6 +36,10 @@ class EventLog:
         if self._waiting:
             self._wake()
 
+    def note(self, frame: bytes) -> None:
+        """Add a comment for whoever reads the chunk log."""
+        self.frames.append(frame)
+
     def withhold_start(self) -> None:
         """Keep the start of the answer back until something of it is shown: it may leave another one in place.
 

@@ -1,6 +1,7 @@
 """The lease on a session: who may run its turn, the stop flag, and the log of what the turn has streamed."""
 
 from abc import ABC, abstractmethod
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import Enum
 
@@ -52,6 +53,16 @@ class Renewal(Enum):
     LOST = "lost"
 
 
+@dataclass(frozen=True, slots=True)
+class Reader:
+    """A request that follows a running turn. It counts until it leaves, or until its time is over."""
+
+    id: str
+    user_id: str
+    session: str
+    seconds: float
+
+
 class TurnRegistry(ABC):
     """Claim, renew, stop, release; and the chunk log, one chunk per tick.
 
@@ -89,6 +100,17 @@ class TurnRegistry(ABC):
     @abstractmethod
     async def read(self, session: str, turn_id: str, after: int = -1) -> list[tuple[int, bytes]]:
         """Return the chunks after the given number, in order."""
+
+    @abstractmethod
+    async def enter(self, reader: Reader) -> Sequence[str]:
+        """Count a reader. Returns the sessions, in some form of their keys, of all that the user has, its own first.
+
+        Of many that enter at the same moment each sees those before it.
+        """
+
+    @abstractmethod
+    async def leave(self, reader: Reader) -> None:
+        """Count a reader no more."""
 
     @abstractmethod
     async def erase(self, owner: str, limit: int = 500) -> bool:

@@ -1,10 +1,10 @@
 """`MemoryRegistry`: the registry of a single process, for scripts, servers and tests."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
-from omniagent.turns.lease import Claim, Renewal, RunningTurn, TurnRegistry
+from omniagent.turns.lease import Claim, Reader, Renewal, RunningTurn, TurnRegistry
 
 KEPT_BYTES = 64 * 1024 * 1024
 """The most that is kept of the logs of turns that have ended. Their answers are stored elsewhere."""
@@ -24,6 +24,7 @@ class MemoryRegistry(TurnRegistry):
     clock: Callable[[], float] = time.monotonic
     kept_bytes: int = KEPT_BYTES
     _leases: dict[str, _Lease] = field(default_factory=dict)
+    _readers: dict[str, dict[str, tuple[str, float]]] = field(default_factory=dict)
     _logs: dict[str, dict[str, dict[int, bytes]]] = field(default_factory=dict)
     """By session and turn, in the order of the turns."""
     _ended: dict[tuple[str, str], int] = field(default_factory=dict)
@@ -72,6 +73,20 @@ class MemoryRegistry(TurnRegistry):
     async def read(self, session: str, turn_id: str, after: int = -1) -> list[tuple[int, bytes]]:
         chunks = self._logs.get(session, {}).get(turn_id, {})
         return sorted((number, frames) for number, frames in chunks.items() if number > after)
+
+    async def enter(self, reader: Reader) -> Sequence[str]:
+        now, readers = self.clock(), self._readers.setdefault(reader.user_id, {})
+        for gone in [key for key, (_, until) in readers.items() if until <= now]:
+            del readers[gone]
+        others = [session for session, _ in readers.values()]
+        readers[reader.id] = (reader.session, now + reader.seconds)
+        return [reader.session, *others]
+
+    async def leave(self, reader: Reader) -> None:
+        readers = self._readers.get(reader.user_id, {})
+        readers.pop(reader.id, None)
+        if not readers:
+            self._readers.pop(reader.user_id, None)
 
     async def erase(self, owner: str, limit: int = 500) -> bool:
         for turn_id in list(self._logs.get(owner, {}))[:limit]:

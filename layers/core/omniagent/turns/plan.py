@@ -4,6 +4,7 @@ import asyncio
 import logging
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
+from typing import TYPE_CHECKING
 
 from omniagent.ai.result import AnswerSource
 from omniagent.errors import (
@@ -27,6 +28,9 @@ from omniagent.turns.replay import ReplayedAnswer
 from omniagent.turns.setup import Assignment, Query, TimeLimit, TurnPlan, TurnSetup, both
 from omniagent.turns.turn import Turn
 
+if TYPE_CHECKING:
+    from omniagent.turns.ledger import TurnBudget
+
 logger = logging.getLogger(__name__)
 
 REPAIR_POLL_SECONDS = 0.1
@@ -44,6 +48,7 @@ class Opening:
         with self._bound():
             self._span = trace_operation("turn", kind=SpanKind.AGENT, attributes={AGENT_NAME: setup.agent.name})
         self._is_handed_over = False
+        self._budget: TurnBudget | None = None
 
     async def open(self) -> AnswerSource:
         """Return the answer to read. Raises a `RequestError`, or what makes the session unavailable."""
@@ -81,16 +86,20 @@ class Opening:
     async def _open_claimed(self, keeper: LeaseKeeper) -> Turn | ReplayedAnswer:
         settings, query = self._setup.settings, self._query
         limit = settings.max_running_turns_per_user
-        # The slot is asked for while the session is read. A replay needs none and gives it back.
         turn_id = keeper.claim.turn_id
+        if self._setup.account is not None:
+            self._budget = self._setup.account.open(turn_id)
+        # Slot and tokens are asked for while the session is read. A replay needs none and gives them back.
         holders, state = await both(self._session.admit(limit, turn_id), self._session.load(query.known_id))
         if state.head.active_turn_id is not None:
-            await close_dead_turn(self._session, self._registry, state.head)
+            await close_dead_turn(self._session, self._registry, state.head, self._setup.ledger)
             state = await self._session.load(query.known_id)
         plan = await self._plan(state)
         if isinstance(plan, SessionMessage):
             return ReplayedAnswer(self._session.session_id, plan)
         await self._ensure_admitted(holders, limit, turn_id)
+        if self._budget is not None:
+            await self._budget.admitted()
         return await self._begin(keeper, plan, state)
 
     async def _plan(self, state: SessionState) -> TurnPlan | SessionMessage:
@@ -116,7 +125,7 @@ class Opening:
 
     async def _begin(self, keeper: LeaseKeeper, plan: TurnPlan, state: SessionState) -> Turn:
         self._span.set(TURN_NUMBER, plan.number)
-        assignment = Assignment(keeper.claim.turn_id, plan, state, self._limit)
+        assignment = Assignment(keeper.claim.turn_id, plan, state, self._limit, self._budget)
         turn = Turn(self._setup, assignment, keeper, self._span)
         try:
             await turn.begin()
@@ -131,7 +140,7 @@ class Opening:
         """Follow the turn that answers this very message. None to try the claim again."""
         claim = held.claim
         if claim.message_id == self._query.claim_id:
-            return await FollowedAnswer.begun(self._session, self._registry, claim)
+            return await FollowedAnswer.begun(self._session, self._registry, claim, self._limit, self._setup.ledger)
         if claim.message_id == ERASE:
             raise SessionErased
         if claim.message_id == REPAIR:
@@ -140,8 +149,10 @@ class Opening:
         raise TurnInProgress(retry_after=1.0 if held.stopping else max(1.0, held.lease_left))
 
     async def _abandon(self, keeper: LeaseKeeper) -> None:
-        """Give back the slot and the claim of a turn that does not begin."""
+        """Give back the tokens, the slot and the claim of a turn that does not begin."""
         try:
+            if self._budget is not None:
+                await self._budget.give_back()
             await self._session.withdraw(slot_of(self._session.key, keeper.claim.turn_id))
         except Exception as exc:  # a stale slot is found when somebody needs it
             logger.warning("slot not withdrawn", extra={"cause": f"{type(exc).__name__}: {exc}"})

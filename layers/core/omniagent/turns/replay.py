@@ -7,9 +7,10 @@ from typing import Any
 
 from omniagent.ai.result import RunResult
 from omniagent.errors import AnswerTooLong, ModelError
-from omniagent.messages import DataPart, Part, ReasoningPart, StepPart, TextPart, ToolPart
+from omniagent.messages import DataPart, Part, ReasoningPart, StepPart, TextPart, ToolPart, Usage
 from omniagent.protocol import events, sse
 from omniagent.protocol.plain_json import plain
+from omniagent.session import window
 from omniagent.session.manager import SessionMessage
 from omniagent.turns.recorder import AnswerRecorder, Emit
 
@@ -173,3 +174,26 @@ _TOOL_EVENTS: dict[str, Callable[[AnswerRecorder, str, dict[str, Any]], None]] =
     "tool-output-available": lambda recorder, call_id, event: recorder.tool_output(call_id, event["output"]),
     "tool-output-error": _record_error,
 }
+
+
+ASKED, COUNTED, BESIDE = "asked", "counted", "beside"
+"""The notes of a turn with a budget: a model call begins, has ended, and one for something else has ended."""
+
+
+def calls_of(frames: bytes, parts: Sequence[Part]) -> list[Usage]:
+    """Return what each model call of a turn has cost, by the notes among its frames. One that was cut is estimated."""
+    calls: list[Usage] = []
+    input_tokens: int | None = None
+    for note in sse.decode_notes(frames):
+        match note:
+            case {"asked": int(input_tokens)}:
+                pass
+            case {"counted": dict(counts)}:
+                calls.append(Usage.from_dict(counts))
+                input_tokens = None
+            case {"beside": dict(counts)}:
+                calls.append(Usage.from_dict(counts))
+    if input_tokens is not None:
+        steps = [index for index, part in enumerate(parts) if isinstance(part, StepPart)]
+        calls.append(window.estimate_call(input_tokens, parts[steps[-1] :] if steps else []))
+    return calls

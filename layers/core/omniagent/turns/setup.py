@@ -6,17 +6,20 @@ import math
 import time
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from omniagent.ai.agent import Agent
 from omniagent.ai.providers.llm_provider import LLMProvider, Overrides, Purpose
 from omniagent.ai.result import RunResult
-from omniagent.errors import InvalidRequest
+from omniagent.errors import BudgetExceeded, InvalidRequest
 from omniagent.messages import Usage, plain_text
 from omniagent.session.manager import SessionManager, SessionMessage, SessionState, check_id, new_id
-from omniagent.session.summaries import SummaryPipeline
+from omniagent.session.summaries import CallMeter, SummaryPipeline
 from omniagent.settings import Settings
 from omniagent.turns.lease import TurnRegistry
+
+if TYPE_CHECKING:  # only a deployment with budgets imports it
+    from omniagent.turns.ledger import Account, Ledger, TurnBudget
 
 logger = logging.getLogger(__name__)
 
@@ -198,6 +201,8 @@ class TurnHooks:
     """Called when a turn has ended and its readers have seen the end."""
     on_model_call: Callable[[Purpose, Usage], None] | None = None
     """Called with what the model calls for summaries and names have cost."""
+    on_refusal: Callable[[BudgetExceeded], None] | None = None
+    """Called when a user's budget refuses something."""
     leaves_summaries: bool = False
     """Somebody else makes the summaries that an answer does not wait for: `RunResult.summary_missed` says so."""
 
@@ -220,10 +225,14 @@ class TurnSetup:
     overrides: Overrides
     session: SessionManager
     registry: TurnRegistry
-    summaries: Callable[[], SummaryPipeline]
+    summaries: Callable[[CallMeter | None], SummaryPipeline]
     name: Callable[[], Coroutine[Any, Any, str]] | None = None
     """Names the session; None leaves that to its clients."""
     hooks: TurnHooks = TurnHooks()
+    account: "Account | None" = None
+    """The user's budget; None where there is no limit."""
+    ledger: "Ledger | None" = None
+    """Where a turn that died may have reserved something."""
 
     @property
     def model(self) -> str:
@@ -243,3 +252,4 @@ class Assignment:
     plan: TurnPlan
     state: SessionState
     limit: TimeLimit
+    budget: "TurnBudget | None" = None

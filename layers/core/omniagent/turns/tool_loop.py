@@ -5,7 +5,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from omniagent.ai.context import RunContext
 from omniagent.ai.providers.llm_provider import (
@@ -20,11 +20,17 @@ from omniagent.ai.providers.llm_provider import (
 )
 from omniagent.ai.providers.model_calls import call_model
 from omniagent.errors import EmptyAnswer, InvalidOutput, ModelStreamBroken, StepLimitReached
-from omniagent.messages import ChatMessage, FinishReason, Part, ReasoningPart, TextPart, Usage
+from omniagent.messages import ChatMessage, FinishReason, Part, TextPart, Usage
 from omniagent.session import window
 from omniagent.turns.recorder import AnswerRecorder
 from omniagent.turns.setup import TurnSetup, ensure_not_cancelled
 from omniagent.turns.tool_step import ToolStep
+
+if TYPE_CHECKING:
+    from omniagent.turns.ledger import TurnBudget
+
+ASSUMED_OUTPUT_TOKENS = 1_000
+"""What a budget has to have left for the output of a model call, where nothing limits it."""
 
 
 @dataclass(slots=True)
@@ -48,8 +54,10 @@ class ToolLoop:
         recorder: AnswerRecorder,
         compose: Callable[[Sequence[Part]], list[ChatMessage]],
         begun: "asyncio.Future[None]",
+        budget: "TurnBudget | None" = None,
     ) -> None:
         self.progress = Progress()
+        self._budget = budget
         self._setup = setup
         self._recorder = recorder
         self._compose = compose
@@ -65,9 +73,10 @@ class ToolLoop:
             if calls:
                 ensure_not_cancelled()
                 await asyncio.shield(self._begun)  # no tool runs before the user's message is durable
+                calls_left = settings.max_tool_calls_per_turn - self.progress.tool_calls
                 self.progress.tool_calls += len(calls)
                 step = ToolStep(agent, self._recorder, context, settings, time_left)
-                self.progress.tool_errors += await step.run(calls)
+                self.progress.tool_errors += await step.run(calls, calls_left)
             self._recorder.finish_step()
             if not calls and self._is_accepted(reason):
                 return reason
@@ -90,17 +99,26 @@ class ToolLoop:
         self.progress.steps += 1
         self._recorder.start_step()
         first_part = len(self._recorder.parts)
-        is_counted = False
+        if self._budget is not None:
+            most_output = request.overrides.max_output_tokens or ASSUMED_OUTPUT_TOKENS
+            await self._budget.before_call(window.estimate_request(request), most_output)
         try:
             finish, calls = await self._stream(request)
-            is_counted = True
-        finally:
-            if not is_counted:
-                self.progress.usage += _estimated(request, self._recorder.parts[first_part:])
-        self.progress.usage += finish.usage
+        except BaseException as exc:
+            is_stopped = isinstance(exc, asyncio.CancelledError)
+            self._count(_estimated(request, self._recorder.parts[first_part:], is_stopped=is_stopped))
+            raise
+        is_counted = finish.usage.total_tokens or self._budget is None
+        output = self._recorder.parts[first_part:]
+        self._count(finish.usage if is_counted else _estimated(request, output, is_stopped=True))
         if not calls and not any(isinstance(part, TextPart) for part in self._recorder.parts[first_part:]):
             raise EmptyAnswer(f"{self._setup.model} answered nothing ({finish.reason})")
         return finish.reason, calls
+
+    def _count(self, usage: Usage) -> None:
+        self.progress.usage += usage
+        if self._budget is not None:
+            self._budget.counted(usage)
 
     async def _stream(self, request: ModelRequest) -> tuple[ModelFinish, list[ModelToolCall]]:
         calls: list[ModelToolCall] = []
@@ -152,16 +170,7 @@ def last_text(parts: Sequence[Part]) -> str:
     return next((part.text for part in reversed(parts) if isinstance(part, TextPart)), "")
 
 
-def _estimated(request: ModelRequest, parts: Sequence[Part]) -> Usage:
-    """Estimate what a model call has cost that ended before the provider counted it."""
-    reasoning = sum(window.estimate_text(part.text) for part in parts if isinstance(part, ReasoningPart))
-    output = window.estimate_parts(parts) + reasoning
-    if not output:
-        return Usage()
-    asked = sum(window.estimate_parts(message.parts) for message in request.messages)
-    return Usage(
-        input_tokens=asked + window.estimate_text(request.instructions),
-        output_tokens=output,
-        reasoning_tokens=reasoning,
-        estimated=True,
-    )
+def _estimated(request: ModelRequest, output: Sequence[Part], *, is_stopped: bool) -> Usage:
+    """Estimate what a call has cost that ended early. The model has read its input, unless it failed by itself."""
+    usage = window.estimate_call(window.estimate_request(request), output)
+    return usage if usage.output_tokens or is_stopped else Usage()

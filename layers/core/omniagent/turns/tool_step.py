@@ -44,12 +44,12 @@ class ToolStep:
         self._settings = settings
         self._time_left = time_left
 
-    async def run(self, calls: Sequence[ModelToolCall]) -> int:
+    async def run(self, calls: Sequence[ModelToolCall], left_in_turn: int) -> int:
         """Run the calls of one step and return how many failed. Cancelling it ends them all."""
-        most = self._settings.max_tool_calls_per_step
+        refusals = [self._refusal(index, left_in_turn) for index in range(len(calls))]
         try:
             async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(self._run(call, refuse=index >= most)) for index, call in enumerate(calls)]
+                tasks = [group.create_task(self._run(*each)) for each in zip(calls, refusals, strict=True)]
         except BaseExceptionGroup as failures:
             raise failures.exceptions[0] from None
         return sum(not self._succeeded(call, task) for call, task in zip(calls, tasks, strict=True))
@@ -63,7 +63,15 @@ class ToolStep:
         self._recorder.tool_error(call.call_id, error=str(failure), public=failure.public)
         return False
 
-    async def _run(self, call: ModelToolCall, *, refuse: bool) -> bool:
+    def _refusal(self, index: int, left_in_turn: int) -> str:
+        settings = self._settings
+        if index >= settings.max_tool_calls_per_step:
+            return f"At most {settings.max_tool_calls_per_step} calls run in one step."
+        if index >= left_in_turn:
+            return f"At most {settings.max_tool_calls_per_turn} calls run in one turn. Answer with what you know."
+        return ""
+
+    async def _run(self, call: ModelToolCall, refusal: str) -> bool:
         """Run one tool call and record its result. Returns whether it succeeded."""
         name, callbacks = call.name, self._agent.callbacks
         context = self._context.for_call(call.call_id)
@@ -72,8 +80,8 @@ class ToolStep:
             try:
                 arguments = self._arguments(call)
                 span.set_content(input=arguments)
-                if refuse:
-                    raise TooManyToolCalls(f"At most {self._settings.max_tool_calls_per_step} calls run in one step.")
+                if refusal:
+                    raise TooManyToolCalls(refusal)
                 await call_back(callbacks.on_tool_start, context, name, arguments)
                 output = await self._output(call, context)
                 span.set_content(output=output)

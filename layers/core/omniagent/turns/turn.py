@@ -43,7 +43,10 @@ class Turn:
         self._log = EventLog()
         self._recorder = AnswerRecorder(self._log.push)
         self._begun: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._loop = ToolLoop(setup, self._recorder, self._compose, self._begun)
+        self._budget = assignment.budget
+        if self._budget is not None:
+            self._budget.attach(self._log.note)
+        self._loop = ToolLoop(setup, self._recorder, self._compose, self._begun, self._budget)
         self._summary = SummaryBeside(setup, assignment)
         self._context: RunContext | None = None
         self._stop_reason: StopReason | None = None
@@ -135,6 +138,7 @@ class Turn:
             await session.begin_turn(start)
         except BaseException:
             await cancelled(self._work)
+            await self._settle_budget()
             raise
         session_state("idle", "running")
         turn_state("planned", "running")
@@ -153,7 +157,10 @@ class Turn:
             summary=self._summary,
         )
         try:
-            result = await conclusion.store(await self._ending())
+            ending = await self._ending()
+            # Before the answer is stored: a turn that dies here is repaired, and what it cost is settled once.
+            await self._settle_budget()
+            result = await conclusion.store(ending)
         except Exception as exc:
             logger.exception("turn not concluded")
             result = conclusion.failed(exc)
@@ -178,6 +185,7 @@ class Turn:
         """What nobody waits for: the session's name, the summary beside the answer, and the callbacks."""
         await self._name_session(result)
         await self._summary.finish(self._assignment.limit)
+        await self._settle_budget()
         result = replace(result, summary_missed=self._summary.missed)
         if self._context is not None:
             await self._in_time(call_back(self._setup.agent.callbacks.on_finish, self._context, result))
@@ -270,6 +278,10 @@ class Turn:
         if not work.done():
             logger.warning("a tool ignores its cancellation and is left behind")
             self._recorder.seal()
+
+    async def _settle_budget(self) -> None:
+        if self._budget is not None:
+            await self._budget.settle(self._assignment.limit.closing_seconds(RELEASE_SECONDS))
 
     async def _give_back(self) -> None:
         """Give back the slot, then the session: its next turn needs one."""

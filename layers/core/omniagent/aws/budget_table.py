@@ -1,0 +1,237 @@
+"""Budgets in the table of running turns: one item per user and day, `budget#<day>`, changed by atomic updates.
+
+`used` is what was spent and what is reserved: one condition on it admits a turn. `m<minute>` counts the requests of a
+minute, `r#<id>` is an open reservation (`<tokens>@<minute>`), `d#<id>` what was settled by a repair or charged
+(`<tokens>~<estimated>`). All of it fits into one write unit (1 KB) while a user has some 30 reservations open.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from omniagent.aws.json_api import AwsJson
+from omniagent.aws.turn_table import DynamoTable, item_key
+from omniagent.settings import Budget
+from omniagent.tracing import SpanKind, trace_method
+from omniagent.turns.ledger import Cost, Ledger, Moment, Reservation, Spending
+
+PAGE_LIFE_SECONDS = 2 * 24 * 3600
+"""After its day: the last turn of it is settled late, or repaired the day after."""
+_FORGOTTEN_MINUTES = range(2, 18)
+"""Counters that a request removes. A longer pause leaves one behind, so an item holds 90 of them at most."""
+
+Item = dict[str, Any]
+
+
+class DynamoLedger(Ledger):
+    """The pages of all users in the table of running turns."""
+
+    def __init__(self, table: str, *, api: AwsJson | None = None, clock: Callable[[], float] = time.time) -> None:
+        super().__init__(clock)
+        self._table = DynamoTable(table, api)
+
+    async def extend(self, held: Reservation, budget: Budget, tokens: int) -> Reservation:
+        more = replace(held, tokens=held.tokens + tokens)
+        update = _Update()
+        update.add("used", tokens)
+        update.put(_open(held), _open_value(more))
+        update.require(_open(held), "=", _open_value(held))
+        update.require("used", "<", budget.tokens_per_day)
+        refused = await self._write(held, update)
+        # Our own: the request was sent again because its first answer was lost.
+        if refused is not None and refused.get(_open(held)) != {"S": _open_value(more)}:
+            limits = Budget(tokens_per_day=budget.tokens_per_day)
+            if (refusal := _spending(refused, held, self.now()).refusal(limits)) is not None:
+                raise refusal
+        return more
+
+    async def give_back(self, held: Reservation) -> None:
+        is_counted = held.is_counted and held.minute == self.now().minute
+        update = _Update()
+        if is_counted:
+            update.add(_minute(held.minute), -1)
+        if held.tokens:
+            update.add("used", -held.tokens)
+            update.remove(_open(held))
+            update.require(_open(held), "=", _open_value(held))
+        if held.tokens or is_counted:
+            await self._write(held, update)
+
+    async def charge(self, user_id: str, charge_id: str, cost: Cost) -> None:
+        moment = self.now()
+        page = Reservation(user_id, moment.day, charge_id, 0, moment.minute)
+        update = _Update()
+        update.spend(cost)
+        update.put(_known(page), _known_value(cost))
+        update.put("expires_at", _expiry(moment))
+        update.require_missing(_known(page))
+        await self._write(page, update)
+
+    async def aclose(self) -> None:
+        await self._table.aclose()
+
+    async def _reserve(self, held: Reservation, budget: Budget, moment: Moment) -> Spending | None:
+        update = _Update()
+        update.put("expires_at", _expiry(moment))
+        if held.is_counted:
+            update.add(_minute(moment.minute), 1)
+            update.remove(*(_minute(moment.minute - ago) for ago in _FORGOTTEN_MINUTES if ago <= moment.minute))
+            update.require_below(_minute(moment.minute), budget.requests_per_minute)
+        if budget.tokens_per_day:
+            update.require_below("used", budget.tokens_per_day)
+        if held.tokens:
+            update.add("used", held.tokens)
+            update.put(_open(held), _open_value(held))
+            update.require_missing(_open(held))
+        refused = await self._write(held, update)
+        # Our own: the request was sent again because its first answer was lost.
+        if refused is None or (held.tokens and _open(held) in refused):
+            return None
+        return _spending(refused, held, moment)
+
+    async def _settle(self, held: Reservation, cost: Cost, *, by_owner: bool) -> None:
+        refused = await self._close(held, cost, by_owner=by_owner)
+        while refused is not None and _open(held) in refused:  # more is reserved than we were told
+            held = _reservation(held, held.id, refused[_open(held)]["S"])
+            refused = await self._close(held, cost, by_owner=by_owner)
+        if refused is not None and by_owner and _known(held) in refused:
+            await self._settle_rest(held, cost, refused[_known(held)]["S"])
+
+    async def _close(self, held: Reservation, cost: Cost, *, by_owner: bool) -> Item | None:
+        update = _Update()
+        update.spend(cost, reserved=held.tokens)
+        update.remove(_open(held))
+        if not by_owner:
+            update.put(_known(held), _known_value(cost))
+        update.require(_open(held), "=", _open_value(held))
+        return await self._write(held, update)
+
+    async def _settle_rest(self, held: Reservation, cost: Cost, known: str) -> None:
+        """Add what a repair did not know of, once."""
+        tokens, _, estimated = known.partition("~")
+        update = _Update()
+        update.spend(cost - Cost(int(tokens), int(estimated)))
+        update.remove(_known(held))
+        update.require(_known(held), "=", known)
+        await self._write(held, update)
+
+    async def _page(self, user_id: str, day: str, moment: Moment) -> Spending:
+        answer = await self._table.call("GetItem", Key=_page_key(user_id, day), ConsistentRead=True)
+        return _spending(answer.get("Item") or {}, Reservation(user_id, day, "", 0, moment.minute), moment)
+
+    @trace_method(kind=SpanKind.DB, name="aws.dynamodb.budget")
+    async def _write(self, held: Reservation, update: "_Update") -> Item | None:
+        """Change the reservation's page. Returns None, or the page as it is when a condition does not hold."""
+        answer = await self._table.call(
+            "UpdateItem",
+            Key=_page_key(held.user_id, held.day),
+            ReturnValuesOnConditionCheckFailure="ALL_OLD",
+            **update.arguments(),
+        )
+        return (answer["item"] or {}) if answer.get("lost") else None
+
+
+class _Update:
+    """The arguments of one UpdateItem."""
+
+    def __init__(self) -> None:
+        self._clauses: dict[str, list[str]] = {"SET": [], "ADD": [], "REMOVE": []}
+        self._conditions: list[str] = []
+        self._names: dict[str, str] = {}
+        self._values: dict[str, Item] = {}
+
+    def put(self, name: str, value: str | int) -> None:
+        self._clauses["SET"].append(f"{self._name(name)} = {self._value(value)}")
+
+    def add(self, name: str, amount: int) -> None:
+        self._clauses["ADD"].append(f"{self._name(name)} {self._value(amount)}")
+
+    def spend(self, cost: Cost, *, reserved: int = 0) -> None:
+        """Count what was spent, in the place of what was reserved for it."""
+        self.add("used", cost.tokens - reserved)
+        self.add("spent", cost.tokens)
+        self.add("estimated", cost.estimated)
+
+    def remove(self, *names: str) -> None:
+        self._clauses["REMOVE"] += map(self._name, names)
+
+    def require(self, name: str, operator: str, value: str | int) -> None:
+        self._conditions.append(f"{self._name(name)} {operator} {self._value(value)}")
+
+    def require_below(self, name: str, limit: int) -> None:
+        self._conditions.append(
+            f"(attribute_not_exists({self._name(name)}) OR {self._name(name)} < {self._value(limit)})"
+        )
+
+    def require_missing(self, name: str) -> None:
+        self._conditions.append(f"attribute_not_exists({self._name(name)})")
+
+    def arguments(self) -> dict[str, Any]:
+        clauses = (f"{verb} {', '.join(items)}" for verb, items in self._clauses.items() if items)
+        condition = {"ConditionExpression": " AND ".join(self._conditions)} if self._conditions else {}
+        return {
+            "UpdateExpression": " ".join(clauses),
+            "ExpressionAttributeNames": {placeholder: name for name, placeholder in self._names.items()},
+            "ExpressionAttributeValues": self._values,
+            **condition,
+        }
+
+    def _name(self, name: str) -> str:
+        return self._names.setdefault(name, f"#n{len(self._names)}")
+
+    def _value(self, value: str | int) -> str:
+        placeholder = f":v{len(self._values)}"
+        self._values[placeholder] = {"S": value} if isinstance(value, str) else {"N": str(value)}
+        return placeholder
+
+
+def _page_key(user_id: str, day: str) -> Item:
+    """Not under the user's own key, which a deletion clears: deleting oneself must not refill a budget."""
+    return item_key(f"budget#{user_id}", f"budget#{day}")
+
+
+def _minute(minute: int) -> str:
+    return f"m{minute}"
+
+
+def _open(held: Reservation) -> str:
+    return f"r#{held.id}"
+
+
+def _open_value(held: Reservation) -> str:
+    return f"{held.tokens}@{held.minute}"
+
+
+def _known(held: Reservation) -> str:
+    return f"d#{held.id}"
+
+
+def _known_value(cost: Cost) -> str:
+    return f"{cost.tokens}~{cost.estimated}"
+
+
+def _expiry(moment: Moment) -> int:
+    return int(moment.next_day.timestamp()) + PAGE_LIFE_SECONDS
+
+
+def _reservation(page: Reservation, reservation_id: str, value: str) -> Reservation:
+    tokens, _, minute = value.partition("@")
+    return Reservation(page.user_id, page.day, reservation_id, int(tokens), int(minute))
+
+
+def _spending(item: Item, page: Reservation, moment: Moment) -> Spending:
+    def number(name: str) -> int:
+        return int(item.get(name, {"N": "0"})["N"])
+
+    return Spending(
+        moment,
+        requests=number(_minute(moment.minute)),
+        spent=Cost(number("spent"), number("estimated")),
+        reserved=number("used") - number("spent"),
+        open=tuple(
+            _reservation(page, name.removeprefix("r#"), value["S"])
+            for name, value in item.items()
+            if name.startswith("r#")
+        ),
+    )

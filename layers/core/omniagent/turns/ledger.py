@@ -1,0 +1,328 @@
+"""What a user may spend: requests a minute and tokens a day, reserved before a model call and settled after it.
+
+A ledger keeps one page per user and day. A reservation is written under its turn's id, so that it is settled exactly
+once: by the turn, or by whoever repairs it. A user is admitted while anything is left, and a turn reserves more before
+it spends more: a budget is exceeded by the last reservation at most.
+"""
+
+import asyncio
+import logging
+import time
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime, timedelta
+
+from omniagent.errors import BudgetExceeded, RegistryUnavailable, TooManyRequests
+from omniagent.messages import Usage
+from omniagent.protocol import sse
+from omniagent.settings import Budget
+from omniagent.turns.replay import ASKED, BESIDE, COUNTED
+
+logger = logging.getLogger(__name__)
+
+STALE_MINUTES = 20
+"""Longer than any Lambda runs: the process of an older reservation is dead."""
+SETTLE_SECONDS = 2.0
+BUSY_RETRY_SECONDS = 2.0
+"""When to try again while only running turns hold what is left."""
+
+
+@dataclass(frozen=True, slots=True)
+class Moment:
+    """A point in time, as the ledger counts it: the day, and the minute of that day, both in UTC."""
+
+    at: datetime
+
+    @classmethod
+    def of(cls, seconds: float) -> "Moment":
+        return cls(datetime.fromtimestamp(seconds, UTC))
+
+    @property
+    def day(self) -> str:
+        return self.at.strftime("%Y-%m-%d")
+
+    @property
+    def yesterday(self) -> str:
+        return (self.at - timedelta(days=1)).strftime("%Y-%m-%d")
+
+    @property
+    def minute(self) -> int:
+        return self.at.hour * 60 + self.at.minute
+
+    @property
+    def next_minute(self) -> datetime:
+        return self.at.replace(second=0, microsecond=0) + timedelta(minutes=1)
+
+    @property
+    def next_day(self) -> datetime:
+        return self.at.replace(hour=0, minute=0, second=0, microsecond=0) + timedelta(days=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Cost:
+    """Tokens that were spent, and how many of them are an estimate: the provider did not count the call."""
+
+    tokens: int = 0
+    estimated: int = 0
+
+    @classmethod
+    def of(cls, usage: Usage) -> "Cost":
+        return cls(usage.total_tokens, usage.total_tokens if usage.estimated else 0)
+
+    def __add__(self, other: "Cost") -> "Cost":
+        return Cost(self.tokens + other.tokens, self.estimated + other.estimated)
+
+    def __sub__(self, other: "Cost") -> "Cost":
+        return Cost(self.tokens - other.tokens, self.estimated - other.estimated)
+
+
+@dataclass(frozen=True, slots=True)
+class Reservation:
+    """Tokens set aside on one page of a user, under an id that only one turn has."""
+
+    user_id: str
+    day: str
+    id: str
+    tokens: int
+    minute: int
+    is_counted: bool = False
+    """Whether it counts as a request of its minute."""
+
+
+@dataclass(frozen=True, slots=True)
+class Spending:
+    """A user's page of today."""
+
+    moment: Moment
+    requests: int = 0
+    """Of this minute."""
+    spent: Cost = Cost()
+    reserved: int = 0
+    open: tuple[Reservation, ...] = ()
+
+    def refusal(self, budget: Budget) -> BudgetExceeded | None:
+        """Return why this budget admits nothing more, if so."""
+        if budget.requests_per_minute and self.requests >= budget.requests_per_minute:
+            reset = self.moment.next_minute
+            return TooManyRequests(retry_after=self._seconds_until(reset), reset_at=reset)
+        if not budget.tokens_per_day or self.spent.tokens + self.reserved < budget.tokens_per_day:
+            return None
+        reset = self.moment.next_day
+        if self.spent.tokens >= budget.tokens_per_day:
+            return BudgetExceeded(retry_after=self._seconds_until(reset), reset_at=reset)
+        return BudgetExceeded(
+            "The rest of your tokens for today is reserved for answers that are still being written.",
+            retry_after=BUSY_RETRY_SECONDS,
+            reset_at=reset,
+        )
+
+    @property
+    def stale(self) -> list[Reservation]:
+        """The reservations that nobody is going to settle."""
+        return [held for held in self.open if self.moment.minute - held.minute > STALE_MINUTES]
+
+    def _seconds_until(self, moment: datetime) -> float:
+        return (moment - self.moment.at).total_seconds()
+
+
+class Ledger(ABC):
+    """The pages of all users. Every method raises `RegistryUnavailable` when they cannot be reached."""
+
+    def __init__(self, clock: Callable[[], float] = time.time) -> None:
+        self._clock = clock
+
+    async def reserve(
+        self, user_id: str, reservation_id: str, budget: Budget, tokens: int, *, is_request: bool = True
+    ) -> Reservation:
+        """Count a request and set tokens aside, if the budget has anything left. Raises `BudgetExceeded`.
+
+        No tokens leave nothing to settle. Reservations of dead processes are released before a user is refused.
+        """
+        moment = self.now()
+        is_counted = is_request and bool(budget.requests_per_minute)
+        limits = budget if is_counted else replace(budget, requests_per_minute=0)
+        held = Reservation(user_id, moment.day, reservation_id, tokens, moment.minute, is_counted)
+        refused = await self._reserve(held, limits, moment)
+        if refused is not None and refused.stale:
+            logger.warning("stale reservations released", extra={"count": len(refused.stale)})
+            for stale in refused.stale:
+                await self._settle(stale, Cost(), by_owner=False)
+            refused = await self._reserve(held, limits, moment)
+        if refused is not None and (refusal := refused.refusal(limits)) is not None:
+            raise refusal
+        return held
+
+    async def settle(self, held: Reservation, cost: Cost) -> None:
+        """Put what was spent in the place of a reservation. Repeating it changes nothing.
+
+        Where a repair has settled it meanwhile, only what it did not know is added.
+        """
+        await self._settle(held, cost, by_owner=True)
+
+    async def settle_dead(self, user_id: str, reservation_id: str, calls: Iterable[Usage]) -> None:
+        """Settle what a dead process had reserved, today or yesterday. Nothing happens where it is settled."""
+        moment, cost = self.now(), sum(map(Cost.of, calls), Cost())
+        for day in (moment.day, moment.yesterday):
+            page = await self._page(user_id, day, moment)
+            for held in page.open:
+                if held.id == reservation_key(reservation_id):
+                    await self._settle(held, cost, by_owner=False)
+                    return
+
+    async def spending(self, user_id: str) -> Spending:
+        """Read a user's page of today."""
+        moment = self.now()
+        return await self._page(user_id, moment.day, moment)
+
+    def now(self) -> Moment:
+        return Moment.of(self._clock())
+
+    @abstractmethod
+    async def extend(self, held: Reservation, budget: Budget, tokens: int) -> Reservation:
+        """Set more tokens aside, if the budget has anything left. Raises `BudgetExceeded`."""
+
+    @abstractmethod
+    async def give_back(self, held: Reservation) -> None:
+        """Undo a reservation: nothing was asked of the model."""
+
+    @abstractmethod
+    async def charge(self, user_id: str, charge_id: str, cost: Cost) -> None:
+        """Add what was spent without a reservation. The same id again changes nothing."""
+
+    async def aclose(self) -> None:  # noqa: B027 - a ledger without connections has nothing to close
+        """Close the ledger's connections."""
+
+    @abstractmethod
+    async def _reserve(self, held: Reservation, budget: Budget, moment: Moment) -> Spending | None:
+        """Reserve in one atomic write. Returns the page that refused it."""
+
+    @abstractmethod
+    async def _settle(self, held: Reservation, cost: Cost, *, by_owner: bool) -> None:
+        """Settle in one atomic write. Whoever is not the owner leaves a note of what it knew."""
+
+    @abstractmethod
+    async def _page(self, user_id: str, day: str, moment: Moment) -> Spending:
+        """Read one page."""
+
+
+def reservation_key(reservation_id: str) -> str:
+    """Return what a page knows a reservation by: short, as a page has to fit into one write unit (1 KB)."""
+    return reservation_id[:12]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Account:
+    """One user at the ledger, with the user's budget."""
+
+    ledger: Ledger
+    user_id: str
+    budget: Budget
+    reserve_tokens: int
+    on_refusal: Callable[[BudgetExceeded], None] | None = None
+
+    def open(self, reservation_id: str, *, is_request: bool = True) -> "TurnBudget":
+        """Start to reserve for one turn or job."""
+        tokens = self.reserve_tokens if self.budget.tokens_per_day else 0
+        return TurnBudget(self, reservation_id, tokens, is_request=is_request)
+
+    async def count_request(self, request_id: str) -> None:
+        """Count a request whose model calls are made later. Raises `BudgetExceeded`."""
+        await TurnBudget(self, request_id, 0).admitted()
+
+
+class TurnBudget:
+    """What one turn or job has reserved and spent. Made before anything is read, so that nothing waits for it."""
+
+    def __init__(self, account: Account, reservation_id: str, tokens: int, *, is_request: bool = True) -> None:
+        self._account = account
+        self._spent = Cost()
+        self._has_called = False
+        self._settled: Cost | None = None
+        self._charges = 0
+        self._note: Callable[[bytes], None] = lambda _: None
+        reserving = account.ledger.reserve(
+            account.user_id, reservation_key(reservation_id), account.budget, tokens, is_request=is_request
+        )
+        self._reserving = asyncio.create_task(reserving, name="reservation")
+        self._held: Reservation | None = None
+
+    def attach(self, note: Callable[[bytes], None]) -> None:
+        """Log each call's cost with the turn's events: a repair reads it there."""
+        self._note = note
+
+    async def admitted(self) -> None:
+        """Wait for the reservation. Raises `BudgetExceeded`, or `RegistryUnavailable`."""
+        try:
+            self._held = await asyncio.shield(self._reserving)
+        except BudgetExceeded as refusal:
+            self._refuse(refusal)
+            raise
+
+    async def before_call(self, input_tokens: int, output_tokens: int) -> None:
+        """Make sure that a call of about so many tokens is covered. Raises `BudgetExceeded`.
+
+        Whoever was admitted may make the first one, however little is left.
+        """
+        held, account = self._held, self._account
+        if held is None or not held.tokens:
+            return
+        missing = self._spent.tokens + input_tokens + output_tokens - held.tokens
+        if missing > 0 and self._has_called:
+            # The page does not know yet what the last call has cost over the reservation.
+            over = max(0, self._spent.tokens - held.tokens)
+            limit = Budget(tokens_per_day=max(1, account.budget.tokens_per_day - over))
+            try:
+                self._held = await account.ledger.extend(held, limit, max(missing, account.reserve_tokens))
+            except BudgetExceeded as refusal:
+                self._refuse(refusal)
+                raise
+        self._note(sse.encode_note({ASKED: input_tokens}))
+
+    def counted(self, usage: Usage, *, beside: bool = False) -> None:
+        """Note what a model call has cost: one of the turn's own, or one beside it."""
+        self._has_called = True
+        self._spent += Cost.of(usage)
+        self._note(sse.encode_note({BESIDE if beside else COUNTED: usage.to_dict()}))
+
+    async def settle(self, seconds: float = SETTLE_SECONDS) -> None:
+        """Settle what was spent so far. Never raises: what fails is tried again by the next call."""
+        if self._held is None or not self._account.budget.tokens_per_day or self._spent == self._settled:
+            return
+        try:
+            async with asyncio.timeout(max(0.0, seconds)):
+                await self._settle(self._held)
+        except (RegistryUnavailable, TimeoutError) as exc:
+            logger.warning("budget not settled", extra={"cause": f"{type(exc).__name__}: {exc}"})
+
+    async def give_back(self) -> None:
+        """Undo the reservation of a turn that does not begin, unless a call has been paid for. Never raises."""
+        if self._settled is not None:
+            return
+        try:
+            async with asyncio.timeout(SETTLE_SECONDS):
+                await self._account.ledger.give_back(await asyncio.shield(self._reserving))
+            self._settled = self._spent
+        except BudgetExceeded:
+            pass  # nothing was reserved
+        except (RegistryUnavailable, TimeoutError) as exc:
+            logger.warning("reservation not given back", extra={"cause": f"{type(exc).__name__}: {exc}"})
+
+    async def close(self) -> None:
+        """Settle, or give back where no call was paid for."""
+        await (self.settle() if self._has_called else self.give_back())
+
+    async def _settle(self, held: Reservation) -> None:
+        spent, ledger = self._spent, self._account.ledger
+        if self._settled is None:
+            await ledger.settle(held, spent)
+        else:
+            # What was spent after the end of the answer: by a summary beside it.
+            await ledger.charge(held.user_id, f"{self._charges}{held.id}", spent - self._settled)
+            self._charges += 1
+        self._settled = spent
+
+    def _refuse(self, refusal: BudgetExceeded) -> None:
+        logger.info("budget exceeded", extra={"code": refusal.code, "retry_after": refusal.retry_after})
+        if self._account.on_refusal is not None:
+            self._account.on_refusal(refusal)

@@ -1,0 +1,124 @@
+"""One user cannot spend without bound (P10): requests, tokens, readers and tool calls, through the functions."""
+
+import asyncio
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import httpx
+import pytest
+
+from local.model import OfflineModel
+from omniagent import AnswerStream, Budget
+from omniagent.errors import BudgetExceeded, TooManyReaders
+from omniagent.lambda_runtime import event_loop
+from tests.fixtures.problems import check_problem
+from tests.fixtures.world import User, World, open_world
+
+
+@pytest.fixture(scope="module")
+def world(mongod: str, model: OfflineModel) -> Iterator[World]:
+    """Users with little to spend."""
+    limits = {"budget_tokens_per_day": 40, "budget_reserve_tokens": 40, "max_readers_per_session": 1}
+    with open_world(mongod, model.base_url, **limits) as world:
+        yield world
+
+
+@pytest.fixture
+def hasty(world: World, monkeypatch: pytest.MonkeyPatch) -> World:
+    """Users who may not ask often."""
+    budgets = {"hasty": Budget(requests_per_minute=2)}
+    monkeypatch.setattr(world.services, "project", replace(world.services.project, budgets=budgets))
+    return world
+
+
+def refused(response: httpx.Response, code: str) -> None:
+    problem = check_problem(response)
+    assert (problem["status"], problem["code"]) == (429, code)
+    assert int(response.headers["retry-after"]) >= 1
+    reset = datetime.fromisoformat(problem["reset_at"])
+    assert timedelta(0) < reset - datetime.now(UTC) <= timedelta(days=1)
+
+
+def used(user: User) -> int:
+    tokens: int = user.call("GET", "/usage").json()["tokensPerDay"]["used"]
+    return tokens
+
+
+def test_over_a_days_tokens_chat_name_and_summary_are_refused_alike(world: World, user: User) -> None:
+    while used(user) < 40:
+        user.ask("[echo:A few words.]")
+    asked = user.post({"session_id": user.session, "query": "One more"})
+    refused(asked, "budget_exceeded")
+    refused(user.call("POST", "/sessions/{}/name"), "budget_exceeded")
+    assert len(user.messages()) % 2 == 0
+    assert world.user().post({"query": "[echo:Somebody else.]"}).status_code == 200
+
+
+def test_a_replay_is_not_refused(user: User) -> None:
+    first = user.ask("[echo:Hello.]", message_id="m1")
+    while used(user) < 40:
+        user.ask("[echo:A few words.]")
+    again = user.ask("[echo:Hello.]", message_id="m1")
+    assert again[0]["messageId"] == first[0]["messageId"]
+
+
+def test_usage_is_what_was_counted(user: User) -> None:
+    nothing = user.call("GET", "/usage").json()
+    assert nothing["requestsPerMinute"] is None
+    assert nothing["tokensPerDay"] | {"used": 0, "estimated": 0, "reserved": 0, "limit": 40} == nothing["tokensPerDay"]
+    told = user.ask("[echo:Hello.]")[-1]["data"]
+    assert used(user) == told["usage"]["totalTokens"]
+
+
+def test_many_turns_at_once_exceed_a_budget_by_no_more_than_was_reserved(world: World, user: User) -> None:
+    async def burst() -> list[AnswerStream | BaseException]:
+        runners = [await world.services.runner(user.client_id, f"s{number}") for number in range(5)]
+        begun = await asyncio.gather(*(runner.start("[stall] Hi") for runner in runners), return_exceptions=True)
+        for runner, answer in zip(runners, begun, strict=True):
+            if isinstance(answer, AnswerStream):
+                await runner.stop()
+                await answer.ended()
+        return begun
+
+    kinds = [type(each) for each in event_loop.run(burst())]
+    assert kinds.count(AnswerStream) == 1, "the first one reserved all there is"
+    assert kinds.count(BudgetExceeded) == 4
+
+
+def test_requests_of_a_minute_and_the_budget_of_a_category(hasty: World) -> None:
+    user = hasty.user()
+    user.http.headers["x-user-category"] = "hasty"
+    user.ask("[echo:One.]")
+    assert user.call("POST", "/sessions/{}/name").status_code == 200
+    over = [user.post({"query": "Three"}), user.call("POST", "/sessions/{}/name")]
+    if user.call("GET", "/usage").json()["requestsPerMinute"]["used"] < 2:
+        pytest.skip("a minute has ended meanwhile")
+    for response in over:
+        refused(response, "too_many_requests")
+    assert hasty.user().post({"query": "[echo:Somebody else.]"}).status_code == 200
+
+
+def test_an_operator_sees_refusals(user: User, capsys: pytest.CaptureFixture[str]) -> None:
+    while used(user) < 40:
+        user.ask("[echo:A few words.]")
+    capsys.readouterr()
+    refused(user.post({"query": "One more"}), "budget_exceeded")
+    assert '"BudgetRefusals":[1.0]' in capsys.readouterr().out.replace(" ", "")
+
+
+def test_nobody_reads_one_answer_as_often_as_they_like(world: World, user: User) -> None:
+    async def crowd() -> list[AnswerStream | BaseException | None]:
+        runner = await world.services.runner(user.client_id, user.session)
+        turn = await runner.start("[stall] Hi")
+        readers = await asyncio.gather(*(runner.resume() for _ in range(3)), return_exceptions=True)
+        await runner.stop()
+        for reader in readers:
+            if isinstance(reader, AnswerStream):
+                await reader.ended()
+        await turn.ended()
+        return list(readers)
+
+    kinds = [type(each) for each in event_loop.run(crowd())]
+    assert kinds.count(AnswerStream) <= 1
+    assert kinds.count(TooManyReaders) >= 2
