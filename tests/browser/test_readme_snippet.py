@@ -1,0 +1,92 @@
+"""The README's front end in a real browser: a new chat, an answer, a reload, and errors that a user can read."""
+
+import json
+import os
+import subprocess
+import uuid
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+from playwright.async_api import Browser, Page, Route, expect
+
+from local.background import BackgroundStack
+from local.template import ROOT
+from tests.browser.conftest import PATIENCE_MS
+from tests.browser.hook_page import HOOK, HTML, bundle
+from tests.browser.witness import Witness
+from tests.docs.blocks import read_blocks
+
+MOUNT = """
+import { createRoot } from "react-dom/client";
+import { Conversation } from "./conversation";
+
+const id = new URLSearchParams(location.search).get("id") ?? "";
+const root = document.getElementById("root");
+if (root) createRoot(root).render(<Conversation id={id} chatUrl="" sessionsUrl="" token={() => "token"} />);
+"""
+
+
+@pytest.fixture(scope="module")
+def script(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The snippet as a page's script."""
+    folder = tmp_path_factory.mktemp("readme")
+    bundle(folder)  # installs the packages
+    [snippet] = [block.text for block in read_blocks(ROOT / "README.md") if block.language == "tsx"]
+    (folder / "conversation.tsx").write_text(snippet)
+    (folder / "mount.tsx").write_text(MOUNT)
+    options = ("--bundle", "--format=esm", "--jsx=automatic", '--define:process.env.NODE_ENV="production"')
+    command = [str(HOOK / "node_modules/.bin/esbuild"), "mount.tsx", *options, "--outfile=hook.js"]
+    environment = {**os.environ, "NODE_PATH": str(HOOK / "node_modules")}
+    subprocess.run(command, cwd=folder, env=environment, check=True, timeout=60)
+    return folder / "hook.js"
+
+
+@pytest.fixture
+async def page(browser: Browser, stack: BackgroundStack, script: Path, witness: Witness) -> AsyncIterator[Page]:
+    """The page of a chat that nobody has written in."""
+    context = await browser.new_context(extra_http_headers={"x-user-id": f"readme-{uuid.uuid4().hex}"})
+    context.set_default_timeout(PATIENCE_MS)
+    page = await context.new_page()
+    witness.watch(page)
+
+    async def serve(route: Route) -> None:
+        if route.request.url.endswith(".js"):
+            await route.fulfill(path=script, content_type="text/javascript")
+        else:
+            await route.fulfill(body=HTML, content_type="text/html")
+
+    await page.route("**/hook*", serve)
+    async with page.expect_response("**/stream"):  # what is stored has been loaded then
+        await page.goto(f"{stack.url}/hook?id={uuid.uuid4().hex}")
+    yield page
+    await context.close()
+
+
+async def refuse(route: Route) -> None:
+    problem = {"title": "Busy", "status": 503, "detail": "Try again in a moment.", "code": "storage_unavailable"}
+    await route.fulfill(status=503, body=json.dumps(problem), content_type="application/problem+json")
+
+
+async def test_the_snippet_opens_a_new_chat_answers_and_survives_a_reload(page: Page) -> None:
+    await expect(page.get_by_role("button", name="Say hello")).to_be_visible()
+    await expect(page.get_by_role("alert")).to_have_count(0)  # the 404 of a new chat is no error
+    await page.get_by_role("button", name="Say hello").click()
+    await expect(page.locator("p")).to_have_count(2)
+    await expect(page.get_by_role("button", name="Say hello")).to_be_visible()
+    shown = await page.locator("p").all_inner_texts()
+    assert shown[0] == "Hello"
+    assert shown[1]
+    await page.reload()
+    await expect(page.locator("p")).to_have_text(shown)
+    await expect(page.get_by_role("alert")).to_have_count(0)
+
+
+async def test_the_snippet_shows_the_text_of_a_refusal(page: Page) -> None:
+    await page.route("**/chat", refuse)
+    await page.get_by_role("button", name="Say hello").click()
+    await expect(page.get_by_role("alert")).to_have_text("Try again in a moment.")
+    await page.unroute("**/chat")
+    await page.route("**/messages", refuse)
+    await page.reload()
+    await expect(page.get_by_role("alert")).to_have_text("Try again in a moment.")
