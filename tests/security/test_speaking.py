@@ -9,6 +9,7 @@ import json
 import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any
 
 import httpx
@@ -19,7 +20,7 @@ from omniagent.http.auth import lazy_authenticator
 from omniagent.session.manager import new_id, user_id_of
 from omniagent.settings import Settings
 from omniagent.tracing.logs import setup_logging
-from tests.fixtures.function_url import SIGNER, SOURCE
+from tests.fixtures.function_url import PAYLOADS, SIGNER, SOURCE
 from tests.fixtures.issuer import AUDIENCE, Issuer
 from tests.fixtures.problems import check_problem
 from tests.fixtures.world import User, World
@@ -29,6 +30,12 @@ Json = dict[str, Any]
 SECRET = "the treasure is under the oak"
 STRANGER = "arn:aws:sts::123456789012:assumed-role/web-backend-2/web-backend"
 POOL = "arn:aws:sts::123456789012:assumed-role/PoolUsers/CognitoIdentityCredentials"
+
+
+@pytest.fixture(scope="module", params=PAYLOADS)
+def world(request: pytest.FixtureRequest, world: World) -> World:
+    """The same behind a Function URL, then behind API Gateway."""
+    return replace(world, payloads=(request.param,))
 
 
 @pytest.fixture
