@@ -130,13 +130,16 @@ invoke: $(VENV)/.run ## invoke a function: FUNCTION=chat EVENT=events/chat-hello
 
 .PHONY: invoke
 
+screenshots: $(VENV)/.dev ## take the pictures in docs/ again
+	@$(BIN)/python -m pytest tests/browser/screenshots.py
+
 walk: $(VENV)/.dev ## count the files and functions that one POST /chat walks through
 	@$(BIN)/python -m scripts.walk
 
 readme: $(VENV)/.dev ## write the README's tables from the code
 	@$(BIN)/python -m scripts.readme
 
-.PHONY: walk readme
+.PHONY: screenshots walk readme
 
 run: $(VENV)/.run ## run the whole product on this machine, with a page to chat on: PORT=8000
 	@$(BIN)/python -m local run $(ARGS)

@@ -1,6 +1,6 @@
 """Passes requests on to another server and its answers back, byte for byte as they come."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 
 import httpx
@@ -39,9 +39,12 @@ class Forwarder:
         """Close the connections."""
         await self._transport.aclose()
 
-    async def forward(self, exchange: Exchange, base_url: str, extra: Headers) -> None:
+    async def forward(
+        self, exchange: Exchange, base_url: str, extra: Headers, on_answer: Callable[[httpx.Response], None]
+    ) -> None:
         """Send the request to `base_url` and its answer back, with `extra` headers.
 
+        `on_answer` hears of the answer when it begins and when it has ended.
         Raises Unreachable before the answer began, and Failed for the answer that Lambda gives in a function's
         place. Later the connection is broken off, as the other side did. A
         client that leaves ends the connection to the other server, and nothing more.
@@ -59,12 +62,14 @@ class Forwarder:
             response = await self._transport.handle_async_request(request)
         except httpx.TransportError as error:
             raise Unreachable(str(error)) from error
+        on_answer(response)
         try:
             if response.status_code == BAD_GATEWAY and "x-request-id" not in response.headers:
                 raise Failed(response.headers.get("x-amzn-requestid", ""))
             await self._send_back(exchange, response, extra)
         finally:
             await response.aclose()
+            on_answer(response)
 
     async def _send_back(self, exchange: Exchange, response: httpx.Response, extra: Headers) -> None:
         headers = [(name.decode("latin-1"), value.decode("latin-1")) for name, value in response.headers.raw]

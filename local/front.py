@@ -8,6 +8,9 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, urlsplit
 
+import httpx
+
+from local.activity import Activity
 from local.callers import Callers
 from local.causes import Causes, start_of
 from local.causes import as_json as causes_as_json
@@ -67,6 +70,8 @@ class Front:
         self._files = Files(playground, PAGE_HEADERS)
         self._functions: Mapping[str, str] = {}
         self._info: Info = _nothing
+        self._agent: Info = _nothing
+        self._activity = Activity()
         self._forwarder = Forwarder()
         self._renderer = Renderer()
         self._server = Server(self._handle, Callers(neighbours=True, visitors=True))
@@ -85,10 +90,11 @@ class Front:
                 raise ServiceError(f"Port {port} is in use: choose another one, such as PORT={port + 1}.") from None
             raise ServiceError(f"Port {port} cannot be used: {error.strerror}.") from None
 
-    def open_to(self, functions: Mapping[str, str], info: Info) -> None:
-        """Forward to these addresses, by the names of ROUTES, and tell what `info` returns."""
+    def open_to(self, functions: Mapping[str, str], info: Info, agent: Info | None = None) -> None:
+        """Forward to these addresses, by the names of ROUTES, and tell what `info` and `agent` return."""
         self._functions = functions
         self._info = info
+        self._agent = agent or _nothing
 
     async def close(self) -> None:
         """End every connection."""
@@ -120,6 +126,10 @@ class Front:
         elif exchange.path == "/local/causes":
             request_id = parse_qs(urlsplit(exchange.target).query).get("request_id", [""])[0]
             await _json(exchange, 200, {"causes": causes_as_json(self._causes.of(request_id))}, cors)
+        elif exchange.path == "/local/activity":
+            await self._activity.tell(exchange, cors)
+        elif exchange.path == "/local/agent":
+            await _json(exchange, 200, await self._agent(), cors)
         elif exchange.path == "/local/info":
             await _json(exchange, 200, await self._info(), cors)
         else:
@@ -129,8 +139,13 @@ class Front:
         if function not in self._functions:
             await _problem(exchange, 503, "The stack is still starting.", cors)
             return
+
+        def answered(response: httpx.Response) -> None:
+            if exchange.method != "GET" and response.is_success:
+                self._activity.publish(exchange, _session_id(exchange, response))
+
         try:
-            await self._forwarder.forward(exchange, self._functions[function], cors)
+            await self._forwarder.forward(exchange, self._functions[function], cors, answered)
         except Failed as failed:
             await self._tell_failure(exchange, function, failed.request_id, cors)
         except Unreachable:
@@ -164,6 +179,12 @@ class Front:
             await _problem(exchange, 422, "Send a text as JSON.", cors)
         else:
             await exchange.respond(200, [("content-type", "application/json"), NO_STORE, *cors], tree)
+
+
+def _session_id(exchange: Exchange, response: httpx.Response) -> str:
+    """The session that a request was about, empty for a new one."""
+    parts = exchange.path.split("/")
+    return str(response.headers.get("x-session-id", "")) or (parts[2] if len(parts) > 2 else "")
 
 
 def _allowing(origin: str) -> Cors:

@@ -1,4 +1,4 @@
-"""What the front tells about the stack: the model, the versions, the limits of the context."""
+"""What the front tells about the stack: the model, the versions, the limits of the context, the agent."""
 
 import asyncio
 import json
@@ -8,6 +8,7 @@ import subprocess
 import tomllib
 from collections.abc import Iterable, Mapping
 from dataclasses import asdict
+from pathlib import Path
 from typing import Any
 
 from local.packages import environment_of
@@ -25,13 +26,7 @@ TOLD = (
     "summary_after_turns",
 )
 # Run where the functions run: a project may need packages that only they have.
-READ_PROJECT = """
-import json, sys
-from project import project
-settings = project.read_settings()
-told = {name: getattr(settings, name) for name in sys.argv[1:]}
-print(json.dumps({**told, "model": project.agent.model or settings.model}))
-"""
+DESCRIBE = Path(__file__).with_name("describe_project.py")
 READ_SECONDS = 30
 
 
@@ -52,15 +47,12 @@ class StackInfo:
         self._built = built
         self._read_at = -1
         self._settings: Mapping[str, Any] = {}
+        self._agent: Mapping[str, Any] = {}
         self._reading = asyncio.Lock()
 
     async def tell(self) -> dict[str, Any]:
         """Return the description."""
-        async with self._reading:
-            changed_at = max((file.stat().st_mtime_ns for file in self._chat.code.rglob("*.py")), default=0)
-            if changed_at != self._read_at:
-                self._settings = await asyncio.to_thread(self._read)
-                self._read_at = changed_at
+        await self._refresh()
         settings = self._settings
         return {
             "model": "offline" if self._offline else settings["model"],
@@ -70,23 +62,37 @@ class StackInfo:
             **{name: settings[name] for name in TOLD},
         }
 
-    def _read(self) -> Mapping[str, Any]:
+    async def agent(self) -> Mapping[str, Any]:
+        """Return the agent's name, model, instructions and tools, or `error`: why the project cannot be read."""
+        await self._refresh()
+        return self._agent
+
+    async def _refresh(self) -> None:
+        async with self._reading:
+            changed_at = max((file.stat().st_mtime_ns for file in self._chat.code.rglob("*.py")), default=0)
+            if changed_at != self._read_at:
+                await asyncio.to_thread(self._read)
+                self._read_at = changed_at
+
+    def _read(self) -> None:
         """Read the settings with the project's own defaults. Of a project that cannot be read only those without."""
         try:
             # The last line: a project may print while it is imported.
-            settings: Mapping[str, Any] = json.loads(self._run_project().splitlines()[-1])
-        except (IndexError, OSError, ServiceError, ValueError, subprocess.SubprocessError):
-            settings = asdict(self._of_the_environment())
-        return settings
+            described: dict[str, Any] = json.loads(self._run_project().splitlines()[-1])
+        except (IndexError, OSError, ServiceError, ValueError, subprocess.SubprocessError) as error:
+            self._settings = asdict(self._of_the_environment())
+            self._agent = {"error": str(getattr(error, "stderr", None) or error).strip()}
+        else:
+            self._settings, self._agent = described["settings"], described["agent"]
 
     def _run_project(self) -> str:
         if self._built:
-            raise ServiceError("a built project may be for another machine")
+            raise ServiceError("The agent is not read from what `sam build` made, which may be for another machine.")
         python = environment_of(self._chat) / "bin" / "python"
         path = os.pathsep.join(str(folder) for folder in (self._chat.code, *self._chat.layers))
         return subprocess.run(
             # Bytecode is checked by the second: it would hide a change that comes soon after another.
-            [python, "-B", "-c", READ_PROJECT, "openai_api", *TOLD],
+            [python, "-B", DESCRIBE, "openai_api", *TOLD],
             env={"PATH": os.environ.get("PATH", os.defpath), **self._environment, "PYTHONPATH": path},
             cwd=self._chat.code,
             capture_output=True,

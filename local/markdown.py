@@ -34,8 +34,8 @@ LINK_SCHEMES = frozenset({"http", "https", "mailto"})
 # Nobody writes deeper, and neither JSON nor a page can be as deep as a text can ask for.
 MAX_DEPTH = 60
 MAX_HIGHLIGHTED_CHARS = 50_000
-# The page has its own h1 and h2.
-HEADING_SHIFT, LOWEST_HEADING = 2, 6
+# The page has its own h1. Headings below it never skip a level, as assistive technology expects: `level` is the text's.
+HIGHEST_HEADING, LOWEST_HEADING = 2, 6
 KINDS = (
     (Comment, "comment"),
     (String, "string"),
@@ -58,7 +58,20 @@ _TASK = re.compile(r"\[([ xX])\]\s+")
 
 def render(text: str) -> list[Node]:
     """Return the blocks of a text."""
-    return _tree(_PARSER.parse(text))
+    tokens = _PARSER.parse(text)
+    _rank_headings(tokens)
+    return _tree(tokens)
+
+
+def _rank_headings(tokens: Iterable[Token]) -> None:
+    above: list[int] = []
+    for token in tokens:
+        if token.type == "heading_open":
+            level = int(token.tag[1:])
+            above = [other for other in above if other < level]
+            token.attrs["level"] = level
+            token.tag = f"h{min(HIGHEST_HEADING + len(above), LOWEST_HEADING)}"
+            above.append(level)
 
 
 def _is_web_link(url: str) -> bool:
@@ -126,8 +139,7 @@ def _leaf(token: Token, path: list[list[Any]]) -> Iterable[Node]:
 def _element(token: Token) -> list[Any]:
     match token.type:
         case "heading_open":
-            level = int(token.tag[1:])
-            return [f"h{min(level + HEADING_SHIFT, LOWEST_HEADING)}", {"level": level}]
+            return [token.tag, {"level": token.attrs["level"]}]
         case "link_open":
             return ["a", {"href": token.attrs["href"]}]
         case "ordered_list_open":

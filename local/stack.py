@@ -186,7 +186,7 @@ async def local_stack(options: StackOptions) -> AsyncIterator[Stack]:
         if front:
             urls = {function.short_name: emulator.url_of(function.short_name) for function in functions if function.url}
             info = StackInfo(functions, environment, offline=options.offline, built=template.built)
-            front.open_to(urls, info.tell)
+            front.open_to(urls, info.tell, info.agent)
         yield Stack(functions, emulator, aws, uri, mongod, model, front, traces)
 
 

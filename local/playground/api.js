@@ -1,8 +1,9 @@
 /** The HTTP API: one method per route. Every failure is an `ApiError` that a person can read. */
 
 import { isLocal } from "./connection.js";
+import { newId } from "./ids.js";
 
-/** @import { Feedback, Message, Session, Span, StackInfo, Summary } from "./types.js" */
+/** @import { AgentDescription, Feedback, Message, Session, Span, StackInfo, Summary } from "./types.js" */
 /** @import { Connection } from "./connection.js" */
 
 const PAGE = 30;
@@ -32,6 +33,8 @@ export class ApiError extends Error {
 
 export class Api {
   #connection;
+  /** Names this page to a local stack, which then does not tell it of its own requests. */
+  #clientId = newId();
 
   /** @param {Connection} connection */
   constructor(connection) {
@@ -73,11 +76,16 @@ export class Api {
   /**
    * @param {string} id
    * @param {string | null} [before]
-   * @returns {Promise<{ messages: Message[], before: string | null }>}
+   * @returns {Promise<{ messages: Message[], before: string | null, summarizedTo?: number | null }>}
    */
   async listMessages(id, before) {
     const page = await this.#json(`${path(id)}/messages?limit=${PAGE}${before ? `&before=${before}` : ""}`);
     return { ...page, messages: page.messages.map((/** @type {any} */ message) => ({ metadata: {}, ...message })) };
+  }
+
+  /** The last turn that the summary covers; 0 without one. @param {string} id @returns {Promise<number>} */
+  async summarizedTo(id) {
+    return (await this.#json(`${path(id)}/messages?limit=2`)).summarizedTo ?? 0;
   }
 
   /** @param {string} id @returns {Promise<Session>} */
@@ -136,6 +144,16 @@ export class Api {
     return this.#local("/local/info");
   }
 
+  /** @returns {Promise<AgentDescription | null>} */
+  async agent() {
+    return this.#local("/local/agent");
+  }
+
+  /** Where a local stack tells what happens to the user's chats. */
+  get activityUrl() {
+    return this.isLocal ? `/local/activity?client=${this.#clientId}` : null;
+  }
+
   /** @param {string} id @param {number} turn @returns {Promise<Span[]>} */
   async traces(id, turn) {
     const query = new URLSearchParams({ session_id: id, turn: String(turn) });
@@ -171,6 +189,7 @@ export class Api {
   async #fetch(base, where, { method = "GET", body } = {}) {
     /** @type {Record<string, string>} */
     const headers = body ? { "content-type": "application/json" } : {};
+    if (this.isLocal) headers["x-client-id"] = this.#clientId;
     if (this.#connection.token) headers.authorization = `Bearer ${this.#connection.token}`;
     let response;
     try {

@@ -1,11 +1,12 @@
 /** The page: brings the chat, the list of chats and the panel together. */
 
+import { Activity } from "./activity.js";
 import { Api } from "./api.js";
 import { isLocal, loadConnection, saveConnection } from "./connection.js";
-import { maySummarize } from "./context-window.js";
 import { Conversation } from "./conversation.js";
 import { SessionList } from "./session-list.js";
 import { SummaryStore } from "./summary-store.js";
+import { AgentView } from "./view/agent.js";
 import { ChatView } from "./view/chat.js";
 import { Composer } from "./view/composer.js";
 import { ContextView } from "./view/context.js";
@@ -15,6 +16,7 @@ import { Drawer } from "./view/drawer.js";
 import { EventLogView } from "./view/event-log.js";
 import { icon } from "./view/icons.js";
 import { Panel } from "./view/panel.js";
+import { QueueView } from "./view/queue.js";
 import { Settings } from "./view/settings.js";
 import { Sidebar } from "./view/sidebar.js";
 import { toast, toastError } from "./view/toasts.js";
@@ -27,6 +29,8 @@ class App {
   #api = new Api(this.#connection);
   #sessions = new SessionList(this.#api);
   #summary = new SummaryStore(this.#api);
+  /** @type {Activity | null} */
+  #activity = null;
   /** @type {StackInfo | null} */
   #info = null;
   /** @type {Map<string, Conversation>} Chats that are being answered stay alive while another one is open. */
@@ -37,7 +41,12 @@ class App {
   #render = oncePerFrame(() => this.#show());
   #drawer = new Drawer();
   #events = new EventLogView();
-  #panel = new Panel(() => this.#render());
+  #agent = new AgentView();
+  #panel = new Panel((tab) => this.#showTab(tab));
+  #queue = new QueueView({
+    sendQueued: (index) => this.#send(this.#chat.takeQueued(index)),
+    takeBack: (index) => this.#takeBack(index),
+  });
   #composer = new Composer({ send: (text) => this.#send(text), stop: () => this.#stop() });
   #settings = new Settings((connection) => this.#connect(connection));
   #context = new ContextView({ rebuildSummary: () => this.#rebuildSummary() });
@@ -47,6 +56,7 @@ class App {
     earlier: () => this.#chat.loadEarlier().catch(toastError),
     showSummary: () => this.#panel.show("context"),
     retry: () => this.#chat.retry(),
+    takeOver: () => this.#chat.takeOver(),
     regenerate: () => this.#chat.regenerate(),
     rate: (message, feedback) => this.#chat.rate(message, feedback).catch(toastError),
     edit: () => this.#edit(),
@@ -86,6 +96,10 @@ class App {
     this.#sessions.addEventListener("change", this.#render);
     this.#summary.addEventListener("change", this.#render);
     this.#sidebar.open(this.#sessions);
+    this.#activity?.close();
+    this.#activity = new Activity(this.#api.activityUrl);
+    this.#activity.addEventListener("change", (event) => this.#onActivity(/** @type {CustomEvent} */ (event).detail));
+    await this.#activity.listening;
     if (changed && location.hash) history.replaceState(null, "", location.pathname);
     void this.#sessions.refresh();
     this.#route();
@@ -109,8 +123,34 @@ class App {
   /** @param {Conversation} chat @param {boolean} read Whether its messages have to be read first. */
   async #load(chat, read) {
     if (read) await chat.load();
-    if (chat !== this.#chat || !(this.#summary.wasSeen || maySummarize(chat.messages, this.#info))) return;
-    await this.#summary.refresh().catch(toastError);
+    if (chat !== this.#chat) return;
+    try {
+      if (chat.messages.length) await this.#sessions.look(chat.id);
+      await this.#refreshSummary(chat);
+    } catch (error) {
+      toastError(error);
+    }
+  }
+
+  /** @param {Conversation} chat */
+  async #refreshSummary(chat) {
+    const known = this.#summary.summary?.endTurnNumber ?? 0;
+    if (chat === this.#chat && chat.summarizedTo > known) await this.#summary.refresh();
+  }
+
+  /** Somebody else may have changed a chat; null stands for any. @param {string | null} id */
+  async #onActivity(id) {
+    const chat = this.#chat;
+    void this.#sessions.refresh();
+    if (id !== null && id !== chat.id) return;
+    await chat.sync();
+    await this.#refreshSummary(chat).catch(toastError);
+  }
+
+  /** @param {import("./view/panel.js").Tab} tab */
+  #showTab(tab) {
+    this.#render();
+    if (tab === "agent") void this.#agent.show(() => this.#api.agent());
   }
 
   /** @param {Conversation} chat */
@@ -136,11 +176,17 @@ class App {
   /** @param {string} text */
   async #send(text) {
     const chat = this.#chat;
-    if (chat.busy) return;
     history.replaceState(null, "", `#/chat/${chat.id}`);
     this.#running.set(chat.id, chat);
     this.#view.scrollToEnd();
-    if (!(await chat.send(text)) && chat === this.#chat && !this.#composer.text) this.#composer.text = text;
+    await chat.send(text);
+  }
+
+  /** @param {number} index */
+  #takeBack(index) {
+    const text = this.#chat.takeQueued(index);
+    this.#composer.text = [text, this.#composer.text].filter(Boolean).join("\n");
+    this.#composer.focus();
   }
 
   // Functions that stay the same: a chat that is opened twice is still listened to once.
@@ -153,8 +199,7 @@ class App {
     try {
       await this.#sessions.refresh();
       if (chat.messages.at(-1)?.metadata.status === "complete") await this.#sessions.nameIfUnnamed(chat.id);
-      const known = this.#summary.summary?.endTurnNumber ?? 0;
-      if (chat === this.#chat && chat.summarizedTo > known) await this.#summary.refresh();
+      await this.#refreshSummary(chat);
     } catch (error) {
       toastError(error);
     }
@@ -219,6 +264,7 @@ class App {
     fill(byId("stack-name"), stackName(this.#connection, this.#info));
     byId("model-name").textContent = this.#info ? (this.#info.offline ? "Offline model" : this.#info.model) : "";
     this.#composer.update(this.#chat);
+    this.#queue.update(this.#chat);
     this.#context.update({ messages: this.#chat.messages, summary, rebuilding, info: this.#info });
     this.#view.summarizedTo = summary?.endTurnNumber ?? 0;
     this.#events.update();

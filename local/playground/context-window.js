@@ -2,7 +2,7 @@
 
 import { isTool, toolName } from "./reducer.js";
 
-/** @import { Message, Part, StackInfo, Summary } from "./types.js" */
+/** @import { Message, Part, Summary } from "./types.js" */
 
 /**
  * @typedef {object} ContextUse
@@ -23,20 +23,6 @@ export function contextUse(messages, summary) {
   const recent = withTurns(messages).filter(({ turn }) => turn > summarizedTo);
   const tokens = recent.reduce((sum, { message }) => sum + estimateMessage(message), 0);
   return { tokens, turns: new Set(recent.map(({ turn }) => turn)).size, summaryTokens, summarizedTo };
-}
-
-/** What a stack that tells nothing of itself does by default. */
-const USUAL = { summary_after_turns: 20, summary_after_tokens: 16_000 };
-
-/**
- * Whether a conversation is long enough to have been summarised.
- * @param {Message[]} messages
- * @param {StackInfo | null} info
- */
-export function maySummarize(messages, info) {
-  const limits = info ?? USUAL;
-  const last = withTurns(messages).at(-1)?.turn ?? 0;
-  return last > limits.summary_after_turns || contextUse(messages, null).tokens > limits.summary_after_tokens;
 }
 
 /**

@@ -2,21 +2,15 @@
 
 import { ApiError } from "./api.js";
 import { newId } from "./ids.js";
+import { BUSY, failure, isLost, isTooEarly, leftBehind, toProblem, unanswered } from "./problems.js";
 import { AnswerBuilder } from "./reducer.js";
-import { readEvents, StreamCut } from "./sse.js";
+import { readEvents } from "./sse.js";
 
 /** @import { Api } from "./api.js" */
+/** @import { Problem } from "./problems.js" */
 /** @import { Feedback, Message, StreamEvent } from "./types.js" */
 
 /**
- * @typedef {object} Problem What went wrong with the last turn, and what can be done.
- * @property {string} title
- * @property {string} detail
- * @property {string} code
- * @property {string} requestId
- * @property {number} retryAt When it makes sense to try again, as `Date.now()` tells it.
- * @property {boolean} stored Whether the server has the question.
- *
  * @typedef {object} Logged
  * @property {number} at Milliseconds since the turn was asked for.
  * @property {StreamEvent} event
@@ -27,11 +21,9 @@ import { readEvents, StreamCut } from "./sse.js";
 const FIRST_PAUSE_MS = 400;
 const LONGEST_PAUSE_MS = 5_000;
 /** A turn that runs is worth waiting for. A question that never arrived is the user's to send again. */
-const ATTEMPTS = { running: 10, unsent: 3 };
+const ATTEMPTS = { running: 10, unsent: 3, busy: 20 };
 const STOP_PAUSE_MS = 250;
 const MAX_LOGGED = 5_000;
-const FAILED = "The model could not answer. Try again in a moment.";
-const UNANSWERED = "There is no answer to this question.";
 
 /** Fires `change` whenever there is something new to show, `turnstart` and `turnend` around each turn. */
 export class Conversation extends EventTarget {
@@ -49,9 +41,13 @@ export class Conversation extends EventTarget {
   log = [];
   /** The last turn that the summary covers, as far as this page was told. */
   summarizedTo = 0;
+  /** @type {string[]} Written during an answer, sent one after the other once it has ended well. */
+  queued = [];
   #api;
   #requestId = "";
   #askedAt = 0;
+  /** Whether another client did something while this one was occupied. */
+  #missed = false;
   /** @type {Promise<void>} */
   #ready = Promise.resolve();
 
@@ -94,7 +90,17 @@ export class Conversation extends EventTarget {
   async #readLateAnswer() {
     if (this.messages.at(-1)?.role !== "user") return;
     await this.#reload().catch(() => {}); // what was read before is shown
-    if (this.messages.at(-1)?.role === "user") this.problem ??= { ...failure(false), detail: UNANSWERED };
+    if (this.messages.at(-1)?.role === "user") this.problem ??= unanswered();
+  }
+
+  /** Take over what another client did to this chat. */
+  async sync() {
+    const last = this.messages.at(-1);
+    this.#missed = this.phase !== "idle";
+    if (this.#missed || !last || this.problem?.stored === false) return;
+    const page = await this.#api.listMessages(this.id).catch(() => null); // the next look may succeed
+    this.#missed = this.phase !== "idle";
+    if (!this.#missed && page && page.messages.at(-1)?.id !== last.id) await this.load();
   }
 
   async loadEarlier() {
@@ -103,18 +109,44 @@ export class Conversation extends EventTarget {
   }
 
   /**
-   * Ask something new. Returns false when it turns out that another question is still being answered.
+   * Ask something new, or queue it while something else is being answered.
    * @param {string} text
+   * @param {{ patient?: boolean }} [how] Whether to wait for a turn that is about to end.
    */
-  async send(text) {
+  async send(text, how) {
     await this.#ready;
-    if (this.busy) return false;
+    if (this.busy) return this.#set({ queued: [...this.queued, text] });
     /** @type {Message} */
     const message = { id: newId(), role: "user", parts: [{ type: "text", text }], metadata: {} };
     const kept = this.problem?.stored === false ? this.messages.slice(0, -1) : this.messages;
     this.messages = [...kept, message]; // in the place of a question that the server never took
-    await this.#ask(message);
-    return true;
+    await this.#ask(message, how);
+  }
+
+  /** Take a message out of the queue, and return it. @param {number} index */
+  takeQueued(index) {
+    const text = this.queued[index] ?? "";
+    this.#set({ queued: this.queued.toSpliced(index, 1) });
+    return text;
+  }
+
+  /** Stop the answer that somebody else asked for, and ask the question that was refused because of it. */
+  async takeOver() {
+    const question = this.messages.at(-1);
+    if (this.busy || !question) return;
+    this.#set({ phase: "loading", problem: null });
+    try {
+      await this.#api.cancel(this.id).catch((error) => {
+        if (!isTooEarly(error)) throw error;
+      });
+      const running = await this.#api.resume(this.id);
+      if (running?.body) for await (const _ of readEvents(running.body)); // to its end
+      await this.#reload();
+    } catch (error) {
+      return this.#set({ phase: "idle", problem: toProblem(error, { stored: false }) });
+    }
+    this.messages = [...this.messages, question];
+    await this.#ask(question, { patient: true });
   }
 
   /** Ask the last question again, under its own id: an answer that exists is replayed, a turn is never made twice. */
@@ -176,11 +208,22 @@ export class Conversation extends EventTarget {
     this.#set({});
   }
 
-  /** @param {Message} message */
-  async #ask(message) {
+  /** @param {Message} message @param {{ patient?: boolean }} [how] */
+  async #ask(message, { patient = false } = {}) {
     const { id, role, parts } = message;
     const body = { id: this.id, messages: [{ id, role, parts }], trigger: "submit-message" };
-    await this.#turn(() => this.#api.chat(body), { live: true });
+    await this.#turn(() => this.#chat(body, patient ? ATTEMPTS.busy : 0), { live: true });
+  }
+
+  /** @param {object} body @param {number} attempts @returns {Promise<Response>} */
+  async #chat(body, attempts) {
+    try {
+      return await this.#api.chat(body);
+    } catch (error) {
+      if (!attempts || !(error instanceof ApiError && error.code === BUSY)) throw error;
+    }
+    await pause(STOP_PAUSE_MS);
+    return this.#chat(body, attempts - 1);
   }
 
   /**
@@ -204,6 +247,9 @@ export class Conversation extends EventTarget {
     }
     this.#set({ phase: "idle", stopping: false, reconnecting: false });
     this.dispatchEvent(new Event("turnend"));
+    const ended = this.messages.at(-1)?.metadata.status;
+    if (this.queued.length && !this.problem && ended === "complete")
+      void this.send(this.takeQueued(0), { patient: true });
   }
 
   /**
@@ -263,7 +309,15 @@ export class Conversation extends EventTarget {
 
   async #reload() {
     const page = await this.#api.listMessages(this.id);
-    this.#set({ messages: page.messages, before: page.before, problem: leftBehind(page.messages.at(-1)) });
+    const messages = page.messages.map((message) => this.#known(message) ?? message);
+    const summarizedTo = page.summarizedTo ?? 0;
+    this.#set({ messages, before: page.before, summarizedTo, problem: leftBehind(messages.at(-1)) });
+  }
+
+  /** A message that did not change stays the same object, and so keeps its place on the page. @param {Message} message */
+  #known({ id, role, metadata }) {
+    const known = this.messages.find((other) => other.id === id && other.role === role);
+    return known && JSON.stringify(known.metadata) === JSON.stringify(metadata) ? known : null;
   }
 
   /** @param {StreamEvent} event */
@@ -276,50 +330,8 @@ export class Conversation extends EventTarget {
   #set(changes) {
     Object.assign(this, changes);
     this.dispatchEvent(new Event("change"));
+    if (changes.phase === "idle" && this.#missed) void this.sync();
   }
-}
-
-/** @param {boolean} kept Whether an earlier answer is still there. @returns {Problem} */
-function failure(kept) {
-  const title = kept ? "The new answer failed, the previous one was kept" : "The answer failed";
-  return { title, detail: "", code: "failed", requestId: "", retryAt: 0, stored: true };
-}
-
-/**
- * What a stored conversation tells of a last turn that did not go well.
- * @param {Message | undefined} last
- * @returns {Problem | null}
- */
-function leftBehind(last) {
-  if (last?.metadata.status !== "failed") return null;
-  return { ...failure(false), detail: FAILED };
-}
-
-/**
- * @param {unknown} error
- * @param {{ stored: boolean }} known
- * @returns {Problem}
- */
-function toProblem(error, { stored }) {
-  const { title, message, code, requestId, retryAfter } =
-    error instanceof ApiError
-      ? error
-      : new ApiError(0, { title: "Connection lost", detail: "The answer was cut off." });
-  return { title, detail: message, code, requestId, retryAt: retryAfter ? Date.now() + retryAfter * 1000 : 0, stored };
-}
-
-/**
- * @param {unknown} error
- * @param {boolean} running Then a server that is briefly unwell is waited for as well.
- */
-function isLost(error, running) {
-  if (error instanceof ApiError) return error.isOffline || (running && error.status >= 500);
-  return error instanceof StreamCut || error instanceof TypeError; // fetch tells a lost connection by a TypeError
-}
-
-/** Whether a stop came before the server had the turn. @param {unknown} error */
-function isTooEarly(error) {
-  return error instanceof ApiError && (error.status === 404 || error.code === "no_running_turn");
 }
 
 /** Wait, or until the browser is online again. @param {number} milliseconds @returns {Promise<void>} */

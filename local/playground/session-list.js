@@ -13,6 +13,8 @@ export class SessionList extends EventTarget {
   loaded = false;
   /** @type {Error | null} */
   error = null;
+  /** @type {Map<string, Session>} Also those that are not in the list: of other pages, or not found by the search. */
+  #known = new Map();
   #api;
   #asked = 0;
 
@@ -39,7 +41,12 @@ export class SessionList extends EventTarget {
 
   /** @param {string} id */
   find(id) {
-    return this.sessions.find((session) => session.id === id);
+    return this.#known.get(id);
+  }
+
+  /** Read a session that is in no list yet. @param {string} id */
+  async look(id) {
+    if (!this.find(id)) this.#put(await this.#api.getSession(id));
   }
 
   /** @param {string} id @param {string} name */
@@ -57,6 +64,7 @@ export class SessionList extends EventTarget {
   async remove(id) {
     await this.#api.deleteSession(id);
     this.sessions = this.sessions.filter((session) => session.id !== id);
+    this.#known.delete(id);
     this.#changed();
   }
 
@@ -68,6 +76,7 @@ export class SessionList extends EventTarget {
       if (asked !== this.#asked) return; // something newer was asked for meanwhile
       this.sessions = before ? [...this.sessions, ...page.sessions] : page.sessions;
       this.before = page.before;
+      for (const session of page.sessions) this.#known.set(session.id, session);
       this.error = null;
     } catch (error) {
       if (asked !== this.#asked) return;
@@ -79,10 +88,8 @@ export class SessionList extends EventTarget {
 
   /** @param {Session} session */
   #put(session) {
-    const known = this.find(session.id);
-    this.sessions = known
-      ? this.sessions.map((other) => (other === known ? session : other))
-      : [session, ...this.sessions];
+    this.#known.set(session.id, session);
+    this.sessions = this.sessions.map((other) => (other.id === session.id ? session : other));
     this.#changed();
   }
 

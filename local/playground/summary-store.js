@@ -5,8 +5,6 @@
 
 const LOOKS = 20;
 const LOOK_MS = 500;
-const SEEN = "omniagent.summarized";
-const MAX_SEEN = 500;
 
 /** Fires `change` when there is another summary, and when one is being made. */
 export class SummaryStore extends EventTarget {
@@ -31,13 +29,7 @@ export class SummaryStore extends EventTarget {
   async refresh() {
     const id = this.#id;
     const summary = await this.#api.getSummary(id);
-    if (summary) remember(id);
     if (id === this.#id) this.#set({ summary });
-  }
-
-  /** Whether this browser has seen a summary of the chat: then it is worth asking for. */
-  get wasSeen() {
-    return seen().includes(this.#id);
   }
 
   /** Have it written anew, and wait for it. Returns whether it came in time. */
@@ -49,6 +41,7 @@ export class SummaryStore extends EventTarget {
       await this.#api.rebuildSummary(id);
       for (let look = 0; look < LOOKS && id === this.#id; look++) {
         await new Promise((resolve) => setTimeout(resolve, LOOK_MS));
+        if (!this.summary && !(await this.#api.summarizedTo(id))) continue;
         await this.refresh();
         if (this.summary && this.summary.createdAt !== before) return true;
       }
@@ -63,14 +56,4 @@ export class SummaryStore extends EventTarget {
     Object.assign(this, changes);
     this.dispatchEvent(new Event("change"));
   }
-}
-
-/** @returns {string[]} */
-function seen() {
-  return JSON.parse(localStorage.getItem(SEEN) ?? "[]");
-}
-
-/** @param {string} id */
-function remember(id) {
-  if (!seen().includes(id)) localStorage.setItem(SEEN, JSON.stringify([id, ...seen()].slice(0, MAX_SEEN)));
 }

@@ -16,6 +16,7 @@
  * @property {string} [inputText] The arguments as far as the model has written them.
  * @property {unknown} [output]
  * @property {string} [errorText]
+ * @property {string} [errorDetail] What the model was told, which only a local stack's trace says.
  * @property {number} [startedAt] When this page saw the call start, in milliseconds.
  * @property {number} [durationMs]
  * @typedef {StepPart | TextPart | ReasoningPart | ToolPart} Part
@@ -72,6 +73,15 @@
  * @property {number} context_max_turns
  * @property {number} summary_after_tokens
  * @property {number} summary_after_turns
+ *
+ * @typedef {{ name: string, description: string, parameters: object }} AgentTool
+ * @typedef {object} AgentDescription What `/local/agent` tells; with `error` nothing else.
+ * @property {string} [error]
+ * @property {string} [name]
+ * @property {string} [model]
+ * @property {string} [instructions]
+ * @property {string | null} [made_by] The function that writes the instructions.
+ * @property {AgentTool[]} [tools]
  *
  * @typedef {object} Span
  * @property {string} id

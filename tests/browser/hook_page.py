@@ -2,28 +2,23 @@
 
 import json
 import re
-import shutil
 import subprocess
 from pathlib import Path
 from typing import Any
 
-import pytest
 from playwright.async_api import Locator, Page, Route, expect
 
-HOOK = Path(__file__).parent / "hook"
+from tests.browser.npm_packages import FOLDER, installed
+
 HTML = '<!doctype html><title>useChat</title><div id="root"></div><script type="module" src="/hook.js"></script>'
-INSTALL_SECONDS = 300
 Json = dict[str, Any]
 
 
 def bundle(folder: Path) -> Path:
     """Build the page's script. Its packages are installed, as the lock file says, when they are missing."""
-    if not shutil.which("npm"):
-        pytest.skip("npm is not installed: the page with the hook cannot be built")
-    if not (HOOK / "node_modules" / "react").is_dir():
-        subprocess.run(["npm", "ci", "--no-audit", "--no-fund"], cwd=HOOK, check=True, timeout=INSTALL_SECONDS)
+    installed("react")
     script = folder / "hook.js"
-    subprocess.run(["npm", "run", "-s", "build", "--", f"--outfile={script}"], cwd=HOOK, check=True, timeout=60)
+    subprocess.run(["npm", "run", "-s", "build", "--", f"--outfile={script}"], cwd=FOLDER, check=True, timeout=60)
     return script
 
 

@@ -10,30 +10,31 @@ from tests.browser.playground import OpenPage, Playground, text_of
 TOOLS = "What is 17.5% of 2,340 and what time is it in Tokyo?"
 
 
-async def test_an_answer_is_shown_and_is_still_there_after_a_reload(playground: Playground) -> None:
-    await playground.ask("[echo:Hello **there**]")
-    await expect(playground.answer).to_contain_text("Hello there")
-    await expect(playground.answer.locator("strong")).to_have_text("there")
-    await playground.page.reload()
-    await expect(playground.questions).to_have_text(["[echo:Hello **there**]"])
-    await expect(playground.answer).to_contain_text("Hello there")
+async def test_an_answer_is_shown_with_what_it_took_and_is_still_there_after_a_reload(
+    playground: Playground, page: Page
+) -> None:
+    await playground.ask("Explain the difference between a fjord and a firth")
+    for _ in ("live", "reloaded"):
+        await expect(playground.answer.locator(".markdown p").first).to_be_visible()
+        await expect(playground.answer).to_contain_text(
+            re.compile(r"First token \d+ ms\s*Total \d+.*\s*Tokens \d+ in, \d+ out")
+        )
+        await expect(playground.chats).to_have_text([re.compile("Fjord")])
+        await expect(page.get_by_role("heading", level=1)).to_have_text(re.compile("Fjord"))
+        await expect(page).to_have_title(re.compile("Fjord.*OmniAgent"))
+        await page.reload()
+    await expect(playground.questions).to_have_count(1)
 
 
-async def test_an_example_is_asked_with_one_click(playground: Playground) -> None:
-    await playground.page.get_by_role("button", name=re.compile("Two tools at once")).click()
+async def test_tool_calls_are_cards_and_the_trace_has_every_call_with_input_and_output(
+    playground: Playground, page: Page
+) -> None:
+    said: list[str] = []
+    page.on("console", lambda message: said.append(f"{message.type}: {message.text}"))
+    await page.get_by_role("button", name=re.compile("Two tools at once")).click()
     await expect(playground.questions).to_have_text([TOOLS])
+    await playground.ended()
     await expect(playground.answer).to_contain_text("409.5")
-
-
-async def test_a_turn_tells_what_it_took(playground: Playground) -> None:
-    await playground.ask("Hello")
-    await expect(playground.answer).to_contain_text(
-        re.compile(r"First token \d+ ms\s*Total \d+.*\s*Tokens \d+ in, \d+ out")
-    )
-
-
-async def test_tool_calls_are_cards_with_input_output_and_duration(playground: Playground) -> None:
-    await playground.ask(TOOLS)
     calculator, time = playground.tools.nth(0), playground.tools.nth(1)
     await expect(calculator).to_contain_text(re.compile(r"calculator.*17\.5 / 100 \* 2340.* ms"))
     await expect(time).to_contain_text("current_time")
@@ -45,82 +46,94 @@ async def test_tool_calls_are_cards_with_input_output_and_duration(playground: P
     )
     await expect(output).to_have_text("409.5")
 
+    await playground.button("Trace").click()
+    trace = page.get_by_role("region", name="Trace of this turn")
+    for span in ("POST /chat", "turn", "begin_turn", "model", "calculator", "current_time", "finish_turn"):
+        await expect(trace.get_by_role("listitem").filter(has_text=span).first).to_be_visible()
+    for call, given, returned in (("calculator", "expression", "409.5"), ("model", "You are a helpful", "calculator")):
+        line = trace.locator("summary").filter(has_text=re.compile(f"^{call}")).first
+        await line.click()
+        await expect(trace.get_by_role("group", name="Input").filter(visible=True)).to_contain_text(given)
+        await expect(trace.get_by_role("group", name="Output").filter(visible=True)).to_contain_text(returned)
+        await line.click()
+    await playground.button("Trace").click()
+    await expect(trace).to_have_count(0)
 
-async def test_a_stored_tool_call_has_the_duration_of_its_span(playground: Playground) -> None:
-    await playground.ask("What is 6*7?")
-    await playground.page.reload()
-    await expect(playground.tools.first).to_contain_text(re.compile(r"calculator.*6\*7.* ms"))
+    await page.reload()  # a stored call has the duration of its span
+    await expect(playground.tools.first).to_contain_text(re.compile(r"calculator.*2340.* ms"))
+    assert said == []
 
 
-async def test_a_tool_that_fails_says_so(playground: Playground) -> None:
-    await playground.ask('[tool:calculator {"expression": "1/0"}]')
-    await expect(playground.tools.first).to_contain_text("Tool, Failed")
-    error = playground.tools.first.get_by_role("group", name="Error")
-    await expect(error).to_have_text("The tool reported an error.")
+async def test_a_failed_tool_tells_its_error_and_a_cut_answer_that_it_is_cut(
+    playground: Playground, page: Page
+) -> None:
+    await playground.ask('[tool:calculator {"expression": "1/0"}] [then] [length] [echo:one two three four]')
+    for _ in ("live", "reloaded"):
+        await expect(playground.tools.first).to_contain_text("Tool, Failed")
+        error = playground.tools.first.get_by_role("group", name="Error")
+        await expect(error).to_have_text("The expression has no finite value: float division by zero.")
+        await expect(playground.answer.get_by_text("Cut off at the length limit")).to_be_visible()
+        await page.reload()
 
 
-async def test_reasoning_is_folded(playground: Playground) -> None:
+async def test_reasoning_is_folded_and_the_events_can_be_read_as_they_came(playground: Playground, page: Page) -> None:
     await playground.ask("[reason] Hello")
     reasoning = playground.answer.get_by_text("Reading the request")
     await expect(reasoning).to_be_hidden()
     await playground.answer.get_by_text("Reasoning", exact=True).click()
     await expect(reasoning).to_be_visible()
+    await playground.button("Details").click()
+    await page.get_by_role("tab", name="Events").click()
+    events = page.get_by_role("list", name="Events").get_by_role("listitem")
+    await expect(events.first).to_contain_text("start")
+    await expect(events.last).to_contain_text("data-session")
+    await expect(events.filter(has_text="text-delta").first).to_be_visible()
+    await page.get_by_label("Deltas").uncheck()
+    await expect(events.filter(has_text="text-delta")).to_have_count(0)
 
 
-async def test_a_regenerated_answer_takes_the_place_of_the_old_one(playground: Playground) -> None:
+async def test_only_the_last_answer_is_regenerated_and_the_new_one_takes_its_place(playground: Playground) -> None:
+    await playground.ask("[echo:First]")
     await playground.ask("Hello")
-    [_, old] = await playground.stored()
-    await playground.button("Regenerate").click()
+    old = (await playground.stored())[-1]
+    await expect(playground.button("Regenerate")).to_have_count(1)
+    await playground.answer.get_by_role("button", name="Regenerate").click()
     await expect(playground.answer).to_contain_text("Hello!")
     await playground.ended()
-    await expect(playground.answers).to_have_count(1)
-    [_, new] = await playground.stored()
+    await expect(playground.answers).to_have_count(2)
+    new = (await playground.stored())[-1]
     assert new["id"] != old["id"]
     assert text_of(new) == text_of(old)
 
 
-async def test_only_the_last_answer_can_be_regenerated(playground: Playground) -> None:
-    await playground.ask("Hello")
-    await playground.ask("Hello again")
-    await expect(playground.button("Regenerate")).to_have_count(1)
-    await expect(playground.answer.get_by_role("button", name="Regenerate")).to_be_visible()
-
-
-async def test_the_trace_shows_the_model_the_tools_and_the_database(playground: Playground) -> None:
-    await playground.ask(TOOLS)
-    await playground.button("Trace").click()
-    trace = playground.page.get_by_role("region", name="Trace of this turn")
-    for span in ("POST /chat", "turn", "begin_turn", "model", "calculator", "current_time", "finish_turn"):
-        await expect(trace.get_by_role("listitem").filter(has_text=span).first).to_be_visible()
-    await trace.locator("summary").filter(has_text="calculator").first.click()
-    await expect(trace.get_by_role("group", name="Input").filter(visible=True)).to_contain_text("expression")
-    await expect(trace.get_by_role("group", name="Output").filter(visible=True)).to_contain_text("409.5")
-    await playground.button("Trace").click()
-    await expect(trace).to_have_count(0)
-
-
-async def test_the_events_can_be_read_as_they_came(playground: Playground) -> None:
-    await playground.ask("Hello")
-    await playground.button("Context and events").click()
-    await playground.page.get_by_role("tab", name="Events").click()
-    events = playground.page.get_by_role("list", name="Events").get_by_role("listitem")
-    await expect(events.first).to_contain_text("start")
-    await expect(events.last).to_contain_text("data-session")
-    await expect(events.filter(has_text="text-delta").first).to_be_visible()
-    await playground.page.get_by_label("Deltas").uncheck()
-    await expect(events.filter(has_text="text-delta")).to_have_count(0)
-
-
-async def test_the_gauge_shows_how_full_the_context_is_and_the_summary_what_is_left(playground: Playground) -> None:
+async def test_the_summary_is_in_the_panel_also_in_a_browser_that_did_not_ask_for_it(open_page: OpenPage) -> None:
+    playground = await open_page()
     await playground.ask("My name is Ada and I live in Lisbon.")
     await playground.ask("Hello")  # the last turn may still be answered again: a summary ends before it
-    gauge = playground.page.get_by_role("button", name=re.compile(r"Context window: about \d+ of 32,000 tokens"))
-    await expect(gauge).to_have_accessible_name(re.compile(r"The next summary begins at 16,000"))
-    await gauge.click()
+    gauge = re.compile(r"Context window: \d+ . 32k tokens.*The next summary begins at 16,000")
+    await playground.page.get_by_role("button", name=gauge).click()
     await expect(playground.page.get_by_text("There is none yet")).to_be_visible()
     await playground.button("Summarise now").click()
-    await expect(playground.page.get_by_role("tabpanel")).to_contain_text("My name is Ada")
-    await expect(playground.button("Summarised up to here")).to_be_visible()
+    other = await open_page(f"/#/chat/{playground.session_id}")
+    for page in (playground.page, other.page):
+        if page is other.page:
+            await expect(other.answers).to_have_count(2)
+            await page.reload()  # the summary may have been written after the page was opened
+            await other.button("Details").click()
+        await expect(page.get_by_role("tabpanel")).to_contain_text("My name is Ada")
+        await expect(page.get_by_role("button", name="Summarised up to here", exact=True)).to_be_visible()
+
+
+async def test_the_agent_is_shown_with_its_instructions_and_tools(playground: Playground, page: Page) -> None:
+    await playground.button("Details").click()
+    await page.get_by_role("tab", name="Agent").click()
+    panel = page.get_by_role("tabpanel", name="Agent")
+    await expect(panel).to_contain_text("You are a helpful assistant. Answer in the user's language")
+    await expect(panel).to_contain_text("Written for each turn by instructions")
+    await expect(panel).to_contain_text("3 tools")
+    await panel.locator("summary").filter(has_text="calculator").click()
+    await expect(panel).to_contain_text("Calculate an arithmetic expression exactly")
+    await expect(panel.get_by_role("group", name="Parameters").filter(visible=True)).to_contain_text('"expression"')
 
 
 async def test_code_is_copied_as_it_was_written(open_page: OpenPage) -> None:
@@ -130,18 +143,6 @@ async def test_code_is_copied_as_it_was_written(open_page: OpenPage) -> None:
     await playground.button("Copy code").click()
     await expect(playground.button("Copied")).to_be_visible()
     assert await playground.page.evaluate("navigator.clipboard.readText()") == code
-
-
-async def test_a_normal_day_leaves_the_console_empty(playground: Playground, page: Page) -> None:
-    said: list[str] = []
-    page.on("console", lambda message: said.append(f"{message.type}: {message.text}"))
-    await playground.ask(TOOLS)
-    await playground.button("Trace").click()
-    await page.reload()
-    await expect(playground.answer).to_contain_text("409.5")
-    await playground.button("New chat").click()
-    await playground.ask("Hello")
-    assert said == []
 
 
 async def test_a_thumb_and_a_comment_are_there_after_a_reload(playground: Playground) -> None:

@@ -65,7 +65,7 @@ async def test_a_text_that_grows_ends_like_the_whole_and_keeps_the_blocks_that_d
     shown, kept = await page.evaluate(SHOW, [SOURCE[: SOURCE.index("| 1")], SOURCE])
     assert kept == 2
     for part in (
-        '<h3 data-level="1">Title</h3>',
+        '<h2 data-level="1">Title</h2>',
         '<li data-task="done"><input type="checkbox" disabled="" aria-label="Done"><em>done</em></li>',
         '<div class="table-frame" tabindex="0" role="group" aria-label="Table"><table>',
         '<td data-align="right"><a href="https://a.example/" target="_blank" rel="noopener noreferrer nofollow">x</a>',

@@ -4,7 +4,6 @@ import json
 import re
 from typing import Any
 
-import pytest
 from playwright.async_api import Page, Route, expect
 
 from tests.browser.playground import Playground
@@ -44,36 +43,30 @@ HANDLERS = """[...document.querySelectorAll("*")].flatMap((element) =>
     element.getAttributeNames().filter((name) => name.startsWith("on")))"""
 
 
-@pytest.mark.parametrize("where", ["the user", "the model"])
-async def test_markup_is_harmless_from(playground: Playground, where: str) -> None:
+async def test_markup_links_and_pictures_of_the_user_and_the_model_are_harmless(playground: Playground) -> None:
     text = "\n\n".join(PAYLOADS)
-    await playground.ask(text if where == "the user" else f"[echo:{text}]")
-    shown = playground.questions.last if where == "the user" else playground.answer
-    for payload in PAYLOADS:
-        await expect(shown).to_contain_text(payload.strip("`"))
-    await _is_harmless(playground.page)
-
-
-async def test_links_lead_to_web_pages_and_mailboxes_only(playground: Playground) -> None:
-    good = "[site](https://good.example/a?b=c&d) <https://good.example/auto> [mail](mailto:ada@good.example) http://bare.example/x."
+    await playground.ask(text)
+    await playground.ask(f"[echo:{text}]")
+    for shown in (playground.questions.first, playground.answer):
+        for payload in PAYLOADS:
+            await expect(shown).to_contain_text(payload.strip("`"))
+    good = (
+        "[site](https://good.example/a?b=c&d) <https://good.example/auto> [mail](mailto:ada@good.example) "
+        "http://bare.example/x. ![a chart](https://evil.example/pixel.png?secret=1)"
+    )
     await playground.ask(f"[echo:{good}\n\n" + "\n\n".join(LINKS) + "]")
     links = playground.answer.get_by_role("link")
-    addresses = await links.evaluate_all("links => links.map(link => link.getAttribute('href'))")
-    assert addresses == [
+    await expect(links).to_have_count(6)
+    assert await links.evaluate_all("links => links.map(link => link.getAttribute('href'))") == [
         "https://good.example/a?b=c&d",
         "https://good.example/auto",
         "mailto:ada@good.example",
         "http://bare.example/x",
+        "https://evil.example/pixel.png?secret=1",  # a link, which loads nothing
         "https://good.example/",  # what is left of the last one; the rest of it is text
     ]
     for rel in await links.evaluate_all("links => links.map(link => link.rel)"):
         assert "noopener" in rel
-    await _is_harmless(playground.page)
-
-
-async def test_a_picture_is_a_link_that_loads_nothing(playground: Playground) -> None:
-    await playground.ask("[echo:![a chart](https://evil.example/pixel.png?secret=1)]")
-    await expect(playground.answer.get_by_role("link", name="a chart")).to_be_visible()
     await _is_harmless(playground.page)
 
 
@@ -105,15 +98,6 @@ async def test_everything_that_is_stored_is_harmless(playground: Playground, pag
     await page.evaluate("document.querySelectorAll('details').forEach(details => details.open = true)")
     await page.get_by_role("button", name="Rename this chat").click()
     await expect(page.get_by_role("textbox", name="Name")).to_have_value(evil)
-    await _is_harmless(page)
-
-
-async def test_a_name_with_markup_is_shown_as_it_is(playground: Playground, page: Page) -> None:
-    evil = PAYLOADS[1]
-    async with playground.api() as api:
-        await api.post("/sessions", json={"name": evil})
-    await page.reload()
-    await expect(playground.chats).to_have_text([evil])
     await _is_harmless(page)
 
 

@@ -177,24 +177,66 @@ async def test_a_regeneration_that_fails_leaves_the_previous_answer(playground: 
     await expect(playground.answers).to_have_count(1)
 
 
-async def test_a_busy_session_is_told_with_the_wait(open_page: OpenPage) -> None:
+async def test_what_another_tab_asks_shows_by_itself(open_page: OpenPage) -> None:
     first = await open_page()
-    await first.ask("Hello")
+    await first.ask("[echo:One]")
     second = await open_page(f"/#/chat/{first.session_id}")
     await expect(second.answers).to_have_count(1)
-    # It has looked for a running answer and found none.
-    await second.page.wait_for_load_state("networkidle")
+    await first.begin("[slow:40] [long:40]")
+    await expect(second.questions).to_have_count(2)
+    await second.has_begun_to_answer()
+    await second.ended()
+    await _shows_exactly_what_is_stored(second)
+    await second.button("Regenerate").click()
+    await second.ended()
+    await first.ended()
+    await _shows_exactly_what_is_stored(first)
+    await expect(first.answers).to_have_count(2)
+
+
+async def test_a_question_that_is_refused_can_stop_the_other_answer_and_be_sent(open_page: OpenPage) -> None:
+    first = await open_page()
+    await first.ask("Hello")
+    second = await open_page()
+    await second.page.route("**/local/activity*", lambda route: route.abort())  # it does not learn of the other's turn
+    await second.page.goto(f"{second.url}/#/chat/{first.session_id}")
+    async with second.page.expect_response(re.compile(r"/stream$")):
+        await second.page.reload()
+    await expect(second.answers).to_have_count(1)
     await first.begin(SLOW)
-    await second.message.fill("Me too")
+    await second.message.fill("[echo:Me too]")
     await second.message.press("Enter")
     await expect(second.alert).to_contain_text("This session is still answering another message")
-    await expect(second.alert).to_contain_text(re.compile(r"Try again in \d+ s"))
-    await first.stop.click()
-    await first.ended()
-    await second.button("Retry").click()
+    await expect(second.alert).to_contain_text(re.compile(r"Try again in \d+ s|You can try again now"))
+    await second.button("Stop that answer and send").click()
     await expect(second.alert).to_have_count(0)
-    await second.ended()
-    assert [text_of(message) for message in await second.stored()][-2] == "Me too"
+    for tab in (second, first):
+        await expect(tab.answers).to_have_count(3)
+        await expect(tab.answers.nth(1).get_by_text("Stopped")).to_be_visible()
+        await expect(tab.answer).to_contain_text("Me too")
+        await tab.ended()
+
+
+async def test_messages_written_during_an_answer_are_sent_after_it_or_taken_back(playground: Playground) -> None:
+    waiting = playground.page.get_by_role("list", name="Messages that wait").get_by_role("listitem")
+    await playground.begin(SLOW)
+    for text in ("[echo:Second]", "[echo:Third]", "Not this one"):
+        await playground.message.fill(text)
+        await playground.message.press("Enter")
+        await expect(playground.message).to_have_value("")
+    await expect(waiting).to_have_count(3)
+    await expect(waiting.first).to_contain_text("Sent after this answer")
+    await waiting.nth(2).get_by_role("button", name="Take this message back").click()
+    await expect(playground.message).to_have_value("Not this one")
+    await playground.stop.click()
+    # Whoever stops an answer decides what comes next.
+    await expect(waiting.first).to_contain_text("Not sent")
+    await waiting.first.get_by_role("button", name="Send now").click()
+    await expect(playground.answers).to_have_count(3)
+    await expect(playground.answer).to_contain_text("Third")
+    await playground.ended()
+    await expect(waiting).to_have_count(0)
+    assert [text_of(message) for message in await playground.stored()][2::2] == ["[echo:Second]", "[echo:Third]"]
 
 
 async def test_an_answer_goes_on_while_another_chat_is_open(playground: Playground) -> None:

@@ -292,6 +292,7 @@ async def test_the_latest_summary_is_read(client: httpx.AsyncClient, talk: Conve
     await talk.ask("Hello")
     path = f"/sessions/{talk.session_id}/summary"
     assert problem(await client.get(path)) == (404, "not_found")
+    assert (await client.get(f"/sessions/{talk.session_id}/messages")).json()["summarizedTo"] is None
     summary = talk.store.models.summary(
         session_id=talk.session.key, content="Ada said hello.", token_count=4, start_turn_number=1, end_turn_number=1
     )
@@ -299,6 +300,7 @@ async def test_the_latest_summary_is_read(client: httpx.AsyncClient, talk: Conve
     found = (await client.get(path)).json()
     del found["createdAt"]
     assert found == {"content": "Ada said hello.", "tokenCount": 4, "startTurnNumber": 1, "endTurnNumber": 1}
+    assert (await client.get(f"/sessions/{talk.session_id}/messages")).json()["summarizedTo"] == 1
 
 
 async def test_a_summary_without_a_queue_says_what_is_missing(client: httpx.AsyncClient) -> None:

@@ -415,3 +415,29 @@ async def test_markdown_is_rendered_for_the_page(http: httpx.AsyncClient) -> Non
         refused = await http.post("/local/markdown", content=body)
         assert refused.status_code == 422
         assert reason in refused.json()["detail"]
+
+
+async def test_a_page_is_told_of_what_others_do_to_the_chats_of_its_user(
+    http: httpx.AsyncClient, behind: Behind
+) -> None:
+    async def answer(exchange: Exchange) -> None:
+        await exchange.respond(200, [("x-session-id", "talk")] if exchange.path == "/chat" else [])
+
+    behind.handler = answer
+    ada = {"x-user-id": "ada"}
+    async with http.stream("GET", "/local/activity?client=page", headers=ada) as events:
+        lines = events.aiter_lines()
+        assert await anext(lines) == ": listening"
+        await http.post("/chat", json={}, headers={"x-user-id": "bob"})
+        await http.post("/chat", json={}, headers={**ada, "x-client-id": "page"})
+        await http.get("/sessions/read", headers=ada)
+        await http.patch("/sessions/renamed", json={}, headers=ada)
+        await http.post("/chat", json={}, headers={**ada, "x-client-id": "other"})
+        told = [line async for line in _first(lines, 8)]
+    sessions = [json.loads(line.removeprefix("data: "))["session"] for line in told if line]
+    assert sessions == ["renamed", "renamed", "talk", "talk"]  # each when its answer begins and when it ends
+
+
+async def _first(lines: AsyncIterator[str], count: int) -> AsyncIterator[str]:
+    for _ in range(count):
+        yield await anext(lines)

@@ -29,7 +29,8 @@ def _element(tag: str, attributes: dict[str, Any], *children: Node) -> str:
 @pytest.mark.parametrize(
     ("source", "expected"),
     [
-        ("# One\n## Two", '<h3 level="1">One</h3><h4 level="2">Two</h4>'),
+        ("# One\n## Two", '<h2 level="1">One</h2><h3 level="2">Two</h3>'),
+        ("### Three\n# One\n#### Four", '<h2 level="3">Three</h2><h2 level="1">One</h2><h3 level="4">Four</h3>'),
         ("#no heading", "<p>#no heading</p>"),
         ("a\nb\n\nc", "<p>a\nb</p><p>c</p>"),
         ("a  \nb", "<p>a<br>b</p>"),

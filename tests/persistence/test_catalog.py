@@ -8,10 +8,11 @@ import pytest
 from pymongo.database import Database
 
 from omniagent.errors import InvalidRequest, NotFound, SessionErased, TurnInProgress
+from omniagent.messages import Part, ReasoningPart, TextPart, ToolPart
 from omniagent.persistence.catalog import Catalog, Page
 from omniagent.persistence.mongo_session import MongoSessionManager
 from omniagent.persistence.store import ConversationStore
-from omniagent.session.manager import new_id
+from omniagent.session.manager import SessionMessage, TurnStart, new_id
 from tests.persistence.turns import begin, converse, open_session, reply, summary
 
 Json = dict[str, Any]
@@ -94,6 +95,22 @@ async def test_a_search_finds_a_part_of_the_name_and_takes_no_pattern(
         await catalog.create(session, name)
     for search, found in {"LISBON": {"s0", "s1"}, "(may": {"s0"}, ".*": {"s3"}, "^L": set(), "$": set()}.items():
         assert set(await ids(await all_pages(catalog, session.user_id, 1, search))) == found
+
+
+async def test_a_search_finds_what_was_said_by_the_user_or_the_model_and_by_nobody_else(
+    catalog: Catalog, store: ConversationStore
+) -> None:
+    user, said = f"user:{new_id()}", f"Sintra {new_id()} (50%)"
+    mine, theirs = open_session(store, "mine", user), open_session(store, "theirs")
+    for session in (mine, theirs, open_session(store, "silent", user)):
+        await catalog.create(session)
+    for session in (mine, theirs):
+        await session.begin_turn(TurnStart("turn", 1, "question", [TextPart(text=said)]))
+        call = ToolPart(call_id="1", name="find", input={"text": "hidden"}, output={"text": "hidden"}, done=True)
+        parts: list[Part] = [ReasoningPart(text="hidden"), call, TextPart(text="Take the train.")]
+        await session.finish_turn(SessionMessage("turn", "assistant", 1, parts))
+    for search, found in {said.upper(): ["mine"], "the TRAIN": ["mine"], "hidden": [], "si.tra": []}.items():
+        assert await ids(await all_pages(catalog, mine.user_id, 1, search)) == found
 
 
 @pytest.mark.parametrize("before", ["", "x", "AAAA", "bm90OmE", "OTk5OTk5OTk5OTk5OTk5OTk5OnM", "ü", "MTox$"])

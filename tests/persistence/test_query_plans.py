@@ -80,6 +80,7 @@ async def drive(store: ConversationStore, session: MongoSessionManager) -> set[s
         catalog.messages_page(key, limit=5),
         catalog.messages_page(key, limit=5, before=6),
         catalog.latest_summary(key),
+        catalog.summarized_to(key),
         catalog.summary_is_pointless(Session(id=key, user_id=user_id, latest_turn_number=9), rebuild=True),
         catalog.note_summary_queued(key, rebuild=False),
         catalog.note_summary_done(key, rebuild=True),
@@ -145,8 +146,8 @@ async def test_no_query_scans_a_collection_or_sorts_in_memory(
     scanned = [o for o in seen if not o["planSummary"].startswith(("IXSCAN", "IDHACK", "COUNT_SCAN"))]
     assert [(o["planSummary"], o["command"]) for o in scanned] == []
     assert [o["command"] for o in seen if o.get("hasSortStage")] == []
-    # What is read is what is asked for, however long the history is. Only a search reads names that do not match.
-    reads = [o for o in seen if o["op"] == "query" and "name" not in o["command"]["filter"]]
+    # What is read is what is asked for, however long the history is. Only a search reads what does not match.
+    reads = [o for o in seen if o["op"] == "query" and "$and" not in o["command"]["filter"]]
     assert [o["command"] for o in reads if o["keysExamined"] > o["nreturned"] + 4] == []
 
 

@@ -6,7 +6,7 @@ import { safeUrl } from "./urls.js";
 /** @typedef {string | [tag: string, attributes: Record<string, string | number>, ...children: any[]]} Tree */
 
 const TAGS = new Set(
-  "a blockquote br code del em h3 h4 h5 h6 hr li ol p strong table tbody td th thead tr ul".split(" "),
+  "a blockquote br code del em h2 h3 h4 h5 h6 hr li ol p strong table tbody td th thead tr ul".split(" "),
 );
 
 /** @param {Tree} tree @returns {Node} */

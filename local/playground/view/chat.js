@@ -171,5 +171,7 @@ function isWaiting(chat) {
 function statusOf(chat) {
   if (chat.reconnecting) return "Connection lost. Reconnecting…";
   if (chat.stopping) return "Stopping…";
-  return chat.busy ? "The assistant is answering." : "";
+  if (!chat.busy) return "";
+  const count = chat.queued.length;
+  return `The assistant is answering.${count ? ` ${count} of your messages will be sent after it.` : ""}`;
 }

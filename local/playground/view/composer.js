@@ -1,4 +1,4 @@
-/** The field to write in. Enter sends, Shift+Enter breaks the line, the button stops what is running. */
+/** The field to write in. Enter sends, or queues during an answer; Shift+Enter breaks the line; the button stops. */
 
 import { byId, fill } from "./dom.js";
 import { icon } from "./icons.js";
@@ -55,12 +55,16 @@ export class Composer {
     // While an input method composes a character, Enter chooses it.
     if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
     event.preventDefault();
-    if (!this.#busy) this.#submit();
+    this.#send();
   }
 
   #submit() {
+    if (this.#busy) this.#actions.stop();
+    else this.#send();
+  }
+
+  #send() {
     const text = this.#field.value.trim();
-    if (this.#busy) return this.#actions.stop();
     if (!text) return;
     this.text = "";
     this.#actions.send(text);

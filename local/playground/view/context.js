@@ -33,12 +33,10 @@ export class ContextView {
   update({ messages, summary, rebuilding, info }) {
     const use = contextUse(messages, summary);
     this.#chip.hidden = !messages.length;
-    this.#chip.setAttribute("aria-label", `Context window: ${told(use, info)} Open the details`);
-    fill(
-      this.#chip,
-      info && gauge(use, info),
-      h("span", {}, limited(use.tokens + use.summaryTokens, info?.context_max_tokens, formatShort)),
-    );
+    const tokens = limited(use.tokens + use.summaryTokens, info?.context_max_tokens, formatShort);
+    const begins = info ? ` The next summary begins at ${formatCount(info.summary_after_tokens)}.` : "";
+    this.#chip.setAttribute("aria-label", `Context window: ${tokens} tokens.${begins} Open the details`);
+    fill(this.#chip, info && gauge(use, info), h("span", {}, tokens));
     fill(this.#rebuild, icon("refresh"), rebuilding ? "Writing…" : summary ? "Write it anew" : "Summarise now");
     this.#rebuild.disabled = rebuilding || !messages.length;
     fill(this.#panel, this.#figures(use, info), this.#summary(summary));
@@ -54,7 +52,7 @@ export class ContextView {
     return h(
       "section",
       { class: "panel-section" },
-      h("h3", {}, "Context window"),
+      h("h2", {}, "Context window"),
       info && gauge(use, info),
       info &&
         h(
@@ -81,7 +79,7 @@ export class ContextView {
     return h(
       "section",
       { class: "panel-section summary" },
-      h("div", { class: "panel-heading" }, h("h3", {}, "Summary"), this.#rebuild),
+      h("div", { class: "panel-heading" }, h("h2", {}, "Summary"), this.#rebuild),
       covers && h("p", { class: "quiet" }, covers),
       summary
         ? this.#text.element
@@ -120,12 +118,4 @@ function percent(part, whole) {
 /** @param {number} count @param {number | undefined} limit @param {(count: number) => string} format */
 function limited(count, limit, format) {
   return limit ? `${format(count)} / ${format(limit)}` : format(count);
-}
-
-/** @param {ContextUse} use @param {StackInfo | null} info */
-function told(use, info) {
-  const count = `about ${formatCount(use.tokens + use.summaryTokens)}`;
-  if (!info) return `${count} tokens.`;
-  const begins = `The next summary begins at ${formatCount(info.summary_after_tokens)}.`;
-  return `${count} of ${formatCount(info.context_max_tokens)} tokens. ${begins}`;
 }

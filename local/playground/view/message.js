@@ -1,11 +1,12 @@
 /** One message on the page. */
 
 import { MarkdownView } from "../markdown/view.js";
-import { isTool, textOf, toolName } from "../reducer.js";
+import { isTool, textOf } from "../reducer.js";
 import { h } from "./dom.js";
 import { ReasoningView } from "./reasoning.js";
 import { ToolCard } from "./tool-card.js";
 import { TurnFooter } from "./turn-footer.js";
+import { errorOf } from "./waterfall.js";
 
 /** @import { Message, Part } from "../types.js" */
 /** @import { TurnActions } from "./turn-footer.js" */
@@ -53,19 +54,22 @@ export class AnswerView {
     if (place.streaming) return this.#footer.element.remove();
     this.#footer.update(message, place);
     this.element.append(this.#footer.element);
-    void this.#fillDurations(message);
+    void this.#fillFromTrace(message);
   }
 
-  /** A stored tool call does not say how long it took. Its span does, where there is one. @param {Message} message */
-  async #fillDurations(message) {
+  /** How long a stored call took, and what a failed one told the model, only its span says. @param {Message} message */
+  async #fillFromTrace(message) {
     const { traces } = this.#actions;
     const turn = message.metadata.turnNumber;
     const calls = message.parts.filter(isTool);
-    if (!traces || turn === undefined || calls.every((call) => call.durationMs !== undefined)) return;
-    const spans = (await traces(turn)).filter((span) => span.kind === "TOOL");
+    const known = calls.every((call) => call.durationMs !== undefined && call.state !== "output-error");
+    if (!traces || turn === undefined || known) return;
+    const spans = await traces(turn);
     for (const call of calls) {
-      const at = spans.findIndex((span) => span.attributes["tool.name"] === toolName(call));
-      if (at >= 0) call.durationMs ??= spans.splice(at, 1)[0].duration_ms;
+      const span = spans.find(({ attributes }) => attributes["tool.id"] === call.toolCallId);
+      if (!span) continue;
+      call.durationMs ??= span.duration_ms;
+      call.errorDetail = errorOf(span) || undefined;
     }
     message.parts.filter(isShown).forEach((part, index) => this.#parts[index]?.update(part));
   }

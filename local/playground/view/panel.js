@@ -1,8 +1,8 @@
-/** The panel beside the chat: two tabs, open or closed, remembered. */
+/** The panel beside the chat: its tabs, open or closed, remembered. */
 
 import { byId } from "./dom.js";
 
-const TABS = /** @type {const} */ (["context", "events"]);
+const TABS = /** @type {const} */ (["context", "agent", "events"]);
 const OPEN = "omniagent.panel";
 const BESIDE = matchMedia("(min-width: 1100px)");
 
@@ -12,8 +12,10 @@ export class Panel {
   #panel = byId("panel");
   #toggle = byId("panel-toggle");
   #onShow;
+  /** @type {Tab} */
+  #tab = "context";
 
-  /** @param {() => void} onShow Called when a tab comes into sight. */
+  /** @param {(tab: Tab) => void} onShow Called when a tab comes into sight. */
   constructor(onShow) {
     this.#onShow = onShow;
     this.#toggle.addEventListener("click", () => (this.isOpen ? this.close() : this.open()));
@@ -46,6 +48,7 @@ export class Panel {
 
   /** @param {Tab} tab */
   show(tab) {
+    this.#tab = tab;
     for (const name of TABS) {
       byId(`${name}-panel`).hidden = name !== tab;
       const button = byId(`${name}-tab`);
@@ -59,14 +62,15 @@ export class Panel {
   #set(open) {
     this.#panel.hidden = !open;
     this.#toggle.setAttribute("aria-expanded", String(open));
-    if (open) this.#onShow();
+    if (open) this.#onShow(this.#tab);
   }
 
   /** Arrow keys go from tab to tab, as in any list of tabs. @param {KeyboardEvent} event */
   #onKey(event) {
-    if (event.key !== "ArrowLeft" && event.key !== "ArrowRight") return;
-    const other = TABS.find((tab) => byId(`${tab}-panel`).hidden) ?? "context";
-    this.show(other);
-    byId(`${other}-tab`).focus();
+    const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key];
+    if (!step) return;
+    const next = TABS[(TABS.indexOf(this.#tab) + step + TABS.length) % TABS.length];
+    this.show(next);
+    byId(`${next}-tab`).focus();
   }
 }

@@ -1,14 +1,16 @@
 /** What went wrong with the last turn, and the way on. */
 
+import { BUSY } from "../problems.js";
 import { causesOf } from "./causes.js";
 import { h } from "./dom.js";
 import { icon } from "./icons.js";
 
-/** @import { Problem } from "../conversation.js" */
+/** @import { Problem } from "../problems.js" */
 
 /**
  * @typedef {object} ProblemActions
  * @property {() => void} retry
+ * @property {() => void} takeOver
  * @property {() => void} edit
  * @property {() => void} openSettings
  */
@@ -59,11 +61,13 @@ export class ProblemView {
 }
 
 /** @param {Problem} problem @param {ProblemActions} actions */
-function buttons({ code, stored }, { retry, edit, openSettings }) {
+function buttons({ code, stored }, { retry, takeOver, edit, openSettings }) {
   if (code === "not_found" && stored) return [];
   return [
     code === "unauthenticated" &&
       h("button", { type: "button", class: "small-button", click: openSettings }, "Open settings"),
+    code === BUSY &&
+      h("button", { type: "button", class: "small-button", click: takeOver }, icon("stop"), "Stop that answer and send"),
     !stored && h("button", { type: "button", class: "small-button", click: edit }, "Edit"),
     h("button", { type: "button", class: "small-button strong", click: retry }, icon("refresh"), "Retry"),
   ];

@@ -84,7 +84,7 @@ export class Sidebar {
     return h(
       "section",
       { "aria-labelledby": id },
-      h("h3", { id }, title),
+      h("h2", { id }, title),
       h("ul", {}, ...sessions.map((session) => this.#item(session))),
     );
   }
@@ -125,5 +125,5 @@ export class Sidebar {
 
 /** @param {string} search */
 function emptyNote(search) {
-  return search ? `No chat is called “${search}”.` : "Your chats will be listed here.";
+  return search ? `No chat contains “${search}”.` : "Your chats will be listed here.";
 }

@@ -3,6 +3,7 @@
 import { formatDuration, formatJson } from "../format.js";
 import { toolName } from "../reducer.js";
 import { fill, h } from "./dom.js";
+import { section } from "./fold.js";
 import { icon } from "./icons.js";
 
 /** @import { ToolPart } from "../types.js" */
@@ -36,7 +37,7 @@ export class ToolCard {
   /** @param {ToolPart} part */
   update(part) {
     const input = part.input !== undefined ? formatJson(part.input) : (part.rawInput ?? part.inputText ?? "");
-    const shown = JSON.stringify([part.state, input, part.durationMs]);
+    const shown = JSON.stringify([part.state, input, part.durationMs, part.errorDetail]);
     if (shown === this.#shown) return;
     this.#shown = shown;
     const state = STATES[part.state];
@@ -52,14 +53,9 @@ export class ToolCard {
 
 /** @param {ToolPart} part */
 function result(part) {
-  if (part.state === "output-error") return [section("Error", part.errorText ?? "The tool failed.", "error")];
+  if (part.state === "output-error")
+    return [section("Error", part.errorDetail ?? part.errorText ?? "The tool failed.", "error")];
   return part.state === "output-available" ? [section("Output", formatJson(part.output))] : [];
-}
-
-/** @param {string} title @param {string} text @param {string} [kind] */
-function section(title, text, kind = "") {
-  const frame = h("pre", { tabindex: 0, role: "group", "aria-label": title }, h("code", {}, text || "–"));
-  return h("div", { class: `tool-section ${kind}` }, h("div", { class: "tool-label" }, title), frame);
 }
 
 /** The arguments in one line. @param {ToolPart} part */

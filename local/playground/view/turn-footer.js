@@ -10,7 +10,7 @@ import { Waterfall } from "./waterfall.js";
 
 /** @import { Feedback, Message, Metadata, Span } from "../types.js" */
 
-const ENDINGS = { cancelled: "Stopped", interrupted: "Interrupted", deadline: "Out of time" };
+const ENDINGS = { cancelled: "Stopped", interrupted: "Interrupted", deadline: "Out of time", length: "Cut off at the length limit" };
 
 /**
  * @typedef {object} TurnActions
@@ -65,8 +65,9 @@ export class TurnFooter {
 
 /** @param {Metadata} metadata */
 function facts(metadata) {
-  const { status, abortReason, firstTokenMs, durationMs, usage, model, steps } = metadata;
-  const ending = ENDINGS[/** @type {keyof typeof ENDINGS} */ (abortReason ?? status)];
+  const { status, finishReason, abortReason, firstTokenMs, durationMs, usage, model, steps } = metadata;
+  const how = [abortReason, status, finishReason].find((reason) => reason && reason in ENDINGS);
+  const ending = ENDINGS[/** @type {keyof typeof ENDINGS} */ (how)];
   return [
     ending && h("span", { class: "badge" }, ending),
     firstTokenMs !== undefined && fact("First token", formatDuration(firstTokenMs), "Time to the first token"),

@@ -2,6 +2,7 @@
 
 import { formatCount, formatDuration, formatJson } from "../format.js";
 import { fill, h } from "./dom.js";
+import { section } from "./fold.js";
 
 /** @import { Span } from "../types.js" */
 
@@ -68,6 +69,7 @@ function details(span) {
   const facts = Object.entries(other)
     .filter(([name]) => !COVERED.test(name))
     .map(([name, value]) => `${name}: ${value}`);
+  const error = errorOf(span);
   const events = span.events.map((event) => {
     const values = Object.values(event.attributes).join(" ");
     return `+${formatDuration(event.at_ms - span.start_ms)} ${event.name} ${values}`;
@@ -75,14 +77,15 @@ function details(span) {
   return [
     input !== undefined && section("Input", pretty(input)),
     output !== undefined && section("Output", pretty(output)),
+    error && section("Error", error, "error"),
     section("Attributes", [...facts, ...events].join("\n")),
   ];
 }
 
-/** @param {string} title @param {string} text */
-function section(title, text) {
-  const frame = h("pre", { tabindex: 0, role: "group", "aria-label": title }, h("code", {}, text || "–"));
-  return h("div", { class: "tool-section" }, h("div", { class: "tool-label" }, title), frame);
+/** What an exception said, without its traceback. @param {Span} span */
+export function errorOf({ events }) {
+  const exception = events.find(({ name }) => name === "exception")?.attributes;
+  return exception ? String(exception["exception.message"] || exception["exception.type"]) : "";
 }
 
 /** JSON on several lines; text, and JSON that was cut, as it is. @param {unknown} value */

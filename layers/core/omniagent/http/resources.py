@@ -124,12 +124,14 @@ class MessageList(_Resource):
 
     messages: list[dict[str, Any]] = Field(description="UIMessages of the AI SDK.")
     before: str | None = Field(description="Pass it as `before` for the turns before these. Null on the last page.")
+    summarized_to: int | None = Field(description="The last turn that the summary covers. Null without a summary.")
 
     @classmethod
-    def of(cls, page: Page[Message]) -> "MessageList":
+    def of(cls, page: Page[Message], summarized_to: int | None) -> "MessageList":
         fitting = _fitting(page.items)
         before = page.before if len(fitting) == len(page.items) else str(fitting[0].turn_number)
-        return cls(messages=[_ui_message(message) for message in fitting], before=before)
+        messages = [_ui_message(message) for message in fitting]
+        return cls(messages=messages, before=before, summarized_to=summarized_to)
 
 
 class SummaryResource(_Resource):

@@ -72,7 +72,7 @@ async def list_sessions(
     services: ProcessServices,
     limit: Annotated[int, Query(ge=1, le=100)] = 20,
     before: Annotated[str | None, Query(max_length=256, description="`before` of the previous page.")] = None,
-    search: Annotated[Search | None, Query(description="A part of the name.")] = None,
+    search: Annotated[Search | None, Query(description="A part of the name, or of what was said.")] = None,
 ) -> SessionList:
     """List the sessions, the most recently used first."""
     catalog = await services.catalog()
@@ -131,7 +131,11 @@ async def list_messages(
     # The stream of a running turn shows all of its answer, so one that it may replace is left out.
     running = session.latest_turn_number if session.active_turn_id is not None else None
     catalog = await services.catalog()
-    return MessageList.of(await catalog.messages_page(session.id, limit=limit, before=before, running=running))
+    page, summarized_to = await asyncio.gather(
+        catalog.messages_page(session.id, limit=limit, before=before, running=running),
+        catalog.summarized_to(session.id),
+    )
+    return MessageList.of(page, summarized_to)
 
 
 @router.delete(

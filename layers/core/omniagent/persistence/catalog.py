@@ -72,12 +72,17 @@ class Catalog(Erasure):
     async def list_page(
         self, user_id: str, *, limit: int, before: str | None = None, search: str | None = None
     ) -> Page[Session]:
-        """Return the user's sessions, the most recently used first. `search` is a part of the name."""
+        """Return the user's sessions, the most recently used first.
+
+        `search` is a part of the name or of what was said. It reads all messages of the user.
+        """
         query: dict[str, Any] = {"user_id": user_id, "erased_at": None}
         if before is not None:
             query |= SessionCursor.decode(before).older(user_id)
         if search:
-            query["name"] = {"$regex": re.escape(search), "$options": "i"}
+            pattern = {"$regex": re.escape(search), "$options": "i"}
+            found_in = {"_id": {"$in": await self._mentioning(user_id, pattern)}}
+            query["$and"] = [{"$or": [{"name": pattern}, found_in]}]
         order = [("updated_at", DESCENDING), ("_id", DESCENDING)]
         with translated():
             found = await self._store.sessions.find(query).sort(order).limit(limit + 1).to_list()
@@ -181,6 +186,22 @@ class Catalog(Erasure):
         done = ["rebuild_queued_at", "summary_queued_at"] if rebuild else ["summary_queued_at"]
         with translated():
             await self._store.sessions.update_one({"_id": key}, {"$set": dict.fromkeys(done)})
+
+    @trace_method(kind=SpanKind.DB, name="mongodb.summarized_to", attributes=_SUMMARIES)
+    async def summarized_to(self, key: str) -> int | None:
+        """Return the last turn that a session's summary covers, None without one."""
+        with translated():
+            found = await self._store.summaries.find_one(
+                {"session_id": key, "draft": False}, {"end_turn_number": 1}, sort=[("end_turn_number", DESCENDING)]
+            )
+        return int(found["end_turn_number"]) if found else None
+
+    async def _mentioning(self, user_id: str, pattern: dict[str, Any]) -> list[str]:
+        """Return the keys of the user's sessions in which a text matches."""
+        keys = {"$gt": f"{user_id}:", "$lt": f"{user_id};"}  # a prefix scan, as in `session_keys`
+        said = {"session_id": keys, "parts": {"$elemMatch": {"type": "text", "text": pattern}}}
+        with translated():
+            return list(await self._store.messages.distinct("session_id", said))
 
     async def _find(self, key: str) -> Session | None:
         """Read a session. Raises `SessionErased`, which is a `NotFound`, while it is being deleted."""

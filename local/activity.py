@@ -1,0 +1,61 @@
+"""Tells pages what happens to their user's chats, whoever asked for it: another tab, another browser, the terminal."""
+
+import asyncio
+import json
+from contextlib import suppress
+from dataclasses import dataclass
+from urllib.parse import parse_qs, urlsplit
+
+from local.emulator.http import NO_STORE, Exchange, Headers
+
+# A comment this often finds out who has left.
+HEARTBEAT_SECONDS = 15.0
+MAX_WAITING = 1_000
+USER = "x-user-id"
+# A page names itself in its requests, and is not told of them.
+CLIENT = "x-client-id"
+
+
+@dataclass(frozen=True)
+class _Page:
+    user: str
+    client: str | None
+
+
+class Activity:
+    """Passes each change on to the pages that listen for its user. Who listens later, reads the API first."""
+
+    def __init__(self) -> None:
+        """Nobody listens yet."""
+        self._listeners: dict[asyncio.Queue[str], _Page] = {}
+
+    def publish(self, request: Exchange, session_id: str) -> None:
+        """Say that a request began or ended a turn of a session, or changed the session."""
+        user, client = request.header(USER), request.header(CLIENT)
+        for queue, page in self._listeners.items():
+            if page.user == user and page.client != client:
+                # A page that reads nothing has lost nothing: each event makes it read the API.
+                with suppress(asyncio.QueueFull):
+                    queue.put_nowait(session_id)
+
+    async def tell(self, exchange: Exchange, headers: Headers) -> None:
+        """Answer `GET /local/activity` with a stream of events, until the page leaves."""
+        queue = asyncio.Queue[str](MAX_WAITING)
+        client = parse_qs(urlsplit(exchange.target).query).get("client", [""])[0]
+        self._listeners[queue] = _Page(exchange.header(USER), client or None)
+        try:
+            await exchange.start(200, [("content-type", "text/event-stream"), NO_STORE, *headers])
+            await exchange.send(b": listening\n\n")
+            while True:
+                await exchange.send(await _next_event(queue))
+        finally:
+            del self._listeners[queue]
+
+
+async def _next_event(queue: asyncio.Queue[str]) -> bytes:
+    try:
+        async with asyncio.timeout(HEARTBEAT_SECONDS):
+            session_id = await queue.get()
+    except TimeoutError:
+        return b": here\n\n"
+    return f"data: {json.dumps({'session': session_id})}\n\n".encode()
