@@ -1,20 +1,16 @@
 /** One message on the page. */
 
-import { MarkdownView } from "../markdown/view.js";
 import { isTool, textOf } from "../reducer.js";
 import { h } from "./dom.js";
-import { ReasoningView } from "./reasoning.js";
-import { ToolCard } from "./tool-card.js";
+import { kindOf } from "./part-views.js";
 import { TurnFooter } from "./turn-footer.js";
 import { errorOf } from "./waterfall.js";
 
 /** @import { Message, Part } from "../types.js" */
+/** @import { PartKind, PartView } from "./part-views.js" */
 /** @import { TurnActions } from "./turn-footer.js" */
 
-/**
- * @typedef {{ last: boolean, streaming: boolean }} Place
- * @typedef {{ type: string, element: HTMLElement, update: (part: any) => void }} PartView
- */
+/** @typedef {{ last: boolean, streaming: boolean }} Place */
 
 /** The user's own words, as they were typed. */
 export class QuestionView {
@@ -30,7 +26,7 @@ export class QuestionView {
 export class AnswerView {
   element = h("article", { class: "message answer", "aria-label": "Assistant" });
   #body = h("div", { class: "answer-body" });
-  /** @type {PartView[]} */
+  /** @type {{ kind: PartKind, view: PartView }[]} */
   #parts = [];
   #actions;
   #footer;
@@ -45,10 +41,11 @@ export class AnswerView {
 
   /** @param {Message} message @param {Place} place */
   update(message, place) {
-    const shown = JSON.stringify([place, message.metadata, this.#actions.traces !== null]);
+    const states = message.parts.map((part) => /** @type {{ state?: string }} */ (part).state);
+    const shown = JSON.stringify([place, message.metadata, states, this.#actions.traces !== null]);
     if (shown === this.#shown && !place.streaming) return;
     this.#shown = shown;
-    message.parts.filter(isShown).forEach((part, index) => this.#viewOf(part, index).update(part));
+    this.#showParts(message);
     this.element.classList.toggle("streaming", place.streaming);
     this.element.setAttribute("aria-busy", String(place.streaming));
     if (place.streaming) return this.#footer.element.remove();
@@ -71,39 +68,23 @@ export class AnswerView {
       call.durationMs ??= span.duration_ms;
       call.errorDetail = errorOf(span) || undefined;
     }
-    message.parts.filter(isShown).forEach((part, index) => this.#parts[index]?.update(part));
+    this.#showParts(message);
+  }
+
+  /** @param {Message} message */
+  #showParts({ parts }) {
+    parts.filter(kindOf).forEach((part, index) => this.#viewOf(part, index).update(part));
   }
 
   /** @param {Part} part @param {number} index */
   #viewOf(part, index) {
+    const kind = /** @type {PartKind} */ (kindOf(part));
     const known = this.#parts[index];
-    if (known?.type === part.type) return known;
-    const view = makeView(part);
-    if (known) known.element.replaceWith(view.element);
+    if (known?.kind === kind) return known.view;
+    const view = kind.make(this.#actions);
+    if (known) known.view.element.replaceWith(view.element);
     else this.#body.append(view.element);
-    this.#parts[index] = view;
+    this.#parts[index] = { kind, view };
     return view;
   }
-}
-
-class TextView {
-  type = "text";
-  #markdown = new MarkdownView();
-  element = this.#markdown.element;
-
-  /** @param {{ text: string }} part */
-  update(part) {
-    this.#markdown.update(part.text);
-  }
-}
-
-/** @param {Part} part @returns {PartView} */
-function makeView(part) {
-  if (isTool(part)) return new ToolCard(part.type);
-  return part.type === "reasoning" ? new ReasoningView() : new TextView();
-}
-
-/** @param {Part} part */
-function isShown(part) {
-  return part.type === "text" || part.type === "reasoning" || isTool(part);
 }

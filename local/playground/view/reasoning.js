@@ -7,7 +7,6 @@ import { icon } from "./icons.js";
 /** @import { ReasoningPart } from "../types.js" */
 
 export class ReasoningView {
-  type = "reasoning";
   #label = h("span");
   #text = new MarkdownView();
   element = h(

@@ -29,18 +29,13 @@ export class ToolCard {
     this.#body,
   );
 
-  /** @param {string} type */
-  constructor(type) {
-    this.type = type;
-  }
-
   /** @param {ToolPart} part */
   update(part) {
     const input = part.input !== undefined ? formatJson(part.input) : (part.rawInput ?? part.inputText ?? "");
     const shown = JSON.stringify([part.state, input, part.durationMs, part.errorDetail]);
     if (shown === this.#shown) return;
     this.#shown = shown;
-    const state = STATES[part.state];
+    const state = STATES[part.state] ?? STATES["input-available"];
     this.element.className = `tool ${state.class}`;
     fill(this.#state, stateIcon(state.class), h("span", { class: "sr-only" }, `Tool, ${state.says}:`));
     this.#name.textContent = toolName(part);
