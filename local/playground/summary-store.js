@@ -3,7 +3,7 @@
 /** @import { Api } from "./api.js" */
 /** @import { Summary } from "./types.js" */
 
-const LOOKS = 20;
+const LOOKS = 120;
 const LOOK_MS = 500;
 
 /** Fires `change` when there is another summary, and when one is being made. */

@@ -119,6 +119,7 @@ async def test_a_regeneration_that_fails_at_once_shows_the_previous_answer_under
     await hook.send(f"[fail-once:400] Hello {uuid.uuid4().hex}")  # every other attempt fails
     await expect(hook.alert).to_be_visible()
     await hook.regenerate()
+    await expect(hook.alert).to_have_count(0)
     await hook.shown()
     [_, kept] = await hook.stored()
     await hook.regenerate()

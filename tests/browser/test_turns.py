@@ -182,7 +182,7 @@ async def test_what_another_tab_asks_shows_by_itself(open_page: OpenPage) -> Non
     await first.ask("[echo:One]")
     second = await open_page(f"/#/chat/{first.session_id}")
     await expect(second.answers).to_have_count(1)
-    await first.begin("[slow:40] [long:40]")
+    await first.begin("[slow:40] [long:25]")
     await expect(second.questions).to_have_count(2)
     await second.has_begun_to_answer()
     await second.ended()
