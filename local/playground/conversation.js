@@ -309,9 +309,15 @@ export class Conversation extends EventTarget {
 
   async #reload() {
     const page = await this.#api.listMessages(this.id);
-    const messages = page.messages.map((message) => this.#known(message) ?? message);
+    // What was read on demand before this page stays.
+    const earlier = this.messages.findIndex(({ id }) => id === page.messages[0]?.id);
+    const messages = [
+      ...this.messages.slice(0, Math.max(0, earlier)),
+      ...page.messages.map((message) => this.#known(message) ?? message),
+    ];
+    const before = earlier > 0 ? this.before : page.before;
     const summarizedTo = page.summarizedTo ?? 0;
-    this.#set({ messages, before: page.before, summarizedTo, problem: leftBehind(messages.at(-1)) });
+    this.#set({ messages, before, summarizedTo, problem: leftBehind(messages.at(-1)) });
   }
 
   /** A message that did not change stays the same object, and so keeps its place on the page. @param {Message} message */
