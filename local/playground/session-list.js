@@ -17,6 +17,9 @@ export class SessionList extends EventTarget {
   #known = new Map();
   #api;
   #asked = 0;
+  /** @type {Promise<void> | null} */
+  #refreshing = null;
+  #again = false;
 
   /** @param {Api} api */
   constructor(api) {
@@ -24,9 +27,18 @@ export class SessionList extends EventTarget {
     this.#api = api;
   }
 
-  /** Read the first page again. */
-  async refresh() {
-    await this.#read(null);
+  /** Read the first page again. Calls during a reading share one more, however many they are. */
+  refresh() {
+    this.#again = true;
+    this.#refreshing ??= this.#refresh().finally(() => (this.#refreshing = null));
+    return this.#refreshing;
+  }
+
+  async #refresh() {
+    while (this.#again) {
+      this.#again = false;
+      await this.#read(null);
+    }
   }
 
   async more() {

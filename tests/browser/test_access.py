@@ -76,7 +76,9 @@ async def test_axe_finds_nothing_in_any_view(open_page: OpenPage, axe: str) -> N
     await _audit(page, "the agent")
     await page.get_by_role("tab", name="Events").click()
     await _audit(page, "the events")
-    await playground.begin("[slow:80] [long:500]")
+    await page.get_by_role("tab", name="Context").click()
+    await playground.begin("[stall] [echo:one two three four]")  # nothing moves during the audit
+    await expect(playground.answer).to_contain_text("three")
     await playground.message.fill("Later")
     await playground.message.press("Enter")
     await expect(page.get_by_role("list", name="Messages that wait")).to_be_visible()

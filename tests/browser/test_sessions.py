@@ -1,6 +1,5 @@
 """The list of chats."""
 
-import asyncio
 import re
 
 from playwright.async_api import Locator, Page, expect
@@ -60,8 +59,7 @@ async def test_chats_are_found_by_name_and_by_content_and_the_open_one_keeps_its
 
 
 async def test_more_chats_come_page_by_page(playground: Playground) -> None:
-    async with playground.api() as api:
-        await asyncio.gather(*(api.post("/sessions", json={"name": f"Chat {number}"}) for number in range(33)))
+    await _have_chats(playground, *(f"Chat {number}" for number in range(33)))
     await expect(playground.chats).to_have_count(30)
     await playground.button("More chats").click()
     await expect(playground.chats).to_have_count(33)
@@ -76,7 +74,8 @@ async def test_a_chat_that_is_not_in_the_list_has_its_name_and_earlier_messages_
         for number in range(16):
             body = {"session_id": "long", "query": f"[echo:answer {number}]"}
             assert (await api.post("/chat?stream=false", json=body)).status_code == 200
-        await asyncio.gather(*(api.post("/sessions", json={"name": f"Newer {number}"}) for number in range(30)))
+        for number in range(30):
+            await api.post("/sessions", json={"name": f"Newer {number}"})
     await playground.open("/#/chat/long")
     await expect(page.get_by_role("heading", level=1)).to_have_text("A long one")
     await expect(playground.answers).to_have_count(15)
