@@ -10,8 +10,16 @@ from tests.browser.npm_packages import installed
 from tests.browser.playground import PHONE, OpenPage, Playground
 
 SCHEMES: dict[Literal["light", "dark"], list[str] | None] = {"dark": ["color-contrast"], "light": None}
-AUDIT = """async (rules) => (await axe.run(rules ? { runOnly: rules } : {})).violations
-    .map(({ id, nodes }) => [id, ...nodes.map((node) => node.html)])"""
+# A page that changed during its audit is audited again: what axe then says, or throws, is of no page.
+AUDIT = """async (rules) => {
+    while (true) {
+        const before = document.body.outerHTML;
+        const { violations, error } = await axe.run(rules ? { runOnly: rules } : {}).catch((error) => ({ error }));
+        if (document.body.outerHTML !== before) continue;
+        if (error) throw error;
+        return violations.map(({ id, nodes }) => [id, ...nodes.map((node) => node.html)]);
+    }
+}"""
 OVERFLOWING = "document.scrollingElement.scrollWidth > innerWidth"
 # Controls that a finger would miss. A link inside a text is as small as the text.
 SMALL = """() => [...document.querySelectorAll("button, a, input, textarea, summary")]

@@ -23,6 +23,7 @@ export class Sidebar {
   /** @type {SessionList | null} */
   #sessions = null;
   #currentId = "";
+  #shown = "";
   /** @type {ReturnType<typeof setTimeout> | undefined} */
   #typing;
   #render = oncePerFrame(() => this.#show());
@@ -41,6 +42,7 @@ export class Sidebar {
     this.#sessions?.removeEventListener("change", this.#render);
     this.#sessions = sessions;
     this.#search.value = "";
+    this.#shown = "";
     sessions.addEventListener("change", this.#render);
     this.#show();
   }
@@ -54,6 +56,10 @@ export class Sidebar {
   #show() {
     const list = this.#sessions;
     if (!list) return;
+    const { sessions, before, loaded, search, error } = list;
+    const shown = JSON.stringify([this.#currentId, sessions, before, loaded, search, error?.message]);
+    if (shown === this.#shown) return;
+    this.#shown = shown;
     const focused = this.#list.contains(document.activeElement)
       ? document.activeElement?.getAttribute("data-key")
       : null;
