@@ -134,9 +134,9 @@ export class Api {
     }
   }
 
-  /** @param {string} id */
+  /** Returns whether it will be written: not when it is up to date. @param {string} id */
   async rebuildSummary(id) {
-    await this.#sessions(`${path(id)}/summary?rebuild=true`, { method: "POST" });
+    return (await this.#sessions(`${path(id)}/summary?rebuild=true`, { method: "POST" })).status === 202;
   }
 
   /** What a local stack tells of itself. A deployed one has nothing there. @returns {Promise<StackInfo | null>} */

@@ -216,7 +216,8 @@ class App {
 
   async #rebuildSummary() {
     try {
-      if (!(await this.#summary.rebuild())) toast("The summary is still being written. Look again in a moment.");
+      const note = await this.#summary.rebuild();
+      if (note) toast(note);
     } catch (error) {
       toastError(error);
     }

@@ -5,6 +5,9 @@
 
 const LOOKS = 120;
 const LOOK_MS = 500;
+const UP_TO_DATE = "The summary is up to date.";
+const TOO_SHORT = "There is nothing to summarise yet: the model reads the last turn as it was said.";
+const LATE = "The summary is still being written. Look again in a moment.";
 
 /** Fires `change` when there is another summary, and when one is being made. */
 export class SummaryStore extends EventTarget {
@@ -32,20 +35,20 @@ export class SummaryStore extends EventTarget {
     if (id === this.#id) this.#set({ summary });
   }
 
-  /** Have it written anew, and wait for it. Returns whether it came in time. */
+  /** Have it written anew, and wait for it. Returns what there is to say to the user, if there is something. */
   async rebuild() {
     const id = this.#id;
     const before = this.summary?.createdAt;
     this.#set({ rebuilding: true });
     try {
-      await this.#api.rebuildSummary(id);
+      if (!(await this.#api.rebuildSummary(id))) return this.summary ? UP_TO_DATE : TOO_SHORT;
       for (let look = 0; look < LOOKS && id === this.#id; look++) {
         await new Promise((resolve) => setTimeout(resolve, LOOK_MS));
         if (!this.summary && !(await this.#api.summarizedTo(id))) continue;
         await this.refresh();
-        if (this.summary && this.summary.createdAt !== before) return true;
+        if (this.summary && this.summary.createdAt !== before) return "";
       }
-      return id !== this.#id;
+      return id === this.#id ? LATE : "";
     } finally {
       if (id === this.#id) this.#set({ rebuilding: false });
     }
