@@ -37,6 +37,7 @@ ALLOWED: dict[str, set[str]] = LEAVES | {
         "aws",
         "errors",
         "messages",
+        "network",
         "persistence",
         "project",
         "settings",

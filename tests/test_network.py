@@ -175,3 +175,18 @@ async def test_a_certificate_of_somebody_else_is_refused(certificate: Certificat
         stream = await connect(port)
         with pytest.raises(httpcore2.ConnectError):
             await stream.start_tls(ssl.create_default_context(), "localhost", timeout=10)
+
+
+async def test_bytes_before_the_handshake_are_not_taken_for_the_peers(certificate: Certificate) -> None:
+    async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"plain forged")
+        await writer.drain()
+        await writer.start_tls(certificate.server_context())
+        await reader.read()
+
+    async with server(serve) as port:
+        stream = await connect(port)
+        assert await stream.read(5, timeout=10) == b"plain"
+        with pytest.raises(httpcore2.ConnectError, match="before the TLS handshake"):
+            await stream.start_tls(certificate.client_context(), "localhost", timeout=10)
+        assert stream.get_extra_info("is_readable"), "it is closed"

@@ -403,7 +403,12 @@ class TestKeys:
         assert await subject(verifier, failing.token()) == "ada"
 
     async def test_one_bad_key_does_not_spoil_the_others(self, failing: Issuer, clock: Clock) -> None:
-        failing.keys[:0] = [{"kid": "bad", "kty": "RSA", "n": "AA", "e": "AA"}, {"kid": "rsa", "use": "enc"}]
+        failing.keys[:0] = [
+            {"kid": "bad", "kty": "RSA", "n": "AA", "e": "AA"},
+            {"kid": "rsa", "use": "enc"},
+            {"kid": "secret", "kty": "oct"},
+            {**failing.keys[1], "kid": "none", "alg": "none"},
+        ]
         assert await subject(timed(failing, clock), failing.token()) == "ada"
 
     async def test_a_private_key_or_a_shared_secret_is_no_signing_key(self, failing: Issuer, clock: Clock) -> None:
@@ -441,6 +446,35 @@ class TestKeys:
             held.go_on.set()
             assert set(await asyncio.gather(unknown, *others)) == {"token: unknown key"}
             assert held.fetches == 2
+
+    async def test_who_meets_a_refresh_of_keys_that_are_too_old_waits_for_it(self, clock: Clock) -> None:
+        with Held() as held:
+            verifier = timed(held, clock)
+            await subject(verifier, held.token())
+            clock.now += KEYS_KEPT_SECONDS
+            held.go_on.clear()
+            first = asyncio.create_task(subject(verifier, held.token()))
+            await asyncio.to_thread(held.asked.wait)
+            second = asyncio.create_task(subject(verifier, held.token()))
+            await asyncio.sleep(0)
+            held.go_on.set()
+            assert await asyncio.gather(first, second) == ["ada", "ada"]
+            assert held.fetches == 2
+
+    async def test_after_a_cancelled_fetch_a_good_token_is_not_refused(self, clock: Clock) -> None:
+        with Held() as held:
+            verifier = timed(held, clock)
+            held.go_on.clear()
+            first = asyncio.create_task(subject(verifier, held.token()))
+            await asyncio.to_thread(held.asked.wait)
+            second = asyncio.create_task(subject(verifier, held.token()))
+            await asyncio.sleep(0)
+            first.cancel()
+            with pytest.raises(IdentityUnavailable):
+                await second
+            held.go_on.set()
+            clock.now += 1
+            assert await subject(verifier, held.token()) == "ada"
 
 
 class Redirect(HttpServer):

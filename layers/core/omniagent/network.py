@@ -129,6 +129,10 @@ class _SocketStream(asyncio.Protocol, httpcore2.AsyncNetworkStream):
     ) -> httpcore2.AsyncNetworkStream:
         if self._transport is None:
             raise httpcore2.ConnectError(str(self._error or "the connection is closed")) from self._error
+        if self._received:
+            # Whoever is in between could send them: they must not be read as the peer's.
+            await self.aclose()
+            raise httpcore2.ConnectError("bytes arrived before the TLS handshake")
         try:
             async with asyncio.timeout(timeout):
                 self._transport = await self._loop.start_tls(

@@ -3,10 +3,11 @@
 import ipaddress
 import os
 import ssl
+import warnings
 from collections.abc import Mapping
 from functools import cache
 from typing import Final
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import urlsplit
 
 from omniagent.errors import ConfigurationError
 
@@ -49,33 +50,32 @@ def check_url(name: str, url: str) -> None:
 
 
 def check_mongodb_uri(uri: str) -> None:
-    """Refuse a MongoDB connection without verified TLS on Lambda, unless all its servers are on this machine."""
-    if needs_tls():
-        require_mongodb_tls(uri)
+    """Refuse a MongoDB connection without verified TLS on Lambda, unless all its servers are on this machine.
 
+    The driver itself reads the options: it ignores those that it does not understand, such as `tls=TRUE`.
+    """
+    if not needs_tls():
+        return
+    from pymongo import errors as driver
+    from pymongo.uri_parser import split_hosts, split_options
 
-def require_mongodb_tls(uri: str) -> None:
-    """Raise `ConfigurationError` for a URI that a function would refuse."""
     scheme, _, rest = uri.partition("://")
     address, _, query = rest.partition("?")
-    hosts = address.partition("/")[0].rpartition("@")[2].split(",")
-    options = [(name.lower(), value.lower()) for name, value in parse_qsl(query.replace(";", "&"))]
-    if scheme == "mongodb" and all(_is_this_machine(_without_port(host)) for host in hosts):
+    hosts = address.partition("/")[0].rpartition("@")[2]
+    try:
+        with warnings.catch_warnings(action="ignore"):  # the connection will warn
+            options = split_options(query, warn=True) if query else {}
+        nodes = split_hosts(hosts)
+    except (driver.PyMongoError, ValueError):
+        raise ConfigurationError("the MongoDB URI is malformed: its TLS options cannot be read") from None
+    if scheme == "mongodb" and all(_is_this_machine(host) for host, _ in nodes):
         return
-    switches = [value for name, value in options if name in ("tls", "ssl")]
-    is_on = all(value == "true" for value in switches) and (bool(switches) or scheme == "mongodb+srv")
-    if not is_on:
+    if not options.get("tls", scheme == "mongodb+srv"):
         raise ConfigurationError(
             "the MongoDB URI has no TLS: on Lambda it must begin with mongodb+srv:// or say tls=true in its options"
         )
-    if unverified := next((name for name, value in options if name in _UNVERIFIED and value != "false"), None):
+    if unverified := next((name for name in _UNVERIFIED if options.get(name)), None):
         raise ConfigurationError(f"the MongoDB URI says {unverified}: on Lambda the server's certificate is verified")
-
-
-def _without_port(host: str) -> str:
-    if host.startswith("["):
-        return host[1:].partition("]")[0]
-    return host.partition(":")[0]
 
 
 def _is_this_machine(host: str) -> bool:

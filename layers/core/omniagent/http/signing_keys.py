@@ -64,7 +64,7 @@ class SigningKeys:
         key = self._keys.get(key_id)
         if key is not None and self._age() < KEYS_LIFE_SECONDS:
             return key
-        if key is None or not self._fetching.locked():
+        if key is None or self._age() >= KEYS_KEPT_SECONDS or not self._fetching.locked():
             await self._refresh()
             key = self._keys.get(key_id)
         if key is not None and self._age() < KEYS_KEPT_SECONDS:
@@ -88,13 +88,15 @@ class SigningKeys:
         async with self._fetching:
             if self._clock() < self._next_fetch:
                 return
-            # Before the fetch: a request that is cancelled in it counts as a failure.
-            self._next_fetch = self._clock() + self._pause
             try:
                 keys = await self._fetch()
             except (ConfigurationError, IdentityUnavailable) as exc:
                 self._failed(exc)
                 return
+            except BaseException as exc:
+                # Such as a cancelled request: whoever comes next must not take the keys for unknown.
+                self._failed(IdentityUnavailable(f"{self._url}: {type(exc).__name__}"))
+                raise
             self._keys, self._fetched_at, self._failure = keys, self._clock(), None
             self._next_fetch, self._pause = self._fetched_at + REFRESH_SECONDS, FIRST_PAUSE_SECONDS
 
@@ -164,7 +166,8 @@ def _read_key(item: Any) -> "PyJWK | None":
         return None
     try:
         key = jwt.PyJWK(item)
-    except (jwt.PyJWTError, ArithmeticError, AttributeError, TypeError, ValueError):
+    except Exception:
+        # PyJWT and cryptography raise of every kind, and one odd key must not cost the others.
         return None
     return key if key.algorithm_name in ALGORITHMS else None
 
