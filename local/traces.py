@@ -150,7 +150,9 @@ def _by_root(trace: Mapping[str, _Received]) -> dict[str, list[Span]]:
 
 
 def _root_id(span: Span, trace: Mapping[str, _Received]) -> str:
-    while span.parent_id and span.kind != REQUEST:
+    passed: set[str] = set()
+    while span.parent_id and span.kind != REQUEST and span.id not in passed:
+        passed.add(span.id)
         if span.parent_id not in trace:
             return span.parent_id
         span = trace[span.parent_id].span
@@ -183,7 +185,7 @@ def _read(sent: trace_pb2.Span) -> _Received:
         kind=_kind(sent, attributes),
         start_ms=sent.start_time_unix_nano / NANOSECONDS_PER_MILLISECOND,
         duration_ms=duration / NANOSECONDS_PER_MILLISECOND,
-        status=_STATUS[sent.status.code],
+        status=_STATUS.get(sent.status.code, "unset"),
         attributes={name: value for name, value in attributes.items() if name not in _COMMON},
         events=[
             SpanEvent(event.name, event.time_unix_nano / NANOSECONDS_PER_MILLISECOND, _attributes(event.attributes))

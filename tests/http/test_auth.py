@@ -231,6 +231,7 @@ class TestNone:
         ("evil@localhost", False),
         ("localhost\n", False),
         ("notlocalhost", False),
+        ("localho\u017ft", False),
         (".localhost", False),
         ("127.0.0.1.", False),
         ("127.0.0.1.nip.io", False),

@@ -11,7 +11,7 @@ from opentelemetry import trace
 from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTraceServiceRequest
 from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
-from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans, Span
+from opentelemetry.proto.trace.v1.trace_pb2 import ResourceSpans, ScopeSpans, Span, Status
 from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.util.types import AttributeValue
@@ -385,6 +385,23 @@ async def test_the_request_is_the_outermost_span_of_its_turn_also_in_a_trace_of_
         spans = await traces.of_ended_turn("s-1", turn, seconds=60)
         assert [sent.name for sent in spans] == ["POST /chat", "claim", "turn", "llm"]
         assert (spans[0].kind, spans[0].id) == ("REQUEST", spans[1].parent_id)
+
+
+async def test_spans_that_are_each_others_parents_and_an_unknown_status_are_told_as_they_are() -> None:
+    attributes = [
+        KeyValue(key="session.id", value=AnyValue(string_value="s-1")),
+        KeyValue(key="omniagent.turn_number", value=AnyValue(int_value=1)),
+    ]
+    pairs = [(b"1" * 8, b"2" * 8), (b"2" * 8, b"1" * 8), (b"3" * 8, b"3" * 8)]
+    status = Status.FromString(b"\x18\x07")
+    spans = [
+        Span(trace_id=b"t" * 16, span_id=own, parent_span_id=parent, name="odd", attributes=attributes, status=status)
+        for own, parent in pairs
+    ]
+    export = ExportTraceServiceRequest(resource_spans=[ResourceSpans(scope_spans=[ScopeSpans(spans=spans)])])
+    traces = Traces()
+    traces.add(export.SerializeToString())
+    assert {span.name for span in traces.of_turn("s-1", 1)} == {"odd"}
 
 
 async def test_old_traces_make_room_for_new_ones() -> None:

@@ -5,9 +5,9 @@ import re
 from typing import Final
 
 _HOST: Final = r"(?:\[(?P<v6>[0-9a-f:.]+)\]|(?P<name>[a-z0-9.-]+))(?::[0-9]{1,5})?"
-_AUTHORITY: Final = re.compile(_HOST, re.IGNORECASE)
+_AUTHORITY: Final = re.compile(_HOST, re.IGNORECASE | re.ASCII)
 _ORIGIN: Final = re.compile(rf"https?://(?P<authority>{_HOST})")
-_LOCAL_NAME: Final = re.compile(r"(?:[a-z0-9-]+\.)*localhost", re.IGNORECASE)
+_LOCAL_NAME: Final = re.compile(r"(?:[a-z0-9-]+\.)*localhost", re.IGNORECASE | re.ASCII)
 
 
 def is_loopback(host: str) -> bool:
