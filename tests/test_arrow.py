@@ -37,7 +37,6 @@ ALLOWED: dict[str, set[str]] = LEAVES | {
         "aws",
         "errors",
         "messages",
-        "network",
         "persistence",
         "project",
         "settings",

@@ -458,7 +458,7 @@ class TestKeys:
             second = asyncio.create_task(subject(verifier, held.token()))
             await asyncio.sleep(0)
             held.go_on.set()
-            assert await asyncio.gather(first, second) == ["ada", "ada"]
+            assert [await first, await second] == ["ada", "ada"]
             assert held.fetches == 2
 
     async def test_after_a_cancelled_fetch_a_good_token_is_not_refused(self, clock: Clock) -> None:

@@ -50,12 +50,16 @@ def check_url(name: str, url: str) -> None:
 
 
 def check_mongodb_uri(uri: str) -> None:
-    """Refuse a MongoDB connection without verified TLS on Lambda, unless all its servers are on this machine.
+    """Refuse a MongoDB connection without verified TLS on Lambda, unless all its servers are on this machine."""
+    if needs_tls():
+        require_mongodb_tls(uri)
+
+
+def require_mongodb_tls(uri: str) -> None:
+    """Raise `ConfigurationError` for a URI that a function would refuse.
 
     The driver itself reads the options: it ignores those that it does not understand, such as `tls=TRUE`.
     """
-    if not needs_tls():
-        return
     from pymongo import errors as driver
     from pymongo.uri_parser import split_hosts, split_options
 
