@@ -29,6 +29,7 @@ from omniagent.messages import TextPart
 from omniagent.protocol import sse
 from omniagent.turns.replay import record_frames
 from tests.fixtures.conversation import Clock
+from tests.fixtures.examples import examples
 from tests.runner.processes import Process
 from tests.runner.sessions import QUICK
 
@@ -356,7 +357,7 @@ async def _cancelled() -> None:
 
 
 OneSession.TestCase.settings = settings(
-    max_examples=40,
+    max_examples=examples(20),
     stateful_step_count=30,
     derandomize=True,
     database=None,

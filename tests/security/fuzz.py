@@ -6,9 +6,10 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 
 from omniagent.protocol import sse
+from tests.fixtures.examples import examples
 
 BOUNDED = settings(
-    max_examples=60,
+    max_examples=examples(30),
     derandomize=True,
     deadline=None,
     database=None,

@@ -15,6 +15,7 @@ from omniagent.lambda_runtime import event_loop
 from omniagent.messages import TextPart
 from omniagent.session.manager import TurnStart, new_id
 from omniagent.turns.lease import Claim
+from tests.fixtures.examples import examples
 from tests.fixtures.stream import check_order
 from tests.fixtures.world import User, World, close, open_world
 from tests.security.fuzz import ANYTHING, BOUNDED, TEXT
@@ -114,7 +115,7 @@ def check_goes_on(world: World, user: User) -> list[Json]:
     return parts
 
 
-@settings(BOUNDED, max_examples=25)
+@settings(BOUNDED, max_examples=examples(12))
 @given(log=st.lists(FRAMES, max_size=3))
 @example(log=[framed([*EVENTS[6:9], {**EVENTS[10], "output": 2**70}])])
 @example(log=[framed([EVENTS[6], EVENTS[6], EVENTS[10], EVENTS[8]])])
@@ -137,7 +138,7 @@ class TestTable:
 
         return put
 
-    @settings(BOUNDED, max_examples=12)
+    @settings(BOUNDED, max_examples=examples(6))
     @given(items=st.lists(st.tuples(st.integers(0, 5), chunks()), max_size=4))
     def test_any_item_is_read_or_left(self, table_world: World, put: Put, items: list[tuple[int, Json]]) -> None:
         user = table_world.user()

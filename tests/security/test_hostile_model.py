@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from local.model import OfflineModel
 from omniagent.protocol import sse
 from tests.fixtures.conversation import APIS
+from tests.fixtures.examples import examples
 from tests.fixtures.problems import check_tells_nothing
 from tests.fixtures.stream import check_order
 from tests.fixtures.world import World, open_world
@@ -21,7 +22,7 @@ from tests.security.rogue import RogueModel
 
 Json = dict[str, Any]
 # An example is two whole turns.
-FEW = settings(BOUNDED, max_examples=30)
+FEW = settings(BOUNDED, max_examples=examples(15))
 
 
 @dataclass(frozen=True)

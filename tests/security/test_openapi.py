@@ -17,12 +17,13 @@ from schemathesis.checks import CheckFunction, not_a_server_error
 from schemathesis.specs.openapi.checks import positive_data_acceptance
 from schemathesis.specs.openapi.schemas import OpenApiSchema
 
+from tests.fixtures.examples import examples
 from tests.fixtures.problems import check_problem
 from tests.fixtures.world import User, World
 from tests.security.fuzz import BOUNDED
 from tests.security.routes import ROUTES, Route
 
-FEW = settings(BOUNDED, max_examples=12)
+FEW = settings(BOUNDED, max_examples=examples(6))
 # A route that takes nothing cannot be given anything wrong.
 WRONG_WAYS = [route for route in ROUTES if route.path not in ("/users/me", "/usage")]
 CASES = [*product(ROUTES, [GenerationMode.POSITIVE]), *product(WRONG_WAYS, [GenerationMode.NEGATIVE])]
