@@ -2,7 +2,6 @@
 
 import json
 import re
-import shutil
 import stat
 import sys
 import sysconfig
@@ -23,9 +22,6 @@ REPLICA_SET = "omniagent"
 START_SECONDS = 60.0
 CHECK_MILLISECONDS = 5_000
 PORT_ATTEMPTS = 3
-# Where Linux keeps files in memory. A server takes some hundred megabytes, and there may be several.
-MEMORY = "/dev/shm"
-MEMORY_BYTES = 8_000_000_000
 # A laptop's data fits in a quarter of a gigabyte, and a set of one has nobody to hand over to.
 OPTIONS = [
     "--quiet",
@@ -58,7 +54,7 @@ class Mongod:
 
     def __init__(self, folder: Path | None = None, *, port: int | None = None) -> None:
         """Name the data folder and the port; a free port is chosen when none is given."""
-        self._temporary = tempfile.TemporaryDirectory(prefix="mongod-", dir=_memory()) if folder is None else None
+        self._temporary = tempfile.TemporaryDirectory(prefix="mongod-") if folder is None else None
         self.folder = folder or Path(self._temporary.name if self._temporary else "")
         self._wanted_port = port
         self.port = port or 0
@@ -150,11 +146,6 @@ class Mongod:
         )
         with client:
             yield client
-
-
-def _memory() -> str | None:
-    """Return a folder in memory, if there is one with room to spare: making an index is faster there than on a disk."""
-    return MEMORY if Path(MEMORY).is_dir() and shutil.disk_usage(MEMORY).free > MEMORY_BYTES else None
 
 
 def check_mongodb(uri: str, *, milliseconds: int = CHECK_MILLISECONDS) -> None:
