@@ -60,7 +60,7 @@ def test_a_clone_runs_and_answers_with_the_two_commands(tmp_path: Path, pytestco
     installed = {path.name.partition("-")[0] for path in clone.glob(".venv/lib/python*/site-packages/*.dist-info")}
     assert "moto" in installed
     assert not {"pytest", "mypy", "ruff", "playwright", "schemathesis"} & installed, "not needed by `make run`"
-    test = ["make", "test", "ARGS=-q tests/test_readme.py"]
+    test = ["make", "test", "ARGS=-q -n 0 tests/test_readme.py"]
     done = subprocess.run(
         test, cwd=clone, env=env, capture_output=True, text=True, timeout=INSTALL_SECONDS, check=False
     )

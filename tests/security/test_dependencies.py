@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from local.template import ROOT
 from scripts.licences import THIRD_PARTY, is_allowed, licence_of, rendered
 from scripts.pins import FILES, LAYER, read_pins
 
@@ -34,14 +35,14 @@ def test_anything_else_is_refused(tmp_path: Path, line: str) -> None:
 
 
 def test_the_development_environment_has_the_versions_that_are_shipped() -> None:
-    dev = {pin.name: pin.version for pin in read_pins(FILES[1])}
+    dev = {pin.name: pin.version for pin in read_pins(ROOT / "requirements-dev.txt")}
     for pin in read_pins(LAYER):
         assert dev[pin.name] == pin.version
 
 
 def test_what_make_run_installs_is_a_part_of_the_development_environment() -> None:
-    dev = {pin.name: pin.version for pin in read_pins(FILES[1])}
-    run = {pin.name: pin.version for pin in read_pins(FILES[2])}
+    dev = {pin.name: pin.version for pin in read_pins(ROOT / "requirements-dev.txt")}
+    run = {pin.name: pin.version for pin in read_pins(ROOT / "requirements-run.txt")}
     assert run.items() <= dev.items()
     assert not {"pytest", "mypy", "ruff", "playwright", "schemathesis", "beanie", "openai", "fastapi"} & run.keys()
 
