@@ -51,6 +51,16 @@ async def test_cancelling_the_reader_hangs_up_at_once(api: str, prompt: str, pro
 
 
 @pytest.mark.parametrize("api", APIS)
+async def test_the_conversation_is_not_taken_elsewhere_by_a_redirect(api: str, provider_of: MakeProvider) -> None:
+    async with serve(HELLO) as elsewhere:
+        moved = f"HTTP/1.1 307 Moved\r\nlocation: {elsewhere.base_url}\r\ncontent-length: 0\r\n\r\n"
+        async with serve(moved.encode()) as server:
+            with pytest.raises(ModelRejected, match="status_code 307"):
+                await streamed(provider_of(api, server.base_url), ask("A secret."))
+    assert (len(server.bodies), elsewhere.bodies) == (1, [])
+
+
+@pytest.mark.parametrize("api", APIS)
 async def test_a_model_that_goes_silent_is_unavailable(
     api: str, offline: OfflineModel, provider_of: MakeProvider
 ) -> None:

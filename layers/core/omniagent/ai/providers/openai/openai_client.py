@@ -249,7 +249,11 @@ def _make_sdk(options: OpenAIOptions, key: KeySource) -> openai.AsyncOpenAI:
             timeout=timeout,
             max_retries=options.max_retries,
             http_client=openai.DefaultAsyncHttpxClient(
-                timeout=timeout, limits=limits, verify=tls_context(), transport=_transport(limits)
+                timeout=timeout,
+                limits=limits,
+                verify=tls_context(),
+                transport=_transport(limits),
+                follow_redirects=False,  # the conversation goes to no other address, and to none without TLS
             ),
         )
     except httpx2.InvalidURL as exc:
