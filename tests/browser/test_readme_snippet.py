@@ -13,7 +13,8 @@ from playwright.async_api import Browser, Page, Route, expect
 from local.background import BackgroundStack
 from local.template import ROOT
 from tests.browser.conftest import PATIENCE_MS
-from tests.browser.hook_page import HOOK, HTML, bundle
+from tests.browser.hook_page import HTML
+from tests.browser.npm_packages import FOLDER, installed
 from tests.browser.witness import Witness
 from tests.docs.blocks import read_blocks
 
@@ -31,13 +32,13 @@ if (root) createRoot(root).render(<Conversation id={id} chatUrl="" sessionsUrl="
 def script(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The snippet as a page's script."""
     folder = tmp_path_factory.mktemp("readme")
-    bundle(folder)  # installs the packages
+    installed("react")
     [snippet] = [block.text for block in read_blocks(ROOT / "README.md") if block.language == "tsx"]
     (folder / "conversation.tsx").write_text(snippet)
     (folder / "mount.tsx").write_text(MOUNT)
     options = ("--bundle", "--format=esm", "--jsx=automatic", '--define:process.env.NODE_ENV="production"')
-    command = [str(HOOK / "node_modules/.bin/esbuild"), "mount.tsx", *options, "--outfile=hook.js"]
-    environment = {**os.environ, "NODE_PATH": str(HOOK / "node_modules")}
+    command = [str(FOLDER / "node_modules/.bin/esbuild"), "mount.tsx", *options, "--outfile=hook.js"]
+    environment = {**os.environ, "NODE_PATH": str(FOLDER / "node_modules")}
     subprocess.run(command, cwd=folder, env=environment, check=True, timeout=60)
     return folder / "hook.js"
 
