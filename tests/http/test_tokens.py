@@ -461,6 +461,17 @@ class TestKeys:
             assert [await first, await second] == ["ada", "ada"]
             assert held.fetches == 2
 
+    async def test_a_clock_that_is_set_back_does_not_keep_the_issuer_from_being_asked(
+        self, failing: Issuer, clock: Clock
+    ) -> None:
+        verifier = timed(failing, clock)
+        failing.status = 500
+        with pytest.raises(IdentityUnavailable):
+            await subject(verifier, failing.token())
+        failing.status = 200
+        clock.now -= 500
+        assert await subject(verifier, failing.token()) == "ada"
+
     async def test_after_a_cancelled_fetch_a_good_token_is_not_refused(self, clock: Clock) -> None:
         with Held() as held:
             verifier = timed(held, clock)

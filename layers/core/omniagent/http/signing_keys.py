@@ -86,7 +86,8 @@ class SigningKeys:
     async def _refresh(self) -> None:
         """Fetch the keys, unless it is too early for that. A failure is kept for whoever needs a key meanwhile."""
         async with self._fetching:
-            if self._clock() < self._next_fetch:
+            # A longer wait is none of ours: the clock was set back.
+            if 0 < self._next_fetch - self._clock() <= REFRESH_SECONDS:
                 return
             try:
                 keys = await self._fetch()
