@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
@@ -24,23 +25,16 @@ OF_EVERY_TURN = {
 
 
 async def metrics_of(product: Product, request_id: str) -> Json:
-    """The metrics that were printed right before the end of an invocation."""
-    lines = await eventually(lambda: _lines_of(product, request_id))
-    [metrics] = [line for line in lines if "_aws" in line]
+    """The metrics of a turn."""
+    [metrics] = await eventually(lambda: [line for line in _lines_since(product, request_id) if "_aws" in line])
     return metrics
 
 
-def _lines_of(product: Product, request_id: str) -> list[Json]:
-    """The JSON lines of the chat function while it ran an invocation; none before it has ended."""
-    mine: list[Json] = []
-    for line in [line for name, line in list(product.lines) if name == "chat"]:
-        if line.startswith(f"START RequestId: {request_id}"):
-            mine = []
-        elif line.startswith(f"END RequestId: {request_id}"):
-            return mine
-        elif line.startswith("{"):
-            mine.append(json.loads(line))
-    return []
+def _lines_since(product: Product, request_id: str) -> list[Json]:
+    """The JSON lines of the chat function since an invocation began. Some may come after the emulator wrote its end."""
+    lines = [line for name, line in list(product.lines) if name == "chat"]
+    begun = [number for number, line in enumerate(lines) if line.startswith(f"START RequestId: {request_id}")]
+    return [json.loads(line) for line in lines[begun[0] :] if line.startswith("{")] if begun else []
 
 
 async def test_a_turn_prints_the_metrics_that_alarms_and_dashboard_are_built_on(product: Product, user: User) -> None:
@@ -77,8 +71,8 @@ async def test_a_turn_is_found_in_the_log_by_the_request_id(product: Product, us
     async with user.asking("Hello") as answer:
         await answer.rest()
     request_id = answer.response.headers["x-request-id"]
-    lines = await eventually(lambda: _lines_of(product, request_id))
-    [ended] = [line for line in lines if line.get("message") == "turn ended"]
+    since = partial(_lines_since, product, request_id)
+    [ended] = await eventually(lambda: [line for line in since() if line.get("message") == "turn ended"])
     assert (ended["request_id"], ended["service"], ended["level"]) == (request_id, f"{STACK}-chat", "INFO")
     assert (ended["status"], ended["turn_number"], ended["stored"]) == ("complete", 1, True)
 
