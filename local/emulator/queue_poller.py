@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from botocore.exceptions import BotoCoreError, ClientError
 
 from local.cloudformation import REGION
-from local.emulator.invocation import FunctionFailed
+from local.emulator.invocation import FunctionFailed, Invocation
 from local.emulator.pool import Pool, Throttled
 from local.template import QueueSource
 
@@ -21,6 +21,7 @@ log = logging.getLogger(__name__)
 
 WAIT_SECONDS = 1
 RETRY_SECONDS = 1.0
+THROTTLED_TRIES = 60
 
 
 class QueuePoller:
@@ -85,7 +86,7 @@ class QueuePoller:
     async def _deliver(self, messages: "list[MessageTypeDef]") -> None:
         event = {"Records": [self._record(message) for message in messages]}
         try:
-            invocation = await self._pool.invoke(json.dumps(event).encode())
+            invocation = await self._invoke(json.dumps(event).encode())
             answer = await (await invocation.answer()).read()
         except (FunctionFailed, Throttled) as error:
             log.warning("a batch for %s failed: %s", self._pool.function.name, error)
@@ -96,6 +97,15 @@ class QueuePoller:
             await asyncio.to_thread(self._delete, taken)
         except (BotoCoreError, ClientError) as error:
             log.warning("%s cannot be written: %s", self._source.queue_arn, error)
+
+    async def _invoke(self, event: bytes) -> Invocation:
+        """Invoke the function. While all its processes are busy it is tried again, as Lambda's pollers do."""
+        for _ in range(THROTTLED_TRIES):
+            try:
+                return await self._pool.invoke(event)
+            except Throttled:
+                await asyncio.sleep(RETRY_SECONDS)
+        return await self._pool.invoke(event)
 
     def _failed(self, answer: bytes, ids: set[str]) -> set[str]:
         """Return the ids of the messages that are to come again: all of them when the report makes no sense."""

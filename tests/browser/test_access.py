@@ -20,6 +20,12 @@ AUDIT = """async (rules) => {
         return violations.map(({ id, nodes }) => [id, ...nodes.map((node) => node.html)]);
     }
 }"""
+# Colours change in transitions, however short.
+SETTLED = """async () => {
+    await new Promise((drawn) => requestAnimationFrame(() => requestAnimationFrame(drawn)));
+    const finite = document.getAnimations().filter(({ effect }) => effect.getComputedTiming().endTime !== Infinity);
+    await Promise.allSettled(finite.map(({ finished }) => finished));
+}"""
 OVERFLOWING = "document.scrollingElement.scrollWidth > innerWidth"
 # Controls that a finger would miss. A link inside a text is as small as the text.
 SMALL = """() => [...document.querySelectorAll("button, a, input, textarea, summary")]
@@ -53,6 +59,7 @@ async def _audit(page: Page, view: str) -> None:
     for scheme, rules in SCHEMES.items():
         await page.emulate_media(color_scheme=scheme)
         await expect(page.locator("html")).to_have_attribute("data-theme", scheme)
+        await page.evaluate(SETTLED)
         assert await page.evaluate(AUDIT, rules) == [], (view, scheme)
 
 

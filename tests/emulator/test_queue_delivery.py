@@ -43,7 +43,8 @@ async def test_one_poisoned_message_does_not_block_the_others_and_ends_in_the_de
     letter = await asyncio.to_thread(receive, aws, dead)
     assert letter == "poison"
     await emulator.settled()
-    assert sorted(taken.read_text().split()) == ["one", "three", "two"]
+    # At least once: on a busy machine a batch may come again before it is deleted.
+    assert set(taken.read_text().split()) == {"one", "two", "three"}
     assert waiting(aws, queue) == 0
 
 

@@ -18,9 +18,11 @@ SAID, KEPT = f"the zebra {new_id()}", f"the okapi {new_id()}"
 
 
 @pytest.fixture
-async def product(mongod: str, aws: Aws, model: OfflineModel) -> AsyncIterator[Product]:
-    async with running_product(mongod, aws, model) as product:
-        yield product
+async def product(mongod: str, model: OfflineModel) -> AsyncIterator[Product]:
+    # A local AWS of these tests alone: another emulator would take jobs from its queue.
+    with Aws() as aws:
+        async with running_product(mongod, aws, model) as product:
+            yield product
 
 
 class Search:

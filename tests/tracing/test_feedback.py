@@ -20,7 +20,9 @@ async def rated(feedback: Feedback | None) -> str:
     session = InMemorySessionManager("ada", "s-1", store=InMemoryStore())
     runner = Runner(Agent("guide", "Be brief."), session, provider=ScriptedModel("Hello."))
     with trace_operation("chat request"):
-        result = await runner.run("Hi.")
+        stream = await runner.start("Hi.")
+        result = await stream.result()
+        await stream.ended()
     with trace_operation("rating request"):
         await runner.rate(result.message_id, feedback)
     return result.message_id

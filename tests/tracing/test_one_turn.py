@@ -65,7 +65,8 @@ def states(recorded: Recorded) -> list[tuple[object, ...]]:
 
 async def test_the_states_of_session_and_turn_are_on_the_turns_span(recorded: Recorded) -> None:
     session = InMemorySessionManager("ada", "s-1")
-    await Runner(Agent("guide", "Be brief."), session, provider=ScriptedModel("Hello.")).run("Hi.")
+    stream = Runner(Agent("guide", "Be brief."), session, provider=ScriptedModel("Hello.")).run_stream("Hi.")
+    await stream.ended()
     assert states(recorded) == [
         ("session", "idle", "running"),
         ("turn", "planned", "running"),
@@ -84,7 +85,7 @@ async def test_a_turn_that_is_stopped_tells_why(recorded: Recorded) -> None:
     session = InMemorySessionManager("ada", "s-1", settings=Settings(tick_seconds=0.01))
     model = ScriptedModel([ToolCall("stop", {})])
     runner = Runner(Agent("guide", "Be brief.", tools=[stop]), session, provider=model)
-    await runner.run("Hi.")
+    await runner.run_stream("Hi.").ended()
     assert ("turn", "running", "stopping") in states(recorded)
     assert ("turn", "stopping", "cancelled") in states(recorded)
     turn = recorded.attributes("turn")

@@ -13,6 +13,7 @@ from typing import Any
 
 from omniagent.aws.json_api import process_credentials
 from omniagent.lambda_runtime import event_loop
+from omniagent.tracing.instrumentor import disconnect_traces
 
 try:
     import snapshot_restore_py as hooks  # type: ignore[import-untyped]  # it ships no types
@@ -24,9 +25,11 @@ def before_snapshot(close: Callable[[], Coroutine[Any, Any, None]], load: Callab
     """Before the snapshot is taken, import with `load` what requests need, and close connections with `close`."""
     if hooks is None:
         return
+    # The last one that is registered runs first.
+    hooks.register_before_snapshot(disconnect_traces)
     hooks.register_before_snapshot(lambda: event_loop.run(close()))
     if load is not None:
-        hooks.register_before_snapshot(load)  # the last one that is registered runs first
+        hooks.register_before_snapshot(load)
 
 
 def after_restore() -> None:

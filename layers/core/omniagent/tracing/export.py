@@ -32,6 +32,7 @@ def configure_tracing(
     if instrumentor.is_instrumented:
         return instrumentor
     # Imported here to save cold-start time while tracing is off.
+    import requests
     from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
     from opentelemetry.sdk.resources import Resource
     from opentelemetry.sdk.trace import TracerProvider
@@ -40,12 +41,22 @@ def configure_tracing(
     from .id_generator import SystemIdGenerator
     from .recording import OpenTelemetryRecorder
 
-    exporter = OTLPSpanExporter(traces_url(endpoint), headers=_headers(headers), timeout=FLUSH_TIMEOUT_SECONDS)
+    session = requests.Session()
+    exporter = OTLPSpanExporter(
+        traces_url(endpoint), headers=_headers(headers), timeout=FLUSH_TIMEOUT_SECONDS, session=session
+    )
     provider = TracerProvider(
         resource=Resource.create({"service.name": service_name}), id_generator=SystemIdGenerator()
     )
     provider.add_span_processor(BatchSpanProcessor(exporter, schedule_delay_millis=_SCHEDULE_DELAY_MILLIS))
-    spans.activate(OpenTelemetryRecorder(provider, capture_content=capture_content, on_shutdown=provider.shutdown))
+    spans.activate(
+        OpenTelemetryRecorder(
+            provider,
+            capture_content=capture_content,
+            on_shutdown=provider.shutdown,
+            on_disconnect=session.close,
+        )
+    )
     return instrumentor
 
 

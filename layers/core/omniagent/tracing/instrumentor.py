@@ -76,6 +76,14 @@ class OmniAgentInstrumentor:
         return recorder is None or recorder.flush(timeout_seconds)
 
 
+def disconnect_traces() -> None:
+    """Export all ended spans and close the connections: they do not survive a snapshot of the process."""
+    recorder = spans.active_recorder()
+    if recorder is not None:
+        recorder.flush(FLUSH_TIMEOUT_SECONDS)
+        recorder.disconnect()
+
+
 async def flush_traces(timeout_seconds: float = FLUSH_TIMEOUT_SECONDS) -> bool:
     """Export all ended spans without blocking the event loop. Returns False on a timeout.
 

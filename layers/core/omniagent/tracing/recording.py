@@ -146,11 +146,13 @@ class OpenTelemetryRecorder:
         *,
         capture_content: bool,
         on_shutdown: Callable[[], None] | None = None,
+        on_disconnect: Callable[[], None] | None = None,
     ) -> None:
         self._provider = provider
         self._tracer = provider.get_tracer("omniagent")
         self._capture_content = capture_content
         self._on_shutdown = on_shutdown
+        self._on_disconnect = on_disconnect
         self._flusher: threading.Thread | None = None
 
     def start(self, name: str, kind: SpanKind, attributes: Mapping[str, Any] | None) -> Span:
@@ -268,6 +270,11 @@ class OpenTelemetryRecorder:
         self._flusher = threading.Thread(target=force_flush, name="omniagent-flush", daemon=True)
         self._flusher.start()
         return _joined(self._flusher, deadline)
+
+    def disconnect(self) -> None:
+        """Close the connections to the collector. The next export opens new ones."""
+        if self._on_disconnect is not None:
+            self._on_disconnect()
 
     def shutdown(self) -> None:
         """Shut down what was created for this recorder."""
