@@ -74,7 +74,9 @@ async def test_feedback_on_a_turn_that_was_not_traced_is_in_its_own_request(reco
     session = InMemorySessionManager("ada", "s-1", store=InMemoryStore())
     runner = Runner(Agent("guide", "Be brief."), session, provider=ScriptedModel("Hello."))
     OmniAgentInstrumentor().uninstrument()
-    result = await runner.run("Hi.")
+    stream = await runner.start("Hi.")
+    result = await stream.result()
+    await stream.ended()
     OmniAgentInstrumentor().instrument(recorded.provider)
     with trace_operation("rating request"):
         await runner.rate(result.message_id, Feedback(rating="up"))

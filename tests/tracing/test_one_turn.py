@@ -34,7 +34,9 @@ async def test_model_tools_and_the_teams_own_spans_are_below_the_request(recorde
 
     async def chat(request: Request) -> Response:
         session = InMemorySessionManager("ada", "s-1", category="premium")
-        result = await Runner(agent, session, provider=model).run("How is the weather?")
+        stream = await Runner(agent, session, provider=model).start("How is the weather?")
+        result = await stream.result()
+        await stream.ended()
         return Response(result.text)
 
     app = Boundary(Starlette(routes=[Route("/chat", chat, methods=["POST"])]))
