@@ -5,7 +5,6 @@ Lambda's Python, which few machines have, comes from Debian's packages when it i
 """
 
 import argparse
-import fcntl
 import hashlib
 import platform
 import re
@@ -14,11 +13,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
 from pathlib import Path
 
 from local.debian import unpack
-from local.processes import ServiceError
+from local.processes import ServiceError, locked
 
 PYTHONS = Path(__file__).resolve().parent.parent / ".build" / "pythons"
 # What Debian's release has.
@@ -79,7 +77,7 @@ def find_python(version: str, machine: str = "") -> str:
     # Bytecode is the same for every CPU, and is written by this one.
     compiler = "" if machine == this_machine() else find_python(version)
     try:
-        with _lock():
+        with locked(PYTHONS):
             if not _is_suitable(str(python := _unpacked(machine)), version, machine):
                 _unpack_unless_just_failed(python.parent.parent, machine, compiler)
         return str(python)
@@ -94,7 +92,7 @@ def bare_python(version: str, machine: str = "") -> str:
     if Path(python).is_relative_to(PYTHONS):
         return python
     folder = PYTHONS / f"bare-{version}-{hashlib.sha256(python.encode()).hexdigest()[:8]}"
-    with _lock():
+    with locked(PYTHONS):
         if not (folder / "bin" / "python").exists():
             subprocess.run([python, "-I", "-m", "venv", "--without-pip", "--symlinks", str(folder)], check=True)
     return str(folder / "bin" / "python")
@@ -178,15 +176,6 @@ def _emulator(machine: str) -> str:
         unpack(["qemu-user"], DEBIAN[this_machine()][0], unfinished)
         unfinished.rename(root)
     return str(root / "usr" / "bin" / f"qemu-{machine}")
-
-
-@contextmanager
-def _lock() -> Iterator[None]:
-    """Let one process at a time unpack."""
-    PYTHONS.mkdir(parents=True, exist_ok=True)
-    with (PYTHONS / ".lock").open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield
 
 
 def main(arguments: Sequence[str] | None = None) -> None:

@@ -4,17 +4,15 @@ On Lambda nothing else is there. So functions run on an environment of their own
 which has moto, pytest and more. It is made when it is first needed, once for each content of the requirements files.
 """
 
-import fcntl
 import hashlib
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from pathlib import Path
 
-from local.processes import ServiceError
+from local.processes import ServiceError, locked
 from local.template import ROOT, Function
 
 ENVIRONMENTS = ROOT / ".build" / "packages"
@@ -27,7 +25,7 @@ def environment_of(function: Function) -> Path:
     files = _requirements(function)
     folder = ENVIRONMENTS / _digest(files)
     if not _is_made(folder):
-        with _lock():
+        with locked(ENVIRONMENTS):
             if not _is_made(folder):
                 _make(folder, files)
     return folder
@@ -67,12 +65,3 @@ def _uv(*arguments: str) -> None:
     done = subprocess.run([command, "-q", *arguments], capture_output=True, text=True, check=False)
     if done.returncode:
         raise ServiceError(f"The functions' packages cannot be installed: {done.stderr.strip()}")
-
-
-@contextmanager
-def _lock() -> Iterator[None]:
-    """Let one process at a time make environments."""
-    ENVIRONMENTS.mkdir(parents=True, exist_ok=True)
-    with (ENVIRONMENTS / ".lock").open("w") as file:
-        fcntl.flock(file, fcntl.LOCK_EX)
-        yield

@@ -1,11 +1,12 @@
 """Services as child processes: their output in a file, their end certain."""
 
+import fcntl
 import os
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from local.leash import leashed
@@ -22,6 +23,15 @@ class ServiceError(RuntimeError):
 def clean_environment() -> dict[str, str]:
     """Return what every process needs, and none of the keys of whoever runs this."""
     return {name: os.environ[name] for name in PASSED_ON if name in os.environ}
+
+
+@contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Let one process at a time work in a folder, which is made if it is missing."""
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / ".lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 def make_private(folder: Path) -> None:

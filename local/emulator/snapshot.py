@@ -11,6 +11,7 @@ import secrets
 import signal
 import sys
 import time
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -68,15 +69,12 @@ class CredentialsEndpoint:
         await exchange.respond(200, [("content-type", "application/json")], json.dumps(document).encode())
 
 
-class Graveyard:
-    """Where the connections of a snapshot end: nothing is answered, and what is sent is kept for a test to see."""
+class _Listener(ABC):
+    """A server that copies of a snapshot connect to."""
 
     def __init__(self) -> None:
-        """Begin with nothing sent."""
-        self.received = bytearray()
         self.address = ""
         self._server: asyncio.Server | None = None
-        self._writers: set[asyncio.StreamWriter] = set()
 
     async def start(self) -> None:
         """Listen."""
@@ -84,9 +82,26 @@ class Graveyard:
         self.address = _address(self._server)
 
     async def close(self) -> None:
-        """End."""
+        """Take no more connections. Those that are open end with the copies."""
         if self._server:
             self._server.close()
+
+    @abstractmethod
+    async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None: ...
+
+
+class Graveyard(_Listener):
+    """Where the connections of a snapshot end: nothing is answered, and what is sent is kept for a test to see."""
+
+    def __init__(self) -> None:
+        """Begin with nothing sent."""
+        super().__init__()
+        self.received = bytearray()
+        self._writers: set[asyncio.StreamWriter] = set()
+
+    async def close(self) -> None:
+        """End, with every connection."""
+        await super().close()
         for writer in list(self._writers):
             writer.transport.abort()
 
@@ -99,24 +114,13 @@ class Graveyard:
         writer.close()
 
 
-class Output:
+class Output(_Listener):
     """Takes what the copies print: each has a connection, so that their lines do not mix."""
 
     def __init__(self, on_line: Callable[[str], None]) -> None:
         """Pass the lines on."""
+        super().__init__()
         self._on_line = on_line
-        self._server: asyncio.Server | None = None
-        self.address = ""
-
-    async def start(self) -> None:
-        """Listen."""
-        self._server = await asyncio.start_server(self._connected, LOOPBACK, 0, backlog=1024)
-        self.address = _address(self._server)
-
-    async def close(self) -> None:
-        """End. Connections end with the copies."""
-        if self._server:
-            self._server.close()
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         with suppress(ConnectionError):

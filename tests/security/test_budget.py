@@ -13,7 +13,7 @@ from omniagent import AnswerStream, Budget
 from omniagent.errors import BudgetExceeded, TooManyReaders
 from omniagent.lambda_runtime import event_loop
 from tests.fixtures.problems import check_problem
-from tests.fixtures.world import User, World, open_world
+from tests.fixtures.world import User, World, open_world, start_at_once
 
 
 @pytest.fixture(scope="module")
@@ -72,16 +72,7 @@ def test_usage_is_what_was_counted(user: User) -> None:
 
 
 def test_many_turns_at_once_exceed_a_budget_by_no_more_than_was_reserved(world: World, user: User) -> None:
-    async def burst() -> list[AnswerStream | BaseException]:
-        runners = [await world.services.runner(user.client_id, f"s{number}") for number in range(5)]
-        begun = await asyncio.gather(*(runner.start("[stall] Hi") for runner in runners), return_exceptions=True)
-        for runner, answer in zip(runners, begun, strict=True):
-            if isinstance(answer, AnswerStream):
-                await runner.stop()
-                await answer.ended()
-        return begun
-
-    kinds = [type(each) for each in event_loop.run(burst())]
+    kinds = [type(each) for each in start_at_once(world, user, 5)]
     assert kinds.count(AnswerStream) == 1, "the first one reserved all there is"
     assert kinds.count(BudgetExceeded) == 4
 

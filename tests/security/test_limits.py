@@ -1,6 +1,5 @@
 """Each limit has its own clear error: what is just within is served, what is just beyond is refused."""
 
-import asyncio
 import json
 from collections.abc import Iterator
 from dataclasses import replace
@@ -10,16 +9,14 @@ import httpx
 import pytest
 
 from local.model import OfflineModel
-from omniagent.ai.result import AnswerStream
 from omniagent.ai.tools import render_output
 from omniagent.errors import InvalidRequest
 from omniagent.http.auth import MAX_NAME_LENGTH as MAX_USER_LENGTH
 from omniagent.http.request_body import MAX_DEPTH, MAX_MESSAGES, MAX_PARTS, read_chat_request
-from omniagent.lambda_runtime import event_loop
 from omniagent.lambda_runtime.asgi import StreamingResult
 from tests.fixtures.function_url import PAYLOADS, Collected, context, read_stream, url_event
 from tests.fixtures.problems import check_problem
-from tests.fixtures.world import User, World, open_world
+from tests.fixtures.world import User, World, open_world, start_at_once
 
 Json = dict[str, Any]
 BODY, MESSAGE, TURNS, OUTPUT = 5_000, 100, 2, 100
@@ -177,17 +174,8 @@ def test_the_turns_that_a_user_has_running(world: World, user: User) -> None:
 
 
 def test_no_more_of_them_begin_at_the_same_moment(world: World, user: User) -> None:
-    async def burst() -> list[AnswerStream | BaseException]:
-        runners = [await world.services.runner(user.client_id, f"s{number}") for number in range(6)]
-        begun = await asyncio.gather(*(runner.start("[stall] Hi") for runner in runners), return_exceptions=True)
-        for runner, answer in zip(runners, begun, strict=True):
-            if isinstance(answer, AnswerStream):
-                await runner.stop()
-                await answer.ended()
-        return begun
-
     before = world.documents()
-    kinds = sorted(type(begun).__name__ for begun in event_loop.run(burst()))
+    kinds = sorted(type(begun).__name__ for begun in start_at_once(world, user, 6))
     assert kinds == ["AnswerStream"] + ["TooManyTurns"] * 5
     added = {name: count - before[name] for name, count in world.documents().items()}
     assert added == {"users": 1, "sessions": 1, "messages": 2}
