@@ -99,10 +99,10 @@ class App {
     this.#activity?.close();
     this.#activity = new Activity(this.#api.activityUrl);
     this.#activity.addEventListener("change", (event) => this.#onActivity(/** @type {CustomEvent} */ (event).detail));
-    await this.#activity.listening;
     if (changed && location.hash) history.replaceState(null, "", location.pathname);
-    void this.#sessions.refresh();
     this.#route();
+    await this.#activity.listening;
+    void this.#sessions.refresh();
     this.#info = await this.#api.info();
     const traces = (/** @type {number} */ turn) => this.#api.traces(this.#chat.id, turn);
     this.#view.traces = this.#info ? traces : null;
@@ -122,7 +122,7 @@ class App {
 
   /** @param {Conversation} chat @param {boolean} read Whether its messages have to be read first. */
   async #load(chat, read) {
-    if (read) await chat.load();
+    if (read) await chat.load(this.#activity?.listening);
     if (chat !== this.#chat) return;
     try {
       if (chat.messages.length) await this.#sessions.look(chat.id);

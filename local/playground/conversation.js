@@ -65,14 +65,17 @@ export class Conversation extends EventTarget {
     return this.phase === "asking" || this.phase === "streaming";
   }
 
-  /** Read what is stored, and pick up the answer that is running. */
-  load() {
-    this.#ready = this.#load();
+  /**
+   * Read what is stored, and pick up the answer that is running.
+   * @param {Promise<unknown>} [listening] Waited for first: what others do after that is told.
+   */
+  load(listening = Promise.resolve()) {
+    this.#set({ phase: "loading" });
+    this.#ready = listening.then(() => this.#load());
     return this.#ready;
   }
 
   async #load() {
-    this.#set({ phase: "loading" });
     const running = this.#api.resume(this.id).catch(() => null);
     try {
       await this.#reload();

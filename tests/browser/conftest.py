@@ -27,7 +27,7 @@ FLAGS = (
 INSTALL = Path(__file__).with_name("install_chromium.sh")
 INSTALL_SECONDS = 300
 # On a busy machine a function may take long to start.
-PATIENCE_MS = 20_000
+PATIENCE_MS = 60_000
 DESKTOP = {"width": 1280, "height": 800}
 
 

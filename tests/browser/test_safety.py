@@ -90,6 +90,7 @@ async def test_everything_that_is_stored_is_harmless(playground: Playground, pag
     )
     session = {"id": playground.session_id, "name": evil, "answering": False, "updatedAt": "2026-01-01T00:00:00Z"}
     await _answer_with(page, "**/sessions?*", {"sessions": [session], "before": None})
+    await _answer_with(page, f"**/sessions/{playground.session_id}", session)
     # The true answer ended a moment ago and would be streamed again.
     await page.route(re.compile(r"/stream$"), lambda route: route.fulfill(status=204))
     await page.reload()

@@ -21,8 +21,7 @@ async def test_stop_ends_the_turn_on_the_server_and_keeps_what_was_said(playgrou
     await playground.ended()
     [_, answer] = await playground.stored()
     assert answer["metadata"]["status"] == "cancelled"
-    shown = await playground.answer.locator(".markdown").inner_text()
-    assert shown.strip() == text_of(answer).strip()
+    await _shows_exactly_what_is_stored(playground)
     async with playground.api() as api:
         again = await api.post(f"/sessions/{playground.session_id}/cancel")
     assert again.json()["code"] == "no_running_turn"
@@ -43,6 +42,21 @@ async def test_a_stopped_answer_can_be_asked_for_again(playground: Playground) -
     await expect(playground.answer.get_by_text("Stopped")).to_have_count(0)
     await playground.ended()
     assert (await playground.stored())[-1]["metadata"]["status"] == "complete"
+
+
+async def test_a_question_asked_before_the_page_listens_for_others_is_answered(playground: Playground) -> None:
+    held = asyncio.Event()
+
+    async def hold(route: Route) -> None:
+        await held.wait()
+        await route.continue_()
+
+    await playground.page.route("**/local/activity*", hold)
+    await playground.page.reload()
+    await playground.ask("[echo:At once]")
+    held.set()
+    await expect(playground.answer).to_contain_text("At once")
+    await playground.page.unroute_all(behavior="wait")
 
 
 async def test_a_reload_in_the_middle_of_an_answer_resumes_it(playground: Playground) -> None:
