@@ -246,6 +246,7 @@ def _with_history(stack: BackgroundStack, turns: int) -> str:
     database.summaries.insert_one(
         {
             "session_id": key,
+            "draft": False,
             "content": "They said hello.",
             "token_count": 5,
             "start_turn_number": 1,
