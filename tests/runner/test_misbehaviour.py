@@ -27,7 +27,7 @@ from omniagent import (
 from omniagent.ai.context import Callbacks
 from omniagent.ai.providers.llm_provider import ModelEvent, ModelReasoningDone, ModelText
 from omniagent.ai.providers.model_calls import ProviderPool
-from omniagent.errors import StorageUnavailable, TurnInProgress
+from omniagent.errors import RegistryUnavailable, StorageUnavailable
 from omniagent.messages import ToolPart
 from omniagent.session.manager import SessionMessage, TurnStart
 from omniagent.turns.lease import Claim, RunningTurn
@@ -71,7 +71,7 @@ async def test_a_store_that_raises_anything_while_the_slot_is_given_back_does_no
     assert await sessions.registry.running(session.key) is None
 
 
-async def test_the_slot_of_a_turn_is_given_back_before_the_next_turn_of_its_session_can_take_it() -> None:
+async def test_a_slot_that_is_given_back_late_leaves_that_of_the_next_turn_alone() -> None:
     class Slow(InMemorySessionManager):
         is_withdrawing, let_go = asyncio.Event(), asyncio.Event()
 
@@ -84,10 +84,15 @@ async def test_the_slot_of_a_turn_is_given_back_before_the_next_turn_of_its_sess
     slow = Slow("ada", "chat", store=sessions.store, settings=QUICK)
     stream = await sessions.runner(ScriptedModel("Hi"), session=slow).start("Hello?")
     await slow.is_withdrawing.wait()
-    with pytest.raises(TurnInProgress):
-        await sessions.runner(ScriptedModel()).start("Next?")
+    gate = Gate()
+    following = await sessions.runner(ScriptedModel(["Next.", gate])).start("Next?")
+    await gate.reached()
     slow.let_go.set()
     await stream.ended()
+    [user] = sessions.store.users.values()
+    assert len(user.running) == 1
+    gate.set()
+    await following.ended()
     assert await sessions.are_free()
 
 
@@ -407,3 +412,23 @@ def test_what_was_streamed_is_stored_when_the_event_loop_is_closed(moment: str) 
 
     asyncio.run(main())
     assert asyncio.run(look()) == ("Hello", True)
+
+
+async def test_a_turn_whose_claim_could_not_be_released_does_not_refuse_the_next_message() -> None:
+    class Registry(MemoryRegistry):
+        is_away = True
+
+        async def release(self, claim: Claim) -> None:
+            if self.is_away:
+                raise RegistryUnavailable("away")
+            await super().release(claim)
+
+    sessions = Sessions()
+    sessions.registry = registry = Registry()
+    model = ScriptedModel(["First."], ["Second."])
+    await sessions.runner(model).run("One?")
+    held = await registry.running(sessions.session().key)
+    assert held is not None
+    assert held.alive
+    registry.is_away = False
+    assert (await sessions.runner(model).run("Two?")).text == "Second."

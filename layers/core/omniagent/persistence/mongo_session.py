@@ -134,7 +134,7 @@ class SummaryWrites:
 
 
 TURNS_PER_READ = 50
-_HEAD = {"latest_turn_number": 1, "active_turn_id": 1, "name": 1, "updated_at": 1}
+_HEAD = {"latest_turn_number": 1, "active_turn_id": 1, "latest_turn_id": 1, "name": 1, "updated_at": 1}
 _SESSIONS = {"db.collection.name": "sessions"}
 _MESSAGES = {"db.collection.name": "messages"}
 
@@ -333,7 +333,11 @@ def _checked(store: object) -> ConversationStore:
 
 def _head(found: dict[str, Any]) -> SessionHead:
     return SessionHead(
-        found["latest_turn_number"], found.get("active_turn_id"), found.get("name"), found.get("updated_at")
+        found["latest_turn_number"],
+        found.get("active_turn_id"),
+        found.get("name"),
+        found.get("updated_at"),
+        found.get("latest_turn_id"),
     )
 
 

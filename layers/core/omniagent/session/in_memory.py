@@ -42,7 +42,6 @@ class _User:
 @dataclass(slots=True)
 class _Session:
     head: SessionHead = SessionHead()
-    latest_turn_id: str | None = None
     is_erased: bool = False
     created_at: datetime = field(default_factory=lambda: datetime.now(UTC))
     messages: list[SessionMessage] = field(default_factory=list)
@@ -152,8 +151,8 @@ class InMemorySessionManager(SessionManager):
             latest_turn_number=start.turn_number,
             active_turn_id=start.turn_id,
             changed_at=datetime.now(UTC),
+            latest_turn_id=start.turn_id,
         )
-        session.latest_turn_id = start.turn_id
         self.store.sessions[self.key] = session
 
     async def finish_turn(self, answer: SessionMessage) -> SessionMessage:
@@ -161,7 +160,7 @@ class InMemorySessionManager(SessionManager):
         session = self.store.sessions.get(self.key) or _Session()
         if session.head.active_turn_id == answer.id:
             return deepcopy(self._close(session, answer))
-        is_latest = session.head.active_turn_id is None and session.latest_turn_id == answer.id
+        is_latest = session.head.has_ended(answer.id)
         stored = session.message(answer.turn_number, "assistant") if is_latest else session.by_id(answer.id)
         if stored is None or session.is_erased:
             raise TurnLost(f"turn {answer.id} no longer holds its session")

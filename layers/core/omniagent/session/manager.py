@@ -109,6 +109,12 @@ class SessionHead:
     name: str | None = None
     changed_at: datetime | None = field(default=None, compare=False)
     """When the last turn began or ended."""
+    latest_turn_id: str | None = field(default=None, compare=False)
+    """The turn that wrote last: begun, finished or closed."""
+
+    def has_ended(self, turn_id: str) -> bool:
+        """Whether this turn is the latest, and over."""
+        return self.active_turn_id is None and self.latest_turn_id == turn_id
 
     def ended_within(self, seconds: float) -> bool:
         """Whether the last turn ended less than so many seconds ago, and none has begun since."""

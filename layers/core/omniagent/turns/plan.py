@@ -146,6 +146,10 @@ class Opening:
         if claim.message_id == REPAIR:
             await asyncio.sleep(REPAIR_POLL_SECONDS)  # a moment, or until the repairer's lease runs out
             return None
+        head = await self._session.head()
+        if head is not None and head.has_ended(claim.turn_id):
+            await self._registry.release(claim)  # its owner could not: the table was slow, or away
+            return None
         raise TurnInProgress(retry_after=1.0 if held.stopping else max(1.0, held.lease_left))
 
     async def _abandon(self, keeper: LeaseKeeper) -> None:
