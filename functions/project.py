@@ -6,6 +6,7 @@ project = Project(
     providers={"acme": AcmeProvider},             # models named acme/…
     settings={"max_steps": 4},                    # your defaults; parameters of the stack win
     budgets={"trial": Budget(tokens_per_day=20_000)},  # what users of a category may spend
+    on_erase=forget,                              # deletes what your tools have stored of a user
 )
 """
 

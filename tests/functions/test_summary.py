@@ -295,6 +295,30 @@ def test_a_user_that_is_deleted_in_pieces_is_gone_at_the_end(
         assert world.database.messages.count_documents({"session_id": key}) == 0
 
 
+def test_a_deletion_whose_hook_fails_is_repeated_by_the_queue(
+    world: World, summary: Any, queued: list[Json], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    is_down, calls = True, []
+
+    async def on_erase(user: str, session_id: str | None) -> None:
+        if is_down:
+            raise OSError("the team's store is down")
+        calls.append((user, session_id))
+
+    monkeypatch.setattr(world.services, "project", replace(world.services.project, on_erase=on_erase))
+    user = world.user()
+    user.ask("[echo:Hello.]")
+    assert user.call("DELETE", "/users/me").status_code == 204
+    late, now = queued
+    assert len(failures(summary.handler(batch(json.dumps(now)), CONTEXT))) == 1, "the queue delivers it again"
+    assert user.call("GET", "/sessions/{}").status_code == 404
+    is_down = False
+    for job in (now, late):
+        deliver(summary, job)
+    assert calls == [(user.client_id, user.session), (user.client_id, None)]
+    assert world.database.users.find_one({"_id": user_id_of(user.client_id)}) is None
+
+
 def deliver(summary: Any, job: Json) -> None:
     """Deliver a message of the queue."""
     assert failures(summary.handler(batch(json.dumps(job)), CONTEXT)) == []

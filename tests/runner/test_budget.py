@@ -21,10 +21,10 @@ from omniagent import (
     Usage,
     tool,
 )
-from omniagent.errors import BudgetExceeded, ModelUnavailable, StorageUnavailable, TooManyRequests
+from omniagent.errors import BudgetExceeded, ModelUnavailable, RegistryUnavailable, StorageUnavailable, TooManyRequests
 from omniagent.messages import ToolPart
 from omniagent.session.manager import TurnStart, user_id_of
-from omniagent.turns.ledger import Cost
+from omniagent.turns.ledger import Cost, Reservation
 from tests.fixtures.conversation import Clock
 from tests.turns.registries import until
 
@@ -44,7 +44,7 @@ class Desk:
 
     def __init__(self, *script: Any, budget: Budget = DAY, **settings: Any) -> None:
         self.model = ScriptedModel(*script)
-        self.ledger = MemoryLedger()
+        self.ledger: MemoryLedger = MemoryLedger()
         self.clock = Clock()
         self.registry = MemoryRegistry(clock=self.clock)
         self.store = InMemoryStore()
@@ -246,6 +246,34 @@ async def test_a_dead_turn_is_settled_by_its_repair_with_what_was_counted_and_th
     gate.set()
     result = await stream.result()
     assert await desk.spent() == (result.usage.total_tokens, 0, 0), "it was not dead after all"
+
+
+class RestlessLedger(MemoryLedger):
+    """Cannot be reached while it is down."""
+
+    is_down = False
+
+    async def settle(self, held: Reservation, cost: Cost) -> None:
+        if self.is_down:
+            raise RegistryUnavailable("down")
+        await super().settle(held, cost)
+
+    async def give_back(self, held: Reservation) -> None:
+        if self.is_down:
+            raise RegistryUnavailable("down")
+        await super().give_back(held)
+
+
+async def test_what_could_not_be_settled_is_settled_before_the_next_reservation() -> None:
+    desk = Desk(COSTS_4000, COSTS_4000)
+    desk.ledger = ledger = RestlessLedger()
+    ledger.is_down = True
+    await desk.runner().run(Query("One", "m1"))
+    await desk.runner().run(Query("One", "m1"))  # a replay that cannot give back what it reserved
+    assert await desk.spent() == (0, 0, 10_000)
+    ledger.is_down = False
+    await desk.runner(desk.session("another")).run("Two")
+    assert await desk.spent() == (8_000, 0, 0)
 
 
 async def test_tool_calls_of_a_turn_are_capped_and_the_model_is_told() -> None:

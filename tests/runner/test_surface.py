@@ -24,9 +24,10 @@ from omniagent import (
     ScriptedModel,
     Settings,
     ToolCall,
+    TurnHooks,
     tool,
 )
-from omniagent.errors import NotFound
+from omniagent.errors import DeletionUnfinished, NotFound
 from omniagent.messages import DataPart
 from omniagent.session.naming import MAX_SECONDS
 from tests.fixtures.conversation import Conversation, each_api, seen
@@ -206,3 +207,24 @@ async def test_an_erased_user_is_gone_with_all_sessions_and_may_come_back() -> N
     assert (await again.run("Hello")).turn_number == 1
     assert await again.erase_user(resume=True), "it has ended: what is new stays"
     assert await again.settle() is not None
+
+
+async def test_a_team_deletes_what_it_has_stored_of_a_session_and_of_a_user() -> None:
+    chat, calls, failures = session(), list[tuple[str, str | None]](), 1
+
+    async def on_erase(user: str, session_id: str | None) -> None:
+        nonlocal failures
+        if failures:
+            failures -= 1
+            raise OSError("the team's store is down")
+        calls.append((user, session_id))
+
+    runner = Runner(Agent("helper", ""), chat, provider=ScriptedModel("One."), hooks=TurnHooks(on_erase=on_erase))
+    await runner.run("Hello")
+    with pytest.raises(DeletionUnfinished):
+        await runner.erase_user()
+    assert await runner.settle() is None, "nobody reads it any more"
+    assert set(chat.store.users) == {chat.user_id}, "the user is there to go on with"
+    assert await runner.erase_user(resume=True)
+    assert calls == [(chat.user, chat.session_id), (chat.user, None)]
+    assert chat.store.users == {}

@@ -63,6 +63,14 @@ def test_a_replay_is_not_refused(user: User) -> None:
     assert again[0]["messageId"] == first[0]["messageId"]
 
 
+def test_deleting_oneself_does_not_refill_a_budget(world: World, user: User) -> None:
+    while used(user) < 40:
+        user.ask("[echo:A few words.]")
+    for _ in range(2):
+        assert user.call("DELETE", "/users/me").status_code == 204
+        refused(user.post({"query": "One more"}), "budget_exceeded")
+
+
 def test_usage_is_what_was_counted(user: User) -> None:
     nothing = user.call("GET", "/usage").json()
     assert nothing["requestsPerMinute"] is None

@@ -1,6 +1,7 @@
 """After `DELETE /users/me` nothing that the user said is found anywhere: every store is searched."""
 
 import json
+import re
 import zlib
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
@@ -21,7 +22,7 @@ SAID, KEPT = f"the zebra {new_id()}", f"the okapi {new_id()}"
 async def product(mongod: str, model: OfflineModel) -> AsyncIterator[Product]:
     # A local AWS of these tests alone: another emulator would take jobs from its queue.
     with Aws() as aws:
-        async with running_product(mongod, aws, model) as product:
+        async with running_product(mongod, aws, model, environment={"BUDGET_TOKENS_PER_DAY": "1000000"}) as product:
             yield product
 
 
@@ -59,7 +60,7 @@ def _readable(item: Any) -> str:
 
 
 async def converse(user: User, product: Product, text: str) -> None:
-    """Leave the text in every place: messages, a name, a summary, feedback, the chunk log, a budget."""
+    """Leave the text in every place: messages, a name, a summary, feedback, the chunk log, whatever a user may have."""
     for number in range(3):
         await user.ask(f"[echo:{text} {number}] {text}")
     await user.call("PATCH", "/sessions/{}", json={"name": text})
@@ -71,9 +72,8 @@ async def converse(user: User, product: Product, text: str) -> None:
     product.database.summaries.update_one({"session_id": user.key}, {"$set": {"content": text}})
     assert (await user.call("POST", "/sessions", json={"name": text})).status_code == 201
     [table] = product.aws.dynamodb.list_tables()["TableNames"]
-    owner = user.key.partition(":")[0]
-    budget: Any = {"session_id": {"S": owner}, "item": {"S": "budget#2026-11-16"}, "note": {"S": text}}
-    product.aws.dynamodb.put_item(TableName=table, Item=budget)
+    later: Any = {"session_id": {"S": user.key.partition(":")[0]}, "item": {"S": "later"}, "note": {"S": text}}
+    product.aws.dynamodb.put_item(TableName=table, Item=later)
 
 
 async def test_nothing_of_a_deleted_user_is_found_in_any_store(product: Product) -> None:
@@ -85,18 +85,31 @@ async def test_nothing_of_a_deleted_user_is_found_in_any_store(product: Product)
         await answer.until("text-delta")
         await eventually(lambda: _items(product, running.key) > 1)
         before = search.places(SAID)
-        assert before >= {"messages", "sessions", "summaries", "chunk", "budget"}, "the search finds what is there"
+        assert before >= {"messages", "sessions", "summaries", "chunk", "later"}, "the search finds what is there"
         assert (await ada.call("DELETE", "/users/me")).status_code == 204
         await answer.rest()
     await product.emulator.settled()
     assert search.places(SAID) == set()
     user_id = ada.key.partition(":")[0]
-    assert search.places(user_id) <= {"queues", "logs"}, "where the hash of the name stays a while"
+    assert search.places(user_id) <= {"queues", "logs", "budget"}, "where the hash of the name stays a while"
+    assert all(re.fullmatch(r"[\w#@~-]+", value) for value in _budget(product, user_id)), "it holds numbers alone"
     assert search.places(ada.headers["x-user-id"]) == set()
     assert (await ada.call("DELETE", "/users/me")).status_code == 204
-    assert search.places(KEPT) >= {"messages", "sessions", "summaries", "chunk", "budget"}
+    assert search.places(KEPT) >= {"messages", "sessions", "summaries", "chunk", "later"}
     assert not search.places(KEPT) & {"queues", "logs"}
     assert len(await bob.messages()) == 6
+
+
+def _budget(product: Product, user_id: str) -> list[str]:
+    """All that the user's page of today still holds."""
+    [table] = product.aws.dynamodb.list_tables()["TableNames"]
+    found = product.aws.dynamodb.query(
+        TableName=table,
+        KeyConditionExpression="session_id = :key",
+        ExpressionAttributeValues={":key": {"S": f"budget#{user_id}"}},
+    )
+    [page] = found["Items"]
+    return [str(next(iter(value.values()))) for value in page.values()]
 
 
 def _items(product: Product, key: str) -> int:

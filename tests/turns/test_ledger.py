@@ -164,6 +164,34 @@ async def test_reservations_that_nobody_settles_keep_nobody_out(ledger: Ledger, 
     assert await numbers(ledger, user) == (30, 0, 10), "an owner that lives after all is counted"
 
 
+async def test_of_a_deleted_user_only_todays_page_stays_and_refills_nothing(
+    ledger: Ledger, user: str, clock: Clock
+) -> None:
+    yesterday = await ledger.reserve(user, "a", TOKENS, 60)
+    clock.pass_by(24 * 3600)
+    held = await ledger.reserve(user, "b", TOKENS, 60)
+    for _ in range(2):
+        await ledger.forget(user)
+    await ledger.settle(held, Cost(100))
+    await refusal(ledger, user, TOKENS)
+    clock.pass_by(-24 * 3600)
+    assert await numbers(ledger, user) == (0, 0, 0)
+    await ledger.settle(yesterday, Cost(10))
+    assert await numbers(ledger, user) == (0, 0, 0), "nothing is written to a page that was deleted"
+
+
+async def test_todays_page_of_a_deleted_user_expires_with_its_day(
+    aws: Aws, turns_table: str, user: str, clock: Clock
+) -> None:
+    ledger = DynamoLedger(turns_table, api=dynamodb_api(aws.endpoint), clock=clock)
+    await ledger.reserve(user, "a", TOKENS, 60)
+    await ledger.forget(user)
+    key = {"session_id": {"S": f"budget#{user}"}, "item": {"S": "budget#2027-01-15"}}
+    item = aws.dynamodb.get_item(TableName=turns_table, Key=key)["Item"]
+    assert float(item["expires_at"]["N"]) == NOON + 12 * 3600
+    await ledger.aclose()
+
+
 async def test_a_charge_without_a_reservation_counts_once(ledger: Ledger, user: str) -> None:
     for _ in range(2):
         await ledger.charge(user, "0summary", Cost(12, 2))

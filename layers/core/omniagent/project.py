@@ -3,7 +3,8 @@
 project = Project(agent=agent, documents=DocumentModels(session=Ticket), providers={"acme": acme})
 """
 
-from collections.abc import Mapping
+import inspect
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -29,6 +30,8 @@ class Project:
     """Defaults of this project by the names of `Settings`. The environment wins over them."""
     budgets: Mapping[str, Budget] = field(default_factory=dict)
     """What users may spend, by their category. Other users have the budget of the settings."""
+    on_erase: Callable[[str, str | None], Awaitable[None]] | None = None
+    """Deletes what you have stored elsewhere: of a user's session, or of a user with everything (None)."""
 
     def __post_init__(self) -> None:
         if not isinstance(self.agent, Agent):
@@ -41,6 +44,8 @@ class Project:
         for category, budget in _entries("budgets", self.budgets):
             if not isinstance(budget, Budget):
                 raise ConfigurationError(f"Project(budgets=…): {category!r} must be a Budget(…), not {_shown(budget)}")
+        if self.on_erase is not None and not inspect.iscoroutinefunction(self.on_erase):
+            raise ConfigurationError("Project(on_erase=…) must be an async function of (user, session_id)")
 
     def read_settings(self, env: Mapping[str, str] | None = None) -> Settings:
         """Read the environment; what it leaves out is as the project says."""

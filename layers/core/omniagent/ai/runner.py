@@ -30,12 +30,13 @@ from omniagent.turns.follow import FollowedAnswer
 from omniagent.turns.lease import TurnRegistry
 from omniagent.turns.memory_registry import MemoryRegistry
 from omniagent.turns.plan import Opening
-from omniagent.turns.repair import erase_session, erase_sessions, erase_user, settle
+from omniagent.turns.repair import settle
 from omniagent.turns.replay import ReplayedAnswer
 from omniagent.turns.setup import Query, TimeLimit, TurnHooks, TurnSetup
 from omniagent.turns.turn import Turn
 
 if TYPE_CHECKING:
+    from omniagent.turns.deletion import Deletion
     from omniagent.turns.ledger import Account, Ledger, Spending, TurnBudget
 
 TimeLeft = Callable[[], float]
@@ -197,18 +198,18 @@ class Runner:
         Returns False when the time did not suffice: the session is gone for everybody, and calling it again goes on.
         With `resume` it only goes on: a session that was made under the same id since is left alone.
         """
-        return await erase_session(self._session, self._registry, time_left, resume=resume)
+        return await self._deletion(time_left).of_session(self._session, resume=resume)
 
     async def erase_user(self, *, resume: bool = False, time_left: TimeLeft = _forever) -> bool:
         """Delete the session's user with all their sessions, in the same way. May be repeated."""
-        return await erase_user(self._session, self._registry, time_left, resume=resume)
+        return await self._deletion(time_left).of_user(self._session, resume=resume)
 
     async def erase_leftovers(self, before: datetime, *, time_left: TimeLeft = _forever) -> bool:
         """Delete sessions of the user that were created before a time, when the user was deleted.
 
         A transaction that was under way then may have made one afterwards. What the user has done since stays.
         """
-        return await erase_sessions(self._session, self._registry, time_left, before=before)
+        return await self._deletion(time_left).of_sessions(self._session, before=before)
 
     @property
     def session_id(self) -> str:
@@ -228,6 +229,11 @@ class Runner:
         finally:
             if budget is not None:
                 await asyncio.shield(budget.close())
+
+    def _deletion(self, time_left: TimeLeft) -> "Deletion":
+        from omniagent.turns.deletion import Deletion  # no turn needs it
+
+        return Deletion(self._registry, self._ledger, self._hooks.on_erase, time_left)
 
     @property
     def _settings(self) -> Settings:

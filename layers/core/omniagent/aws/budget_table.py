@@ -68,6 +68,28 @@ class DynamoLedger(Ledger):
         update.require_missing(_known(page))
         await self._write(page, update)
 
+    async def forget(self, user_id: str) -> None:
+        moment = self.now()
+        pages = await self._table.call(
+            "Query",
+            ConsistentRead=True,
+            KeyConditionExpression="session_id = :owner",
+            ProjectionExpression="session_id, #item",
+            ExpressionAttributeNames={"#item": "item"},
+            ExpressionAttributeValues={":owner": _page_key(user_id, "")["session_id"]},
+        )
+        for key in pages["Items"]:
+            if key != _page_key(user_id, moment.day):
+                await self._table.call("DeleteItem", Key=key)
+                continue
+            await self._table.call(
+                "UpdateItem",
+                Key=key,
+                UpdateExpression="SET expires_at = :end",
+                ConditionExpression="attribute_exists(session_id)",
+                ExpressionAttributeValues={":end": {"N": str(int(moment.next_day.timestamp()))}},
+            )
+
     async def aclose(self) -> None:
         await self._table.aclose()
 

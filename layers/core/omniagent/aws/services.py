@@ -168,7 +168,7 @@ class Services:
         for the queue, which may deliver late and twice: a session made under the same id since is left alone.
         """
         runner = await self._eraser(key)
-        if not await runner.erase(time_left=time_left, resume=resume):
+        if not await _attempted(runner.erase(time_left=time_left, resume=resume), resume):
             await self._leave(self.summary_queue.send_erasure(key))
 
     async def erase_user(self, user_id: str, *, time_left: TimeLeft) -> None:
@@ -182,7 +182,7 @@ class Services:
         before = datetime.now(UTC)
         with suppress(NoQueue):
             await self.summary_queue.send_user_erasure(user_id, before, delay_seconds=LATE_COMMIT_SECONDS)
-        if not await self._runner(session).erase_user(time_left=time_left):
+        if not await _attempted(self._runner(session).erase_user(time_left=time_left)):
             await self._leave(self.summary_queue.send_user_erasure(user_id, before))
 
     async def resume_user_erasure(self, user_id: str, before: datetime | None, *, time_left: TimeLeft) -> None:
@@ -259,6 +259,7 @@ class Services:
             on_end=on_end,
             on_model_call=_emit_model_call,
             on_refusal=_emit_refusal,
+            on_erase=self.project.on_erase,
             leaves_summaries=bool(self.settings.summary_queue_url),
         )
         budget = self.project.budgets.get(session.category or "", self._budget)
@@ -276,7 +277,7 @@ class Services:
         return self._runner(await self._session_to_erase(key))
 
     async def _session_to_erase(self, key: str) -> MongoSessionManager:
-        return MongoSessionManager.to_erase(await self.store(), key, settings=self.settings)
+        return await MongoSessionManager.to_erase(await self.store(), key, settings=self.settings)
 
     async def _erase_marked(self, keys: Sequence[str], time_left: TimeLeft) -> int:
         """Finish the deletion of marked sessions. One that fails stays marked, and is tried again later."""
@@ -349,6 +350,17 @@ class Services:
 
     async def _refreshed_openai_key(self) -> str:
         return await self.secrets.refresh(self.settings.openai_secret_arn, *OPENAI_KEYS)
+
+
+async def _attempted(deletion: Awaitable[bool], resume: bool = False) -> bool:
+    """Return whether all is deleted. What a team's hook could not delete is left to the queue, which repeats it."""
+    try:
+        return await deletion
+    except DeletionUnfinished as exc:
+        if resume:
+            raise  # by the queue itself: the job is delivered again, and at last is a dead letter
+        logger.exception("deletion left to the queue", extra={"cause": str(exc)})
+        return False
 
 
 def _emit_model_call(purpose: Purpose, usage: Usage) -> None:

@@ -172,10 +172,21 @@ class MongoSessionManager(SessionManager):
         return cls(store, user["client_id"], session_id, settings=settings, category=user.get("category"))
 
     @classmethod
-    def to_erase(cls, store: ConversationStore, key: str, *, settings: Settings | None = None) -> "MongoSessionManager":
-        """Open a session by its key only to delete it, or its user. Nobody needs to know their name for that."""
+    async def to_erase(
+        cls, store: ConversationStore, key: str, *, settings: Settings | None = None
+    ) -> "MongoSessionManager":
+        """Open a session by its key only to delete it, or its user. `user` is empty where that is gone already."""
+        user_id = key.partition(":")[0]
+        with translated():
+            user = await _checked(store).users.find_one({"_id": user_id}, {"client_id": 1})
+        return cls._to_erase(store, key, user["client_id"] if user else "", settings)
+
+    @classmethod
+    def _to_erase(
+        cls, store: ConversationStore, key: str, user: str, settings: Settings | None
+    ) -> "MongoSessionManager":
         user_id, _, session_id = key.partition(":")
-        session = cls(store, "", session_id, settings=settings)
+        session = cls(store, user, session_id, settings=settings)
         session.user_id, session.key = user_id, session_key(user_id, session.session_id)
         return session
 
@@ -289,7 +300,7 @@ class MongoSessionManager(SessionManager):
         self, limit: int = 500, *, before: datetime | None = None
     ) -> "Sequence[MongoSessionManager]":
         keys = await Erasure(self.store).session_keys(self.user_id, limit=limit, before=before)
-        return [self.to_erase(self.store, key, settings=self.settings) for key in keys]
+        return [self._to_erase(self.store, key, self.user, self.settings) for key in keys]
 
     async def forget_user(self) -> bool:
         return await Erasure(self.store).forget_user(self.user_id)

@@ -9,7 +9,7 @@ import asyncio
 import logging
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
@@ -24,6 +24,7 @@ logger = logging.getLogger(__name__)
 STALE_MINUTES = 20
 """Longer than any Lambda runs: the process of an older reservation is dead."""
 SETTLE_SECONDS = 2.0
+MAX_UNSETTLED = 100
 BUSY_RETRY_SECONDS = 2.0
 """When to try again while only running turns hold what is left."""
 
@@ -131,6 +132,12 @@ class Ledger(ABC):
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
+        self._unsettled: dict[TurnBudget, Callable[[], Awaitable[None]]] = {}
+
+    def repeat_later(self, budget: "TurnBudget", settling: Callable[[], Awaitable[None]]) -> None:
+        """Keep a settlement that failed: the next reservation of this process, of whatever user, repeats it."""
+        if len(self._unsettled) < MAX_UNSETTLED:
+            self._unsettled[budget] = settling
 
     async def reserve(
         self, user_id: str, reservation_id: str, budget: Budget, tokens: int, *, is_request: bool = True
@@ -139,13 +146,17 @@ class Ledger(ABC):
 
         No tokens leave nothing to settle. Reservations of dead processes are released before a user is refused.
         """
+        if self._unsettled:
+            late, self._unsettled = self._unsettled, {}
+            await asyncio.gather(*(settling() for settling in late.values()))
         moment = self.now()
         is_counted = is_request and bool(budget.requests_per_minute)
         limits = budget if is_counted else replace(budget, requests_per_minute=0)
         held = Reservation(user_id, moment.day, reservation_id, tokens, moment.minute, is_counted)
         refused = await self._reserve(held, limits, moment)
         if refused is not None and refused.stale:
-            logger.warning("stale reservations released", extra={"count": len(refused.stale)})
+            tokens = sum(stale.tokens for stale in refused.stale)
+            logger.warning("stale reservations released", extra={"count": len(refused.stale), "tokens": tokens})
             for stale in refused.stale:
                 await self._settle(stale, Cost(), by_owner=False)
             refused = await self._reserve(held, limits, moment)
@@ -189,6 +200,10 @@ class Ledger(ABC):
     @abstractmethod
     async def charge(self, user_id: str, charge_id: str, cost: Cost) -> None:
         """Add what was spent without a reservation. The same id again changes nothing."""
+
+    @abstractmethod
+    async def forget(self, user_id: str) -> None:
+        """Delete a user's pages but today's, which ends with its day: deleting oneself must not refill a budget."""
 
     async def aclose(self) -> None:  # noqa: B027 - a ledger without connections has nothing to close
         """Close the ledger's connections."""
@@ -245,6 +260,7 @@ class TurnBudget:
             account.user_id, reservation_key(reservation_id), account.budget, tokens, is_request=is_request
         )
         self._reserving = asyncio.create_task(reserving, name="reservation")
+        self._settling = asyncio.Lock()
         self._held: Reservation | None = None
 
     def attach(self, note: Callable[[bytes], None]) -> None:
@@ -286,14 +302,15 @@ class TurnBudget:
         self._note(sse.encode_note({BESIDE if beside else COUNTED: usage.to_dict()}))
 
     async def settle(self, seconds: float = SETTLE_SECONDS) -> None:
-        """Settle what was spent so far. Never raises: what fails is tried again by the next call."""
-        if self._held is None or not self._account.budget.tokens_per_day or self._spent == self._settled:
+        """Settle what was spent so far. Never raises: what fails is repeated by the next call, or reservation."""
+        if self._held is None or not self._account.budget.tokens_per_day:
             return
         try:
-            async with asyncio.timeout(max(0.0, seconds)):
+            async with asyncio.timeout(max(0.0, seconds)), self._settling:
                 await self._settle(self._held)
         except (RegistryUnavailable, TimeoutError) as exc:
             logger.warning("budget not settled", extra={"cause": f"{type(exc).__name__}: {exc}"})
+            self._account.ledger.repeat_later(self, self.settle)
 
     async def give_back(self) -> None:
         """Undo the reservation of a turn that does not begin, unless a call has been paid for. Never raises."""
@@ -307,6 +324,8 @@ class TurnBudget:
             pass  # nothing was reserved
         except (RegistryUnavailable, TimeoutError) as exc:
             logger.warning("reservation not given back", extra={"cause": f"{type(exc).__name__}: {exc}"})
+            if self._reserving.done() and self._reserving.exception() is None:
+                self._account.ledger.repeat_later(self, self.give_back)
 
     async def close(self) -> None:
         """Settle, or give back where no call was paid for."""
@@ -314,6 +333,8 @@ class TurnBudget:
 
     async def _settle(self, held: Reservation) -> None:
         spent, ledger = self._spent, self._account.ledger
+        if spent == self._settled:
+            return
         if self._settled is None:
             await ledger.settle(held, spent)
         else:

@@ -46,6 +46,11 @@ class MemoryLedger(Ledger):
             page.known[charge_id] = cost
             page.spent += cost
 
+    async def forget(self, user_id: str) -> None:
+        today = self.now().day
+        for key in [key for key in self._pages if key[0] == user_id and key[1] != today]:
+            del self._pages[key]
+
     async def _reserve(self, held: Reservation, budget: Budget, moment: Moment) -> Spending | None:
         page = self._open_page(held.user_id, held.day)
         spending = _spending(page, moment)

@@ -1,18 +1,16 @@
-"""Settles a session from outside its turn: closes one whose process died, from its chunk log, and deletes sessions."""
+"""Settles a session from outside its turn: closes one whose process died, from its chunk log."""
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Iterable
-from contextlib import suppress
-from datetime import datetime
+from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from omniagent.errors import NotFound, RegistryUnavailable
+from omniagent.errors import RegistryUnavailable
 from omniagent.messages import Usage
 from omniagent.session.manager import SessionHead, SessionManager, SessionMessage, new_id
 from omniagent.tracing import turn_state
-from omniagent.turns.keeper import PAUSED_TICKS, LeaseKeeper, requested
-from omniagent.turns.lease import ERASE, REPAIR, Claim, TurnRegistry
+from omniagent.turns.keeper import requested
+from omniagent.turns.lease import REPAIR, Claim, TurnRegistry
 from omniagent.turns.replay import calls_of, record_frames
 
 if TYPE_CHECKING:
@@ -87,91 +85,3 @@ async def living(registry: TurnRegistry, sessions: Iterable[str]) -> set[str]:
     keys = list(sessions)
     turns = await asyncio.gather(*(registry.running(key) for key in keys))
     return {key for key, turn in zip(keys, turns, strict=True) if turn is not None and turn.alive}
-
-
-async def erase_session(
-    session: SessionManager, registry: TurnRegistry, time_left: Callable[[], float], *, resume: bool = False
-) -> bool:
-    """Mark the session as erased, then delete its chunks, its messages, its summaries and at last itself.
-
-    Returns False when the time is over before all is deleted. Every step can be repeated. `resume` goes on with a
-    deletion that was begun earlier: a session that has been made under the same id since is left alone.
-    """
-    if resume and await session.head() is not None:
-        return True
-    claim = Claim(session.key, new_id(), ERASE)
-    if resume and await _is_answering(registry, session.key):
-        return False  # a turn that is about to be refused, or to make a new session: look again later
-    held = await requested(registry, claim, registry.seize(claim))
-    keeper = LeaseKeeper(registry, claim, tick_seconds=session.settings.tick_seconds)
-    try:
-        is_known = resume or await session.mark_erased()
-        is_done = await _erase_log(registry, session.key, time_left)
-        if is_done and held is not None and held.alive:
-            # The owner of the running turn learns at its next tick that it lost the claim, and may log one more chunk.
-            await asyncio.sleep(PAUSED_TICKS * session.settings.tick_seconds)
-            is_done = await _erase_log(registry, session.key, time_left)
-        # The session itself goes last: while it is there and marked, somebody can go on.
-        is_done = is_done and await _repeated(session.erase_some, time_left)
-    finally:
-        await keeper.finish()
-    if not is_known:
-        raise NotFound
-    return is_done
-
-
-async def erase_user(
-    session: SessionManager, registry: TurnRegistry, time_left: Callable[[], float], *, resume: bool = False
-) -> bool:
-    """Delete the session's user with all their sessions and whatever else is stored under their id, the user last.
-
-    Returns False when the time is over before all is deleted. `resume` goes on with a deletion that was begun earlier:
-    a user who has come back since is left alone.
-    """
-    if resume and not await session.user_is_erased():
-        return True
-    if not await _repeated(session.mark_user_erased, time_left):
-        return False
-    is_forgotten = False
-    while not is_forgotten:
-        if not await erase_sessions(session, registry, time_left):
-            return False
-        if not await _erase_log(registry, session.user_id, time_left):
-            return False
-        is_forgotten = await session.forget_user()
-    return True
-
-
-async def erase_sessions(
-    session: SessionManager,
-    registry: TurnRegistry,
-    time_left: Callable[[], float],
-    *,
-    before: datetime | None = None,
-) -> bool:
-    """Delete all sessions of the session's user, or those created before a time. False when the time is over."""
-    while sessions := await session.sessions_of_user(before=before):
-        for one in sessions:
-            with suppress(NotFound):  # deleted by somebody else meanwhile
-                if not await erase_session(one, registry, time_left):
-                    return False
-            if time_left() <= 0:
-                return False
-    return True
-
-
-async def _is_answering(registry: TurnRegistry, key: str) -> bool:
-    held = await registry.running(key)
-    return held is not None and held.alive and held.claim.message_id != ERASE
-
-
-async def _erase_log(registry: TurnRegistry, owner: str, time_left: Callable[[], float]) -> bool:
-    return await _repeated(lambda: registry.erase(owner), time_left)
-
-
-async def _repeated(piece: Callable[[], Awaitable[bool]], time_left: Callable[[], float]) -> bool:
-    """Do a piece of work until it says that all is done. Returns False when the time is over before."""
-    while not await piece():
-        if time_left() <= 0:
-            return False
-    return True

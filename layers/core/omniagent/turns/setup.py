@@ -26,6 +26,9 @@ logger = logging.getLogger(__name__)
 STOP_SECONDS = 2.0
 """How long cancelled work may take to end. What ignores its cancellation is left behind then."""
 
+EraseHook = Callable[[str, str | None], Awaitable[None]]
+"""Takes the user's name, and the id of a session; None stands for everything of the user."""
+
 First = TypeVar("First")
 Second = TypeVar("Second")
 
@@ -195,7 +198,7 @@ class TurnPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnHooks:
-    """Called by the runtime around turns. What they raise is logged and changes nothing."""
+    """Called by the runtime. What they raise is logged and changes nothing, but for `on_erase`."""
 
     on_end: Callable[[RunResult], Awaitable[None]] | None = None
     """Called when a turn has ended and its readers have seen the end."""
@@ -203,6 +206,8 @@ class TurnHooks:
     """Called with what the model calls for summaries and names have cost."""
     on_refusal: Callable[[BudgetExceeded], None] | None = None
     """Called when a user's budget refuses something."""
+    on_erase: EraseHook | None = None
+    """Deletes what a team stores elsewhere of a session or a user. Should it raise, the deletion is unfinished."""
     leaves_summaries: bool = False
     """Somebody else makes the summaries that an answer does not wait for: `RunResult.summary_missed` says so."""
 

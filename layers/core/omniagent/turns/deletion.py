@@ -1,0 +1,113 @@
+"""Deletes sessions and users from every store: the chunk log, the conversations, the ledger, and what a team has.
+
+Everything is marked first, then deleted in pieces. Each step may be repeated after any failure.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TYPE_CHECKING
+
+from omniagent.errors import DeletionUnfinished, NotFound
+from omniagent.session.manager import SessionManager, new_id
+from omniagent.turns.keeper import PAUSED_TICKS, LeaseKeeper, requested
+from omniagent.turns.lease import ERASE, Claim, TurnRegistry
+from omniagent.turns.setup import EraseHook
+
+if TYPE_CHECKING:
+    from omniagent.turns.ledger import Ledger
+
+
+@dataclass(frozen=True, slots=True)
+class Deletion:
+    """Deletes as much as the time suffices for. Each method returns False when there is more to do."""
+
+    registry: TurnRegistry
+    ledger: "Ledger | None"
+    hook: EraseHook | None
+    time_left: Callable[[], float]
+
+    async def of_session(self, session: SessionManager, *, resume: bool = False) -> bool:
+        """Mark the session as erased, then delete its chunks, its messages, its summaries and at last itself.
+
+        `resume` goes on with a deletion that was begun earlier: a session that has been made under the same id since
+        is left alone. Raises `NotFound`.
+        """
+        if resume and await session.head() is not None:
+            return True
+        claim = Claim(session.key, new_id(), ERASE)
+        if resume and await self._is_answering(session.key):
+            return False  # a turn that is about to be refused, or to make a new session: look again later
+        held = await requested(self.registry, claim, self.registry.seize(claim))
+        keeper = LeaseKeeper(self.registry, claim, tick_seconds=session.settings.tick_seconds)
+        try:
+            is_known = resume or await session.mark_erased()
+            is_done = await self._erase_log(session.key)
+            if is_done and held is not None and held.alive:
+                # The owner of the turn learns at its next tick that it lost the claim, and may log one more chunk.
+                await asyncio.sleep(PAUSED_TICKS * session.settings.tick_seconds)
+                is_done = await self._erase_log(session.key)
+            if is_done and is_known:
+                await self._call_hook(session, session.session_id)
+            # The session itself goes last: while it is there and marked, somebody can go on.
+            is_done = is_done and await self._repeated(session.erase_some)
+        finally:
+            await keeper.finish()
+        if not is_known:
+            raise NotFound
+        return is_done
+
+    async def of_user(self, session: SessionManager, *, resume: bool = False) -> bool:
+        """Delete the session's user with all their sessions and whatever else is stored under their id, the user last.
+
+        `resume` goes on with a deletion that was begun earlier: a user who has come back since is left alone.
+        """
+        if resume and not await session.user_is_erased():
+            return True
+        if not await self._repeated(session.mark_user_erased):
+            return False
+        is_forgotten = False
+        while not is_forgotten:
+            if not await self.of_sessions(session) or not await self._erase_log(session.user_id):
+                return False
+            if self.ledger is not None:
+                await self.ledger.forget(session.user_id)
+            await self._call_hook(session, None)
+            is_forgotten = await session.forget_user()
+        return True
+
+    async def of_sessions(self, session: SessionManager, *, before: datetime | None = None) -> bool:
+        """Delete all sessions of the session's user, or those created before a time."""
+        while sessions := await session.sessions_of_user(before=before):
+            for one in sessions:
+                with suppress(NotFound):  # deleted by somebody else meanwhile
+                    if not await self.of_session(one):
+                        return False
+                if self.time_left() <= 0:
+                    return False
+        return True
+
+    async def _call_hook(self, session: SessionManager, session_id: str | None) -> None:
+        """Let the team delete what it has. Without the user's name there is nothing left that it could find."""
+        if self.hook is None or not session.user:
+            return
+        try:
+            await self.hook(session.user, session_id)
+        except Exception as exc:
+            raise DeletionUnfinished(f"on_erase raised {type(exc).__name__}: {exc}") from exc
+
+    async def _is_answering(self, key: str) -> bool:
+        held = await self.registry.running(key)
+        return held is not None and held.alive and held.claim.message_id != ERASE
+
+    async def _erase_log(self, owner: str) -> bool:
+        return await self._repeated(lambda: self.registry.erase(owner))
+
+    async def _repeated(self, piece: Callable[[], Awaitable[bool]]) -> bool:
+        """Do a piece of work until it says that all is done. Returns False when the time is over before."""
+        while not await piece():
+            if self.time_left() <= 0:
+                return False
+        return True
