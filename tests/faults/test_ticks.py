@@ -24,13 +24,14 @@ class UnevenRegistry(MemoryRegistry):
     async def renew(self, claim: Claim) -> Renewal:
         raise RegistryUnavailable("no answer")
 
-    async def append(self, claim: Claim, number: int, frames: bytes) -> None:
+    async def append(self, claim: Claim, number: int, frames: bytes) -> bool:
         self.overlaps += self._writing
         self._writing = True
         await asyncio.sleep(5 * TICK_SECONDS)
-        await MemoryRegistry.append(self, claim, number, frames)
+        is_ours = await MemoryRegistry.append(self, claim, number, frames)
         self._writing = False
         self.written.release()
+        return is_ours
 
 
 async def test_a_slow_tick_is_not_overtaken_by_the_next() -> None:

@@ -249,10 +249,10 @@ async def test_a_late_stop_that_names_its_message_does_not_end_the_next_answer()
 
 async def test_an_answer_that_the_store_cannot_take_is_stored_as_failed_with_what_fits() -> None:
     class Small(InMemorySessionManager):
-        async def finish_turn(self, answer: SessionMessage) -> SessionMessage:
+        async def finish_turn(self, answer: SessionMessage, *, attempt: int = 0) -> SessionMessage:
             if len(answer.text) > 200_000:
                 raise StorageRejected("document too large")
-            return await super().finish_turn(answer)
+            return await super().finish_turn(answer, attempt=attempt)
 
     sessions = Sessions()
     session = Small("ada", "chat", store=sessions.store, settings=QUICK)

@@ -167,9 +167,9 @@ async def test_what_is_emitted_while_the_answer_is_stored_or_later_reaches_neith
     contexts = list[RunContext[Any]]()
 
     class Emitting(InMemorySessionManager):
-        async def finish_turn(self, answer: SessionMessage) -> SessionMessage:
+        async def finish_turn(self, answer: SessionMessage, *, attempt: int = 0) -> SessionMessage:
             contexts[0].emit("late", 1)
-            return await super().finish_turn(answer)
+            return await super().finish_turn(answer, attempt=attempt)
 
     async def on_start(context: RunContext[Any]) -> None:
         contexts.append(context)
@@ -387,9 +387,9 @@ def test_what_was_streamed_is_stored_when_the_event_loop_is_closed(moment: str) 
             await asyncio.sleep(0)
 
     class Slow(InMemorySessionManager):
-        async def finish_turn(self, answer: SessionMessage) -> SessionMessage:
+        async def finish_turn(self, answer: SessionMessage, *, attempt: int = 0) -> SessionMessage:
             await reach("storing")
-            return await super().finish_turn(answer)
+            return await super().finish_turn(answer, attempt=attempt)
 
     class Registry(MemoryRegistry):
         async def release(self, claim: Claim) -> None:

@@ -228,11 +228,11 @@ async def test_storage_that_fails_for_a_while_delays_the_answer_and_loses_nothin
     class Flaky(HeldBack):
         attempts = 0
 
-        async def finish_turn(self, answer: SessionMessage) -> SessionMessage:
+        async def finish_turn(self, answer: SessionMessage, *, attempt: int = 0) -> SessionMessage:
             self.attempts += 1
             if self.attempts < 3:
                 raise StorageUnavailable("no primary")
-            return await super().finish_turn(answer)
+            return await super().finish_turn(answer, attempt=attempt)
 
     session = Flaky(conversation)
     session.let_go.set()

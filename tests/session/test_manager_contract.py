@@ -558,3 +558,32 @@ async def test_the_sessions_of_a_user_can_be_told_apart_by_their_age(open_sessio
     assert old.key == open_session("old").key
     assert len(await open_session().sessions_of_user()) == 2
     assert len(await open_session().sessions_of_user(1)) == 1
+
+
+async def test_a_turn_that_was_continued_is_finished_only_by_the_last_attempt(session: SessionManager) -> None:
+    await session.begin_turn(start(1))
+    await session.begin_turn(start(1, attempt=2))
+    await session.begin_turn(start(1, attempt=2))
+    with pytest.raises(StorageConflict):
+        await session.begin_turn(start(1, attempt=1))
+    for attempt in (0, 1):
+        with pytest.raises(TurnLost):
+            await session.finish_turn(reply(1, parts=text("From the dead")), attempt=attempt)
+    assert await session.finish_turn(reply(1), attempt=2) == reply(1)
+    assert await session.finish_turn(reply(1, parts=text("From the dead"))) == reply(1), "it has ended"
+    with pytest.raises(StorageConflict):
+        await session.begin_turn(start(1, attempt=3))
+    await converse(session, 2, first=2)
+
+
+async def test_a_turn_that_never_began_cannot_be_continued(session: SessionManager) -> None:
+    with pytest.raises(StorageConflict):
+        await session.begin_turn(start(1, attempt=1))
+    assert await session.head() is None
+
+
+async def test_a_dead_attempt_can_be_repaired_whichever_it_was(session: SessionManager) -> None:
+    await session.begin_turn(start(1))
+    await session.begin_turn(start(1, attempt=1))
+    assert await session.repair_turn(reply(1, status="interrupted")) is not None
+    await converse(session, 2, first=2)

@@ -30,12 +30,13 @@ class Unreliable(MemoryRegistry):
         self.renewals += 1
         return await MemoryRegistry.renew(self, claim)
 
-    async def append(self, claim: Claim, number: int, frames: bytes) -> None:
+    async def append(self, claim: Claim, number: int, frames: bytes) -> bool:
         self._refuse_when_down()
         self.appends += 1
-        await MemoryRegistry.append(self, claim, number, frames)
+        is_ours = await MemoryRegistry.append(self, claim, number, frames)
         if self.loses_answers:
             raise RegistryUnavailable("the answer was lost")
+        return is_ours
 
     async def release(self, claim: Claim) -> None:
         self._refuse_when_down()

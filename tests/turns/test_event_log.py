@@ -37,6 +37,19 @@ async def test_a_reader_that_fell_behind_gets_the_rest_as_one_piece() -> None:
     assert len([frame async for frame in log.read_frames()]) == 1
 
 
+async def test_notes_are_logged_and_never_read() -> None:
+    """They hold what went wrong inside, and what only the provider may see."""
+    log = EventLog()
+    log.note(sse.encode_note({"first": 1}))
+    log.push(TextDelta("0", "a"))
+    log.note(sse.encode_note({"error": "dsn=secret"}))
+    log.push(TextDelta("0", ": {b}"))
+    log.note(sse.encode_note({"last": 1}))
+    log.close()
+    assert await frames(log) == sse.encode(TextDelta("0", "a")) + sse.encode(TextDelta("0", ": {b}"))
+    assert len(list(sse.decode_notes(b"".join(log.frames)))) == 3
+
+
 async def test_a_silent_log_keeps_the_connection_alive(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(keeper, "KEEP_ALIVE_SECONDS", 0.01)
     log = EventLog()

@@ -3,6 +3,7 @@
 import os
 import random
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 
 import pytest
 
@@ -184,6 +185,48 @@ async def test_the_log_of_a_dead_turn_outlives_the_claim_of_its_successor(
     clock.pass_by(10)
     await registry.claim(next_claim(claim))
     assert await registry.read(claim.session, claim.turn_id) == [(0, b"said")]
+
+
+async def test_whoever_continues_a_dead_turn_shuts_its_process_out(
+    registry: TurnRegistry, claim: Claim, clock: Clock
+) -> None:
+    """Both hold the same turn: only the token tells them apart."""
+    await registry.claim(claim)
+    await registry.append(claim, 0, b"said")
+    heirs = [replace(claim, owner=owner, attempt=1) for owner in ("heir", "rival")]
+    assert await registry.claim(heirs[0]) is not None, "alive"
+    clock.pass_by(10)
+    assert await registry.claim(heirs[0]) is None
+    assert await registry.claim(heirs[0]) is None, "sent again"
+    held = await registry.claim(heirs[1])
+    assert held is not None
+    assert held.claim == heirs[0]
+    assert await registry.renew(claim) is Renewal.LOST
+    assert await registry.renew(heirs[0]) is Renewal.RUNNING
+    await registry.release(claim)
+    assert await registry.running(claim.session) is not None
+
+
+async def test_of_two_chunks_with_one_number_the_first_stays(registry: TurnRegistry, claim: Claim) -> None:
+    heir = replace(claim, owner="heir")
+    assert await registry.append(claim, 0, b"said")
+    assert not await registry.append(heir, 0, b"said later")
+    assert await registry.append(heir, 1, b"continued")
+    assert await registry.append(heir, 1, b"continued"), "sent again"
+    assert not await registry.append(claim, 1, b"said by the dead")
+    assert await registry.read(claim.session, claim.turn_id) == [(0, b"said"), (1, b"continued")]
+
+
+async def test_a_renewal_is_seen_by_others(registry: TurnRegistry, claim: Claim, clock: Clock) -> None:
+    await registry.claim(claim)
+    before = await registry.running(claim.session)
+    assert await registry.running(claim.session) == before
+    clock.pass_by(1)
+    await registry.renew(claim)
+    after = await registry.running(claim.session)
+    assert before is not None
+    assert after is not None
+    assert after.lease_until == pytest.approx(before.lease_until + 1)
 
 
 async def test_a_stop_can_name_the_message_or_the_answer_it_means(registry: TurnRegistry, claim: Claim) -> None:

@@ -266,7 +266,7 @@ async def test_mongodb_that_fails_while_the_turn_begins_holds_nothing_and_ends_t
 
 async def test_mongodb_that_stays_down_at_the_end_leaves_the_answer_to_the_repair(conversation: Conversation) -> None:
     class Down(HeldBack):
-        async def finish_turn(self, answer: SessionMessage) -> SessionMessage:
+        async def finish_turn(self, answer: SessionMessage, *, attempt: int = 0) -> SessionMessage:
             raise StorageUnavailable("no primary")
 
     turn = await conversation.start("[echo:Kept.]", session=Down(conversation), deadline=time.monotonic() + 1)

@@ -40,11 +40,13 @@ _MISCONFIGURED = frozenset(
     }
 )
 _LOST = "ConditionalCheckFailedException"
-_OURS = "turn_id = :turn_id"
+_OURS = "holder = :holder"
 _TURN = "turn"
 _CHUNKS = "chunk#"
 _READER = "reader#"
 _DELETES_AT_ONCE = 8
+_SHORT_TOKEN = 12
+"""What a chunk carries of its holder's token: one of a tick's text has to fit into one write unit (1 KB)."""
 
 
 class DynamoTable:
@@ -107,7 +109,7 @@ class DynamoRegistry(TurnRegistry):
             return None
         held = self._running(claim.session, refused["item"])
         # Our own: the request was sent again because its first answer was lost.
-        return None if held.claim.turn_id == claim.turn_id else held
+        return None if held.claim.token == claim.token else held
 
     @trace_method(kind=SpanKind.DB, name="aws.dynamodb.seize")
     async def seize(self, claim: Claim) -> RunningTurn | None:
@@ -123,7 +125,7 @@ class DynamoRegistry(TurnRegistry):
             UpdateExpression="SET lease_until = :lease, expires_at = :expires",
             ConditionExpression=_OURS,
             ExpressionAttributeValues={
-                ":turn_id": {"S": claim.turn_id},
+                ":holder": {"S": claim.token},
                 ":lease": lease["lease_until"],
                 ":expires": lease["expires_at"],
             },
@@ -139,7 +141,7 @@ class DynamoRegistry(TurnRegistry):
             "DeleteItem",
             Key=item_key(claim.session, _TURN),
             ConditionExpression=_OURS,
-            ExpressionAttributeValues={":turn_id": {"S": claim.turn_id}},
+            ExpressionAttributeValues={":holder": {"S": claim.token}},
         )
 
     @trace_method(kind=SpanKind.DB, name="aws.dynamodb.running")
@@ -170,17 +172,22 @@ class DynamoRegistry(TurnRegistry):
         return not answer.get("lost")
 
     @trace_method(kind=SpanKind.DB, name="aws.dynamodb.append")
-    async def append(self, claim: Claim, number: int, frames: bytes) -> None:
-        await self._table.call(
+    async def append(self, claim: Claim, number: int, frames: bytes) -> bool:
+        holder = {"S": claim.token[:_SHORT_TOKEN]}
+        answer = await self._table.call(
             "PutItem",
             Item={
                 **item_key(claim.session, _chunk(claim.turn_id, number)),
                 "frames": {
                     "B": b64encode(zlib.compress(frames, 1)).decode()
                 },  # a tick of text then costs one write unit
+                "holder": holder,
                 "expires_at": _number(self._clock() + CHUNK_LIFE_SECONDS, whole=True),
             },
+            ConditionExpression=f"attribute_not_exists(session_id) OR {_OURS}",
+            ExpressionAttributeValues={":holder": holder},
         )
+        return not answer.get("lost")
 
     @trace_method(kind=SpanKind.DB, name="aws.dynamodb.read")
     async def read(self, session: str, turn_id: str, after: int = -1) -> list[tuple[int, bytes]]:
@@ -271,7 +278,9 @@ class DynamoRegistry(TurnRegistry):
         return {
             **item_key(claim.session, _TURN),
             "turn_id": {"S": claim.turn_id},
+            "holder": {"S": claim.token},
             "message_id": {"S": claim.message_id},
+            **({"attempt": _number(claim.attempt, whole=True)} if claim.attempt else {}),
             "state": {"S": "running"},
             **({"aliases": {"SS": sorted(claim.aliases)}} if claim.aliases else {}),
             **self._lease(self._clock()),
@@ -282,9 +291,18 @@ class DynamoRegistry(TurnRegistry):
         return {"lease_until": _number(until), "expires_at": _number(until + LEASE_LIFE_SECONDS, whole=True)}
 
     def _running(self, session: str, item: dict[str, Any]) -> RunningTurn:
-        claim = Claim(session, item["turn_id"]["S"], item["message_id"]["S"])
-        left = float(item["lease_until"]["N"]) - self._clock()
-        return RunningTurn(claim, item["state"]["S"] == "stopping", left)
+        turn_id = item["turn_id"]["S"]
+        holder = item.get("holder", {}).get("S", turn_id)
+        claim = Claim(
+            session,
+            turn_id,
+            item["message_id"]["S"],
+            frozenset(item.get("aliases", {}).get("SS", ())),
+            owner="" if holder == turn_id else holder,
+            attempt=int(item.get("attempt", {}).get("N", 0)),
+        )
+        until = float(item["lease_until"]["N"])
+        return RunningTurn(claim, item["state"]["S"] == "stopping", until - self._clock(), until)
 
 
 def item_key(session: str, item: str) -> dict[str, Any]:

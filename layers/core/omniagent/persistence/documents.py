@@ -50,6 +50,8 @@ class Session(Document):
     active_turn_id: str | None = None
     latest_turn_id: str | None = None
     """The turn that began last, also after its end: nobody has answered since as long as it is the same."""
+    turn_attempt: int = 0
+    """How many processes have continued the running turn. An earlier one cannot finish it."""
     fence: str | None = None
     """Written by transactions that only read the session, so that no other changes it meanwhile."""
     summary_queued_at: datetime | None = None

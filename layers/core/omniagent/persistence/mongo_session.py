@@ -230,8 +230,8 @@ class MongoSessionManager(SessionManager):
     async def begin_turn(self, start: TurnStart) -> None:
         await self._turns.begin(start)
 
-    async def finish_turn(self, answer: SessionMessage) -> SessionMessage:
-        return await self._turns.finish(answer)
+    async def finish_turn(self, answer: SessionMessage, *, attempt: int = 0) -> SessionMessage:
+        return await self._turns.finish(answer, attempt)
 
     async def repair_turn(self, answer: SessionMessage) -> SessionMessage | None:
         return await self._turns.repair(answer)

@@ -141,6 +141,9 @@ class TurnWrites:
     @trace_method(kind=SpanKind.DB, name="mongodb.begin_turn", attributes=_MESSAGES)
     async def begin(self, start: TurnStart) -> None:
         """Store the user's message and fence the session. See `SessionManager.begin_turn`."""
+        if start.attempt:
+            await self._continue(start)
+            return
         message = None if start.again else await self._question(start)
         new_session = await self._new_session() if start.turn_number == 1 and not start.again else None
 
@@ -160,12 +163,14 @@ class TurnWrites:
             await self._slots.check_not_erased(self._session.key)
 
     @trace_method(kind=SpanKind.DB, name="mongodb.finish_turn", attributes=_MESSAGES)
-    async def finish(self, answer: SessionMessage) -> SessionMessage:
+    async def finish(self, answer: SessionMessage, attempt: int = 0) -> SessionMessage:
         """Store an answer and free the session. See `SessionManager.finish_turn`."""
         answer, document = await self._answer(answer)
+        # Sessions of earlier versions have no attempt.
+        held: dict[str, Any] = {"active_turn_id": answer.id, "turn_attempt": attempt or {"$in": [0, None]}}
 
         async def work(transaction: AsyncClientSession) -> SessionMessage:
-            if await self._release(answer.id, transaction) is not None:
+            if await self._release(held, transaction) is not None:
                 previous = await self._stored_answer(answer.turn_number, transaction)
                 return await self._put(answer, document, previous, transaction)
             return await self._finish_late(answer, document, transaction)
@@ -178,7 +183,7 @@ class TurnWrites:
         answer, document = await self._answer(answer)
 
         async def work(transaction: AsyncClientSession) -> SessionMessage | None:
-            session = await self._release(answer.id, transaction)
+            session = await self._release({"active_turn_id": answer.id}, transaction)
             if session is None:
                 return None
             number: int = session["latest_turn_number"]
@@ -224,6 +229,7 @@ class TurnWrites:
             "latest_turn_number": start.turn_number,
             "active_turn_id": start.turn_id,
             "latest_turn_id": start.turn_id,
+            "turn_attempt": 0,
             "updated_at": now(),
         }
         updated = await self._store.sessions.update_one(
@@ -249,10 +255,22 @@ class TurnWrites:
         }
         await self._store.summaries.delete_many(covering, session=transaction)
 
-    async def _release(self, turn_id: str, transaction: AsyncClientSession) -> dict[str, Any] | None:
-        held = {"_id": self._session.key, "active_turn_id": turn_id}
+    async def _continue(self, start: TurnStart) -> None:
+        """Move the fence of a turn that has begun to a later attempt."""
+        held = {"_id": self._session.key, "active_turn_id": start.turn_id, "erased_at": None}
+        with translated():
+            updated = await self._store.sessions.update_one(
+                held | {"$or": [{"turn_attempt": {"$lte": start.attempt}}, {"turn_attempt": None}]},
+                {"$set": {"turn_attempt": start.attempt}},
+            )
+        if not updated.matched_count:
+            raise StorageConflict(f"turn {start.turn_id} cannot be continued: the session has moved on")
+
+    async def _release(self, held: dict[str, Any], transaction: AsyncClientSession) -> dict[str, Any] | None:
         free = {"$set": {"active_turn_id": None, "updated_at": now()}}
-        return await self._store.sessions.find_one_and_update(held, free, session=transaction)
+        return await self._store.sessions.find_one_and_update(
+            {"_id": self._session.key} | held, free, session=transaction
+        )
 
     async def _finish_late(
         self, answer: SessionMessage, document: Message, transaction: AsyncClientSession

@@ -18,6 +18,8 @@ HEADERS = {
     "x-vercel-ai-ui-message-stream": "v1",
 }
 
+_NOTE = b": {"
+_FRAME_END = b"\n\n"
 _DATA = "data: "
 _END = "\n\n"
 _encode_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
@@ -42,8 +44,20 @@ def decode(frames: bytes) -> Iterator[dict[str, Any]]:
 
 
 def encode_note(note: Mapping[str, Any]) -> bytes:
-    """Return a note for whoever reads the chunk log later, as a comment: clients ignore it."""
-    return f": {_encode_json(note)}\n\n".encode()
+    """Return a note for whoever reads the chunk log later, as a comment. No client is sent it."""
+    return f": {_encode_json(note)}\n\n".encode("utf-8", "replace")
+
+
+def split(frames: bytes) -> list[bytes]:
+    """Return the whole frames, each with its end."""
+    return [frame + _FRAME_END for frame in frames.split(_FRAME_END)[:-1]]
+
+
+def without_notes(frames: bytes) -> bytes:
+    """Return the frames that clients are sent."""
+    if _NOTE not in frames:
+        return frames
+    return b"".join(frame for frame in split(frames) if not frame.startswith(_NOTE))
 
 
 def decode_notes(frames: bytes) -> Iterator[dict[str, Any]]:

@@ -42,6 +42,7 @@ class _User:
 @dataclass(slots=True)
 class _Session:
     head: SessionHead = SessionHead()
+    attempt: int = 0
     is_erased: bool = False
     created_at: datetime = field(default_factory=lambda: datetime.now(UTC))
     messages: list[SessionMessage] = field(default_factory=list)
@@ -134,8 +135,11 @@ class InMemorySessionManager(SessionManager):
         session = self.store.sessions.get(self.key) or _Session()
         if session.is_erased or await self.user_is_erased():
             raise SessionErased
-        if session.head.active_turn_id == start.turn_id:
+        if session.head.active_turn_id == start.turn_id and start.attempt >= session.attempt:
+            session.attempt = start.attempt
             return
+        if start.attempt:
+            raise StorageConflict(f"turn {start.turn_id} cannot be continued: the session has moved on")
         before = start.turn_number if start.again else start.turn_number - 1
         if session.head.active_turn_id is not None or session.head.latest_turn_number != before or before < 0:
             raise StorageConflict(f"turn {start.turn_number} cannot begin: the session has moved on")
@@ -153,12 +157,13 @@ class InMemorySessionManager(SessionManager):
             changed_at=datetime.now(UTC),
             latest_turn_id=start.turn_id,
         )
+        session.attempt = 0
         self.store.sessions[self.key] = session
 
-    async def finish_turn(self, answer: SessionMessage) -> SessionMessage:
+    async def finish_turn(self, answer: SessionMessage, *, attempt: int = 0) -> SessionMessage:
         answer = _checked(answer)
         session = self.store.sessions.get(self.key) or _Session()
-        if session.head.active_turn_id == answer.id:
+        if session.head.active_turn_id == answer.id and session.attempt == attempt:
             return deepcopy(self._close(session, answer))
         is_latest = session.head.has_ended(answer.id)
         stored = session.message(answer.turn_number, "assistant") if is_latest else session.by_id(answer.id)

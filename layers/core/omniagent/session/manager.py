@@ -156,6 +156,8 @@ class TurnStart:
     parts: Sequence[Part]
     again: bool = False
     """The turn exists already and is answered once more; its message is stored."""
+    attempt: int = 0
+    """More than 0: the turn has begun, and this process continues it in the place of one that died."""
 
 
 def turns_of(messages: Sequence[SessionMessage]) -> list[PastTurn]:
@@ -265,13 +267,16 @@ class SessionManager(ABC):
     async def begin_turn(self, start: TurnStart) -> None:
         """Make the user's message durable and fence the session for this turn, in one transaction.
 
-        A turn that is answered again drops the summaries that cover it. Raises `StorageConflict` when the session is
-        not in the state that the turn was planned from, `SessionErased` when it is being deleted.
+        A turn that is answered again drops the summaries that cover it. One that is continued only moves the fence: an
+        earlier attempt can no longer finish it. Raises `StorageConflict` when the session is not in the state that the
+        turn was planned from, `SessionErased` when it is being deleted.
         """
 
     @abstractmethod
-    async def finish_turn(self, answer: SessionMessage) -> SessionMessage:
+    async def finish_turn(self, answer: SessionMessage, *, attempt: int = 0) -> SessionMessage:
         """Store the answer and free the session, in one transaction; `answer.id` is the turn's id.
+
+        `attempt` is the one that the turn was begun with.
 
         Returns what the turn now has: this answer, or the previous one where `answer.replaces(previous)` is false.
         A turn that was closed as interrupted meanwhile, and that nobody has answered again, takes the whole answer.

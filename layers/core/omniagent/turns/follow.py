@@ -120,9 +120,10 @@ class FollowedAnswer:
         while True:
             was_alive = is_alive
             chunks, is_alive = await self._look(number, patience)
-            for _, frames in chunks:
-                sent.append(frames)
-                yield frames
+            for _, chunk in chunks:
+                if frames := sse.without_notes(chunk):
+                    sent.append(frames)
+                    yield frames
             if chunks:
                 number, idle = chunks[-1][0], 0.0
             if sent and sent[-1].endswith(sse.DONE):

@@ -21,6 +21,7 @@ class EventLog:
         self.frames: list[bytes] = []
         self.closed = False
         self._held_at: int | None = None
+        self._last_note = -1
         self._start: list[bytes] | None = None
         self._waiting: list[asyncio.Future[None]] = []
 
@@ -37,7 +38,8 @@ class EventLog:
             self._wake()
 
     def note(self, frame: bytes) -> None:
-        """Add a comment for whoever reads the chunk log."""
+        """Add a note for whoever reads the chunk log. The readers of the stream do not see it."""
+        self._last_note = len(self.frames)
         self.frames.append(frame)
 
     def withhold_start(self) -> None:
@@ -73,8 +75,11 @@ class EventLog:
         position = 0
         while True:
             if ready := self.frames[position : self._held_at]:
+                has_notes = position <= self._last_note
                 position += len(ready)
-                yield ready[0] if len(ready) == 1 else b"".join(ready)
+                frames = ready[0] if len(ready) == 1 else b"".join(ready)
+                if not has_notes or (frames := sse.without_notes(frames)):
+                    yield frames
             elif self.closed:
                 return
             elif not await self._changed():
@@ -204,10 +209,15 @@ class LeaseKeeper:
         if isinstance(renewal, BaseException):
             return renewal
         self._renewed_at = asked_at
-        if renewal is not Renewal.RUNNING:
-            self.lost = renewal is Renewal.LOST
+        if renewal is Renewal.LOST:
+            self._lose()
+        elif renewal is not Renewal.RUNNING:
             self._on_renewal(renewal)
         return None
+
+    def _lose(self) -> None:
+        self.lost = True
+        self._on_renewal(Renewal.LOST)
 
     def _note(self, failure: BaseException | None) -> None:
         if failure is not None and not self._failing:
@@ -224,7 +234,9 @@ class LeaseKeeper:
         end = len(self._log.frames)
         while self._logged_frames < end:
             self._unconfirmed = self._unconfirmed or _chunk(self._log.frames[self._logged_frames : end])
-            await self._registry.append(self.claim, self._next_chunk, b"".join(self._unconfirmed))
+            if not await self._registry.append(self.claim, self._next_chunk, b"".join(self._unconfirmed)):
+                self._lose()
+                return
             self._next_chunk += 1
             self._logged_frames += len(self._unconfirmed)
             self._unconfirmed = []

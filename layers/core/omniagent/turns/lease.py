@@ -16,13 +16,22 @@ ERASE = ":erase"
 
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """The right to run the turn of a session. `turn_id` is the fencing token of everything written under it."""
+    """The right to run the turn of a session. `token` is the fencing token of everything written under it."""
 
     session: str
     turn_id: str
     message_id: str
     aliases: frozenset[str] = frozenset()
     """Further ids by which a stop may name the turn: those of its question and of the answer that it replaces."""
+    owner: str = ""
+    """Set by a process that continues the turn of one that died: a random id."""
+    attempt: int = 0
+    """How many processes have worked on the turn before this one."""
+
+    @property
+    def token(self) -> str:
+        """Tells the processes apart that have held the session."""
+        return self.owner or self.turn_id
 
     def is_named(self, message_id: str | None) -> bool:
         """Whether a stop means this turn. None means whichever runs. A repair and an erasure cannot be stopped."""
@@ -39,6 +48,8 @@ class RunningTurn:
     stopping: bool
     lease_left: float
     """Seconds until the lease runs out; zero or less when its process is taken for dead."""
+    lease_until: float = 0.0
+    """The same as a time of the registry's clock: it changes with every renewal."""
 
     @property
     def alive(self) -> bool:
@@ -94,8 +105,11 @@ class TurnRegistry(ABC):
         """Flag the session's turn to stop. Returns False when none is running, or another message's."""
 
     @abstractmethod
-    async def append(self, claim: Claim, number: int, frames: bytes) -> None:
-        """Add the frames of one tick to the turn's chunk log."""
+    async def append(self, claim: Claim, number: int, frames: bytes) -> bool:
+        """Add the frames of one tick to the turn's chunk log. Our own chunk may be written again.
+
+        Returns False when another process has written a chunk of this number: it continues the turn.
+        """
 
     @abstractmethod
     async def read(self, session: str, turn_id: str, after: int = -1) -> list[tuple[int, bytes]]:

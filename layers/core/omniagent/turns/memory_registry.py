@@ -16,6 +16,12 @@ class _Lease:
     until: float
 
 
+@dataclass(frozen=True, slots=True)
+class _Chunk:
+    holder: str
+    frames: bytes
+
+
 @dataclass(slots=True)
 class MemoryRegistry(TurnRegistry):
     """Shared by every runner of the process that answers the same sessions."""
@@ -25,7 +31,7 @@ class MemoryRegistry(TurnRegistry):
     kept_bytes: int = KEPT_BYTES
     _leases: dict[str, _Lease] = field(default_factory=dict)
     _readers: dict[str, dict[str, tuple[str, float]]] = field(default_factory=dict)
-    _logs: dict[str, dict[str, dict[int, bytes]]] = field(default_factory=dict)
+    _logs: dict[str, dict[str, dict[int, _Chunk]]] = field(default_factory=dict)
     """By session and turn, in the order of the turns."""
     _ended: dict[tuple[str, str], int] = field(default_factory=dict)
     """The size of each log whose turn has ended, the oldest first."""
@@ -34,7 +40,7 @@ class MemoryRegistry(TurnRegistry):
     async def claim(self, claim: Claim) -> RunningTurn | None:
         held = await self.running(claim.session)
         if held is not None and held.alive:
-            return None if held.claim.turn_id == claim.turn_id else held
+            return None if held.claim.token == claim.token else held
         self._take(claim)
         return None
 
@@ -45,20 +51,22 @@ class MemoryRegistry(TurnRegistry):
 
     async def renew(self, claim: Claim) -> Renewal:
         lease = self._leases.get(claim.session)
-        if lease is None or lease.turn.claim.turn_id != claim.turn_id:
+        if lease is None or lease.turn.claim.token != claim.token:
             return Renewal.LOST
         lease.until = self.clock() + self.lease_seconds
         return Renewal.STOPPING if lease.turn.stopping else Renewal.RUNNING
 
     async def release(self, claim: Claim) -> None:
         lease = self._leases.get(claim.session)
-        if lease is not None and lease.turn.claim.turn_id == claim.turn_id:
+        if lease is not None and lease.turn.claim.token == claim.token:
             del self._leases[claim.session]
             self._keep_log(claim.session, claim.turn_id)
 
     async def running(self, session: str) -> RunningTurn | None:
         lease = self._leases.get(session)
-        return None if lease is None else replace(lease.turn, lease_left=lease.until - self.clock())
+        if lease is None:
+            return None
+        return replace(lease.turn, lease_left=lease.until - self.clock(), lease_until=lease.until)
 
     async def stop(self, session: str, message_id: str | None = None) -> bool:
         held = await self.running(session)
@@ -67,12 +75,16 @@ class MemoryRegistry(TurnRegistry):
         self._leases[session].turn = replace(held, stopping=True)
         return True
 
-    async def append(self, claim: Claim, number: int, frames: bytes) -> None:
-        self._logs.setdefault(claim.session, {}).setdefault(claim.turn_id, {})[number] = frames
+    async def append(self, claim: Claim, number: int, frames: bytes) -> bool:
+        log = self._logs.setdefault(claim.session, {}).setdefault(claim.turn_id, {})
+        if number in log and log[number].holder != claim.token:
+            return False
+        log[number] = _Chunk(claim.token, frames)
+        return True
 
     async def read(self, session: str, turn_id: str, after: int = -1) -> list[tuple[int, bytes]]:
         chunks = self._logs.get(session, {}).get(turn_id, {})
-        return sorted((number, frames) for number, frames in chunks.items() if number > after)
+        return sorted((number, chunk.frames) for number, chunk in chunks.items() if number > after)
 
     async def enter(self, reader: Reader) -> Sequence[str]:
         now, readers = self.clock(), self._readers.setdefault(reader.user_id, {})
@@ -106,7 +118,7 @@ class MemoryRegistry(TurnRegistry):
         log = self._logs.get(session, {}).get(turn_id)
         if log is None:
             return
-        self._ended[session, turn_id] = size = sum(map(len, log.values()))
+        self._ended[session, turn_id] = size = sum(len(chunk.frames) for chunk in log.values())
         self._ended_bytes += size
         while self._ended_bytes > self.kept_bytes:
             self._drop_log(*next(iter(self._ended)))
