@@ -9,6 +9,8 @@ LOCK := $(UV) pip compile -q --universal --python-version 3.11 --generate-hashes
 ifdef PIP_INDEX_URL
 export UV_DEFAULT_INDEX ?= $(PIP_INDEX_URL)
 endif
+# Compiled once, also where the environment forbids it.
+export PYTHONDONTWRITEBYTECODE :=
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 

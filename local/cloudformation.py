@@ -43,7 +43,7 @@ class _Absent:
 ABSENT = _Absent()
 
 
-class _Loader(yaml.SafeLoader):
+class _Loader(yaml.CSafeLoader if yaml.__with_libyaml__ else yaml.SafeLoader):  # type: ignore[misc]
     """Reads the short tags: `!Sub x` as {"Fn::Sub": "x"}."""
 
 

@@ -4,7 +4,10 @@ import signal
 
 from hypothesis import settings
 
+from tests.fixtures.examples import THOROUGH
+
 pytest_plugins = [
+    "tests.fixtures.measured",
     "tests.fixtures.workers",
     "tests.fixtures.guard",
     "tests.fixtures.services",
@@ -13,8 +16,9 @@ pytest_plugins = [
     "tests.fixtures.stack",
 ]
 
-# A busy machine is no failure: no property has a time limit of its own.
-settings.register_profile("patient", settings(), deadline=None)
+# A busy machine is no failure: no property has a time limit of its own. Every run tries the same examples, but a
+# thorough one.
+settings.register_profile("patient", settings(), deadline=None, derandomize=THOROUGH == 1)
 settings.load_profile("patient")
 
 # A job in the background inherits an ignored SIGINT, and so would the programs that tests interrupt.

@@ -61,7 +61,8 @@ class Emulator:
     """Runs functions as Lambda does. Use it as an async context manager, in one event loop.
 
     `environment` is added to every function's own. `built` says that the functions come from `sam build`. `sqs`
-    is where the functions' queues are; without it none is read. `freeze` stops a process between invocations.
+    is where the functions' queues are; without it none is read. A message that failed comes again after the queue's
+    visibility timeout, as on Lambda, or after `redelivery_seconds`. `freeze` stops a process between invocations.
     A process that asks for no work within `start_seconds` is killed, however busy the machine is. `limits` are
     Lambda's own, for a test to lower. With `api_gateway` the functions that have a URL are behind a REST API as well.
     """
@@ -77,6 +78,7 @@ class Emulator:
         concurrency: int = CONCURRENCY,
         ports: Mapping[str, int] | None = None,
         sqs: "SQSClient | None" = None,
+        redelivery_seconds: int | None = None,
         identity_of: IdentityOf = user_named_by_key,
         retry_delays: Sequence[float] = RETRY_DELAYS,
         start_seconds: float = START_SECONDS,
@@ -92,6 +94,7 @@ class Emulator:
         self._concurrency = concurrency
         self._ports = ports or {}
         self._sqs = sqs
+        self._redelivery_seconds = redelivery_seconds
         self._identity_of = identity_of
         self._retry_delays = retry_delays
         self._start_seconds = start_seconds
@@ -211,8 +214,9 @@ class Emulator:
             await api_front.start(0)
         if self._sqs:
             for source in function.queues:
-                poller = asyncio.create_task(QueuePoller(pool, source, self._sqs).run())
-                stack.push_async_callback(_cancel, poller)
+                poller = QueuePoller(pool, source, self._sqs, self._redelivery_seconds)
+                polling = asyncio.create_task(poller.run())
+                stack.push_async_callback(_cancel, polling)
 
     def _names(self) -> dict[str, Pool]:
         return {

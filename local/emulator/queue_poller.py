@@ -28,14 +28,17 @@ class QueuePoller:
     """Feeds a function from a queue.
 
     What the function took is deleted. What it did not take stays, is seen again after the queue's visibility
-    timeout, and goes to the dead letters by the queue's own policy.
+    timeout or after `redelivery_seconds`, and goes to the dead letters by the queue's own policy.
     """
 
-    def __init__(self, pool: Pool, source: QueueSource, sqs: "SQSClient") -> None:
+    def __init__(
+        self, pool: Pool, source: QueueSource, sqs: "SQSClient", redelivery_seconds: int | None = None
+    ) -> None:
         """Connect a queue to a function."""
         self._pool = pool
         self._source = source
         self._sqs = sqs
+        self._redelivery_seconds = redelivery_seconds
         self._url = ""
         self._free = asyncio.Semaphore(source.max_concurrency)
         self._batches: set[asyncio.Task[None]] = set()
@@ -88,13 +91,13 @@ class QueuePoller:
         try:
             invocation = await self._invoke(json.dumps(event).encode())
             answer = await (await invocation.answer()).read()
+            failed = self._failed(answer, {message["MessageId"] for message in messages})
         except (FunctionFailed, Throttled) as error:
             log.warning("a batch for %s failed: %s", self._pool.function.name, error)
-            return
-        failed = self._failed(answer, {message["MessageId"] for message in messages})
-        taken = [message for message in messages if message["MessageId"] not in failed]
+            failed = {message["MessageId"] for message in messages}
         try:
-            await asyncio.to_thread(self._delete, taken)
+            await asyncio.to_thread(self._delete, [item for item in messages if item["MessageId"] not in failed])
+            await asyncio.to_thread(self._redeliver, [item for item in messages if item["MessageId"] in failed])
         except (BotoCoreError, ClientError) as error:
             log.warning("%s cannot be written: %s", self._source.queue_arn, error)
 
@@ -125,6 +128,16 @@ class QueuePoller:
         ]
         if entries:
             self._sqs.delete_message_batch(QueueUrl=self._url, Entries=entries)
+
+    def _redeliver(self, messages: "Iterable[MessageTypeDef]") -> None:
+        if self._redelivery_seconds is None:
+            return
+        for message in messages:
+            self._sqs.change_message_visibility(
+                QueueUrl=self._url,
+                ReceiptHandle=message["ReceiptHandle"],
+                VisibilityTimeout=self._redelivery_seconds,
+            )
 
     def _record(self, message: "MessageTypeDef") -> Mapping[str, Any]:
         return {

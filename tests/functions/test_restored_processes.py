@@ -20,11 +20,11 @@ from tests.fixtures.problems import check_problem
 from tests.fixtures.product import Product, running_product
 from tests.fixtures.proxy import Proxy, proxy_to
 
-COPIES = 18
+COPIES = 6
 # A turn of a restored process takes 0.3 s of a core, one of a cold process over a second. The burst that once failed
 # is BURST=50 COLD_STARTS=50, for a machine that has the time.
-BURST = int(os.environ.get("BURST", "12"))
-COLD_STARTS = int(os.environ.get("COLD_STARTS", "4"))
+BURST = int(os.environ.get("BURST", "6"))
+COLD_STARTS = int(os.environ.get("COLD_STARTS", "2"))
 PRIMED = Path(__file__).parent / "projects" / "primed.py"
 DRAW = "[tool:draw {}][then][echo:drawn]"
 

@@ -238,6 +238,10 @@ async def test_every_body_becomes_a_query(
             {"message": {"id": "m1", "parts": [{"type": "file", "url": "data:,x"}]}},
             "parts: messages may contain text parts only, not 'file'.",
         ),
+        (
+            {"message": {"id": "m1", "parts": [{"type": "", "text": "Hi"}]}},
+            "parts: messages may contain text parts only, not ''.",
+        ),
         ({"message": message("Hi", "no id")}, "message.id: "),
     ],
 )

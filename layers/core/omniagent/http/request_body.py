@@ -266,8 +266,9 @@ def _regenerated(message: Any) -> Query:
 
 
 def _submitted(message: UIMessage) -> Query:
-    if other := next((part.type for part in message.parts if part.type != "text"), None):
-        raise InvalidRequest(f"parts: messages may contain text parts only, not {other!r}.")
+    for part in message.parts:
+        if part.type != "text":
+            raise InvalidRequest(f"parts: messages may contain text parts only, not {part.type!r}.")
     return Query("".join(part.text for part in message.parts), message.id or "")
 
 
