@@ -13,7 +13,7 @@ Json = dict[str, Any]
 
 async def stored(stack: BackgroundStack, session_id: str) -> list[Json]:
     """The conversation as a page would load it."""
-    async with httpx.AsyncClient(base_url=stack.url, trust_env=False) as http:
+    async with httpx.AsyncClient(base_url=stack.url, trust_env=False, timeout=60) as http:
         response = await http.get(f"/sessions/{session_id}/messages")
     messages: list[Json] = response.raise_for_status().json()["messages"]
     return messages

@@ -13,8 +13,12 @@ from omniagent.protocol import sse
 
 Json = dict[str, Any]
 
-POLL_SECONDS = 0.05
-"""Between two questions of a client that waits for its session."""
+POLL_SECONDS = 0.1
+
+
+async def a_moment() -> None:
+    """Pause between two questions of a client that waits for something: asking without a pause fills a core."""
+    await asyncio.sleep(POLL_SECONDS)
 
 
 @dataclass
@@ -229,7 +233,7 @@ class Client:
         message_id = message_id or uuid.uuid4().hex
         while (stream := await self.say(text, message_id)).status == 409:
             assert int(stream.headers["retry-after"]) >= 1
-            await asyncio.sleep(POLL_SECONDS)
+            await a_moment()
         return stream
 
     async def _call(self, method: str, path: str, **options: Any) -> httpx.Response:

@@ -31,11 +31,11 @@ from tests.fixtures.proxy import Proxy, proxy_to
 from tests.fixtures.wire_formats import HttpWire, MongoWire
 
 TICK_SECONDS = 0.1
-LEASE_SECONDS = 1.5
+LEASE_SECONDS = 2.5
 SETTINGS = {
     "TICK_SECONDS": str(TICK_SECONDS),
     "LEASE_SECONDS": str(LEASE_SECONDS),
-    "MONGODB_TIMEOUT_SECONDS": "3",
+    "MONGODB_TIMEOUT_SECONDS": "5",
     "MODEL_TIMEOUT_SECONDS": "20",
     "MODEL_MAX_RETRIES": "0",
     "MAX_RUNNING_TURNS_PER_USER": "2",

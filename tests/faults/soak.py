@@ -22,13 +22,19 @@ from typing import Any
 from scripts.readme import SOAK
 from tests.faults.bills import Bills, largest_skew
 from tests.faults.client import Stream
-from tests.faults.house import LEASE_SECONDS, House, open_house, open_servers
+from tests.faults.house import House, open_house, open_servers
 from tests.faults.load import STUCK_SECONDS, Crowd, User
 from tests.faults.truth import Conversation, Findings, Tally, examine, stored_text
-from tests.faults.weather import SERVERS, Weather
+from tests.faults.weather import LEASE_SECONDS, SERVERS, Weather
 
 SKEW_SECONDS = LEASE_SECONDS / 4
-SETTINGS = {"FAULT_CLOCK_SKEW_SECONDS": str(SKEW_SECONDS), "SUMMARY_AFTER_TURNS": "3", "CONTEXT_MAX_TURNS": "6"}
+SETTINGS = {
+    "LEASE_SECONDS": str(LEASE_SECONDS),
+    "MONGODB_TIMEOUT_SECONDS": "3",
+    "FAULT_CLOCK_SKEW_SECONDS": str(SKEW_SECONDS),
+    "SUMMARY_AFTER_TURNS": "3",
+    "CONTEXT_MAX_TURNS": "6",
+}
 FUNCTIONS = ("chat", "sessions", "summary")
 Say = Callable[[str], None]
 

@@ -5,6 +5,7 @@ import uuid
 
 from omniagent.messages import ORPHAN_ERROR
 from tests.faults import wire
+from tests.faults.client import a_moment
 from tests.faults.house import SETTINGS, House
 
 TALKING = "[slow:20][long:80]"
@@ -51,7 +52,7 @@ async def test_an_answer_that_was_stored_is_replayed_though_nobody_was_told_of_i
         await exchange.end()
     requests = len(house.servers.model.requests)
     while (again := await client.say("[echo:all of it]", message_id)).finished_as == "interrupted":
-        """The lease has just run out, and with it the turn that was followed."""
+        await a_moment()  # the lease has just run out, and with it the turn that was followed
 
     assert (again.text, again.finished_as) == ("all of it", "complete")
     assert len(house.servers.model.requests) == requests
@@ -68,7 +69,7 @@ async def test_a_second_attempt_that_is_killed_too_leaves_what_it_had_sent(house
         house.kill(client)
         attempts.append(await exchange.end())
         while len(await client.messages()) < 2:
-            """Until the lease has run out."""
+            await a_moment()  # until the lease has run out
 
     assert attempts[0].answer_id != attempts[1].answer_id
     house.check_interrupted(client, attempts[1])
@@ -105,7 +106,7 @@ async def test_whoever_reads_the_messages_finds_the_answer_as_far_as_it_had_come
         house.kill(client)
     await exchange.end()
     while len(messages := await client.messages()) < 2:
-        """Until the lease has run out."""
+        await a_moment()  # until the lease has run out
 
     question, answer = messages
     assert question["role"] == "user"
@@ -144,5 +145,5 @@ async def test_turns_that_were_killed_do_not_count_as_running(house: House) -> N
     for client in clients:
         house.kill(client)
     while (accepted := await late.say("[echo:hello]")).status == 429:
-        """Until the leases have run out."""
+        await a_moment()  # until the leases have run out
     assert accepted.finished_as == "complete"

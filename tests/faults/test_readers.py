@@ -5,6 +5,7 @@ import uuid
 
 from omniagent.errors import TurnLost
 from tests.faults import wire
+from tests.faults.client import a_moment
 from tests.faults.house import LEASE_SECONDS, House
 from tests.faults.truth import stored_text
 
@@ -15,10 +16,10 @@ AN_HOUR = 3600.0
 
 async def test_a_reload_during_a_tool_that_blocks_the_process_leaves_one_truth(house: House) -> None:
     client = house.client()
-    exchange = client.ask('[tool:block {"seconds": 3}][then][echo:All of it.]')
+    exchange = client.ask('[tool:block {"seconds": 5}][then][echo:All of it.]')
     await exchange.seen("tool-input-available")
     while len(await client.messages()) < 2 and not exchange.stream.ended:
-        """The lease runs out, and the reader takes the turn for dead."""
+        await a_moment()  # the lease runs out, and the reader takes the turn for dead
     stream = await exchange.end()
     after = await client.accepted("[echo:next]")
 
@@ -39,7 +40,7 @@ async def test_a_turn_that_nobody_took_outlives_its_lease(house: House) -> None:
         await asyncio.sleep(2 * LEASE_SECONDS)
         assert [message["role"] for message in await client.messages()] == ["user"]
     while (await client.stop()).status_code != 202:
-        """Until the lease is renewed."""
+        await a_moment()  # until the lease is renewed
     stream = await exchange.end()
 
     assert stream.finished_as == "cancelled"
@@ -56,7 +57,7 @@ async def test_the_text_of_a_killed_turn_is_there_when_somebody_comes_after_an_h
     dead = await exchange.end()
     house.expire(client, AN_HOUR + LEASE_SECONDS)
     while len(await client.messages()) < 2:
-        """Until the lease has run out."""
+        await a_moment()  # until the lease has run out
 
     assert stored_text(house.check_interrupted(client, dead)) != ""
 
@@ -68,7 +69,7 @@ async def test_after_a_kill_the_list_tells_the_truth_and_the_message_can_be_dele
     house.kill(client)
     dead = await exchange.end()
     while (await client.listed())["answering"]:
-        """Until the lease has run out. Nobody opens the session."""
+        await a_moment()  # until the lease has run out; nobody opens the session
 
     assert dead.message_id is not None
     assert (await client.delete_message(dead.message_id)).status_code == 204

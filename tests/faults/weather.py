@@ -9,9 +9,10 @@ from dataclasses import dataclass, field
 
 from local.emulator import Process
 from tests.faults import wire
-from tests.faults.house import LEASE_SECONDS, House
+from tests.faults.house import House
 from tests.fixtures.proxy import Proxy, Side
 
+LEASE_SECONDS = 1.5
 SERVERS = ("MongoDB", "DynamoDB", "model")
 STAGE_SECONDS = 3.0
 """How long a kill waits for its stage; then it takes whatever runs."""

@@ -61,7 +61,9 @@ class Buffering(HttpServer):
 
     def answer(self, request: Received) -> tuple[int, bytes]:
         headers = {"content-type": request.headers.get("content-type", "")}
-        response = httpx.post(self._behind + request.path, content=request.body, headers=headers, trust_env=False)
+        response = httpx.post(
+            self._behind + request.path, content=request.body, headers=headers, trust_env=False, timeout=60
+        )
         return response.status_code, response.content
 
 

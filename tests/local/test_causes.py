@@ -78,7 +78,7 @@ async def test_the_page_can_ask_why_a_request_failed() -> None:
     causes.add("chat", json.dumps(FAILED))
     causes.add("chat", json.dumps(TRACED))
     await front.start(0)
-    async with httpx.AsyncClient(base_url=front.url, trust_env=False) as http:
+    async with httpx.AsyncClient(base_url=front.url, trust_env=False, timeout=60) as http:
         [told] = (await http.get("/local/causes", params={"request_id": "r-1"})).json()["causes"]
         [traced] = (await http.get("/local/causes", params={"request_id": "r-2"})).json()["causes"]
         assert (await http.get("/local/causes")).json() == {"causes": []}
@@ -104,7 +104,7 @@ async def test_a_function_that_dies_or_does_not_start_is_explained(request_id: s
     await behind.start()
     await front.start(0)
     front.open_to({"chat": f"http://{behind.address}"}, nothing)
-    async with httpx.AsyncClient(base_url=front.url, trust_env=False) as http:
+    async with httpx.AsyncClient(base_url=front.url, trust_env=False, timeout=60) as http:
         response = await http.post("/chat", json={})
         asked = {"request_id": response.json()["request_id"]}
         [told] = (await http.get("/local/causes", params=asked)).json()["causes"]

@@ -204,7 +204,7 @@ async def test_a_function_that_is_gone_is_said(http: httpx.AsyncClient, behind: 
 async def test_before_the_functions_are_there_the_front_says_so(traces: Traces, page: Path) -> None:
     front = Front(traces, playground=page)
     await front.start(0)
-    async with httpx.AsyncClient(base_url=front.url, trust_env=False) as http:
+    async with httpx.AsyncClient(base_url=front.url, trust_env=False, timeout=60) as http:
         assert (await http.post("/chat", json={})).status_code == 503
         assert (await http.get("/")).status_code == 200
     await front.close()

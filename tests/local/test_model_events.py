@@ -122,7 +122,7 @@ def test_a_failure_in_the_stream_is_a_failed_response_or_an_error_object(model: 
 
 
 def test_the_models_are_listed(model: OfflineModel) -> None:
-    listed = httpx.get(f"{model.base_url}/models").json()["data"]
+    listed = httpx.get(f"{model.base_url}/models", timeout=60).json()["data"]
     assert "gpt-4.1-mini" in {check(Model, card).id for card in listed}
 
 

@@ -27,7 +27,7 @@ async def open_stream(model: OfflineModel, api: Api, prompt: str) -> AsyncIterat
     path = "/responses" if api == "responses" else "/chat/completions"
     first_text = "response.output_text.delta" if api == "responses" else '"content":'
     async with (
-        httpx.AsyncClient(base_url=model.base_url) as http,
+        httpx.AsyncClient(base_url=model.base_url, timeout=60) as http,
         http.stream("POST", path, json={"model": "offline", "stream": True, **said}) as response,
         reading(response, response.aiter_lines()) as lines,
     ):
@@ -85,7 +85,7 @@ async def test_a_reported_failure_keeps_what_was_said_before(client: AsyncOpenAI
 
 async def test_a_failure_in_a_chat_stream_is_an_error_event(model: OfflineModel) -> None:
     said = [{"role": "user", "content": "[failed] Tell me about rivers."}]
-    async with httpx.AsyncClient() as http:
+    async with httpx.AsyncClient(timeout=60) as http:
         body = {"model": "offline", "messages": said, "stream": True}
         answer = await http.post(f"{model.base_url}/chat/completions", json=body)
     *before, last = answer.text.strip().split("\n\n")
@@ -128,7 +128,7 @@ def test_it_stops_while_streams_are_stalled() -> None:
     with (
         OfflineModel() as model,
         httpx.stream(
-            "POST", f"{model.base_url}/responses", json={"model": "m", "input": "[stall]", "stream": True}
+            "POST", f"{model.base_url}/responses", json={"model": "m", "input": "[stall]", "stream": True}, timeout=60
         ) as answer,
     ):
         chunks = answer.iter_bytes()

@@ -25,11 +25,11 @@ def url() -> Iterator[str]:
 def test_it_prints_its_address_and_counts_what_it_serves(url: str) -> None:
     body = {"model": "offline", "input": "[stall] Tell me about rivers.", "stream": True}
     stats = url.removesuffix("/v1") + "/_stats"
-    assert httpx.get(stats).json() == {"requests": 0, "active": 0, "disconnects": 0}
-    with httpx.stream("POST", f"{url}/responses", json=body) as answer:
+    assert httpx.get(stats, timeout=60).json() == {"requests": 0, "active": 0, "disconnects": 0}
+    with httpx.stream("POST", f"{url}/responses", json=body, timeout=60) as answer:
         chunks = answer.iter_bytes()
         assert b"response.created" in next(chunks)
-        assert httpx.get(stats).json() == {"requests": 1, "active": 1, "disconnects": 0}
-    while (seen := httpx.get(stats).json())["active"]:
+        assert httpx.get(stats, timeout=60).json() == {"requests": 1, "active": 1, "disconnects": 0}
+    while (seen := httpx.get(stats, timeout=60).json())["active"]:
         pass
     assert seen == {"requests": 1, "active": 0, "disconnects": 1}

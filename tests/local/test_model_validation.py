@@ -153,5 +153,5 @@ def test_a_request_without_what_it_needs_is_refused(model: OfflineModel) -> None
     assert "must provide a model" in refusal(post(model, "responses", model=None, input="Hello"))
     assert "Missing required parameter: 'input'" in refusal(post(model, "responses"))
     assert "not found" in refusal(post(model, "responses", input="Hello", previous_response_id="resp_1"))
-    unreadable = httpx.post(f"{model.base_url}/responses", content=b"{")
+    unreadable = httpx.post(f"{model.base_url}/responses", content=b"{", timeout=60)
     assert "could not parse" in refusal(unreadable)

@@ -54,7 +54,8 @@ def test_it_says_how_to_use_it_answers_and_ends_without_a_trace(tmp_path: Path) 
 
     with command("run", "--data", str(tmp_path), PORT="0") as running:
         url = running.read_until("Sessions").split()[1]
-        assert [session["latestTurnNumber"] for session in httpx.get(url, trust_env=False).json()["sessions"]] == [1]
+        sessions = httpx.get(url, trust_env=False, timeout=60).json()["sessions"]
+        assert [session["latestTurnNumber"] for session in sessions] == [1]
         processes = descendants(running.pid)
         os.kill(of("mongod", processes), signal.SIGKILL)
         code, said = running.end()
@@ -100,13 +101,13 @@ def test_a_function_that_fails_is_said_and_every_change_of_it_is_taken_up(tmp_pa
             (tmp_path / "chat" / "app.py").write_text(f"def handler(event, context):\n    return {answer!r}\n")
             running.read_until("chat/app.py changed: the functions start anew.")
             running.read_until("chat      invocation")
-            assert httpx.get(url.replace("sessions", "chat"), trust_env=False).json() == answer
+            assert httpx.get(url.replace("sessions", "chat"), trust_env=False, timeout=60).json() == answer
         (tmp_path / "chat" / "requirements.txt").write_text("tabulate==0.9.0\n")
         running.read_until("chat/requirements.txt changed: the functions start anew.")
         (tmp_path / "chat" / "app.py").write_text(USES_A_PACKAGE)
         running.read_until("chat/app.py changed: the functions start anew.")
         running.read_until("chat      invocation")
-        assert httpx.get(url.replace("sessions", "chat"), trust_env=False).json() == "0.9.0"
+        assert httpx.get(url.replace("sessions", "chat"), trust_env=False, timeout=60).json() == "0.9.0"
 
 
 def _broken_template(folder: Path) -> dict[str, object]:

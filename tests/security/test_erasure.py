@@ -47,7 +47,7 @@ class Search:
                     yield item["item"]["S"].partition("#")[0], _readable(item)
         # All that the AWS stand-in holds: messages that are waiting, delayed, in flight or dead among it.
         signed = {"authorization": f"AWS4-HMAC-SHA256 Credential={aws.environment['AWS_ACCESS_KEY_ID']}/"}
-        state = httpx.get(f"{aws.endpoint}/moto-api/data.json", headers=signed, trust_env=False).json()
+        state = httpx.get(f"{aws.endpoint}/moto-api/data.json", headers=signed, trust_env=False, timeout=60).json()
         assert state["sqs"]
         yield "queues", json.dumps(state["sqs"])
         yield "logs", "\n".join(line for _, line in self._product.lines)

@@ -118,7 +118,7 @@ def test_what_another_site_embeds_is_refused_by_every_server(attacked: Attacked,
 
 def test_a_link_from_another_site_to_the_page_may_be_followed(attacked: Attacked) -> None:
     followed = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate", "sec-fetch-dest": "document"}
-    assert httpx.get(attacked.url, headers=followed, trust_env=False).status_code == 200
+    assert httpx.get(attacked.url, headers=followed, trust_env=False, timeout=60).status_code == 200
 
 
 @pytest.mark.parametrize("origin", ["http://localhost:3000", "http://127.0.0.1:5173", "http://[::1]:8080"])

@@ -242,7 +242,7 @@ class TestLog:
             issuer.token(aud="another"): "token: wrong audience",
             issuer.token(token_use="id"): "token: wrong token_use",
             issuer.token(kid="unknown"): "token: unknown key",
-            "abc.def.ghi": "token: unreadable",
+            "not-a.token-at.all-of-it": "token: unreadable",
         }
         with authenticating(world, **tokens_of(issuer)):
             for token in flaws:

@@ -129,7 +129,7 @@ async def test_the_template_alone_says_which_origins_may_call(mongod: str, aws: 
             functions=("chat", "sessions"),
             parameters={"CorsOrigins": origins},
         )
-        async with local_stack(options) as stack, httpx.AsyncClient(trust_env=False) as http:
+        async with local_stack(options) as stack, httpx.AsyncClient(trust_env=False, timeout=60) as http:
             for function in ("chat", "sessions"):
                 url = stack.emulator.url_of(function)
                 found = {name: await preflight(http, url, name) for name in (ORIGIN, OTHER)}
