@@ -33,7 +33,7 @@ async def server(serve: Serve, tls: ssl.SSLContext | None = None) -> AsyncIterat
 
 
 async def connect(port: int) -> httpcore2.AsyncNetworkStream:
-    return await AsyncioBackend().connect_tcp("127.0.0.1", port, timeout=10)
+    return await AsyncioBackend().connect_tcp("127.0.0.1", port, timeout=60)
 
 
 async def test_everything_arrives_in_order_although_the_reader_is_slow() -> None:
@@ -46,7 +46,7 @@ async def test_everything_arrives_in_order_although_the_reader_is_slow() -> None
     async with server(serve) as port:
         stream = await connect(port)
         received = b""
-        while piece := await stream.read(65_536, timeout=10):
+        while piece := await stream.read(65_536, timeout=60):
             received += piece
         await stream.aclose()
     assert received == sent
@@ -61,7 +61,7 @@ async def test_what_is_written_arrives_although_the_peer_is_slow() -> None:
     async with server(serve) as port:
         stream = await connect(port)
         for _ in range(8):
-            await stream.write(b"x" * 1_000_000, timeout=10)
+            await stream.write(b"x" * 1_000_000, timeout=60)
         assert await counted == 8_000_000
         await stream.aclose()
 
@@ -79,7 +79,7 @@ async def test_silence_is_a_read_timeout_and_the_connection_stays_usable() -> No
         with pytest.raises(httpcore2.ReadTimeout):
             await stream.read(10, timeout=0.01)
         speak.set()
-        assert await stream.read(10, timeout=10) == b"late"
+        assert await stream.read(10, timeout=60) == b"late"
         await stream.aclose()
 
 
@@ -103,7 +103,7 @@ async def test_a_connection_that_the_peer_closed_is_readable_at_its_end_and_take
 
     async with server(serve) as port:
         stream = await connect(port)
-        assert await stream.read(10, timeout=10) == b""
+        assert await stream.read(10, timeout=60) == b""
         assert stream.get_extra_info("is_readable")
         await stream.aclose()
         with pytest.raises(httpcore2.WriteError):
@@ -121,7 +121,7 @@ async def test_a_reset_is_a_read_error() -> None:
         stream = await connect(port)
         await stream.write(b"x")
         with pytest.raises(httpcore2.ReadError):
-            await stream.read(10, timeout=10)
+            await stream.read(10, timeout=60)
         await stream.aclose()
 
 
@@ -174,7 +174,7 @@ async def test_a_certificate_of_somebody_else_is_refused(certificate: Certificat
     async with server(lambda *_: asyncio.sleep(0), certificate.server_context()) as port:
         stream = await connect(port)
         with pytest.raises(httpcore2.ConnectError):
-            await stream.start_tls(ssl.create_default_context(), "localhost", timeout=10)
+            await stream.start_tls(ssl.create_default_context(), "localhost", timeout=60)
 
 
 async def test_bytes_before_the_handshake_are_not_taken_for_the_peers(certificate: Certificate) -> None:
@@ -186,7 +186,7 @@ async def test_bytes_before_the_handshake_are_not_taken_for_the_peers(certificat
 
     async with server(serve) as port:
         stream = await connect(port)
-        assert await stream.read(5, timeout=10) == b"plain"
+        assert await stream.read(5, timeout=60) == b"plain"
         with pytest.raises(httpcore2.ConnectError, match="before the TLS handshake"):
-            await stream.start_tls(certificate.client_context(), "localhost", timeout=10)
+            await stream.start_tls(certificate.client_context(), "localhost", timeout=60)
         assert stream.get_extra_info("is_readable"), "it is closed"

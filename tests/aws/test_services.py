@@ -89,7 +89,7 @@ async def test_after_a_rotation_the_next_request_connects_with_the_new_login(
 ) -> None:
     arn = local_aws.put_secret("mongo-late", set_password("first"))
     services.secrets = SecretStore(refresh_interval_seconds=0)
-    services.settings = replace(services.settings, mongodb_secret_arn=arn, mongodb_timeout_seconds=1)
+    services.settings = replace(services.settings, mongodb_secret_arn=arn, mongodb_timeout_seconds=5)
     catalog = await services.catalog()
     local_aws.put_secret("mongo-late", set_password("second"))
     # More at once than there are connections: new ones have to log in.

@@ -103,7 +103,7 @@ class Playground:
 
     def api(self) -> httpx.AsyncClient:
         """The API as this page's user calls it."""
-        return httpx.AsyncClient(base_url=self.server, headers={"x-user-id": self.user}, trust_env=False, timeout=30)
+        return httpx.AsyncClient(base_url=self.server, headers={"x-user-id": self.user}, trust_env=False, timeout=60)
 
 
 OpenPage = Callable[..., Awaitable[Playground]]

@@ -29,7 +29,7 @@ async def test_a_process_that_does_not_start_in_time_is_started_again_with_the_f
     start: Start, tmp_path: Path
 ) -> None:
     function = toy("slow", environment={"STARTED_ONCE": str(tmp_path / "once")})
-    emulator = await start(function, limits=Limits(init_seconds=2))
+    emulator = await start(function, limits=Limits(init_seconds=6))
     result = await emulator.invoke("slow", b"{}")
     assert json.loads(result.payload) == "started"
     assert any("INIT_REPORT" in line and "Status: timeout" in line for line in emulator.logs("slow"))

@@ -9,7 +9,7 @@ from tests.faults import wire
 from tests.faults.house import House, Servers, open_house
 from tests.faults.truth import Tally, stored_text
 
-TIMEOUT_SECONDS = 8.0
+TIMEOUT_SECONDS = 12.0
 MARGIN_SECONDS = 5.0
 
 

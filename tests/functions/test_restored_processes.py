@@ -172,7 +172,7 @@ async def test_in_a_burst_of_starts_a_secret_that_cannot_be_read_for_a_moment_co
 async def test_a_secret_that_stays_unreadable_is_a_503_before_the_function_runs_out_of_time(
     mongod: str, cloud: Aws, model: OfflineModel
 ) -> None:
-    async with without_secrets(mongod, cloud, model, timeout=5.0) as (product, secrets):
+    async with without_secrets(mongod, cloud, model, timeout=10.0) as (product, secrets):
         with secrets.down():
             refused = await product.user().call("POST", "/chat", json={"query": "Hello"})
         check_problem(refused, 503, "secrets_unavailable")

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from local.template import ROOT
 
-PATIENCE_SECONDS = 30.0
+PATIENCE_SECONDS = 60.0
 INTERRUPT = "\x03"
 # Takes the terminal as its own, so that Ctrl-C is an interrupt, and becomes the command.
 START = """

@@ -84,7 +84,7 @@ async def front(traces: Traces, page: Path, behind: Behind) -> AsyncIterator[Fro
 
 @pytest.fixture
 async def http(front: Front) -> AsyncIterator[httpx.AsyncClient]:
-    async with httpx.AsyncClient(base_url=front.url, timeout=30, trust_env=False) as client:
+    async with httpx.AsyncClient(base_url=front.url, timeout=60, trust_env=False) as client:
         yield client
 
 

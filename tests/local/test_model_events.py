@@ -35,7 +35,7 @@ PROMPTS = {
 
 
 def post(model: OfflineModel, path: str, body: Json) -> httpx.Response:
-    return httpx.post(f"{model.base_url}/{path}", json={"model": "gpt-4.1-mini", **body}, timeout=10)
+    return httpx.post(f"{model.base_url}/{path}", json={"model": "gpt-4.1-mini", **body}, timeout=60)
 
 
 def events(answer: httpx.Response) -> list[tuple[str, Any]]:

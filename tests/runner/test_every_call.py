@@ -57,7 +57,7 @@ class World:
     async def go_wrong(self, verb: "Verb") -> None:
         """Do something in the process that goes wrong. Whatever it raises, it ends."""
         self.process.caller = asyncio.create_task(verb(self, self.runner(self.process)))
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(60):
             await asyncio.gather(self.process.caller, return_exceptions=True)
 
     @staticmethod

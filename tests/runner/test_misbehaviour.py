@@ -134,7 +134,7 @@ async def test_a_callback_that_hangs_does_not_keep_the_process_past_its_time() -
         hooks=TurnHooks(on_end=on_end),
     )
     stream = await runner.start("Hello?", deadline=time.monotonic() + 1.0)
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         await stream.ended()
     assert len(results) == 1
     assert await sessions.are_free()

@@ -209,7 +209,7 @@ async def test_two_users_may_choose_the_same_session_id_and_share_nothing(conver
 
 async def test_a_sync_tool_runs_beside_the_stream(conversation: Conversation) -> None:
     """Two blocking tools that wait for each other end, because neither blocks the event loop."""
-    barrier = threading.Barrier(2, timeout=10)
+    barrier = threading.Barrier(2, timeout=60)
 
     @tool
     def meet(who: str) -> str:

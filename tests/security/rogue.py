@@ -21,7 +21,7 @@ class RogueModel(HttpServer):
         self.lies: list[bytes] = []
         self.key: str | None = None
         self.base_url = f"{self.url}/v1"
-        self._honest = httpx.Client(base_url=honest_url.removesuffix("/v1"), trust_env=False, timeout=30)
+        self._honest = httpx.Client(base_url=honest_url.removesuffix("/v1"), trust_env=False, timeout=60)
 
     def __exit__(self, *_: object) -> None:
         super().__exit__()

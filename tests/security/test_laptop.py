@@ -68,7 +68,7 @@ def attacked(mongod: str, model: OfflineModel, tmp_path_factory: pytest.TempPath
         environment = {"OPENAI_API_KEY": KEY, "OPENAI_BASE_URL": asked.base_url, "MONGODB_URI": mongod, "PORT": "0"}
         with (
             command("run", "--data", folder, **environment) as running,
-            httpx.Client(trust_env=False, timeout=30) as http,
+            httpx.Client(trust_env=False, timeout=60) as http,
         ):
             url = running.read_until("Playground").split()[1].rstrip("/")
             ports = listening_ports({running.pid, *descendants(running.pid)})
@@ -123,7 +123,7 @@ def test_a_link_from_another_site_to_the_page_may_be_followed(attacked: Attacked
 
 @pytest.mark.parametrize("origin", ["http://localhost:3000", "http://127.0.0.1:5173", "http://[::1]:8080"])
 def test_a_page_under_development_on_this_machine_may_call(attacked: Attacked, origin: str) -> None:
-    answer = httpx.get(f"{attacked.url}/sessions", headers={"origin": origin}, trust_env=False, timeout=30)
+    answer = httpx.get(f"{attacked.url}/sessions", headers={"origin": origin}, trust_env=False, timeout=60)
     assert (answer.status_code, answer.headers["access-control-allow-origin"]) == (200, origin)
 
 

@@ -65,6 +65,6 @@ class Hanging(MemoryRegistry):
 
 async def until(happened: Callable[[], Awaitable[bool]]) -> None:
     """Wait for something that no event announces."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not await happened():  # noqa: ASYNC110
             await asyncio.sleep(0.002)
