@@ -52,7 +52,7 @@ async def test_operations_on_the_table_of_turns_are_spans_and_a_lost_condition_i
         registry = DynamoRegistry("turns", lease_seconds=10.0, api=api)
         claim = Claim("session", "turn", "message")
         await registry.claim(claim)
-        assert await registry.renew(claim) is Renewal.LOST
+        assert await registry.renew(claim) == Renewal.LOST
         await registry.aclose()
     assert recorded.names == ["aws.dynamodb.claim", "aws.dynamodb.renew"]
     for operation in ("claim", "renew"):

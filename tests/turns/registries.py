@@ -1,7 +1,7 @@
 """Registries that misbehave, and a way to wait for what they see."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass, field
 
 from omniagent.errors import RegistryUnavailable
@@ -38,9 +38,9 @@ class Unreliable(MemoryRegistry):
             raise RegistryUnavailable("the answer was lost")
         return is_ours
 
-    async def release(self, claim: Claim) -> None:
+    async def release(self, claim: Claim, taken: Collection[str] = ()) -> None:
         self._refuse_when_down()
-        await MemoryRegistry.release(self, claim)
+        await MemoryRegistry.release(self, claim, taken)
 
     async def read(self, session: str, turn_id: str, after: int = -1) -> list[tuple[int, bytes]]:
         self._refuse_when_down()

@@ -80,7 +80,7 @@ async def test_the_end_is_logged_before_the_session_is_given_back(registry: Unre
 async def test_a_stop_is_told(registry: Unreliable) -> None:
     kept = Kept(registry)
     await registry.stop(CLAIM.session)
-    assert await kept.told.get() is Renewal.STOPPING
+    assert await kept.told.get() == Renewal.STOPPING
     await kept.keeper.finish()
 
 
@@ -89,7 +89,7 @@ async def test_a_loss_is_told_and_the_successor_is_left_alone(registry: Unreliab
     successor = Claim(CLAIM.session, "another", "message-2")
     await registry.claim(successor)
     kept = Kept(registry)
-    assert await kept.told.get() is Renewal.LOST
+    assert await kept.told.get() == Renewal.LOST
     await kept.keeper.finish()
     running = await registry.running(CLAIM.session)
     assert running is not None
@@ -205,7 +205,7 @@ async def test_an_owner_that_was_paused_asks_before_it_logs(registry: Unreliable
         await registry.erase(CLAIM.session)
         time.sleep(3 * TICK)  # noqa: ASYNC251 - the process stands still, as one that is frozen does
         if not ended:
-            assert await kept.told.get() is Renewal.LOST
+            assert await kept.told.get() == Renewal.LOST
         await kept.keeper.finish()
         assert await kept.logged() == []
         await registry.release(Claim(CLAIM.session, "deletion", "erase"))

@@ -10,9 +10,18 @@ import pytest
 from local.aws import Aws
 from local.ports import free_port
 from omniagent.aws.turn_table import DynamoRegistry
-from omniagent.errors import ConfigurationError, RegistryMisconfigured, RegistryUnavailable
+from omniagent.errors import ConfigurationError, InboxFull, RegistryMisconfigured, RegistryUnavailable
 from omniagent.session.manager import new_id
-from omniagent.turns.lease import ERASE, MAX_CHUNK_BYTES, REPAIR, Claim, Renewal, TurnRegistry
+from omniagent.turns.lease import (
+    ERASE,
+    MAX_CHUNK_BYTES,
+    MAX_INBOX_BYTES,
+    REPAIR,
+    Claim,
+    InboxMessage,
+    Renewal,
+    TurnRegistry,
+)
 from omniagent.turns.memory_registry import MemoryRegistry
 from tests.fixtures.conversation import Clock, dynamodb_api
 from tests.fixtures.endpoint import Endpoint
@@ -72,7 +81,7 @@ async def test_renewing_keeps_a_session(registry: TurnRegistry, claim: Claim, cl
     await registry.claim(claim)
     for _ in range(3):
         clock.pass_by(6)
-        assert await registry.renew(claim) is Renewal.RUNNING
+        assert await registry.renew(claim) == Renewal.RUNNING
     assert await registry.claim(next_claim(claim)) is not None
 
 
@@ -82,7 +91,7 @@ async def test_renewing_tells_of_a_stop(registry: TurnRegistry, claim: Claim) ->
     running = await registry.running(claim.session)
     assert running is not None
     assert running.stopping
-    assert await registry.renew(claim) is Renewal.STOPPING
+    assert await registry.renew(claim) == Renewal.STOPPING
     assert await registry.stop(claim.session), "a second stop of the same turn is no error"
 
 
@@ -90,12 +99,12 @@ async def test_renewing_tells_of_a_loss(registry: TurnRegistry, claim: Claim, cl
     await registry.claim(claim)
     clock.pass_by(10)
     await registry.claim(next_claim(claim))
-    assert await registry.renew(claim) is Renewal.LOST
-    assert await registry.renew(next_claim(claim)) is Renewal.RUNNING
+    assert await registry.renew(claim) == Renewal.LOST
+    assert await registry.renew(next_claim(claim)) == Renewal.RUNNING
 
 
 async def test_renewing_what_is_gone_tells_of_a_loss(registry: TurnRegistry, claim: Claim) -> None:
-    assert await registry.renew(claim) is Renewal.LOST
+    assert await registry.renew(claim) == Renewal.LOST
     assert await registry.running(claim.session) is None
 
 
@@ -104,7 +113,7 @@ async def test_a_lease_that_has_run_out_can_be_renewed_while_nobody_wants_the_se
 ) -> None:
     await registry.claim(claim)
     clock.pass_by(60)
-    assert await registry.renew(claim) is Renewal.RUNNING
+    assert await registry.renew(claim) == Renewal.RUNNING
     assert await registry.claim(next_claim(claim)) is not None
 
 
@@ -136,7 +145,7 @@ async def test_sessions_do_not_touch_each_other(registry: TurnRegistry, claim: C
     assert await registry.claim(other) is None
     await registry.stop(other.session)
     await registry.append(other, 0, b"other")
-    assert await registry.renew(claim) is Renewal.RUNNING
+    assert await registry.renew(claim) == Renewal.RUNNING
     assert await registry.read(claim.session, claim.turn_id) == []
     await registry.erase(other.session)
     assert await registry.running(claim.session) is not None
@@ -201,8 +210,8 @@ async def test_whoever_continues_a_dead_turn_shuts_its_process_out(
     held = await registry.claim(heirs[1])
     assert held is not None
     assert held.claim == heirs[0]
-    assert await registry.renew(claim) is Renewal.LOST
-    assert await registry.renew(heirs[0]) is Renewal.RUNNING
+    assert await registry.renew(claim) == Renewal.LOST
+    assert await registry.renew(heirs[0]) == Renewal.RUNNING
     await registry.release(claim)
     assert await registry.running(claim.session) is not None
 
@@ -232,10 +241,10 @@ async def test_a_renewal_is_seen_by_others(registry: TurnRegistry, claim: Claim,
 async def test_a_stop_can_name_the_message_or_the_answer_it_means(registry: TurnRegistry, claim: Claim) -> None:
     await registry.claim(claim)
     assert not await registry.stop(claim.session, "an earlier message")
-    assert await registry.renew(claim) is Renewal.RUNNING
+    assert await registry.renew(claim) == Renewal.RUNNING
     for meant in (claim.message_id, claim.turn_id):
         assert await registry.stop(claim.session, meant)
-    assert await registry.renew(claim) is Renewal.STOPPING
+    assert await registry.renew(claim) == Renewal.STOPPING
 
 
 async def test_in_memory_the_logs_of_ended_turns_take_no_more_than_so_much_and_a_running_one_stays() -> None:
@@ -257,7 +266,7 @@ async def test_a_repair_and_an_erasure_are_no_turns_that_can_be_stopped(registry
     claim = Claim(new_id(), "t", purpose)
     await registry.claim(claim)
     assert [await registry.stop(claim.session, meant) for meant in (None, purpose, "t")] == [False] * 3
-    assert await registry.renew(claim) is Renewal.RUNNING
+    assert await registry.renew(claim) == Renewal.RUNNING
 
 
 async def test_a_seized_session_is_lost_to_its_holder_whose_release_changes_nothing(
@@ -267,7 +276,7 @@ async def test_a_seized_session_is_lost_to_its_holder_whose_release_changes_noth
     held = await registry.seize(next_claim(claim))
     assert held is not None
     assert (held.claim, held.alive) == (claim, True)
-    assert await registry.renew(claim) is Renewal.LOST
+    assert await registry.renew(claim) == Renewal.LOST
     await registry.release(claim)
     running = await registry.running(claim.session)
     assert running is not None
@@ -279,6 +288,7 @@ EVERY_USE: dict[str, Use] = {
     "claim": lambda registry, claim: registry.claim(claim),
     "renew": lambda registry, claim: registry.renew(claim),
     "seize": lambda registry, claim: registry.seize(claim),
+    "post": lambda registry, claim: registry.post(claim, InboxMessage("m", "Text"), 10),
     "release": lambda registry, claim: registry.release(claim),
     "running": lambda registry, claim: registry.running(claim.session),
     "stop": lambda registry, claim: registry.stop(claim.session),
@@ -359,3 +369,178 @@ async def test_the_log_of_a_turn_that_could_not_be_stored_outlives_its_release(
     await registry.release(claim)
     await registry.claim(next_claim(claim))
     assert await registry.read(claim.session, claim.turn_id) == [(0, b"said")]
+
+
+def messages(*ids: str, steers: bool = False) -> list[InboxMessage]:
+    return [InboxMessage(each, f"Text of {each}: ü", steers=steers) for each in ids]
+
+
+async def post(registry: TurnRegistry, claim: Claim, *ids: str) -> None:
+    for message in messages(*ids):
+        assert await registry.post(claim, message, 10)
+
+
+async def waiting(registry: TurnRegistry, claim: Claim) -> list[str]:
+    running = await registry.running(claim.session)
+    return [] if running is None else [message.id for message in running.inbox]
+
+
+def claim_of(claim: Claim, message_id: str) -> Claim:
+    return Claim(claim.session, new_id(), message_id)
+
+
+async def test_renewing_returns_the_inbox_in_order(registry: TurnRegistry, claim: Claim) -> None:
+    await registry.claim(claim)
+    steering = InboxMessage("b", "Shorter, please.", steers=True)
+    await post(registry, claim, "a")
+    assert await registry.post(claim, steering, 10)
+    renewal = await registry.renew(claim)
+    assert renewal == Renewal("running", (*messages("a"), steering))
+
+
+async def test_a_message_is_posted_only_to_the_turn_that_holds_the_session(
+    registry: TurnRegistry, claim: Claim
+) -> None:
+    [message] = messages("a")
+    assert not await registry.post(claim, message, 10), "nobody holds it"
+    await registry.claim(claim)
+    assert not await registry.post(next_claim(claim), message, 10), "another turn holds it"
+    await registry.release(claim)
+    for purpose in (REPAIR, ERASE):
+        chore = claim_of(claim, purpose)
+        await registry.claim(chore)
+        assert not await registry.post(chore, message, 10), "nothing is answered there"
+        await registry.release(chore)
+    assert await registry.running(claim.session) is None
+
+
+async def test_a_message_that_is_posted_twice_is_in_the_inbox_once(registry: TurnRegistry, claim: Claim) -> None:
+    await registry.claim(claim)
+    await post(registry, claim, "a", "a", "b", "a")
+    assert await waiting(registry, claim) == ["a", "b"]
+
+
+async def test_an_inbox_takes_so_many_messages_and_characters(registry: TurnRegistry, claim: Claim) -> None:
+    await registry.claim(claim)
+    for message in messages("a", "b"):
+        assert await registry.post(claim, message, 2)
+    with pytest.raises(InboxFull):
+        await registry.post(claim, messages("c")[0], 2)
+    assert await registry.post(claim, messages("a")[0], 2), "it is there"
+    other = claim_of(Claim(new_id(), "", ""), "m")
+    await registry.claim(other)
+    letters = "".join(random.Random(1).choices("".join(map(chr, range(0x4E00, 0x9FFF))), k=MAX_INBOX_BYTES // 3))
+    assert await registry.post(other, InboxMessage("long", letters), 10), "one always fits"
+    with pytest.raises(InboxFull):
+        await registry.post(other, InboxMessage("too long", letters), 10)
+
+
+async def test_posting_can_stop_the_turn_in_the_same_write(registry: TurnRegistry, claim: Claim) -> None:
+    await registry.claim(claim)
+    assert await registry.post(claim, messages("a")[0], 10, stop=True)
+    assert (await registry.renew(claim)).state == "stopping"
+
+
+async def test_a_session_whose_inbox_is_not_empty_is_kept_for_its_first_message(
+    registry: TurnRegistry, claim: Claim
+) -> None:
+    await registry.claim(claim)
+    await post(registry, claim, "a", "b")
+    await registry.release(claim)
+    held = await registry.claim(claim_of(claim, "somebody else's"))
+    assert held is not None
+    assert not held.alive
+    assert [message.id for message in held.inbox] == ["a", "b"]
+    assert await registry.claim(claim_of(claim, "b")) is not None
+    first = claim_of(claim, "a")
+    assert await registry.claim(first) is None
+    assert await registry.claim(first) is None, "sent again"
+    running = await registry.running(claim.session)
+    assert running is not None
+    assert (running.claim, running.alive, running.stopping) == (first, True, False)
+    await registry.release(first, ["a"])
+    assert await waiting(registry, claim) == ["b"]
+    last = claim_of(claim, "b")
+    assert await registry.claim(last) is None
+    await registry.release(last, ["b"])
+    assert await registry.running(claim.session) is None
+
+
+async def test_what_was_posted_after_the_last_renewal_outlives_the_release(
+    registry: TurnRegistry, claim: Claim
+) -> None:
+    await registry.claim(claim)
+    await post(registry, claim, "a", "b", "c", "d")
+    await registry.release(claim, ["a", "c", "unknown"])
+    assert await waiting(registry, claim) == ["b", "d"]
+    assert await registry.post(claim, messages("a")[0], 10), "it may be posted again"
+    assert await waiting(registry, claim) == ["b", "d", "a"]
+
+
+async def test_a_dead_turn_leaves_its_inbox_to_the_next_and_a_repair_leaves_it_alone(
+    registry: TurnRegistry, claim: Claim, clock: Clock
+) -> None:
+    await registry.claim(claim)
+    await post(registry, claim, "a")
+    clock.pass_by(10)
+    assert await registry.claim(claim_of(claim, "new")) is not None
+    repair = claim_of(claim, REPAIR)
+    assert await registry.claim(repair) is None
+    await registry.release(repair)
+    assert await waiting(registry, claim) == ["a"]
+    assert (await registry.renew(claim)) == Renewal.LOST
+    assert await registry.claim(claim_of(claim, "a")) is None
+
+
+async def test_seizing_a_session_deletes_its_inbox(registry: TurnRegistry, claim: Claim) -> None:
+    await registry.claim(claim)
+    await post(registry, claim, "a")
+    erasure = claim_of(claim, ERASE)
+    await registry.seize(erasure)
+    assert await waiting(registry, claim) == []
+    await registry.release(erasure)
+    assert await registry.running(claim.session) is None
+
+
+async def test_a_stop_reaches_the_messages_that_wait(registry: TurnRegistry, claim: Claim) -> None:
+    await registry.claim(claim)
+    await post(registry, claim, "a", "b", "c")
+    assert await registry.stop(claim.session, "b")
+    renewal = await registry.renew(claim)
+    assert renewal.state == "running"
+    assert [message.stopped for message in renewal.inbox] == [False, True, False]
+    assert not await registry.stop(claim.session, "d")
+    await registry.release(claim)
+    assert await registry.stop(claim.session), "nothing runs, but messages wait"
+    running = await registry.running(claim.session)
+    assert running is not None
+    assert all(message.stopped for message in running.inbox)
+
+
+async def test_a_stop_of_the_session_reaches_its_turn_and_its_inbox(registry: TurnRegistry, claim: Claim) -> None:
+    await registry.claim(claim)
+    await post(registry, claim, "a")
+    assert await registry.stop(claim.session)
+    renewal = await registry.renew(claim)
+    assert (renewal.state, [message.stopped for message in renewal.inbox]) == ("stopping", [True])
+
+
+async def test_a_message_that_waits_is_not_deleted_by_ttl(
+    aws: Aws, turns_table: str, claim: Claim, clock: Clock
+) -> None:
+    registry = DynamoRegistry(turns_table, lease_seconds=10.0, api=dynamodb_api(aws.endpoint), clock=clock)
+    key = {"session_id": {"S": claim.session}, "item": {"S": "turn"}}
+
+    def life() -> float:
+        item = aws.dynamodb.get_item(TableName=turns_table, Key=key)["Item"]
+        return float(item["expires_at"]["N"]) - clock.now
+
+    await registry.claim(claim)
+    await post(registry, claim, "a")
+    assert life() >= 90 * 24 * 3600
+    await registry.renew(claim)
+    assert life() >= 90 * 24 * 3600
+    await registry.release(claim)
+    assert life() >= 90 * 24 * 3600
+    await registry.claim(claim_of(claim, "a"))
+    assert life() >= 90 * 24 * 3600

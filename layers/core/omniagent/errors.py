@@ -19,6 +19,7 @@ OmniAgentError
 │   ├── UnsupportedMediaType    415
 │   ├── InvalidRequest          422
 │   ├── TooManyTurns            429, with Retry-After
+│   ├── InboxFull               429, with Retry-After
 │   ├── TooManyReaders          429, with Retry-After
 │   └── BudgetExceeded          429, with Retry-After and the time of the reset: the tokens of a day
 │       └── TooManyRequests     the requests of a minute
@@ -206,6 +207,16 @@ class TooManyTurns(RequestError):
     title = "Too many turns"
     public = "You have too many turns running at once. Wait for one to finish."
     retry_after = 2.0
+
+
+class InboxFull(RequestError):
+    """Messages that wait for their turn are stored beside the running one, and few of them."""
+
+    status = 429
+    code = "inbox_full"
+    title = "Too many messages wait"
+    public = "Too many messages wait in this session. Wait for the answer to one of them."
+    retry_after = 5.0
 
 
 class TooManyReaders(RequestError):

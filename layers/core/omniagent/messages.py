@@ -94,7 +94,17 @@ class DataPart(_Part):
     id: str | None = None
 
 
-Part = Annotated[StepPart | TextPart | ReasoningPart | ToolPart | DataPart, Field(discriminator="type")]
+class SteeringPart(_Part):
+    """A user's message that joined the answer while it was written. The model reads it as the user's, at this place."""
+
+    type: Literal["steering"] = "steering"
+    message_id: str
+    text: str
+
+
+Part = Annotated[
+    StepPart | TextPart | ReasoningPart | ToolPart | DataPart | SteeringPart, Field(discriminator="type")
+]
 
 
 class ChatMessage(BaseModel):
@@ -124,10 +134,16 @@ def close_open_calls(parts: Sequence[Part]) -> list[Part]:
 
 
 def has_content(parts: Sequence[Part]) -> bool:
-    """Whether a reader sees anything of these parts."""
+    """Whether a reader sees anything of the answer in these parts."""
     return any(
-        part.text if isinstance(part, TextPart | ReasoningPart) else not isinstance(part, StepPart) for part in parts
+        part.text if isinstance(part, TextPart | ReasoningPart) else not isinstance(part, StepPart | SteeringPart)
+        for part in parts
     )
+
+
+def steering_of(parts: Sequence[Part]) -> list[SteeringPart]:
+    """Return the messages that joined an answer, in order."""
+    return [part for part in parts if isinstance(part, SteeringPart)]
 
 
 @dataclass(frozen=True, slots=True)

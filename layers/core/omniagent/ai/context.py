@@ -20,7 +20,7 @@ from omniagent.protocol.plain_json import plain
 
 MAX_DATA_BYTES = 64 * 1024
 """The most that one `emit` may carry, as JSON."""
-RESERVED_NAME = "session"
+RESERVED_NAMES = ("session", "steering")
 """`data-session` is the runtime's own part."""
 
 _NAME = re.compile(r"[a-z0-9-]{1,64}")
@@ -95,9 +95,10 @@ class RunContext(Generic[Deps_co]):
 
 
 def _checked_name(name: str) -> str:
-    if not _NAME.fullmatch(name) or name == RESERVED_NAME:
+    if not _NAME.fullmatch(name) or name in RESERVED_NAMES:
         raise ValueError(
-            f"emit: the name {name!r} must be 1 to 64 characters of a-z, 0-9 and -, and not {RESERVED_NAME!r}"
+            f"emit: the name {name!r} must be 1 to 64 characters of a-z, 0-9 and -, "
+            f"and not {' or '.join(map(repr, RESERVED_NAMES))}"
         )
     return name
 

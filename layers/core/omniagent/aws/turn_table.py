@@ -1,7 +1,7 @@
 """Running turns in a DynamoDB table, shared by every process.
 
-Key (session_id, item): `turn` is the lease and the stop flag; `chunk#<turn_id>#<n>` is what one tick streamed. Of a
-user's id: `readers`, who follows a turn until when; `budget#<day>` is kept by `budget_table`.
+Key (session_id, item): `turn` is the lease, the stop flag and the inbox; `chunk#<turn_id>#<n>` is what one tick
+streamed. Of a user's id: `readers`, who follows a turn until when; `budget#<day>` is kept by `budget_table`.
 TTL deletes late, so every condition compares `lease_until` itself.
 """
 
@@ -11,14 +11,25 @@ import logging
 import time
 import zlib
 from base64 import b64decode, b64encode
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from typing import Any
 
 from omniagent.aws.json_api import DYNAMODB, AwsJson, AwsRefused, AwsUnreachable, patience
-from omniagent.errors import RegistryMisconfigured, RegistryUnavailable
+from omniagent.errors import InboxFull, RegistryMisconfigured, RegistryUnavailable
 from omniagent.tracing import SpanKind, current_span, trace_method
 from omniagent.tracing.attributes import DB_COLLECTION
-from omniagent.turns.lease import ERASE, REPAIR, Claim, Reader, Renewal, RunningTurn, TurnRegistry
+from omniagent.turns.lease import (
+    ERASE,
+    MAX_INBOX_BYTES,
+    REPAIR,
+    Claim,
+    InboxMessage,
+    Reader,
+    Renewal,
+    RunningTurn,
+    TurnRegistry,
+    keeps_out,
+)
 
 logger = logging.getLogger(__name__)
 
@@ -101,14 +112,46 @@ class DynamoRegistry(TurnRegistry):
             "PutItem",
             patience(self._claim_patience_seconds),
             Item=self._turn_item(claim),
-            ConditionExpression="attribute_not_exists(session_id) OR lease_until <= :now",
+            ConditionExpression="attribute_not_exists(session_id) OR "
+            "(lease_until <= :now AND attribute_not_exists(inbox))",
             ExpressionAttributeValues={":now": _number(self._clock())},
             ReturnValuesOnConditionCheckFailure="ALL_OLD",
         )
         if not refused.get("lost"):
             return None
         held = self._running(claim.session, refused["item"])
-        # Our own: the request was sent again because its first answer was lost.
+        if held.claim.token == claim.token:
+            return None  # our own: the request was sent again because its first answer was lost
+        return held if held.alive or keeps_out(held, claim) else await self._claim_with_inbox(claim)
+
+    async def _claim_with_inbox(self, claim: Claim) -> RunningTurn | None:
+        """Take a free session whose inbox stays as it is. A put would delete it."""
+        fields = self._turn_item(claim)
+        key = {name: fields.pop(name) for name in ("session_id", "item")}
+        del fields["expires_at"]  # `kept_until` is later
+        assignments = ", ".join(f"#{name} = :{name}" for name in fields)
+        others = ", ".join({"aliases", "attempt"} - fields.keys())
+        condition = "lease_until <= :now"
+        if not claim.is_chore:
+            condition += " AND (inbox[0].id = :message_id OR turn_id = :turn_id)"
+        refused = await self._table.call(
+            "UpdateItem",
+            patience(self._claim_patience_seconds),
+            Key=key,
+            UpdateExpression=f"SET {assignments}" + (f" REMOVE {others}" if others else ""),
+            ConditionExpression=condition,
+            ExpressionAttributeNames={f"#{name}": name for name in fields},
+            ExpressionAttributeValues={
+                ":now": _number(self._clock()),
+                **{f":{name}": value for name, value in fields.items()},
+            },
+            ReturnValuesOnConditionCheckFailure="ALL_OLD",
+        )
+        if not refused.get("lost"):
+            return None
+        if refused["item"] is None:
+            return await self.claim(claim)  # all of the inbox was answered meanwhile
+        held = self._running(claim.session, refused["item"])
         return None if held.claim.token == claim.token else held
 
     @trace_method(kind=SpanKind.DB, name="aws.dynamodb.seize")
@@ -122,7 +165,7 @@ class DynamoRegistry(TurnRegistry):
         answer = await self._table.call(
             "UpdateItem",
             Key=item_key(claim.session, _TURN),
-            UpdateExpression="SET lease_until = :lease, expires_at = :expires",
+            UpdateExpression="SET lease_until = :lease, expires_at = if_not_exists(kept_until, :expires)",
             ConditionExpression=_OURS,
             ExpressionAttributeValues={
                 ":holder": {"S": claim.token},
@@ -133,15 +176,86 @@ class DynamoRegistry(TurnRegistry):
         )
         if answer.get("lost"):
             return Renewal.LOST
-        return Renewal(answer["Attributes"]["state"]["S"])
+        return Renewal(answer["Attributes"]["state"]["S"], _inbox(answer["Attributes"]))
+
+    @trace_method(kind=SpanKind.DB, name="aws.dynamodb.post")
+    async def post(self, claim: Claim, message: InboxMessage, limit: int, *, stop: bool = False) -> bool:
+        entry = _inbox_entry(message)
+        size = len(entry["M"]["text"]["B"])
+        kept_until = _number(self._clock() + CHUNK_LIFE_SECONDS, whole=True)
+        refused = await self._table.call(
+            "UpdateItem",
+            Key=item_key(claim.session, _TURN),
+            # TTL must not delete a message that nobody has answered: `kept_until` outlasts every renewal.
+            UpdateExpression="SET inbox = list_append(if_not_exists(inbox, :none), :entry), kept_until = :kept, "
+            f"expires_at = :kept, #state = {':stopping' if stop else '#state'} ADD inbox_ids :ids, inbox_size :size",
+            ConditionExpression=f"{_OURS} AND NOT message_id IN (:repair, :erase) AND (attribute_not_exists(inbox) OR "
+            "(NOT contains(inbox_ids, :id) AND size(inbox) < :limit AND inbox_size <= :room))",
+            ExpressionAttributeNames={"#state": "state"},
+            ExpressionAttributeValues={
+                ":holder": {"S": claim.token},
+                ":repair": {"S": REPAIR},
+                ":erase": {"S": ERASE},
+                ":none": {"L": []},
+                ":entry": {"L": [entry]},
+                ":kept": kept_until,
+                ":ids": {"SS": [message.id]},
+                ":id": {"S": message.id},
+                ":size": {"N": str(size)},
+                ":limit": {"N": str(limit)},
+                ":room": {"N": str(MAX_INBOX_BYTES - size)},
+                **({":stopping": {"S": "stopping"}} if stop else {}),
+            },
+            ReturnValuesOnConditionCheckFailure="ALL_OLD",
+        )
+        if not refused.get("lost"):
+            return True
+        item = refused["item"] or {}
+        if item.get("holder") != {"S": claim.token} or self._running(claim.session, item).claim.is_chore:
+            return False
+        if message.id not in item["inbox_ids"]["SS"]:
+            raise InboxFull
+        if stop:
+            await self.stop(claim.session, claim.turn_id)
+        return True
 
     @trace_method(kind=SpanKind.DB, name="aws.dynamodb.release")
-    async def release(self, claim: Claim) -> None:
+    async def release(self, claim: Claim, taken: Collection[str] = ()) -> None:
+        ours: dict[str, Any] = {":holder": {"S": claim.token}}
+        condition, values = f"{_OURS} AND attribute_not_exists(inbox)", ours
+        while True:
+            refused = await self._table.call(
+                "DeleteItem",
+                Key=item_key(claim.session, _TURN),
+                ConditionExpression=condition,
+                ExpressionAttributeValues=values,
+                ReturnValuesOnConditionCheckFailure="ALL_OLD",
+            )
+            item = refused.get("item")
+            if item is None or item.get("holder") != ours[":holder"]:
+                return
+            entries = [entry["M"] for entry in item["inbox"]["L"]]
+            if any(entry["id"]["S"] not in taken for entry in entries):
+                return await self._leave_inbox(claim, entries, taken)
+            condition = f"{_OURS} AND size(inbox) = :count"
+            values = ours | {":count": {"N": str(len(entries))}}
+
+    async def _leave_inbox(self, claim: Claim, entries: Sequence[dict[str, Any]], taken: Collection[str]) -> None:
+        """Give the session back and keep it for what is left. Only the owner removes, so places stay as they were."""
+        gone = [(place, entry) for place, entry in enumerate(entries) if entry["id"]["S"] in taken]
+        values: dict[str, Any] = {":holder": {"S": claim.token}, ":past": _number(0)}
+        removal = ""
+        if gone:
+            size = sum(len(entry["text"]["B"]) for _, entry in gone)
+            values |= {":ids": {"SS": [entry["id"]["S"] for _, entry in gone]}, ":size": {"N": str(-size)}}
+            places = ", ".join(f"inbox[{place}]" for place, _ in gone)
+            removal = f" REMOVE {places} DELETE inbox_ids :ids ADD inbox_size :size"
         await self._table.call(
-            "DeleteItem",
+            "UpdateItem",
             Key=item_key(claim.session, _TURN),
+            UpdateExpression=f"SET lease_until = :past{removal}",
             ConditionExpression=_OURS,
-            ExpressionAttributeValues={":holder": {"S": claim.token}},
+            ExpressionAttributeValues=values,
         )
 
     @trace_method(kind=SpanKind.DB, name="aws.dynamodb.running")
@@ -168,8 +282,32 @@ class DynamoRegistry(TurnRegistry):
             ConditionExpression=condition,
             ExpressionAttributeNames={"#state": "state"},
             ExpressionAttributeValues=values,
+            ReturnValues="ALL_NEW",
+            ReturnValuesOnConditionCheckFailure="ALL_OLD",
         )
-        return not answer.get("lost")
+        item = answer.get("item") or answer.get("Attributes") or {}
+        return await self._stop_waiting(session, item, message_id) or not answer.get("lost")
+
+    async def _stop_waiting(self, session: str, item: dict[str, Any], message_id: str | None) -> bool:
+        """Flag messages of the inbox as stopped, each where it stood when the item was read."""
+        while places := [
+            (place, message.id) for place, message in enumerate(_inbox(item)) if message_id in (None, message.id)
+        ]:
+            refused = await self._table.call(
+                "UpdateItem",
+                Key=item_key(session, _TURN),
+                UpdateExpression="SET " + ", ".join(f"inbox[{place}].stopped = :true" for place, _ in places),
+                ConditionExpression=" AND ".join(f"inbox[{place}].id = :id{place}" for place, _ in places),
+                ExpressionAttributeValues={
+                    ":true": {"BOOL": True},
+                    **{f":id{place}": {"S": known} for place, known in places},
+                },
+                ReturnValuesOnConditionCheckFailure="ALL_OLD",
+            )
+            if not refused.get("lost"):
+                return True
+            item = refused["item"] or {}
+        return False
 
     @trace_method(kind=SpanKind.DB, name="aws.dynamodb.append")
     async def append(self, claim: Claim, number: int, frames: bytes) -> bool:
@@ -302,11 +440,32 @@ class DynamoRegistry(TurnRegistry):
             attempt=int(item.get("attempt", {}).get("N", 0)),
         )
         until = float(item["lease_until"]["N"])
-        return RunningTurn(claim, item["state"]["S"] == "stopping", until - self._clock(), until)
+        return RunningTurn(claim, item["state"]["S"] == "stopping", until - self._clock(), until, _inbox(item))
 
 
 def item_key(session: str, item: str) -> dict[str, Any]:
     return {"session_id": {"S": session}, "item": {"S": item}}
+
+
+def _inbox_entry(message: InboxMessage) -> dict[str, Any]:
+    text = b64encode(zlib.compress(message.text.encode(), 9)).decode()
+    entry = {"id": {"S": message.id}, "text": {"B": text}, "stopped": {"BOOL": message.stopped}}
+    return {"M": entry | ({"steers": {"BOOL": True}} if message.steers else {})}
+
+
+def _inbox(item: dict[str, Any]) -> tuple[InboxMessage, ...]:
+    if "inbox" not in item:  # nearly always
+        return ()
+    entries = (entry["M"] for entry in item["inbox"]["L"])
+    return tuple(
+        InboxMessage(
+            entry["id"]["S"],
+            zlib.decompress(b64decode(entry["text"]["B"])).decode(),
+            steers="steers" in entry,
+            stopped=entry["stopped"]["BOOL"],
+        )
+        for entry in entries
+    )
 
 
 def _reader(reader: Reader) -> str:

@@ -16,6 +16,8 @@ from omniagent.messages import Feedback, Role, Status
 from omniagent.persistence.stored_values import ENCODERS, RandomId, StoredDict, StoredParts, now
 from omniagent.session.manager import new_id
 
+STEERING_ID: Final = "parts.message_id"
+"""Where an answer holds the ids of messages that joined it."""
 ANY_TURN_NUMBER: Final[dict[str, Any]] = {"latest_turn_number": {"$gte": 0}}
 
 
@@ -105,6 +107,10 @@ class Message(Document):
         indexes: ClassVar = [
             IndexModel([("session_id", ASCENDING), ("turn_number", DESCENDING), ("role", ASCENDING)], unique=True),
             IndexModel([("session_id", ASCENDING), ("client_message_id", ASCENDING)], unique=True),
+            IndexModel(
+                [("session_id", ASCENDING), (STEERING_ID, ASCENDING)],
+                partialFilterExpression={STEERING_ID: {"$exists": True}},
+            ),
         ]
 
 

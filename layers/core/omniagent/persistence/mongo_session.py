@@ -11,7 +11,7 @@ from pymongo.asynchronous.client_session import AsyncClientSession
 
 from omniagent.errors import ConfigurationError, InvalidRequest, NotFound, StorageConflict
 from omniagent.messages import Feedback
-from omniagent.persistence.documents import Summary
+from omniagent.persistence.documents import STEERING_ID, Summary
 from omniagent.persistence.erasure import Erasure
 from omniagent.persistence.store import (
     ConversationStore,
@@ -217,9 +217,13 @@ class MongoSessionManager(SessionManager):
             answer=latest.get("assistant"),
         )
 
+    @trace_method(kind=SpanKind.DB, name="mongodb.find", attributes=_MESSAGES)
+    async def find(self, message_id: str) -> SessionMessage | None:
+        return await self._message_by_id(message_id)
+
     @trace_method(kind=SpanKind.DB, name="mongodb.answer", attributes=_MESSAGES)
     async def answer(self, turn_number: int) -> SessionMessage | None:
-        return await self._message({"turn_number": turn_number, "role": "assistant"})
+        return await self._message({"session_id": self.key, "turn_number": turn_number, "role": "assistant"})
 
     async def admit(self, limit: int, turn_id: str) -> Sequence[str]:
         return await self.slots.admit(limit, turn_id)
@@ -319,11 +323,16 @@ class MongoSessionManager(SessionManager):
             return self._read(await self.store.messages.find(query).sort(order).to_list())
 
     async def _message_by_id(self, message_id: str | None) -> SessionMessage | None:
-        return await self._message({"client_message_id": message_id}) if message_id is not None else None
+        if message_id is None:
+            return None
+        # Each has an index of its own.
+        own = {"session_id": self.key, "client_message_id": message_id}
+        joined = {"session_id": self.key, STEERING_ID: message_id}
+        return await self._message({"$or": [own, joined]})
 
     async def _message(self, query: dict[str, Any]) -> SessionMessage | None:
         with translated():
-            found = await self.store.messages.find_one({"session_id": self.key} | query)
+            found = await self.store.messages.find_one(query)
         return session_message(from_bson(self.store.models.message, found)) if found else None
 
     def _read(self, found: list[dict[str, Any]]) -> list[SessionMessage]:

@@ -7,7 +7,7 @@ from pymongo import ReturnDocument
 from pymongo.asynchronous.client_session import AsyncClientSession
 
 from omniagent.errors import SessionErased, StorageConflict, TurnLost
-from omniagent.persistence.documents import Message, Session
+from omniagent.persistence.documents import STEERING_ID, Message, Session
 from omniagent.persistence.erasure import Erasure
 from omniagent.persistence.store import (
     ConversationStore,
@@ -154,6 +154,8 @@ class TurnWrites:
             if not await self._advance(start, transaction):
                 await self._refuse(start, transaction)
             elif message is not None:
+                if start.was_posted:
+                    await self._refuse_joined(start, transaction)
                 await self._store.messages.insert_one(to_bson(message), session=transaction)
             else:
                 await self._drop_summaries(start.turn_number, transaction)
@@ -246,6 +248,12 @@ class TurnWrites:
             raise SessionErased
         if session is None or session.get("active_turn_id") != start.turn_id:
             raise StorageConflict(f"turn {start.turn_number} cannot begin: the session has moved on")
+
+    async def _refuse_joined(self, start: TurnStart, transaction: AsyncClientSession) -> None:
+        """Refuse a message that an answer holds already: a process that was taken for dead has stored it."""
+        joined = {"session_id": self._session.key, STEERING_ID: start.message_id}
+        if await self._store.messages.find_one(joined, {"_id": 1}, session=transaction):
+            raise StorageConflict(f"turn {start.turn_number} cannot begin: its message has joined another")
 
     async def _drop_summaries(self, turn_number: int, transaction: AsyncClientSession) -> None:
         covering = {

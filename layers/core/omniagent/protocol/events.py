@@ -139,6 +139,15 @@ class DataSession(StreamEvent):
 
 
 @dataclass(frozen=True, slots=True)
+class SteeringData(StreamEvent):
+    """A user's message that joined the answer. AI SDK 7 has an event of its own for it, see `sse.for_sdk_7`."""
+
+    type = "data-steering"
+    id: str
+    data: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
 class DataChunk(StreamEvent):
     """What a tool sent with `emit()`: `data-<name>` on the wire. The same name and id replaces an earlier one."""
 

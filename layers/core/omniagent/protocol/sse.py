@@ -22,6 +22,7 @@ _NOTE = b": {"
 _FRAME_END = b"\n\n"
 _DATA = "data: "
 _END = "\n\n"
+_STEERING = b'data: {"type":"data-steering"'
 _encode_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
 
 
@@ -70,6 +71,24 @@ def decode_notes(frames: bytes) -> Iterator[dict[str, Any]]:
 def decode_events(frames: bytes) -> Iterator[StreamEvent]:
     """Yield the typed event of each whole frame."""
     return (from_wire(wire) for wire in decode(frames))
+
+
+def for_sdk_7(frames: bytes) -> bytes:
+    """Return the frames with `steering-message` events, which only version 7 of the AI SDK's client knows."""
+    if _STEERING not in frames:
+        return frames
+    pieces = frames.split(b"\n\n")
+    for index, piece in enumerate(pieces):
+        if piece.startswith(_STEERING):
+            event = json.loads(piece[len(_DATA) :])
+            message = {"type": "steering-message", "id": event["id"], "parts": steering_parts(event["data"]["text"])}
+            pieces[index] = (_DATA + _encode_json(message)).encode()
+    return b"\n\n".join(pieces)
+
+
+def steering_parts(text: str) -> list[dict[str, str]]:
+    """Return a steering message's parts as the AI SDK 7 has them."""
+    return [{"type": "text", "text": text}]
 
 
 def to_wire(event: StreamEvent) -> dict[str, Any]:

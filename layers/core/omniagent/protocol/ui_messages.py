@@ -4,12 +4,15 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from omniagent.errors import ToolError
-from omniagent.messages import DataPart, Part, ReasoningPart, Role, StepPart, TextPart, ToolPart
+from omniagent.messages import DataPart, Part, ReasoningPart, Role, SteeringPart, StepPart, TextPart, ToolPart
+from omniagent.protocol.sse import steering_parts
 
 
-def ui_message(message_id: str, role: Role, parts: Sequence[Part], metadata: Mapping[str, Any]) -> dict[str, Any]:
+def ui_message(
+    message_id: str, role: Role, parts: Sequence[Part], metadata: Mapping[str, Any], *, sdk_7: bool = False
+) -> dict[str, Any]:
     """Return a message that `useChat` takes as it is."""
-    shown = _user_parts(parts) if role == "user" else _answer_parts(parts)
+    shown = _user_parts(parts) if role == "user" else _answer_parts(parts, sdk_7=sdk_7)
     message: dict[str, Any] = {"id": message_id, "role": role, "parts": list(shown)}
     return message | ({"metadata": dict(metadata)} if metadata else {})
 
@@ -19,7 +22,7 @@ def _user_parts(parts: Sequence[Part]) -> Iterator[dict[str, Any]]:
     return ({"type": "text", "text": part.text} for part in parts if isinstance(part, TextPart))
 
 
-def _answer_parts(parts: Sequence[Part]) -> Iterator[dict[str, Any]]:
+def _answer_parts(parts: Sequence[Part], *, sdk_7: bool) -> Iterator[dict[str, Any]]:
     block = 0  # the stream numbers its blocks of text and reasoning; the client keeps the number of reasoning
     for part in parts:
         match part:
@@ -35,8 +38,16 @@ def _answer_parts(parts: Sequence[Part]) -> Iterator[dict[str, Any]]:
                 block += 1
             case ToolPart():
                 yield _tool_part(part.close())
+            case SteeringPart():
+                yield _steering_part(part, sdk_7=sdk_7)
             case DataPart():
                 yield {"type": f"data-{part.name}", "data": part.data} | ({"id": part.id} if part.id else {})
+
+
+def _steering_part(part: SteeringPart, *, sdk_7: bool) -> dict[str, Any]:
+    if sdk_7:
+        return {"type": "steering-message", "id": part.message_id, "parts": steering_parts(part.text)}
+    return {"type": "data-steering", "id": part.message_id, "data": {"text": part.text}}
 
 
 def _tool_part(part: ToolPart) -> dict[str, Any]:

@@ -56,6 +56,10 @@ class _Session:
     def by_id(self, message_id: str | None) -> SessionMessage | None:
         return next((m for m in self.messages if m.id == message_id), None)
 
+    def holding(self, message_id: str | None) -> SessionMessage | None:
+        """Return the message of this id, or the answer that it has joined."""
+        return next((m for m in self.messages if message_id == m.id or message_id in m.steering_ids), None)
+
     def of_kind(self, draft: bool) -> list[RollingSummary]:
         return self.drafts if draft else self.summaries
 
@@ -105,10 +109,14 @@ class InMemorySessionManager(SessionManager):
             head=session.head,
             summary=_newest(session.summaries),
             turns=turns_of(deepcopy(session.messages[-2 * turns :])),
-            earlier=deepcopy(session.by_id(message_id)) if message_id is not None else None,
+            earlier=deepcopy(session.holding(message_id)) if message_id is not None else None,
             question=deepcopy(session.message(latest, "user")),
             answer=deepcopy(session.message(latest, "assistant")),
         )
+
+    async def find(self, message_id: str) -> SessionMessage | None:
+        session = self._find()
+        return deepcopy(session.holding(message_id)) if session else None
 
     async def answer(self, turn_number: int) -> SessionMessage | None:
         session = self._find()
@@ -314,7 +322,7 @@ class InMemorySessionManager(SessionManager):
         return answer
 
     def _insert(self, session: _Session, message: SessionMessage) -> None:
-        if session.by_id(message.id):
+        if session.holding(message.id):
             raise StorageConflict(f"there is a message {message.id!r} already")
         session.messages.append(deepcopy(message))
 

@@ -12,7 +12,7 @@ from itertools import groupby
 from typing import Any, Protocol
 
 from omniagent.errors import InvalidRequest
-from omniagent.messages import ChatMessage, Feedback, Part, Role, Status, Usage, has_content
+from omniagent.messages import ChatMessage, Feedback, Part, Role, Status, Usage, has_content, steering_of
 from omniagent.session.window import PastTurn, estimate_answer, estimate_parts
 from omniagent.settings import Settings
 
@@ -86,8 +86,15 @@ class SessionMessage:
         return {**self.metadata, "feedback": feedback}
 
     def replaces(self, previous: "SessionMessage | None") -> bool:
-        """Whether this answer takes the place of the one its turn already has: only if it shows anything."""
-        return previous is None or has_content(self.parts)
+        """Whether this answer takes the place of the one its turn already has: only if it holds anything new."""
+        if previous is None or has_content(self.parts):
+            return True
+        return any(message_id not in previous.steering_ids for message_id in self.steering_ids)
+
+    @property
+    def steering_ids(self) -> list[str]:
+        """The ids of the user's messages that joined this answer."""
+        return [part.message_id for part in steering_of(self.parts)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +139,7 @@ class SessionState:
     turns: Sequence[PastTurn] = ()
     """The newest turns in order, one more than the model may be shown: the last one may be answered again."""
     earlier: SessionMessage | None = None
-    """The message that already has the id of the new one."""
+    """The message that already has the id of the new one, or the answer that it has joined."""
     question: SessionMessage | None = None
     """The user's message of the latest turn."""
     answer: SessionMessage | None = None
@@ -158,6 +165,8 @@ class TurnStart:
     """The turn exists already and is answered once more; its message is stored."""
     attempt: int = 0
     """More than 0: the turn has begun, and this process continues it in the place of one that died."""
+    was_posted: bool = False
+    """The message was in the inbox, where another turn may have found it: it must not have joined that one's answer."""
 
 
 def turns_of(messages: Sequence[SessionMessage]) -> list[PastTurn]:
@@ -245,6 +254,10 @@ class SessionManager(ABC):
     @abstractmethod
     async def load(self, message_id: str | None = None) -> SessionState:
         """Read what a turn starts from, and the message that already has this id."""
+
+    @abstractmethod
+    async def find(self, message_id: str) -> SessionMessage | None:
+        """Read the message that has this id, or the answer that it has joined."""
 
     @abstractmethod
     async def answer(self, turn_number: int) -> SessionMessage | None:

@@ -10,6 +10,7 @@ from omniagent.messages import (
     DataPart,
     Part,
     ReasoningPart,
+    SteeringPart,
     StepPart,
     TextPart,
     ToolPart,
@@ -49,8 +50,7 @@ def compose(
     budget = limits.max_tokens - estimate_parts(question.parts)
     so_far = fit_answer(answer, budget)
     history = window(turns, Limits(limits.max_turns, budget - estimate_parts(so_far)))
-    messages = [*messages_of(history), question]
-    return [*messages, ChatMessage(role="assistant", parts=so_far)] if so_far else messages
+    return [*messages_of(history), question, *_split(ChatMessage(role="assistant", parts=so_far))]
 
 
 def window(turns: Sequence[PastTurn], limits: Limits) -> list[PastTurn]:
@@ -89,9 +89,24 @@ def messages_of(turns: Sequence[PastTurn]) -> list[ChatMessage]:
     repaired = (
         ChatMessage(role=message.role, parts=close_open_calls(message.parts))
         for turn in turns
-        for message in turn.messages
+        for whole in turn.messages
+        for message in _split(whole)
     )
     return [message for message in repaired if any(isinstance(part, TextPart | ToolPart) for part in message.parts)]
+
+
+def _split(message: ChatMessage) -> list[ChatMessage]:
+    """Return an answer as the conversation that it was: the messages that joined it are the user's."""
+    messages: list[ChatMessage] = []
+    rest: list[Part] = []
+    for part in message.parts:
+        if isinstance(part, SteeringPart):
+            messages += [ChatMessage(role=message.role, parts=rest)] if rest else []
+            messages.append(ChatMessage.user(part.text))
+            rest = []
+        else:
+            rest.append(part)
+    return [*messages, ChatMessage(role=message.role, parts=rest)] if rest else messages
 
 
 def estimate_request(request: ModelRequest) -> int:
@@ -139,7 +154,8 @@ def estimate_answer(parts: Sequence[Part], output_tokens: int) -> int:
     """The tokens of an answer: what the provider counted as output, and an estimate of what the tools returned."""
     if not output_tokens:
         return estimate_parts(parts)
-    return output_tokens + sum(_estimate_result(part) for part in parts if isinstance(part, ToolPart))
+    tools = sum(_estimate_result(part) for part in parts if isinstance(part, ToolPart))
+    return output_tokens + tools + sum(_estimate_part(part) for part in parts if isinstance(part, SteeringPart))
 
 
 def estimate_text(text: str) -> int:
@@ -159,7 +175,7 @@ def _with_cut_outputs(turn: PastTurn) -> PastTurn:
 
 def _shortened(turn: PastTurn, budget: int) -> PastTurn:
     """Cut every text and every tool input of a turn to an equal share of the budget."""
-    bulky = sum(isinstance(part, TextPart | ToolPart) for message in turn.messages for part in message.parts)
+    bulky = sum(isinstance(part, TextPart | ToolPart | SteeringPart) for message in turn.messages for part in message.parts)
     share = max(8, budget // max(1, bulky) - 4)
     shortened = _mapped(turn, [[_cut_to(part, share) for part in message.parts] for message in turn.messages])
     if shortened.tokens <= budget:
@@ -189,6 +205,8 @@ def _cut_to(part: Part, tokens: int) -> Part:
     match part:
         case TextPart():
             return TextPart(text=_cut_text(part.text, characters_of(part.text, tokens)))
+        case SteeringPart():
+            return part.model_copy(update={"text": _cut_text(part.text, characters_of(part.text, tokens))})
         case ToolPart():
             half = tokens // 2
             text, output = _as_text(part.input), _as_text(part.output)
@@ -207,7 +225,7 @@ def _cut_text(text: str, characters: int) -> str:
 
 def _estimate_part(part: Part) -> int:
     match part:
-        case TextPart():
+        case TextPart() | SteeringPart():
             return estimate_text(part.text)
         case ToolPart():
             return estimate_text(part.name) + estimate_text(_as_text(part.input)) + _estimate_result(part)

@@ -16,7 +16,7 @@ from omniagent.errors import (
     StorageUnavailable,
     TurnLost,
 )
-from omniagent.messages import FinishReason, Status, StopReason, TextPart, Usage, has_content
+from omniagent.messages import FinishReason, Part, Status, StopReason, TextPart, Usage, has_content, steering_of
 from omniagent.protocol import events
 from omniagent.session import window
 from omniagent.session.manager import SessionMessage
@@ -276,7 +276,8 @@ def _reduced(answer: SessionMessage) -> SessionMessage:
     """Return what every store can take of an answer: its text, cut, as a failed one."""
     error = AnswerTooLong()
     metadata = {**answer.metadata, "status": "failed", "errorCode": error.code, "errorText": error.public}
-    return replace(answer, parts=[TextPart(text=answer.text[:REDUCED_CHARS])], status="failed", metadata=metadata)
+    parts: list[Part] = [*steering_of(answer.parts), TextPart(text=answer.text[:REDUCED_CHARS])]
+    return replace(answer, parts=parts, status="failed", metadata=metadata)
 
 
 def _milliseconds(seconds: float) -> int:

@@ -3,15 +3,15 @@
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection
 from contextlib import suppress
 
 from omniagent.protocol import sse
-from omniagent.protocol.events import FinishStep, Start, StartStep, StreamEvent
-from omniagent.turns.lease import MAX_CHUNK_BYTES, Claim, Renewal, RunningTurn, TurnRegistry
+from omniagent.protocol.events import FinishStep, Start, StartStep, SteeringData, StreamEvent
+from omniagent.turns.lease import MAX_CHUNK_BYTES, Claim, InboxMessage, Renewal, RunningTurn, TurnRegistry
 
 KEEP_ALIVE_SECONDS = 15.0
-_SHOWS_NOTHING = (Start, StartStep, FinishStep)
+_SHOWS_NOTHING = (Start, StartStep, FinishStep, SteeringData)
 
 
 class EventLog:
@@ -139,6 +139,8 @@ class LeaseKeeper:
     def __init__(self, registry: TurnRegistry, claim: Claim, *, tick_seconds: float) -> None:
         self.claim = claim
         self.lost = False
+        self.inbox: tuple[InboxMessage, ...] = ()
+        """The messages that were posted to the session, as of the last renewal."""
         self._registry = registry
         self._tick_seconds = tick_seconds
         self._on_renewal: Callable[[Renewal], None] = lambda _: None
@@ -152,7 +154,7 @@ class LeaseKeeper:
         self._task = asyncio.create_task(self._tick_until_ended(), name="lease-keeper")
 
     def watch(self, on_renewal: Callable[[Renewal], None]) -> None:
-        """Call `on_renewal` when the turn is asked to stop or its claim is lost."""
+        """Call `on_renewal` when the turn is asked to stop, its claim is lost or messages are in its inbox."""
         self._on_renewal = on_renewal
         if self.lost:
             on_renewal(Renewal.LOST)
@@ -161,8 +163,11 @@ class LeaseKeeper:
         """Start appending the turn's frames to the chunk log: its message is durable now."""
         self._log = log
 
-    async def finish(self, seconds: float = RELEASE_SECONDS) -> None:
-        """Append what is left, then give the session back. Takes at most `seconds`, and never raises."""
+    async def finish(self, seconds: float = RELEASE_SECONDS, taken: Collection[str] = ()) -> None:
+        """Append what is left, then give the session back, without the messages that were taken of its inbox.
+
+        Takes at most `seconds`, and never raises.
+        """
         self._ended.set()
         try:
             async with asyncio.timeout(seconds):
@@ -171,7 +176,7 @@ class LeaseKeeper:
                     await self._renew()
                 if not self.lost:
                     await self._flush()
-                    await self._registry.release(self.claim)
+                    await self._registry.release(self.claim, taken)
         except Exception as exc:  # the turn is over either way
             logger.warning("claim not released, its lease will run out", extra={"cause": _cause(exc)})
 
@@ -209,9 +214,10 @@ class LeaseKeeper:
         if isinstance(renewal, BaseException):
             return renewal
         self._renewed_at = asked_at
-        if renewal is Renewal.LOST:
+        self.inbox = renewal.inbox
+        if renewal == Renewal.LOST:
             self._lose()
-        elif renewal is not Renewal.RUNNING:
+        elif renewal != Renewal.RUNNING:
             self._on_renewal(renewal)
         return None
 

@@ -1,9 +1,9 @@
 """The lease on a session: who may run its turn, the stop flag, and the log of what the turn has streamed."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass
-from enum import Enum
+from typing import ClassVar, Literal
 
 MAX_CHUNK_BYTES = 300_000
 """A chunk must fit into one item of the table (400 KB), whatever its frames are."""
@@ -12,6 +12,9 @@ REPAIR = ":repair"
 """The message id of a claim that only closes a dead turn. No client can choose one with a colon."""
 ERASE = ":erase"
 """The message id of a claim that deletes the session."""
+
+MAX_INBOX_BYTES = 200_000
+"""The texts of a session's inbox must fit into one item of the table, beside the claim. One message always fits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,11 +36,28 @@ class Claim:
         """Tells the processes apart that have held the session."""
         return self.owner or self.turn_id
 
+    @property
+    def is_chore(self) -> bool:
+        """Whether it closes or deletes something and answers nobody."""
+        return self.message_id in (REPAIR, ERASE)
+
     def is_named(self, message_id: str | None) -> bool:
         """Whether a stop means this turn. None means whichever runs. A repair and an erasure cannot be stopped."""
-        if self.message_id in (REPAIR, ERASE):
+        if self.is_chore:
             return False
         return message_id is None or message_id in {self.message_id, self.turn_id} | self.aliases
+
+
+@dataclass(frozen=True, slots=True)
+class InboxMessage:
+    """A user's message that was posted while a turn ran."""
+
+    id: str
+    text: str
+    steers: bool = False
+    """It joins the turn that runs, if that makes another model call; else it gets a turn of its own."""
+    stopped: bool = False
+    """It was stopped: its turn ends before it calls the model."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,21 +67,39 @@ class RunningTurn:
     claim: Claim
     stopping: bool
     lease_left: float
-    """Seconds until the lease runs out; zero or less when its process is taken for dead."""
+    """Seconds until the lease runs out; zero or less when its process is taken for dead, or messages wait."""
     lease_until: float = 0.0
     """The same as a time of the registry's clock: it changes with every renewal."""
+    inbox: tuple[InboxMessage, ...] = ()
+    """The messages that were posted, in order. Those that a turn has taken are in it until that turn has ended."""
 
     @property
     def alive(self) -> bool:
         return self.lease_left > 0
 
 
-class Renewal(Enum):
+def keeps_out(held: RunningTurn, claim: Claim) -> bool:
+    """Whether a session that nobody holds is kept for another message than the claim's."""
+    if not held.inbox or claim.is_chore or claim.turn_id == held.claim.turn_id:  # a repair, or a dead turn goes on
+        return False
+    return held.inbox[0].id != claim.message_id
+
+
+@dataclass(frozen=True, slots=True)
+class Renewal:
     """The answer to renewing a lease."""
 
-    RUNNING = "running"
-    STOPPING = "stopping"
-    LOST = "lost"
+    state: Literal["running", "stopping", "lost"]
+    inbox: tuple[InboxMessage, ...] = ()
+
+    RUNNING: ClassVar["Renewal"]
+    STOPPING: ClassVar["Renewal"]
+    LOST: ClassVar["Renewal"]
+
+
+Renewal.RUNNING = Renewal("running")
+Renewal.STOPPING = Renewal("stopping")
+Renewal.LOST = Renewal("lost")
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,19 +120,40 @@ class TurnRegistry(ABC):
 
     @abstractmethod
     async def claim(self, claim: Claim) -> RunningTurn | None:
-        """Take the session if nobody holds it. Returns the turn that holds it, or None when it is now ours."""
+        """Take the session if nobody holds it. Returns the turn that holds it, or None when it is now ours.
+
+        A session whose inbox is not empty is kept for its first message: no other can be claimed. A repair may.
+        """
 
     @abstractmethod
     async def seize(self, claim: Claim) -> RunningTurn | None:
-        """Take the session from whoever holds it, who learns it at the next renewal. Returns the previous holder."""
+        """Take the session from whoever holds it, who learns it at the next renewal. Returns the previous holder.
+
+        What was in the inbox is deleted.
+        """
 
     @abstractmethod
     async def renew(self, claim: Claim) -> Renewal:
-        """Extend the lease and read the stop flag, in one write. An expired lease that nobody took is still ours."""
+        """Extend the lease and read the stop flag and the inbox, in one write.
+
+        An expired lease that nobody took is still ours.
+        """
 
     @abstractmethod
-    async def release(self, claim: Claim) -> None:
-        """Give the session back. A claim that somebody else took meanwhile is left alone."""
+    async def post(self, claim: Claim, message: InboxMessage, limit: int, *, stop: bool = False) -> bool:
+        """Add a message to the inbox, behind all others, while the session belongs to this claim: one write.
+
+        `stop` also flags the claim's turn to stop. A message that is in the inbox already is not added again. Returns
+        False when the session belongs to somebody else or nobody. Raises `InboxFull` when `limit` messages are there.
+        """
+
+    @abstractmethod
+    async def release(self, claim: Claim, taken: Collection[str] = ()) -> None:
+        """Give the session back and take the messages of these ids out of the inbox.
+
+        While others are left there, the session is kept for the first of them. A claim that somebody else took
+        meanwhile is left alone.
+        """
 
     @abstractmethod
     async def running(self, session: str) -> RunningTurn | None:
@@ -102,7 +161,10 @@ class TurnRegistry(ABC):
 
     @abstractmethod
     async def stop(self, session: str, message_id: str | None = None) -> bool:
-        """Flag the session's turn to stop. Returns False when none is running, or another message's."""
+        """Flag the session's turn to stop, and every message of its inbox as stopped; or the one that is named.
+
+        Returns False when there is none, or another message's.
+        """
 
     @abstractmethod
     async def append(self, claim: Claim, number: int, frames: bytes) -> bool:

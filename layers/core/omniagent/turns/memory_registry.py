@@ -1,10 +1,20 @@
 """`MemoryRegistry`: the registry of a single process, for scripts, servers and tests."""
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 
-from omniagent.turns.lease import Claim, Reader, Renewal, RunningTurn, TurnRegistry
+from omniagent.errors import InboxFull
+from omniagent.turns.lease import (
+    MAX_INBOX_BYTES,
+    Claim,
+    InboxMessage,
+    Reader,
+    Renewal,
+    RunningTurn,
+    TurnRegistry,
+    keeps_out,
+)
 
 KEPT_BYTES = 64 * 1024 * 1024
 """The most that is kept of the logs of turns that have ended. Their answers are stored elsewhere."""
@@ -41,7 +51,9 @@ class MemoryRegistry(TurnRegistry):
         held = await self.running(claim.session)
         if held is not None and held.alive:
             return None if held.claim.token == claim.token else held
-        self._take(claim)
+        if held is not None and keeps_out(held, claim):
+            return held
+        self._take(claim, held.inbox if held is not None else ())
         return None
 
     async def seize(self, claim: Claim) -> RunningTurn | None:
@@ -54,13 +66,30 @@ class MemoryRegistry(TurnRegistry):
         if lease is None or lease.turn.claim.token != claim.token:
             return Renewal.LOST
         lease.until = self.clock() + self.lease_seconds
-        return Renewal.STOPPING if lease.turn.stopping else Renewal.RUNNING
+        return Renewal("stopping" if lease.turn.stopping else "running", lease.turn.inbox)
 
-    async def release(self, claim: Claim) -> None:
+    async def post(self, claim: Claim, message: InboxMessage, limit: int, *, stop: bool = False) -> bool:
         lease = self._leases.get(claim.session)
-        if lease is not None and lease.turn.claim.token == claim.token:
+        if lease is None or lease.turn.claim.token != claim.token or lease.turn.claim.is_chore:
+            return False
+        inbox = lease.turn.inbox
+        if not any(known.id == message.id for known in inbox):
+            size = sum(len(known.text.encode()) for known in (*inbox, message))
+            if len(inbox) >= limit or (inbox and size > MAX_INBOX_BYTES):
+                raise InboxFull
+            inbox = (*inbox, message)
+        lease.turn = replace(lease.turn, inbox=inbox, stopping=stop or lease.turn.stopping)
+        return True
+
+    async def release(self, claim: Claim, taken: Collection[str] = ()) -> None:
+        lease = self._leases.get(claim.session)
+        if lease is None or lease.turn.claim.token != claim.token:
+            return
+        if left := tuple(message for message in lease.turn.inbox if message.id not in taken):
+            lease.turn, lease.until = replace(lease.turn, inbox=left), self.clock()
+        else:
             del self._leases[claim.session]
-            self._keep_log(claim.session, claim.turn_id)
+        self._keep_log(claim.session, claim.turn_id)
 
     async def running(self, session: str) -> RunningTurn | None:
         lease = self._leases.get(session)
@@ -70,10 +99,13 @@ class MemoryRegistry(TurnRegistry):
 
     async def stop(self, session: str, message_id: str | None = None) -> bool:
         held = await self.running(session)
-        if held is None or not held.alive or not held.claim.is_named(message_id):
+        if held is None:
             return False
-        self._leases[session].turn = replace(held, stopping=True)
-        return True
+        runs = held.alive and held.claim.is_named(message_id)
+        named = [message.id for message in held.inbox if message_id in (None, message.id)]
+        inbox = tuple(replace(message, stopped=message.stopped or message.id in named) for message in held.inbox)
+        self._leases[session].turn = replace(held, stopping=held.stopping or runs, inbox=inbox)
+        return runs or bool(named)
 
     async def append(self, claim: Claim, number: int, frames: bytes) -> bool:
         log = self._logs.setdefault(claim.session, {}).setdefault(claim.turn_id, {})
@@ -105,9 +137,9 @@ class MemoryRegistry(TurnRegistry):
             self._drop_log(owner, turn_id)
         return owner not in self._logs
 
-    def _take(self, claim: Claim) -> None:
+    def _take(self, claim: Claim, inbox: tuple[InboxMessage, ...] = ()) -> None:
         self._leases[claim.session] = _Lease(
-            RunningTurn(claim, False, self.lease_seconds), self.clock() + self.lease_seconds
+            RunningTurn(claim, False, self.lease_seconds, inbox=inbox), self.clock() + self.lease_seconds
         )
         # Only a session's last turn can still be followed or repaired.
         for turn_id in list(self._logs.get(claim.session, {}))[:-1]:

@@ -5,7 +5,17 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from omniagent.errors import AnswerTooLong
-from omniagent.messages import ORPHAN_ERROR, DataPart, Part, ReasoningPart, StepPart, TextPart, ToolPart, plain_text
+from omniagent.messages import (
+    ORPHAN_ERROR,
+    DataPart,
+    Part,
+    ReasoningPart,
+    SteeringPart,
+    StepPart,
+    TextPart,
+    ToolPart,
+    plain_text,
+)
 from omniagent.protocol import events
 
 Emit = Callable[[events.StreamEvent], None]
@@ -156,6 +166,13 @@ class AnswerRecorder:
             else:
                 self._parts[place] = part
         self._emit(events.DataChunk(part.name, part.data, part.id, transient))
+
+    def steering(self, message_id: str, text: str) -> None:
+        """Add a user's message that joins the answer. The text is stored already and is not cut."""
+        self._grow(len(text))
+        self.end_block()
+        self._parts.append(SteeringPart(message_id=message_id, text=text))
+        self._emit(events.SteeringData(message_id, {"text": text}))
 
     def close(self) -> None:
         """Close whatever is open: the answer ends here."""

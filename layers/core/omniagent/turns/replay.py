@@ -7,7 +7,7 @@ from typing import Any
 
 from omniagent.ai.result import RunResult
 from omniagent.errors import AnswerTooLong, ModelError
-from omniagent.messages import DataPart, Part, ReasoningPart, StepPart, TextPart, ToolPart, Usage
+from omniagent.messages import DataPart, Part, ReasoningPart, SteeringPart, StepPart, TextPart, ToolPart, Usage
 from omniagent.protocol import events, sse
 from omniagent.protocol.plain_json import plain
 from omniagent.session import window
@@ -117,6 +117,8 @@ def _emit_part(recorder: AnswerRecorder, part: Part) -> None:
             _emit_result(recorder, part, input_sent=False)
         case DataPart():
             recorder.data(part)
+        case SteeringPart():
+            recorder.steering(part.message_id, part.text)
 
 
 def _emit_result(recorder: AnswerRecorder, part: ToolPart, *, input_sent: bool) -> None:
@@ -153,6 +155,8 @@ def _record(recorder: AnswerRecorder, event: dict[str, Any]) -> None:
             recorder.end_block()
         case {"type": str(kind), "toolCallId": str(call_id)} if kind in _TOOL_EVENTS:
             _TOOL_EVENTS[kind](recorder, call_id, event)
+        case {"type": "data-steering", "id": str(message_id), "data": {"text": str(text)}}:
+            recorder.steering(message_id, text)
         case {"type": str(kind), "data": data} if kind.startswith("data-") and not event.get("transient"):
             recorder.data(DataPart(name=kind.removeprefix("data-"), data=data, id=event.get("id")))
 
