@@ -102,9 +102,7 @@ class SteeringPart(_Part):
     text: str
 
 
-Part = Annotated[
-    StepPart | TextPart | ReasoningPart | ToolPart | DataPart | SteeringPart, Field(discriminator="type")
-]
+Part = Annotated[StepPart | TextPart | ReasoningPart | ToolPart | DataPart | SteeringPart, Field(discriminator="type")]
 
 
 class ChatMessage(BaseModel):

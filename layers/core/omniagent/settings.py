@@ -12,6 +12,7 @@ from omniagent.errors import ConfigurationError
 
 AuthMode = Literal["iam", "jwt", "none"]
 OpenAIApi = Literal["responses", "chat"]
+Busy = Literal["reject", "queue", "steer", "interrupt"]
 TokenUse = Literal["access", "id"]
 
 
@@ -121,6 +122,12 @@ class Settings:
     max_message_chars: int = setting(32_000, "Maximum length of a user message.", minimum=1)
     max_turns_per_session: int = setting(100_000, "Maximum number of turns in a session.", minimum=1)
     max_running_turns_per_user: int = setting(5, "Maximum number of turns a user may have running at once.", minimum=1)
+    busy: Busy = setting(
+        "reject",
+        "What becomes of a message that comes while its session answers another, unless the request says: `reject` "
+        "(409), `queue` (answered after it), `steer` (joins it) or `interrupt` (stops it and is answered then).",
+    )
+    max_waiting_messages: int = setting(10, "Maximum number of messages that wait in one session.", minimum=1)
     max_readers_per_user: int = setting(
         20, "Maximum number of requests that may follow running turns of a user at once.", minimum=1
     )

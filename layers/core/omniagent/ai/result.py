@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from omniagent.errors import OmniAgentError
-from omniagent.messages import FinishReason, Part, Status, Usage
+from omniagent.messages import FinishReason, Part, Status, StopReason, Usage
 from omniagent.protocol import sse
 from omniagent.protocol.events import StreamEvent
 from omniagent.session.manager import SessionMessage
@@ -77,6 +77,9 @@ class AnswerSource(Protocol):
 
     async def ended(self) -> None:
         """Wait until nothing more is done for this answer in this process."""
+
+    def stop(self, reason: StopReason) -> None:
+        """End a turn of this process with what it has. One that runs elsewhere goes on."""
 
 
 class AnswerStream:

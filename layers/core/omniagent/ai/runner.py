@@ -33,7 +33,6 @@ from omniagent.turns.plan import Opening
 from omniagent.turns.repair import settle
 from omniagent.turns.replay import ReplayedAnswer
 from omniagent.turns.setup import Query, TimeLimit, TurnHooks, TurnSetup
-from omniagent.turns.turn import Turn
 
 if TYPE_CHECKING:
     from omniagent.turns.deletion import Deletion
@@ -91,10 +90,9 @@ class Runner:
         try:
             return await answer.result()
         except asyncio.CancelledError:
-            if isinstance(answer, Turn):  # one that somebody else runs goes on
-                answer.stop("cancelled")
-                with suppress(asyncio.CancelledError):
-                    await answer.ended()
+            answer.stop("cancelled")  # one that somebody else runs goes on
+            with suppress(asyncio.CancelledError):
+                await answer.ended()
             raise
 
     def run_stream(self, query: str | Query, *, deadline: float | None = None) -> AnswerStream:

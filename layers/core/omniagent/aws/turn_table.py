@@ -189,12 +189,11 @@ class DynamoRegistry(TurnRegistry):
             # TTL must not delete a message that nobody has answered: `kept_until` outlasts every renewal.
             UpdateExpression="SET inbox = list_append(if_not_exists(inbox, :none), :entry), kept_until = :kept, "
             f"expires_at = :kept, #state = {':stopping' if stop else '#state'} ADD inbox_ids :ids, inbox_size :size",
-            ConditionExpression=f"{_OURS} AND NOT message_id IN (:repair, :erase) AND (attribute_not_exists(inbox) OR "
+            ConditionExpression=f"{_OURS} AND message_id <> :erase AND (attribute_not_exists(inbox) OR "
             "(NOT contains(inbox_ids, :id) AND size(inbox) < :limit AND inbox_size <= :room))",
             ExpressionAttributeNames={"#state": "state"},
             ExpressionAttributeValues={
                 ":holder": {"S": claim.token},
-                ":repair": {"S": REPAIR},
                 ":erase": {"S": ERASE},
                 ":none": {"L": []},
                 ":entry": {"L": [entry]},
@@ -211,7 +210,7 @@ class DynamoRegistry(TurnRegistry):
         if not refused.get("lost"):
             return True
         item = refused["item"] or {}
-        if item.get("holder") != {"S": claim.token} or self._running(claim.session, item).claim.is_chore:
+        if item.get("holder") != {"S": claim.token} or item["message_id"] == {"S": ERASE}:
             return False
         if message.id not in item["inbox_ids"]["SS"]:
             raise InboxFull
@@ -236,7 +235,8 @@ class DynamoRegistry(TurnRegistry):
                 return
             entries = [entry["M"] for entry in item["inbox"]["L"]]
             if any(entry["id"]["S"] not in taken for entry in entries):
-                return await self._leave_inbox(claim, entries, taken)
+                await self._leave_inbox(claim, entries, taken)
+                return
             condition = f"{_OURS} AND size(inbox) = :count"
             values = ours | {":count": {"N": str(len(entries))}}
 

@@ -86,6 +86,12 @@ def for_sdk_7(frames: bytes) -> bytes:
     return b"\n\n".join(pieces)
 
 
+def steering_ids(frames: bytes) -> Iterator[str]:
+    """Yield the ids of the messages that have joined the answer in these frames."""
+    if _STEERING in frames:
+        yield from (event["id"] for event in decode(frames) if event["type"] == "data-steering")
+
+
 def steering_parts(text: str) -> list[dict[str, str]]:
     """Return a steering message's parts as the AI SDK 7 has them."""
     return [{"type": "text", "text": text}]

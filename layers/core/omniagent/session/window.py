@@ -175,7 +175,9 @@ def _with_cut_outputs(turn: PastTurn) -> PastTurn:
 
 def _shortened(turn: PastTurn, budget: int) -> PastTurn:
     """Cut every text and every tool input of a turn to an equal share of the budget."""
-    bulky = sum(isinstance(part, TextPart | ToolPart | SteeringPart) for message in turn.messages for part in message.parts)
+    bulky = sum(
+        isinstance(part, TextPart | ToolPart | SteeringPart) for message in turn.messages for part in message.parts
+    )
     share = max(8, budget // max(1, bulky) - 4)
     shortened = _mapped(turn, [[_cut_to(part, share) for part in message.parts] for message in turn.messages])
     if shortened.tokens <= budget:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from omniagent.ai.result import RunResult
 from omniagent.errors import NotFound, RegistryUnavailable, TooManyReaders, TurnInProgress
+from omniagent.messages import StopReason
 from omniagent.protocol import events, sse
 from omniagent.session.manager import SessionManager, SessionMessage, new_id
 from omniagent.turns.keeper import KEEP_ALIVE_SECONDS
@@ -88,6 +89,9 @@ class FollowedAnswer:
             await self._registry.leave(reader)
         except RegistryUnavailable as exc:  # it counts until its time is over
             logger.warning("reader not removed", extra={"cause": str(exc)})
+
+    def stop(self, reason: StopReason) -> None:
+        """The turn runs elsewhere and goes on."""
 
     async def frames(self) -> AsyncGenerator[bytes, None]:
         """Yield the turn's frames from the first on, until the end of the answer or of this reader's time."""

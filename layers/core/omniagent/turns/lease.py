@@ -144,7 +144,8 @@ class TurnRegistry(ABC):
         """Add a message to the inbox, behind all others, while the session belongs to this claim: one write.
 
         `stop` also flags the claim's turn to stop. A message that is in the inbox already is not added again. Returns
-        False when the session belongs to somebody else or nobody. Raises `InboxFull` when `limit` messages are there.
+        False when the session belongs to somebody else or nobody, or is being deleted. Raises `InboxFull` when
+        `limit` messages are there.
         """
 
     @abstractmethod

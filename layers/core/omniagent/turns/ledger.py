@@ -243,7 +243,11 @@ class Account:
 
     async def count_request(self, request_id: str) -> None:
         """Count a request whose model calls are made later. Raises `BudgetExceeded`."""
-        await TurnBudget(self, request_id, 0).admitted()
+        await self.request(request_id).admitted()
+
+    def request(self, request_id: str) -> "TurnBudget":
+        """Start to count a request without its tokens."""
+        return TurnBudget(self, request_id, 0)
 
 
 class TurnBudget:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 
 from omniagent.errors import InboxFull
 from omniagent.turns.lease import (
+    ERASE,
     MAX_INBOX_BYTES,
     Claim,
     InboxMessage,
@@ -70,7 +71,7 @@ class MemoryRegistry(TurnRegistry):
 
     async def post(self, claim: Claim, message: InboxMessage, limit: int, *, stop: bool = False) -> bool:
         lease = self._leases.get(claim.session)
-        if lease is None or lease.turn.claim.token != claim.token or lease.turn.claim.is_chore:
+        if lease is None or lease.turn.claim.token != claim.token or claim.message_id == ERASE:
             return False
         inbox = lease.turn.inbox
         if not any(known.id == message.id for known in inbox):

@@ -2,15 +2,17 @@
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from contextlib import AbstractContextManager
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from omniagent.ai.result import AnswerSource
 from omniagent.errors import (
+    BudgetExceeded,
     InvalidRequest,
     NotFound,
     NotRegenerable,
+    RequestError,
     SessionErased,
     StorageConflict,
     TooManyTurns,
@@ -22,7 +24,7 @@ from omniagent.tracing import SpanKind, bind_context, trace_operation
 from omniagent.tracing.attributes import AGENT_NAME, TURN_NUMBER
 from omniagent.turns.follow import FollowedAnswer
 from omniagent.turns.keeper import LeaseKeeper, requested
-from omniagent.turns.lease import ERASE, REPAIR, Claim, RunningTurn
+from omniagent.turns.lease import ERASE, REPAIR, Claim, InboxMessage, RunningTurn
 from omniagent.turns.repair import close_dead_turn, living
 from omniagent.turns.replay import ReplayedAnswer
 from omniagent.turns.setup import Assignment, Query, TimeLimit, TurnPlan, TurnSetup, both
@@ -32,6 +34,7 @@ if TYPE_CHECKING:
     from omniagent.turns.ledger import TurnBudget
 
 logger = logging.getLogger(__name__)
+Opened = TypeVar("Opened")
 
 REPAIR_POLL_SECONDS = 0.1
 
@@ -39,12 +42,14 @@ REPAIR_POLL_SECONDS = 0.1
 class Opening:
     """Opens the answer to one message: of a turn that starts now, that runs already, or that has ended."""
 
-    def __init__(self, setup: TurnSetup, query: Query, limit: TimeLimit) -> None:
+    def __init__(self, setup: TurnSetup, query: Query, limit: TimeLimit, posted: InboxMessage | None = None) -> None:
         self._setup = setup
         self._session = setup.session
         self._registry = setup.registry
         self._query = query
         self._limit = limit
+        self._posted = posted
+        self._refusal: BaseException | None = None
         with self._bound():
             self._span = trace_operation("turn", kind=SpanKind.AGENT, attributes={AGENT_NAME: setup.agent.name})
         self._is_handed_over = False
@@ -52,10 +57,17 @@ class Opening:
 
     async def open(self) -> AnswerSource:
         """Return the answer to read. Raises a `RequestError`, or what makes the session unavailable."""
+        return await self._traced(self._open())
+
+    async def open_posted(self) -> AnswerSource | None:
+        """Return the answer to the first message of the inbox. None when somebody else holds the session."""
+        return await self._traced(self._open_posted())
+
+    async def _traced(self, opening: Coroutine[Any, Any, Opened]) -> Opened:
         span = self._span
         try:
             with self._bound(), span.resumed():
-                return await self._open()
+                return await opening
         except BaseException as exc:
             span.error(exc)
             raise
@@ -70,17 +82,27 @@ class Opening:
     async def _open(self) -> AnswerSource:
         claim = Claim(self._session.key, new_id(), self._query.claim_id, self._query.aliases)
         while (held := await requested(self._registry, claim, self._registry.claim(claim))) is not None:
-            if (followed := await self._join(held)) is not None:
-                return followed
+            if (answer := await self._join(held)) is not None:
+                return answer
+        return await self._open_kept(claim)
+
+    async def _open_posted(self) -> AnswerSource | None:
+        claim = Claim(self._session.key, new_id(), self._query.claim_id)
+        if await requested(self._registry, claim, self._registry.claim(claim)) is not None:
+            return None
+        return await self._open_kept(claim)
+
+    async def _open_kept(self, claim: Claim) -> AnswerSource:
         keeper = LeaseKeeper(self._registry, claim, tick_seconds=self._setup.settings.tick_seconds)
         try:
             answer = await self._open_claimed(keeper)
-        except BaseException:
+        except BaseException as exc:
             if not self._is_handed_over:
-                await self._abandon(keeper)
+                is_refused = isinstance(exc, RequestError) and not isinstance(exc, TooManyTurns | TurnInProgress)
+                await self._abandon(keeper, is_settled=is_refused)
             raise
         if not isinstance(answer, Turn):
-            await self._abandon(keeper)
+            await self._abandon(keeper, is_settled=True)
         return answer
 
     async def _open_claimed(self, keeper: LeaseKeeper) -> Turn | ReplayedAnswer:
@@ -88,7 +110,7 @@ class Opening:
         limit = settings.max_running_turns_per_user
         turn_id = keeper.claim.turn_id
         if self._setup.account is not None:
-            self._budget = self._setup.account.open(turn_id)
+            self._budget = self._setup.account.open(turn_id, is_request=self._posted is None)
         # Slot and tokens are asked for while the session is read. A replay needs none and gives them back.
         holders, state = await both(self._session.admit(limit, turn_id), self._session.load(query.known_id))
         if state.head.active_turn_id is not None:
@@ -99,11 +121,25 @@ class Opening:
             return ReplayedAnswer(self._session.session_id, plan)
         await self._ensure_admitted(holders, limit, turn_id)
         if self._budget is not None:
-            await self._budget.admitted()
+            await self._ensure_paid(self._budget)
         return await self._begin(keeper, plan, state)
+
+    async def _ensure_paid(self, budget: "TurnBudget") -> None:
+        """Wait for the reservation. A message that was accepted earlier gets a turn that says why it failed."""
+        try:
+            await budget.admitted()
+        except BudgetExceeded as exc:
+            if self._posted is None:
+                raise
+            self._refusal = exc
 
     async def _plan(self, state: SessionState) -> TurnPlan | SessionMessage:
         number = older_turn(self._query, state)
+        if self._posted is not None:
+            if self._posted.stopped:
+                self._refusal = asyncio.CancelledError()
+            # Known already: its turn has died, or it has joined one. That is its answer.
+            number = state.earlier.turn_number if state.earlier is not None else None
         if number is None:
             return plan_turn(self._query, state, self._setup.settings)
         answer = await self._session.answer(number)
@@ -125,7 +161,15 @@ class Opening:
 
     async def _begin(self, keeper: LeaseKeeper, plan: TurnPlan, state: SessionState) -> Turn:
         self._span.set(TURN_NUMBER, plan.number)
-        assignment = Assignment(keeper.claim.turn_id, plan, state, self._limit, self._budget)
+        assignment = Assignment(
+            keeper.claim.turn_id,
+            plan,
+            state,
+            self._limit,
+            self._budget,
+            refusal=self._refusal,
+            was_posted=self._posted is not None,
+        )
         turn = Turn(self._setup, assignment, keeper, self._span)
         try:
             await turn.begin()
@@ -136,13 +180,17 @@ class Opening:
             self._is_handed_over = turn.has_begun
         return turn
 
-    async def _join(self, held: RunningTurn) -> FollowedAnswer | None:
-        """Follow the turn that answers this very message. None to try the claim again."""
+    async def _join(self, held: RunningTurn) -> AnswerSource | None:
+        """Follow the turn that answers this very message, or wait for it. None to try the claim again."""
         claim = held.claim
-        if claim.message_id == self._query.claim_id:
+        if claim.message_id == self._query.claim_id and held.alive:
             return await FollowedAnswer.begun(self._session, self._registry, claim, self._limit, self._setup.ledger)
         if claim.message_id == ERASE:
             raise SessionErased
+        if held.inbox or self._query.busy != "reject":
+            from omniagent.turns.inbox import meet  # only where messages wait
+
+            return await meet(self._setup, self._query, self._limit, held)
         if claim.message_id == REPAIR:
             await asyncio.sleep(REPAIR_POLL_SECONDS)  # a moment, or until the repairer's lease runs out
             return None
@@ -152,8 +200,11 @@ class Opening:
             return None
         raise TurnInProgress(retry_after=1.0 if held.stopping else max(1.0, held.lease_left))
 
-    async def _abandon(self, keeper: LeaseKeeper) -> None:
-        """Give back the tokens, the slot and the claim of a turn that does not begin."""
+    async def _abandon(self, keeper: LeaseKeeper, *, is_settled: bool) -> None:
+        """Give back the tokens, the slot and the claim of a turn that does not begin.
+
+        A message of the inbox that is settled, answered or refused for good, leaves it.
+        """
         try:
             if self._budget is not None:
                 await self._budget.give_back()
@@ -161,7 +212,8 @@ class Opening:
         except Exception as exc:  # a stale slot is found when somebody needs it
             logger.warning("slot not withdrawn", extra={"cause": f"{type(exc).__name__}: {exc}"})
         finally:
-            await asyncio.shield(keeper.finish())
+            taken = [self._posted.id] if self._posted is not None and is_settled else []
+            await asyncio.shield(keeper.finish(taken=taken))
 
 
 def plan_turn(query: Query, state: SessionState, settings: Settings) -> TurnPlan | SessionMessage:
@@ -171,13 +223,16 @@ def plan_turn(query: Query, state: SessionState, settings: Settings) -> TurnPlan
     earlier = state.earlier
     if earlier is None:
         return _plan_new(query, state, settings)
-    if earlier.role != "user":
+    if earlier.role != "user" and query.message_id not in earlier.steering_ids:
         raise InvalidRequest("This message id belongs to an answer. Choose another one.")
     if earlier.turn_number < state.head.latest_turn_number:
         raise NotRegenerable  # an older answer is replayed before this is asked
     if state.answer is not None and state.answer.status == "complete":
         return state.answer
-    return TurnPlan(earlier.turn_number, earlier.id, earlier.text, again=True, previous=state.answer)
+    question = earlier if earlier.role == "user" else state.question
+    if question is None:
+        raise NotRegenerable
+    return TurnPlan(question.turn_number, question.id, question.text, again=True, previous=state.answer)
 
 
 def _plan_new(query: Query, state: SessionState, settings: Settings) -> TurnPlan:
@@ -202,6 +257,8 @@ def _plan_regeneration(query: Query, state: SessionState, settings: Settings) ->
 def older_turn(query: Query, state: SessionState) -> int | None:
     """Return the number of the turn, before the latest, that answered this very message."""
     earlier = state.earlier
-    if query.regenerate or earlier is None or earlier.role != "user":
+    if query.regenerate or earlier is None:
+        return None
+    if earlier.role != "user" and query.message_id not in earlier.steering_ids:
         return None
     return earlier.turn_number if earlier.turn_number < state.head.latest_turn_number else None

@@ -7,7 +7,17 @@ from typing import Any
 
 from omniagent.ai.result import RunResult
 from omniagent.errors import AnswerTooLong, ModelError
-from omniagent.messages import DataPart, Part, ReasoningPart, SteeringPart, StepPart, TextPart, ToolPart, Usage
+from omniagent.messages import (
+    DataPart,
+    Part,
+    ReasoningPart,
+    SteeringPart,
+    StepPart,
+    StopReason,
+    TextPart,
+    ToolPart,
+    Usage,
+)
 from omniagent.protocol import events, sse
 from omniagent.protocol.plain_json import plain
 from omniagent.session import window
@@ -34,6 +44,9 @@ class ReplayedAnswer:
         return RunResult.of(self._session_id, self._answer)
 
     async def ended(self) -> None:
+        """Nothing is running."""
+
+    def stop(self, reason: StopReason) -> None:
         """Nothing is running."""
 
 

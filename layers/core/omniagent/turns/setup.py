@@ -6,7 +6,7 @@ import math
 import time
 from collections.abc import Awaitable, Callable, Coroutine
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 from omniagent.ai.agent import Agent
 from omniagent.ai.providers.llm_provider import LLMProvider, Overrides, Purpose
@@ -15,7 +15,7 @@ from omniagent.errors import BudgetExceeded, InvalidRequest
 from omniagent.messages import Usage, plain_text
 from omniagent.session.manager import SessionManager, SessionMessage, SessionState, check_id, new_id
 from omniagent.session.summaries import CallMeter, SummaryPipeline
-from omniagent.settings import Settings
+from omniagent.settings import Busy, Settings
 from omniagent.turns.lease import TurnRegistry
 
 if TYPE_CHECKING:  # only a deployment with budgets imports it
@@ -152,6 +152,8 @@ class Query:
     """Answer the latest turn again, in place. `message_id` and `text` then name the message that was asked."""
     replaces: str | None = None
     """With `regenerate`: the answer to replace. The same one again returns the answer that replaced it."""
+    busy: Busy | None = None
+    """What to do while the session answers another message; None leaves it to the settings."""
 
     @property
     def claim_id(self) -> str:
@@ -180,7 +182,9 @@ class Query:
         if self.message_id:
             check_id(self.message_id, "message id")
         message_id = self.message_id or ("" if self.regenerate else new_id())
-        return Query(text, message_id, self.regenerate, self.replaces)
+        if self.busy is not None and self.busy not in get_args(Busy):
+            raise InvalidRequest(f"busy: must be one of {', '.join(get_args(Busy))}.")
+        return Query(text, message_id, self.regenerate, self.replaces, self.busy or settings.busy)
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,3 +262,7 @@ class Assignment:
     state: SessionState
     limit: TimeLimit
     budget: "TurnBudget | None" = None
+    refusal: BaseException | None = None
+    """Ends the turn of a message that has waited before it calls the model: its budget, or a stop."""
+    was_posted: bool = False
+    """The message has waited in the inbox."""

@@ -22,6 +22,7 @@ from omniagent.ai.providers.model_calls import call_model
 from omniagent.errors import EmptyAnswer, InvalidOutput, ModelStreamBroken, StepLimitReached
 from omniagent.messages import ChatMessage, FinishReason, Part, TextPart, Usage
 from omniagent.session import window
+from omniagent.turns.lease import InboxMessage
 from omniagent.turns.recorder import AnswerRecorder
 from omniagent.turns.setup import TurnSetup, ensure_not_cancelled
 from omniagent.turns.tool_step import ToolStep
@@ -54,10 +55,13 @@ class ToolLoop:
         recorder: AnswerRecorder,
         compose: Callable[[Sequence[Part]], list[ChatMessage]],
         begun: "asyncio.Future[None]",
+        *,
         budget: "TurnBudget | None" = None,
+        joining: Callable[[], Sequence[InboxMessage]] = tuple,
     ) -> None:
         self.progress = Progress()
         self._budget = budget
+        self._joining = joining
         self._setup = setup
         self._recorder = recorder
         self._compose = compose
@@ -67,8 +71,10 @@ class ToolLoop:
     async def run(self, context: RunContext, instructions: str, time_left: Callable[[], float]) -> FinishReason:
         """Run the loop and return why the model stopped. Raises a `ModelError` when there is no answer."""
         agent, settings = self._setup.agent, self._setup.settings
-        for _ in range(settings.max_steps):
+        for step_number in range(1, settings.max_steps + 1):
             ensure_not_cancelled()
+            for message in self._joining():
+                self._recorder.steering(message.id, message.text)
             reason, calls = await self._step(self._request(instructions))
             if calls:
                 ensure_not_cancelled()
@@ -78,7 +84,7 @@ class ToolLoop:
                 step = ToolStep(agent, self._recorder, context, settings, time_left)
                 self.progress.tool_errors += await step.run(calls, calls_left)
             self._recorder.finish_step()
-            if not calls and self._is_accepted(reason):
+            if not calls and self._is_accepted(reason) and (step_number == settings.max_steps or not self._joining()):
                 return reason
         raise StepLimitReached(f"no answer after {settings.max_steps} steps")
 

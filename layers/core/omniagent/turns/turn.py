@@ -10,14 +10,14 @@ from omniagent.ai import prompts
 from omniagent.ai.context import RunContext, call_back
 from omniagent.ai.result import RunResult
 from omniagent.errors import AnswerTooLong, ModelError, OmniAgentError
-from omniagent.messages import ChatMessage, DataPart, FinishReason, Part, StopReason, TextPart
+from omniagent.messages import ChatMessage, DataPart, FinishReason, Part, StopReason, TextPart, steering_of
 from omniagent.protocol import events
 from omniagent.session import window
 from omniagent.session.manager import TurnStart, slot_of
 from omniagent.tracing import Span, bind_context, session_state, turn_ended, turn_state
 from omniagent.turns.conclusion import Conclusion, Ending, SummaryBeside
 from omniagent.turns.keeper import RELEASE_SECONDS, EventLog, LeaseKeeper
-from omniagent.turns.lease import Renewal
+from omniagent.turns.lease import InboxMessage, Renewal
 from omniagent.turns.recorder import AnswerRecorder
 from omniagent.turns.setup import STOP_SECONDS, Assignment, TurnSetup, cancelled, insist, within
 from omniagent.turns.tool_loop import ToolLoop
@@ -46,7 +46,9 @@ class Turn:
         self._budget = assignment.budget
         if self._budget is not None:
             self._budget.attach(self._log.note)
-        self._loop = ToolLoop(setup, self._recorder, self._compose, self._begun, self._budget)
+        self._loop = ToolLoop(
+            setup, self._recorder, self._compose, self._begun, budget=self._budget, joining=self._joining
+        )
         self._summary = SummaryBeside(setup, assignment)
         self._context: RunContext | None = None
         self._stop_reason: StopReason | None = None
@@ -129,10 +131,17 @@ class Turn:
         if plan.previous is not None:
             self._log.withhold_start()
         self._log.push(events.Start(self._assignment.turn_id, metadata))
+        for part in steering_of(plan.previous.parts if plan.previous is not None else ()):
+            self._recorder.steering(part.message_id, part.text)  # what joined the answer that is given again
         self._work = asyncio.create_task(self._answer(), name="answer")
         self._keeper.watch(self._on_renewal)
         start = TurnStart(
-            self._assignment.turn_id, plan.number, plan.message_id, [TextPart(text=plan.text)], plan.again
+            self._assignment.turn_id,
+            plan.number,
+            plan.message_id,
+            [TextPart(text=plan.text)],
+            plan.again,
+            was_posted=self._assignment.was_posted,
         )
         try:
             await session.begin_turn(start)
@@ -156,11 +165,14 @@ class Turn:
             progress=self._loop.progress,
             summary=self._summary,
         )
+        taken: list[str] = []
         try:
             ending = await self._ending()
             # Before the answer is stored: a turn that dies here is repaired, and what it cost is settled once.
             await self._settle_budget()
             result = await conclusion.store(ending)
+            if result.stored:
+                taken = [self._keeper.claim.message_id, *result.message.steering_ids]
         except Exception as exc:
             logger.exception("turn not concluded")
             result = conclusion.failed(exc)
@@ -168,7 +180,7 @@ class Turn:
             self._log.end()
             try:
                 # The session is free before the readers see the end: whoever saw it may ask at once again.
-                await insist(self._give_back)
+                await insist(lambda: self._give_back(taken))
             finally:
                 self._log.close()
         turn_ended(
@@ -212,6 +224,8 @@ class Turn:
             logger.warning("session not named", extra={"cause": f"{type(exc).__name__}: {exc}"})
 
     async def _answer(self) -> FinishReason:
+        if self._assignment.refusal is not None:
+            raise self._assignment.refusal
         setup, agent = self._setup, self._setup.agent
         self._context = context = RunContext(
             user=setup.session.user,
@@ -283,11 +297,11 @@ class Turn:
         if self._budget is not None:
             await self._budget.settle(self._assignment.limit.closing_seconds(RELEASE_SECONDS))
 
-    async def _give_back(self) -> None:
+    async def _give_back(self, taken: Sequence[str]) -> None:
         """Give back the slot, then the session: its next turn needs one."""
         limit = self._assignment.limit
         await self._withdraw(limit.closing_seconds(RELEASE_SECONDS))
-        await self._keeper.finish(limit.closing_seconds(RELEASE_SECONDS))
+        await self._keeper.finish(limit.closing_seconds(RELEASE_SECONDS), taken)
 
     async def _withdraw(self, seconds: float) -> None:
         """Give the user's slot back. Should that fail, it is found to be stale when somebody needs it."""
@@ -305,7 +319,21 @@ class Turn:
         )
 
     def _on_renewal(self, renewal: Renewal) -> None:
-        self.stop("cancelled" if renewal is Renewal.STOPPING else "lost")
+        if renewal.state == "lost":
+            self.stop("lost")
+        elif renewal.state == "stopping" or any(m.stopped and m.id in self._joined for m in renewal.inbox):
+            self.stop("cancelled")
+
+    @property
+    def _joined(self) -> set[str]:
+        return {part.message_id for part in steering_of(self._recorder.parts)}
+
+    def _joining(self) -> list[InboxMessage]:
+        """The messages that are to join this answer before its next model call."""
+        if not self._keeper.inbox:
+            return []
+        known = self._joined | {self._keeper.claim.message_id}
+        return [m for m in self._keeper.inbox if m.steers and not m.stopped and m.id not in known]
 
 
 def _ours(exc: BaseException) -> OmniAgentError:

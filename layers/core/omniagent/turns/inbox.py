@@ -1,0 +1,337 @@
+"""A message while a turn runs: refused, posted to the session's inbox, and answered when its turn comes.
+
+Loaded only where a message meets a running turn, or others that wait.
+"""
+
+import asyncio
+import logging
+import math
+import time
+from collections.abc import AsyncIterator
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from omniagent.ai.result import AnswerSource, RunResult
+from omniagent.errors import (
+    OmniAgentError,
+    RegistryUnavailable,
+    SessionErased,
+    StorageUnavailable,
+    TooManyReaders,
+    TooManyTurns,
+    TurnInProgress,
+)
+from omniagent.messages import StopReason
+from omniagent.protocol import events, sse
+from omniagent.session.manager import new_id
+from omniagent.turns.follow import GRACE_SECONDS, FollowedAnswer
+from omniagent.turns.keeper import KEEP_ALIVE_SECONDS
+from omniagent.turns.lease import REPAIR, Claim, InboxMessage, Reader, RunningTurn
+from omniagent.turns.plan import Opening
+from omniagent.turns.replay import ReplayedAnswer
+from omniagent.turns.setup import Query, TimeLimit, TurnSetup
+
+if TYPE_CHECKING:
+    from omniagent.turns.ledger import TurnBudget
+
+logger = logging.getLogger(__name__)
+
+GRACE_TICKS = 4
+"""How long a message that waits has the session for itself. Then whoever waits behind it runs its turn."""
+INTERRUPT_SECONDS = 30.0
+"""How long a regeneration waits for the turn that it interrupts."""
+MAX_POSTED_CHARS = 60_000
+"""A message must fit into the item of the claim, and into one chunk of the log."""
+PAUSE_SECONDS = 2.0
+"""Between two attempts to begin a turn that the user's other turns, or a store that is away, hold up."""
+UNLIMITED_SECONDS = 3600.0
+"""How long somebody who waits without a deadline counts as a reader."""
+
+
+async def meet(setup: TurnSetup, query: Query, limit: TimeLimit, held: RunningTurn) -> AnswerSource | None:
+    """Do what the message's busy policy says. Returns its answer, or None to try the claim again.
+
+    Raises `TurnInProgress`, `InboxFull`, `TooManyReaders` or `BudgetExceeded`.
+    """
+    session, registry = setup.session, setup.registry
+    if not query.regenerate and any(message.id == query.message_id for message in held.inbox):
+        return await PostedAnswer(setup, query, limit).joined()
+    policy = query.busy or "reject"
+    if not held.alive and (policy == "reject" or query.regenerate):
+        # Messages wait, and somebody may be about to run the next. If nobody is, this one runs them first.
+        if query.regenerate or await _is_taken(setup):
+            raise TurnInProgress
+        policy = "queue"
+    if policy == "reject" or len(query.text) > MAX_POSTED_CHARS:
+        raise TurnInProgress(retry_after=1.0 if held.stopping else max(1.0, held.lease_left))
+    if held.alive:
+        head = await session.head()
+        if head is not None and head.has_ended(held.claim.turn_id):
+            await registry.release(held.claim)  # its owner could not: the table was slow, or away
+            return None
+        if head is None or held.claim.message_id == REPAIR:
+            # Nothing is posted to a session that does not exist yet: its deletion would not find the message.
+            await asyncio.sleep(session.settings.tick_seconds)
+            return None
+    if query.regenerate:
+        return await _interrupted(setup, query, limit, held)
+    if (known := await session.find(query.message_id)) is not None:
+        answer = known if known.role == "assistant" else await session.answer(known.turn_number)
+        if answer is None or answer.status != "complete":
+            raise TurnInProgress
+        return ReplayedAnswer(session.session_id, answer)
+    posted = PostedAnswer(setup, query, limit)
+    return await posted.posted(held.claim, steers=policy == "steer", stop=policy == "interrupt")
+
+
+async def run_next(setup: TurnSetup, limit: TimeLimit) -> AnswerSource | None:
+    """Run the first message of the session's inbox, if nobody does. None when none waits.
+
+    For whoever touches the session after the process of the message's poster has died. Raises what refuses the turn.
+    """
+    if await _is_taken(setup):
+        return None
+    held = await setup.registry.running(setup.session.key)
+    if held is None or held.alive or not held.inbox:
+        return None
+    return await _open(setup, held.inbox[0], limit)
+
+
+async def _is_taken(setup: TurnSetup) -> bool:
+    """Wait a moment for somebody to run the next message that waits. Returns whether somebody does, or none waits."""
+    tick = setup.settings.tick_seconds
+    for _ in range(GRACE_TICKS):
+        held = await setup.registry.running(setup.session.key)
+        if held is None or held.alive or not held.inbox:
+            return True
+        await asyncio.sleep(tick)
+    return False
+
+
+async def _interrupted(setup: TurnSetup, query: Query, limit: TimeLimit, held: RunningTurn) -> None:
+    """Stop the running turn for a regeneration. Its message is stored already, so it need not be posted."""
+    patience = min(INTERRUPT_SECONDS, limit.stop_at - limit.started_at)
+    if query.busy != "interrupt" or time.monotonic() - limit.started_at > patience:
+        raise TurnInProgress
+    await setup.registry.stop(setup.session.key, held.claim.turn_id)
+    await asyncio.sleep(setup.settings.tick_seconds)
+
+
+async def _open(setup: TurnSetup, message: InboxMessage, limit: TimeLimit) -> AnswerSource | None:
+    """Open the answer to the first message of the inbox. The time that it has waited is no part of its turn."""
+    limit = replace(limit, started_at=time.monotonic())
+    return await Opening(setup, Query(message.text, message.id), limit, message).open_posted()
+
+
+class PostedAnswer:
+    """The answer to a message of the inbox: of its own turn, or of the turn that it has joined.
+
+    Whoever waits holds a process and is counted as a reader. The waiting is a task: it goes on without a reader. One
+    whose time is over ends without the end of an answer, and the message stays in the inbox: the same request again
+    waits again.
+    """
+
+    def __init__(self, setup: TurnSetup, query: Query, limit: TimeLimit) -> None:
+        self._setup = setup
+        self._session = setup.session
+        self._registry = setup.registry
+        self._query = query
+        self._limit = limit
+        # A part of the time is kept for the turn itself.
+        self._until = limit.stop_at - (limit.stop_at - limit.started_at) / 4 if limit.deadline else math.inf
+        self._reader: Reader | None = None
+        self._free_since: float | None = None
+        self._log_of: str | None = None
+        self._read_to = -1
+        self._run_for_others: list[AnswerSource] = []
+        self._is_stopped = False
+        self._task: asyncio.Task[AnswerSource | None] | None = None
+
+    async def joined(self) -> "PostedAnswer":
+        """Wait for a message that is in the inbox already."""
+        await self._enter()
+        return self._start()
+
+    async def posted(self, claim: Claim, *, steers: bool, stop: bool) -> "PostedAnswer | None":
+        """Post the message to the turn that holds the session. None when it does not any more."""
+        await self._enter()
+        request: TurnBudget | None = None
+        is_posted = False
+        message = InboxMessage(self._query.message_id, self._query.text, steers=steers)
+        try:
+            if self._setup.account is not None:
+                request = self._setup.account.request(new_id())
+                await request.admitted()
+            limit = self._setup.settings.max_waiting_messages
+            is_posted = await self._registry.post(claim, message, limit, stop=stop)
+        finally:
+            if not is_posted:
+                if request is not None:
+                    await request.give_back()
+                await self._leave()
+        return self._start() if is_posted else None
+
+    @property
+    def message_id(self) -> str:
+        """The id of the answer's message. Empty while the message waits."""
+        source = self._source
+        return source.message_id if source is not None else ""
+
+    async def frames(self) -> AsyncIterator[bytes]:
+        yield sse.KEEP_ALIVE  # the message is durable: the status line need not wait
+        task = self._started
+        while not task.done():
+            await asyncio.wait([task], timeout=KEEP_ALIVE_SECONDS)
+            if not task.done():
+                yield sse.KEEP_ALIVE
+        if task.cancelled():
+            return
+        exc = task.exception()
+        if exc is not None:
+            yield sse.encode(events.Error(_public(exc))) + sse.DONE
+        elif (source := task.result()) is not None:
+            async for frames in source.frames():
+                yield frames
+
+    async def result(self) -> RunResult:
+        source = await asyncio.shield(self._started)
+        if source is None:
+            raise TurnInProgress("The message waits for its turn. Send the same request again.")
+        return await source.result()
+
+    async def ended(self) -> None:
+        """Wait until nothing more is done here: for the turn of this message, and those that were run before it."""
+        await asyncio.wait([self._started])
+        sources = [*self._run_for_others, *([self._source] if self._source is not None else [])]
+        await asyncio.gather(*(source.ended() for source in sources))
+        await self._leave()
+
+    def stop(self, reason: StopReason) -> None:
+        """End the turn with what it has; one that has not begun ends when its time has come."""
+        self._is_stopped = True
+        if self._source is not None:
+            self._source.stop(reason)
+
+    def shut_down(self) -> None:
+        """Wait no more. The message stays in the inbox."""
+        self._started.cancel()
+
+    @property
+    def _started(self) -> "asyncio.Task[AnswerSource | None]":
+        if self._task is None:
+            raise RuntimeError("the message was not posted")
+        return self._task
+
+    @property
+    def _source(self) -> AnswerSource | None:
+        task = self._started
+        if not task.done() or task.cancelled() or task.exception() is not None:
+            return None
+        return task.result()
+
+    def _start(self) -> "PostedAnswer":
+        self._task = asyncio.create_task(self._wait(), name=f"waiting {self._query.message_id}")
+        self._session.open_turns.add(self)
+        self._task.add_done_callback(lambda _: self._session.open_turns.discard(self))
+        return self
+
+    async def _wait(self) -> AnswerSource | None:
+        """Wait until there is an answer to read. None when the time is over."""
+        pause = tick = self._setup.settings.tick_seconds
+        while time.monotonic() < self._until:
+            try:
+                if (source := await self._look()) is not None:
+                    return source
+                pause = tick
+            except (TooManyTurns, TurnInProgress, TooManyReaders, StorageUnavailable, RegistryUnavailable) as exc:
+                logger.info("message waits", extra={"cause": f"{type(exc).__name__}: {exc}"})
+                pause = max(tick, PAUSE_SECONDS)
+            await asyncio.sleep(pause)
+        return None
+
+    async def _look(self) -> AnswerSource | None:
+        held = await self._registry.running(self._session.key)
+        inbox = held.inbox if held is not None else ()
+        place = next((place for place, each in enumerate(inbox) if each.id == self._query.message_id), None)
+        if held is not None and held.alive:
+            self._free_since = None
+            if held.claim.message_id == self._query.message_id or (place is not None and await self._has_joined(held)):
+                return self._followed(held.claim)
+        if place is None:
+            return await self._answered()
+        if self._is_stopped and not inbox[place].stopped:
+            await self._registry.stop(self._session.key, self._query.message_id)
+        if held is None or held.alive:
+            return None
+        if place == 0:
+            return await _open(self._setup, inbox[0], self._limit)
+        await self._run_for_another(inbox[0], place)
+        return None
+
+    async def _answered(self) -> AnswerSource:
+        """Return the stored answer of a message that has left the inbox."""
+        message = await self._session.find(self._query.message_id)
+        if message is None:
+            raise SessionErased
+        answer = message if message.role == "assistant" else await self._session.answer(message.turn_number)
+        if answer is None:
+            raise SessionErased
+        return ReplayedAnswer(self._session.session_id, answer)
+
+    async def _has_joined(self, held: RunningTurn) -> bool:
+        """Read on in the log of the running turn until the message is there."""
+        if self._log_of != held.claim.turn_id:
+            self._log_of, self._read_to = held.claim.turn_id, -1
+        chunks = await self._registry.read(self._session.key, held.claim.turn_id, self._read_to)
+        for number, frames in chunks:
+            self._read_to = number
+            if any(message_id == self._query.message_id for message_id in sse.steering_ids(frames)):
+                return True
+        return False
+
+    async def _run_for_another(self, message: InboxMessage, place: int) -> None:
+        """Run the turn of the first message that waits, if its own process does not: each place waits its time."""
+        now = time.monotonic()
+        self._free_since = self._free_since or now
+        if now - self._free_since < place * GRACE_TICKS * self._setup.settings.tick_seconds:
+            return
+        self._free_since = None
+        try:
+            source = await _open(self._setup, message, self._limit)
+        except OmniAgentError as exc:
+            if isinstance(exc, TooManyTurns | TurnInProgress | StorageUnavailable | RegistryUnavailable):
+                raise
+            logger.warning("message of another not answered", extra={"cause": f"{type(exc).__name__}: {exc}"})
+            return
+        if source is not None:
+            self._run_for_others.append(source)
+
+    def _followed(self, claim: Claim) -> FollowedAnswer:
+        """Follow a turn. This reader is counted already."""
+        return FollowedAnswer(self._session, self._registry, claim, self._limit, self._setup.ledger)
+
+    async def _enter(self) -> None:
+        session, settings = self._session, self._session.settings
+        seconds = min(UNLIMITED_SECONDS, self._limit.time_left()) + GRACE_SECONDS
+        self._reader = Reader(new_id(), session.user_id, session.key, seconds)
+        own, *others = await self._registry.enter(self._reader)
+        of_session = sum(other == own for other in others)
+        if len(others) >= settings.max_readers_per_user or of_session >= settings.max_readers_per_session:
+            await self._leave()
+            raise TooManyReaders
+
+    async def _leave(self) -> None:
+        reader, self._reader = self._reader, None
+        if reader is None:
+            return
+        try:
+            await self._registry.leave(reader)
+        except RegistryUnavailable as exc:  # it counts until its time is over
+            logger.warning("reader not removed", extra={"cause": str(exc)})
+
+
+def _public(exc: BaseException) -> str:
+    if isinstance(exc, OmniAgentError):
+        return exc.public
+    logger.error("message not answered", exc_info=exc)
+    return OmniAgentError.public
