@@ -119,6 +119,11 @@ ledger: $(VENV)/.dev ## spend budgets from 8 processes at once, and through kill
 
 .PHONY: ledger
 
+races: $(VENV)/.dev ## 1,000 races of messages that queue, steer and interrupt with ends, stops and kills, and what happened (5 minutes)
+	@$(BIN)/python -m tests.runner.busy_races $(ARGS)
+
+.PHONY: races
+
 clean: ## remove what was built
 	@rm -rf .aws-sam .build
 

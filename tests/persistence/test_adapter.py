@@ -153,6 +153,7 @@ async def test_indexes_are_made_once_per_schema_and_not_at_every_start(
         "_id_",
         "session_id_1_turn_number_-1_role_1",
         "session_id_1_client_message_id_1",
+        "session_id_1_parts.message_id_1",
     }
     own_database.messages.drop_indexes()
     await start(DocumentModels())

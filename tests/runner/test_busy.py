@@ -1,18 +1,34 @@
 """A message while a turn runs: rejected, queued, steering or interrupting."""
 
 import asyncio
+import sys
 from collections.abc import AsyncIterator
+from dataclasses import replace
 
 import pytest
 
-from omniagent import Gate, Query, ScriptedModel, ToolCall, tool
-from omniagent.ai.result import AnswerStream, RunResult
-from omniagent.errors import TurnInProgress
+from omniagent import (
+    Agent,
+    AnswerStream,
+    Budget,
+    Gate,
+    MemoryLedger,
+    ModelFinish,
+    Query,
+    Runner,
+    RunResult,
+    ScriptedModel,
+    ToolCall,
+    Usage,
+    tool,
+)
+from omniagent.errors import InboxFull, InvalidRequest, ModelUnavailable, TurnInProgress
 from omniagent.messages import SteeringPart, TextPart
 from omniagent.protocol import sse
 from omniagent.session.manager import SessionMessage
 from omniagent.settings import Busy
-from tests.runner.sessions import Sessions
+from omniagent.turns.lease import InboxMessage
+from tests.runner.sessions import QUICK, Sessions
 
 
 class Busily(Sessions):
@@ -65,7 +81,8 @@ async def sessions() -> AsyncIterator[Busily]:
     sessions = Busily()
     async with asyncio.timeout(20):
         yield sessions
-    assert await sessions.are_free()
+        while not await sessions.are_free():  # noqa: ASYNC110 - no event announces it
+            await asyncio.sleep(0.002)
 
 
 async def test_a_message_is_rejected_unless_it_says_otherwise(sessions: Busily) -> None:
@@ -73,9 +90,10 @@ async def test_a_message_is_rejected_unless_it_says_otherwise(sessions: Busily) 
     runner = sessions.runner(ScriptedModel(["One", gate, "."]))
     first = await runner.start(ask("m1"))
     await gate.reached()
-    for busy in (None, "reject"):
+    policies: tuple[Busy | None, ...] = (None, "reject")
+    for busy in policies:
         with pytest.raises(TurnInProgress):
-            await runner.start(ask("m2", busy))  # type: ignore[arg-type]  # mypy widens the tuple
+            await runner.start(ask("m2", busy))
     gate.set()
     await first.ended()
     assert sessions.history == [("m1", "m1?", "complete"), ("", "One.", "complete")]
@@ -139,13 +157,19 @@ async def test_a_steering_message_joins_the_turn_before_its_next_model_call(sess
         await going_on.wait()
         return "seen"
 
-    model = ScriptedModel(["Looking. ", ToolCall("look")], "A short answer.")
+    gate = Gate()
+    model = ScriptedModel(["Looking. ", ToolCall("look")], ["A short", gate, " answer."])
     first = await sessions.runner(model, look).start(ask("m1"))
     await reached.wait()
     second = await sessions.runner(model, look).start(ask("m2", "steer"))
     await _renewed(sessions, "m2")
     going_on.set()
-    events, followed = await asyncio.gather(read(first), read(second))
+    frames = [b""]
+    async for some in second.sse():
+        frames.append(some)
+        if b"data-steering" in b"".join(frames):
+            gate.set()
+    events, followed = await read(first), list(sse.decode(b"".join(frames)))
     assert events == followed, "the poster follows the whole message"
     assert {"type": "data-steering", "id": "m2", "data": {"text": "m2?"}} in events
     await asyncio.gather(first.ended(), second.ended())
@@ -177,3 +201,227 @@ async def _renewed(sessions: Busily, *message_ids: str) -> None:
                 if now.lease_until != held.lease_until:
                     break
                 await asyncio.sleep(0.002)
+
+
+async def test_a_steering_message_for_an_answer_that_is_done_makes_one_more_model_call(sessions: Busily) -> None:
+    gate = Gate()
+    model = ScriptedModel(["One", gate, "."], "Two.")
+    first = await sessions.runner(model).start(ask("m1"))
+    await gate.reached()
+    second = await sessions.runner(model).start(ask("m2", "steer"))
+    await _renewed(sessions, "m2")
+    gate.set()
+    assert (await second.result()).message_id == first.message_id
+    await asyncio.gather(first.ended(), second.ended())
+    assert sessions.history == [
+        ("m1", "m1?", "complete"),
+        ("", "One.", "…"),
+        ("m2", "m2?", "joined"),
+        ("", "Two.", "complete"),
+    ]
+
+
+async def test_a_steering_message_after_the_last_step_is_the_next_turn(sessions: Busily) -> None:
+    sessions.settings = replace(sessions.settings, max_steps=1)
+    gate = Gate()
+    model = ScriptedModel(["One", gate, "."], "Two.")
+    first = await sessions.runner(model).start(ask("m1"))
+    await gate.reached()
+    second = await sessions.runner(model).start(ask("m2", "steer"))
+    await _renewed(sessions, "m2")
+    gate.set()
+    assert (await second.result()).text == "Two."
+    await asyncio.gather(first.ended(), second.ended())
+    assert [line[:2] for line in sessions.history] == [("m1", "m1?"), ("", "One."), ("m2", "m2?"), ("", "Two.")]
+
+
+async def test_an_answer_that_is_given_again_keeps_what_had_joined_it(sessions: Busily) -> None:
+    gate = Gate()
+    model = ScriptedModel(["One", gate, "."], "Two.", "Better.")
+    first = await sessions.runner(model).start(ask("m1"))
+    await gate.reached()
+    second = await sessions.runner(model).start(ask("m2", "steer"))
+    await _renewed(sessions, "m2")
+    gate.set()
+    await asyncio.gather(first.ended(), second.ended())
+    events = await read(await sessions.runner(model).start(Query(regenerate=True)))
+    assert {"type": "data-steering", "id": "m2", "data": {"text": "m2?"}} in events
+    assert sessions.history == [
+        ("m1", "m1?", "complete"),
+        ("", "", "…"),
+        ("m2", "m2?", "joined"),
+        ("", "Better.", "complete"),
+    ]
+    assert [message.text for message in model.requests[-1].messages] == ["m1?", "m2?"]
+    failing = sessions.runner(ScriptedModel(ModelUnavailable()))
+    assert (await failing.run(Query(regenerate=True))).text == "Better.", "nothing of it was shown"
+
+
+async def test_a_regeneration_is_refused_or_interrupts(sessions: Busily) -> None:
+    gate = Gate()
+    model = ScriptedModel("One.", ["Two", gate, "."], "Three.")
+    await sessions.runner(model).run(ask("m1"))
+    second = await sessions.runner(model).start(ask("m2"))
+    await gate.reached()
+    policies: tuple[Busy, ...] = ("queue", "steer")
+    for busy in policies:
+        with pytest.raises(TurnInProgress):
+            await sessions.runner(model).start(Query(regenerate=True, busy=busy))
+    again = await sessions.runner(model).start(Query(regenerate=True, busy="interrupt"))
+    assert (await again.result()).text == "Three."
+    await asyncio.gather(second.ended(), again.ended())
+    assert [line[:2] for line in sessions.history[2:]] == [("m2", "m2?"), ("", "Three.")]
+
+
+async def test_a_stop_by_name_reaches_a_message_that_waits_and_no_other(sessions: Busily) -> None:
+    gate = Gate()
+    model = ScriptedModel(["One", gate, "."], "Three.")
+    first = await sessions.runner(model).start(ask("m1"))
+    await gate.reached()
+    second = await sessions.runner(model).start(ask("m2", "queue"))
+    third = await sessions.runner(model).start(ask("m3", "queue"))
+    assert await sessions.runner(model).stop("m2")
+    gate.set()
+    assert [(await stream.result()).status for stream in (first, second, third)] == [
+        "complete",
+        "cancelled",
+        "complete",
+    ]
+    await asyncio.gather(first.ended(), second.ended(), third.ended())
+    assert sessions.history[2:4] == [("m2", "m2?", "complete"), ("", "", "cancelled")]
+    assert model.remaining == 0, "the model was not asked for what was stopped"
+    last = await sessions.runner(ScriptedModel("Now.")).run(ask("m4"))
+    assert last.turn_number == 4
+
+
+async def test_a_stop_of_the_session_reaches_all_that_wait(sessions: Busily) -> None:
+    gate = Gate()
+    model = ScriptedModel(["One", gate, "."])
+    first = await sessions.runner(model).start(ask("m1"))
+    await gate.reached()
+    others = [await sessions.runner(model).start(ask(each, "queue")) for each in ("m2", "m3")]
+    assert await sessions.runner(model).stop()
+    assert [(await stream.result()).status for stream in (first, *others)] == ["cancelled"] * 3
+    await asyncio.gather(*(stream.ended() for stream in (first, *others)))
+    assert [line[0] for line in sessions.history if line[0]] == ["m1", "m2", "m3"]
+    assert not await sessions.runner(model).stop()
+
+
+async def test_a_stop_that_names_a_message_that_has_joined_stops_the_answer(sessions: Busily) -> None:
+    before, after = Gate(), Gate()
+    model = ScriptedModel(["One", before, "."], ["Two", after, "."])
+    first = await sessions.runner(model).start(ask("m1"))
+    await before.reached()
+    second = await sessions.runner(model).start(ask("m2", "steer"))
+    await _renewed(sessions, "m2")
+    before.set()
+    await after.reached()
+    assert await sessions.runner(model).stop("m2")
+    assert (await first.result()).status == "cancelled"
+    await asyncio.gather(first.ended(), second.ended())
+
+
+async def test_an_inbox_takes_no_more_than_the_setting_says(sessions: Busily) -> None:
+    sessions.settings = replace(sessions.settings, max_waiting_messages=1)
+    gate = Gate()
+    model = ScriptedModel(["One", gate, "."], "Two.")
+    first = await sessions.runner(model).start(ask("m1"))
+    await gate.reached()
+    second = await sessions.runner(model).start(ask("m2", "queue"))
+    with pytest.raises(InboxFull):
+        await sessions.runner(model).start(ask("m3", "queue"))
+    gate.set()
+    await asyncio.gather(first.ended(), second.ended())
+    assert [line[0] for line in sessions.history if line[0]] == ["m1", "m2"]
+
+
+async def test_deleting_the_session_reaches_what_waits(sessions: Busily) -> None:
+    gate = Gate()
+    model = ScriptedModel(["One", gate, "."])
+    first = await sessions.runner(model).start(ask("m1"))
+    await gate.reached()
+    second = await sessions.runner(model).start(ask("m2", "queue"))
+    assert await sessions.runner(model).erase()
+    assert [event["type"] for event in await read(second)] == ["error"]
+    await asyncio.gather(first.ended(), second.ended())
+    assert await sessions.waiting() == []
+    assert not sessions.store.sessions
+
+
+async def test_a_message_that_is_cancelled_while_it_waits_keeps_its_place_as_a_stopped_one(sessions: Busily) -> None:
+    gate = Gate()
+    model = ScriptedModel(["One", gate, "."], "Three.")
+    first = await sessions.runner(model).start(ask("m1"))
+    await gate.reached()
+    second = asyncio.create_task(sessions.runner(model).run(ask("m2"), busy="queue"))
+    await sessions.posted("m2")
+    second.cancel()
+    await asyncio.wait([second])
+    assert second.cancelled()
+    gate.set()
+    await first.ended()
+    await sessions.runner(model).run(ask("m3"))
+    assert [(line[0], line[2]) for line in sessions.history] == [
+        ("m1", "complete"),
+        ("", "complete"),
+        ("m2", "complete"),
+        ("", "cancelled"),
+        ("m3", "complete"),
+        ("", "complete"),
+    ]
+
+
+async def test_a_message_whose_process_has_died_is_answered_by_whoever_resumes(sessions: Busily) -> None:
+    gate = Gate()
+    model = ScriptedModel(["One", gate, "."], "Two.")
+    first = await sessions.runner(model).start(ask("m1"))
+    await gate.reached()
+    held = await sessions.registry.running(sessions.session().key)
+    assert held is not None
+    await sessions.registry.post(held.claim, InboxMessage("m2", "m2?"), 10)
+    gate.set()
+    await first.ended()
+    resumed = await sessions.runner(model).resume()
+    assert resumed is not None
+    assert (await resumed.result()).text == "Two."
+    await resumed.ended()
+    assert await sessions.runner(model).run_next() is None
+
+
+async def test_a_message_over_the_budget_gets_a_turn_that_says_so(sessions: Busily) -> None:
+    ledger, gate = MemoryLedger(), Gate()
+    finish = ModelFinish("stop", Usage(60_000, 200))
+    model = ScriptedModel(["One", gate, finish])
+
+    def runner() -> Runner:
+        budget = Budget(tokens_per_day=50_000)
+        return Runner(
+            Agent("helper", ""),
+            sessions.session(),
+            provider=model,
+            registry=sessions.registry,
+            ledger=ledger,
+            budget=budget,
+        )
+
+    first = await runner().start(ask("m1"))
+    await gate.reached()
+    second = await runner().start(ask("m2", "queue"))
+    gate.set()
+    result = await second.result()
+    assert (result.status, result.error and result.error.code) == ("failed", "budget_exceeded")
+    await asyncio.gather(first.ended(), second.ended())
+    assert [line[0] for line in sessions.history if line[0]] == ["m1", "m2"]
+
+
+async def test_the_inbox_is_loaded_only_where_a_message_waits(
+    sessions: Busily, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delitem(sys.modules, "omniagent.turns.inbox", raising=False)
+    await sessions.runner(ScriptedModel("One.")).run(ask("m1"))
+    assert "omniagent.turns.inbox" not in sys.modules
+
+
+def test_a_busy_policy_that_does_not_exist_is_refused() -> None:
+    with pytest.raises(InvalidRequest, match="busy"):
+        Query("Hello", busy="later").checked(QUICK)  # type: ignore[arg-type]

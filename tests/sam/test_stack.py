@@ -174,9 +174,11 @@ THE_PROJECTS = {
     "MaxSteps": "max_steps",
     "ToolTimeoutSeconds": "tool_timeout_seconds",
     "TickSeconds": "tick_seconds",
+    "Busy": "busy",
 }
 LIMITS = {
     "MaxRunningTurnsPerUser": "max_running_turns_per_user",
+    "MaxWaitingMessages": "max_waiting_messages",
     "MaxReadersPerUser": "max_readers_per_user",
     "MaxReadersPerSession": "max_readers_per_session",
     "FollowSeconds": "follow_seconds",
@@ -228,7 +230,9 @@ def test_a_projects_defaults_count_until_a_parameter_is_given(deploy: Deploy) ->
     left_out = deploy().resources("AWS::Lambda::Function")["ChatFunction"]["Environment"]["Variables"]
     assert not names & left_out.keys()
     limits = dict.fromkeys(LIMITS, "5000")
-    given = deploy(Model="m", OpenAIApi="chat", MaxSteps="4", ToolTimeoutSeconds="5", TickSeconds="0.1", **limits)
+    given = deploy(
+        Model="m", OpenAIApi="chat", MaxSteps="4", ToolTimeoutSeconds="5", TickSeconds="0.1", Busy="queue", **limits
+    )
     functions = given.resources("AWS::Lambda::Function")
     assert names <= functions["ChatFunction"]["Environment"]["Variables"].keys()
     for function in functions.values():

@@ -24,7 +24,7 @@ from omniagent.messages import Feedback
 from omniagent.session.manager import SessionHead, SessionManager, SessionMessage, new_id
 from omniagent.session.naming import name_session
 from omniagent.session.summaries import CallMeter, Summarized, SummaryPipeline
-from omniagent.settings import Budget, Settings
+from omniagent.settings import Budget, Busy, Settings
 from omniagent.tracing import bind_context, record_feedback
 from omniagent.turns.follow import FollowedAnswer
 from omniagent.turns.lease import TurnRegistry
@@ -81,12 +81,12 @@ class Runner:
         self._account = _account(session, session.settings.budget if budget is None else budget, ledger, hooks)
         self._ledger = ledger if self._account is None else self._account.ledger
 
-    async def run(self, query: str | Query, *, deadline: float | None = None) -> RunResult:
+    async def run(self, query: str | Query, *, busy: Busy | None = None, deadline: float | None = None) -> RunResult:
         """Answer and return the stored result.
 
         Cancelling it stops the turn; the partial answer is stored before the cancellation goes on.
         """
-        answer = await self._open(query, deadline)
+        answer = await self._open(query, busy, deadline)
         try:
             return await answer.result()
         except asyncio.CancelledError:
@@ -95,16 +95,31 @@ class Runner:
                 await answer.ended()
             raise
 
-    def run_stream(self, query: str | Query, *, deadline: float | None = None) -> AnswerStream:
+    def run_stream(
+        self, query: str | Query, *, busy: Busy | None = None, deadline: float | None = None
+    ) -> AnswerStream:
         """Answer as a stream: of a new turn, the one that answers the same message already, or its stored answer.
 
-        `deadline` is a `time.monotonic()` by which everything must be stored.
+        `busy` says what to do while the session answers another message: `reject`, `queue`, `steer` or `interrupt`, by
+        default as the settings say. `deadline` is a `time.monotonic()` by which everything must be stored.
         """
-        return AnswerStream(self._session.session_id, lambda: self._open(query, deadline))
+        return AnswerStream(self._session.session_id, lambda: self._open(query, busy, deadline))
 
-    async def start(self, query: str | Query, *, deadline: float | None = None) -> AnswerStream:
+    async def start(
+        self, query: str | Query, *, busy: Busy | None = None, deadline: float | None = None
+    ) -> AnswerStream:
         """Start `run_stream` at once: every refusal is raised here, and the user's message is durable then."""
-        return await self.run_stream(query, deadline=deadline)
+        return await self.run_stream(query, busy=busy, deadline=deadline)
+
+    async def run_next(self, *, deadline: float | None = None) -> AnswerStream | None:
+        """Run the first message that waits in the session, if nobody does: its own process has died.
+
+        None when none waits, or somebody runs it.
+        """
+        from omniagent.turns.inbox import run_next  # only where messages wait
+
+        answer = await run_next(self._setup(), TimeLimit(deadline, self._settings.deadline_margin_seconds))
+        return None if answer is None else await AnswerStream(self._session.session_id, lambda: _ready(answer))
 
     async def resume(self, *, deadline: float | None = None) -> AnswerStream | None:
         """Follow the running turn from its first event; None when none runs. A dead turn is closed first.
@@ -112,8 +127,8 @@ class Runner:
         A stream that ends without `finish` has followed for FOLLOW_SECONDS, or until its deadline: resume again.
         Raises `TooManyReaders`.
 
-        An answer that has just ended is streamed once more: a page that read the messages before it was stored would
-        otherwise never show it.
+        A message that waits, and whose process has died, is answered now. An answer that has just ended is streamed
+        once more: a page that read the messages before it was stored would otherwise never show it.
         """
         running = await self._registry.running(self._session.key)
         if running is not None and running.alive:
@@ -121,6 +136,8 @@ class Runner:
             followed = await FollowedAnswer.begun(self._session, self._registry, running.claim, limit, self._ledger)
             if followed is not None:
                 return await AnswerStream(self._session.session_id, lambda: _ready(followed))
+        if running is not None and running.inbox and (waiting := await self.run_next(deadline=deadline)) is not None:
+            return waiting
         head = await self.settle()
         if head is None or not head.ended_within(REPLAY_SECONDS):
             return None
@@ -131,10 +148,11 @@ class Runner:
         return await AnswerStream(self._session.session_id, lambda: _ready(replayed))
 
     async def stop(self, message_id: str | None = None) -> bool:
-        """Tell the running turn to end with what it has. Returns False when none is running.
+        """Tell the running turn, and every message that waits, to end with what they have. False when there are none.
 
         `message_id` is the user's message or the answer that is meant, of a regeneration also the answer that it
-        replaces: a late stop then ends no other answer.
+        replaces: a late stop then ends no other answer. A message that waits is stored, with an answer that was stopped
+        before it began, when its turn comes; one that has joined an answer stops that answer.
         """
         return await self._registry.stop(self._session.key, message_id)
 
@@ -237,9 +255,10 @@ class Runner:
     def _settings(self) -> Settings:
         return self._session.settings
 
-    async def _open(self, query: str | Query, deadline: float | None) -> AnswerSource:
+    async def _open(self, query: str | Query, busy: Busy | None, deadline: float | None) -> AnswerSource:
         limit = TimeLimit(deadline, self._settings.deadline_margin_seconds)
-        checked = (Query(query) if isinstance(query, str) else query).checked(self._settings)
+        asked = Query(query) if isinstance(query, str) else query
+        checked = (asked if busy is None else replace(asked, busy=busy)).checked(self._settings)
         return await Opening(self._setup(), checked, limit).open()
 
     def _setup(self) -> TurnSetup:

@@ -14,13 +14,13 @@ from starlette.types import Receive, Scope, Send
 from omniagent.errors import InvalidRequest, StorageUnavailable
 from omniagent.http.auth import Caller, lazy_authenticator
 from omniagent.http.problems import Boundary, raise_again
-from omniagent.http.request_body import deadline_of, read_chat_request, read_json
+from omniagent.http.request_body import deadline_of, read_chat_request, read_json, speaks_sdk_7
 from omniagent.protocol import sse
 from omniagent.protocol.ui_messages import ui_message
 from omniagent.session.manager import check_id
 
 if TYPE_CHECKING:
-    from omniagent.ai.result import RunResult
+    from omniagent.ai.result import AnswerStream, RunResult
     from omniagent.ai.runner import Runner
     from omniagent.aws.services import Services
 
@@ -95,9 +95,9 @@ async def chat(request: Request) -> Response:
     runner = await _runner(request, caller, body.session_id)
     stream = await runner.start(body.query, deadline=deadline_of(request.scope))
     if is_streamed:
-        return EventStream(stream)
+        return _streamed(request, stream)
     try:
-        return JSONResponse(_document(await stream.result()))
+        return JSONResponse(_document(await stream.result(), sdk_7=speaks_sdk_7(request)))
     finally:
         await stream.ended()
 
@@ -107,7 +107,16 @@ async def resume(request: Request) -> Response:
     caller = await _caller(request)
     runner = await _runner(request, caller, check_id(request.path_params["session_id"], "session id"))
     stream = await runner.resume(deadline=deadline_of(request.scope))
-    return Response(status_code=204) if stream is None else EventStream(stream)
+    return Response(status_code=204) if stream is None else _streamed(request, stream)
+
+
+def _streamed(request: Request, stream: "AnswerStream") -> EventStream:
+    """Stream an answer. Clients say which chunks they know."""
+    if speaks_sdk_7(request):
+        from omniagent.protocol.ai_sdk7 import AiSdk7Stream
+
+        return EventStream(AiSdk7Stream(stream))
+    return EventStream(stream)
 
 
 async def openapi(request: Request) -> Response:
@@ -147,9 +156,9 @@ def _flag(request: Request, name: str, *, default: bool) -> bool:
     return _FLAGS[text.lower()]
 
 
-def _document(result: "RunResult") -> dict[str, object]:
+def _document(result: "RunResult", *, sdk_7: bool) -> dict[str, object]:
     """Return the stored answer as `chat_docs.ChatAnswer` describes it. An answer that was not stored is an error."""
     if not result.stored:
         raise result.error or StorageUnavailable
-    message = ui_message(result.message_id, "assistant", result.parts, result.message.ui_metadata)
+    message = ui_message(result.message_id, "assistant", result.parts, result.message.ui_metadata, sdk_7=sdk_7)
     return {"sessionId": result.session_id, "message": message, "text": result.text, "status": result.status}

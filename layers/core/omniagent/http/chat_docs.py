@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any
 
-from fastapi import Path, Query
+from fastapi import Header, Path, Query
 from fastapi.openapi.docs import get_swagger_ui_html
 from pydantic import BaseModel, Field
 from starlette.responses import HTMLResponse, Response
@@ -28,11 +28,21 @@ class ChatAnswer(BaseModel):
     status: Status
 
 
-async def chat(stream: Annotated[bool, Query()] = True) -> None:
-    """Answer a message. With `?stream=false` the complete answer is returned as JSON."""
+SdkVersion = Annotated[
+    str | None, Header(description="`7` for chunks that only version 7 of the AI SDK knows: `steering-message`.")
+]
 
 
-async def resume(session_id: Annotated[str, Path(pattern=ID_PATTERN)]) -> None:
+async def chat(stream: Annotated[bool, Query()] = True, x_ai_sdk: SdkVersion = None) -> None:
+    """Answer a message. With `?stream=false` the complete answer is returned as JSON.
+
+    `busy` in the body says what to do while the session answers another message: `reject` (409), `queue` (it is
+    answered after that one), `steer` (it joins that answer before its next model call) or `interrupt` (that answer is
+    ended with what it has). A message that waits has been stored when the stream starts, with comments.
+    """
+
+
+async def resume(session_id: Annotated[str, Path(pattern=ID_PATTERN)], x_ai_sdk: SdkVersion = None) -> None:
     """Follow the running answer from its first event. A stream that ends without `finish` is to be resumed."""
 
 
@@ -50,6 +60,7 @@ def chat_openapi(settings: Settings) -> dict[str, Any]:
             errors.TurnInProgress,
             errors.NotRegenerable,
             errors.TooManyTurns,
+            errors.InboxFull,
             errors.TooManyReaders,
             *PAID,
             *WITH_BODY,

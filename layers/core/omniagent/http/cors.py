@@ -12,6 +12,7 @@ ALLOWED_HEADERS: Final = (
     "content-type",
     "traceparent",
     "tracestate",
+    "x-ai-sdk",
     "x-amz-content-sha256",
     "x-amz-date",
     "x-amz-security-token",

@@ -12,10 +12,16 @@ from starlette.requests import Request
 
 from omniagent.errors import InvalidRequest, MalformedRequest, PayloadTooLarge, UnsupportedMediaType
 from omniagent.session.manager import ID_PATTERN
+from omniagent.settings import Busy
 from omniagent.turns.setup import Query
 
 RESPONSE_SECONDS: Final = 3.0
 """Kept for the response, out of what Lambda leaves."""
+
+
+def speaks_sdk_7(request: Request) -> bool:
+    """Whether the client has said that it is version 7 of the AI SDK, which has chunks that others fail on."""
+    return request.headers.get("x-ai-sdk", "").strip() == "7"
 
 
 def deadline_of(scope: Mapping[str, Any]) -> float | None:
@@ -172,6 +178,12 @@ Body = TypeVar("Body", bound=BaseModel)
 Id = Annotated[str, StringConstraints(pattern=ID_PATTERN)]
 
 
+BUSY: Any = Field(
+    None,
+    description="What to do while the session answers another message. Null leaves it to the deployment's setting.",
+)
+
+
 class UIPart(BaseModel):
     model_config = ConfigDict(extra="allow")
 
@@ -198,6 +210,7 @@ class SdkBody(BaseModel):
     messages: list[Any] = Field(min_length=1, max_length=MAX_MESSAGES)
     trigger: Literal["submit-message", "regenerate-message"] = "submit-message"
     messageId: Id | None = None  # noqa: N815 - the client's name
+    busy: Busy | None = BUSY
 
 
 class MessageBody(BaseModel):
@@ -207,6 +220,7 @@ class MessageBody(BaseModel):
 
     id: Id | None = None
     message: UIMessage
+    busy: Busy | None = BUSY
 
 
 class PlainBody(BaseModel):
@@ -217,6 +231,7 @@ class PlainBody(BaseModel):
     session_id: Id | None = None
     query: str
     message_id: Id | None = None
+    busy: Busy | None = BUSY
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,10 +250,11 @@ def read_chat_request(body: Any) -> ChatRequest:
         return _from_sdk(_validated(SdkBody, body))
     if "message" in body:
         request = _validated(MessageBody, body)
-        return ChatRequest(session_id=request.id, query=_submitted(request.message))
+        return ChatRequest(session_id=request.id, query=_submitted(request.message, request.busy))
     if "query" in body:
         plain = _validated(PlainBody, body)
-        return ChatRequest(session_id=plain.session_id, query=Query(plain.query, plain.message_id or ""))
+        query = Query(plain.query, plain.message_id or "", busy=plain.busy)
+        return ChatRequest(session_id=plain.session_id, query=query)
     raise InvalidRequest("Send `messages` (the AI SDK's body), `message` or `query`.")
 
 
@@ -247,11 +263,11 @@ def _from_sdk(body: SdkBody) -> ChatRequest:
     is_users = isinstance(last, dict) and last.get("role") == "user"
     if body.trigger == "regenerate-message":
         question = _regenerated(last) if is_users else Query()
-        query = Query(question.text, question.message_id, regenerate=True, replaces=body.messageId)
+        query = Query(question.text, question.message_id, regenerate=True, replaces=body.messageId, busy=body.busy)
         return ChatRequest(session_id=body.id, query=query)
     if not is_users:
         raise InvalidRequest("messages: the last message must have the role `user`.")
-    return ChatRequest(session_id=body.id, query=_submitted(_validated(UIMessage, last)))
+    return ChatRequest(session_id=body.id, query=_submitted(_validated(UIMessage, last), body.busy))
 
 
 def _regenerated(message: Any) -> Query:
@@ -265,11 +281,11 @@ def _regenerated(message: Any) -> Query:
         return Query()
 
 
-def _submitted(message: UIMessage) -> Query:
+def _submitted(message: UIMessage, busy: Busy | None = None) -> Query:
     for part in message.parts:
         if part.type != "text":
             raise InvalidRequest(f"parts: messages may contain text parts only, not {part.type!r}.")
-    return Query("".join(part.text for part in message.parts), message.id or "")
+    return Query("".join(part.text for part in message.parts), message.id or "", busy=busy)
 
 
 def _validated(kind: type[Body], value: Any) -> Body:

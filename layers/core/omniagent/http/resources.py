@@ -58,7 +58,9 @@ class StopRequest(BaseModel):
     """The turn to stop."""
 
     message_id: str | None = Field(
-        None, pattern=ID_PATTERN, description="Stop only the turn that answers this message. Without it, any turn."
+        None,
+        pattern=ID_PATTERN,
+        description="Stop only the turn that answers this message. Without it, the running turn and all that wait.",
     )
 
 
@@ -127,10 +129,10 @@ class MessageList(_Resource):
     summarized_to: int | None = Field(description="The last turn that the summary covers. Null without a summary.")
 
     @classmethod
-    def of(cls, page: Page[Message], summarized_to: int | None) -> "MessageList":
+    def of(cls, page: Page[Message], summarized_to: int | None, *, sdk_7: bool = False) -> "MessageList":
         fitting = _fitting(page.items)
         before = page.before if len(fitting) == len(page.items) else str(fitting[0].turn_number)
-        messages = [_ui_message(message) for message in fitting]
+        messages = [_ui_message(message, sdk_7=sdk_7) for message in fitting]
         return cls(messages=messages, before=before, summarized_to=summarized_to)
 
 
@@ -212,7 +214,7 @@ class Accepted(_Resource):
     )
 
 
-def _ui_message(message: Message) -> dict[str, Any]:
+def _ui_message(message: Message, *, sdk_7: bool = False) -> dict[str, Any]:
     metadata = message.metadata
     if message.role == "assistant" and not metadata:
         # A turn whose process died has none. A follower's stream ended with the same fields.
@@ -222,7 +224,7 @@ def _ui_message(message: Message) -> dict[str, Any]:
         metadata = {**metadata, **session_message(message).ui_metadata}
     if extra := api_values(message):
         metadata = {**metadata, "extra": extra}
-    return ui_message(message.client_message_id, message.role, message.parts, metadata)
+    return ui_message(message.client_message_id, message.role, message.parts, metadata, sdk_7=sdk_7)
 
 
 def _fitting(messages: Sequence[Message]) -> Sequence[Message]:

@@ -3,7 +3,7 @@
 import asyncio
 from typing import Annotated
 
-from fastapi import APIRouter, FastAPI, Path, Query
+from fastapi import APIRouter, FastAPI, Header, Path, Query
 from pydantic import StringConstraints
 from starlette.requests import Request
 from starlette.responses import Response
@@ -32,6 +32,9 @@ from omniagent.persistence.documents import Session
 from omniagent.session.manager import ID_PATTERN, public_session_id, session_key, user_id_of
 
 SessionId = Annotated[str, Path(pattern=ID_PATTERN)]
+SdkVersion = Annotated[
+    str | None, Header(description="`7` for parts that only version 7 of the AI SDK knows: `steering-message`.")
+]
 MessageId = Annotated[str, Path(pattern=ID_PATTERN)]
 Search = Annotated[str, StringConstraints(max_length=100, pattern=LINE_PATTERN)]
 
@@ -125,6 +128,8 @@ async def list_messages(
     services: ProcessServices,
     limit: Annotated[int, Query(ge=2, le=100, description="At most this many messages. Turns are not split.")] = 50,
     before: Annotated[int | None, Query(ge=1, le=2**31, description="Return the turns before this number.")] = None,
+    *,
+    x_ai_sdk: SdkVersion = None,
 ) -> MessageList:
     """Read the newest turns, or those before a given one, as messages for `useChat`."""
     session = await _settled(services, caller, session_id)
@@ -135,7 +140,7 @@ async def list_messages(
         catalog.messages_page(session.id, limit=limit, before=before, running=running),
         catalog.summarized_to(session.id),
     )
-    return MessageList.of(page, summarized_to)
+    return MessageList.of(page, summarized_to, sdk_7=x_ai_sdk == "7")
 
 
 @router.delete(
@@ -185,7 +190,10 @@ async def take_feedback_back(
 async def cancel_turn(
     session_id: SessionId, request: Request, caller: CurrentCaller, services: ProcessServices
 ) -> Accepted:
-    """Stop the running turn. The answer so far is kept. A `message_id` stops only the turn of that message."""
+    """Stop the running turn, and every message that waits for its own. The answer so far is kept.
+
+    A `message_id` stops only the turn of that message: the one that runs, that waits, or that the message has joined.
+    """
     body = await read_model(request, StopRequest, services.settings.max_body_bytes, default={})
     runner = await services.runner(caller.client_id, session_id)
     # The registry first: a session's very first turn runs a moment before the session is stored.

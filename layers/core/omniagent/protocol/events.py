@@ -140,7 +140,7 @@ class DataSession(StreamEvent):
 
 @dataclass(frozen=True, slots=True)
 class SteeringData(StreamEvent):
-    """A user's message that joined the answer. AI SDK 7 has an event of its own for it, see `sse.for_sdk_7`."""
+    """A user's message that joined the answer. AI SDK 7 has an event of its own for it, see `ai_sdk7`."""
 
     type = "data-steering"
     id: str

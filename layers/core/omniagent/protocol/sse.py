@@ -73,28 +73,10 @@ def decode_events(frames: bytes) -> Iterator[StreamEvent]:
     return (from_wire(wire) for wire in decode(frames))
 
 
-def for_sdk_7(frames: bytes) -> bytes:
-    """Return the frames with `steering-message` events, which only version 7 of the AI SDK's client knows."""
-    if _STEERING not in frames:
-        return frames
-    pieces = frames.split(b"\n\n")
-    for index, piece in enumerate(pieces):
-        if piece.startswith(_STEERING):
-            event = json.loads(piece[len(_DATA) :])
-            message = {"type": "steering-message", "id": event["id"], "parts": steering_parts(event["data"]["text"])}
-            pieces[index] = (_DATA + _encode_json(message)).encode()
-    return b"\n\n".join(pieces)
-
-
 def steering_ids(frames: bytes) -> Iterator[str]:
     """Yield the ids of the messages that have joined the answer in these frames."""
     if _STEERING in frames:
         yield from (event["id"] for event in decode(frames) if event["type"] == "data-steering")
-
-
-def steering_parts(text: str) -> list[dict[str, str]]:
-    """Return a steering message's parts as the AI SDK 7 has them."""
-    return [{"type": "text", "text": text}]
 
 
 def to_wire(event: StreamEvent) -> dict[str, Any]:

@@ -5,7 +5,6 @@ from typing import Any
 
 from omniagent.errors import ToolError
 from omniagent.messages import DataPart, Part, ReasoningPart, Role, SteeringPart, StepPart, TextPart, ToolPart
-from omniagent.protocol.sse import steering_parts
 
 
 def ui_message(
@@ -44,9 +43,14 @@ def _answer_parts(parts: Sequence[Part], *, sdk_7: bool) -> Iterator[dict[str, A
                 yield {"type": f"data-{part.name}", "data": part.data} | ({"id": part.id} if part.id else {})
 
 
+def steering_message(message_id: str, text: str) -> dict[str, Any]:
+    """Return a steering message as version 7 of the AI SDK has it, in a stream and in a message."""
+    return {"type": "steering-message", "id": message_id, "parts": [{"type": "text", "text": text}]}
+
+
 def _steering_part(part: SteeringPart, *, sdk_7: bool) -> dict[str, Any]:
     if sdk_7:
-        return {"type": "steering-message", "id": part.message_id, "parts": steering_parts(part.text)}
+        return steering_message(part.message_id, part.text)
     return {"type": "data-steering", "id": part.message_id, "data": {"text": part.text}}
 
 

@@ -74,7 +74,8 @@ async def meet(setup: TurnSetup, query: Query, limit: TimeLimit, held: RunningTu
             await asyncio.sleep(session.settings.tick_seconds)
             return None
     if query.regenerate:
-        return await _interrupted(setup, query, limit, held)
+        await _interrupt(setup, query, limit, held)
+        return None
     if (known := await session.find(query.message_id)) is not None:
         answer = known if known.role == "assistant" else await session.answer(known.turn_number)
         if answer is None or answer.status != "complete":
@@ -108,7 +109,7 @@ async def _is_taken(setup: TurnSetup) -> bool:
     return False
 
 
-async def _interrupted(setup: TurnSetup, query: Query, limit: TimeLimit, held: RunningTurn) -> None:
+async def _interrupt(setup: TurnSetup, query: Query, limit: TimeLimit, held: RunningTurn) -> None:
     """Stop the running turn for a regeneration. Its message is stored already, so it need not be posted."""
     patience = min(INTERRUPT_SECONDS, limit.stop_at - limit.started_at)
     if query.busy != "interrupt" or time.monotonic() - limit.started_at > patience:
@@ -207,7 +208,7 @@ class PostedAnswer:
         await self._leave()
 
     def stop(self, reason: StopReason) -> None:
-        """End the turn with what it has; one that has not begun ends when its time has come."""
+        """End the turn with what it has. One that has not begun ends when its time has come; nobody waits for it."""
         self._is_stopped = True
         if self._source is not None:
             self._source.stop(reason)
@@ -240,6 +241,9 @@ class PostedAnswer:
         pause = tick = self._setup.settings.tick_seconds
         while time.monotonic() < self._until:
             try:
+                if self._is_stopped:
+                    await self._registry.stop(self._session.key, self._query.message_id)
+                    return None
                 if (source := await self._look()) is not None:
                     return source
                 pause = tick
@@ -259,8 +263,6 @@ class PostedAnswer:
                 return self._followed(held.claim)
         if place is None:
             return await self._answered()
-        if self._is_stopped and not inbox[place].stopped:
-            await self._registry.stop(self._session.key, self._query.message_id)
         if held is None or held.alive:
             return None
         if place == 0:
