@@ -93,11 +93,16 @@ class Document:
 
     def resources(self, kind: str) -> dict[str, dict[str, Any]]:
         """Return the resolved properties of every resource of a type, by logical id."""
-        return {
-            name: self.resolve(resource.get("Properties", {}))
+        resources = self._raw["Resources"]
+        return {name: self.resolve(resources[name].get("Properties", {})) for name in self.logical_ids(kind)}
+
+    def logical_ids(self, kind: str) -> list[str]:
+        """Return the resources of a type that there are."""
+        return [
+            name
             for name, resource in self._raw["Resources"].items()
             if resource["Type"] == kind and self._holds(resource.get("Condition"))
-        }
+        ]
 
     def name_of(self, logical_id: str) -> str:
         """Return the name a resource is given, else its logical id."""

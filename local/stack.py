@@ -153,6 +153,8 @@ async def local_stack(options: StackOptions) -> AsyncIterator[Stack]:
     """Run the functions until the context ends."""
     if options.folder and DATA in (options.folder, *options.folder.parents):
         make_private(DATA)
+    for name in options.functions:
+        Template(options.template).find_function(name)  # a wrong name is said before anything is started
     async with AsyncExitStack() as stack:
         traces, causes = Traces(), Causes()
         # First: a port that is taken is said at once, and so is a server that cannot be reached.

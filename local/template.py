@@ -43,6 +43,11 @@ class QueueSource:
     reports_failures: bool = False
 
 
+def short_name(logical_id: str) -> str:
+    """The name people type: `chat` for ChatFunction."""
+    return logical_id.removesuffix("Function").lower()
+
+
 @dataclass(frozen=True)
 class Function:
     """A Lambda function, with the folders of its code and its layers."""
@@ -66,8 +71,7 @@ class Function:
 
     @property
     def short_name(self) -> str:
-        """The name people type: `chat` for ChatFunction."""
-        return self.logical_id.removesuffix("Function").lower()
+        return short_name(self.logical_id)
 
     def having(self, environment: Mapping[str, str] | None = None, **changes: Any) -> Self:
         """Return this function with other settings, and with `environment` added to its own."""
@@ -150,11 +154,15 @@ class Template:
 
     def function(self, name: str) -> Function:
         """Return a function by its logical id, its name or the name people type."""
-        for function in self.functions.values():
-            if name in {function.logical_id, function.name, function.short_name}:
-                return function
-        known = ", ".join(function.short_name for function in self.functions.values())
-        raise TemplateError(f"There is no function {name}. There are: {known}.")
+        return self.functions[self.find_function(name)]
+
+    def find_function(self, name: str) -> str:
+        """Return the logical id of a function. Needs no parameters."""
+        found = self._document.logical_ids("AWS::Serverless::Function")
+        for logical_id in found:
+            if name in {logical_id, self._document.name_of(logical_id), short_name(logical_id)}:
+                return logical_id
+        raise TemplateError(f"There is no function {name}. There are: {', '.join(map(short_name, found))}.")
 
     def _function(self, logical_id: str, properties: Mapping[str, Any]) -> Function:
         variables = properties.get("Environment", {}).get("Variables", {})

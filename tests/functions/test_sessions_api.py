@@ -1,4 +1,4 @@
-"""The sessions function's routes, against the real MongoDB and the offline model."""
+"""The sessions function's routes, against the real MongoDB and the offline model, with events of both formats."""
 
 import json
 from collections.abc import AsyncIterator, Callable
@@ -21,6 +21,7 @@ from omniagent.settings import Settings
 from omniagent.turns.lease import Claim
 from project import project
 from tests.fixtures.conversation import Conversation
+from tests.fixtures.function_url import PAYLOADS, SIGNING_ROLE, AsyncFunctionUrl
 
 Json = dict[str, Any]
 Browser = Callable[[str], httpx.AsyncClient]
@@ -29,7 +30,10 @@ Browser = Callable[[str], httpx.AsyncClient]
 @pytest.fixture
 def settings(mongod: str, database: Database[Json], model: OfflineModel) -> Settings:
     return Settings(
-        auth_mode="none", mongodb_uri=mongod, mongodb_database=database.name, openai_base_url=model.base_url
+        trusted_principals=SIGNING_ROLE,
+        mongodb_uri=mongod,
+        mongodb_database=database.name,
+        openai_base_url=model.base_url,
     )
 
 
@@ -45,12 +49,12 @@ def app(services: Services) -> FastAPI:
     return sessions_app(services)
 
 
-@pytest.fixture
-async def browser(app: FastAPI) -> AsyncIterator[Browser]:
+@pytest.fixture(params=PAYLOADS, ids=["function-url", "api-gateway"])
+async def browser(request: pytest.FixtureRequest, app: FastAPI) -> AsyncIterator[Browser]:
     opened: list[httpx.AsyncClient] = []
 
     def browse(user: str) -> httpx.AsyncClient:
-        transport = httpx.ASGITransport(app)
+        transport = AsyncFunctionUrl(app, request.param)
         client = httpx.AsyncClient(transport=transport, base_url="http://localhost", headers={"x-user-id": user})
         opened.append(client)
         return client
@@ -63,14 +67,14 @@ async def browser(app: FastAPI) -> AsyncIterator[Browser]:
 @pytest.fixture
 def talk(conversation: Conversation, services: Services) -> Conversation:
     """A session of the user whom the API knows by the same name."""
-    talk = conversation.but(user=f"local:{conversation.user}")
+    talk = conversation.but(user=f"user:{conversation.user}")
     services.registry = talk.registry
     return talk
 
 
 @pytest.fixture
 def client(browser: Browser, talk: Conversation) -> httpx.AsyncClient:
-    return browser(talk.user.removeprefix("local:"))
+    return browser(talk.user.removeprefix("user:"))
 
 
 def problem(response: httpx.Response) -> tuple[int, str]:

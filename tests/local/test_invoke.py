@@ -63,7 +63,8 @@ def test_a_function_error_is_printed_and_fails_the_command(template: Path, mongo
     assert (done.returncode, json.loads(done.stdout)["errorType"]) == (1, "KeyError")
 
 
-def test_an_unknown_function_is_said_in_one_line(template: Path, mongod: str) -> None:
-    done = invoke(template, mongod, "grete", "{}")
+def test_an_unknown_function_is_said_in_one_line_before_anything_is_started(template: Path) -> None:
+    nobody = "mongodb://127.0.0.1:1/?serverSelectionTimeoutMS=100"
+    done = invoke(template, nobody, "grete", "{}")
     assert done.returncode == 1
     assert done.stderr == "There is no function grete. There are: greet.\n"

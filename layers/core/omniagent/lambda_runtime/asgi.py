@@ -15,7 +15,6 @@ from dataclasses import dataclass
 from typing import Any, Final, Protocol, TypedDict
 from urllib.parse import parse_qs
 
-from mangum import Mangum
 from mangum.adapter import DEFAULT_TEXT_MIME_TYPES
 from mangum.exceptions import UnexpectedMessage
 from mangum.handlers import APIGateway, HTTPGateway
@@ -98,26 +97,27 @@ BufferedHandler = Callable[[LambdaEvent, LambdaContext], dict[str, Any]]
 StreamingHandler = Callable[[LambdaEvent, LambdaContext], StreamingResult | dict[str, Any]]
 
 
-def _config(app: ASGI) -> LambdaConfig:
-    event_loop.get_loop()  # Mangum looks for a current loop when it is made
-    text_types = [*DEFAULT_TEXT_MIME_TYPES, "application/problem+json"]
-    return Mangum(app, lifespan="off", text_mime_types=text_types).config
+_CONFIG: Final[LambdaConfig] = {
+    "api_gateway_base_path": "/",
+    "text_mime_types": [*DEFAULT_TEXT_MIME_TYPES, "application/problem+json"],
+    "exclude_headers": [],
+}
 
 
-def _gateway(event: LambdaEvent, context: LambdaContext, config: LambdaConfig) -> HTTPGateway | APIGateway:
+def _gateway(event: LambdaEvent, context: LambdaContext) -> HTTPGateway | APIGateway:
     """Return the reader of an event. Only API Gateway's REST events have no version."""
+    event = _without_nulls(event)
     for reader in (HTTPGateway, APIGateway):
-        if reader.infer(event, context, config):
-            return reader(event, context, config)
+        if reader.infer(event, context, _CONFIG):
+            return reader(event, context, _CONFIG)
     raise ValueError("This function serves HTTP: the event must have payload format 2.0 or 1.0")
 
 
 def buffered_handler(app: ASGI) -> BufferedHandler:
     """Serve `app` with buffered responses."""
-    config = _config(app)
 
     def handler(event: LambdaEvent, context: LambdaContext) -> dict[str, Any]:
-        gateway = _gateway(_without_nulls(event), context, config)
+        gateway = _gateway(event, context)
         with ends_within(_seconds_left(context)):
             return _refusal(gateway, context) or _buffered(app, gateway)
 
@@ -130,10 +130,9 @@ def streaming_handler(app: ASGI) -> StreamingHandler:
     The handler returns when the body has begun, so that an earlier failure is an ordinary function error. Under
     `sam local`, and with `?stream=false`, the response is buffered.
     """
-    config = _config(app)
 
     def handler(event: LambdaEvent, context: LambdaContext) -> StreamingResult | dict[str, Any]:
-        gateway = _gateway(_without_nulls(event), context, config)
+        gateway = _gateway(event, context)
         if refusal := _refusal(gateway, context):
             return refusal
         with ends_within(_seconds_left(context)):
@@ -142,6 +141,13 @@ def streaming_handler(app: ASGI) -> StreamingHandler:
             return event_loop.run(_begin(app, gateway))
 
     return handler
+
+
+async def respond(app: ASGI, event: LambdaEvent, context: LambdaContext) -> StreamingResult:
+    """Serve one event on the loop that runs already, as `streaming_handler` does on the process's own."""
+    gateway = _gateway(event, context)
+    refusal = _refusal(gateway, context)
+    return as_stream(refusal) if refusal else await _begin(app, gateway)
 
 
 def _buffered(app: ASGI, gateway: HTTPGateway | APIGateway) -> dict[str, Any]:
