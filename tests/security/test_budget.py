@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Iterator
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import httpx
 import pytest
@@ -12,8 +13,11 @@ from local.model import OfflineModel
 from omniagent import AnswerStream, Budget
 from omniagent.errors import BudgetExceeded, TooManyReaders
 from omniagent.lambda_runtime import event_loop
+from tests.fixtures.jobs import RecordedQueue
 from tests.fixtures.problems import check_problem
 from tests.fixtures.world import User, World, open_world, start_at_once
+
+Json = dict[str, Any]
 
 
 @pytest.fixture(scope="module")
@@ -32,6 +36,32 @@ def hasty(world: World, monkeypatch: pytest.MonkeyPatch) -> World:
     return world
 
 
+@pytest.fixture
+def queued(world: World, monkeypatch: pytest.MonkeyPatch) -> list[Json]:
+    """What is sent to the queue of summaries."""
+    queue = RecordedQueue()
+    monkeypatch.setattr(world.services, "summary_queue", queue)
+    monkeypatch.setattr(world.services, "settings", replace(world.services.settings, summary_queue_url="https://queue"))
+    return queue.sent
+
+
+@pytest.fixture
+def generous(world: World, monkeypatch: pytest.MonkeyPatch) -> World:
+    """Users with enough to spend, who may follow one answer for a moment, and whose turns may call three tools."""
+    settings = replace(
+        world.services.settings,
+        max_readers_per_user=1,
+        max_readers_per_session=2,
+        follow_seconds=0.05,
+        max_tool_calls_per_step=2,
+        max_tool_calls_per_turn=3,
+    )
+    monkeypatch.setattr(world.services, "settings", settings)
+    budgets = {"generous": Budget(tokens_per_day=1_000_000)}
+    monkeypatch.setattr(world.services, "project", replace(world.services.project, budgets=budgets))
+    return world
+
+
 def refused(response: httpx.Response, code: str) -> None:
     problem = check_problem(response)
     assert (problem["status"], problem["code"]) == (429, code)
@@ -45,14 +75,20 @@ def used(user: User) -> int:
     return tokens
 
 
-def test_over_a_days_tokens_chat_name_and_summary_are_refused_alike(world: World, user: User) -> None:
-    while used(user) < 40:
+def test_over_a_days_tokens_chat_name_and_summary_are_refused_alike(
+    generous: World, user: User, queued: list[Json]
+) -> None:
+    user.http.headers["x-user-category"] = "generous"
+    for _ in range(2):
         user.ask("[echo:A few words.]")
+    del user.http.headers["x-user-category"]
     asked = user.post({"session_id": user.session, "query": "One more"})
     refused(asked, "budget_exceeded")
     refused(user.call("POST", "/sessions/{}/name"), "budget_exceeded")
-    assert len(user.messages()) % 2 == 0
-    assert world.user().post({"query": "[echo:Somebody else.]"}).status_code == 200
+    refused(user.call("POST", "/sessions/{}/summary?rebuild=true"), "budget_exceeded")
+    assert queued == []
+    assert len(user.messages()) == 4
+    assert generous.user().post({"query": "[echo:Somebody else.]"}).status_code == 200
 
 
 def test_a_replay_is_not_refused(user: User) -> None:
@@ -121,3 +157,64 @@ def test_nobody_reads_one_answer_as_often_as_they_like(world: World, user: User)
     kinds = [type(each) for each in event_loop.run(crowd())]
     assert kinds.count(AnswerStream) <= 1
     assert kinds.count(TooManyReaders) >= 2
+
+
+def test_nobody_follows_more_answers_than_their_share(generous: World, user: User) -> None:
+    """Each reader is a Lambda: ten sessions with one reader each are as many as one session with ten."""
+
+    async def crowd() -> list[AnswerStream | BaseException | None]:
+        runners = [await generous.services.runner(user.client_id, name, category="generous") for name in ("s1", "s2")]
+        turns = [await runner.start("[stall] Hi") for runner in runners]
+        readers = await asyncio.gather(*(runner.resume() for runner in runners), return_exceptions=True)
+        for runner in runners:
+            await runner.stop()
+        for each in (*readers, *turns):
+            if isinstance(each, AnswerStream):
+                await each.ended()
+        return list(readers)
+
+    kinds = [type(each) for each in event_loop.run(crowd())]
+    assert kinds.count(AnswerStream) <= 1
+    assert kinds.count(TooManyReaders) >= 1
+
+
+def test_a_follower_ends_itself_and_may_come_again(generous: World, user: User) -> None:
+    async def follow() -> list[bytes]:
+        runner = await generous.services.runner(user.client_id, user.session, category="generous")
+        turn = await runner.start("[stall] Hi")
+        streams = []
+        for _ in range(2):
+            reader = await runner.resume()
+            assert reader is not None
+            streams.append(b"".join([frames async for frames in reader.sse()]))
+        await runner.stop()
+        await turn.ended()
+        return streams
+
+    first, second = event_loop.run(follow())
+    assert first.startswith(b'data: {"type":"start"')
+    assert b"finish" not in first + second, "the client knows that it has to resume"
+    assert second.startswith(first)
+
+
+@pytest.mark.parametrize(
+    ("question", "ran"),
+    [('[tool:calculator {"expression": "1+1"}]' * 5, 2), ("[loop:calculator] 1+1", 3)],
+    ids=["step", "turn"],
+)
+def test_no_turn_calls_more_tools_than_it_may(generous: World, user: User, question: str, ran: int) -> None:
+    user.http.headers["x-user-category"] = "generous"
+    kinds = [event["type"] for event in user.ask(question)]
+    assert kinds.count("tool-output-available") == ran
+    assert kinds.count("tool-output-error") >= 1, "the model is told why"
+
+
+@pytest.mark.usefixtures("generous")
+def test_a_summary_that_is_queued_or_pointless_is_not_queued_again(user: User, queued: list[Json]) -> None:
+    user.http.headers["x-user-category"] = "generous"
+    user.ask("[echo:One.]")
+    path = "/sessions/{}/summary?rebuild=true"
+    assert user.call("POST", path).json()["accepted"] == "unchanged", "the latest turn is never summarized"
+    user.ask("[echo:Two.]")
+    assert [user.call("POST", path).json()["accepted"] for _ in range(3)] == ["summary", "queued", "queued"]
+    assert queued == [{"session_id": user.key, "rebuild": True}]

@@ -193,6 +193,21 @@ class TestIssuers:
                 assert ada.get("http://sessions/sessions").status_code == 200
         assert issuer.fetches > 1
 
+    def test_a_token_for_another_use_is_refused(self, world: World, issuer: Issuer) -> None:
+        """The issuer's other tokens are signed with the same keys: for the client to read, or to log somebody out."""
+        others: list[Json] = [
+            {"token_use": "id"},
+            {"typ": "ID"},
+            {"at_hash": "x"},
+            {"header": {"typ": "id+jwt"}},
+            {"events": {"http://schemas.openid.net/event/backchannel-logout": {}}},
+        ]
+        with authenticating(world, **tokens_of(issuer)):
+            assert _bearer(world, issuer.token()).get("http://sessions/sessions").status_code == 200
+            for claims in others:
+                response = _bearer(world, issuer.token(**claims)).get("http://sessions/sessions")
+                check_problem(response, 401, "unauthenticated")
+
     def test_a_token_of_another_client_is_refused(self, world: World, issuer: Issuer) -> None:
         """Cognito's access tokens have no audience: the client is all that tells one application from another."""
         with authenticating(world, **tokens_of(issuer, jwt_audience="", jwt_client_ids="web")):

@@ -101,6 +101,7 @@ def test_behind_api_gateway_the_functions_answer_for_cors(behind_api: World, fun
     assert preflight.status_code == 200
     assert preflight.headers["access-control-allow-origin"] == ORIGIN
     assert "POST" in preflight.headers["access-control-allow-methods"]
+    assert "x-user" not in preflight.headers["access-control-allow-headers"].lower(), "for back ends alone"
     refused = http.post(url, json={}, headers={"origin": ORIGIN})
     assert check_problem(refused)["status"] == 401
     assert refused.headers["access-control-allow-origin"] == ORIGIN
@@ -137,4 +138,5 @@ async def test_the_template_alone_says_which_origins_may_call(mongod: str, aws: 
                 assert told == allowed
                 for headers in found.values():
                     assert headers.get("access-control-allow-origin") != "*"
+                    assert "x-user" not in headers.get("access-control-allow-headers", ""), "for back ends alone"
                     assert "access-control-allow-credentials" not in headers
