@@ -22,6 +22,7 @@ TOLD = (
     "context_max_turns",
     "max_message_chars",
     "max_steps",
+    "name_sessions",
     "summary_after_tokens",
     "summary_after_turns",
 )

@@ -107,6 +107,7 @@ class App {
     const traces = (/** @type {number} */ turn) => this.#api.traces(this.#chat.id, turn);
     this.#view.traces = this.#info ? traces : null;
     this.#render();
+    await this.#awaitName(this.#chat);
   }
 
   /** Open the chat that the address names, or an empty one. */
@@ -127,6 +128,7 @@ class App {
     try {
       if (chat.messages.length) await this.#sessions.look(chat.id);
       await this.#refreshSummary(chat);
+      await this.#awaitName(chat);
     } catch (error) {
       toastError(error);
     }
@@ -145,6 +147,7 @@ class App {
     if (id !== null && id !== chat.id) return;
     await chat.sync();
     await this.#refreshSummary(chat).catch(toastError);
+    await this.#awaitName(chat);
   }
 
   /** @param {import("./view/panel.js").Tab} tab */
@@ -198,11 +201,23 @@ class App {
     this.#running.delete(chat.id);
     try {
       await this.#sessions.refresh();
-      if (chat.messages.at(-1)?.metadata.status === "complete") await this.#sessions.nameIfUnnamed(chat.id);
+      if (chat.messages.at(-1)?.metadata.status === "complete") await this.#nameIfUnnamed(chat);
       await this.#refreshSummary(chat);
     } catch (error) {
       toastError(error);
     }
+  }
+
+  /** Name a chat after its first answer, where the server does not. @param {Conversation} chat */
+  async #nameIfUnnamed(chat) {
+    if (!this.#info?.name_sessions) await this.#sessions.nameIfUnnamed(chat.id);
+    else await this.#awaitName(chat);
+  }
+
+  /** Show the name that the server gives a chat that has an answer. @param {Conversation} chat */
+  async #awaitName(chat) {
+    const isAnswered = chat.messages.some(({ metadata }) => metadata.status === "complete");
+    if (isAnswered && this.#info?.name_sessions) await this.#sessions.awaitName(chat.id);
   }
 
   #stop() {

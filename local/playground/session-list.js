@@ -3,6 +3,9 @@
 /** @import { Api } from "./api.js" */
 /** @import { Session } from "./types.js" */
 
+/** As long as the server may take. */
+const NAME_PAUSES_MS = [200, 400, 800, 1_600, 3_200, 6_400];
+
 /** Fires `change` whenever there is something new to show. */
 export class SessionList extends EventTarget {
   /** @type {Session[]} */
@@ -70,6 +73,15 @@ export class SessionList extends EventTarget {
   async nameIfUnnamed(id) {
     const session = this.find(id) ?? (await this.#api.getSession(id));
     if (!session.name) this.#put(await this.#api.nameSession(id));
+  }
+
+  /** Look for the name that the server gives soon after the first answer. @param {string} id */
+  async awaitName(id) {
+    for (const milliseconds of NAME_PAUSES_MS) {
+      if (this.find(id)?.name !== null) return; // it has one, or is gone
+      await new Promise((resolve) => setTimeout(resolve, milliseconds));
+      await this.refresh();
+    }
   }
 
   /** @param {string} id */

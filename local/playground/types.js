@@ -69,6 +69,7 @@
  * @typedef {object} StackInfo What `/local/info` tells of a stack on this machine.
  * @property {string} model
  * @property {boolean} offline
+ * @property {boolean} name_sessions Whether the server names a chat after its first answer.
  * @property {number} context_max_tokens
  * @property {number} context_max_turns
  * @property {number} summary_after_tokens

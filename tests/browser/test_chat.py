@@ -48,8 +48,13 @@ async def test_tool_calls_are_cards_and_the_trace_has_every_call_with_input_and_
 
     await playground.button("Trace").click()
     trace = page.get_by_role("region", name="Trace of this turn")
-    for span in ("POST /chat", "turn", "begin_turn", "model", "calculator", "current_time", "finish_turn"):
+    for span in ("POST /chat", "turn", "model", "calculator", "current_time"):
         await expect(trace.get_by_role("listitem").filter(has_text=span).first).to_be_visible()
+    stored, database = trace.get_by_text("finish_turn", exact=True), trace.get_by_role("button", name="database calls")
+    await expect(stored).to_be_hidden()
+    for unfolded in (True, False):
+        await database.click()
+        await expect(stored).to_be_visible(visible=unfolded)
     for call, given, returned in (("calculator", "expression", "409.5"), ("model", "You are a helpful", "calculator")):
         line = trace.locator("summary").filter(has_text=re.compile(f"^{call}")).first
         await line.click()

@@ -2,7 +2,7 @@
 
 import re
 
-from playwright.async_api import Locator, Page, expect
+from playwright.async_api import Locator, Page, Route, expect
 
 from tests.browser.playground import Playground
 
@@ -34,6 +34,29 @@ async def test_chats_are_renamed_and_deleted_once_that_is_confirmed(playground: 
     await page.get_by_role("dialog").get_by_role("button", name="Delete").click()
     await expect(page.get_by_role("heading", name="What can I help with?")).to_be_visible()
     assert playground.session_id == ""
+
+
+async def test_the_server_names_a_chat_and_the_page_shows_it(playground: Playground, page: Page) -> None:
+    asked: list[str] = []
+    page.on("request", lambda request: asked.append(request.url))
+    await expect(page.get_by_text("Offline model")).to_be_visible()
+    await playground.ask("Where do I park in Lisbon?")
+    await expect(playground.chats).to_have_text([re.compile("Lisbon")])
+    assert not [url for url in asked if url.endswith("/name")]
+
+
+async def test_where_the_server_names_no_chat_the_page_lets_the_model_do_it(playground: Playground, page: Page) -> None:
+    async def tell(route: Route) -> None:
+        told = await (await route.fetch()).json()
+        sessions = [{**session, "name": None} for session in told.get("sessions", ())]
+        await route.fulfill(json={**told, "name_sessions": False, "sessions": sessions})
+
+    await page.route(re.compile(r"/local/info$|/sessions\?"), tell)
+    await page.reload()
+    await expect(page.get_by_text("Offline model")).to_be_visible()
+    async with page.expect_request(re.compile("/name$")):
+        await playground.ask("Where do I park in Lisbon?")
+    await expect(page.get_by_role("heading", level=1)).to_have_text(re.compile("Lisbon"))
 
 
 async def test_chats_are_found_by_name_and_by_content_and_the_open_one_keeps_its_name(

@@ -4,7 +4,7 @@ import asyncio
 import re
 from urllib.parse import urlsplit
 
-from playwright.async_api import Route, expect
+from playwright.async_api import Page, Route, expect
 
 from tests.browser.playground import OpenPage, Playground, text_of
 from tests.fixtures.proxy import Proxy
@@ -169,6 +169,24 @@ async def test_a_failed_answer_is_said_and_retry_answers_the_same_message(playgr
     await playground.ended()
     [same, answer] = await playground.stored()
     assert (same["id"], answer["metadata"]["status"]) == (question["id"], "complete")
+
+
+async def test_a_failed_answer_tells_what_the_log_knows(playground: Playground, page: Page) -> None:
+    await playground.begin("[fail:401] Hello")
+    await expect(playground.alert).to_contain_text("The model's API refused the key: look at OPENAI_API_KEY")
+    await expect(playground.alert).to_contain_text("turn failed")
+
+    # What a function that cannot start leaves in the log, as text and never as markup.
+    cause = {"function": "chat", "message": "", "cause": "<b>no module", "advice": "", "traceback": "File <i>agent.py"}
+
+    async def tell(route: Route) -> None:
+        await route.fulfill(json={"causes": [cause]})
+
+    await page.route("**/local/causes*", tell)
+    await playground.button("Retry").click()
+    await expect(playground.alert.get_by_text("<b>no module")).to_be_visible()
+    await playground.alert.get_by_text("Traceback").click()
+    await expect(playground.alert.locator("pre")).to_have_text("File <i>agent.py")
 
 
 async def test_a_failed_answer_can_be_retried_after_a_reload(playground: Playground) -> None:

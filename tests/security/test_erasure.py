@@ -72,8 +72,10 @@ async def converse(user: User, product: Product, text: str) -> None:
     product.database.summaries.update_one({"session_id": user.key}, {"$set": {"content": text}})
     assert (await user.call("POST", "/sessions", json={"name": text})).status_code == 201
     [table] = product.aws.dynamodb.list_tables()["TableNames"]
-    later: Any = {"session_id": {"S": user.key.partition(":")[0]}, "item": {"S": "later"}, "note": {"S": text}}
-    product.aws.dynamodb.put_item(TableName=table, Item=later)
+    owner = user.key.partition(":")[0]
+    for key, item in ((owner, "later"), (f"budget#{owner}", "budget#2026-01-01")):
+        note: Any = {"session_id": {"S": key}, "item": {"S": item}, "note": {"S": text}}
+        product.aws.dynamodb.put_item(TableName=table, Item=note)
 
 
 async def test_nothing_of_a_deleted_user_is_found_in_any_store(product: Product) -> None:

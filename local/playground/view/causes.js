@@ -2,6 +2,9 @@
 
 import { h } from "./dom.js";
 
+/** A line of the log may come after the end of the answer that it explains. */
+const PAUSES_MS = [0, 300, 1_000];
+
 /**
  * @typedef {object} Cause
  * @property {string} message
@@ -22,13 +25,21 @@ export function causesOf(requestId) {
 
 /** @param {HTMLElement} element @param {string} requestId */
 async function fill(element, requestId) {
+  for (const milliseconds of PAUSES_MS) {
+    await new Promise((resolve) => setTimeout(resolve, milliseconds));
+    const causes = await read(requestId);
+    element.replaceChildren(...causes.map(shown));
+    if (causes.length) return;
+  }
+}
+
+/** @param {string} requestId @returns {Promise<Cause[]>} */
+async function read(requestId) {
   try {
     const response = await fetch(`/local/causes?request_id=${encodeURIComponent(requestId)}`);
-    /** @type {{ causes: Cause[] }} */
-    const { causes } = response.ok ? await response.json() : { causes: [] };
-    element.replaceChildren(...causes.map(shown));
+    return response.ok ? (await response.json()).causes : [];
   } catch {
-    // The page of a deployed stack, or one whose stack has ended: there is nothing to tell.
+    return []; // the page of a deployed stack, or one whose stack has ended: there is nothing to tell
   }
 }
 

@@ -31,16 +31,33 @@ export class Waterfall {
   async #show() {
     fill(this.element, h("p", { class: "quiet" }, "Reading the trace…"));
     const spans = await this.#load();
-    if (spans.length) fill(this.element, legend(spans), table(spans));
+    if (spans.length) fill(this.element, legend(spans, () => this.#unfold()), table(spans));
     else fill(this.element, h("p", { class: "quiet" }, "No trace of this turn was recorded."));
     this.element.scrollIntoView({ block: "nearest" });
   }
+
+  /** Show or hide the calls of the database. */
+  #unfold() {
+    const isOpen = this.element.classList.toggle("unfolded");
+    this.element.querySelector(".legend button")?.setAttribute("aria-expanded", String(isOpen));
+  }
 }
 
-/** @param {Span[]} spans */
-function legend(spans) {
-  const kinds = [...new Set(spans.map(kindOf))];
-  return h("div", { class: "legend" }, ...kinds.map((kind) => h("span", { class: `key kind-${kind}` }, kind)));
+/** @param {Span[]} spans @param {() => void} unfold */
+function legend(spans, unfold) {
+  const folded = spans.filter(isFolded).length;
+  const kinds = [...new Set(spans.map(kindOf))].map((kind) => {
+    const name = `key kind-${kind}`;
+    if (kind !== "database" || !folded) return h("span", { class: name }, kind);
+    const calls = `${folded} database ${folded === 1 ? "call" : "calls"}`;
+    return h("button", { type: "button", class: `${name} small-button`, "aria-expanded": "false", click: unfold }, calls);
+  });
+  return h("div", { class: "legend" }, ...kinds);
+}
+
+/** Most of a turn's spans are calls of a database: they are shown on demand, unless they failed. @param {Span} span */
+function isFolded(span) {
+  return kindOf(span) === "database" && span.status !== "error";
 }
 
 /** @param {Span[]} spans */
@@ -60,7 +77,7 @@ function row(span, depth, start, whole) {
   name.style.paddingInlineStart = `${depth * 0.75}rem`;
   const time = h("span", { class: "span-time" }, formatDuration(span.duration_ms));
   const line = h("summary", { title: about(span) }, name, h("span", { class: "track" }, bar), time);
-  return h("li", {}, h("details", {}, line, ...details(span)));
+  return h("li", { class: isFolded(span) ? "folded" : "" }, h("details", {}, line, ...details(span)));
 }
 
 /** What went into the call, what came out of it, and everything else that is known. @param {Span} span */
