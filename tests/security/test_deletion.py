@@ -82,15 +82,18 @@ def test_a_deletion_whose_hook_fails_is_repeated_by_the_queue(
 
     monkeypatch.setattr(world.services, "project", replace(world.services.project, on_erase=on_erase))
     user = world.user()
-    user.ask("[echo:Hello.]")
-    assert user.call("DELETE", "/users/me").status_code == 204
-    late, now = queued
-    assert len(failures(summary.handler(batch(json.dumps(now)), CONTEXT))) == 1, "the queue delivers it again"
-    assert user.call("GET", "/sessions/{}").status_code == 404
-    is_down = False
-    for job in (now, late):
-        deliver(summary, job)
-    assert calls == [(user.client_id, user.session), (user.client_id, None)]
+    for path in ("/sessions/{}", "/users/me"):
+        user.ask("[echo:Hello.]")
+        assert user.call("DELETE", path).status_code == 204
+        assert user.call("GET", "/sessions/{}").status_code == 404
+        for job in queued:
+            failed = failures(summary.handler(batch(json.dumps(job)), CONTEXT))
+            assert len(failed) == 1, "the queue delivers it again, and at last it is a dead letter"
+        is_down = False
+        while queued:
+            deliver(summary, queued.pop())
+        is_down = True
+    assert calls == [(user.client_id, user.session)] * 2 + [(user.client_id, None)]
     assert world.database.users.find_one({"_id": user_id_of(user.client_id)}) is None
 
 
