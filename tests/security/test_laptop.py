@@ -174,6 +174,15 @@ def test_whoever_was_told_the_way_gets_a_secret_as_from_aws(attacked: Attacked) 
         client.list_secrets()
 
 
+def test_knowing_the_way_is_not_enough_for_a_page(attacked: Attacked) -> None:
+    inside = next(env for pid in attacked.children if "AWS_LAMBDA_FUNCTION_NAME" in (env := environment_of(pid)))
+    signed = {"authorization": f"AWS4-HMAC-SHA256 Credential={inside['AWS_ACCESS_KEY_ID']}/20260101/us-east-1/sqs/"}
+    for name in ("AWS_ENDPOINT_URL", "AWS_ENDPOINT_URL_SECRETS_MANAGER"):
+        for page in ({}, {"host": "evil.example"}, {"origin": "http://localhost:3000"}, PICTURE):
+            answer = attacked.http.post(inside[name], headers={**signed, **page}, content=b"{}")
+            assert (answer.status_code == 403) is bool(page), (name, page)
+
+
 def test_the_data_of_a_developer_is_private(tmp_path: Path) -> None:
     open_to_all = tmp_path / "data"
     open_to_all.mkdir(mode=0o755)
