@@ -1,10 +1,14 @@
 """What every test may use."""
 
+import gc
 import signal
 
 from hypothesis import settings
 
 from tests.fixtures.examples import THOROUGH
+
+# What is imported and collected is no garbage: looking through it again and again costs each worker seconds.
+gc.disable()
 
 pytest_plugins = [
     "tests.fixtures.measured",
@@ -24,3 +28,8 @@ settings.load_profile("patient")
 # A job in the background inherits an ignored SIGINT, and so would the programs that tests interrupt.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()

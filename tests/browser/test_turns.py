@@ -35,13 +35,19 @@ async def test_a_stop_before_the_first_event_waits_for_the_turn(playground: Play
 
 
 async def test_a_stopped_answer_can_be_asked_for_again(playground: Playground) -> None:
-    await playground.begin(BRIEFLY_SLOW)
+    await playground.begin(SLOW)
     await playground.message.press("Escape")
     await expect(playground.answer.get_by_text("Stopped")).to_be_visible()
+    await playground.ended()
+    [_, stopped] = await playground.stored()
     await playground.button("Regenerate").click()
     await expect(playground.answer.get_by_text("Stopped")).to_have_count(0)
+    await playground.has_begun_to_answer()
+    await playground.stop.click()
     await playground.ended()
-    assert (await playground.stored())[-1]["metadata"]["status"] == "complete"
+    [_, again] = await playground.stored()
+    assert again["id"] != stopped["id"]
+    await _shows_exactly_what_is_stored(playground)
 
 
 async def test_a_question_asked_before_the_page_listens_for_others_is_answered(playground: Playground) -> None:
@@ -114,11 +120,13 @@ async def test_an_answer_that_ended_while_nobody_listened_is_read_from_the_store
     open_page: OpenPage, wire: Proxy
 ) -> None:
     playground = await open_page(url=wire.url)
-    await playground.begin("[slow:20] [long:30]")
+    await playground.begin(SLOW)
+    await playground.has_begun_to_answer()
     wire.broken = True
     wire.cut()
     await expect(playground.page.get_by_text("Reconnecting")).to_be_visible()
     async with playground.api() as api:
+        await api.post(f"/sessions/{playground.session_id}/cancel")
         await api.get(f"/chat/{playground.session_id}/stream")  # follows the turn to its end
     wire.broken = False
     await playground.ended()
@@ -220,8 +228,8 @@ async def test_what_another_tab_asks_shows_by_itself(open_page: OpenPage) -> Non
     await first.ended()
     await _shows_exactly_what_is_stored(second)
     await second.ended()
-    await second.button("Regenerate").click()
-    await expect(second.stop).to_be_visible()
+    async with second.page.expect_response(re.compile(r"/chat$")):
+        await second.button("Regenerate").click()
     await second.ended()
     await _shows_exactly_what_is_stored(first)
     await expect(first.answers).to_have_count(2)

@@ -8,7 +8,7 @@ from tests.faults import wire
 from tests.faults.client import a_moment
 from tests.faults.house import SETTINGS, House
 
-TALKING = "[slow:20][long:80]"
+TALKING = "[slow:20][long:400]"
 
 
 async def test_the_same_message_is_answered_in_the_same_turn(house: House) -> None:

@@ -12,7 +12,7 @@ def knows_that_it_lost(stream: Stream) -> bool:
 
 async def test_a_turn_that_thaws_does_not_write_over_its_successor(house: House) -> None:
     client = house.client()
-    exchange = client.ask("[slow:20][long:80]")
+    exchange = client.ask("[slow:20][long:400]")
     await exchange.seen("text-delta", 20)
     frozen = house.answering(client)
     house.freeze(frozen)

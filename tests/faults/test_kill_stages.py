@@ -50,7 +50,7 @@ HELD = [
 SEEN = [
     Stage("before the first token", "interrupted", prompt="[stall:first]", seen=lambda e: e.seen("start")),
     Stage("in text", "interrupted", prompt="[slow:20][long:400]", seen=lambda e: e.seen("text-delta", 30)),
-    Stage("in reasoning", "interrupted", prompt="[reason][slow:40]", seen=lambda e: e.seen("reasoning-delta", 5)),
+    Stage("in reasoning", "interrupted", prompt="[reason][slow:150]", seen=lambda e: e.seen("reasoning-delta", 5)),
     Stage(
         "in the arguments of a tool",
         "interrupted",

@@ -51,7 +51,7 @@ def silent(house: House) -> Iterator[None]:
 @pytest.mark.parametrize("hangs", [False, True], ids=["refusing", "hanging"])
 async def test_without_dynamodb_a_turn_goes_on_and_is_stored(house: House, hangs: bool) -> None:
     client = house.client()
-    exchange = client.ask("[slow:20][long:60]")
+    exchange = client.ask("[slow:20][long:150]")
     await exchange.seen("text-delta", 5)
     with silent(house) if hangs else house.registry.down():
         stream = await exchange.end()

@@ -9,7 +9,7 @@ from tests.faults.client import a_moment
 from tests.faults.house import LEASE_SECONDS, House
 from tests.faults.truth import stored_text
 
-TALKING = "[slow:20][long:80]"
+TALKING = "[slow:20][long:400]"
 UNTIL_STOPPED = "[slow:20][long:2000]"
 AN_HOUR = 3600.0
 

@@ -5,12 +5,14 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from local.template import ROOT
 
+PATIENCE_SECONDS = 30.0
 _PARENT = re.compile(r"\d+ \(.*\) \S (\d+)")
 
 
@@ -73,8 +75,13 @@ def descendants(pid: int) -> dict[int, str]:
 
 
 def still_running(processes: dict[int, str]) -> dict[int, str]:
-    """Return those of the processes that are there, and are still the same."""
-    return {pid: line for pid, line in processes.items() if line and _command_line(pid) == line}
+    """Return those of the processes that are there and the same, after the time that a killed one takes to end."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while True:
+        there = {pid: line for pid, line in processes.items() if line and _command_line(pid) == line}
+        if not there or time.monotonic() > deadline:
+            return there
+        time.sleep(0.02)
 
 
 def _command_line(pid: int) -> str:
