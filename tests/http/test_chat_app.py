@@ -199,6 +199,28 @@ async def test_the_deadline_is_lambdas(services: StubServices) -> None:
     assert before + 60 <= deadline <= time.monotonic() + 60
 
 
+STEERING = b'data: {"type":"data-steering","id":"m2","data":{"text":"Short: \xc3\xbc"}}\n\n'
+SDK_7 = b'data: {"type":"steering-message","id":"m2","parts":[{"type":"text","text":"Short: \xc3\xbc"}]}\n\n'
+
+
+@pytest.mark.parametrize(
+    ("headers", "frame"), [({}, STEERING), ({"x-ai-sdk": "6"}, STEERING), ({"x-ai-sdk": "7"}, SDK_7)]
+)
+@pytest.mark.parametrize("path", ["/chat", "/chat/s1/stream"])
+async def test_a_steering_message_is_sent_as_the_client_knows_it(
+    client: httpx.AsyncClient, services: StubServices, path: str, headers: dict[str, str], frame: bytes
+) -> None:
+    class Steered(Answer):
+        async def sse(self) -> AsyncIterator[bytes]:
+            yield b"data: 1\n\n" + STEERING + b"data: 2\n\n"
+            yield STEERING
+
+    services.runner_stub.answer = Steered()
+    method, body = ("POST", {"query": "Hi"}) if path == "/chat" else ("GET", None)
+    response = await client.request(method, path, json=body, headers=headers)
+    assert response.content == b"data: 1\n\n" + frame + b"data: 2\n\n" + frame
+
+
 @pytest.mark.parametrize(
     ("body", "query"),
     [
@@ -218,6 +240,14 @@ async def test_the_deadline_is_lambdas(services: StubServices) -> None:
             Query(regenerate=True, replaces="a1"),
         ),
         ({"messages": [{}], "trigger": "regenerate-message"}, Query(regenerate=True)),
+        ({"messages": [message("New")], "busy": "queue"}, Query("New", "m1", busy="queue")),
+        ({"message": message("New"), "busy": "steer"}, Query("New", "m1", busy="steer")),
+        ({"query": "New", "message_id": "m1", "busy": "interrupt"}, Query("New", "m1", busy="interrupt")),
+        ({"query": "New", "message_id": "m1", "busy": None}, Query("New", "m1")),
+        (
+            {"messages": [{}], "trigger": "regenerate-message", "busy": "reject"},
+            Query(regenerate=True, busy="reject"),
+        ),
     ],
 )
 async def test_every_body_becomes_a_query(
@@ -243,6 +273,11 @@ async def test_every_body_becomes_a_query(
             "parts: messages may contain text parts only, not ''.",
         ),
         ({"message": message("Hi", "no id")}, "message.id: "),
+        *(
+            ({**body, "busy": busy}, "busy: ")
+            for body in ({"messages": [message("Hi")]}, {"message": message("Hi")}, {"query": "Hi"})
+            for busy in ("later", "", 1, True, ["queue"], "Queue")
+        ),
     ],
 )
 async def test_a_wrong_body_names_the_field(client: httpx.AsyncClient, body: Any, detail: str) -> None:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from omniagent.messages import ORPHAN_ERROR, Part, ReasoningPart, StepPart, TextPart, ToolPart
+from omniagent.messages import ORPHAN_ERROR, Part, ReasoningPart, SteeringPart, StepPart, TextPart, ToolPart
 from omniagent.protocol.ui_messages import ui_message
 
 CALL = {"type": "tool-weather", "toolCallId": "c1"}
@@ -40,6 +40,16 @@ CALL = {"type": "tool-weather", "toolCallId": "c1"}
 def test_each_part_of_an_answer_is_shown_as_it_streamed(part: Part, shown: list[dict[str, Any]]) -> None:
     message = ui_message("m1", "assistant", [part], {"turnNumber": 1})
     assert message == {"id": "m1", "role": "assistant", "parts": shown, "metadata": {"turnNumber": 1}}
+
+
+def test_a_message_that_joined_an_answer_is_shown_as_the_client_knows_it() -> None:
+    parts = [SteeringPart(message_id="m2", text="Shorter.")]
+    assert ui_message("m1", "assistant", parts, {})["parts"] == [
+        {"type": "data-steering", "id": "m2", "data": {"text": "Shorter."}}
+    ]
+    assert ui_message("m1", "assistant", parts, {}, sdk_7=True)["parts"] == [
+        {"type": "steering-message", "id": "m2", "parts": [{"type": "text", "text": "Shorter."}]}
+    ]
 
 
 def test_a_users_message_is_what_the_client_had_sent() -> None:

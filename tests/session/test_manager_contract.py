@@ -10,7 +10,18 @@ from typing import Any
 import pytest
 
 from omniagent.errors import InvalidRequest, NotFound, SessionErased, StorageConflict, StorageRejected, TurnLost
-from omniagent.messages import DataPart, Feedback, Part, ReasoningPart, Status, StepPart, TextPart, ToolPart, Usage
+from omniagent.messages import (
+    DataPart,
+    Feedback,
+    Part,
+    ReasoningPart,
+    Status,
+    SteeringPart,
+    StepPart,
+    TextPart,
+    ToolPart,
+    Usage,
+)
 from omniagent.persistence.mongo_session import MongoSessionManager
 from omniagent.session.in_memory import InMemorySessionManager, InMemoryStore
 from omniagent.session.manager import (
@@ -587,3 +598,43 @@ async def test_a_dead_attempt_can_be_repaired_whichever_it_was(session: SessionM
     await session.begin_turn(start(1, attempt=1))
     assert await session.repair_turn(reply(1, status="interrupted")) is not None
     await converse(session, 2, first=2)
+
+
+JOINED: list[Part] = [TextPart(text="One."), SteeringPart(message_id="joined", text="Shorter."), TextPart(text="Two.")]
+
+
+async def test_a_message_is_found_by_its_id_also_where_it_has_joined_an_answer(session: SessionManager) -> None:
+    await session.begin_turn(start(1))
+    await session.finish_turn(reply(1, parts=JOINED))
+    await converse(session, 2, 2)
+    assert await session.find("unknown") is None
+    found = await session.find("question-2")
+    assert found is not None
+    assert (found.role, found.turn_number) == ("user", 2)
+    joined = await session.find("joined")
+    assert joined is not None
+    assert (joined.role, joined.turn_number, joined.parts, joined.steering_ids) == ("assistant", 1, JOINED, ["joined"])
+    assert (await session.load("joined")).earlier == joined
+    with pytest.raises(NotFound):
+        await session.rate("joined", Feedback(rating="up"))
+
+
+async def test_a_message_that_has_joined_an_answer_begins_no_turn(session: SessionManager) -> None:
+    await session.begin_turn(start(1))
+    await session.finish_turn(reply(1, parts=JOINED))
+    with pytest.raises(StorageConflict):
+        await session.begin_turn(start(2, message_id="joined", was_posted=True))
+    await session.begin_turn(start(2, was_posted=True))
+
+
+async def test_an_answer_with_a_message_that_joined_it_takes_the_place_of_the_one_before(
+    session: SessionManager,
+) -> None:
+    """It shows nothing, but the message would be lost."""
+    await converse(session, 1)
+    await session.begin_turn(start(1, "again", again=True))
+    stored = await session.finish_turn(reply(1, "again", "failed", parts=JOINED[1:2]))
+    assert stored.id == "again"
+    await session.begin_turn(start(1, "third", again=True))
+    stored = await session.finish_turn(reply(1, "third", "failed", parts=JOINED[1:2]))
+    assert stored.id == "again", "nothing of it is new"

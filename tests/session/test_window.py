@@ -5,7 +5,7 @@ from itertools import accumulate
 from hypothesis import given
 from hypothesis import strategies as st
 
-from omniagent.messages import ChatMessage, DataPart, Part, ReasoningPart, StepPart, TextPart, ToolPart
+from omniagent.messages import ChatMessage, DataPart, Part, ReasoningPart, SteeringPart, StepPart, TextPart, ToolPart
 from omniagent.session import window
 from omniagent.session.window import Limits, PastTurn
 
@@ -15,6 +15,7 @@ parts: st.SearchStrategy[Part] = st.one_of(
     st.builds(TextPart, text=texts),
     st.builds(ReasoningPart, text=texts),
     st.builds(DataPart, name=st.just("map"), data=texts),
+    st.builds(SteeringPart, message_id=st.just("m2"), text=texts),
     st.builds(
         ToolPart,
         call_id=st.uuids().map(str),
@@ -109,8 +110,41 @@ def test_every_tool_call_that_is_shown_has_a_result_and_no_message_is_empty(hist
 
 @given(told)
 def test_messages_keep_their_order_and_their_text(history: list[PastTurn]) -> None:
-    said = [message.text for turn in history for message in turn.messages if message.text]
-    assert [message.text for message in window.messages_of(history) if message.text] == said
+    parts = [part for turn in history for message in turn.messages for part in message.parts]
+    said = [part.text for part in parts if isinstance(part, TextPart | SteeringPart) and part.text]
+    shown = [part for message in window.messages_of(history) for part in message.parts]
+    assert [part.text for part in shown if isinstance(part, TextPart) and part.text] == said
+    assert not any(isinstance(part, SteeringPart) for part in shown)
+
+
+def test_a_message_that_joined_an_answer_is_the_users_in_its_place_now_and_later() -> None:
+    call = ToolPart(call_id="1", name="look", input={}, output="seen", done=True)
+    answer: list[Part] = [
+        StepPart(),
+        TextPart(text="Looking."),
+        call,
+        SteeringPart(message_id="m2", text="Be brief."),
+        SteeringPart(message_id="m3", text="In French."),
+        StepPart(),
+        TextPart(text="Voilà."),
+    ]
+    question = ChatMessage.user("What is there?")
+    said = [
+        ("user", "What is there?"),
+        ("assistant", "Looking."),
+        ("user", "Be brief."),
+        ("user", "In French."),
+    ]
+    now = window.compose([], Limits(30, 1000), question, answer[:5])
+    assert [(message.role, message.text) for message in now] == said
+    turn = past(1, (question, ChatMessage(role="assistant", parts=answer)))
+    later = window.compose([turn], Limits(30, 1000), ChatMessage.user("And now?"))
+    assert [(message.role, message.text) for message in later] == [
+        *said,
+        ("assistant", "Voilà."),
+        ("user", "And now?"),
+    ]
+    assert later[1].parts == answer[:3]
 
 
 @given(turns, st.integers(0, 20), limits)
@@ -140,4 +174,4 @@ def test_reported_output_tokens_win_and_only_tool_results_are_estimated(answer: 
     tools = [part for part in answer if isinstance(part, ToolPart)]
     counted = window.estimate_answer(answer, output_tokens)
     assert counted >= output_tokens + len(tools)
-    assert tools or counted == output_tokens
+    assert tools or any(isinstance(part, SteeringPart) for part in answer) or counted == output_tokens

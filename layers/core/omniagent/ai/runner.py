@@ -19,7 +19,7 @@ from omniagent.ai.agent import Agent
 from omniagent.ai.providers.llm_provider import LLMProvider, Overrides
 from omniagent.ai.providers.model_calls import ProviderPool
 from omniagent.ai.result import AnswerSource, AnswerStream, RunResult
-from omniagent.errors import ConfigurationError, NotFound
+from omniagent.errors import ConfigurationError, NotFound, TooManyTurns, TurnInProgress
 from omniagent.messages import Feedback
 from omniagent.session.manager import SessionHead, SessionManager, SessionMessage, new_id
 from omniagent.session.naming import name_session
@@ -136,8 +136,10 @@ class Runner:
             followed = await FollowedAnswer.begun(self._session, self._registry, running.claim, limit, self._ledger)
             if followed is not None:
                 return await AnswerStream(self._session.session_id, lambda: _ready(followed))
-        if running is not None and running.inbox and (waiting := await self.run_next(deadline=deadline)) is not None:
-            return waiting
+        if running is not None and running.inbox:
+            with suppress(TooManyTurns, TurnInProgress):  # it waits on
+                if (waiting := await self.run_next(deadline=deadline)) is not None:
+                    return waiting
         head = await self.settle()
         if head is None or not head.ended_within(REPLAY_SECONDS):
             return None

@@ -59,6 +59,8 @@ class FollowedAnswer:
         claim: Claim,
         limit: TimeLimit,
         ledger: "Ledger | None" = None,
+        *,
+        is_counted: bool = False,
     ) -> "FollowedAnswer | None":
         """Wait until the turn has begun: its message is durable then. None when it ended before it began.
 
@@ -68,7 +70,8 @@ class FollowedAnswer:
         async with aclosing(followed._all_frames(math.inf)) as frames:
             if await anext(frames, None) is None:
                 return None
-        await followed._enter()
+        if not is_counted:
+            await followed._enter()
         return followed
 
     async def result(self) -> RunResult:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from omniagent.ai.result import AnswerSource, RunResult
 from omniagent.errors import (
+    InvalidRequest,
     OmniAgentError,
     RegistryUnavailable,
     SessionErased,
@@ -23,7 +24,7 @@ from omniagent.errors import (
 )
 from omniagent.messages import StopReason
 from omniagent.protocol import events, sse
-from omniagent.session.manager import new_id
+from omniagent.session.manager import SessionHead, SessionMessage, new_id
 from omniagent.turns.follow import GRACE_SECONDS, FollowedAnswer
 from omniagent.turns.keeper import KEEP_ALIVE_SECONDS
 from omniagent.turns.lease import REPAIR, Claim, InboxMessage, Reader, RunningTurn
@@ -53,36 +54,41 @@ async def meet(setup: TurnSetup, query: Query, limit: TimeLimit, held: RunningTu
 
     Raises `TurnInProgress`, `InboxFull`, `TooManyReaders` or `BudgetExceeded`.
     """
-    session, registry = setup.session, setup.registry
+    session = setup.session
     if not query.regenerate and any(message.id == query.message_id for message in held.inbox):
         return await PostedAnswer(setup, query, limit).joined()
     policy = query.busy or "reject"
     if not held.alive and (policy == "reject" or query.regenerate):
         # Messages wait, and somebody may be about to run the next. If nobody is, this one runs them first.
-        if query.regenerate or await _is_taken(setup):
+        taken = await _taken_by(setup)
+        if taken is None or not (taken.alive or taken.inbox):
+            return None
+        if taken.alive or query.regenerate:
             raise TurnInProgress
-        policy = "queue"
+        held, policy = taken, "queue"
     if policy == "reject" or len(query.text) > MAX_POSTED_CHARS:
         raise TurnInProgress(retry_after=1.0 if held.stopping else max(1.0, held.lease_left))
-    if held.alive:
-        head = await session.head()
-        if head is not None and head.has_ended(held.claim.turn_id):
-            await registry.release(held.claim)  # its owner could not: the table was slow, or away
-            return None
-        if head is None or held.claim.message_id == REPAIR:
-            # Nothing is posted to a session that does not exist yet: its deletion would not find the message.
-            await asyncio.sleep(session.settings.tick_seconds)
-            return None
-    if query.regenerate:
-        await _interrupt(setup, query, limit, held)
+    head = await session.head()
+    if held.alive and not await _is_answering(setup, held, head):
         return None
+    if query.regenerate:
+        return await _interrupt(setup, query, limit, held)
     if (known := await session.find(query.message_id)) is not None:
-        answer = known if known.role == "assistant" else await session.answer(known.turn_number)
-        if answer is None or answer.status != "complete":
-            raise TurnInProgress
-        return ReplayedAnswer(session.session_id, answer)
+        return await _replayed(setup, query, known, head)
     posted = PostedAnswer(setup, query, limit)
     return await posted.posted(held.claim, steers=policy == "steer", stop=policy == "interrupt")
+
+
+async def _is_answering(setup: TurnSetup, held: RunningTurn, head: SessionHead | None) -> bool:
+    """Whether a message can be posted to the running turn. If not, the claim is worth another try."""
+    if head is not None and head.has_ended(held.claim.turn_id):
+        await setup.registry.release(held.claim)  # its owner could not: the table was slow, or away
+        return False
+    if head is None or held.claim.message_id == REPAIR:
+        # Nothing is posted to a session that does not exist yet: its deletion would not find the message.
+        await asyncio.sleep(setup.settings.tick_seconds)
+        return False
+    return True
 
 
 async def run_next(setup: TurnSetup, limit: TimeLimit) -> AnswerSource | None:
@@ -90,32 +96,41 @@ async def run_next(setup: TurnSetup, limit: TimeLimit) -> AnswerSource | None:
 
     For whoever touches the session after the process of the message's poster has died. Raises what refuses the turn.
     """
-    if await _is_taken(setup):
-        return None
-    held = await setup.registry.running(setup.session.key)
+    held = await _taken_by(setup)
     if held is None or held.alive or not held.inbox:
         return None
     return await _open(setup, held.inbox[0], limit)
 
 
-async def _is_taken(setup: TurnSetup) -> bool:
-    """Wait a moment for somebody to run the next message that waits. Returns whether somebody does, or none waits."""
-    tick = setup.settings.tick_seconds
+async def _taken_by(setup: TurnSetup) -> RunningTurn | None:
+    """Wait a moment for somebody to run the next message that waits. Returns what the session is then."""
     for _ in range(GRACE_TICKS):
         held = await setup.registry.running(setup.session.key)
         if held is None or held.alive or not held.inbox:
-            return True
-        await asyncio.sleep(tick)
-    return False
+            break
+        await asyncio.sleep(setup.settings.tick_seconds)
+    return held
 
 
-async def _interrupt(setup: TurnSetup, query: Query, limit: TimeLimit, held: RunningTurn) -> None:
+async def _replayed(setup: TurnSetup, query: Query, known: SessionMessage, head: SessionHead | None) -> ReplayedAnswer:
+    """Return the answer of a message that is in the session already, unless it may be answered again."""
+    if known.role == "assistant" and query.message_id not in known.steering_ids:
+        raise InvalidRequest("This message id belongs to an answer. Choose another one.")
+    answer = known if known.role == "assistant" else await setup.session.answer(known.turn_number)
+    is_latest = head is None or known.turn_number == head.latest_turn_number
+    if answer is None or (is_latest and answer.status != "complete"):
+        raise TurnInProgress
+    return ReplayedAnswer(setup.session.session_id, answer)
+
+
+async def _interrupt(setup: TurnSetup, query: Query, limit: TimeLimit, held: RunningTurn) -> AnswerSource | None:
     """Stop the running turn for a regeneration. Its message is stored already, so it need not be posted."""
     patience = min(INTERRUPT_SECONDS, limit.stop_at - limit.started_at)
     if query.busy != "interrupt" or time.monotonic() - limit.started_at > patience:
         raise TurnInProgress
     await setup.registry.stop(setup.session.key, held.claim.turn_id)
     await asyncio.sleep(setup.settings.tick_seconds)
+    return None
 
 
 async def _open(setup: TurnSetup, message: InboxMessage, limit: TimeLimit) -> AnswerSource | None:
@@ -139,7 +154,7 @@ class PostedAnswer:
         self._query = query
         self._limit = limit
         # A part of the time is kept for the turn itself.
-        self._until = limit.stop_at - (limit.stop_at - limit.started_at) / 4 if limit.deadline else math.inf
+        self._until = limit.stop_at - (limit.stop_at - limit.started_at) / 4 if limit.deadline is not None else math.inf
         self._reader: Reader | None = None
         self._free_since: float | None = None
         self._log_of: str | None = None
@@ -260,7 +275,7 @@ class PostedAnswer:
         if held is not None and held.alive:
             self._free_since = None
             if held.claim.message_id == self._query.message_id or (place is not None and await self._has_joined(held)):
-                return self._followed(held.claim)
+                return await self._followed(held.claim)
         if place is None:
             return await self._answered()
         if held is None or held.alive:
@@ -308,9 +323,11 @@ class PostedAnswer:
         if source is not None:
             self._run_for_others.append(source)
 
-    def _followed(self, claim: Claim) -> FollowedAnswer:
-        """Follow a turn. This reader is counted already."""
-        return FollowedAnswer(self._session, self._registry, claim, self._limit, self._setup.ledger)
+    async def _followed(self, claim: Claim) -> FollowedAnswer | None:
+        """Follow a turn once it has begun. This reader is counted already."""
+        return await FollowedAnswer.begun(
+            self._session, self._registry, claim, self._limit, self._setup.ledger, is_counted=True
+        )
 
     async def _enter(self) -> None:
         session, settings = self._session, self._session.settings

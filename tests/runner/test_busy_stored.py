@@ -1,0 +1,99 @@
+"""A message while a turn runs, with MongoDB and DynamoDB."""
+
+import asyncio
+
+import pytest
+
+from omniagent import Agent, Gate, Query, ScriptedModel
+from omniagent.protocol import sse
+from omniagent.turns.lease import TurnRegistry
+from tests.fixtures.conversation import Clock, Conversation, read
+from tests.turns.registries import until
+
+pytestmark = pytest.mark.parametrize("registry", ["dynamodb"], indirect=True)
+
+
+def talk(conversation: Conversation, registry: TurnRegistry, *script: object) -> Conversation:
+    model = ScriptedModel(*script)  # type: ignore[arg-type]
+    return conversation.but(registry=registry, provider=model, agent=Agent("helper", ""))
+
+
+async def lease(registry: TurnRegistry, chat: Conversation) -> float:
+    held = await registry.running(chat.session.key)
+    assert held is not None
+    return held.lease_until
+
+
+async def is_renewed(registry: TurnRegistry, chat: Conversation, seen: list[float]) -> bool:
+    """Whether the lease is another than the last that was seen."""
+    if (now := await lease(registry, chat)) == seen[-1]:
+        return False
+    seen.append(now)
+    return True
+
+
+async def test_messages_queue_steer_and_interrupt_and_are_stored_once_and_in_order(
+    conversation: Conversation, registry: TurnRegistry, clock: Clock
+) -> None:
+    first_gate, second_gate, third_gate = Gate(), Gate(), Gate()
+    chat = talk(
+        conversation,
+        registry,
+        ["One", first_gate, "."],
+        ["Shorter", second_gate, "."],
+        ["Two", third_gate, "."],
+        "Three.",
+    )
+    first = await chat.start(Query("m1?", "m1"))
+    await first_gate.reached()
+    queued = await chat.start(Query("m2?", "m2", busy="queue"))
+    steering = await chat.start(Query("Short, please: ü", "m3", busy="steer"))
+
+    clock.pass_by(1)
+    renewed = [await lease(registry, chat)]
+    for _ in range(2):  # the second renewal began after the message was posted
+        await until(lambda: is_renewed(registry, chat, renewed))
+        clock.pass_by(1)
+    first_gate.set()
+    await second_gate.reached()
+    second_gate.set()
+    await third_gate.reached()
+    interrupting = await chat.start(Query("m4?", "m4", busy="interrupt"))
+    streams = await asyncio.gather(*(read(stream) for stream in (first, queued, steering, interrupting)))
+    await asyncio.gather(*(stream.ended() for stream in (first, queued, steering, interrupting)))
+    stored = [(message["turn_number"], message["role"], message["status"]) for message in chat.messages]
+    assert stored == [
+        (1, "user", "complete"),
+        (1, "assistant", "complete"),
+        (2, "user", "complete"),
+        (2, "assistant", "cancelled"),
+        (3, "user", "complete"),
+        (3, "assistant", "complete"),
+    ]
+    assert [message["client_message_id"] for message in chat.messages if message["role"] == "user"] == [
+        "m1",
+        "m2",
+        "m4",
+    ]
+    parts = [part["type"] for part in chat.messages[1]["parts"]]
+    assert parts == ["step-start", "text", "steering", "step-start", "text"]
+    ids = [next(sse.decode(stream))["messageId"] for stream in streams]
+    assert ids[0] == ids[2] == chat.messages[1]["client_message_id"]
+    assert len(set(ids)) == 3
+    assert await registry.running(chat.session.key) is None
+    retried = await read(await chat.start(Query("Short, please: ü", "m3")))
+    assert next(sse.decode(retried))["messageId"] == ids[0]
+    assert len(chat.messages) == 6
+
+
+async def test_deleting_the_session_deletes_what_waits(conversation: Conversation, registry: TurnRegistry) -> None:
+    gate = Gate()
+    chat = talk(conversation, registry, ["One", gate, "."])
+    first = await chat.start(Query("m1?", "m1"))
+    await gate.reached()
+    waiting = await chat.start(Query("m2?", "m2", busy="queue"))
+    assert await chat.runner().erase()
+    assert [event["type"] for event in sse.decode(await read(waiting))] == ["error"]
+    await asyncio.gather(first.ended(), waiting.ended())
+    assert await registry.running(chat.session.key) is None
+    assert chat.messages == []
