@@ -155,7 +155,12 @@ async def test_the_model_reads_why_a_tool_failed_and_that_a_call_was_interrupted
 async def test_a_message_that_joined_the_answer_is_sent_as_the_users_after_the_tools_outputs(
     api: str, offline: OfflineModel, provider_of: MakeProvider
 ) -> None:
-    so_far = [StepPart(), TextPart(text="Adding."), called("call_1"), SteeringPart(message_id="m2", text="[echo:x]")]
+    so_far: list[Part] = [
+        StepPart(),
+        TextPart(text="Adding."),
+        called("call_1"),
+        SteeringPart(message_id="m2", text="[echo:x]"),
+    ]
     messages = window.compose([], window.Limits(30, 1000), ChatMessage.user("Add."), so_far)
     body = await sent(provider_of, offline, api, *messages)
     items = body["input"] if api == "responses" else body["messages"][1:]
