@@ -39,7 +39,8 @@ class HookPage:
                 await route.fulfill(body=HTML, content_type="text/html")
 
         await self.page.route("**/hook*", serve)
-        await self.page.goto(f"{self._url}/hook?id={self.session_id}")
+        async with self.page.expect_response("**/stream"):  # the hook has asked for what runs, and acts on nothing else
+            await self.page.goto(f"{self._url}/hook?id={self.session_id}")
 
     async def reload(self, *, until_quiet: bool = False) -> None:
         """Open the page again; with `until_quiet` wait until it has read the messages and resumed what there was."""

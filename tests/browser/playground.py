@@ -1,5 +1,6 @@
 """The playground as its user knows it: what can be seen, and what can be done."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from typing import Any
@@ -94,6 +95,15 @@ class Playground:
     async def has_begun_to_answer(self) -> None:
         """Wait for the first words of the last answer."""
         await expect(self.answer.locator(".markdown").last).not_to_be_empty()
+
+    async def traced(self, turn: int) -> None:
+        """Wait until the trace of a turn is whole: its last spans arrive after its stream has ended."""
+        query = {"session_id": self.session_id, "turn": turn}
+        kinds: set[str] = set()
+        async with self.api() as api, asyncio.timeout(60):
+            while "REQUEST" not in kinds:  # the server itself waits a moment for more
+                trace = await api.get("/local/traces", params=query)
+                kinds = {span["kind"] for span in trace.json()["spans"]}
 
     async def stored(self) -> list[dict[str, Any]]:
         """The messages of the open chat as the server has them."""

@@ -75,6 +75,7 @@ async def test_axe_finds_nothing_in_any_view(open_page: OpenPage, axe: str) -> N
     await _audit(page, "empty")
     await playground.ask("[length] My name is Ada. [echo:one two three four]")
     await playground.ask(EVERY_PART)
+    await playground.traced(2)
     await playground.button("Trace").last.click()
     await (
         page.get_by_role("region", name="Trace of this turn").locator("summary").filter(has_text="model").first.click()
@@ -123,6 +124,7 @@ async def test_on_a_phone_everything_fits_and_can_be_hit_and_the_chats_are_a_dra
     await playground.ask(f"[echo:{'wide ' * 30}\n\n```\n{'code' * 60}\n```\n\n|{'column|' * 12}\n|{'---|' * 12}]")
     await playground.ask('[tool:calculator {"expression": "x"}] [then] [reason] [echo:done]')
     assert not await page.evaluate(OVERFLOWING)
+    await playground.traced(2)
     await playground.button("Trace").last.click()
     await expect(page.get_by_role("region", name="Trace of this turn")).to_contain_text("model")
     await _audit_phone(page, "a chat")

@@ -46,6 +46,7 @@ async def test_tool_calls_are_cards_and_the_trace_has_every_call_with_input_and_
     )
     await expect(output).to_have_text("409.5")
 
+    await playground.traced(1)
     await playground.button("Trace").click()
     trace = page.get_by_role("region", name="Trace of this turn")
     for span in ("POST /chat", "turn", "model", "calculator", "current_time"):

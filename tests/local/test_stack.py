@@ -33,12 +33,22 @@ def ask(http: httpx.Client, **body: str) -> tuple[str, list[dict[str, Any]]]:
     return response.headers["x-session-id"], [json.loads(event) for event in data]
 
 
+def traced(http: httpx.Client, session_id: str) -> list[dict[str, Any]]:
+    """Wait for the trace of the first turn: its last spans arrive after its stream has ended."""
+    deadline = time.monotonic() + 60
+    spans: list[dict[str, Any]] = []
+    while not any(span["kind"] == "REQUEST" for span in spans):
+        assert time.monotonic() < deadline
+        spans = http.get("/local/traces", params={"session_id": session_id, "turn": 1}).json()["spans"]
+    return spans
+
+
 def test_a_question_is_answered_and_the_answer_is_traced(http: httpx.Client) -> None:
     session_id, events = ask(http, query="What is 21 * 2?")
     assert "42" in "".join(event.get("delta", "") for event in events)
     _, answer = http.get(f"/sessions/{session_id}/messages").json()["messages"]
     assert answer["metadata"]["status"] == "complete"
-    spans = http.get("/local/traces", params={"session_id": session_id, "turn": 1}).json()["spans"]
+    spans = traced(http, session_id)
     assert (spans[0]["name"], spans[0]["kind"], spans[0]["parent_id"]) == ("POST /chat", "REQUEST", None)
     assert {span["kind"] for span in spans} >= {"REQUEST", "AGENT", "DB", "LLM", "TOOL"}
     assert {span["parent_id"] for span in spans[1:]} <= {span["id"] for span in spans}
