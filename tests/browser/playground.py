@@ -98,7 +98,7 @@ class Playground:
 
     async def traced(self, turn: int) -> None:
         """Wait until the trace of a turn is whole: its last spans arrive after its stream has ended."""
-        query = {"session_id": self.session_id, "turn": turn}
+        query: dict[str, str | int] = {"session_id": self.session_id, "turn": turn}
         kinds: set[str] = set()
         async with self.api() as api, asyncio.timeout(60):
             while "REQUEST" not in kinds:  # the server itself waits a moment for more
