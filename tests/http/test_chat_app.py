@@ -263,7 +263,10 @@ async def test_every_body_becomes_a_query(
         ([], "Send a JSON object"),
         ({}, "Send `messages`"),
         ({"messages": []}, "messages: "),
-        ({"messages": [message("Hi", role="assistant")]}, "messages: the last message must have the role `user`."),
+        ({"messages": [message("Hi", role="assistant")]}, "messages: the last message is the assistant's and answers"),
+        ({"messages": [message("Hi", role="system")]}, "messages: the last message must have the role `user`"),
+        ({"answers": [{"tool_call_id": "c1", "approved": True}]}, "session_id: "),
+        ({"session_id": "s1", "answers": [{"tool_call_id": "c1", "approved": "yes"}]}, "answers.0.approved: "),
         (
             {"message": {"id": "m1", "parts": [{"type": "file", "url": "data:,x"}]}},
             "parts: messages may contain text parts only, not 'file'.",
@@ -303,7 +306,7 @@ async def test_nobody_gets_in_without_authentication(services: StubServices) -> 
 
 async def test_the_pages_describe_the_routes_and_can_be_switched_off(client: httpx.AsyncClient) -> None:
     document = (await client.get("/openapi.json")).json()
-    assert document["paths"].keys() == {"/chat", "/chat/{session_id}/stream"}
+    assert document["paths"].keys() == {"/chat", "/chat/{session_id}/stream", "/chat/approvals/{request_id}"}
     post = document["paths"]["/chat"]["post"]
     assert [parameter["name"] for parameter in post["parameters"]] == ["stream", "x-ai-sdk"]
     assert post["responses"]["200"]["content"].keys() == {"text/event-stream", "application/json"}

@@ -154,6 +154,9 @@ async def test_indexes_are_made_once_per_schema_and_not_at_every_start(
         "session_id_1_turn_number_-1_role_1",
         "session_id_1_client_message_id_1",
         "session_id_1_parts.message_id_1",
+        "requests_1",
+        "created_at_-1__id_-1",
+        "asker_1_created_at_-1__id_-1",
     }
     own_database.messages.drop_indexes()
     await start(DocumentModels())

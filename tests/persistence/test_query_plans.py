@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -9,9 +10,10 @@ import pytest
 from pymongo import MongoClient
 from pymongo.database import Database
 
-from omniagent.messages import Feedback, TextPart
+from omniagent.messages import CallRequest, Feedback, TextPart, ToolPart
 from omniagent.persistence.adapter import MongoBackendAdapter
 from omniagent.persistence.catalog import Catalog
+from omniagent.persistence.cursor import MessageCursor
 from omniagent.persistence.documents import Session
 from omniagent.persistence.mongo_session import MongoSessionManager
 from omniagent.persistence.store import ConversationStore
@@ -23,6 +25,7 @@ Json = dict[str, Any]
 COLLECTIONS = ("users", "sessions", "messages", "summaries")
 TURNS = 12
 PARTS = [TextPart(text="Hello")]
+HEAD = {"latest_turn_number", "active_turn_id", "latest_turn_id", "waiting_until", "name", "updated_at"}
 SMALL = Settings(context_max_turns=2, summary_after_turns=2)
 
 
@@ -49,6 +52,9 @@ async def drive(store: ConversationStore, session: MongoSessionManager) -> set[s
     """Call everything that reads or writes, and return what was called."""
     catalog, key, user_id = Catalog(store), session.key, session.user_id
     answer = SessionMessage("running", "assistant", TURNS + 1, PARTS, "interrupted")
+    request = CallRequest(id="r1", kind="approval", expires_at=datetime(2100, 1, 1, tzinfo=UTC))
+    part = ToolPart(call_id="c1", name="refund", input={}, request=request)
+    waiting = SessionMessage("waits", "assistant", TURNS + 2, [part], "waiting")
     calls: list[Any] = [
         session.admit(5, "t"),
         session.head(),
@@ -86,6 +92,15 @@ async def drive(store: ConversationStore, session: MongoSessionManager) -> set[s
         catalog.note_summary_queued(key, rebuild=False),
         catalog.note_summary_done(key, rebuild=True),
         catalog.delete_message(key, "question-2"),
+        session.begin_turn(TurnStart("waits", TURNS + 2, "question-w", PARTS)),
+        session.finish_turn(waiting),
+        session.change_waiting(replace(waiting, turn_id="x.waits"), seen_turn_id="waits"),
+        catalog.find_request("r1"),
+        catalog.waiting_page(user_id, limit=3),
+        catalog.waiting_page(None, limit=3),
+        catalog.waiting_page(None, limit=3, before=MessageCursor(datetime.now(UTC), "m").encode()),
+        catalog.askers([key]),
+        session.begin_turn(TurnStart("y.waits", TURNS + 2, "", [], again=True, waited=waiting, seen_turn_id="x.waits")),
         catalog.mark_erased(key),
         catalog.erase_some(key, 4),
         session.mark_erased(),
@@ -160,6 +175,5 @@ async def test_a_head_is_one_document_with_a_projection(store: ConversationStore
     await session.head()
     profiled.command("profile", 0)
     [read] = profiled["system.profile"].find({"op": "query", "ns": f"{profiled.name}.sessions"})
-    read_fields = {"latest_turn_number", "latest_turn_id", "active_turn_id", "name", "updated_at"}
-    assert set(read["command"]["projection"]) == read_fields
+    assert set(read["command"]["projection"]) == HEAD
     assert read["docsExamined"] == 1

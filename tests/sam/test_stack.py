@@ -25,7 +25,7 @@ pytestmark = pytest.mark.timeout(900)
 FUNCTIONS = ("ChatFunction", "SessionsFunction", "SummaryFunction")
 # Read by Lambda and Powertools rather than by Settings.
 THEIRS = {"AWS_LAMBDA_EXEC_WRAPPER", "POWERTOOLS_SERVICE_NAME", "POWERTOOLS_METRICS_NAMESPACE"}
-OF_A_TURN = {"Turns", "CancelledTurns", "FailedTurns", "TimeToFirstToken", "TurnDuration"}
+OF_A_TURN = {"Turns", "WaitingTurns", "CancelledTurns", "FailedTurns", "TimeToFirstToken", "TurnDuration"}
 OF_ITS_WORK = {"InputTokens", "OutputTokens", "ToolCalls", "ToolErrors"}
 SPACE, CHAT = "OmniAgent", f"{STACK}-chat"
 COST_DRIVERS = {"Duration", "ConsumedWriteCapacityUnits", "ConsumedReadCapacityUnits", "NumberOfMessagesSent"}
@@ -187,6 +187,7 @@ LIMITS = {
     "BudgetReserveTokens": "budget_reserve_tokens",
     "MaxToolCallsPerStep": "max_tool_calls_per_step",
     "MaxToolCallsPerTurn": "max_tool_calls_per_turn",
+    "RequestExpiryDays": "request_expiry_days",
     "ToolOutputChars": "tool_output_chars",
     "MaxOutputTokens": "max_output_tokens",
     "MaxTurnsPerSession": "max_turns_per_session",

@@ -27,12 +27,13 @@ class Route:
 
     def at(self, session_id: str, message_id: str) -> str:
         """The path to one session and one of its messages."""
-        return self.path.format(session_id=session_id, message_id=message_id)
+        return self.path.format(session_id=session_id, message_id=message_id, request_id=message_id)
 
 
 ROUTES = (
     Route("chat", "POST", "/chat", 200, {"query": "Hello"}),
     Route("chat", "GET", "/chat/{session_id}/stream", 204, also=200),
+    Route("chat", "POST", "/chat/approvals/{request_id}", 404, {"approved": True}),
     Route("sessions", "POST", "/sessions", 201, {}),
     Route("sessions", "GET", "/sessions", 200),
     Route("sessions", "GET", "/sessions/{session_id}", 200),
@@ -46,6 +47,7 @@ ROUTES = (
     Route("sessions", "POST", "/sessions/{session_id}/name", 200),
     Route("sessions", "GET", "/sessions/{session_id}/summary", 404),
     Route("sessions", "POST", "/sessions/{session_id}/summary", 503),
+    Route("sessions", "GET", "/approvals", 200),
     Route("sessions", "GET", "/usage", 200),
     Route("sessions", "DELETE", "/users/me", 204),
 )

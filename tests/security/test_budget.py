@@ -23,7 +23,7 @@ Json = dict[str, Any]
 @pytest.fixture(scope="module")
 def world(mongod: str, model: OfflineModel) -> Iterator[World]:
     """Users with little to spend."""
-    limits = {"budget_tokens_per_day": 40, "budget_reserve_tokens": 40, "max_readers_per_session": 1}
+    limits: dict[str, Any] = {"budget_tokens_per_day": 40, "budget_reserve_tokens": 40, "max_readers_per_session": 1}
     with open_world(mongod, model.base_url, **limits) as world:
         yield world
 

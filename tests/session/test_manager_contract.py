@@ -11,6 +11,7 @@ import pytest
 
 from omniagent.errors import InvalidRequest, NotFound, SessionErased, StorageConflict, StorageRejected, TurnLost
 from omniagent.messages import (
+    CallRequest,
     DataPart,
     Feedback,
     Part,
@@ -21,6 +22,7 @@ from omniagent.messages import (
     TextPart,
     ToolPart,
     Usage,
+    close_open_calls,
 )
 from omniagent.persistence.mongo_session import MongoSessionManager
 from omniagent.session.in_memory import InMemorySessionManager, InMemoryStore
@@ -36,6 +38,7 @@ from omniagent.session.manager import (
 from omniagent.settings import Settings
 
 Open = Callable[..., SessionManager]
+LATER = datetime(2100, 1, 1, tzinfo=UTC)
 SMALL = Settings(context_max_turns=2, summary_after_turns=3)
 
 
@@ -69,8 +72,8 @@ def start(number: int, turn_id: str | None = None, **changes: Any) -> TurnStart:
 
 
 def reply(number: int, turn_id: str | None = None, status: Status = "complete", **changes: Any) -> SessionMessage:
-    whole = SessionMessage(turn_id or f"answer-{number}", "assistant", number, text(f"Answer {number}"), status)
-    return replace(whole, **changes)
+    message = SessionMessage(turn_id or f"answer-{number}", "assistant", number, text(f"Answer {number}"), status)
+    return replace(message, turn_id=turn_id or "", **changes)
 
 
 async def converse(session: SessionManager, last: int, first: int = 1) -> None:
@@ -638,3 +641,94 @@ async def test_an_answer_with_a_message_that_joined_it_takes_the_place_of_the_on
     await session.begin_turn(start(1, "third", again=True))
     stored = await session.finish_turn(reply(1, "third", "failed", parts=JOINED[1:2]))
     assert stored.id == "again", "nothing of it is new"
+
+
+# A turn that waits
+
+
+def asking(call_id: str = "c1", **request: Any) -> ToolPart:
+    asked = CallRequest(id=f"r-{call_id}", kind="approval", expires_at=LATER, **request)
+    return ToolPart(call_id=call_id, name="refund", input={"order": "42"}, request=asked)
+
+
+async def wait(session: SessionManager) -> SessionMessage:
+    """A first turn that waits for two approvals."""
+    await session.begin_turn(start(1))
+    return await session.finish_turn(reply(1, status="waiting", parts=[*text("Hm."), asking("c1"), asking("c2")]))
+
+
+async def test_a_waiting_answer_keeps_its_open_calls_and_the_session_is_free(session: SessionManager) -> None:
+    stored = await wait(session)
+    state = await session.load()
+    assert state.answer == stored
+    assert [part.call_id for part in stored.pending] == ["c1", "c2"]
+    assert (state.head.active_turn_id, state.head.waiting_until) == (None, LATER)
+
+
+async def test_a_waiting_answer_is_changed_only_as_it_was_seen(session: SessionManager) -> None:
+    stored = await wait(session)
+    answered = replace(stored, parts=[*text("Hm."), asking("c1", approved=True), asking("c2")], turn_id="x.answer-1")
+    with pytest.raises(StorageConflict):
+        await session.change_waiting(answered, seen_turn_id="somebody else")
+    await session.change_waiting(answered, seen_turn_id="answer-1")
+    await session.change_waiting(answered, seen_turn_id="answer-1")  # its outcome was unknown
+    state = await session.load()
+    assert state.answer == answered
+    assert (state.head.latest_turn_id, state.head.waiting_until) == ("x.answer-1", LATER)
+    late = replace(answered, turn_id="y.answer-1")
+    with pytest.raises(StorageConflict):
+        await session.change_waiting(late, seen_turn_id="answer-1")
+
+
+async def test_a_turn_goes_on_with_its_waiting_answer_in_one_write(session: SessionManager) -> None:
+    stored = await wait(session)
+    answered = replace(stored, parts=[*text("Hm."), asking("c1", approved=True), asking("c2", approved=True)])
+    again = start(1, "x.answer-1", again=True, waited=answered, seen_turn_id="answer-1")
+    with pytest.raises(StorageConflict):
+        await session.begin_turn(replace(again, seen_turn_id="somebody else"))
+    assert (await session.load()).answer == stored
+    await session.begin_turn(again)
+    state = await session.load()
+    assert state.answer == answered
+    assert (state.head.active_turn_id, state.head.waiting_until) == ("x.answer-1", None)
+    with pytest.raises(StorageConflict):
+        await session.change_waiting(replace(stored, turn_id="y.answer-1"), seen_turn_id="x.answer-1")
+    whole = reply(1, turn_id="x.answer-1", id="answer-1")
+    assert await session.finish_turn(whole) == whole
+    assert await stored_ids(session) == ["question-1", "answer-1"]
+
+
+async def test_of_runs_that_go_on_at_the_same_moment_one_does(open_session: Open) -> None:
+    stored = await wait(open_session())
+    starts = [start(1, f"{n}.answer-1", again=True, waited=stored, seen_turn_id="answer-1") for n in range(8)]
+    begun = await asyncio.gather(*(open_session().begin_turn(each) for each in starts), return_exceptions=True)
+    assert sum(each is None for each in begun) == 1
+
+
+async def test_a_dead_run_of_an_answer_is_closed_in_its_place(session: SessionManager) -> None:
+    stored = await wait(session)
+    await session.begin_turn(start(1, "x.answer-1", again=True, waited=stored, seen_turn_id="answer-1"))
+    assert await session.repair_turn(reply(1, status="interrupted")) is None
+    dead = reply(1, status="interrupted", turn_id="x.answer-1", id="answer-1")
+    assert await session.repair_turn(dead) == dead
+    whole = reply(1, turn_id="x.answer-1", id="answer-1")
+    assert await session.finish_turn(whole) == whole
+
+
+async def test_the_next_turn_closes_a_waiting_answer_as_it_begins(session: SessionManager) -> None:
+    stored = await wait(session)
+    closed = replace(stored, status="cancelled", parts=close_open_calls(stored.parts))
+    await session.begin_turn(start(2, waited=closed, seen_turn_id="answer-1"))
+    assert await session.answer(1) == closed
+    state = await session.load()
+    assert (state.head.latest_turn_number, state.head.active_turn_id) == (2, "answer-2")
+    assert state.head.waiting_until is None
+
+
+async def test_a_regeneration_that_shows_nothing_leaves_a_turn_waiting(session: SessionManager) -> None:
+    stored = await wait(session)
+    await session.begin_turn(start(1, "again", again=True))
+    assert await session.finish_turn(reply(1, "again", status="cancelled", parts=[])) == stored
+    head = await session.head()
+    assert head is not None
+    assert head.waiting_until == LATER

@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from omniagent.ai.agent import Agent
+    from omniagent.ai.approvals import Approver, ToolAnswer, ToolRequest
+    from omniagent.ai.client_tools import ClientTool, ask_user, client_tool
     from omniagent.ai.context import Callbacks, RunContext
     from omniagent.ai.providers import get_llm_provider, register_provider
     from omniagent.ai.providers.fallback import FallbackProvider
@@ -46,8 +48,10 @@ if TYPE_CHECKING:
 _HOMES = {
     "Agent": "omniagent.ai.agent",
     "AnswerStream": "omniagent.ai.result",
+    "Approver": "omniagent.ai.approvals",
     "Budget": "omniagent.settings",
     "Callbacks": "omniagent.ai.context",
+    "ClientTool": "omniagent.ai.client_tools",
     "ConfigurationError": "omniagent.errors",
     "DocumentModels": "omniagent.persistence.contracts",
     "FallbackProvider": "omniagent.ai.providers.fallback",
@@ -84,12 +88,16 @@ _HOMES = {
     "Settings": "omniagent.settings",
     "Summary": "omniagent.persistence.documents",
     "Tool": "omniagent.ai.tools",
+    "ToolAnswer": "omniagent.ai.approvals",
     "ToolCall": "omniagent.ai.providers.scripted",
     "ToolError": "omniagent.errors",
+    "ToolRequest": "omniagent.ai.approvals",
     "TurnHooks": "omniagent.turns.setup",
     "TurnRegistry": "omniagent.turns.lease",
     "Usage": "omniagent.messages",
     "User": "omniagent.persistence.documents",
+    "ask_user": "omniagent.ai.client_tools",
+    "client_tool": "omniagent.ai.client_tools",
     "get_llm_provider": "omniagent.ai.providers",
     "register_provider": "omniagent.ai.providers",
     "setup_logging": "omniagent.tracing.logs",
@@ -99,8 +107,10 @@ _HOMES = {
 __all__ = [
     "Agent",
     "AnswerStream",
+    "Approver",
     "Budget",
     "Callbacks",
+    "ClientTool",
     "ConfigurationError",
     "DocumentModels",
     "FallbackProvider",
@@ -137,12 +147,16 @@ __all__ = [
     "Settings",
     "Summary",
     "Tool",
+    "ToolAnswer",
     "ToolCall",
     "ToolError",
+    "ToolRequest",
     "TurnHooks",
     "TurnRegistry",
     "Usage",
     "User",
+    "ask_user",
+    "client_tool",
     "get_llm_provider",
     "register_provider",
     "setup_logging",

@@ -10,11 +10,15 @@ OmniAgentError
 │   ├── Unauthenticated         401
 │   ├── Forbidden               403
 │   ├── NotFound                404
-│   │   └── SessionErased       the session is being deleted
+│   │   ├── SessionErased       the session is being deleted
+│   │   └── UnknownRequest      nothing of this id was asked
 │   ├── NotAllowed              405
 │   ├── TurnInProgress          409, with Retry-After
 │   ├── NoRunningTurn           409
 │   ├── NotRegenerable          409
+│   ├── NotWaiting              409, what is answered waits no longer
+│   ├── AnswerConflict          409, it was answered differently
+│   ├── RequestExpired          410
 │   ├── PayloadTooLarge         413
 │   ├── UnsupportedMediaType    415
 │   ├── InvalidRequest          422
@@ -151,6 +155,11 @@ class SessionErased(NotFound):
     public = "This session is being deleted. Start a new one."
 
 
+class UnknownRequest(NotFound):
+    code = "unknown_request"
+    public = "Nothing of this id was asked, or you have no access to it."
+
+
 class NotAllowed(RequestError):
     status = 405
     code = "method_not_allowed"
@@ -178,6 +187,27 @@ class NotRegenerable(RequestError):
     code = "not_regenerable"
     title = "Not regenerable"
     public = "Only the last answer of a session can be regenerated."
+
+
+class NotWaiting(RequestError):
+    status = 409
+    code = "not_waiting"
+    title = "Not waiting"
+    public = "This answer does not wait for anything any more: the conversation went on, or it was stopped."
+
+
+class AnswerConflict(RequestError):
+    status = 409
+    code = "answer_conflict"
+    title = "Already answered"
+    public = "This was answered differently before. The first answer counts."
+
+
+class RequestExpired(RequestError):
+    status = 410
+    code = "request_expired"
+    title = "Request expired"
+    public = "Nobody answered this in time. Ask again."
 
 
 class PayloadTooLarge(RequestError):

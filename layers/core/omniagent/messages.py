@@ -13,12 +13,16 @@ from pydantic import BaseModel, ConfigDict, Field
 
 Role = Literal["user", "assistant"]
 FinishReason = Literal["stop", "length", "content-filter", "tool-calls", "error", "other"]
-Status = Literal["complete", "cancelled", "failed", "interrupted"]
+Status = Literal["complete", "waiting", "cancelled", "failed", "interrupted"]
 StopReason = Literal["cancelled", "deadline", "shutdown", "lost"]
 """Why a turn was ended early."""
+RequestKind = Literal["approval", "output"]
+"""What a tool call waits for: a verdict, or an output that only the client can make."""
 Rating = Literal["up", "down"]
 
 ORPHAN_ERROR = "The tool call was interrupted before it returned."
+DENIED_ERROR = "The call was denied and not run."
+UNANSWERED_ERROR = "Nobody answered before the conversation went on. The call was not run."
 
 
 def plain_text(text: str) -> str:
@@ -63,10 +67,27 @@ class ReasoningPart(_Part):
     provider_data: dict[str, Any] | None = None
 
 
+class CallRequest(_Part):
+    """What a tool call waits for, or has waited for, and the verdict once there is one."""
+
+    id: str
+    """Random: it names the request for whoever may answer it."""
+    kind: RequestKind
+    reason: str | None = None
+    """Why it needs approval."""
+    expires_at: datetime | None = None
+    approved: bool | None = None
+    comment: str | None = None
+    """Why it was approved or denied."""
+    answered_by: str | None = None
+    """The id of the user who answered."""
+
+
 class ToolPart(_Part):
     """One tool call with its result: `output`, or `error` (for the model) with `public_error` (for people).
 
-    `input` is the arguments as JSON, or the raw text when the model sent something that is not JSON.
+    `input` is the arguments as JSON, or the raw text when the model sent something that is not JSON. A call that did
+    not run at once has a `request`: it waits until that is answered.
     """
 
     type: Literal["tool"] = "tool"
@@ -77,12 +98,35 @@ class ToolPart(_Part):
     error: str | None = None
     public_error: str | None = None
     done: bool = False
+    request: CallRequest | None = None
 
-    def close(self) -> "ToolPart":
-        """Return the part with a result: an API refuses a tool call that has none."""
+    @property
+    def is_pending(self) -> bool:
+        """Whether the call waits for an answer."""
+        return not self.done and self.request is not None and self.request.approved is None
+
+    @property
+    def is_approved(self) -> bool:
+        """Whether the call was approved and has no result yet."""
+        return not self.done and self.request is not None and bool(self.request.approved)
+
+    @property
+    def is_denied(self) -> bool:
+        return self.request is not None and self.request.approved is False
+
+    def close(self, error: str = "") -> "ToolPart":
+        """Return the part with a result: an API refuses a tool call that has none.
+
+        A request that nobody answered is denied: the call was not run, and never will be.
+        """
         if self.done:
             return self
-        return self.model_copy(update={"done": True, "error": ORPHAN_ERROR, "public_error": ORPHAN_ERROR})
+        request, text = self.request, ORPHAN_ERROR
+        if request is not None and self.is_pending:
+            text = error or UNANSWERED_ERROR
+            if request.kind == "approval":
+                request = request.model_copy(update={"approved": False, "comment": text})
+        return self.model_copy(update={"done": True, "error": text, "public_error": text, "request": request})
 
 
 class DataPart(_Part):
@@ -126,9 +170,15 @@ class ChatMessage(BaseModel):
         return cls(role="assistant", parts=[TextPart(text=text)])
 
 
-def close_open_calls(parts: Sequence[Part]) -> list[Part]:
-    """Give every tool call a result, so that no stored history makes a model API refuse it."""
-    return [part.close() if isinstance(part, ToolPart) else part for part in parts]
+def close_open_calls(parts: Sequence[Part], *, waiting: bool = False) -> list[Part]:
+    """Give every tool call a result, so that no stored history makes a model API refuse it.
+
+    Those of a turn that is `waiting` stay open while they wait, or until all others of their step are answered.
+    """
+    return [
+        part.close() if isinstance(part, ToolPart) and not (waiting and part.request is not None) else part
+        for part in parts
+    ]
 
 
 def has_content(parts: Sequence[Part]) -> bool:

@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 from omniagent.ai.agent import Agent
 from omniagent.ai.providers import LLMProvider, ProviderFactory
+from omniagent.ai.signatures import check_rule
 from omniagent.errors import ConfigurationError
 from omniagent.settings import Budget, Settings, checked_defaults
 
 if TYPE_CHECKING:  # Beanie takes a quarter of a cold start: only a project with documents of its own imports it here
+    from omniagent.ai.approvals import ApproverRule
     from omniagent.persistence.contracts import DocumentModels
 
 
@@ -32,6 +34,11 @@ class Project:
     """What users may spend, by their category. Other users have the budget of the settings."""
     on_erase: Callable[[str, str | None], Awaitable[None]] | None = None
     """Deletes what you have stored elsewhere: of a user's session, or of a user with everything (None)."""
+    approvers: "ApproverRule | None" = None
+    """Says who may approve what tools ask for: a function of the `Approver` and the `ToolRequest`, async or not.
+
+    None: whoever asked the question, and nobody else.
+    """
 
     def __post_init__(self) -> None:
         if not isinstance(self.agent, Agent):
@@ -46,6 +53,8 @@ class Project:
                 raise ConfigurationError(f"Project(budgets=…): {category!r} must be a Budget(…), not {_shown(budget)}")
         if self.on_erase is not None and not inspect.iscoroutinefunction(self.on_erase):
             raise ConfigurationError("Project(on_erase=…) must be an async function of (user, session_id)")
+        if self.approvers is not None:
+            check_rule("Project(approvers=…)", self.approvers, "approver", "request")
 
     def read_settings(self, env: Mapping[str, str] | None = None) -> Settings:
         """Read the environment; what it leaves out is as the project says."""

@@ -77,6 +77,9 @@ class Settings:
     )
     max_tool_calls_per_step: int = setting(16, "Maximum number of tool calls that run in one step.", minimum=1)
     max_tool_calls_per_turn: int = setting(64, "Maximum number of tool calls that run in one turn.", minimum=1)
+    request_expiry_days: float = setting(
+        60.0, "How long a turn waits for an approval or a client's tool; it is then closed as denied.", minimum=0.0
+    )
     max_output_tokens: int = setting(0, "Maximum output tokens of one model call; 0 leaves it to the model.", minimum=0)
 
     context_max_turns: int = setting(30, "Maximum number of recent turns in the prompt.", minimum=1)

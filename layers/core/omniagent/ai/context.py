@@ -51,6 +51,8 @@ class RunContext(Generic[Deps_co]):
     now: datetime = field(default_factory=lambda: datetime.now(UTC))
     deps: Deps_co = field(default=None, compare=False, repr=False)  # type: ignore[assignment]  # None without deps
     """What `Agent(deps=…)` opened."""
+    is_continued: bool = False
+    """The turn had waited for an answer, and goes on."""
     call_id: str | None = None
     """The id of the tool call, also when it is run again: the tool's idempotency key. None outside a tool call."""
     sink: DataSink | None = field(default=None, compare=False, repr=False)

@@ -3,13 +3,16 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from omniagent.errors import OmniAgentError
 from omniagent.messages import FinishReason, Part, Status, StopReason, Usage
 from omniagent.protocol import sse
 from omniagent.protocol.events import StreamEvent
 from omniagent.session.manager import SessionMessage
+
+if TYPE_CHECKING:
+    from omniagent.ai.approvals import ToolRequest
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,11 +34,22 @@ class RunResult:
     tool_errors: int = 0
     summary_missed: bool = False
     """A summary was due and was not made. Known only when everything has ended, as `on_end` is told."""
+    usage_before: Usage = Usage()
+    """The part of `usage` that was spent before the turn waited. `tool_calls` counts those since."""
+    is_continued: bool = False
+    """The turn had waited, and went on."""
 
     @classmethod
     def of(cls, session_id: str, message: SessionMessage, output: Any = None) -> "RunResult":
         """Return the result of a turn that ended earlier."""
         return cls(session_id, message, message.status, message.metadata.get("finishReason", "other"), output)
+
+    @property
+    def requests(self) -> "Sequence[ToolRequest]":
+        """What a turn waits for whose status is `waiting`: approvals, and outputs of the client's tools."""
+        from omniagent.ai.approvals import requests_of  # only where a turn waits
+
+        return requests_of(self.message, session_id=self.session_id)
 
     @property
     def text(self) -> str:

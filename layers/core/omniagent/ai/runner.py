@@ -1,5 +1,5 @@
-"""`Runner`: every verb of a session in one place: run, stream, resume, stop, settle, rate, name, summarize,
-erase.
+"""`Runner`: every verb of a session in one place: run, stream, answer, resume, stop, settle, rate, name,
+summarize, erase.
 
 runner = Runner(agent, MongoSessionManager(store, "alice", "demo"))
 async for event in runner.run_stream("Hello"):
@@ -30,11 +30,12 @@ from omniagent.turns.follow import FollowedAnswer
 from omniagent.turns.lease import TurnRegistry
 from omniagent.turns.memory_registry import MemoryRegistry
 from omniagent.turns.plan import Opening
-from omniagent.turns.repair import settle
+from omniagent.turns.repair import settle, stop_waiting
 from omniagent.turns.replay import ReplayedAnswer
 from omniagent.turns.setup import Query, TimeLimit, TurnHooks, TurnSetup
 
 if TYPE_CHECKING:
+    from omniagent.ai.approvals import Approver, ApproverRule, ToolAnswer
     from omniagent.turns.deletion import Deletion
     from omniagent.turns.ledger import Account, Ledger, Spending, TurnBudget
 
@@ -56,7 +57,8 @@ class Runner:
 
     Without a `provider` the agent's model is looked up in `providers`, by default those that the settings describe.
     Without a `registry` one in memory serves the whole process. `budget` limits what the user may spend, by default as
-    the settings say, and `ledger` keeps count of it, by default in memory.
+    the settings say, and `ledger` keeps count of it, by default in memory. `approvers` says who may approve what tools
+    ask for; by default it is the session's user.
     """
 
     def __init__(
@@ -70,6 +72,7 @@ class Runner:
         hooks: TurnHooks = TurnHooks(),
         budget: Budget | None = None,
         ledger: "Ledger | None" = None,
+        approvers: "ApproverRule | None" = None,
     ) -> None:
         _check(agent, session)
         self._agent = agent
@@ -78,6 +81,7 @@ class Runner:
         self._providers = providers
         self._registry = registry or _process_registry
         self._hooks = hooks
+        self._approvers = approvers
         self._account = _account(session, session.settings.budget if budget is None else budget, ledger, hooks)
         self._ledger = ledger if self._account is None else self._account.ledger
 
@@ -121,6 +125,32 @@ class Runner:
         answer = await run_next(self._setup(), TimeLimit(deadline, self._settings.deadline_margin_seconds))
         return None if answer is None else await AnswerStream(self._session.session_id, lambda: _ready(answer))
 
+    def answer(
+        self,
+        *answers: "ToolAnswer",
+        message_id: str | None = None,
+        approver: "Approver | None" = None,
+        deadline: float | None = None,
+    ) -> AnswerStream:
+        """Answer what a waiting turn asks, and go on with it: the stream is the rest of its answer.
+
+        With answers to only some of the requests of the step, they are stored and the turn goes on waiting. The same
+        answers again join the run that goes on, or replay it. `message_id` is the waiting answer's, by default the
+        latest. `approver` answers in the place of the session's user. Raises a `RequestError`, and then has changed
+        nothing: `UnknownRequest`, `NotWaiting`, `AnswerConflict`, `RequestExpired`, `InvalidRequest`, `Forbidden`.
+        """
+
+        async def opened() -> AnswerSource:
+            from omniagent.turns.answering import AnswerOpening  # only where a turn has waited
+
+            limit = TimeLimit(deadline, self._settings.deadline_margin_seconds)
+            opening = AnswerOpening(
+                self._setup(), answers, limit, message_id=message_id or "", approver=approver, rule=self._approvers
+            )
+            return await opening.open()
+
+        return AnswerStream(self._session.session_id, opened)
+
     async def resume(self, *, deadline: float | None = None) -> AnswerStream | None:
         """Follow the running turn from its first event; None when none runs. A dead turn is closed first.
 
@@ -154,9 +184,12 @@ class Runner:
 
         `message_id` is the user's message or the answer that is meant, of a regeneration also the answer that it
         replaces: a late stop then ends no other answer. A message that waits is stored, with an answer that was stopped
-        before it began, when its turn comes; one that has joined an answer stops that answer.
+        before it began, when its turn comes; one that has joined an answer stops that answer. A turn that waits for an
+        approval or for the client is closed: nothing of it runs any more.
         """
-        return await self._registry.stop(self._session.key, message_id)
+        if await self._registry.stop(self._session.key, message_id):
+            return True
+        return await stop_waiting(self._session, self._registry, message_id)
 
     async def settle(self) -> SessionHead | None:
         """Read the session itself, after closing a turn whose process died. None when there is no such session."""

@@ -38,12 +38,17 @@ def validated(model: type[Model], text: str) -> Model:
     try:
         return model.model_validate_json(text)
     except ValidationError as exc:
-        problems = exc.errors(include_url=False, include_input=False, include_context=False)[:MAX_PROBLEMS]
-        raise InvalidJson("; ".join(f"{_place(each['loc'])}: {each['msg']}" for each in problems)) from exc
+        raise InvalidJson(problems_of(exc)) from exc
     except Exception as exc:
         # A team's validator may raise anything. The model learns that it failed, the log learns why.
         logger.exception("validator failed", extra={"model": model.__name__})
         raise InvalidJson("they could not be checked. Try other values.") from exc
+
+
+def problems_of(exc: ValidationError) -> str:
+    """Say what is wrong and where, without repeating the input."""
+    problems = exc.errors(include_url=False, include_input=False, include_context=False)[:MAX_PROBLEMS]
+    return "; ".join(f"{_place(each['loc'])}: {each['msg']}" for each in problems)
 
 
 def _place(location: tuple[int | str, ...]) -> str:

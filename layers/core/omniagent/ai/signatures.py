@@ -58,6 +58,19 @@ def check_call(cls: type) -> bool:
     raise ConfigurationError(f"tool {cls.__name__}: its __call__ has other parameters: write {expected}")
 
 
+def check_rule(owner: str, rule: Any, *parameters: str) -> None:
+    """Check that a rule is a function of these parameters."""
+    shown = ", ".join(parameters)
+    if not callable(rule):
+        raise ConfigurationError(f"{owner} must be True, False or a function of ({shown}), not {rule!r:.100}")
+    try:
+        inspect.signature(rule).bind(*parameters)
+    except TypeError as exc:
+        raise ConfigurationError(f"{owner} must take ({shown})") from exc
+    except ValueError:  # a built-in that does not tell
+        return
+
+
 def _takes(signature: inspect.Signature, *values: str) -> bool:
     try:
         signature.bind(*values)

@@ -31,15 +31,20 @@ from pydantic import BaseModel
 from omniagent.ai.context import RunContext
 from omniagent.ai.providers.llm_provider import ToolSpec
 from omniagent.ai.schema import InvalidJson, strict_schema, validated
-from omniagent.ai.signatures import check_call, check_model, read_signature
+from omniagent.ai.signatures import check_call, check_model, check_rule, read_signature
 from omniagent.ai.tool_threads import tool_threads
 from omniagent.errors import ConfigurationError, InvalidArguments
+from omniagent.messages import plain_text
 from omniagent.protocol.plain_json import plain
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 P = ParamSpec("P")
 R = TypeVar("R")
+Verdict = bool | str | None
+"""Whether a call has to be approved: a text says that, and why."""
+Approval = bool | Callable[[RunContext[Any], Any], Verdict | Awaitable[Verdict]]
+"""True, or a rule of the context and the validated arguments, async or not."""
 
 
 class Tool(ABC):
@@ -49,19 +54,26 @@ class Tool(ABC):
     description: ClassVar[str] = ""
     timeout_seconds: ClassVar[float | None] = None
     """Overrides the TOOL_TIMEOUT_SECONDS setting for this tool."""
+    approval: Approval = False
+    """Whether a call waits until a human has approved it. In a class, a rule is a method."""
+    is_client: ClassVar[bool] = False
+    """Only the client can run it: every call waits for its output."""
 
     Arguments: type[BaseModel]
     _takes_context: ClassVar[bool] = False
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:
+    def __init_subclass__(cls, *, described: bool = True, **kwargs: Any) -> None:
+        """Check the class and name the tool after it, unless its instances describe themselves."""
         super().__init_subclass__(**kwargs)
-        if inspect.isabstract(cls) or cls.__module__ == __name__:
+        if inspect.isabstract(cls) or not described:
             return
         check_model(f"tool {cls.__name__}", "Arguments", getattr(cls, "Arguments", None))
         cls._takes_context = check_call(cls)
         cls.name = cls.__dict__.get("name") or _snake(cls.__name__)
         cls.description = cls.__dict__.get("description") or inspect.getdoc(cls) or ""
-        _check_options(cls.name, cls.timeout_seconds)
+        check_options(cls.name, cls.timeout_seconds)
+        if cls.approval not in (True, False):
+            check_rule(f"tool {cls.name}: approval", cls.approval, "self", "context", "arguments")
 
     @abstractmethod
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -81,6 +93,27 @@ class Tool(ABC):
             return validated(self.Arguments, arguments or "{}")
         except InvalidJson as exc:
             raise InvalidArguments(f"Invalid arguments for {self.name}: {exc}") from exc
+
+    @property
+    def may_wait(self) -> bool:
+        return self.is_client or self.approval is not False
+
+    async def approval_reason(self, arguments: BaseModel, context: RunContext[Any]) -> str | None:
+        """Return why a call has to be approved first, "" without a reason; None if it may run at once."""
+        verdict: Any = self.approval
+        if callable(verdict):
+            verdict = verdict(context, arguments)
+            verdict = await verdict if inspect.isawaitable(verdict) else verdict
+        match verdict:
+            case None | False:
+                return None
+            case True:
+                return ""
+            case str() if verdict.strip():
+                return plain_text(verdict)
+        raise TypeError(
+            f"the approval rule of {self.name} returned {verdict!r:.100}, not True, False, None or a reason"
+        )
 
     async def invoke(self, arguments: BaseModel, context: RunContext[Any]) -> Any:
         """Run the tool with what `parse` returned, whatever kind of tool it is."""
@@ -103,11 +136,22 @@ class Tool(ABC):
         return call
 
 
-class FunctionTool(Tool, Generic[P, R]):
+class FunctionTool(Tool, Generic[P, R], described=False):
     """A tool made by `@tool`. Called directly, it is still the function that it was made from."""
 
-    def __init__(self, function: Callable[P, R], *, name: str, description: str, timeout: float | None) -> None:
-        _check_options(name, timeout)
+    def __init__(
+        self,
+        function: Callable[P, R],
+        *,
+        name: str,
+        description: str,
+        timeout: float | None,
+        approval: Approval = False,
+    ) -> None:
+        check_options(name, timeout)
+        if approval not in (True, False):
+            check_rule(f"tool {name}: approval", approval, "context", "arguments")
+        self.approval = approval
         self.function = function
         self.name = name  # type: ignore[misc]  # one class serves every function, so these are per instance
         self.description = description  # type: ignore[misc]
@@ -131,7 +175,11 @@ class FunctionTool(Tool, Generic[P, R]):
 def tool(function: Callable[P, R], /) -> FunctionTool[P, R]: ...
 @overload
 def tool(
-    *, name: str | None = None, description: str | None = None, timeout_seconds: float | None = None
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    timeout_seconds: float | None = None,
+    approval: Approval = False,
 ) -> Callable[[Callable[P, R]], FunctionTool[P, R]]: ...
 def tool(
     function: Callable[P, R] | None = None,
@@ -140,8 +188,12 @@ def tool(
     name: str | None = None,
     description: str | None = None,
     timeout_seconds: float | None = None,
+    approval: Approval = False,
 ) -> FunctionTool[P, R] | Callable[[Callable[P, R]], FunctionTool[P, R]]:
-    """Turn an annotated function, async or not, into a tool. Its docstring tells the model what it does."""
+    """Turn an annotated function, async or not, into a tool. Its docstring tells the model what it does.
+
+    With `approval` a call waits until a human has approved it: always, or where a rule says so.
+    """
 
     def make(function: Callable[P, R]) -> FunctionTool[P, R]:
         if not inspect.isroutine(function):
@@ -153,6 +205,7 @@ def tool(
             name=name or function.__name__,
             description=description or inspect.getdoc(function) or "",
             timeout=timeout_seconds,
+            approval=approval,
         )
 
     return make if function is None else make(function)
@@ -169,7 +222,8 @@ def _snake(name: str) -> str:
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
 
 
-def _check_options(name: str, timeout_seconds: float | None) -> None:
+def check_options(name: str, timeout_seconds: float | None) -> None:
+    """Refuse a name that model APIs do not take, and a timeout of nothing."""
     if not _NAME.fullmatch(name):
         raise ConfigurationError(f"tool name {name!r} may hold only letters, digits, _ and -, 64 at most")
     if timeout_seconds is not None and not timeout_seconds > 0:

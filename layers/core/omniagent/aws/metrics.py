@@ -21,17 +21,22 @@ def emit_turn(result: RunResult) -> None:
 
     metrics = _metrics()
     counts = {
-        "Turns": 1,
-        "InputTokens": result.usage.input_tokens,
-        "OutputTokens": result.usage.output_tokens,
+        "Turns": int(not result.is_continued),
+        "InputTokens": result.usage.input_tokens - result.usage_before.input_tokens,
+        "OutputTokens": result.usage.output_tokens - result.usage_before.output_tokens,
         "ToolCalls": result.tool_calls,
         "ToolErrors": result.tool_errors,
+        "WaitingTurns": int(result.status == "waiting"),
         "CancelledTurns": int(result.status == "cancelled"),
         "FailedTurns": int(result.status == "failed" or not result.stored),
     }
     for name, value in counts.items():
         metrics.add_metric(name=name, unit=MetricUnit.Count, value=value)
     times = {"TurnDuration": "durationMs", "TimeToFirstToken": "firstTokenMs"}
+    if result.status == "waiting":
+        del times["TurnDuration"]  # reported when it has ended, without the time in which it waited
+    if result.is_continued:
+        del times["TimeToFirstToken"]
     for name, key in times.items():
         if key in result.metadata:
             metrics.add_metric(name=name, unit=MetricUnit.Milliseconds, value=result.metadata[key])

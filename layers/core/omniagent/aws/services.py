@@ -139,6 +139,11 @@ class Services:
         """The same for a job that knows only the session's key. Raises `NotFound`."""
         return self._runner(await MongoSessionManager.of_key(await self.store(), key, settings=self.settings))
 
+    async def runner_of_request(self, request_id: str) -> "tuple[Runner, str]":
+        """Return what runs the session in which something was asked, and the id of the answer that asked it."""
+        key, message_id = await (await self.catalog()).find_request(request_id)
+        return await self.runner_of_key(key), message_id
+
     async def queue_summary(self, key: str, *, rebuild: bool = False) -> bool:
         """Ask the summary function to bring a session's summary up to date, or to write it anew.
 
@@ -271,6 +276,7 @@ class Services:
             hooks=hooks,
             budget=budget,
             ledger=self.ledger if self._has_budgets else None,
+            approvers=self.project.approvers,
         )
 
     async def _eraser(self, key: str) -> "Runner":

@@ -1,9 +1,10 @@
-"""The chat function's app: two routes on Starlette alone, because FastAPI would double the cold start."""
+"""The chat function's app: three routes on Starlette alone, because FastAPI would double the cold start."""
 
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Protocol
 
 from starlette.applications import Starlette
+from starlette.background import BackgroundTask
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
@@ -14,12 +15,20 @@ from starlette.types import Receive, Scope, Send
 from omniagent.errors import InvalidRequest, StorageUnavailable
 from omniagent.http.auth import Caller, lazy_authenticator
 from omniagent.http.problems import Boundary, raise_again
-from omniagent.http.request_body import deadline_of, read_chat_request, read_json, speaks_sdk_7
+from omniagent.http.request_body import (
+    ChatRequest,
+    deadline_of,
+    read_chat_request,
+    read_json,
+    read_model,
+    speaks_sdk_7,
+)
 from omniagent.protocol import sse
 from omniagent.protocol.ui_messages import ui_message
 from omniagent.session.manager import check_id
 
 if TYPE_CHECKING:
+    from omniagent.ai.approvals import Approver
     from omniagent.ai.result import AnswerStream, RunResult
     from omniagent.ai.runner import Runner
     from omniagent.aws.services import Services
@@ -67,8 +76,12 @@ _FLAGS = {"true": True, "1": True, "yes": True, "on": True, "false": False, "0":
 
 
 def chat_app(services: "Services") -> Starlette:
-    """Return the app of the chat function: `POST /chat` and `GET /chat/{session_id}/stream`."""
-    routes = [_route("/chat", chat, "POST"), _route("/chat/{session_id}/stream", resume, "GET")]
+    """Return the app of the chat function: everything that runs a turn, or follows one."""
+    routes = [
+        _route("/chat", chat, "POST"),
+        _route("/chat/{session_id}/stream", resume, "GET"),
+        _route("/chat/approvals/{request_id}", decide, "POST"),
+    ]
     if services.settings.docs_enabled:
         routes += [_route("/openapi.json", openapi, "GET"), _route("/docs", docs, "GET")]
     app = Starlette(
@@ -93,7 +106,10 @@ async def chat(request: Request) -> Response:
     is_streamed = _flag(request, "stream", default=True)
     body = read_chat_request(await read_json(request, services.settings.max_body_bytes))
     runner = await _runner(request, caller, body.session_id)
-    stream = await runner.start(body.query, deadline=deadline_of(request.scope))
+    if body.answers:
+        stream = await _answer(request, caller, runner, body)
+    else:
+        stream = await runner.start(body.query, deadline=deadline_of(request.scope))
     if is_streamed:
         return _streamed(request, stream)
     try:
@@ -110,12 +126,48 @@ async def resume(request: Request) -> Response:
     return Response(status_code=204) if stream is None else _streamed(request, stream)
 
 
+async def decide(request: Request) -> Response:
+    """Approve or deny a request, as whoever may. The turn goes on in the session and the name of whoever asked."""
+    from omniagent.ai.approvals import ToolAnswer
+    from omniagent.http.decisions import Decision  # only where a turn has waited
+
+    services: Services = request.app.state.services
+    caller = await _caller(request)
+    request_id = check_id(request.path_params["request_id"], "request id")
+    body = await read_model(request, Decision, services.settings.max_body_bytes)
+    runner, message_id = await services.runner_of_request(request_id)
+    answer = ToolAnswer(approved=body.approved, reason=body.reason, request_id=request_id)
+    deadline = deadline_of(request.scope)
+    stream = await runner.answer(answer, message_id=message_id, approver=_approver(caller), deadline=deadline)
+    # The answer is durable. Its turn runs in this invocation, and whoever decided does not wait for it.
+    return JSONResponse({"id": request_id, "approved": body.approved}, background=BackgroundTask(stream.ended))
+
+
+async def _answer(request: Request, caller: Caller, runner: "Runner", body: ChatRequest) -> "AnswerStream":
+    return await runner.answer(
+        *body.answers,
+        message_id=body.query.message_id,
+        approver=_approver(caller),
+        deadline=deadline_of(request.scope),
+    )
+
+
+def _approver(caller: Caller) -> "Approver":
+    from omniagent.ai.approvals import Approver
+
+    return Approver(caller.client_id, caller.category, caller.claims)
+
+
 def _streamed(request: Request, stream: "AnswerStream") -> EventStream:
-    """Stream an answer. Clients say which chunks they know."""
+    """Stream an answer. Clients say which chunks they know, if those are not version 6's of the AI SDK."""
     if speaks_sdk_7(request):
         from omniagent.protocol.ai_sdk7 import AiSdk7Stream
 
         return EventStream(AiSdk7Stream(stream))
+    if request.headers.get("x-ai-sdk") == "5":
+        from omniagent.protocol.ai_sdk5 import AiSdk5Stream
+
+        return EventStream(AiSdk5Stream(stream))
     return EventStream(stream)
 
 
@@ -132,7 +184,7 @@ async def docs(_: Request) -> HTMLResponse:
 
 
 def _route(path: str, endpoint: object, method: str) -> Route:
-    route = Route(path, endpoint, methods=[method])  # type: ignore[arg-type]  # the four functions of this module
+    route = Route(path, endpoint, methods=[method])  # type: ignore[arg-type]  # the functions of this module
     route.methods = {method}  # Starlette would add HEAD
     return route
 

@@ -8,14 +8,16 @@ from pydantic import BaseModel, Field
 from starlette.responses import HTMLResponse, Response
 
 from omniagent import errors
+from omniagent.http.decisions import Decision
 from omniagent.http.documented import PAID, WITH_BODY, documented
 from omniagent.http.fastapi_app import bare_app
-from omniagent.http.request_body import chat_body_schema
+from omniagent.http.request_body import body_schema, chat_body_schema
 from omniagent.messages import Status
 from omniagent.session.manager import ID_PATTERN
 from omniagent.settings import Settings
 
 TITLE = "OmniAgent chat"
+ANSWERS = (errors.UnknownRequest, errors.NotWaiting, errors.AnswerConflict, errors.RequestExpired)
 EVENTS: dict[str, Any] = {"text/event-stream": {}}
 
 
@@ -29,12 +31,16 @@ class ChatAnswer(BaseModel):
 
 
 SdkVersion = Annotated[
-    str | None, Header(description="`7` for chunks that only version 7 of the AI SDK knows: `steering-message`.")
+    str | None,
+    Header(
+        description="`7` for chunks that only version 7 of the AI SDK knows: `steering-message`. `5` for none that version "
+        "5 does not know: a `data-approval-request` for `tool-approval-request`, an error for `tool-output-denied`."
+    ),
 ]
 
 
 async def chat(stream: Annotated[bool, Query()] = True, x_ai_sdk: SdkVersion = None) -> None:
-    """Answer a message. With `?stream=false` the complete answer is returned as JSON.
+    """Answer a message, or go on with an answer that waits. `?stream=false` returns the complete answer as JSON.
 
     `busy` in the body says what to do while the session answers another message: `reject` (409), `queue` (it is
     answered after that one), `steer` (it joins that answer before its next model call) or `interrupt` (that answer is
@@ -46,8 +52,19 @@ async def resume(session_id: Annotated[str, Path(pattern=ID_PATTERN)], x_ai_sdk:
     """Follow the running answer from its first event. A stream that ends without `finish` is to be resumed."""
 
 
+async def decide(request_id: Annotated[str, Path(pattern=ID_PATTERN)]) -> None:
+    """Approve or deny a call that waits, as whoever may. The turn goes on for whoever asked."""
+
+
+class Decided(BaseModel):
+    """The decision is stored."""
+
+    id: str
+    approved: bool
+
+
 def chat_openapi(settings: Settings) -> dict[str, Any]:
-    """Return the OpenAPI document of the two routes."""
+    """Return the OpenAPI document of the routes."""
     app = bare_app(TITLE, "Streams answers as the AI SDK's UI message stream.", settings)
     answer = {"application/json": {"schema": ChatAnswer.model_json_schema()}}
     app.add_api_route(
@@ -59,6 +76,7 @@ def chat_openapi(settings: Settings) -> dict[str, Any]:
             errors.NotFound,
             errors.TurnInProgress,
             errors.NotRegenerable,
+            *ANSWERS,
             errors.TooManyTurns,
             errors.InboxFull,
             errors.TooManyReaders,
@@ -83,6 +101,20 @@ def chat_openapi(settings: Settings) -> dict[str, Any]:
             200: {"description": "The same stream, from its first event on.", "content": EVENTS},
             204: {"description": "Nothing is being answered, or has been a moment ago."},
         },
+    )
+    app.add_api_route(
+        "/chat/approvals/{request_id}",
+        decide,
+        methods=["POST"],
+        response_class=Response,
+        responses=documented(errors.TurnInProgress, *ANSWERS, errors.TooManyTurns, *PAID, *WITH_BODY)
+        | {
+            200: {
+                "description": "The decision is stored, and the turn goes on if nothing else is asked.",
+                "content": {"application/json": {"schema": Decided.model_json_schema()}},
+            }
+        },
+        openapi_extra=body_schema(Decision),
     )
     return app.openapi()
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 from pydantic.alias_generators import to_camel
 
-from omniagent.messages import Feedback, Rating
+from omniagent.messages import Feedback, Rating, RequestKind
 from omniagent.persistence.catalog import Page
 from omniagent.persistence.documents import Message, Session, Summary, api_values
 from omniagent.persistence.store import session_message
@@ -17,6 +17,7 @@ from omniagent.session.manager import ID_PATTERN, SessionMessage, public_session
 from omniagent.settings import Budget
 
 if TYPE_CHECKING:
+    from omniagent.ai.approvals import ToolRequest
     from omniagent.turns.ledger import Spending
 
 MAX_NAME_LENGTH: Final = 120
@@ -93,6 +94,7 @@ class SessionResource(_Resource):
     name: str | None
     latest_turn_number: int
     answering: bool = Field(description="A turn is running.")
+    waiting: bool = Field(description="The latest turn waits for an approval, or for a tool of the client.")
     created_at: datetime
     updated_at: datetime = Field(description="When the last turn began or ended. Lists are sorted by it.")
     extra: dict[str, Any] = Field(default_factory=dict, description="Fields of the team's own document class.")
@@ -104,6 +106,7 @@ class SessionResource(_Resource):
             name=session.name,
             latest_turn_number=session.latest_turn_number,
             answering=session.active_turn_id is not None,
+            waiting=session.active_turn_id is None and session.waiting_until is not None,
             created_at=session.created_at,
             updated_at=session.updated_at,
             extra=api_values(session),
@@ -134,6 +137,43 @@ class MessageList(_Resource):
         before = page.before if len(fitting) == len(page.items) else str(fitting[0].turn_number)
         messages = [_ui_message(message, sdk_7=sdk_7) for message in fitting]
         return cls(messages=messages, before=before, summarized_to=summarized_to)
+
+
+class ApprovalResource(_Resource):
+    """What a turn waits for, for whoever may answer it."""
+
+    id: str = Field(description="Answer an approval with `POST /chat/approvals/{id}` of the chat function.")
+    kind: RequestKind = Field(description="`approval`, or `output` of a tool that only the client can run.")
+    tool: str
+    tool_call_id: str
+    input: Any = None
+    reason: str | None = Field(description="Why it needs approval.")
+    expires_at: datetime | None
+    user: str = Field(description="Who asked the question that led to the call.")
+    session_id: str | None = Field(description="The session, if it is the caller's own.")
+    message_id: str | None = Field(description="The waiting answer, if it is the caller's own.")
+
+    @classmethod
+    def of(cls, request: "ToolRequest", *, is_own: bool) -> "ApprovalResource":
+        return cls(
+            id=request.id,
+            kind=request.kind,
+            tool=request.tool,
+            tool_call_id=request.call_id,
+            input=request.input,
+            reason=request.reason,
+            expires_at=request.expires_at,
+            user=request.user,
+            session_id=request.session_id if is_own else None,
+            message_id=request.message_id if is_own else None,
+        )
+
+
+class ApprovalList(_Resource):
+    """One page of what waits for the caller, the newest first. A page may hold fewer than asked for, or none."""
+
+    approvals: list[ApprovalResource]
+    before: str | None = Field(description="Pass it as `before` for the next page. Null on the last page.")
 
 
 class SummaryResource(_Resource):

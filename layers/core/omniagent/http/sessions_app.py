@@ -1,6 +1,7 @@
 """The sessions function's app: everything about a chat except the answer."""
 
 import asyncio
+from datetime import UTC, datetime
 from typing import Annotated
 
 from fastapi import APIRouter, FastAPI, Header, Path, Query
@@ -9,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from omniagent import errors
+from omniagent.ai.approvals import Approver, may_answer, requests_of
 from omniagent.aws.services import Services
 from omniagent.http.auth import Caller
 from omniagent.http.documented import PAID, WITH_BODY, documented
@@ -17,6 +19,8 @@ from omniagent.http.request_body import body_schema, read_model, time_left
 from omniagent.http.resources import (
     LINE_PATTERN,
     Accepted,
+    ApprovalList,
+    ApprovalResource,
     FeedbackResource,
     MessageList,
     NewFeedback,
@@ -28,8 +32,10 @@ from omniagent.http.resources import (
     SummaryResource,
     UsageResource,
 )
-from omniagent.persistence.documents import Session
+from omniagent.persistence.documents import Message, Session
+from omniagent.persistence.store import session_message
 from omniagent.session.manager import ID_PATTERN, public_session_id, session_key, user_id_of
+from omniagent.turns.waiting import is_expired
 
 SessionId = Annotated[str, Path(pattern=ID_PATTERN)]
 SdkVersion = Annotated[
@@ -190,9 +196,10 @@ async def take_feedback_back(
 async def cancel_turn(
     session_id: SessionId, request: Request, caller: CurrentCaller, services: ProcessServices
 ) -> Accepted:
-    """Stop the running turn, and every message that waits for its own. The answer so far is kept.
+    """Stop the running turn, and every message that waits for its own; close a turn that waits for an answer.
 
-    A `message_id` stops only the turn of that message: the one that runs, that waits, or that the message has joined.
+    The answer so far is kept. A `message_id` stops only the turn of that message: the one that runs, that waits, or that
+    the message has joined.
     """
     body = await read_model(request, StopRequest, services.settings.max_body_bytes, default={})
     runner = await services.runner(caller.client_id, session_id)
@@ -252,6 +259,24 @@ async def queue_summary(
     return Accepted(session_id=session_id, accepted="summary" if is_new else "queued")
 
 
+@router.get("/approvals", responses=documented())
+async def list_approvals(
+    caller: CurrentCaller,
+    services: ProcessServices,
+    limit: Annotated[int, Query(ge=1, le=100)] = 20,
+    before: Annotated[str | None, Query(max_length=256, description="`before` of the previous page.")] = None,
+) -> ApprovalList:
+    """List what waits for the caller: in their own sessions, and what the project lets them approve for others."""
+    catalog = await services.catalog()
+    # Without a rule nobody approves for others: only the caller's own sessions are read.
+    user_id = None if services.project.approvers is not None else user_id_of(caller.client_id)
+    page = await catalog.waiting_page(user_id, limit=limit, before=before)
+    askers = await catalog.askers([message.session_id for message in page.items])
+    waiting = [(message, *askers[message.session_id]) for message in page.items if message.session_id in askers]
+    found = [await _requests_for(services, caller, *each) for each in waiting]
+    return ApprovalList(approvals=[request for requests in found for request in requests], before=page.before)
+
+
 @router.get("/usage", responses=documented(errors.RegistryUnavailable))
 async def get_usage(caller: CurrentCaller, services: ProcessServices) -> UsageResource:
     """Read what the caller has spent, and of what. Without a limit nothing is counted."""
@@ -267,6 +292,22 @@ async def get_usage(caller: CurrentCaller, services: ProcessServices) -> UsageRe
 async def delete_me(request: Request, caller: CurrentCaller, services: ProcessServices) -> None:
     """Delete the user and all their sessions."""
     await services.erase_user(user_id_of(caller.client_id), time_left=time_left(request.scope))
+
+
+async def _requests_for(
+    services: Services, caller: Caller, message: Message, user: str, category: str | None
+) -> list[ApprovalResource]:
+    """Return what a waiting answer of a user asks of the caller. One that nobody answered in time is closed."""
+    answer, session_id = session_message(message), public_session_id(message.session_id)
+    if is_expired(answer, datetime.now(UTC)):
+        await (await services.runner_of_key(message.session_id)).settle()
+        return []
+    approver, is_own = Approver(caller.client_id, caller.category, caller.claims), user == caller.client_id
+    return [
+        ApprovalResource.of(request, is_own=is_own)
+        for request in requests_of(answer, user=user, category=category, session_id=session_id)
+        if await may_answer(services.project.approvers, approver, request)
+    ]
 
 
 async def _settle(services: Services, caller: Caller, session_id: str) -> None:

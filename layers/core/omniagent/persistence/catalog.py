@@ -6,6 +6,7 @@ ended with, never by skipping.
 """
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Generic, TypeVar
@@ -13,9 +14,9 @@ from typing import Any, Generic, TypeVar
 from pymongo import ASCENDING, DESCENDING
 from pymongo.asynchronous.client_session import AsyncClientSession
 
-from omniagent.errors import NotFound, SessionErased, StorageConflict, TurnInProgress
-from omniagent.persistence.cursor import SessionCursor
-from omniagent.persistence.documents import Message, Session, Summary
+from omniagent.errors import NotFound, SessionErased, StorageConflict, TurnInProgress, UnknownRequest
+from omniagent.persistence.cursor import MessageCursor, SessionCursor
+from omniagent.persistence.documents import HAS_REQUESTS, WAITING, Message, Session, Summary
 from omniagent.persistence.erasure import Erasure
 from omniagent.persistence.mongo_session import MongoSessionManager
 from omniagent.persistence.store import ConversationStore, from_bson, from_bsons, to_bson, translated
@@ -125,6 +126,49 @@ class Catalog(Erasure):
         page = [message for message in newest if message.turn_number > newest[-1].turn_number]
         return Page(page[::-1], str(newest[-1].turn_number + 1))
 
+    @trace_method(kind=SpanKind.DB, name="mongodb.find_request", attributes=_MESSAGES)
+    async def find_request(self, request_id: str) -> tuple[str, str]:
+        """Return the key of the session in which something was asked, and the id of the answer that asked it."""
+        query = {"requests": request_id, **HAS_REQUESTS}
+        with translated():
+            found = await self._store.messages.find_one(query, {"session_id": 1, "client_message_id": 1})
+        if found is None:
+            raise UnknownRequest
+        await self.get(found["session_id"])
+        return found["session_id"], found["client_message_id"]
+
+    @trace_method(kind=SpanKind.DB, name="mongodb.waiting_page", attributes=_MESSAGES)
+    async def waiting_page(self, user_id: str | None, *, limit: int, before: str | None = None) -> Page[Message]:
+        """Return waiting answers, the newest first: a user's, or everybody's. Some may be of sessions that are gone."""
+        query: dict[str, Any] = dict(WAITING)
+        if user_id is not None:
+            query["asker"] = user_id
+        if before is not None:
+            query |= MessageCursor.decode(before).older()
+        order = [("created_at", DESCENDING), ("_id", DESCENDING)]
+        with translated():
+            found = await self._store.messages.find(query).sort(order).limit(limit + 1).to_list()
+        messages = from_bsons(self.models.message, found)
+        more = len(messages) > limit
+        return Page(messages[:limit], MessageCursor.at(messages[limit - 1]).encode() if more else None)
+
+    @trace_method(kind=SpanKind.DB, name="mongodb.askers", attributes=_SESSIONS)
+    async def askers(self, keys: Sequence[str]) -> dict[str, tuple[str, str | None]]:
+        """Return who owns sessions that wait, by their keys: the name they authenticate with, and their category."""
+        waiting = {
+            "_id": {"$in": list(keys)},
+            "erased_at": None,
+            "active_turn_id": None,
+            "waiting_until": {"$ne": None},
+        }
+        with translated():
+            sessions = await self._store.sessions.find(waiting, {"user_id": 1}).to_list()
+            ids = [session["user_id"] for session in sessions]
+            alive = {"_id": {"$in": ids}, "erased_at": None}
+            users = await self._store.users.find(alive, {"client_id": 1, "category": 1}).to_list()
+        known = {user["_id"]: (user["client_id"], user.get("category")) for user in users}
+        return {session["_id"]: known[session["user_id"]] for session in sessions if session["user_id"] in known}
+
     @trace_method(kind=SpanKind.DB, name="mongodb.delete_message", attributes=_MESSAGES)
     async def delete_message(self, key: str, message_id: str) -> None:
         """Delete a message. Raises `TurnInProgress` while its turn runs."""
@@ -135,12 +179,15 @@ class Catalog(Erasure):
             session = await self._store.sessions.find_one_and_update(
                 {"_id": key, "erased_at": None}, {"$set": {"fence": new_id(), "rebuilt_at": None}}, session=transaction
             )
-            message = await self._store.messages.find_one(at, {"turn_number": 1}, session=transaction)
+            message = await self._store.messages.find_one(at, {"turn_number": 1, "role": 1}, session=transaction)
             if session is None or message is None:
                 raise NotFound
             if session.get("active_turn_id") and message["turn_number"] == session["latest_turn_number"]:
                 raise TurnInProgress
             await self._store.messages.delete_one(at, session=transaction)
+            if message["turn_number"] == session["latest_turn_number"] and message["role"] == "assistant":
+                gone = {"$set": {"waiting_until": None}}
+                await self._store.sessions.update_one({"_id": key}, gone, session=transaction)
 
         await self._store.transaction(work)
 

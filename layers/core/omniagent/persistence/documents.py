@@ -18,6 +18,8 @@ from omniagent.session.manager import new_id
 
 STEERING_ID: Final = "parts.message_id"
 """Where an answer holds the ids of messages that joined it."""
+HAS_REQUESTS: Final[dict[str, Any]] = {"requests.0": {"$exists": True}}
+WAITING: Final[dict[str, Any]] = {"status": "waiting"}
 ANY_TURN_NUMBER: Final[dict[str, Any]] = {"latest_turn_number": {"$gte": 0}}
 
 
@@ -56,6 +58,8 @@ class Session(Document):
     """How many processes have continued the running turn. An earlier one cannot finish it."""
     fence: str | None = None
     """Written by transactions that only read the session, so that no other changes it meanwhile."""
+    waiting_until: datetime | None = None
+    """Set while the latest turn waits for a human or a client: when the first of its requests expires."""
     summary_queued_at: datetime | None = None
     """Set while an update of the summary waits in the queue."""
     rebuild_queued_at: datetime | None = None
@@ -99,6 +103,10 @@ class Message(Document):
     """The W3C `traceparent` of the turn, where it was traced."""
     feedback: Feedback | None = None
     """What the user thinks of an answer."""
+    requests: list[str] = Field(default_factory=list)
+    """The ids of what was asked in this answer: approvals, and outputs of the client's tools."""
+    asker: str | None = None
+    """The user's id while the answer waits: what waits is listed by it."""
     created_at: datetime = Field(default_factory=now)
 
     class Settings:
@@ -110,6 +118,12 @@ class Message(Document):
             IndexModel(
                 [("session_id", ASCENDING), (STEERING_ID, ASCENDING)],
                 partialFilterExpression={STEERING_ID: {"$exists": True}},
+            ),
+            # What waits is rare: these hold nothing else, and serve only queries with the same filter.
+            IndexModel([("requests", ASCENDING)], partialFilterExpression=HAS_REQUESTS),
+            IndexModel([("created_at", DESCENDING), ("_id", DESCENDING)], partialFilterExpression=WAITING),
+            IndexModel(
+                [("asker", ASCENDING), ("created_at", DESCENDING), ("_id", DESCENDING)], partialFilterExpression=WAITING
             ),
         ]
 

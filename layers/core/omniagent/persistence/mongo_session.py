@@ -134,7 +134,9 @@ class SummaryWrites:
 
 
 TURNS_PER_READ = 50
-_HEAD = {"latest_turn_number": 1, "active_turn_id": 1, "latest_turn_id": 1, "name": 1, "updated_at": 1}
+_HEAD = dict.fromkeys(
+    ("latest_turn_number", "active_turn_id", "name", "updated_at", "latest_turn_id", "waiting_until"), 1
+)
 _SESSIONS = {"db.collection.name": "sessions"}
 _MESSAGES = {"db.collection.name": "messages"}
 
@@ -239,6 +241,9 @@ class MongoSessionManager(SessionManager):
 
     async def repair_turn(self, answer: SessionMessage) -> SessionMessage | None:
         return await self._turns.repair(answer)
+
+    async def change_waiting(self, answer: SessionMessage, *, seen_turn_id: str | None) -> None:
+        await self._turns.change_waiting(answer, seen_turn_id)
 
     @trace_method(kind=SpanKind.DB, name="mongodb.rate", attributes=_MESSAGES)
     async def rate(self, message_id: str, feedback: Feedback | None) -> SessionMessage:
@@ -353,11 +358,12 @@ def _checked(store: object) -> ConversationStore:
 
 def _head(found: dict[str, Any]) -> SessionHead:
     return SessionHead(
-        found["latest_turn_number"],
-        found.get("active_turn_id"),
-        found.get("name"),
-        found.get("updated_at"),
-        found.get("latest_turn_id"),
+        latest_turn_number=found["latest_turn_number"],
+        active_turn_id=found.get("active_turn_id"),
+        name=found.get("name"),
+        changed_at=found.get("updated_at"),
+        latest_turn_id=found.get("latest_turn_id"),
+        waiting_until=found.get("waiting_until"),
     )
 
 

@@ -30,7 +30,7 @@ from omniagent.errors import (
     StorageRejected,
     StorageUnavailable,
 )
-from omniagent.messages import Usage, close_open_calls
+from omniagent.messages import ToolPart, Usage, close_open_calls
 from omniagent.persistence.bound_classes import Binding, bind_classes, release_classes
 from omniagent.persistence.contracts import DocumentModels
 from omniagent.persistence.documents import Message, Summary
@@ -268,18 +268,20 @@ def session_message(message: Message) -> SessionMessage:
 
 
 def message_document(models: DocumentModels, key: str, message: SessionMessage) -> Message:
-    """Make the document of a message. No stored tool call is without a result."""
+    """Make the document of a message. No stored tool call is without a result, unless the turn waits for it."""
     return models.message(
         session_id=key,
         turn_number=message.turn_number,
         role=message.role,
-        parts=close_open_calls(message.parts),
+        parts=close_open_calls(message.parts, waiting=message.status == "waiting"),
         status=message.status,
         client_message_id=message.id,
         usage=message.usage.to_dict() if message.role == "assistant" else {},
         metadata=dict(message.metadata),
         trace=message.trace,
         feedback=message.feedback,
+        asker=key.partition(":")[0] if message.status == "waiting" else None,
+        requests=[part.request.id for part in message.parts if isinstance(part, ToolPart) and part.request],
     )
 
 

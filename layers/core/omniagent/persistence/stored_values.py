@@ -31,8 +31,9 @@ def storable_text(text: str) -> str:
 
 
 def encode_part(part: BaseModel) -> dict[str, Any]:
-    """Return what is stored of a part."""
-    return dict(_stored(name, getattr(part, name)) for name in type(part).model_fields)
+    """Return what is stored of a part. Few calls have a request: without one, nothing is stored for it."""
+    values = ((name, getattr(part, name)) for name in type(part).model_fields)
+    return dict(_stored(name, value) for name, value in values if name != "request" or value is not None)
 
 
 def decode_part(stored: object) -> object:

@@ -1,6 +1,7 @@
 """How a turn is written: begun, finished, repaired. Each in one transaction, fenced by the session's document."""
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from pymongo import ReturnDocument
@@ -153,11 +154,14 @@ class TurnWrites:
                 await self._slots.refuse_erased(transaction)
             if not await self._advance(start, transaction):
                 await self._refuse(start, transaction)
-            elif message is not None:
+                return is_new
+            if start.waited is not None:
+                await self._put_waiting(start.waited, transaction)
+            if message is not None:
                 if start.was_posted:
                     await self._refuse_joined(start, transaction)
                 await self._store.messages.insert_one(to_bson(message), session=transaction)
-            else:
+            elif not start.continues:
                 await self._drop_summaries(start.turn_number, transaction)
             return is_new
 
@@ -169,12 +173,15 @@ class TurnWrites:
         """Store an answer and free the session. See `SessionManager.finish_turn`."""
         answer, document = await self._answer(answer)
         # Sessions of earlier versions have no attempt.
-        held: dict[str, Any] = {"active_turn_id": answer.id, "turn_attempt": attempt or {"$in": [0, None]}}
+        held: dict[str, Any] = {"active_turn_id": answer.fence, "turn_attempt": attempt or {"$in": [0, None]}}
 
         async def work(transaction: AsyncClientSession) -> SessionMessage:
-            if await self._release(held, transaction) is not None:
+            if await self._release(answer, held, transaction) is not None:
                 previous = await self._stored_answer(answer.turn_number, transaction)
-                return await self._put(answer, document, previous, transaction)
+                stored = await self._put(answer, document, previous, transaction)
+                if stored.id != answer.id:
+                    await self._note_waiting(stored, transaction)
+                return stored
             return await self._finish_late(answer, document, transaction)
 
         return await self._store.transaction(work)
@@ -185,15 +192,36 @@ class TurnWrites:
         answer, document = await self._answer(answer)
 
         async def work(transaction: AsyncClientSession) -> SessionMessage | None:
-            session = await self._release({"active_turn_id": answer.id}, transaction)
+            session = await self._release(answer, {"active_turn_id": answer.fence}, transaction)
             if session is None:
                 return None
             number: int = session["latest_turn_number"]
             document.turn_number = number
             previous = await self._stored_answer(number, transaction)
-            return await self._put(session_message(document), document, previous, transaction)
+            stored = await self._put(session_message(document), document, previous, transaction)
+            if stored.id != answer.id:
+                await self._note_waiting(stored, transaction)
+            return stored
 
         return await self._store.transaction(work)
+
+    @trace_method(kind=SpanKind.DB, name="mongodb.change_waiting", attributes=_MESSAGES)
+    async def change_waiting(self, answer: SessionMessage, seen_turn_id: str | None) -> None:
+        """Store a waiting answer that was answered in part, or is closed. See `SessionManager.change_waiting`."""
+        free = {"_id": self._session.key, "active_turn_id": None, "erased_at": None}
+        changes = {"latest_turn_id": answer.turn_id, "waiting_until": answer.waiting_until}
+
+        async def work(transaction: AsyncClientSession) -> None:
+            sessions = self._store.sessions
+            seen = free | {"latest_turn_id": seen_turn_id}
+            if (await sessions.update_one(seen, {"$set": changes}, session=transaction)).matched_count:
+                await self._put_waiting(answer, transaction)
+            elif not await sessions.find_one(
+                free | {"latest_turn_id": answer.turn_id}, {"_id": 1}, session=transaction
+            ):
+                raise StorageConflict(f"answer {answer.id} does not wait any more")
+
+        await self._store.transaction(work)
 
     async def _question(self, start: TurnStart) -> Message:
         question = SessionMessage(start.message_id, "user", start.turn_number, start.parts)
@@ -203,7 +231,7 @@ class TurnWrites:
     async def _answer(self, answer: SessionMessage) -> tuple[SessionMessage, Message]:
         models, key = self._store.models, self._session.key
         document = await self._store.fill_or_default(lambda: message_document(models, key, answer), self._session)
-        return session_message(document), document
+        return replace(session_message(document), turn_id=answer.turn_id), document
 
     async def _new_session(self) -> Session | None:
         """Make the session's document, unless there is one: the team's hook sees only documents that are new."""
@@ -232,12 +260,23 @@ class TurnWrites:
             "active_turn_id": start.turn_id,
             "latest_turn_id": start.turn_id,
             "turn_attempt": 0,
+            "waiting_until": None,
             "updated_at": now(),
         }
-        updated = await self._store.sessions.update_one(
-            free | {"latest_turn_number": before}, {"$set": taken}, session=transaction
-        )
+        seen: dict[str, Any] = {"latest_turn_number": before}
+        if start.waited is not None:
+            seen["latest_turn_id"] = start.seen_turn_id
+        updated = await self._store.sessions.update_one(free | seen, {"$set": taken}, session=transaction)
         return bool(updated.matched_count)
+
+    async def _put_waiting(self, answer: SessionMessage, transaction: AsyncClientSession) -> None:
+        """Change a waiting answer in its place: fields of the team's own stay."""
+        fields = to_bson(message_document(self._store.models, self._session.key, answer))
+        changes = {name: fields[name] for name in ("parts", "status", "metadata", "requests", "asker")}
+        waiting = {"session_id": self._session.key, "client_message_id": answer.id, "status": "waiting"}
+        changed = await self._store.messages.update_one(waiting, {"$set": changes}, session=transaction)
+        if not changed.matched_count:
+            raise StorageConflict(f"answer {answer.id} does not wait any more")
 
     async def _refuse(self, start: TurnStart, transaction: AsyncClientSession) -> None:
         """Say why the turn cannot begin. It may have begun: in an attempt whose outcome was unknown."""
@@ -274,22 +313,37 @@ class TurnWrites:
         if not updated.matched_count:
             raise StorageConflict(f"turn {start.turn_id} cannot be continued: the session has moved on")
 
-    async def _release(self, held: dict[str, Any], transaction: AsyncClientSession) -> dict[str, Any] | None:
-        free = {"$set": {"active_turn_id": None, "updated_at": now()}}
+    async def _release(
+        self, answer: SessionMessage, held: dict[str, Any], transaction: AsyncClientSession
+    ) -> dict[str, Any] | None:
+        free = {"active_turn_id": None, "updated_at": now(), "waiting_until": answer.waiting_until}
         return await self._store.sessions.find_one_and_update(
-            {"_id": self._session.key} | held, free, session=transaction
+            {"_id": self._session.key} | held, {"$set": free}, session=transaction
         )
+
+    async def _note_waiting(self, stored: SessionMessage, transaction: AsyncClientSession) -> None:
+        """Note that an answer waits which was not the one that freed the session."""
+        if stored.waiting_until is not None:
+            waits = {"$set": {"waiting_until": stored.waiting_until}}
+            await self._store.sessions.update_one({"_id": self._session.key}, waits, session=transaction)
 
     async def _finish_late(
         self, answer: SessionMessage, document: Message, transaction: AsyncClientSession
     ) -> SessionMessage:
         """Finish a turn that no longer holds its session: it was stored already, or closed by a repair."""
-        untouched = {"_id": self._session.key, "active_turn_id": None, "latest_turn_id": answer.id, "erased_at": None}
+        untouched = {
+            "_id": self._session.key,
+            "active_turn_id": None,
+            "latest_turn_id": answer.fence,
+            "erased_at": None,
+        }
         fence = {"$set": {"fence": new_id()}}
         if await self._store.sessions.find_one_and_update(untouched, fence, session=transaction):
             stored = await self._stored_answer(answer.turn_number, transaction)
             if stored is not None and (stored.id != answer.id or _is_cut_short(stored, answer)):
-                return await self._put(answer, document, stored, transaction)
+                late = await self._put(answer, document, stored, transaction)
+                await self._note_waiting(late, transaction)
+                return late
         else:
             stored = await self._message({"client_message_id": answer.id}, transaction)
         if stored is None or _is_cut_short(stored, answer):

@@ -8,7 +8,7 @@ from typing import Any, ClassVar, Literal
 
 from omniagent.messages import FinishReason
 
-AbortReason = Literal["cancelled", "deadline", "shutdown", "interrupted"]
+AbortReason = Literal["cancelled", "deadline", "shutdown", "interrupted", "unanswered", "expired"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,6 +100,22 @@ class ToolInputError(StreamEvent):
     tool_name: str
     input: Any
     error_text: str
+
+
+@dataclass(frozen=True, slots=True)
+class ToolApprovalRequest(StreamEvent):
+    """The call waits until somebody approves or denies it."""
+
+    type = "tool-approval-request"
+    approval_id: str
+    tool_call_id: str
+    reason: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ToolOutputDenied(StreamEvent):
+    type = "tool-output-denied"
+    tool_call_id: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -85,7 +85,9 @@ def to_wire(event: StreamEvent) -> dict[str, Any]:
         optional = {"id": event.id, "transient": event.transient or None}
         present = {name: value for name, value in optional.items() if value is not None}
         return {"type": f"{_DATA_TYPE}{event.name}", "data": event.data, **present}
-    return {"type": event.type} | {_camel(field.name): getattr(event, field.name) for field in fields(event)}
+    values = ((field, getattr(event, field.name)) for field in fields(event))
+    present = {_camel(field.name): value for field, value in values if value is not None or field.default is not None}
+    return {"type": event.type} | present
 
 
 def from_wire(wire: Mapping[str, Any]) -> StreamEvent:
@@ -93,8 +95,11 @@ def from_wire(wire: Mapping[str, Any]) -> StreamEvent:
     kind = wire.get("type")
     try:
         if kind in _BY_TYPE:
-            event_class, names = _BY_TYPE[kind]
-            return event_class(**{name: wire[wire_name] for wire_name, name in names.items()})
+            event_class, names, optional = _BY_TYPE[kind]
+            present = (
+                (name, wire_name) for wire_name, name in names.items() if wire_name in wire or name not in optional
+            )
+            return event_class(**{name: wire[wire_name] for name, wire_name in present})
         if isinstance(kind, str) and kind.startswith(_DATA_TYPE):
             return DataChunk(kind[len(_DATA_TYPE) :], wire["data"], wire.get("id"), wire.get("transient", False))
     except KeyError as exc:
@@ -111,8 +116,12 @@ def _camel(name: str) -> str:
     return head + "".join(word.capitalize() for word in rest)
 
 
-_BY_TYPE: dict[str, tuple[type[StreamEvent], dict[str, str]]] = {
-    event_class.type: (event_class, {_camel(field.name): field.name for field in fields(event_class)})
+_BY_TYPE: dict[str, tuple[type[StreamEvent], dict[str, str], set[str]]] = {
+    event_class.type: (
+        event_class,
+        {_camel(field.name): field.name for field in fields(event_class)},
+        {field.name for field in fields(event_class) if field.default is None},
+    )
     for event_class in StreamEvent.__subclasses__()
     if event_class is not DataChunk
 }

@@ -4,7 +4,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from omniagent.errors import ToolError
-from omniagent.messages import DataPart, Part, ReasoningPart, Role, SteeringPart, StepPart, TextPart, ToolPart
+from omniagent.messages import (
+    CallRequest,
+    DataPart,
+    Part,
+    ReasoningPart,
+    Role,
+    SteeringPart,
+    StepPart,
+    TextPart,
+    ToolPart,
+)
 
 
 def ui_message(
@@ -36,7 +46,7 @@ def _answer_parts(parts: Sequence[Part], *, sdk_7: bool) -> Iterator[dict[str, A
                 yield {"type": "reasoning", "id": str(block), "text": part.text, "state": "done"}
                 block += 1
             case ToolPart():
-                yield _tool_part(part.close())
+                yield _tool_part(part)
             case SteeringPart():
                 yield _steering_part(part, sdk_7=sdk_7)
             case DataPart():
@@ -58,6 +68,27 @@ def _tool_part(part: ToolPart) -> dict[str, Any]:
     call: dict[str, Any] = {"type": f"tool-{part.name}", "toolCallId": part.call_id}
     # Text is what the model wrote instead of JSON: the client keeps it apart from a tool's input.
     call |= {"rawInput": part.input} if isinstance(part.input, str) else {"input": part.input}
+    if part.request is not None:
+        call |= _approval(part.request)
+        if not part.done:
+            return call | {"state": _open_state(part.request)}
+    part = part.close()
+    if part.is_denied:
+        return call | {"state": "output-denied"}
     if part.error is None:
         return call | {"state": "output-available", "output": part.output}
     return call | {"state": "output-error", "errorText": part.public_error or ToolError.public}
+
+
+def _approval(request: CallRequest) -> dict[str, Any]:
+    """What the client knows of a request for approval. `requestReason` is v7's, others ignore it."""
+    if request.kind == "output":
+        return {}
+    verdict = {"approved": request.approved, "reason": request.comment, "requestReason": request.reason}
+    return {"approval": {"id": request.id} | {name: value for name, value in verdict.items() if value is not None}}
+
+
+def _open_state(request: CallRequest) -> str:
+    if request.kind == "output":
+        return "input-available"
+    return "approval-requested" if request.approved is None else "approval-responded"

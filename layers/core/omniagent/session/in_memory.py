@@ -153,7 +153,11 @@ class InMemorySessionManager(SessionManager):
             raise StorageConflict(f"turn {start.turn_number} cannot begin: the session has moved on")
         if start.again and self.key not in self.store.sessions:
             raise StorageConflict(f"turn {start.turn_number} cannot be answered again: there is no such session")
-        if start.again:
+        if start.waited is not None:
+            self._change_waiting(session, start.waited, start.seen_turn_id)
+        if start.continues:
+            pass
+        elif start.again:
             for summaries in (session.summaries, session.drafts):
                 summaries[:] = [summary for summary in summaries if summary.end_turn_number < start.turn_number]
         else:
@@ -162,6 +166,7 @@ class InMemorySessionManager(SessionManager):
             session.head,
             latest_turn_number=start.turn_number,
             active_turn_id=start.turn_id,
+            waiting_until=None,
             changed_at=datetime.now(UTC),
             latest_turn_id=start.turn_id,
         )
@@ -171,25 +176,36 @@ class InMemorySessionManager(SessionManager):
     async def finish_turn(self, answer: SessionMessage, *, attempt: int = 0) -> SessionMessage:
         answer = _checked(answer)
         session = self.store.sessions.get(self.key) or _Session()
-        if session.head.active_turn_id == answer.id and session.attempt == attempt:
+        if session.head.active_turn_id == answer.fence and session.attempt == attempt:
             return deepcopy(self._close(session, answer))
-        is_latest = session.head.has_ended(answer.id)
+        is_latest = session.head.has_ended(answer.fence)
         stored = session.message(answer.turn_number, "assistant") if is_latest else session.by_id(answer.id)
         if stored is None or session.is_erased:
             raise TurnLost(f"turn {answer.id} no longer holds its session")
         is_cut_short = stored.status == "interrupted" and answer.status != "interrupted"
         if is_latest and (stored.id != answer.id or is_cut_short):
-            return deepcopy(self._put(session, answer))
+            late = self._put(session, answer)
+            session.head = replace(session.head, waiting_until=late.waiting_until)
+            return deepcopy(late)
         if is_cut_short:
             raise TurnLost(f"turn {answer.id} no longer holds its session")
         return deepcopy(stored)
 
     async def repair_turn(self, answer: SessionMessage) -> SessionMessage | None:
         session = self._find()
-        if session is None or session.head.active_turn_id != answer.id:
+        if session is None or session.head.active_turn_id != answer.fence:
             return None
         answer = replace(_checked(answer), turn_number=session.head.latest_turn_number)
         return deepcopy(self._close(session, answer))
+
+    async def change_waiting(self, answer: SessionMessage, *, seen_turn_id: str | None) -> None:
+        session = self._find()
+        if session is None or session.head.active_turn_id is not None:
+            raise StorageConflict(f"answer {answer.id} does not wait any more")
+        if session.head.latest_turn_id == answer.turn_id:
+            return
+        self._change_waiting(session, answer, seen_turn_id)
+        session.head = replace(session.head, latest_turn_id=answer.turn_id, waiting_until=answer.waiting_until)
 
     async def rate(self, message_id: str, feedback: Feedback | None) -> SessionMessage:
         session = self._find()
@@ -306,8 +322,18 @@ class InMemorySessionManager(SessionManager):
 
     def _close(self, session: _Session, answer: SessionMessage) -> SessionMessage:
         stored = self._put(session, answer)
-        session.head = replace(session.head, active_turn_id=None, changed_at=datetime.now(UTC))
+        session.head = replace(
+            session.head, active_turn_id=None, waiting_until=stored.waiting_until, changed_at=datetime.now(UTC)
+        )
         return stored
+
+    def _change_waiting(self, session: _Session, answer: SessionMessage, seen_turn_id: str | None) -> None:
+        """Put a changed answer in the place of the waiting one, if nobody has touched it since."""
+        waiting = session.by_id(answer.id)
+        if waiting is None or waiting.status != "waiting" or session.head.latest_turn_id != seen_turn_id:
+            raise StorageConflict(f"answer {answer.id} does not wait any more")
+        changed = replace(_checked(answer), feedback=waiting.feedback)
+        session.messages[session.messages.index(waiting)] = deepcopy(changed)
 
     def _put(self, session: _Session, answer: SessionMessage) -> SessionMessage:
         """Store the answer, unless it shows nothing and there is another one."""
@@ -329,7 +355,7 @@ class InMemorySessionManager(SessionManager):
 
 def _checked(answer: SessionMessage) -> SessionMessage:
     """Refuse what one MongoDB document could not hold. No stored tool call is without a result."""
-    parts = close_open_calls(answer.parts)
+    parts = close_open_calls(answer.parts, waiting=answer.status == "waiting")
     try:
         size = sum(len(json.dumps(part.model_dump(), default=str)) for part in parts)
     except (TypeError, ValueError, RecursionError) as exc:

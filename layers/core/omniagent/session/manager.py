@@ -12,13 +12,14 @@ from itertools import groupby
 from typing import Any, Protocol
 
 from omniagent.errors import InvalidRequest
-from omniagent.messages import ChatMessage, Feedback, Part, Role, Status, Usage, has_content, steering_of
+from omniagent.messages import ChatMessage, Feedback, Part, Role, Status, ToolPart, Usage, has_content, steering_of
 from omniagent.session.window import PastTurn, estimate_answer, estimate_parts
 from omniagent.settings import Settings
 
 ID_PATTERN = r"^[A-Za-z0-9_.~-]{1,128}$"
 _ID = re.compile(ID_PATTERN)
 NOT_AN_ANSWER = "Only an answer can be rated."
+NEVER = datetime(9999, 12, 31, tzinfo=UTC)
 
 
 def new_id() -> str:
@@ -42,6 +43,16 @@ def session_of_slot(slot: str) -> str:
     return slot.partition("#")[0]
 
 
+def continuation_id(message_id: str) -> str:
+    """Return the id of a run that goes on with an answer: a fencing token of its own, for the same message."""
+    return f"{new_id()}.{message_id}"
+
+
+def message_id_of(turn_id: str) -> str:
+    """Return the id of the answer that a run writes: its own, unless it goes on with one."""
+    return turn_id.rpartition(".")[2]
+
+
 def user_id_of(client_id: str) -> str:
     return hashlib.blake2b(client_id.encode("utf-8", "surrogatepass"), digest_size=12).hexdigest()
 
@@ -59,7 +70,7 @@ def public_session_id(key: str) -> str:
 class SessionMessage:
     """One message of a session: the user's, or the answer of a turn.
 
-    `id` is the id that the client knows: its own for a user's message, the turn's id for an answer.
+    `id` is the id that the client knows: its own for a user's message, the id of the turn's first run for an answer.
     """
 
     id: str
@@ -72,10 +83,29 @@ class SessionMessage:
     trace: str | None = field(default=None, compare=False)
     """The W3C `traceparent` of the turn's span: feedback joins its trace."""
     feedback: Feedback | None = None
+    turn_id: str = field(default="", compare=False)
+    """The fencing token of the run that wrote it, where that is not the message's id. Not stored."""
 
     @property
     def text(self) -> str:
         return ChatMessage(role=self.role, parts=list(self.parts)).text
+
+    @property
+    def fence(self) -> str:
+        """What the session must hold as its active turn for this answer to be stored."""
+        return self.turn_id or self.id
+
+    @property
+    def pending(self) -> list[ToolPart]:
+        """The calls that wait for an answer. Empty unless the turn is waiting."""
+        if self.status != "waiting":
+            return []
+        return [part for part in self.parts if isinstance(part, ToolPart) and part.is_pending]
+
+    @property
+    def waiting_until(self) -> datetime | None:
+        """When the first of its requests expires; None if it waits for nothing."""
+        return min((part.request.expires_at or NEVER for part in self.pending if part.request), default=None)
 
     @property
     def ui_metadata(self) -> dict[str, Any]:
@@ -117,7 +147,15 @@ class SessionHead:
     changed_at: datetime | None = field(default=None, compare=False)
     """When the last turn began or ended."""
     latest_turn_id: str | None = field(default=None, compare=False)
-    """The turn that wrote last: begun, finished or closed."""
+    """The run that wrote last: begun, finished or closed. Only whoever saw it may answer what a turn waits for."""
+    waiting_until: datetime | None = None
+    """When the latest turn, which is waiting, expires; None if it does not wait."""
+
+    @property
+    def has_expired(self) -> bool:
+        """Whether the turn waits for something that nobody answered in time."""
+        is_free = self.active_turn_id is None
+        return is_free and self.waiting_until is not None and self.waiting_until <= datetime.now(UTC)
 
     def has_ended(self, turn_id: str) -> bool:
         """Whether this turn is the latest, and over."""
@@ -167,6 +205,15 @@ class TurnStart:
     """More than 0: the turn has begun, and this process continues it in the place of one that died."""
     was_posted: bool = False
     """The message was in the inbox, where another turn may have found it: it must not have joined that one's answer."""
+    waited: "SessionMessage | None" = None
+    """The waiting answer as it becomes when the turn begins: answered, to go on with it, or closed unanswered."""
+    seen_turn_id: str | None = None
+    """With `waited`: the run that wrote last when that was decided."""
+
+    @property
+    def continues(self) -> bool:
+        """Whether the turn goes on with its answer instead of beginning it."""
+        return self.waited is not None and self.waited.turn_number == self.turn_number
 
 
 def turns_of(messages: Sequence[SessionMessage]) -> list[PastTurn]:
@@ -281,13 +328,14 @@ class SessionManager(ABC):
         """Make the user's message durable and fence the session for this turn, in one transaction.
 
         A turn that is answered again drops the summaries that cover it. One that is continued only moves the fence: an
-        earlier attempt can no longer finish it. Raises `StorageConflict` when the session is not in the state that the
+        earlier attempt can no longer finish it. One that goes on with a waiting answer, or closes one, stores it as
+        `start.waited` in the same transaction. Raises `StorageConflict` when the session is not in the state that the
         turn was planned from, `SessionErased` when it is being deleted.
         """
 
     @abstractmethod
     async def finish_turn(self, answer: SessionMessage, *, attempt: int = 0) -> SessionMessage:
-        """Store the answer and free the session, in one transaction; `answer.id` is the turn's id.
+        """Store the answer and free the session, in one transaction; `answer.fence` is the turn's id.
 
         `attempt` is the one that the turn was begun with.
 
@@ -301,6 +349,13 @@ class SessionManager(ABC):
         """Close a dead turn with what its stream had shown. `answer.turn_number` may be 0: the latest turn is meant.
 
         Returns what the turn now has; None when the turn was closed already.
+        """
+
+    @abstractmethod
+    async def change_waiting(self, answer: SessionMessage, *, seen_turn_id: str | None) -> None:
+        """Store a waiting answer that was answered in part, or is closed. `answer.turn_id` is who writes it.
+
+        Raises `StorageConflict` when the session is not free, or another run has written since `seen_turn_id`.
         """
 
     @abstractmethod

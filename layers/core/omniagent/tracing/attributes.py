@@ -33,6 +33,7 @@ LLM_TOKEN_COUNT_CACHE_READ: Final = "llm.token_count.prompt_details.cache_read" 
 LLM_TOKEN_COUNT_REASONING: Final = "llm.token_count.completion_details.reasoning"  # noqa: S105
 TOOL_NAME: Final = "tool.name"
 TOOL_ID: Final = "tool.id"
+TOOL_WAITS_FOR: Final = "omniagent.tool_waits_for"
 
 DB_SYSTEM: Final = "db.system.name"
 DB_OPERATION: Final = "db.operation.name"

@@ -19,7 +19,7 @@ from omniagent.errors import (
 from omniagent.messages import FinishReason, Part, Status, StopReason, TextPart, Usage, has_content, steering_of
 from omniagent.protocol import events
 from omniagent.session import window
-from omniagent.session.manager import SessionMessage
+from omniagent.session.manager import SessionMessage, message_id_of
 from omniagent.session.summaries import Summarized
 from omniagent.tracing import current_traceparent
 from omniagent.turns.keeper import EventLog
@@ -160,9 +160,10 @@ class Conclusion:
         has_previous = self._assignment.plan.previous is not None
         if ending.status == "failed" and (has_content(self._recorder.parts) or not has_previous):
             self._recorder.add_paragraph(self._setup.agent.fallback)
-        self._recorder.seal()
+        self._recorder.seal(waiting=ending.status == "waiting")
         return SessionMessage(
-            id=self._assignment.turn_id,
+            id=message_id_of(self._assignment.turn_id),
+            turn_id=self._assignment.turn_id,
             role="assistant",
             turn_number=self._assignment.plan.number,
             parts=self._recorder.parts,
@@ -198,7 +199,7 @@ class Conclusion:
     def _announce(self, stored: SessionMessage, ending: Ending) -> None:
         """Push the end of the stream. A previous answer that stays in its place is the one that is shown."""
         self._log.hold()
-        if stored.id != self._assignment.turn_id:
+        if stored.id != message_id_of(self._assignment.turn_id):
             self._log.drop_start()
             self._log.push(events.Start(stored.id, stored.ui_metadata))
             emit_parts(stored.parts, self._log.push)
@@ -234,6 +235,8 @@ class Conclusion:
             stored=stored,
             tool_calls=self._progress.tool_calls,
             tool_errors=self._progress.tool_errors,
+            usage_before=self._progress.usage_before,
+            is_continued=self._assignment.plan.continued is not None,
         )
 
     def _session_data(self, stored: SessionMessage, status: Status) -> dict[str, Any]:
@@ -252,9 +255,11 @@ class Conclusion:
     def _metadata(self, ending: Ending) -> Mapping[str, Any]:
         progress, plan = self._progress, self._assignment.plan
         started_at = self._assignment.limit.started_at
+        before: Mapping[str, Any] = plan.continued.metadata if plan.continued is not None else {}
+        first_token_ms = progress.first_token_at and _milliseconds(progress.first_token_at - started_at)
         optional = {
-            "firstTokenMs": progress.first_token_at and _milliseconds(progress.first_token_at - started_at),
-            "replaces": plan.previous and plan.previous.id,
+            "firstTokenMs": before.get("firstTokenMs", first_token_ms),
+            "replaces": plan.previous.id if plan.previous is not None else before.get("replaces"),
             "stopReason": ending.stop_reason,
             "errorCode": ending.error and ending.error.code,
             "errorText": ending.error and ending.error.public,
@@ -267,7 +272,7 @@ class Conclusion:
             "model": self._setup.model,
             "steps": progress.steps,
             "usage": progress.usage.to_dict(),
-            "durationMs": _milliseconds(time.monotonic() - started_at),
+            "durationMs": before.get("durationMs", 0) + _milliseconds(time.monotonic() - started_at),
             **{name: value for name, value in optional.items() if value is not None},
         }
 

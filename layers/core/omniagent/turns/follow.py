@@ -12,7 +12,7 @@ from omniagent.ai.result import RunResult
 from omniagent.errors import NotFound, RegistryUnavailable, TooManyReaders, TurnInProgress
 from omniagent.messages import StopReason
 from omniagent.protocol import events, sse
-from omniagent.session.manager import SessionManager, SessionMessage, new_id
+from omniagent.session.manager import SessionManager, SessionMessage, message_id_of, new_id
 from omniagent.turns.keeper import KEEP_ALIVE_SECONDS
 from omniagent.turns.lease import Claim, Reader, TurnRegistry
 from omniagent.turns.repair import settle
@@ -43,7 +43,7 @@ class FollowedAnswer:
         limit: TimeLimit,
         ledger: "Ledger | None" = None,
     ) -> None:
-        self.message_id = claim.turn_id
+        self.message_id = message_id_of(claim.turn_id)
         self._ledger = ledger
         self._session = session
         self._registry = registry
@@ -181,7 +181,7 @@ class FollowedAnswer:
         has_started = next(sse.decode(sent), None) is not None  # a regeneration holds its start back
         if answer is None:
             return _interrupted(sent) if has_started else sse.DONE
-        if has_started and answer.id == self._claim.turn_id:
+        if has_started and answer.id == self.message_id:
             return missing_frames(sent, answer)
         closing: list[events.StreamEvent] = []
         record_frames(sent, closing.append).close()
@@ -193,7 +193,7 @@ class FollowedAnswer:
         match next(sse.decode(sent), None):
             case {"messageMetadata": {"turnNumber": int(number)}}:
                 return await self._session.answer(number)
-        state = await self._session.load(self._claim.turn_id)
+        state = await self._session.load(self.message_id)
         return state.earlier or state.answer  # a regeneration that has shown nothing
 
 

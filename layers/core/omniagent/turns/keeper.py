@@ -12,6 +12,8 @@ from omniagent.turns.lease import MAX_CHUNK_BYTES, Claim, InboxMessage, Renewal,
 
 KEEP_ALIVE_SECONDS = 15.0
 _SHOWS_NOTHING = (Start, StartStep, FinishStep, SteeringData)
+CONTINUED = b": continued\n\n"
+"""Stands in the log of a turn that goes on, after what it had shown before it waited."""
 
 
 class EventLog:
@@ -23,6 +25,7 @@ class EventLog:
         self._held_at: int | None = None
         self._last_note = -1
         self._start: list[bytes] | None = None
+        self._known_to = 0
         self._waiting: list[asyncio.Future[None]] = []
 
     def push(self, event: StreamEvent) -> None:
@@ -41,6 +44,11 @@ class EventLog:
         """Add a note for whoever reads the chunk log. The readers of the stream do not see it."""
         self._last_note = len(self.frames)
         self.frames.append(frame)
+
+    def mark_continued(self) -> None:
+        """Readers here know all that was pushed so far, but the start: it is for those who read the chunk log."""
+        self.frames.append(CONTINUED)
+        self._known_to = len(self.frames)
 
     def withhold_start(self) -> None:
         """Keep the start of the answer back until something of it is shown: it may leave another one in place.
@@ -73,6 +81,9 @@ class EventLog:
     async def read_frames(self) -> AsyncIterator[bytes]:
         """Yield the stream's bytes from its start; frames that are ready together come as one piece."""
         position = 0
+        if self._known_to:
+            yield self.frames[0]
+            position = self._known_to
         while True:
             if ready := self.frames[position : self._held_at]:
                 has_notes = position <= self._last_note

@@ -25,7 +25,7 @@ from omniagent.tracing.attributes import AGENT_NAME, TURN_NUMBER
 from omniagent.turns.follow import FollowedAnswer
 from omniagent.turns.keeper import LeaseKeeper, requested
 from omniagent.turns.lease import ERASE, REPAIR, Claim, InboxMessage, RunningTurn
-from omniagent.turns.repair import close_dead_turn, living
+from omniagent.turns.repair import close_dead_turn, close_waiting, living
 from omniagent.turns.replay import ReplayedAnswer
 from omniagent.turns.setup import Assignment, Query, TimeLimit, TurnPlan, TurnSetup, both
 from omniagent.turns.turn import Turn
@@ -80,7 +80,7 @@ class Opening:
         return bind_context(session_id=session.session_id, user_id=session.user_id, user_category=session.category)
 
     async def _open(self) -> AnswerSource:
-        claim = Claim(self._session.key, new_id(), self._query.claim_id, self._query.aliases)
+        claim = self._claim()
         while (held := await requested(self._registry, claim, self._registry.claim(claim))) is not None:
             if (answer := await self._join(held)) is not None:
                 return answer
@@ -105,7 +105,10 @@ class Opening:
             await self._abandon(keeper, is_settled=True)
         return answer
 
-    async def _open_claimed(self, keeper: LeaseKeeper) -> Turn | ReplayedAnswer:
+    def _claim(self) -> Claim:
+        return Claim(self._session.key, new_id(), self._query.claim_id, self._query.aliases)
+
+    async def _open_claimed(self, keeper: LeaseKeeper) -> AnswerSource:
         settings, query = self._setup.settings, self._query
         limit = settings.max_running_turns_per_user
         turn_id = keeper.claim.turn_id
@@ -116,9 +119,12 @@ class Opening:
         if state.head.active_turn_id is not None:
             await close_dead_turn(self._session, self._registry, state.head, self._setup.ledger)
             state = await self._session.load(query.known_id)
+        elif state.head.has_expired:
+            await close_waiting(self._session, "expired")
+            state = await self._session.load(query.known_id)
         plan = await self._plan(state)
-        if isinstance(plan, SessionMessage):
-            return ReplayedAnswer(self._session.session_id, plan)
+        if not isinstance(plan, TurnPlan):
+            return plan
         await self._ensure_admitted(holders, limit, turn_id)
         if self._budget is not None:
             await self._ensure_paid(self._budget)
@@ -133,7 +139,7 @@ class Opening:
                 raise
             self._refusal = exc
 
-    async def _plan(self, state: SessionState) -> TurnPlan | SessionMessage:
+    async def _plan(self, state: SessionState) -> TurnPlan | AnswerSource:
         number = older_turn(self._query, state)
         if self._posted is not None:
             if self._posted.stopped:
@@ -141,11 +147,12 @@ class Opening:
             # Known already: its turn has died, or it has joined one. That is its answer.
             number = state.earlier.turn_number if state.earlier is not None else None
         if number is None:
-            return plan_turn(self._query, state, self._setup.settings)
-        answer = await self._session.answer(number)
-        if answer is None:
+            plan = plan_turn(self._query, state, self._setup.settings)
+        elif (answer := await self._session.answer(number)) is not None:
+            plan = answer
+        else:
             raise NotRegenerable
-        return answer
+        return plan if isinstance(plan, TurnPlan) else ReplayedAnswer(self._session.session_id, plan)
 
     async def _ensure_admitted(self, holders: Sequence[str], limit: int, turn_id: str) -> None:
         """Refuse a turn too many. Slots of dead turns are given back first: the dead never count."""
@@ -227,7 +234,7 @@ def plan_turn(query: Query, state: SessionState, settings: Settings) -> TurnPlan
         raise InvalidRequest("This message id belongs to an answer. Choose another one.")
     if earlier.turn_number < state.head.latest_turn_number:
         raise NotRegenerable  # an older answer is replayed before this is asked
-    if state.answer is not None and state.answer.status == "complete":
+    if state.answer is not None and state.answer.status in ("complete", "waiting"):
         return state.answer
     question = earlier if earlier.role == "user" else state.question
     if question is None:
@@ -238,7 +245,13 @@ def plan_turn(query: Query, state: SessionState, settings: Settings) -> TurnPlan
 def _plan_new(query: Query, state: SessionState, settings: Settings) -> TurnPlan:
     if state.head.latest_turn_number >= settings.max_turns_per_session:
         raise InvalidRequest("This session has reached its last turn. Start a new one.")
-    return TurnPlan(state.head.latest_turn_number + 1, query.message_id, query.text)
+    number, answer = state.head.latest_turn_number + 1, state.answer
+    if answer is None or answer.status != "waiting":
+        return TurnPlan(number, query.message_id, query.text)
+    from omniagent.turns.waiting import closed  # only where a turn waits
+
+    unanswered = closed(answer, "unanswered")
+    return TurnPlan(number, query.message_id, query.text, waited=unanswered, seen_turn_id=state.head.latest_turn_id)
 
 
 def _plan_regeneration(query: Query, state: SessionState, settings: Settings) -> TurnPlan | SessionMessage:

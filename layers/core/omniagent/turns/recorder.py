@@ -7,6 +7,7 @@ from typing import Any
 from omniagent.errors import AnswerTooLong
 from omniagent.messages import (
     ORPHAN_ERROR,
+    CallRequest,
     DataPart,
     Part,
     ReasoningPart,
@@ -51,6 +52,11 @@ class AnswerRecorder:
         """The parts so far, in the order they began. A block without any text was never shown."""
         self._join_pieces()
         return [part for part in self._parts if not _is_empty(part)]
+
+    @property
+    def approved_calls(self) -> list[ToolPart]:
+        """The calls that were approved and have not been run."""
+        return [part for part in self._parts if isinstance(part, ToolPart) and part.is_approved]
 
     def start_step(self) -> None:
         self.finish_step()
@@ -146,6 +152,16 @@ class AnswerRecorder:
         part = self._update(call_id, input=kept, error=error, public_error=public, done=True)
         self._emit(events.ToolInputError(call_id, part.name, part.input, public))
 
+    def tool_request(self, call_id: str, request: CallRequest) -> None:
+        """The call is not run before its request is answered."""
+        self._update(call_id, request=request)
+        if request.kind == "approval":
+            self._emit(events.ToolApprovalRequest(request.id, call_id, request.reason))
+
+    def tool_denied(self, call_id: str, *, error: str, request: CallRequest) -> None:
+        self._update(call_id, request=request, error=error, public_error=error, done=True)
+        self._emit(events.ToolOutputDenied(call_id))
+
     def tool_output(self, call_id: str, output: Any) -> None:
         self._grow(len(output) if isinstance(output, str) else len(json.dumps(output)))
         self._update(call_id, output=output, done=True)
@@ -174,25 +190,32 @@ class AnswerRecorder:
         self._parts.append(SteeringPart(message_id=message_id, text=text))
         self._emit(events.SteeringData(message_id, {"text": text}))
 
-    def close(self) -> None:
-        """Close whatever is open: the answer ends here."""
-        self.close_parts()
+    def close(self, *, waiting: bool = False) -> None:
+        """Close whatever is open: the answer ends here, or waits here."""
+        self.close_parts(waiting=waiting)
         self.finish_step()
 
-    def close_parts(self) -> None:
-        """Close the open text and tool calls and stay in the step."""
+    def close_parts(self, *, waiting: bool = False) -> None:
+        """Close the open text and tool calls and stay in the step. Where the turn is `waiting`, its requests stay."""
         self.end_block()
         for call_id, index in self._calls.items():
             part = self._parts[index]
-            if isinstance(part, ToolPart) and not part.done:
+            if isinstance(part, ToolPart) and not part.done and not (waiting and part.request is not None):
                 if call_id in self._inputs_open:
                     self.tool_input_error(call_id, "", error=ORPHAN_ERROR, public=ORPHAN_ERROR)
                 else:
-                    self.tool_error(call_id, error=ORPHAN_ERROR, public=ORPHAN_ERROR)
+                    self._close_call(part.close())
 
-    def seal(self) -> None:
+    def _close_call(self, part: ToolPart) -> None:
+        error = part.error or ORPHAN_ERROR
+        if part.request is not None and part.is_denied:
+            self.tool_denied(part.call_id, error=error, request=part.request)
+        else:
+            self.tool_error(part.call_id, error=error, public=error)
+
+    def seal(self, *, waiting: bool = False) -> None:
         """Close the answer for good: whoever still records is not heard any more."""
-        self.close()
+        self.close(waiting=waiting)
         self._emit = lambda _: None
 
     def add_paragraph(self, text: str) -> None:

@@ -3,12 +3,21 @@
 import asyncio
 import logging
 from collections.abc import Iterable
-from typing import TYPE_CHECKING
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, Literal
 
-from omniagent.errors import RegistryUnavailable
+from omniagent.errors import RegistryUnavailable, StorageConflict
 from omniagent.messages import Usage
-from omniagent.session.manager import SessionHead, SessionManager, SessionMessage, new_id
-from omniagent.tracing import turn_state
+from omniagent.session.manager import (
+    SessionHead,
+    SessionManager,
+    SessionMessage,
+    continuation_id,
+    message_id_of,
+    new_id,
+)
+from omniagent.tracing import session_state, turn_state
 from omniagent.turns.keeper import requested
 from omniagent.turns.lease import REPAIR, Claim, TurnRegistry
 from omniagent.turns.replay import calls_of, record_frames
@@ -20,26 +29,66 @@ logger = logging.getLogger(__name__)
 
 
 async def settle(session: SessionManager, registry: TurnRegistry, ledger: "Ledger | None" = None) -> SessionHead | None:
-    """Read the session for somebody who looks at it. A dead turn is closed first.
+    """Read the session for somebody who looks at it. A dead turn is closed first, and one that waited too long.
 
     The claim is taken before anything is repaired, so an owner that still lives learns it within a tick. Without the
     registry nothing is repaired, and the session is served as it is.
     """
     head = await session.head()
-    if head is None or head.active_turn_id is None:
+    if head is None or (head.active_turn_id is None and not head.has_expired):
         return head
     claim = Claim(session.key, new_id(), REPAIR)
     try:
         if await requested(registry, claim, registry.claim(claim)) is not None:
             return head  # alive, or somebody else is repairing it
         try:
-            await close_dead_turn(session, registry, head, ledger)
+            if head.has_expired:
+                await close_waiting(session, "expired")
+            else:
+                await close_dead_turn(session, registry, head, ledger)
         finally:
             await registry.release(claim)
     except RegistryUnavailable as exc:
         logger.warning("dead turn not repaired", extra={"turn_id": head.active_turn_id, "cause": str(exc)})
         return head
     return await session.head()
+
+
+async def close_waiting(session: SessionManager, reason: Literal["expired", "cancelled"]) -> bool:
+    """Close a waiting turn without an answer. The caller holds the session's claim. False if it does not wait."""
+    from omniagent.turns.waiting import EXPIRED_ERROR, STOPPED_ERROR, closed  # only where a turn waits
+
+    head = await session.head()
+    answer = None if head is None else await session.answer(head.latest_turn_number)
+    if head is None or answer is None or head.waiting_until is None or answer.status != "waiting":
+        return False
+    if reason == "expired" and not head.has_expired:
+        return False
+    ended = closed(answer, reason, EXPIRED_ERROR if reason == "expired" else STOPPED_ERROR)
+    ended = replace(ended, turn_id=continuation_id(answer.id))
+    with suppress(StorageConflict):  # answered or closed by somebody else meanwhile
+        await session.change_waiting(ended, seen_turn_id=head.latest_turn_id)
+        turn_state("waiting", "cancelled", stop_reason=reason)
+        session_state("waiting", "idle")
+    return True
+
+
+async def stop_waiting(session: SessionManager, registry: TurnRegistry, message_id: str | None) -> bool:
+    """Close a waiting turn because its user stops it. Returns False if none waits, or another message's."""
+    head = await session.head()
+    if head is None or head.waiting_until is None or head.active_turn_id is not None:
+        return False
+    if message_id is not None:
+        state = await session.load()
+        if message_id not in {message.id for message in (state.question, state.answer) if message is not None}:
+            return False
+    claim = Claim(session.key, new_id(), REPAIR)
+    if await requested(registry, claim, registry.claim(claim)) is not None:
+        return False
+    try:
+        return await close_waiting(session, "cancelled")
+    finally:
+        await registry.release(claim)
 
 
 async def close_dead_turn(
@@ -51,6 +100,7 @@ async def close_dead_turn(
     """
     if head.active_turn_id is None:
         return
+    message_id = message_id_of(head.active_turn_id)
     frames = b"".join(frames for _, frames in await registry.read(session.key, head.active_turn_id))
     recorder = record_frames(frames)
     recorder.close()
@@ -58,19 +108,27 @@ async def close_dead_turn(
     if ledger is not None:
         await ledger.settle_dead(session.user_id, head.active_turn_id, calls)
     usage = sum(calls, Usage())
+    parts, before, steps = recorder.parts, None, 0
+    if message_id != head.active_turn_id and (before := (await session.load(message_id)).earlier) is not None:
+        from omniagent.turns.waiting import merged  # only where a turn had waited
+
+        parts, usage = merged(before.parts, parts), before.usage + usage
+        steps = int(before.metadata.get("steps", 0))
     metadata = {
+        **(before.metadata if before is not None else {}),
         "sessionId": session.session_id,
         "turnNumber": head.latest_turn_number,
         "status": "interrupted",
         "finishReason": "other",
         "stopReason": "interrupted",
-        **({"steps": len(calls), "usage": usage.to_dict()} if calls else {}),
+        **({"steps": steps + len(calls), "usage": usage.to_dict()} if calls else {}),
     }
     answer = SessionMessage(
-        id=head.active_turn_id,
+        id=message_id,
+        turn_id=head.active_turn_id,
         role="assistant",
         turn_number=head.latest_turn_number,
-        parts=recorder.parts,
+        parts=parts,
         status="interrupted",
         usage=usage,
         metadata=metadata,

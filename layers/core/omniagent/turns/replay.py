@@ -8,6 +8,8 @@ from typing import Any
 from omniagent.ai.result import RunResult
 from omniagent.errors import AnswerTooLong, ModelError
 from omniagent.messages import (
+    DENIED_ERROR,
+    CallRequest,
     DataPart,
     Part,
     ReasoningPart,
@@ -37,7 +39,7 @@ class ReplayedAnswer:
         answer = self._answer
         told: list[events.StreamEvent] = [events.Start(answer.id, answer.ui_metadata)]
         emit_parts(answer.parts, told.append)
-        told += _ending(answer)
+        told += ending_of(answer)
         yield b"".join(map(sse.encode, told)) + sse.DONE
 
     async def result(self) -> RunResult:
@@ -66,11 +68,11 @@ def record_frames(frames: bytes, emit: Emit = lambda _: None) -> AnswerRecorder:
 
 
 def emit_parts(parts: Sequence[Part], emit: Emit) -> None:
-    """Emit a stored answer as the events that would have streamed it."""
+    """Emit a stored answer as the events that would have streamed it. What it waits for stays open."""
     recorder = AnswerRecorder(emit)
     for part in parts:
-        _emit_part(recorder, part)
-    recorder.close()
+        emit_part(recorder, part)
+    recorder.close(waiting=True)
 
 
 def missing_frames(sent: bytes, answer: SessionMessage) -> bytes:
@@ -87,12 +89,13 @@ def missing_frames(sent: bytes, answer: SessionMessage) -> bytes:
         _complete_part(recorder, sent_part, part, is_last=index == len(known) - 1)
     recorder.end_shown_block()
     for part in shown[len(known) :]:
-        _emit_part(recorder, part)
-    recorder.close()
-    return b"".join(map(sse.encode, [*told, *_ending(answer)])) + sse.DONE
+        emit_part(recorder, part)
+    recorder.close(waiting=answer.status == "waiting")
+    return b"".join(map(sse.encode, [*told, *ending_of(answer)])) + sse.DONE
 
 
-def _ending(answer: SessionMessage) -> list[events.StreamEvent]:
+def ending_of(answer: SessionMessage) -> list[events.StreamEvent]:
+    """Return the events that end the stream of a stored answer."""
     metadata = dict(answer.metadata)
     ending: list[events.StreamEvent] = []
     if answer.status in ("cancelled", "interrupted"):
@@ -110,11 +113,12 @@ def _complete_part(recorder: AnswerRecorder, known: Part, part: Part, *, is_last
             recorder.text(part.text[len(known.text) :])
         case ReasoningPart(), ReasoningPart() if is_last and len(part.text) > len(known.text):
             recorder.reasoning(part.text[len(known.text) :])
-        case ToolPart(), ToolPart() if not known.done and part.done:
-            _emit_result(recorder, part, input_sent=known.input is not None)
+        case ToolPart(), ToolPart() if not known.done:
+            _emit_call(recorder, part, known)
 
 
-def _emit_part(recorder: AnswerRecorder, part: Part) -> None:
+def emit_part(recorder: AnswerRecorder, part: Part) -> None:
+    """Record a part as if it had just come."""
     match part:
         case StepPart():
             recorder.start_step()
@@ -127,24 +131,36 @@ def _emit_part(recorder: AnswerRecorder, part: Part) -> None:
                 recorder.end_block()
         case ToolPart():
             recorder.tool_start(part.call_id, part.name)
-            _emit_result(recorder, part, input_sent=False)
+            _emit_call(recorder, part)
         case DataPart():
             recorder.data(part)
         case SteeringPart():
             recorder.steering(part.message_id, part.text)
 
 
-def _emit_result(recorder: AnswerRecorder, part: ToolPart, *, input_sent: bool) -> None:
-    error, public = part.error or "", part.public_error or part.error or ""
+def _emit_call(recorder: AnswerRecorder, part: ToolPart, known: ToolPart | None = None) -> None:
+    """Emit what a reader does not know of a call yet."""
     if isinstance(part.input, str):
         if part.input:
             recorder.tool_delta(part.call_id, part.input)
+        error, public = part.error or "", part.public_error or part.error or ""
         recorder.tool_input_error(part.call_id, part.input, error=error, public=public)
         return
-    if not input_sent:
+    if known is None or known.input is None:
         recorder.tool_delta(part.call_id, json.dumps(part.input, ensure_ascii=False))
         recorder.tool_input(part.call_id, part.input)
-    if part.error is not None:
+    if part.request is not None and (known is None or known.request is None):
+        recorder.tool_request(part.call_id, part.request)
+    if part.done:
+        emit_result(recorder, part)
+
+
+def emit_result(recorder: AnswerRecorder, part: ToolPart) -> None:
+    """Emit the result of a call whose input is known."""
+    error, public = part.error or "", part.public_error or part.error or ""
+    if part.request is not None and part.is_denied:
+        recorder.tool_denied(part.call_id, error=error, request=part.request)
+    elif part.error is not None:
         recorder.tool_error(part.call_id, error=error, public=public)
     else:
         recorder.tool_output(part.call_id, part.output)
@@ -184,12 +200,24 @@ def _record_error(recorder: AnswerRecorder, call_id: str, event: dict[str, Any])
     recorder.tool_error(call_id, error=text, public=text)
 
 
+def _record_request(recorder: AnswerRecorder, call_id: str, event: dict[str, Any]) -> None:
+    request = CallRequest(id=str(event["approvalId"]), kind="approval", reason=event.get("reason"))
+    recorder.tool_request(call_id, request)
+
+
+def _record_denial(recorder: AnswerRecorder, call_id: str, _: dict[str, Any]) -> None:
+    request = CallRequest(id="", kind="approval", approved=False)  # of a live stream, the stored answer knows more
+    recorder.tool_denied(call_id, error=DENIED_ERROR, request=request)
+
+
 _TOOL_EVENTS: dict[str, Callable[[AnswerRecorder, str, dict[str, Any]], None]] = {
     "tool-input-start": lambda recorder, call_id, event: recorder.ensure_call(call_id, str(event["toolName"])),
     "tool-input-available": lambda recorder, call_id, event: recorder.tool_input(call_id, event["input"]),
     "tool-input-error": _record_input_error,
     "tool-output-available": lambda recorder, call_id, event: recorder.tool_output(call_id, event["output"]),
     "tool-output-error": _record_error,
+    "tool-output-denied": _record_denial,
+    "tool-approval-request": _record_request,
 }
 
 

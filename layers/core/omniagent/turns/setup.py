@@ -198,6 +198,15 @@ class TurnPlan:
     """The turn exists already and is answered once more."""
     previous: SessionMessage | None = None
     """The answer that the turn has already."""
+    waited: SessionMessage | None = None
+    """A waiting answer that is answered now, to go on with it, or that is closed as the next turn begins."""
+    seen_turn_id: str | None = None
+    """With `waited`: the run that wrote last when it was read."""
+
+    @property
+    def continued(self) -> SessionMessage | None:
+        """The answer that the turn goes on with."""
+        return self.waited if self.waited is not None and self.waited.turn_number == self.number else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -44,6 +44,12 @@ class Progress:
     tool_errors: int = 0
     first_token_at: float | None = None
     output: Any = None
+    is_waiting: bool = False
+    """The last step has calls that wait for a human or for the client."""
+    usage_before: Usage = Usage()
+    """The part of `usage` that was spent before the turn waited."""
+    calls_before: int = 0
+    """The tool calls before that. `tool_calls` and `tool_errors` are those of this run."""
 
 
 class ToolLoop:
@@ -58,8 +64,9 @@ class ToolLoop:
         *,
         budget: "TurnBudget | None" = None,
         joining: Callable[[], Sequence[InboxMessage]] = tuple,
+        progress: Progress | None = None,
     ) -> None:
-        self.progress = Progress()
+        self.progress = progress or Progress()
         self._budget = budget
         self._joining = joining
         self._setup = setup
@@ -69,9 +76,16 @@ class ToolLoop:
         self._correction: ChatMessage | None = None
 
     async def run(self, context: RunContext, instructions: str, time_left: Callable[[], float]) -> FinishReason:
-        """Run the loop and return why the model stopped. Raises a `ModelError` when there is no answer."""
+        """Run the loop and return why the model stopped. Raises a `ModelError` when there is no answer.
+
+        A turn that is continued begins with the calls that were approved.
+        """
         agent, settings = self._setup.agent, self._setup.settings
-        for step_number in range(1, settings.max_steps + 1):
+        if approved := self._recorder.approved_calls:
+            await asyncio.shield(self._begun)
+            step = ToolStep(agent, self._recorder, context, settings, time_left)
+            self.progress.tool_errors += await step.run_approved(approved)
+        for step_number in range(self.progress.steps + 1, settings.max_steps + 1):
             ensure_not_cancelled()
             for message in self._joining():
                 self._recorder.steering(message.id, message.text)
@@ -79,11 +93,14 @@ class ToolLoop:
             if calls:
                 ensure_not_cancelled()
                 await asyncio.shield(self._begun)  # no tool runs before the user's message is durable
-                calls_left = settings.max_tool_calls_per_turn - self.progress.tool_calls
+                calls_left = settings.max_tool_calls_per_turn - self.progress.tool_calls - self.progress.calls_before
                 self.progress.tool_calls += len(calls)
                 step = ToolStep(agent, self._recorder, context, settings, time_left)
                 self.progress.tool_errors += await step.run(calls, calls_left)
+                self.progress.is_waiting = step.waits
             self._recorder.finish_step()
+            if self.progress.is_waiting:
+                return "tool-calls"
             if not calls and self._is_accepted(reason) and (step_number == settings.max_steps or not self._joining()):
                 return reason
         raise StepLimitReached(f"no answer after {settings.max_steps} steps")

@@ -1,9 +1,12 @@
 """The tool calls of one step: run beside each other, and none outlives the step."""
 
 import asyncio
+import json
 import logging
-from collections.abc import Callable, Sequence
-from typing import Any
+from collections.abc import Callable, Coroutine, Sequence
+from datetime import UTC, datetime, timedelta
+from functools import cached_property
+from typing import Any, TypeVar
 
 from omniagent.ai.agent import Agent
 from omniagent.ai.context import RunContext, call_back
@@ -18,13 +21,18 @@ from omniagent.errors import (
     TooManyToolCalls,
     UnknownTool,
 )
+from omniagent.messages import CallRequest, ToolPart
 from omniagent.protocol import plain_json
+from omniagent.session.manager import new_id
 from omniagent.settings import Settings
 from omniagent.tracing import SpanKind, trace_operation
-from omniagent.tracing.attributes import TOOL_ID, TOOL_NAME
+from omniagent.tracing.attributes import TOOL_ID, TOOL_NAME, TOOL_WAITS_FOR
 from omniagent.turns.recorder import MAX_INPUT_CHARS, AnswerRecorder
 
 logger = logging.getLogger(__name__)
+
+MAX_REASON_CHARS = 2_000
+Result = TypeVar("Result")
 
 
 class ToolStep:
@@ -43,13 +51,26 @@ class ToolStep:
         self._context = context
         self._settings = settings
         self._time_left = time_left
+        self.waits = False
+        """A call of the step waits for a human or for the client."""
 
     async def run(self, calls: Sequence[ModelToolCall], left_in_turn: int) -> int:
-        """Run the calls of one step and return how many failed. Cancelling it ends them all."""
+        """Run the calls of one step and return how many failed. Cancelling it ends them all.
+
+        Calls that have to be approved, or that only the client can run, are left to wait.
+        """
         refusals = [self._refusal(index, left_in_turn) for index in range(len(calls))]
+        return await self._all(calls, [self._run(*each) for each in zip(calls, refusals, strict=True)])
+
+    async def run_approved(self, parts: Sequence[ToolPart]) -> int:
+        """Run calls that had to wait and return how many failed. Their arguments are those that were stored."""
+        calls = [ModelToolCall(part.call_id, part.name, _json(part.input)) for part in parts]
+        return await self._all(calls, [self._run(call, "", is_approved=True) for call in calls])
+
+    async def _all(self, calls: Sequence[ModelToolCall], runs: Sequence[Coroutine[Any, Any, bool]]) -> int:
         try:
             async with asyncio.TaskGroup() as group:
-                tasks = [group.create_task(self._run(*each)) for each in zip(calls, refusals, strict=True)]
+                tasks = [group.create_task(run) for run in runs]
         except BaseExceptionGroup as failures:
             raise failures.exceptions[0] from None
         return sum(not self._succeeded(call, task) for call, task in zip(calls, tasks, strict=True))
@@ -71,17 +92,22 @@ class ToolStep:
             return f"At most {settings.max_tool_calls_per_turn} calls run in one turn. Answer with what you know."
         return ""
 
-    async def _run(self, call: ModelToolCall, refusal: str) -> bool:
-        """Run one tool call and record its result. Returns whether it succeeded."""
+    async def _run(self, call: ModelToolCall, refusal: str, *, is_approved: bool = False) -> bool:
+        """Run one tool call and record its result, or let it wait. Returns False when it failed."""
         name, callbacks = call.name, self._agent.callbacks
         context = self._context.for_call(call.call_id)
         attributes = {TOOL_NAME: name, TOOL_ID: call.call_id}
         with trace_operation(f"tool {name}", kind=SpanKind.TOOL, attributes=attributes) as span:
             try:
-                arguments = self._arguments(call)
+                arguments = self._arguments(call, is_shown=is_approved)
                 span.set_content(input=arguments)
                 if refusal:
                     raise TooManyToolCalls(refusal)
+                if not is_approved and (request := await self._request(call, arguments, context)) is not None:
+                    self.waits = True
+                    self._recorder.tool_request(call.call_id, request)
+                    span.set(TOOL_WAITS_FOR, request.kind)
+                    return True
                 await call_back(callbacks.on_tool_start, context, name, arguments)
                 output = await self._output(call, context)
                 span.set_content(output=output)
@@ -99,14 +125,36 @@ class ToolStep:
                 return False
         return True
 
-    def _arguments(self, call: ModelToolCall) -> Any:
+    async def _request(self, call: ModelToolCall, arguments: Any, context: RunContext) -> CallRequest | None:
+        """Return what has to be asked before the call; None if it may run.
+
+        What is shown is what is judged, and later run: the arguments as they are recorded, not as the model wrote them.
+        """
+        tool = self._agent.tool(call.name)
+        if tool is None or not tool.may_wait:
+            return None
+        checked = tool.parse(_json(arguments))
+        reason: str | None = ""
+        if not tool.is_client:
+            reason = await self._in_time(tool, tool.approval_reason(checked, context))
+            if reason is None:
+                return None
+        return CallRequest(
+            id=new_id(),
+            kind="output" if tool.is_client else "approval",
+            reason=reason[:MAX_REASON_CHARS] if reason else None,
+            expires_at=self._expires_at,
+        )
+
+    def _arguments(self, call: ModelToolCall, *, is_shown: bool = False) -> Any:
         if len(call.arguments) > MAX_INPUT_CHARS:
             raise _UnreadableArguments(f"The arguments of {call.name} are longer than {MAX_INPUT_CHARS} characters.")
         try:
             arguments = plain_json.parse(call.arguments or "{}")
         except ValueError as exc:
             raise _UnreadableArguments(f"The arguments of {call.name} are not valid JSON: {exc}") from exc
-        self._recorder.tool_input(call.call_id, arguments)
+        if not is_shown:
+            self._recorder.tool_input(call.call_id, arguments)
         return arguments
 
     async def _output(self, call: ModelToolCall, context: RunContext) -> Any:
@@ -114,20 +162,28 @@ class ToolStep:
         if tool is None:
             names = ", ".join(tool.name for tool in self._agent.tools) or "none"
             raise UnknownTool(f"There is no tool {call.name!r}. Available: {names}.")
-        seconds = self._timeout(tool)
+        output = await self._in_time(tool, tool.invoke(tool.parse(call.arguments), context))
+        return render_output(output, self._settings.tool_output_chars)
+
+    async def _in_time(self, tool: Tool, work: Coroutine[Any, Any, Result]) -> Result:
+        """Await a team's code for as long as the tool may take. Whatever it raises becomes a `ToolError`."""
+        try:
+            seconds = self._timeout(tool)
+        except ToolError:
+            work.close()
+            raise
         timeout = asyncio.timeout(seconds)
         try:
             async with timeout:
-                output = await tool.invoke(tool.parse(call.arguments), context)
-            return render_output(output, self._settings.tool_output_chars)
+                return await work
         except ToolError:
             raise
         except Exception as exc:
             if timeout.expired():
-                raise ToolTimeout(f"{call.name} did not answer within {seconds:.3g} seconds.") from exc
+                raise ToolTimeout(f"{tool.name} did not answer within {seconds:.3g} seconds.") from exc
             # A team's tool may raise anything. The model learns that it failed, the log learns why.
-            logger.exception("tool failed", extra={"tool": call.name})
-            raise ToolFailed(f"{call.name} failed. Try something else or tell the user.") from exc
+            logger.exception("tool failed", extra={"tool": tool.name})
+            raise ToolFailed(f"{tool.name} failed. Try something else or tell the user.") from exc
 
     def _timeout(self, tool: Tool) -> float:
         """A tool gets its own time, or what is left of the turn's."""
@@ -137,9 +193,18 @@ class ToolStep:
             raise ToolNotStarted(f"There is no time left for {tool.name}. Answer with what you know.")
         return min(own, left)
 
+    @cached_property
+    def _expires_at(self) -> datetime:
+        """When the requests of this step expire: all at the same time, so that none outlives the others."""
+        return datetime.now(UTC) + timedelta(days=self._settings.request_expiry_days)
+
     def _note_failure(self, name: str, exc: ToolError) -> None:
         logger.info("tool error", extra={"tool": name, "code": exc.code})
 
 
 class _UnreadableArguments(InvalidArguments):
     """Not JSON, or far too long: the client is told so before any input is available."""
+
+
+def _json(arguments: Any) -> str:
+    return json.dumps(arguments, ensure_ascii=False, separators=(",", ":"))

@@ -10,17 +10,27 @@ from omniagent.ai import prompts
 from omniagent.ai.context import RunContext, call_back
 from omniagent.ai.result import RunResult
 from omniagent.errors import AnswerTooLong, ModelError, OmniAgentError
-from omniagent.messages import ChatMessage, DataPart, FinishReason, Part, StopReason, TextPart, steering_of
+from omniagent.messages import (
+    ChatMessage,
+    DataPart,
+    FinishReason,
+    Part,
+    StepPart,
+    StopReason,
+    TextPart,
+    ToolPart,
+    steering_of,
+)
 from omniagent.protocol import events
 from omniagent.session import window
-from omniagent.session.manager import TurnStart, slot_of
+from omniagent.session.manager import SessionMessage, TurnStart, message_id_of, slot_of
 from omniagent.tracing import Span, bind_context, session_state, turn_ended, turn_state
 from omniagent.turns.conclusion import Conclusion, Ending, SummaryBeside
 from omniagent.turns.keeper import RELEASE_SECONDS, EventLog, LeaseKeeper
 from omniagent.turns.lease import InboxMessage, Renewal
 from omniagent.turns.recorder import AnswerRecorder
 from omniagent.turns.setup import STOP_SECONDS, Assignment, TurnSetup, cancelled, insist, within
-from omniagent.turns.tool_loop import ToolLoop
+from omniagent.turns.tool_loop import Progress, ToolLoop
 
 logger = logging.getLogger(__name__)
 
@@ -34,7 +44,7 @@ class Turn:
     """Runs to its end whatever its readers do. `stop()` ends it early, with what it has."""
 
     def __init__(self, setup: TurnSetup, assignment: Assignment, keeper: LeaseKeeper, span: Span) -> None:
-        self.message_id = assignment.turn_id
+        self.message_id = message_id_of(assignment.turn_id)
         self._setup = setup
         self._assignment = assignment
         self._plan = assignment.plan
@@ -47,7 +57,13 @@ class Turn:
         if self._budget is not None:
             self._budget.attach(self._log.note)
         self._loop = ToolLoop(
-            setup, self._recorder, self._compose, self._begun, budget=self._budget, joining=self._joining
+            setup,
+            self._recorder,
+            self._compose,
+            self._begun,
+            budget=self._budget,
+            joining=self._joining,
+            progress=_progress(self._plan.continued),
         )
         self._summary = SummaryBeside(setup, assignment)
         self._context: RunContext | None = None
@@ -130,7 +146,9 @@ class Turn:
         metadata = {"sessionId": session.session_id, "turnNumber": plan.number}
         if plan.previous is not None:
             self._log.withhold_start()
-        self._log.push(events.Start(self._assignment.turn_id, metadata))
+        self._log.push(events.Start(self.message_id, metadata))
+        if plan.continued is not None:
+            self._take_up(plan.continued)
         for part in steering_of(plan.previous.parts if plan.previous is not None else ()):
             self._recorder.steering(part.message_id, part.text)  # what joined the answer that is given again
         self._work = asyncio.create_task(self._answer(), name="answer")
@@ -142,6 +160,8 @@ class Turn:
             [TextPart(text=plan.text)],
             plan.again,
             was_posted=self._assignment.was_posted,
+            waited=plan.waited,
+            seen_turn_id=plan.seen_turn_id,
         )
         try:
             await session.begin_turn(start)
@@ -149,11 +169,23 @@ class Turn:
             await cancelled(self._work)
             await self._settle_budget()
             raise
-        session_state("idle", "running")
-        turn_state("planned", "running")
+        was_waiting = plan.waited is not None
+        session_state("waiting" if was_waiting else "idle", "running")
+        turn_state("waiting" if plan.continued is not None else "planned", "running")
         self._begun.set_result(None)
         self._keeper.attach(self._log)
         self._summary.start()
+
+    def _take_up(self, answer: SessionMessage) -> None:
+        """Go on with an answer: the chunk log gets what it had shown before, then everybody the new results."""
+        from omniagent.turns.replay import emit_result
+        from omniagent.turns.waiting import take_up  # only where a turn has waited
+
+        answered = take_up(self._recorder, answer)
+        self._log.mark_continued()
+        for part in answered:
+            if part.done:
+                emit_result(self._recorder, part)
 
     async def _finish(self) -> RunResult:
         """Conclude the turn. Whatever fails on the way, the stream is ended and the session given back."""
@@ -189,7 +221,7 @@ class Turn:
             finish_reason=result.finish_reason,
             stop_reason=self._stop_reason,
         )
-        session_state("running", "idle")
+        session_state("running", "waiting" if result.status == "waiting" else "idle")
         self._span.set_content(output=result.text)
         return result
 
@@ -231,11 +263,12 @@ class Turn:
             user=setup.session.user,
             category=setup.session.category,
             session_id=setup.session.session_id,
-            turn_id=self._assignment.turn_id,
+            turn_id=self.message_id,
             turn_number=self._plan.number,
             query=self._plan.text,
             deps=await agent.open_deps(),
             sink=self._show_data,
+            is_continued=self._plan.continued is not None,
         )
         await call_back(agent.callbacks.on_start, context)
         instructions = await agent.instructions_for(context)
@@ -254,10 +287,12 @@ class Turn:
         limits = window.Limits(settings.context_max_turns, settings.context_max_tokens)
         question = ChatMessage.user(self._plan.text)
         messages = window.compose(self._assignment.state.before(self._plan.number), limits, question, answer)
+        if not self._plan.text:  # the question of an answer that goes on was deleted
+            messages.remove(question)
         return [prompts.summary_message(summary.content), *messages] if summary else messages
 
     async def _ending(self) -> Ending:
-        """Wait until the answer ends, or has to: exactly one of complete, cancelled, failed."""
+        """Wait until the answer ends, or has to: exactly one of complete, waiting, cancelled, failed."""
         work = self._work
         if work is None:
             raise RuntimeError("the turn has not been started")
@@ -274,7 +309,7 @@ class Turn:
         if not work.done() or work.cancelled():
             return Ending("cancelled", "other", self._stop_reason or "cancelled")
         if (exc := work.exception()) is None:
-            return Ending("complete", work.result())
+            return Ending("waiting" if self._loop.progress.is_waiting else "complete", work.result())
         if isinstance(exc, ModelError):
             logger.warning("turn failed", extra={"code": exc.code, "cause": str(exc)})
             return Ending("failed", "error", error=exc)
@@ -334,6 +369,18 @@ class Turn:
             return []
         known = self._joined | {self._keeper.claim.message_id}
         return [m for m in self._keeper.inbox if m.steers and not m.stopped and m.id not in known]
+
+
+def _progress(continued: SessionMessage | None) -> Progress:
+    """Return what a turn has done already that goes on."""
+    if continued is None:
+        return Progress()
+    return Progress(
+        usage=continued.usage,
+        usage_before=continued.usage,
+        steps=sum(isinstance(part, StepPart) for part in continued.parts),
+        calls_before=sum(isinstance(part, ToolPart) for part in continued.parts),
+    )
 
 
 def _ours(exc: BaseException) -> OmniAgentError:

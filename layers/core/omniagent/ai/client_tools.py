@@ -1,0 +1,106 @@
+"""Tools that only the client can run: the browser, a terminal, the human in front of it.
+
+    @client_tool
+    async def locate(accuracy: Literal["low", "high"]) -> Position:
+        \"\"\"Find out where the user is.\"\"\"
+
+The body is never run: the signature is what counts. A call makes the turn wait; its output is validated when it comes.
+"""
+
+import inspect
+from collections.abc import Callable
+from typing import Annotated, Any, get_type_hints, overload
+
+from pydantic import Field, TypeAdapter, ValidationError
+from pydantic.errors import PydanticSchemaGenerationError, PydanticUserError
+
+from omniagent.ai.schema import problems_of
+from omniagent.ai.signatures import read_signature
+from omniagent.ai.tools import Tool, check_options
+from omniagent.errors import ConfigurationError, InvalidRequest
+
+MAX_CHOICES = 20
+
+
+class ClientTool(Tool, described=False):
+    """A tool without code: what the model may ask of the client, and what the client has to answer."""
+
+    is_client = True
+
+    def __init__(self, function: Callable[..., Any], *, name: str, description: str) -> None:
+        check_options(name, None)
+        self.name = name  # type: ignore[misc]  # one class serves every tool, so these are per instance
+        self.description = description  # type: ignore[misc]
+        self.Arguments, context_name = read_signature(function, name)
+        if context_name is not None:
+            raise ConfigurationError(f"client tool {name}: it runs in the client, where there is no RunContext")
+        self._output = _output_type(function, name)
+
+    async def __call__(self, *_: Any) -> Any:
+        raise RuntimeError(f"{self.name} runs in the client only")
+
+    def parse_reply(self, arguments: Any, output: Any) -> Any:  # noqa: ARG002 - a subclass may look at them
+        """Validate what the client sent for a call with these arguments. Raises `InvalidRequest`."""
+        try:
+            checked = self._output.validate_python(output)
+            return self._output.dump_python(checked, mode="json")
+        except ValidationError as exc:
+            raise InvalidRequest(f"The output does not fit {self.name}: {problems_of(exc)}") from exc
+
+
+@overload
+def client_tool(function: Callable[..., Any], /) -> ClientTool: ...
+@overload
+def client_tool(
+    *, name: str | None = None, description: str | None = None
+) -> Callable[[Callable[..., Any]], ClientTool]: ...
+def client_tool(
+    function: Callable[..., Any] | None = None, /, *, name: str | None = None, description: str | None = None
+) -> ClientTool | Callable[[Callable[..., Any]], ClientTool]:
+    """Declare a tool that only the client runs. Its parameters and its return annotation are what is validated."""
+
+    def make(function: Callable[..., Any]) -> ClientTool:
+        if not inspect.isroutine(function):
+            raise ConfigurationError(f"@client_tool takes a function, not {function!r}")
+        return ClientTool(
+            function,
+            name=name or function.__name__,
+            description=description or inspect.getdoc(function) or "",
+        )
+
+    return make if function is None else make(function)
+
+
+def _output_type(function: Callable[..., Any], name: str) -> TypeAdapter[Any]:
+    hints = get_type_hints(function, include_extras=True)
+    if "return" not in hints:
+        raise ConfigurationError(f"client tool {name}: annotate what the client returns: write `-> Model`")
+    try:
+        return TypeAdapter(hints["return"])
+    except (PydanticSchemaGenerationError, PydanticUserError) as exc:
+        raise ConfigurationError(f"client tool {name}: its return annotation makes no schema: {exc}") from exc
+
+
+class AskUser(ClientTool, described=False):
+    """Asks the user, with choices or without. With choices the answer is one of them."""
+
+    def parse_reply(self, arguments: Any, output: Any) -> Any:
+        reply = super().parse_reply(arguments, output)
+        choices = arguments.get("choices") if isinstance(arguments, dict) else None
+        if choices and reply not in choices:
+            raise InvalidRequest(f"The output does not fit {self.name}: choose one of {', '.join(map(str, choices))}")
+        return reply
+
+
+async def _ask_user(
+    question: Annotated[str, Field(min_length=1, max_length=2_000, description="The question, as the user reads it.")],
+    choices: Annotated[
+        list[Annotated[str, Field(min_length=1, max_length=200)]],
+        Field(max_length=MAX_CHOICES, description="Answers to choose from. Empty: the user answers in own words."),
+    ] = [],  # noqa: B006 - a default of the schema, never changed
+) -> Annotated[str, Field(min_length=1, max_length=10_000)]:
+    """Ask the user a question and wait for the answer. Use it when you cannot go on without it."""
+    raise NotImplementedError
+
+
+ask_user = AskUser(_ask_user, name="ask_user", description=inspect.getdoc(_ask_user) or "")

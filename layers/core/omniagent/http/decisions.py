@@ -1,0 +1,12 @@
+"""The body of `POST /chat/approvals/{id}`."""
+
+from pydantic import BaseModel, Field, StrictBool
+
+MAX_REASON_LENGTH = 2_000
+
+
+class Decision(BaseModel):
+    """Approve or deny a call that waits."""
+
+    approved: StrictBool
+    reason: str | None = Field(None, max_length=MAX_REASON_LENGTH, description="The model reads why it was denied.")

@@ -1,0 +1,47 @@
+"""The stream for AI SDK 5, whose client fails at the chunks of approvals: it gets a data part and a tool's error."""
+
+from collections.abc import AsyncIterator, Iterator
+from typing import Any, Protocol
+
+from omniagent.messages import DENIED_ERROR
+from omniagent.protocol import events, sse
+
+_UNKNOWN = (events.ToolApprovalRequest.type.encode(), events.ToolOutputDenied.type.encode())
+
+
+class _Stream(Protocol):
+    @property
+    def session_id(self) -> str: ...
+
+    def sse(self) -> AsyncIterator[bytes]: ...
+
+    async def ended(self) -> None: ...
+
+
+class AiSdk5Stream:
+    """A stream without what AI SDK 5 does not know. A request is a `data-approval-request` with the same fields."""
+
+    def __init__(self, stream: _Stream) -> None:
+        self._stream = stream
+        self.session_id = stream.session_id
+
+    async def sse(self) -> AsyncIterator[bytes]:
+        async for frames in self._stream.sse():
+            yield frames if not any(name in frames for name in _UNKNOWN) else b"".join(_translated(frames))
+
+    async def ended(self) -> None:
+        await self._stream.ended()
+
+
+def _translated(frames: bytes) -> Iterator[bytes]:
+    for frame in frames.split(b"\n\n"):
+        if frame:
+            event: dict[str, Any] = next(sse.decode(frame), {})
+            match event:
+                case {"type": "tool-approval-request", "approvalId": str(request_id)}:
+                    data = {name: value for name, value in event.items() if name != "type"}
+                    yield sse.encode(events.DataChunk("approval-request", data, request_id))
+                case {"type": "tool-output-denied", "toolCallId": str(call_id)}:
+                    yield sse.encode(events.ToolOutputError(call_id, DENIED_ERROR))
+                case _:
+                    yield frame + b"\n\n"

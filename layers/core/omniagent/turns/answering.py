@@ -1,0 +1,213 @@
+"""From an answer to the turn that waited for it: judged by what is stored, kept until all are there, then taken up."""
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from omniagent.ai.approvals import Approver, ApproverRule, ToolAnswer, may_answer, requests_of
+from omniagent.ai.result import AnswerSource, RunResult
+from omniagent.errors import (
+    Forbidden,
+    NotWaiting,
+    RequestExpired,
+    StorageConflict,
+    TurnInProgress,
+    UnknownRequest,
+)
+from omniagent.messages import StopReason
+from omniagent.protocol import sse
+from omniagent.session.manager import SessionManager, SessionMessage, SessionState, continuation_id, user_id_of
+from omniagent.turns.follow import FollowedAnswer
+from omniagent.turns.keeper import CONTINUED
+from omniagent.turns.lease import Claim, RunningTurn
+from omniagent.turns.plan import Opening
+from omniagent.turns.setup import Query, TimeLimit, TurnPlan, TurnSetup
+from omniagent.turns.waiting import EXPIRED_ERROR, Judge, Judgement, closed, end_of, frames_after, start_of
+
+
+class AnswerOpening(Opening):
+    """Opens the rest of an answer that waited: of a turn that goes on now, that goes on already, or that has ended."""
+
+    def __init__(
+        self,
+        setup: TurnSetup,
+        answers: Sequence[ToolAnswer],
+        limit: TimeLimit,
+        *,
+        message_id: str = "",
+        approver: Approver | None = None,
+        rule: ApproverRule | None = None,
+    ) -> None:
+        super().__init__(setup, Query(message_id=message_id), limit)
+        session = setup.session
+        self._answers = answers
+        self._approver = approver or Approver(session.user, session.category)
+        self._rule = rule
+        self._waited: SessionMessage | None = None
+
+    async def _open(self) -> AnswerSource:
+        """Find the message first: what is settled needs no claim, and a plain answer does not name it."""
+        state = await self._session.load(self._query.known_id)
+        message = state.earlier if self._query.known_id else state.answer
+        if message is None or message.role != "assistant":
+            raise UnknownRequest
+        self._waited = message
+        if message.status != "waiting":
+            return RestOfAnswer(self._session, await self._judged(message))
+        if message.turn_number != state.head.latest_turn_number:
+            raise NotWaiting
+        return await super()._open()
+
+    def _claim(self) -> Claim:
+        message_id = self._message_id
+        return Claim(
+            self._session.key, continuation_id(message_id), f"answer:{message_id}", aliases=frozenset({message_id})
+        )
+
+    async def _join(self, held: RunningTurn) -> AnswerSource | None:
+        """Read on with the run that goes on with this answer, if these answers are among those that it was given."""
+        if held.claim.message_id != f"answer:{self._message_id}":
+            return await super()._join(held)
+        followed = await FollowedAnswer.begun(
+            self._session, self._registry, held.claim, self._limit, self._setup.ledger
+        )
+        if followed is None:
+            return None
+        try:
+            return FollowedRest(followed, self._session, await self._repeated())
+        except BaseException:
+            await followed.ended()
+            raise
+
+    async def _repeated(self) -> Judgement:
+        """Judge the answers by those that a run was given that goes on already."""
+        state = await self._session.load(self._message_id)
+        if state.earlier is None:
+            raise NotWaiting
+        judgement = await self._judged(state.earlier)
+        if judgement.is_new:
+            raise TurnInProgress(retry_after=1.0)
+        return judgement
+
+    async def _plan(self, state: SessionState) -> TurnPlan | AnswerSource:
+        message = state.answer
+        if message is None or message.id != self._message_id:
+            raise NotWaiting
+        try:
+            judgement = await self._judged(message)
+            if message.status != "waiting":
+                return RestOfAnswer(self._session, judgement)
+            if judgement.is_complete:
+                return self._continuation(state, judgement)
+            if judgement.is_new:
+                await self._change(judgement.message, state)
+            return StillWaiting(self._session, judgement)
+        except RequestExpired:
+            await self._change(closed(message, "expired", EXPIRED_ERROR), state)
+            raise
+        except StorageConflict as exc:
+            raise TurnInProgress(retry_after=1.0) from exc
+
+    def _continuation(self, state: SessionState, judgement: Judgement) -> TurnPlan:
+        question, message = state.question, judgement.message
+        return TurnPlan(
+            message.turn_number,
+            question.id if question is not None else "",
+            question.text if question is not None else "",
+            again=True,
+            waited=message,
+            seen_turn_id=state.head.latest_turn_id,
+        )
+
+    async def _change(self, message: SessionMessage, state: SessionState) -> None:
+        changed = replace(message, turn_id=continuation_id(message.id))
+        await self._session.change_waiting(changed, seen_turn_id=state.head.latest_turn_id)
+
+    async def _judged(self, message: SessionMessage) -> Judgement:
+        """Judge the answers. Whoever may not give them learns nothing of them."""
+        await self._check_approver(message)
+        settings, agent = self._setup.settings, self._setup.agent
+        judge = Judge(agent.tool, settings.tool_output_chars, user_id_of(self._approver.user), datetime.now(UTC))
+        return judge.judge(message, self._answers)
+
+    async def _check_approver(self, message: SessionMessage) -> None:
+        session, is_own = self._session, self._approver.user == self._session.user
+        answered = {name for answer in self._answers for name in (answer.call_id, answer.request_id) if name}
+        requests = requests_of(
+            message, user=session.user, category=session.category, session_id=session.session_id, settled=True
+        )
+        meant = [request for request in requests if request.call_id in answered or request.id in answered]
+        allowed = [await may_answer(self._rule, self._approver, request) for request in meant]
+        if not all(allowed) or not (allowed or is_own):
+            raise Forbidden("You may not approve this: somebody else has to.") if is_own else UnknownRequest
+
+    @property
+    def _message_id(self) -> str:
+        return self._waited.id if self._waited is not None else ""
+
+
+class RestOfAnswer:
+    """The stored rest of an answer that was continued: what follows on the step that was answered."""
+
+    def __init__(self, session: SessionManager, judgement: Judgement) -> None:
+        self.message_id = judgement.message.id
+        self._session_id = session.session_id
+        self._message = judgement.message
+        self._call_ids = judgement.call_ids
+
+    async def frames(self) -> AsyncIterator[bytes]:
+        yield start_of(self._message) + frames_after(self._message, self._call_ids) + end_of(self._message)
+
+    async def result(self) -> RunResult:
+        return RunResult.of(self._session_id, self._message)
+
+    async def ended(self) -> None:
+        """Nothing is running."""
+
+    def stop(self, reason: StopReason) -> None:
+        """Nothing is running."""
+
+
+class StillWaiting(RestOfAnswer):
+    """The reply to some of the answers: they are stored, and the turn waits for the others."""
+
+    async def frames(self) -> AsyncIterator[bytes]:
+        yield start_of(self._message) + end_of(self._message)
+
+
+class FollowedRest:
+    """The rest of an answer that another request goes on with, for somebody who gave the same answers."""
+
+    def __init__(self, followed: FollowedAnswer, session: SessionManager, judgement: Judgement) -> None:
+        self.message_id = judgement.message.id
+        self._followed = followed
+        self._session = session
+        self._judgement = judgement
+
+    async def frames(self) -> AsyncIterator[bytes]:
+        message, call_ids = self._judgement.message, self._judgement.call_ids
+        known, is_past = b"", False
+        async for frames in self._followed.frames():
+            if is_past:
+                yield frames
+                continue
+            known += frames
+            logged, mark, rest = known.partition(CONTINUED)
+            if mark:
+                is_past = True
+                yield start_of(message) + frames_after(message, call_ids, logged=logged) + rest
+        if not is_past:  # it died before its first tick: what is stored tells its end
+            stored = await self._session.answer(message.turn_number)
+            if stored is not None and stored.id == message.id:
+                yield start_of(stored) + frames_after(stored, call_ids) + end_of(stored)
+            else:
+                yield start_of(message) + sse.DONE
+
+    async def result(self) -> RunResult:
+        return await self._followed.result()
+
+    async def ended(self) -> None:
+        await self._followed.ended()
+
+    def stop(self, reason: StopReason) -> None:
+        """It runs elsewhere, and goes on."""

@@ -1,0 +1,268 @@
+"""A turn that waits: how its requests are answered, closed, and told to whoever reads on. Pure functions."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from omniagent.ai.approvals import NOTHING, ToolAnswer
+from omniagent.ai.client_tools import ClientTool
+from omniagent.ai.tools import Tool, render_output
+from omniagent.errors import AnswerConflict, InvalidRequest, NotWaiting, RequestExpired, UnknownRequest
+from omniagent.messages import (
+    DENIED_ERROR,
+    CallRequest,
+    DataPart,
+    Part,
+    ReasoningPart,
+    StepPart,
+    ToolPart,
+    close_open_calls,
+    plain_text,
+)
+from omniagent.protocol import events, sse
+from omniagent.session.manager import SessionMessage
+from omniagent.turns.recorder import AnswerRecorder
+from omniagent.turns.replay import emit_part, emit_result, ending_of, record_frames
+
+MAX_COMMENT_CHARS = 2_000
+EXPIRED_ERROR = "Nobody answered in time. The call was not run."
+STOPPED_ERROR = "The turn was stopped before anybody answered. The call was not run."
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What answers make of a waiting answer."""
+
+    message: SessionMessage
+    is_new: bool
+    """At least one of them was not given before."""
+    call_ids: frozenset[str]
+    """The calls that were answered."""
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the turn can go on."""
+        return self.message.status == "waiting" and not self.message.pending
+
+
+@dataclass(frozen=True, slots=True)
+class Judge:
+    """Judges answers by what is stored. Nothing but a verdict, an output or an error is taken from them."""
+
+    tool: Callable[[str], Tool | None]
+    output_chars: int
+    answered_by: str
+    now: datetime
+
+    def judge(self, message: SessionMessage, answers: Sequence[ToolAnswer]) -> Judgement:
+        """Return the answer with what was answered. Raises a `RequestError` if any of them cannot be taken.
+
+        The same answer again is taken and changes nothing.
+        """
+        parts, is_new, call_ids = list(message.parts), False, set()
+        for answer in answers:
+            index = _find(parts, answer)
+            if index is None:
+                if answer.is_echo:
+                    continue
+                raise UnknownRequest
+            part = parts[index]
+            if not isinstance(part, ToolPart) or part.request is None:
+                continue
+            if part.is_pending and message.status == "waiting":
+                parts[index] = self._answered(part, part.request, answer)
+                is_new = True
+            elif not self._is_repeated(part, part.request, answer):
+                raise AnswerConflict
+            call_ids.add(part.call_id)
+        if not call_ids:
+            raise NotWaiting
+        return Judgement(replace(message, parts=parts), is_new, frozenset(call_ids))
+
+    def _answered(self, part: ToolPart, request: CallRequest, answer: ToolAnswer) -> ToolPart:
+        _check_kind(part, request, answer)
+        if request.expires_at is not None and request.expires_at <= self.now:
+            raise RequestExpired
+        if request.kind == "approval":
+            return self._decided(part, request, answer)
+        answered = request.model_copy(update={"answered_by": self.answered_by})
+        if answer.error is not None:
+            text = _text(answer.error) or "The client's tool failed."
+            changes: dict[str, Any] = {"error": text, "public_error": text}
+        else:
+            changes = {"output": self._output(part, answer.output)}
+        return part.model_copy(update={**changes, "done": True, "request": answered})
+
+    def _decided(self, part: ToolPart, request: CallRequest, answer: ToolAnswer) -> ToolPart:
+        comment = _text(answer.reason) or None
+        verdict = {"approved": answer.approved, "comment": comment, "answered_by": self.answered_by}
+        decided = request.model_copy(update=verdict)
+        if answer.approved:
+            return part.model_copy(update={"request": decided})
+        error = f"{DENIED_ERROR} Reason: {comment}" if comment else DENIED_ERROR
+        return part.model_copy(update={"request": decided, "done": True, "error": error, "public_error": error})
+
+    def _output(self, part: ToolPart, output: Any) -> Any:
+        tool = self.tool(part.name)
+        if not isinstance(tool, ClientTool):
+            raise InvalidRequest(f"{part.name} is no tool of the client any more. Answer with an error.")
+        return render_output(tool.parse_reply(part.input, output), self.output_chars)
+
+    def _is_repeated(self, part: ToolPart, request: CallRequest, answer: ToolAnswer) -> bool:
+        """Whether this very answer was given before."""
+        if answer.is_echo and answer.approved is None:
+            return True
+        _check_kind(part, request, answer)
+        if request.answered_by is None:
+            raise NotWaiting
+        if request.kind == "approval":
+            return request.approved == answer.approved
+        if answer.error is not None:
+            return part.error == (_text(answer.error) or part.error)
+        return part.error is None and self._output(part, answer.output) == part.output
+
+
+def _find(parts: Sequence[Part], answer: ToolAnswer) -> int | None:
+    """Find the call that is meant: the last of its id, as some servers give every step's call the same."""
+    for index in range(len(parts) - 1, -1, -1):
+        part = parts[index]
+        if not isinstance(part, ToolPart) or (part.request is None and not answer.is_echo):
+            continue
+        is_call = not answer.call_id or part.call_id == answer.call_id
+        request_id = part.request.id if part.request is not None else ""
+        is_request = not answer.request_id or request_id == answer.request_id
+        if is_call and is_request and (answer.call_id or answer.request_id):
+            return index
+    return None
+
+
+def _check_kind(part: ToolPart, request: CallRequest, answer: ToolAnswer) -> None:
+    given = [answer.approved is not None, answer.output is not NOTHING, answer.error is not None]
+    if sum(given) != 1:
+        raise InvalidRequest("An answer has exactly one of `approved`, `output` and `error`.")
+    if request.kind == "approval" and answer.approved is None:
+        raise InvalidRequest(f"{part.name} runs on the server: approve or deny it.")
+    if request.kind == "output" and answer.approved is not None:
+        raise InvalidRequest(f"{part.name} runs in the client: answer with its output, or an error.")
+
+
+def _text(text: str | None) -> str:
+    return plain_text(text or "").strip()[:MAX_COMMENT_CHARS]
+
+
+def is_expired(message: SessionMessage, now: datetime) -> bool:
+    """Whether a request of a waiting answer was not answered in time."""
+    until = message.waiting_until
+    return until is not None and until <= now
+
+
+def closed(message: SessionMessage, stop_reason: events.AbortReason, error: str = "") -> SessionMessage:
+    """Return a waiting answer as it ends without an answer: what was pending is denied, what was approved not run."""
+    parts = [part.close(error) if isinstance(part, ToolPart) else part for part in message.parts]
+    metadata = {**message.metadata, "status": "cancelled", "finishReason": "other", "stopReason": stop_reason}
+    return replace(message, parts=close_open_calls(parts), status="cancelled", metadata=metadata)
+
+
+def merged(stored: Sequence[Part], recorded: Sequence[Part]) -> list[Part]:
+    """Return what is known of an answer whose run died: what was stored when it began, and what its log has of it.
+
+    A call that was approved may have been run: without a result in the log it is closed as interrupted.
+    """
+    # Reasoning without text is stored for the provider and was never streamed.
+    shown = [i for i, part in enumerate(stored) if not (isinstance(part, ReasoningPart) and not part.text)]
+    parts = list(stored)
+    for index, logged in zip(shown, recorded, strict=False):
+        part = parts[index]
+        if isinstance(part, ToolPart) and isinstance(logged, ToolPart) and logged.done and not part.done:
+            parts[index] = logged.model_copy(update={"request": part.request})
+        elif isinstance(part, DataPart):
+            parts[index] = logged
+    return close_open_calls([*parts, *recorded[len(shown) :]])
+
+
+def take_up(recorder: AnswerRecorder, message: SessionMessage) -> list[ToolPart]:
+    """Record an answer that goes on. Returns the calls whose answers are not shown yet: those of its last step."""
+    answered = _last_requests(message.parts)
+    for index, part in enumerate(message.parts):
+        if isinstance(part, ReasoningPart):
+            if part.text:
+                recorder.reasoning(part.text)
+            recorder.seal_reasoning(part.provider_data)
+        else:
+            emit_part(recorder, _open(part) if index in answered else part)
+    recorder.finish_step()
+    return [part for index in sorted(answered) if isinstance(part := message.parts[index], ToolPart)]
+
+
+def frames_after(message: SessionMessage, call_ids: frozenset[str], *, logged: bytes | None = None) -> bytes:
+    """Return what follows in an answer on the step of these calls: their results first.
+
+    A client that answers has everything up to there. `logged` is what the log of a run begins with that went on later:
+    it has the steps until then, and tells the results of the last one itself.
+    """
+    told: list[events.StreamEvent] = []
+    is_live = False
+    recorder = AnswerRecorder(lambda event: told.append(event) if is_live else None)
+    parts = list(message.parts)
+    if logged is not None:
+        parts = _first_steps(parts, sum(isinstance(part, StepPart) for part in record_frames(logged).parts))
+        unknown = _last_requests(parts)
+        parts = [_open(part) if index in unknown else part for index, part in enumerate(parts)]
+    end = _step_end(parts, call_ids)
+    step = _last_requests(parts[:end])
+    for index, part in enumerate(parts[:end]):
+        emit_part(recorder, _open(part) if index in step else part)
+    recorder.finish_step()
+    is_live = True
+    for index in sorted(step):
+        if isinstance(part := parts[index], ToolPart) and part.done:
+            emit_result(recorder, part)
+    for part in parts[end:]:
+        emit_part(recorder, part)
+    recorder.close(waiting=True)
+    return b"".join(map(sse.encode, told))
+
+
+def start_of(message: SessionMessage) -> bytes:
+    return sse.encode(events.Start(message.id, message.ui_metadata))
+
+
+def end_of(message: SessionMessage) -> bytes:
+    return b"".join(map(sse.encode, ending_of(message))) + sse.DONE
+
+
+def _last_requests(parts: Sequence[Part]) -> set[int]:
+    """Return where the calls of the last step stand that had to wait."""
+    start = max((index for index, part in enumerate(parts) if isinstance(part, StepPart)), default=0)
+    return {
+        index
+        for index, part in enumerate(parts)
+        if index >= start and isinstance(part, ToolPart) and part.request is not None
+    }
+
+
+def _first_steps(parts: Sequence[Part], steps: int) -> list[Part]:
+    starts = [index for index, part in enumerate(parts) if isinstance(part, StepPart)]
+    return list(parts[: starts[steps]] if steps < len(starts) else parts)
+
+
+def _open(part: Part) -> Part:
+    """Return a call as it was before it had a result."""
+    if not isinstance(part, ToolPart):
+        return part
+    return part.model_copy(update={"done": False, "output": None, "error": None, "public_error": None})
+
+
+def _step_end(parts: Sequence[Part], call_ids: frozenset[str]) -> int:
+    """Return where the step ends that the last of these calls belongs to."""
+    last = max(
+        (
+            index
+            for index, part in enumerate(parts)
+            if isinstance(part, ToolPart) and part.request is not None and part.call_id in call_ids
+        ),
+        default=len(parts),
+    )
+    later_steps = (index for index, part in enumerate(parts) if index > last and isinstance(part, StepPart))
+    return next(later_steps, len(parts))

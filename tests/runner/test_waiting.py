@@ -1,0 +1,342 @@
+"""A turn that waits for a human or a client: asked, answered, continued, in memory and with a scripted model."""
+
+import asyncio
+from contextlib import suppress
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from omniagent import RunContext, ScriptedModel, ToolCall, ToolError, tool
+from omniagent.ai.approvals import ToolAnswer
+from omniagent.ai.client_tools import ask_user, client_tool
+from omniagent.errors import (
+    AnswerConflict,
+    InvalidRequest,
+    NotWaiting,
+    RequestError,
+    TooManyReaders,
+    UnknownRequest,
+)
+from omniagent.messages import DENIED_ERROR, UNANSWERED_ERROR, ToolPart
+from omniagent.protocol import sse
+from omniagent.turns.setup import Query
+from tests.fixtures.conversation import events_of, read
+from tests.runner.sessions import Sessions
+
+Json = dict[str, Any]
+
+
+class Shop:
+    """Tools that count how often they ran."""
+
+    def __init__(self) -> None:
+        self.refunds: list[str] = []
+        self.call_ids: list[str | None] = []
+
+        @tool(approval=True)
+        async def refund(order: str, context: RunContext) -> str:
+            """Refund an order."""
+            self.refunds.append(order)
+            self.call_ids.append(context.call_id)
+            return f"refunded {order}"
+
+        self.refund = refund
+
+
+class Position(BaseModel):
+    latitude: float
+    longitude: float = 0.0
+
+
+@client_tool
+async def locate(accuracy: str) -> Position:  # type: ignore[empty-body]
+    """Find out where the user is."""
+
+
+@tool
+async def look(order: str) -> str:
+    """Look an order up."""
+    return f"order {order}"
+
+
+@pytest.fixture
+def shop() -> Shop:
+    return Shop()
+
+
+@pytest.fixture
+def sessions() -> Sessions:
+    return Sessions()
+
+
+def types(events: list[Json]) -> list[str]:
+    return [event["type"] for event in events if not event["type"].startswith(("text-", "tool-input-delta"))]
+
+
+async def test_a_call_that_needs_approval_makes_the_turn_wait_and_holds_nothing(shop: Shop, sessions: Sessions) -> None:
+    runner = sessions.runner(ScriptedModel(["Let me see.", ToolCall("refund", {"order": "42"})]), shop.refund)
+    stream = await runner.start("Refund 42")
+    events = await events_of(stream)
+    await stream.ended()
+    assert types(events) == [
+        *("start", "start-step", "tool-input-start", "tool-input-available", "tool-approval-request"),
+        *("finish-step", "finish", "data-session"),
+    ]
+    assert (events[-2]["finishReason"], events[-1]["data"]["status"]) == ("tool-calls", "waiting")
+    result = await stream.result()
+    [request] = result.requests
+    assert (result.status, request.tool, request.input, request.kind) == (
+        "waiting",
+        "refund",
+        {"order": "42"},
+        "approval",
+    )
+    assert next(e for e in events if e["type"] == "tool-approval-request")["approvalId"] == request.id
+    assert shop.refunds == []
+    assert await sessions.are_free()
+    head = await sessions.session().head()
+    assert head is not None
+    assert (head.active_turn_id, head.waiting_until) == (None, request.expires_at)
+
+
+async def test_an_approved_call_runs_once_and_the_turn_goes_on_in_the_same_message(
+    shop: Shop, sessions: Sessions
+) -> None:
+    model = ScriptedModel(["Let me see.", ToolCall("refund", {"order": "42"})], "Done.")
+    runner = sessions.runner(model, shop.refund)
+    waiting = await runner.run("Refund 42")
+    stream = await runner.answer(waiting.requests[0].approve())
+    events = await events_of(stream)
+    await stream.ended()
+    assert types(events) == [*("start", "tool-output-available", "start-step", "finish-step", "finish", "data-session")]
+    assert events[0]["messageId"] == waiting.message_id == stream.message_id
+    result = await stream.result()
+    assert (result.status, result.text, result.turn_number) == ("complete", "Let me see.Done.", 1)
+    assert (shop.refunds, shop.call_ids) == (["42"], [waiting.requests[0].call_id])
+    assert result.metadata["steps"] == 2
+    assert result.usage.total_tokens > waiting.usage.total_tokens
+    part = next(part for part in model.requests[1].messages[-1].parts if isinstance(part, ToolPart))
+    assert part.output == "refunded 42"
+    state = await sessions.session().load()
+    assert state.answer == result.message
+    assert state.head.waiting_until is None
+    assert await sessions.are_free()
+
+
+async def test_a_denied_call_is_not_run_and_the_model_reads_why(shop: Shop, sessions: Sessions) -> None:
+    model = ScriptedModel(ToolCall("refund", {"order": "42"}), "Then not.")
+    runner = sessions.runner(model, shop.refund)
+    waiting = await runner.run("Refund 42")
+    events = await events_of(await runner.answer(waiting.requests[0].deny("too much")))
+    assert types(events)[:3] == ["start", "tool-output-denied", "start-step"]
+    [part] = [part for part in model.requests[1].messages[-1].parts if isinstance(part, ToolPart)]
+    assert part.error == f"{DENIED_ERROR} Reason: too much"
+    assert shop.refunds == []
+
+
+async def test_what_may_run_runs_and_answers_are_kept_until_all_are_there(shop: Shop, sessions: Sessions) -> None:
+    calls = [
+        ToolCall("refund", {"order": "1"}),
+        ToolCall("look", {"order": "2"}),
+        ToolCall("refund", {"order": "3"}),
+        ToolCall("locate", {"accuracy": "high"}),
+    ]
+    runner = sessions.runner(ScriptedModel(calls, "Done."), shop.refund, look, locate)
+    stream = await runner.start("Go")
+    assert "tool-output-available" in types(await events_of(stream))
+    first, second, third = (await stream.result()).requests
+    for answer in (first.approve(), third.reply({"latitude": 1})):
+        partial = await runner.answer(answer)
+        events = await events_of(partial)
+        assert types(events) == ["start", "finish", "data-session"]
+        assert (events[1]["finishReason"], events[2]["data"]["status"]) == ("tool-calls", "waiting")
+        assert shop.refunds == []
+    assert [request.call_id for request in (await partial.result()).requests] == [second.call_id]
+    rest = await runner.answer(second.deny())
+    assert types(await events_of(rest))[:5] == [
+        *("start", "tool-output-denied", "tool-output-available", "tool-output-available", "start-step")
+    ]
+    result = await rest.result()
+    assert shop.refunds == ["1"]
+    outputs = [part.output for part in result.parts if isinstance(part, ToolPart)]
+    assert outputs == ["refunded 1", "order 2", None, {"latitude": 1.0, "longitude": 0.0}]
+
+
+async def test_the_same_answer_again_replays_the_rest_and_another_verdict_is_refused(
+    shop: Shop, sessions: Sessions
+) -> None:
+    runner = sessions.runner(ScriptedModel(ToolCall("refund", {"order": "42"}), "Done."), shop.refund)
+    request = (await runner.run("Refund 42")).requests[0]
+    live = await events_of(await runner.answer(request.approve()))
+    again = await events_of(await runner.answer(request.approve()))
+    assert types(again) == types(live)
+    assert shop.refunds == ["42"]
+    with pytest.raises(AnswerConflict):
+        await runner.answer(request.deny())
+
+
+async def test_fifty_identical_answers_at_once_run_the_tool_once(shop: Shop, sessions: Sessions) -> None:
+    runner = sessions.runner(ScriptedModel(["Hm.", ToolCall("refund", {"order": "42"})], "Done."), shop.refund)
+    request = (await runner.run("Refund 42")).requests[0]
+
+    async def answer() -> list[Json]:
+        while True:
+            with suppress(TooManyReaders):
+                return await events_of(await runner.answer(request.approve()))
+            await asyncio.sleep(0.01)
+
+    streams = await asyncio.gather(*(answer() for _ in range(50)))
+    assert shop.refunds == ["42"]
+    for events in streams:
+        assert types(events)[:3] == ["start", "tool-output-available", "start-step"]
+        text = "".join(event["delta"] for event in events if event["type"] == "text-delta")
+        assert text == "Done."
+
+
+async def test_resuming_a_turn_that_goes_on_replays_it_from_its_beginning(shop: Shop, sessions: Sessions) -> None:
+    gate = asyncio.Event()
+    runner = sessions.runner(
+        ScriptedModel(["Let me see.", ToolCall("refund", {"order": "42"})], [gate, "Done."]), shop.refund
+    )
+    request = (await runner.run("Refund 42")).requests[0]
+    stream = await runner.answer(request.approve())
+    resumed = await runner.resume()
+    assert resumed is not None
+    gate.set()
+    events = list(sse.decode(await read(resumed)))
+    text = "".join(event["delta"] for event in events if event["type"] == "text-delta")
+    assert text == "Let me see.Done."
+    assert [event["type"] for event in events].count("tool-input-available") == 1
+    assert resumed.message_id == request.message_id
+    await stream.ended()
+
+
+@pytest.mark.parametrize(
+    ("answer", "error"),
+    [
+        (ToolAnswer("nobody", approved=True), UnknownRequest),
+        (ToolAnswer("call_1", output="refunded"), InvalidRequest),
+        (ToolAnswer("call_1", error="no"), InvalidRequest),
+        (ToolAnswer("call_1"), InvalidRequest),
+        (ToolAnswer("call_1", approved=True, request_id="another"), UnknownRequest),
+        (ToolAnswer("call_1", approved=True, output=1), InvalidRequest),
+    ],
+)
+async def test_an_answer_that_does_not_fit_changes_nothing(
+    shop: Shop, sessions: Sessions, answer: ToolAnswer, error: type[RequestError]
+) -> None:
+    runner = sessions.runner(ScriptedModel(ToolCall("refund", {"order": "42"})), shop.refund)
+    waiting = await runner.run("Refund 42")
+    with pytest.raises(error):
+        await runner.answer(answer)
+    assert (await sessions.session().load()).answer == waiting.message
+    assert shop.refunds == []
+    assert await sessions.are_free()
+
+
+async def test_the_output_of_a_clients_tool_is_validated(sessions: Sessions) -> None:
+    runner = sessions.runner(ScriptedModel(ToolCall("locate", {"accuracy": "high"}), "There."), locate)
+    request = (await runner.run("Where am I?")).requests[0]
+    with pytest.raises(InvalidRequest, match="latitude"):
+        await runner.answer(request.reply({"latitude": "north"}))
+    result = await runner.answer(request.fail("no permission")).result()
+    assert next(part for part in result.parts if isinstance(part, ToolPart)).error == "no permission"
+
+
+async def test_ask_user_takes_one_of_its_choices(sessions: Sessions) -> None:
+    call = ToolCall("ask_user", {"question": "Which?", "choices": ["red", "blue"]})
+    runner = sessions.runner(ScriptedModel(call, "Blue it is."), ask_user)
+    request = (await runner.run("Paint")).requests[0]
+    with pytest.raises(InvalidRequest, match="choose one of red, blue"):
+        await runner.answer(request.reply("green"))
+    assert (await runner.answer(request.reply("blue")).result()).text == "Blue it is."
+
+
+async def test_a_rule_says_whether_and_why_and_one_that_raises_runs_nothing(sessions: Sessions) -> None:
+    ran: list[int] = []
+
+    async def rule(context: RunContext, arguments: Any) -> str | None:
+        if arguments.amount < 0:
+            raise ValueError("secret")
+        return f"{arguments.amount} is a lot for {context.user}" if arguments.amount > 100 else None
+
+    @tool(approval=rule)
+    async def pay(amount: int) -> str:
+        """Pay."""
+        ran.append(amount)
+        return "paid"
+
+    calls = [ToolCall("pay", {"amount": amount}) for amount in (1, -1, 500)]
+    result = await sessions.runner(ScriptedModel(calls), pay).run("Pay")
+    assert ran == [1]
+    assert [request.reason for request in result.requests] == ["500 is a lot for ada"]
+    assert [part.public_error for part in result.parts if isinstance(part, ToolPart)] == [
+        None,
+        "The tool failed.",
+        None,
+    ]
+
+
+async def test_a_new_message_closes_what_is_pending(shop: Shop, sessions: Sessions) -> None:
+    model = ScriptedModel(ToolCall("refund", {"order": "42"}), "Never mind.")
+    runner = sessions.runner(model, shop.refund)
+    waiting = await runner.run("Refund 42")
+    result = await runner.run("Forget it")
+    assert (result.turn_number, result.status) == (2, "complete")
+    closed = await sessions.session().answer(1)
+    assert closed is not None
+    assert (closed.status, closed.metadata["stopReason"]) == ("cancelled", "unanswered")
+    told = [part for message in model.requests[1].messages for part in message.parts if isinstance(part, ToolPart)]
+    assert [(part.done, part.error) for part in told] == [(True, UNANSWERED_ERROR)]
+    with pytest.raises((NotWaiting, UnknownRequest)):
+        await runner.answer(waiting.requests[0].approve(), message_id=waiting.message_id)
+    assert shop.refunds == []
+
+
+async def test_the_same_message_again_replays_the_waiting_answer(shop: Shop, sessions: Sessions) -> None:
+    runner = sessions.runner(ScriptedModel(["Hm.", ToolCall("refund", {"order": "42"})]), shop.refund)
+    query = Query("Refund 42", "m1")
+    live = await events_of(await runner.start(query))
+    again = await events_of(await runner.start(query))
+    assert types(again) == types(live)
+    assert again[-1]["data"]["status"] == "waiting"
+
+
+async def test_stop_closes_a_waiting_turn(shop: Shop, sessions: Sessions) -> None:
+    runner = sessions.runner(ScriptedModel(ToolCall("refund", {"order": "42"})), shop.refund)
+    waiting = await runner.run(Query("Refund 42", "m1"))
+    assert not await runner.stop("other")
+    assert await runner.stop("m1")
+    assert not await runner.stop()
+    state = await sessions.session().load()
+    assert state.answer is not None
+    assert (state.answer.status, state.head.waiting_until) == ("cancelled", None)
+    with pytest.raises(NotWaiting):
+        await runner.answer(waiting.requests[0].approve())
+
+
+async def test_a_turn_may_wait_again_and_its_steps_add_up(sessions: Sessions) -> None:
+    shop = Shop()
+    model = ScriptedModel(*(ToolCall("refund", {"order": str(number)}) for number in range(9)))
+    runner = sessions.runner(model, shop.refund)
+    result = await runner.run("Go")
+    for _ in range(8):
+        first = result.requests[0]
+        result = await runner.answer(first.approve()).result()
+    assert (result.status, result.metadata["steps"], len(shop.refunds)) == ("failed", 8, 8)
+
+
+async def test_a_tool_error_of_an_approved_call_is_read_by_the_model(sessions: Sessions) -> None:
+    @tool(approval=True)
+    async def broken() -> str:
+        """Break."""
+        raise ToolError("ask for something else")
+
+    model = ScriptedModel(ToolCall("broken"), "Sorry.")
+    runner = sessions.runner(model, broken)
+    request = (await runner.run("Go")).requests[0]
+    events = await events_of(await runner.answer(request.approve()))
+    assert types(events)[:2] == ["start", "tool-output-error"]
+    [part] = [part for part in model.requests[1].messages[-1].parts if isinstance(part, ToolPart)]
+    assert part.error == "ask for something else"

@@ -1,0 +1,66 @@
+"""Approvals of others: a rule of the project says who may see and answer them."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from local.model import OfflineModel
+from omniagent import Approver, Project, ToolRequest
+from omniagent.session.manager import new_id
+from tests.fixtures.problems import check_problem
+from tests.fixtures.world import User, World, open_world
+from tests.security.shop import REFUND, SHOP, answered, ran, tools, wait
+
+
+def approvers(approver: Approver, request: ToolRequest) -> bool:
+    return approver.category == "boss" or (approver.user == request.user and request.input != {"order": "big"})
+
+
+@pytest.fixture(scope="module")
+def office(mongod: str, model: OfflineModel) -> Iterator[World]:
+    """A world in which bosses approve."""
+    with open_world(mongod, model.base_url, team=Project(agent=SHOP, approvers=approvers)) as world:
+        yield world
+
+
+@pytest.fixture(autouse=True)
+def _nothing_ran() -> None:
+    ran.clear()
+
+
+def boss(world: World) -> User:
+    name = f"boss-{new_id()}"
+    return User(world.client(headers={"x-user-id": name, "x-user-category": "boss"}), f"user:{name}")
+
+
+def test_a_rule_lets_another_user_approve_and_tells_them_only_what_they_may_see(office: World) -> None:
+    user, manager, other = office.user(), boss(office), office.user()
+    message = wait(user, REFUND.replace("42", "big"))
+    [part] = tools(message)
+    check_problem(user.post(answered(user, message, approved=True)), 403, "forbidden")
+    assert user.call("GET", "/approvals").json()["approvals"] == []
+    assert other.call("GET", "/approvals").json()["approvals"] == []
+    [request] = [
+        each for each in manager.call("GET", "/approvals").json()["approvals"] if each["user"] == user.client_id
+    ]
+    assert (request["sessionId"], request["messageId"], request["input"]) == (None, None, {"order": "big"})
+    path = f"/chat/approvals/{request['id']}"
+    check_problem(other.call("POST", path, json={"approved": True}), 404, "unknown_request")
+    for _ in range(2):
+        response = manager.call("POST", path, json={"approved": True, "reason": "fine"})
+        assert (response.status_code, response.json()) == (200, {"id": part["approval"]["id"], "approved": True})
+    check_problem(manager.call("POST", path, json={"approved": False}), 409, "answer_conflict")
+    check_problem(other.call("POST", path, json={"approved": True}), 404, "unknown_request")
+    assert tools(user.messages()[-1])[0]["output"] == "refunded big"
+    assert ran == ["big"]
+
+
+def test_a_rule_for_others_does_not_answer_the_clients_tools(office: World) -> None:
+    user, manager = office.user(), boss(office)
+    wait(user, '[tool:ask_user {"question": "Why?", "choices": []}] [then] [echo:Done.]')
+    listed = user.call("GET", "/approvals").json()["approvals"]
+    assert [each["kind"] for each in listed] == ["output"]
+    ids = [each["id"] for each in manager.call("GET", "/approvals").json()["approvals"]]
+    assert listed[0]["id"] not in ids
+    path = f"/chat/approvals/{listed[0]['id']}"
+    check_problem(manager.call("POST", path, json={"approved": True}), 404, "unknown_request")
