@@ -198,8 +198,8 @@ async def cancel_turn(
 ) -> Accepted:
     """Stop the running turn, and every message that waits for its own; close a turn that waits for an answer.
 
-    The answer so far is kept. A `message_id` stops only the turn of that message: the one that runs, that waits, or that
-    the message has joined.
+    The answer so far is kept. A `message_id` stops only the turn of that message: the one that runs, that waits, or
+    that the message has joined.
     """
     body = await read_model(request, StopRequest, services.settings.max_body_bytes, default={})
     runner = await services.runner(caller.client_id, session_id)
