@@ -1,7 +1,6 @@
 """The chat function's app: three routes on Starlette alone, because FastAPI would double the cold start."""
 
-from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING
 
 from starlette.applications import Starlette
 from starlette.background import BackgroundTask
@@ -34,19 +33,6 @@ if TYPE_CHECKING:
     from omniagent.aws.services import Services
 
 
-class Answer(Protocol):
-    """The part of `AnswerStream` that a response needs."""
-
-    @property
-    def session_id(self) -> str: ...
-
-    def sse(self) -> AsyncIterator[bytes]:
-        """The frames, from the first event to `[DONE]`."""
-
-    async def ended(self) -> None:
-        """Wait until nothing more is done for this answer in this process."""
-
-
 class EventStream(Response):
     """Sends the frames of an answer as they come.
 
@@ -54,7 +40,7 @@ class EventStream(Response):
     one the invocation stays open until the turn has ended, but the client does not wait for that.
     """
 
-    def __init__(self, answer: Answer) -> None:
+    def __init__(self, answer: sse.FrameStream) -> None:
         super().__init__(headers={**sse.HEADERS, "cache-control": "no-store", "x-session-id": answer.session_id})
         del self.headers["content-length"]
         self._answer = answer

@@ -1,7 +1,7 @@
 """The stream for AI SDK 5, whose client fails at the chunks of approvals: it gets a data part and a tool's error."""
 
 from collections.abc import AsyncIterator, Iterator
-from typing import Any, Protocol
+from typing import Any
 
 from omniagent.messages import DENIED_ERROR
 from omniagent.protocol import events, sse
@@ -9,19 +9,10 @@ from omniagent.protocol import events, sse
 _UNKNOWN = (events.ToolApprovalRequest.type.encode(), events.ToolOutputDenied.type.encode())
 
 
-class _Stream(Protocol):
-    @property
-    def session_id(self) -> str: ...
-
-    def sse(self) -> AsyncIterator[bytes]: ...
-
-    async def ended(self) -> None: ...
-
-
 class AiSdk5Stream:
     """A stream without what AI SDK 5 does not know. A request is a `data-approval-request` with the same fields."""
 
-    def __init__(self, stream: _Stream) -> None:
+    def __init__(self, stream: sse.FrameStream) -> None:
         self._stream = stream
         self.session_id = stream.session_id
 

@@ -5,7 +5,6 @@ Loaded only for a client that says so: every other fails on a chunk that it does
 
 import json
 from collections.abc import AsyncIterator
-from typing import Protocol
 
 from omniagent.protocol import sse
 from omniagent.protocol.ui_messages import steering_message
@@ -13,19 +12,10 @@ from omniagent.protocol.ui_messages import steering_message
 _STEERING = b'data: {"type":"data-steering"'
 
 
-class _Stream(Protocol):
-    @property
-    def session_id(self) -> str: ...
-
-    def sse(self) -> AsyncIterator[bytes]: ...
-
-    async def ended(self) -> None: ...
-
-
 class AiSdk7Stream:
     """An answer whose steering messages are sent as `steering-message`."""
 
-    def __init__(self, stream: _Stream) -> None:
+    def __init__(self, stream: sse.FrameStream) -> None:
         self.session_id = stream.session_id
         self._stream = stream
 

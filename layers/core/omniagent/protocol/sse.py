@@ -1,11 +1,11 @@
 """Server-sent events: the one place where an event becomes bytes, and bytes become events again."""
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from dataclasses import fields
 from functools import cache
 from json.encoder import encode_basestring as quote
-from typing import Any
+from typing import Any, Protocol
 
 from omniagent.protocol.events import DataChunk, ReasoningDelta, StreamEvent, TextDelta
 
@@ -24,6 +24,19 @@ _DATA = "data: "
 _END = "\n\n"
 _STEERING = b'data: {"type":"data-steering"'
 _encode_json = json.JSONEncoder(ensure_ascii=False, separators=(",", ":"), allow_nan=False).encode
+
+
+class FrameStream(Protocol):
+    """The part of an `AnswerStream` that a response needs."""
+
+    @property
+    def session_id(self) -> str: ...
+
+    def sse(self) -> AsyncIterator[bytes]:
+        """The frames, from the first event to `[DONE]`."""
+
+    async def ended(self) -> None:
+        """Wait until nothing more is done for this answer in this process."""
 
 
 def encode(event: StreamEvent) -> bytes:
