@@ -72,7 +72,8 @@ async function drive({ api, id, messages, actions }) {
   for (const action of actions) {
     current = fetchUntil(action.when, reactions[action.then]);
     chat.clearError();
-    if (action.do === "send") await chat.sendMessage({ text: action.text, messageId: action.again });
+    if (action.do === "send")
+      await chat.sendMessage({ text: action.text, messageId: action.again }, { body: action.body });
     if (action.do === "resume") await chat.resumeStream();
     if (action.do === "regenerate") await chat.regenerate({ messageId: action.messageId });
   }

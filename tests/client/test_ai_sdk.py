@@ -16,7 +16,9 @@ from omniagent.turns.lease import Claim
 from omniagent.turns.memory_registry import MemoryRegistry
 from tests.client.conftest import SdkClient, Server
 from tests.fixtures.conversation import QUICK, Clock, Conversation, each_api
+from tests.fixtures.conversation import seen as seen_of
 from tests.runner.scenarios import SCENARIOS, Scenario, agent
+from tests.turns.registries import until
 
 Json = dict[str, Any]
 _PARTS: TypeAdapter[list[Part]] = TypeAdapter(list[Part])
@@ -254,6 +256,38 @@ async def test_a_second_message_is_refused_with_a_reason_while_the_first_is_answ
     assert "turn_in_progress" in seen["error"]
     await asked.stop()
     await turn.result()
+
+
+async def test_a_message_that_steers_ends_with_the_answer_that_it_joined(
+    sdk: SdkClient, server: Server, conversation: Conversation
+) -> None:
+    helper, released = slow_agent()
+    asked = server.conversation = conversation.but(agent=helper)
+    turn = await asked.start(THINK)
+    await seen_of(turn, "tool-input-available")
+    steer = send("[echo:A short answer.]", body={"busy": "steer"})
+    steering = asyncio.create_task(sdk.drive(server.url, asked.session_id, steer))
+    await server.joined.acquire()
+    leases: list[float] = []
+
+    async def is_renewed() -> bool:
+        """Whether the turn has read its inbox: the second renewal began after the message was posted."""
+        held = await asked.registry.running(asked.session.key)
+        assert held is not None
+        leases.append(held.lease_until)
+        return len(set(leases)) > 2
+
+    await until(is_renewed)
+    released.set()
+    steered = await steering
+    await turn.ended()
+    assert (steered["status"], steered["error"]) == ("ready", None)
+    answer = stored(asked)[-1]
+    assert steered["messages"][-1] == answer
+    question = steered["messages"][0]
+    part = {"type": "data-steering", "id": question["id"], "data": {"text": "[echo:A short answer.]"}}
+    assert part in answer["parts"]
+    assert [message["role"] for message in stored(asked)] == ["user", "assistant"]
 
 
 async def test_a_conversation_goes_on_after_every_kind_of_answer(

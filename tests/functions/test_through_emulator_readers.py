@@ -44,3 +44,19 @@ async def test_streams_run_at_once_each_in_a_process_of_its_own(product: Product
         assert kinds(events)[-2:] == ["finish", "data-session"]
         text = "".join(event["delta"] for event in events if event["type"] == "text-delta")
         assert text == f"The answer of number {number}"
+
+
+async def test_a_queued_message_waits_in_a_process_of_its_own_and_is_answered_next(
+    product: Product, user: User
+) -> None:
+    with product.wire.held() as gate:
+        async with user.asking("[echo:The first answer]") as first:
+            await gate.until_waiting(1)
+            async with user.asking("[echo:The second answer]", busy="queue") as second:
+                assert len(product.stored(user)) == 1, "its response has begun, and the first answer is not written"
+                gate.open()
+                assert kinds(await first.rest())[-2:] == ["finish", "data-session"]
+                assert kinds(await second.rest())[-2:] == ["finish", "data-session"]
+    assert (first.text, second.text) == ("The first answer", "The second answer")
+    stored = [(message["turn_number"], message["role"], message["status"]) for message in product.stored(user)]
+    assert stored == [(n, role, "complete") for n in (1, 2) for role in ("user", "assistant")]

@@ -71,6 +71,7 @@ class Race:
         self.registry = MemoryRegistry(lease_seconds=LEASE_SECONDS, clock=self.clock)
         self.model = ScriptedModel(default=self._next_answer)
         self.posted: list[Posted] = []
+        self.processes: list[Process] = []
         self.stopped: set[str] = set()
         self.answered: Counter[str] = Counter()
         """How often the model was asked each message for the first time in a turn."""
@@ -145,7 +146,7 @@ class Race:
         for message in self.posted:
             for earlier in message.after if message.id in questions else ():
                 assert earlier in questions[: questions.index(message.id)], (self.seed, earlier, message.id, said)
-        assert questions[-1] == LAST, (self.seed, said)
+        assert LAST in questions, (self.seed, said)
         answers = [message for message in messages if message.role == "assistant"]
         assert [answer.turn_number for answer in answers] == list(range(1, len(questions) + 1)), (self.seed, said)
         self.counts["joined"] += sum(len(answer.steering_ids) for answer in answers)
@@ -181,7 +182,8 @@ class Race:
         return Process(self.store, self.registry, SETTINGS).session
 
     def _process(self) -> Process:
-        return Process(self.store, self.registry, SETTINGS)
+        self.processes.append(process := Process(self.store, self.registry, SETTINGS))
+        return process
 
     def _runner(self, process: Process) -> Runner:
         dice = self.dice

@@ -18,6 +18,7 @@ class Process:
 
     def __init__(self, store: InMemoryStore, registry: MemoryRegistry, settings: Settings) -> None:
         self.is_dead = False
+        self._hanging: list[asyncio.Future[None]] = []
         session = InMemorySessionManager("ada", "chat", store=store, settings=settings)
         self.session: SessionManager = self._led_astray(InMemorySessionManager, SessionManager, session)
         self.registry: TurnRegistry = self._led_astray(MemoryRegistry, TurnRegistry, registry)
@@ -25,7 +26,9 @@ class Process:
     async def call(self, name: str, call: Call, unavailable: type[OmniAgentError]) -> Any:
         """Do one call of the store or the registry."""
         if self.is_dead:
-            await asyncio.get_running_loop().create_future()
+            future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+            self._hanging.append(future)  # or whoever waits for it is garbage
+            await future
         return await call()
 
     def _led_astray(self, kind: type[Any], interface: type[Any], shared: Any) -> Any:

@@ -24,7 +24,7 @@ from omniagent.errors import (
 )
 from omniagent.messages import StopReason
 from omniagent.protocol import events, sse
-from omniagent.session.manager import SessionHead, SessionMessage, new_id
+from omniagent.session.manager import SessionHead, new_id
 from omniagent.turns.follow import GRACE_SECONDS, FollowedAnswer
 from omniagent.turns.keeper import KEEP_ALIVE_SECONDS
 from omniagent.turns.lease import REPAIR, Claim, InboxMessage, Reader, RunningTurn
@@ -54,41 +54,43 @@ async def meet(setup: TurnSetup, query: Query, limit: TimeLimit, held: RunningTu
 
     Raises `TurnInProgress`, `InboxFull`, `TooManyReaders` or `BudgetExceeded`.
     """
-    session = setup.session
     if not query.regenerate and any(message.id == query.message_id for message in held.inbox):
         return await PostedAnswer(setup, query, limit).joined()
-    policy = query.busy or "reject"
-    if not held.alive and (policy == "reject" or query.regenerate):
+    if not held.alive and (query.busy == "reject" or query.regenerate):
         # Messages wait, and somebody may be about to run the next. If nobody is, this one runs them first.
         taken = await _taken_by(setup)
         if taken is None or not (taken.alive or taken.inbox):
             return None
         if taken.alive or query.regenerate:
             raise TurnInProgress
-        held, policy = taken, "queue"
-    if policy == "reject" or len(query.text) > MAX_POSTED_CHARS:
-        raise TurnInProgress(retry_after=1.0 if held.stopping else max(1.0, held.lease_left))
-    head = await session.head()
-    if held.alive and not await _is_answering(setup, held, head):
+        held, query = taken, replace(query, busy="queue")
+    head = await setup.session.head()
+    if held.alive and await _is_over(setup, held, head):
         return None
+    if query.busy == "reject" or len(query.text) > MAX_POSTED_CHARS:
+        raise TurnInProgress(retry_after=1.0 if held.stopping else max(1.0, held.lease_left))
     if query.regenerate:
         return await _interrupt(setup, query, limit, held)
-    if (known := await session.find(query.message_id)) is not None:
-        return await _replayed(setup, query, known, head)
-    posted = PostedAnswer(setup, query, limit)
-    return await posted.posted(held.claim, steers=policy == "steer", stop=policy == "interrupt")
+    return await _post(PostedAnswer(setup, query, limit), held, head)
 
 
-async def _is_answering(setup: TurnSetup, held: RunningTurn, head: SessionHead | None) -> bool:
-    """Whether a message can be posted to the running turn. If not, the claim is worth another try."""
+async def _post(answer: "PostedAnswer", held: RunningTurn, head: SessionHead | None) -> AnswerSource | None:
+    if held.alive and head is None:
+        # Nothing is posted to a session that does not exist yet: its deletion would not find the message.
+        await asyncio.sleep(answer.settings.tick_seconds)
+        return None
+    return await answer.known(head) or await answer.posted(held.claim)
+
+
+async def _is_over(setup: TurnSetup, held: RunningTurn, head: SessionHead | None) -> bool:
+    """Whether the session is about to be free: its turn has ended, or a dead one is being repaired."""
     if head is not None and head.has_ended(held.claim.turn_id):
         await setup.registry.release(held.claim)  # its owner could not: the table was slow, or away
-        return False
-    if head is None or held.claim.message_id == REPAIR:
-        # Nothing is posted to a session that does not exist yet: its deletion would not find the message.
+        return True
+    if held.claim.message_id == REPAIR:
         await asyncio.sleep(setup.settings.tick_seconds)
-        return False
-    return True
+        return True
+    return False
 
 
 async def run_next(setup: TurnSetup, limit: TimeLimit) -> AnswerSource | None:
@@ -110,17 +112,6 @@ async def _taken_by(setup: TurnSetup) -> RunningTurn | None:
             break
         await asyncio.sleep(setup.settings.tick_seconds)
     return held
-
-
-async def _replayed(setup: TurnSetup, query: Query, known: SessionMessage, head: SessionHead | None) -> ReplayedAnswer:
-    """Return the answer of a message that is in the session already, unless it may be answered again."""
-    if known.role == "assistant" and query.message_id not in known.steering_ids:
-        raise InvalidRequest("This message id belongs to an answer. Choose another one.")
-    answer = known if known.role == "assistant" else await setup.session.answer(known.turn_number)
-    is_latest = head is None or known.turn_number == head.latest_turn_number
-    if answer is None or (is_latest and answer.status != "complete"):
-        raise TurnInProgress
-    return ReplayedAnswer(setup.session.session_id, answer)
 
 
 async def _interrupt(setup: TurnSetup, query: Query, limit: TimeLimit, held: RunningTurn) -> AnswerSource | None:
@@ -149,6 +140,7 @@ class PostedAnswer:
 
     def __init__(self, setup: TurnSetup, query: Query, limit: TimeLimit) -> None:
         self._setup = setup
+        self.settings = setup.settings
         self._session = setup.session
         self._registry = setup.registry
         self._query = query
@@ -168,18 +160,35 @@ class PostedAnswer:
         await self._enter()
         return self._start()
 
-    async def posted(self, claim: Claim, *, steers: bool, stop: bool) -> "PostedAnswer | None":
+    async def known(self, head: SessionHead | None) -> ReplayedAnswer | None:
+        """Return the answer of a message that is in the session already. Raises `TurnInProgress` if it may be
+        answered again.
+        """
+        message_id = self._query.message_id
+        message = await self._session.find(message_id)
+        if message is None:
+            return None
+        if message.role == "assistant" and message_id not in message.steering_ids:
+            raise InvalidRequest("This message id belongs to an answer. Choose another one.")
+        answer = message if message.role == "assistant" else await self._session.answer(message.turn_number)
+        is_latest = head is None or message.turn_number == head.latest_turn_number
+        if answer is None or (is_latest and answer.status != "complete"):
+            raise TurnInProgress
+        return ReplayedAnswer(self._session.session_id, answer)
+
+    async def posted(self, claim: Claim) -> "PostedAnswer | None":
         """Post the message to the turn that holds the session. None when it does not any more."""
         await self._enter()
         request: TurnBudget | None = None
         is_posted = False
-        message = InboxMessage(self._query.message_id, self._query.text, steers=steers)
+        query = self._query
+        message = InboxMessage(query.message_id, query.text, steers=query.busy == "steer")
         try:
             if self._setup.account is not None:
                 request = self._setup.account.request(new_id())
                 await request.admitted()
-            limit = self._setup.settings.max_waiting_messages
-            is_posted = await self._registry.post(claim, message, limit, stop=stop)
+            most = self.settings.max_waiting_messages
+            is_posted = await self._registry.post(claim, message, most, stop=query.busy == "interrupt")
         finally:
             if not is_posted:
                 if request is not None:
@@ -253,7 +262,7 @@ class PostedAnswer:
 
     async def _wait(self) -> AnswerSource | None:
         """Wait until there is an answer to read. None when the time is over."""
-        pause = tick = self._setup.settings.tick_seconds
+        pause = tick = self.settings.tick_seconds
         while time.monotonic() < self._until:
             try:
                 if self._is_stopped:
@@ -310,7 +319,7 @@ class PostedAnswer:
         """Run the turn of the first message that waits, if its own process does not: each place waits its time."""
         now = time.monotonic()
         self._free_since = self._free_since or now
-        if now - self._free_since < place * GRACE_TICKS * self._setup.settings.tick_seconds:
+        if now - self._free_since < place * GRACE_TICKS * self.settings.tick_seconds:
             return
         self._free_since = None
         try:
@@ -330,7 +339,7 @@ class PostedAnswer:
         )
 
     async def _enter(self) -> None:
-        session, settings = self._session, self._session.settings
+        session, settings = self._session, self.settings
         seconds = min(UNLIMITED_SECONDS, self._limit.time_left()) + GRACE_SECONDS
         self._reader = Reader(new_id(), session.user_id, session.key, seconds)
         own, *others = await self._registry.enter(self._reader)
