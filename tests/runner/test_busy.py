@@ -2,6 +2,7 @@
 
 import asyncio
 import sys
+import time
 from collections.abc import AsyncIterator
 from dataclasses import replace
 
@@ -22,11 +23,12 @@ from omniagent import (
     Usage,
     tool,
 )
-from omniagent.errors import InboxFull, InvalidRequest, ModelUnavailable, TurnInProgress
+from omniagent.errors import InboxFull, InvalidRequest, ModelUnavailable, TooManyRequests, TurnInProgress
 from omniagent.messages import SteeringPart, TextPart
 from omniagent.protocol import sse
 from omniagent.session.manager import SessionMessage
 from omniagent.settings import Busy
+from omniagent.turns import inbox
 from omniagent.turns.lease import InboxMessage
 from tests.runner.sessions import QUICK, Sessions
 
@@ -78,9 +80,10 @@ async def read(stream: AnswerStream) -> list[dict[str, object]]:
 
 @pytest.fixture
 async def sessions() -> AsyncIterator[Busily]:
+    """Sessions that are free in the end."""
     sessions = Busily()
-    async with asyncio.timeout(20):
-        yield sessions
+    yield sessions
+    async with asyncio.timeout(30):
         while not await sessions.are_free():  # noqa: ASYNC110 - no event announces it
             await asyncio.sleep(0.002)
 
@@ -394,15 +397,7 @@ async def test_a_message_over_the_budget_gets_a_turn_that_says_so(sessions: Busi
     model = ScriptedModel(["One", gate, finish])
 
     def runner() -> Runner:
-        budget = Budget(tokens_per_day=50_000)
-        return Runner(
-            Agent("helper", ""),
-            sessions.session(),
-            provider=model,
-            registry=sessions.registry,
-            ledger=ledger,
-            budget=budget,
-        )
+        return budgeted(sessions, model, Budget(tokens_per_day=50_000), ledger)
 
     first = await runner().start(ask("m1"))
     await gate.reached()
@@ -425,3 +420,62 @@ async def test_the_inbox_is_loaded_only_where_a_message_waits(
 def test_a_busy_policy_that_does_not_exist_is_refused() -> None:
     with pytest.raises(InvalidRequest, match="busy"):
         Query("Hello", busy="later").checked(QUICK)  # type: ignore[arg-type]
+
+
+def budgeted(sessions: Busily, model: ScriptedModel, budget: Budget, ledger: MemoryLedger) -> Runner:
+    agent = Agent("helper", "")
+    return Runner(agent, sessions.session(), provider=model, registry=sessions.registry, ledger=ledger, budget=budget)
+
+
+async def test_a_message_that_waits_counts_as_one_request_when_it_is_posted(sessions: Busily) -> None:
+    ledger, gate = MemoryLedger(), Gate()
+    model = ScriptedModel(["One", gate, "."], "Two.")
+    budget = Budget(requests_per_minute=2)
+    first = await budgeted(sessions, model, budget, ledger).start(ask("m1"))
+    await gate.reached()
+    second = await budgeted(sessions, model, budget, ledger).start(ask("m2", "queue"))
+    with pytest.raises(TooManyRequests):
+        await budgeted(sessions, model, budget, ledger).start(ask("m3", "queue"))
+    retried = await budgeted(sessions, model, budget, ledger).start(ask("m2", "queue"))
+    assert await sessions.waiting() == ["m2"]
+    gate.set()
+    assert (await second.result()).text == (await retried.result()).text == "Two."
+    await asyncio.gather(first.ended(), second.ended(), retried.ended())
+
+
+async def test_a_message_whose_request_ends_first_waits_on_and_the_same_request_finds_it(sessions: Busily) -> None:
+    gate = Gate()
+    model = ScriptedModel(["One", gate, "."], "Two.")
+    first = await sessions.runner(model).start(ask("m1"))
+    await gate.reached()
+    hurried = await sessions.runner(model).start(ask("m2", "queue"), deadline=time.monotonic() + 0.05)
+    frames = b"".join([frames async for frames in hurried.sse()])
+    assert not frames.replace(sse.KEEP_ALIVE, b""), "it ends without an end, so it is to be resumed"
+    with pytest.raises(TurnInProgress):
+        await hurried.result()
+    await hurried.ended()
+    again = await sessions.runner(model).start(ask("m2", "queue"))
+    assert await sessions.waiting() == ["m2"]
+    gate.set()
+    assert (await again.result()).text == "Two."
+    await asyncio.gather(first.ended(), again.ended())
+
+
+async def test_a_message_that_waits_also_waits_for_a_slot(sessions: Busily, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(inbox, "PAUSE_SECONDS", 0.01)
+    gate, elsewhere = Gate(), Gate()
+    model = ScriptedModel(["One", gate, "."], ["Elsewhere", elsewhere, "."], "Two.")
+    first = await sessions.runner(model).start(ask("m1"))
+    await gate.reached()
+    other = await sessions.runner(model, session=sessions.session("other")).start(ask("m1"))
+    await elsewhere.reached()
+    sessions.settings = replace(sessions.settings, max_running_turns_per_user=1)
+    second = await sessions.runner(model).start(ask("m2", "queue"))
+    gate.set()
+    await first.ended()
+    waiting = asyncio.create_task(second.result())
+    assert not (await asyncio.wait([waiting], timeout=0.1))[0]
+    assert await sessions.waiting() == ["m2"]
+    elsewhere.set()
+    assert (await waiting).text == "Two."
+    await asyncio.gather(other.ended(), second.ended())

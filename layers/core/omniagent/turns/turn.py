@@ -9,7 +9,7 @@ from typing import Any
 from omniagent.ai import prompts
 from omniagent.ai.context import RunContext, call_back
 from omniagent.ai.result import RunResult
-from omniagent.errors import AnswerTooLong, ModelError, OmniAgentError
+from omniagent.errors import AnswerTooLong, BudgetExceeded, ModelError, OmniAgentError
 from omniagent.messages import (
     ChatMessage,
     DataPart,
@@ -310,7 +310,7 @@ class Turn:
             return Ending("cancelled", "other", self._stop_reason or "cancelled")
         if (exc := work.exception()) is None:
             return Ending("waiting" if self._loop.progress.is_waiting else "complete", work.result())
-        if isinstance(exc, ModelError):
+        if isinstance(exc, ModelError | BudgetExceeded):
             logger.warning("turn failed", extra={"code": exc.code, "cause": str(exc)})
             return Ending("failed", "error", error=exc)
         # Instructions, deps and tools are a team's code: the turn still ends in order, the log has the cause.
