@@ -380,6 +380,13 @@ class ToolNotStarted(ToolError):
     public = "There was not enough time left to run the tool."
 
 
+class ToolOutcomeUnknown(ToolError):
+    """The process that ran the tool died. Only a tool with `retry_safe=True` is run again."""
+
+    code = "tool_outcome_unknown"
+    public = "The tool was interrupted, and its outcome is unknown."
+
+
 class StorageError(OmniAgentError):
     """A MongoDB operation failed."""
 

@@ -1,4 +1,4 @@
-"""`Runner`: every verb of a session in one place: run, stream, answer, resume, stop, settle, rate, name,
+"""`Runner`: every verb of a session in one place: run, stream, answer, resume, continue, stop, settle, rate, name,
 summarize, erase.
 
 runner = Runner(agent, MongoSessionManager(store, "alice", "demo"))
@@ -151,19 +151,20 @@ class Runner:
 
         return AnswerStream(self._session.session_id, opened)
 
-    async def resume(self, *, deadline: float | None = None) -> AnswerStream | None:
+    async def resume(self, *, deadline: float | None = None, resets: bool = False) -> AnswerStream | None:
         """Follow the running turn from its first event; None when none runs. A dead turn is closed first.
 
-        A stream that ends without `finish` has followed for FOLLOW_SECONDS, or until its deadline: resume again.
-        Raises `TooManyReaders`.
+        A stream that ends without `finish` has followed for FOLLOW_SECONDS, or until its deadline, or the process of
+        its turn died in the middle of a step that was shown, and which another one writes again: resume again. A client
+        that `resets` a step (`reset-step`, AI SDK 7) is told so instead. Raises `TooManyReaders`.
 
         A message that waits, and whose process has died, is answered now. An answer that has just ended is streamed
         once more: a page that read the messages before it was stored would otherwise never show it.
         """
         running = await self._registry.running(self._session.key)
-        if running is not None and running.alive:
+        if running is not None and running.is_looked_after(self._hooks.grace_seconds):
             limit = TimeLimit(deadline, self._settings.deadline_margin_seconds)
-            followed = await FollowedAnswer.begun(self._session, self._registry, running.claim, limit, self._ledger)
+            followed = await FollowedAnswer.begun(self._setup(), running.claim, limit, resets=resets)
             if followed is not None:
                 return await AnswerStream(self._session.session_id, lambda: _ready(followed))
         if running is not None and running.inbox:
@@ -179,6 +180,18 @@ class Runner:
         replayed = ReplayedAnswer(self._session.session_id, answer)
         return await AnswerStream(self._session.session_id, lambda: _ready(replayed))
 
+    async def continue_turn(self, *, deadline: float | None = None) -> AnswerStream | None:
+        """Finish the session's turn if its process died. None when it runs, has ended, or somebody else continues it.
+
+        What the dead process has finished is not done again: neither model calls nor tools. A tool that was running
+        runs again only with `retry_safe`. A turn that cannot be continued is closed as interrupted.
+        """
+        from omniagent.turns.takeover import Takeover  # only where a process died
+
+        limit = TimeLimit(deadline, self._settings.deadline_margin_seconds)
+        turn = await Takeover(self._setup(), limit).open()
+        return None if turn is None else await AnswerStream(self._session.session_id, lambda: _ready(turn))
+
     async def stop(self, message_id: str | None = None) -> bool:
         """Tell the running turn, and every message that waits, to end with what they have. False when there are none.
 
@@ -193,7 +206,8 @@ class Runner:
 
     async def settle(self) -> SessionHead | None:
         """Read the session itself, after closing a turn whose process died. None when there is no such session."""
-        return await settle(self._session, self._registry, self._ledger)
+        grace = self._hooks.grace_seconds
+        return await settle(self._session, self._registry, self._ledger, grace_seconds=grace)
 
     async def rate(self, message_id: str, feedback: Feedback | None) -> SessionMessage:
         """Store what the user thinks of an answer, in the answer and in the turn's trace. None takes it back.

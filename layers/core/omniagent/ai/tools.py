@@ -58,6 +58,8 @@ class Tool(ABC):
     """Whether a call waits until a human has approved it. In a class, a rule is a method."""
     is_client: ClassVar[bool] = False
     """Only the client can run it: every call waits for its output."""
+    retry_safe: ClassVar[bool] = False
+    """May run again, with the same `call_id`, when the process died that ran it. Otherwise its outcome is unknown."""
 
     Arguments: type[BaseModel]
     _takes_context: ClassVar[bool] = False
@@ -147,6 +149,7 @@ class FunctionTool(Tool, Generic[P, R], described=False):
         description: str,
         timeout: float | None,
         approval: Approval = False,
+        retry_safe: bool = False,
     ) -> None:
         check_options(name, timeout)
         if approval not in (True, False):
@@ -156,6 +159,7 @@ class FunctionTool(Tool, Generic[P, R], described=False):
         self.name = name  # type: ignore[misc]  # one class serves every function, so these are per instance
         self.description = description  # type: ignore[misc]
         self.timeout_seconds = timeout  # type: ignore[misc]
+        self.retry_safe = retry_safe  # type: ignore[misc]
         self.Arguments, self._context_name = read_signature(function, name)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -180,6 +184,7 @@ def tool(
     description: str | None = None,
     timeout_seconds: float | None = None,
     approval: Approval = False,
+    retry_safe: bool = False,
 ) -> Callable[[Callable[P, R]], FunctionTool[P, R]]: ...
 def tool(
     function: Callable[P, R] | None = None,
@@ -189,10 +194,12 @@ def tool(
     description: str | None = None,
     timeout_seconds: float | None = None,
     approval: Approval = False,
+    retry_safe: bool = False,
 ) -> FunctionTool[P, R] | Callable[[Callable[P, R]], FunctionTool[P, R]]:
     """Turn an annotated function, async or not, into a tool. Its docstring tells the model what it does.
 
-    With `approval` a call waits until a human has approved it: always, or where a rule says so.
+    With `approval` a call waits until a human has approved it: always, or where a rule says so. A tool with `retry_safe`
+    is run again when the process died that ran it; `RunContext.call_id` is the same then.
     """
 
     def make(function: Callable[P, R]) -> FunctionTool[P, R]:
@@ -206,6 +213,7 @@ def tool(
             description=description or inspect.getdoc(function) or "",
             timeout=timeout_seconds,
             approval=approval,
+            retry_safe=retry_safe,
         )
 
     return make if function is None else make(function)

@@ -34,6 +34,13 @@ class FinishStep(StreamEvent):
 
 
 @dataclass(frozen=True, slots=True)
+class ResetStep(StreamEvent):
+    """The parts of the current step are dropped: it is written again. Only AI SDK 7 knows it."""
+
+    type = "reset-step"
+
+
+@dataclass(frozen=True, slots=True)
 class TextStart(StreamEvent):
     type = "text-start"
     id: str

@@ -7,7 +7,7 @@ from functools import cache
 from json.encoder import encode_basestring as quote
 from typing import Any, Protocol
 
-from omniagent.protocol.events import DataChunk, ReasoningDelta, StreamEvent, TextDelta
+from omniagent.protocol.events import DataChunk, ReasoningDelta, StartStep, StreamEvent, TextDelta
 
 DONE = b"data: [DONE]\n\n"
 KEEP_ALIVE = b": keep-alive\n\n"
@@ -48,6 +48,10 @@ def encode(event: StreamEvent) -> bytes:
     else:
         text = _DATA + _encode_json(to_wire(event)) + _END
     return text.encode("utf-8", "replace")
+
+
+def is_note(frame: bytes) -> bool:
+    return frame.startswith(_NOTE)
 
 
 def decode(frames: bytes) -> Iterator[dict[str, Any]]:
@@ -138,3 +142,5 @@ _BY_TYPE: dict[str, tuple[type[StreamEvent], dict[str, str], set[str]]] = {
     for event_class in StreamEvent.__subclasses__()
     if event_class is not DataChunk
 }
+
+START_STEP = encode(StartStep())

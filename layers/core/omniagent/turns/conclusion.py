@@ -186,7 +186,7 @@ class Conclusion:
         pause = 0.1
         while True:
             try:
-                return await within(give_up_at - time.monotonic(), self._setup.session.finish_turn(answer))
+                return await within(give_up_at - time.monotonic(), self._finish_turn(answer))
             except TimeoutError as exc:
                 raise StorageUnavailable("no time left") from exc
             except StorageUnavailable as exc:
@@ -195,6 +195,9 @@ class Conclusion:
                 logger.warning("answer not stored yet", extra={"cause": str(exc)})
                 await asyncio.sleep(pause)
                 pause = min(pause * 2, 2.0)
+
+    async def _finish_turn(self, answer: SessionMessage) -> SessionMessage:
+        return await self._setup.session.finish_turn(answer, attempt=self._assignment.attempt)
 
     def _announce(self, stored: SessionMessage, ending: Ending) -> None:
         """Push the end of the stream. A previous answer that stays in its place is the one that is shown."""

@@ -6,21 +6,17 @@ import math
 import time
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from typing import TYPE_CHECKING
 
 from omniagent.ai.result import RunResult
 from omniagent.errors import NotFound, RegistryUnavailable, TooManyReaders, TurnInProgress
 from omniagent.messages import StopReason
 from omniagent.protocol import events, sse
-from omniagent.session.manager import SessionManager, SessionMessage, message_id_of, new_id
+from omniagent.session.manager import SessionMessage, message_id_of, new_id
 from omniagent.turns.keeper import KEEP_ALIVE_SECONDS
-from omniagent.turns.lease import Claim, Reader, TurnRegistry
+from omniagent.turns.lease import Claim, Reader
 from omniagent.turns.repair import settle
-from omniagent.turns.replay import ReplayedAnswer, missing_frames, record_frames
-from omniagent.turns.setup import TimeLimit
-
-if TYPE_CHECKING:
-    from omniagent.turns.ledger import Ledger
+from omniagent.turns.replay import FollowedLog, ReplayedAnswer, missing_frames, record_frames
+from omniagent.turns.setup import TimeLimit, TurnSetup
 
 logger = logging.getLogger(__name__)
 
@@ -35,38 +31,33 @@ class FollowedAnswer:
     a client that has seen no `finish` resumes.
     """
 
-    def __init__(
-        self,
-        session: SessionManager,
-        registry: TurnRegistry,
-        claim: Claim,
-        limit: TimeLimit,
-        ledger: "Ledger | None" = None,
-    ) -> None:
+    def __init__(self, setup: TurnSetup, claim: Claim, limit: TimeLimit, *, resets: bool = False) -> None:
         self.message_id = message_id_of(claim.turn_id)
-        self._ledger = ledger
-        self._session = session
-        self._registry = registry
+        self._setup = setup
+        self._session = session = setup.session
+        self._registry = setup.registry
         self._claim = claim
+        self._resets = resets
+        self._lease_until: float | None = None
+        self._was_renewed = False
         self._until = min(limit.stop_at, time.monotonic() + session.settings.follow_seconds)
         self._reader: Reader | None = None
 
     @classmethod
     async def begun(
         cls,
-        session: SessionManager,
-        registry: TurnRegistry,
+        setup: TurnSetup,
         claim: Claim,
         limit: TimeLimit,
-        ledger: "Ledger | None" = None,
         *,
+        resets: bool = False,
         is_counted: bool = False,
     ) -> "FollowedAnswer | None":
         """Wait until the turn has begun: its message is durable then. None when it ended before it began.
 
         Raises `TooManyReaders`.
         """
-        followed = cls(session, registry, claim, limit, ledger)
+        followed = cls(setup, claim, limit, resets=resets)
         async with aclosing(followed._all_frames(math.inf)) as frames:
             if await anext(frames, None) is None:
                 return None
@@ -120,34 +111,32 @@ class FollowedAnswer:
 
         A registry that cannot be reached for less than a lease costs a reader nothing but time.
         """
-        sent: list[bytes] = []
+        log = FollowedLog(resets=self._resets)
         number, idle, is_alive = -1, 0.0, True
         poll_seconds = self._session.settings.tick_seconds
         patience = _Patience(self._session.settings.lease_seconds)
         while True:
             was_alive = is_alive
             chunks, is_alive = await self._look(number, patience)
-            for _, chunk in chunks:
-                if frames := sse.without_notes(chunk):
-                    sent.append(frames)
-                    yield frames
+            if frames := log.take([chunk for _, chunk in chunks]) or (log.trust() if self._was_renewed else b""):
+                yield frames
             if chunks:
                 number, idle = chunks[-1][0], 0.0
-            if sent and sent[-1].endswith(sse.DONE):
+            if log.has_ended:
                 return
             if not was_alive:  # the last chunk is written before the release: a turn that is gone got one more look
                 break
             if not chunks:
                 idle += poll_seconds
-            if sent and idle >= KEEP_ALIVE_SECONDS:
+            if log.sent and idle >= KEEP_ALIVE_SECONDS:
                 idle = 0.0
                 yield sse.KEEP_ALIVE
             if time.monotonic() >= until:
                 return
             if is_alive:
                 await asyncio.sleep(poll_seconds)
-        if sent:
-            yield await self._ending(b"".join(sent))
+        if log.sent:
+            yield await self._ending(b"".join(log.sent))
 
     async def _look(self, number: int, patience: "_Patience") -> tuple[list[tuple[int, bytes]], bool]:
         """Return the chunks after a number, and whether more may come."""
@@ -167,7 +156,11 @@ class FollowedAnswer:
 
     async def _is_alive(self) -> bool:
         running = await self._registry.running(self._claim.session)
-        return running is not None and running.alive and running.claim.turn_id == self._claim.turn_id
+        if running is None or running.claim.turn_id != self._claim.turn_id:
+            return False
+        self._was_renewed = self._lease_until is not None and running.lease_until != self._lease_until
+        self._lease_until = running.lease_until
+        return running.is_looked_after(self._setup.hooks.grace_seconds)
 
     async def _is_being_answered(self) -> bool:
         """Ask the store whether the turn has ended, where the registry does not tell."""
@@ -176,7 +169,8 @@ class FollowedAnswer:
 
     async def _ending(self, sent: bytes) -> bytes:
         """End the stream as its turn could not: with what is stored of its answer, which a repair sees to."""
-        await settle(self._session, self._registry, self._ledger)
+        grace = self._setup.hooks.grace_seconds
+        await settle(self._session, self._registry, self._setup.ledger, grace_seconds=grace)
         answer = await self._stored(sent)
         has_started = next(sse.decode(sent), None) is not None  # a regeneration holds its start back
         if answer is None:

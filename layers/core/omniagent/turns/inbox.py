@@ -334,9 +334,7 @@ class PostedAnswer:
 
     async def _followed(self, claim: Claim) -> FollowedAnswer | None:
         """Follow a turn once it has begun. This reader is counted already."""
-        return await FollowedAnswer.begun(
-            self._session, self._registry, claim, self._limit, self._setup.ledger, is_counted=True
-        )
+        return await FollowedAnswer.begun(self._setup, claim, self._limit, is_counted=True)
 
     async def _enter(self) -> None:
         session, settings = self._session, self.settings

@@ -3,7 +3,7 @@
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable
 from contextlib import suppress
 
 from omniagent.protocol import sse
@@ -19,11 +19,11 @@ CONTINUED = b": continued\n\n"
 class EventLog:
     """Each event is encoded once, when it is pushed. Readers start at the first frame and go at their own pace."""
 
-    def __init__(self) -> None:
-        self.frames: list[bytes] = []
+    def __init__(self, frames: Iterable[bytes] = ()) -> None:
+        self.frames: list[bytes] = list(frames)
         self.closed = False
         self._held_at: int | None = None
-        self._last_note = -1
+        self._last_note = len(self.frames) - 1
         self._start: list[bytes] | None = None
         self._known_to = 0
         self._waiting: list[asyncio.Future[None]] = []
@@ -125,6 +125,10 @@ def _resolve(future: "asyncio.Future[None]") -> None:
 logger = logging.getLogger(__name__)
 
 RELEASE_SECONDS = 2.0
+STORE_SECONDS = 0.1
+"""An answer that is stored so soon is not worth a chunk of its own."""
+CHECKPOINT_SECONDS = 2.0
+"""How long a tool waits for the log."""
 PAUSED_TICKS = 2
 """An owner that has not renewed its claim for so many ticks asks before it logs anything."""
 
@@ -159,8 +163,11 @@ class LeaseKeeper:
         self._logged_frames = 0
         self._next_chunk = 0
         self._unconfirmed: list[bytes] = []
-        self._ended = asyncio.Event()
+        self._wake = asyncio.Event()
+        self._flush_timer: asyncio.TimerHandle | None = None
+        self._is_ended = False
         self._failing = False
+        self._flushing = asyncio.Lock()
         self._renewed_at = time.monotonic()
         self._task = asyncio.create_task(self._tick_until_ended(), name="lease-keeper")
 
@@ -170,16 +177,41 @@ class LeaseKeeper:
         if self.lost:
             on_renewal(Renewal.LOST)
 
-    def attach(self, log: EventLog) -> None:
-        """Start appending the turn's frames to the chunk log: its message is durable now."""
-        self._log = log
+    def attach(self, log: EventLog, *, logged: int = 0, next_chunk: int = 0) -> None:
+        """Start appending the turn's frames to the chunk log: its message is durable now.
+
+        So many of the frames are `logged` already, in the chunks before the next one.
+        """
+        self._log, self._logged_frames, self._next_chunk = log, logged, next_chunk
+
+    async def checkpoint(self) -> None:
+        """Append all frames now. Never raises: without its registry a turn cannot be continued, but goes on."""
+        try:
+            async with asyncio.timeout(CHECKPOINT_SECONDS):
+                if self._was_paused and not self.lost:
+                    await self._renew()
+                if not self.lost:
+                    await self._flush()
+        except Exception as exc:
+            self._note(exc)
+
+    def flush_now(self) -> None:
+        """Append all frames now, without waiting for it."""
+        self._wake.set()
+
+    def flush_soon(self) -> None:
+        """Append all frames while the turn is being stored, unless that is done in a moment."""
+        self._flush_timer = asyncio.get_running_loop().call_later(STORE_SECONDS, self._wake.set)
 
     async def finish(self, seconds: float = RELEASE_SECONDS, taken: Collection[str] = ()) -> None:
         """Append what is left, then give the session back, without the messages that were taken of its inbox.
 
         Takes at most `seconds`, and never raises.
         """
-        self._ended.set()
+        self._is_ended = True
+        self._wake.set()
+        if self._flush_timer is not None:
+            self._flush_timer.cancel()
         try:
             async with asyncio.timeout(seconds):
                 await asyncio.gather(self._task, return_exceptions=True)
@@ -192,12 +224,21 @@ class LeaseKeeper:
             logger.warning("claim not released, its lease will run out", extra={"cause": _cause(exc)})
 
     async def _tick_until_ended(self) -> None:
-        while not self._ended.is_set():
+        while not self._is_ended:
             try:
                 async with asyncio.timeout(self._tick_seconds):
-                    await self._ended.wait()
+                    await self._wake.wait()
             except TimeoutError:
                 await self._tick()
+            else:
+                self._wake.clear()
+                await self._flush_only()
+
+    async def _flush_only(self) -> None:
+        if self._is_ended or self.lost or self._was_paused:
+            return
+        [failure] = await asyncio.gather(self._flush(), return_exceptions=True)
+        self._note(failure)
 
     async def _tick(self) -> None:
         if self.lost:
@@ -248,9 +289,13 @@ class LeaseKeeper:
         """
         if self._log is None:
             return
-        end = len(self._log.frames)
+        async with self._flushing:
+            await self._append_frames(self._log)
+
+    async def _append_frames(self, log: EventLog) -> None:
+        end = len(log.frames)
         while self._logged_frames < end:
-            self._unconfirmed = self._unconfirmed or _chunk(self._log.frames[self._logged_frames : end])
+            self._unconfirmed = self._unconfirmed or _chunk(log.frames[self._logged_frames : end])
             if not await self._registry.append(self.claim, self._next_chunk, b"".join(self._unconfirmed)):
                 self._lose()
                 return

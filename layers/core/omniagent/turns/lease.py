@@ -77,6 +77,10 @@ class RunningTurn:
     def alive(self) -> bool:
         return self.lease_left > 0
 
+    def is_looked_after(self, grace_seconds: float) -> bool:
+        """Whether its process lives, or died so recently that somebody may still continue the turn."""
+        return self.lease_left > -grace_seconds
+
 
 def keeps_out(held: RunningTurn, claim: Claim) -> bool:
     """Whether a session that nobody holds is kept for another message than the claim's."""

@@ -53,6 +53,7 @@ class Opening:
         with self._bound():
             self._span = trace_operation("turn", kind=SpanKind.AGENT, attributes={AGENT_NAME: setup.agent.name})
         self._is_handed_over = False
+        self._may_continue = True
         self._budget: TurnBudget | None = None
 
     async def open(self) -> AnswerSource:
@@ -96,6 +97,9 @@ class Opening:
         keeper = LeaseKeeper(self._registry, claim, tick_seconds=self._setup.settings.tick_seconds)
         try:
             answer = await self._open_claimed(keeper)
+        except _SentAgain:
+            await self._abandon(keeper)
+            return await self._continue()
         except BaseException as exc:
             if not self._is_handed_over:
                 is_refused = isinstance(exc, RequestError) and not isinstance(exc, TooManyTurns | TurnInProgress)
@@ -108,6 +112,13 @@ class Opening:
     def _claim(self) -> Claim:
         return Claim(self._session.key, new_id(), self._query.claim_id, self._query.aliases)
 
+    async def _continue(self) -> AnswerSource:
+        """Continue the dead turn of this very message. One that cannot be continued is closed, and answered again."""
+        from omniagent.turns.takeover import Takeover  # only where a process died
+
+        self._may_continue = False
+        return await Takeover(self._setup, self._limit, self._query).open() or await self._open()
+
     async def _open_claimed(self, keeper: LeaseKeeper) -> AnswerSource:
         settings, query = self._setup.settings, self._query
         limit = settings.max_running_turns_per_user
@@ -117,6 +128,8 @@ class Opening:
         # Slot and tokens are asked for while the session is read. A replay needs none and gives them back.
         holders, state = await both(self._session.admit(limit, turn_id), self._session.load(query.known_id))
         if state.head.active_turn_id is not None:
+            if self._may_continue and (query.regenerate or state.earlier is not None):
+                raise _SentAgain
             await close_dead_turn(self._session, self._registry, state.head, self._setup.ledger)
             state = await self._session.load(query.known_id)
         elif state.head.has_expired:
@@ -191,7 +204,7 @@ class Opening:
         """Follow the turn that answers this very message, or wait for it. None to try the claim again."""
         claim = held.claim
         if claim.message_id == self._query.claim_id and held.alive:
-            return await FollowedAnswer.begun(self._session, self._registry, claim, self._limit, self._setup.ledger)
+            return await FollowedAnswer.begun(self._setup, claim, self._limit)
         if claim.message_id == ERASE:
             raise SessionErased
         if held.inbox or self._query.busy != "reject":
@@ -221,6 +234,10 @@ class Opening:
         finally:
             taken = [self._posted.id] if self._posted is not None and is_settled else []
             await asyncio.shield(keeper.finish(taken=taken))
+
+
+class _SentAgain(Exception):
+    """The session has a dead turn, and the message has been sent before."""
 
 
 def plan_turn(query: Query, state: SessionState, settings: Settings) -> TurnPlan | SessionMessage:

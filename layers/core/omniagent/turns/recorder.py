@@ -20,6 +20,8 @@ from omniagent.messages import (
 from omniagent.protocol import events
 
 Emit = Callable[[events.StreamEvent], None]
+Note = Callable[[dict[str, Any]], None]
+"""Writes something into the chunk log that no client is sent."""
 
 MAX_ANSWER_CHARS = 3_000_000
 """Keeps an answer within one MongoDB document (16 MB), whatever script it is written in."""
@@ -35,8 +37,9 @@ class AnswerRecorder:
     Adding more than an answer may hold raises `AnswerTooLong`; what was recorded before stays.
     """
 
-    def __init__(self, emit: Emit) -> None:
+    def __init__(self, emit: Emit, note: Note = lambda _: None) -> None:
         self._emit = emit
+        self.note = note
         self._parts: list[Part] = []
         self._block: TextPart | ReasoningPart | None = None
         self._block_id = ""
@@ -115,6 +118,7 @@ class AnswerRecorder:
         block = self._block
         if provider_data is not None:
             self._grow(len(json.dumps(provider_data, default=str)))
+            self.note({"thought": provider_data})
         self.end_block()
         if isinstance(block, ReasoningPart):
             block.provider_data = provider_data
@@ -141,6 +145,8 @@ class AnswerRecorder:
             self._emit(events.ToolInputDelta(call_id, piece))
 
     def tool_input(self, call_id: str, arguments: Any) -> None:
+        if call_id not in self._inputs_open and self._part(call_id).input == arguments:
+            return  # shown already: the call is run again
         self._inputs_open.discard(call_id)
         part = self._update(call_id, input=arguments)
         self._emit(events.ToolInputAvailable(call_id, part.name, arguments))
@@ -150,6 +156,7 @@ class AnswerRecorder:
         self._inputs_open.discard(call_id)
         kept = plain_text(raw[:MAX_INPUT_CHARS])
         part = self._update(call_id, input=kept, error=error, public_error=public, done=True)
+        self._note_error(call_id, error, public)
         self._emit(events.ToolInputError(call_id, part.name, part.input, public))
 
     def tool_request(self, call_id: str, request: CallRequest) -> None:
@@ -169,7 +176,12 @@ class AnswerRecorder:
 
     def tool_error(self, call_id: str, *, error: str, public: str) -> None:
         self._update(call_id, error=error, public_error=public, done=True)
+        self._note_error(call_id, error, public)
         self._emit(events.ToolOutputError(call_id, public))
+
+    def is_done(self, call_id: str) -> bool:
+        """Whether a tool call has its result."""
+        return self._part(call_id).done
 
     def data(self, part: DataPart, transient: bool = False) -> None:
         """Show what a tool emitted, and keep it unless it is transient. The same name and id replaces it."""
@@ -217,6 +229,7 @@ class AnswerRecorder:
         """Close the answer for good: whoever still records is not heard any more."""
         self.close(waiting=waiting)
         self._emit = lambda _: None
+        self.note = lambda _: None
 
     def add_paragraph(self, text: str) -> None:
         """Add a text of its own, apart from whatever was said before it."""
@@ -259,11 +272,19 @@ class AnswerRecorder:
             self._block.text += "".join(self._pieces)
             self._pieces.clear()
 
-    def _update(self, call_id: str, **changes: Any) -> ToolPart:
+    def _note_error(self, call_id: str, error: str, public: str) -> None:
+        """Note what the model is told, if the client is told something else."""
+        if error != public:
+            self.note({"failed": [call_id, error[:MAX_INPUT_CHARS]]})
+
+    def _part(self, call_id: str) -> ToolPart:
         part = self._parts[self._calls[call_id]]
-        updated = part.model_copy(update=changes)
-        if not isinstance(updated, ToolPart):
+        if not isinstance(part, ToolPart):
             raise TypeError(f"{call_id} is not a tool call")
+        return part
+
+    def _update(self, call_id: str, **changes: Any) -> ToolPart:
+        updated = self._part(call_id).model_copy(update=changes)
         self._parts[self._calls[call_id]] = updated
         return updated
 

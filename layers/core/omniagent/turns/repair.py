@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Literal
 
 from omniagent.errors import RegistryUnavailable, StorageConflict
-from omniagent.messages import Usage
+from omniagent.messages import Status, Usage
 from omniagent.session.manager import (
     SessionHead,
     SessionManager,
@@ -20,7 +20,7 @@ from omniagent.session.manager import (
 from omniagent.tracing import session_state, turn_state
 from omniagent.turns.keeper import requested
 from omniagent.turns.lease import REPAIR, Claim, TurnRegistry
-from omniagent.turns.replay import calls_of, record_frames
+from omniagent.turns.replay import calls_of, last_attempt, record_frames
 
 if TYPE_CHECKING:
     from omniagent.turns.ledger import Ledger
@@ -28,8 +28,11 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-async def settle(session: SessionManager, registry: TurnRegistry, ledger: "Ledger | None" = None) -> SessionHead | None:
-    """Read the session for somebody who looks at it. A dead turn is closed first, and one that waited too long.
+async def settle(
+    session: SessionManager, registry: TurnRegistry, ledger: "Ledger | None" = None, *, grace_seconds: float = 0.0
+) -> SessionHead | None:
+    """Read the session for somebody who looks at it. A dead turn is closed first, after some grace, and one that waited
+    too long.
 
     The claim is taken before anything is repaired, so an owner that still lives learns it within a tick. Without the
     registry nothing is repaired, and the session is served as it is.
@@ -39,6 +42,8 @@ async def settle(session: SessionManager, registry: TurnRegistry, ledger: "Ledge
         return head
     claim = Claim(session.key, new_id(), REPAIR)
     try:
+        if grace_seconds and await _is_looked_after(registry, session.key, grace_seconds):
+            return head
         if await requested(registry, claim, registry.claim(claim)) is not None:
             return head  # alive, or somebody else is repairing it
         try:
@@ -91,10 +96,27 @@ async def stop_waiting(session: SessionManager, registry: TurnRegistry, message_
         await registry.release(claim)
 
 
+async def _is_looked_after(registry: TurnRegistry, key: str, grace_seconds: float) -> bool:
+    running = await registry.running(key)
+    return running is not None and running.is_looked_after(grace_seconds)
+
+
+async def settle_spending(session: SessionManager, turn_id: str, frames: bytes, ledger: "Ledger") -> None:
+    """Settle what the process had reserved that wrote last to the log of a turn."""
+    owner, own_frames = last_attempt(frames)
+    calls, cut_call = calls_of(own_frames, record_frames(frames).parts)
+    await ledger.settle_dead(session.user_id, owner or turn_id, [*calls, *([cut_call] if cut_call else [])])
+
+
 async def close_dead_turn(
-    session: SessionManager, registry: TurnRegistry, head: SessionHead, ledger: "Ledger | None" = None
+    session: SessionManager,
+    registry: TurnRegistry,
+    head: SessionHead,
+    ledger: "Ledger | None" = None,
+    *,
+    is_stopped: bool = False,
 ) -> None:
-    """Store what a dead turn had streamed, marked interrupted. The caller holds the session's claim.
+    """Store what a dead turn had streamed, marked interrupted, or cancelled. The caller holds the session's claim.
 
     What it had reserved of the user's budget is settled first: a repair that dies as well is repeated.
     """
@@ -104,9 +126,10 @@ async def close_dead_turn(
     frames = b"".join(frames for _, frames in await registry.read(session.key, head.active_turn_id))
     recorder = record_frames(frames)
     recorder.close()
-    calls = calls_of(frames, recorder.parts)
+    calls, cut_call = calls_of(frames, recorder.parts)
     if ledger is not None:
-        await ledger.settle_dead(session.user_id, head.active_turn_id, calls)
+        await settle_spending(session, head.active_turn_id, frames, ledger)
+    calls += [cut_call] if cut_call is not None else []
     usage = sum(calls, Usage())
     parts, before, steps = recorder.parts, None, 0
     if message_id != head.active_turn_id and (before := (await session.load(message_id)).earlier) is not None:
@@ -114,13 +137,14 @@ async def close_dead_turn(
 
         parts, usage = merged(before.parts, parts), before.usage + usage
         steps = int(before.metadata.get("steps", 0))
+    status: Status = "cancelled" if is_stopped else "interrupted"
     metadata = {
         **(before.metadata if before is not None else {}),
         "sessionId": session.session_id,
         "turnNumber": head.latest_turn_number,
-        "status": "interrupted",
+        "status": status,
         "finishReason": "other",
-        "stopReason": "interrupted",
+        "stopReason": status,
         **({"steps": steps + len(calls), "usage": usage.to_dict()} if calls else {}),
     }
     answer = SessionMessage(
@@ -129,12 +153,12 @@ async def close_dead_turn(
         role="assistant",
         turn_number=head.latest_turn_number,
         parts=parts,
-        status="interrupted",
+        status=status,
         usage=usage,
         metadata=metadata,
     )
     if await session.repair_turn(answer) is not None:
-        turn_state("running", "interrupted")
+        turn_state("running", status)
         logger.warning("interrupted turn repaired", extra={"turn_id": answer.id, "parts": len(answer.parts)})
 
 

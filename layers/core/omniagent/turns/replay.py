@@ -21,10 +21,11 @@ from omniagent.messages import (
     Usage,
 )
 from omniagent.protocol import events, sse
+from omniagent.protocol.events import ResetStep
 from omniagent.protocol.plain_json import plain
 from omniagent.session import window
 from omniagent.session.manager import SessionMessage
-from omniagent.turns.recorder import AnswerRecorder, Emit
+from omniagent.turns.recorder import AnswerRecorder, Emit, Note
 
 
 class ReplayedAnswer:
@@ -52,19 +53,47 @@ class ReplayedAnswer:
         """Nothing is running."""
 
 
-def record_frames(frames: bytes, emit: Emit = lambda _: None) -> AnswerRecorder:
+def record_frames(frames: bytes, emit: Emit = lambda _: None, note: Note = lambda _: None) -> AnswerRecorder:
     """Record an answer again from the frames that were sent of it. `close()` then emits the missing end.
 
     It ends where the log cannot be read: whatever is in there, the session must go on.
     """
     is_live = False
-    recorder = AnswerRecorder(lambda event: emit(event) if is_live else None)
+    recorder = AnswerRecorder(
+        lambda event: emit(event) if is_live else None, lambda noted: note(noted) if is_live else None
+    )
+    errors: dict[str, str] = {}
     with suppress(AnswerTooLong, KeyError, RecursionError, ValueError):
-        for event in sse.decode(frames):
-            # The values of an event are the top: only within them does depth count.
-            _record(recorder, plain(event, depth=-1))
+        for frame in kept_frames(sse.split(frames)):
+            for event in sse.decode(frame):
+                # The values of an event are the top: only within them does depth count.
+                _record(recorder, plain(event, depth=-1), errors)
+            for noted in sse.decode_notes(frame):
+                _record_note(recorder, noted, errors)
     is_live = True
     return recorder
+
+
+def kept_frames(frames: Sequence[bytes]) -> list[bytes]:
+    """Return a log without what was withdrawn: the steps that a process was writing when it died, or the end of a
+    stream whose answer it could not store.
+    """
+    kept: list[bytes] = []
+    open_at: int | None = None
+    for frame in frames:
+        if frame == sse.START_STEP and open_at is None:
+            open_at = len(kept)
+        elif frame.startswith(_STEP_NOTE):
+            open_at = None
+        elif frame.startswith(_TAKEOVER_NOTE):
+            kept = [each for each in kept[:open_at] if not _ends_a_stream(each)]
+            open_at = None
+        kept.append(frame)
+    return kept
+
+
+def _ends_a_stream(frame: bytes) -> bool:
+    return frame == sse.DONE or frame.startswith(_ENDINGS)
 
 
 def emit_parts(parts: Sequence[Part], emit: Emit) -> None:
@@ -166,7 +195,7 @@ def emit_result(recorder: AnswerRecorder, part: ToolPart) -> None:
         recorder.tool_output(part.call_id, part.output)
 
 
-def _record(recorder: AnswerRecorder, event: dict[str, Any]) -> None:
+def _record(recorder: AnswerRecorder, event: dict[str, Any], errors: dict[str, str]) -> None:
     match event:
         case {"type": "start-step"}:
             recorder.start_step()
@@ -183,6 +212,8 @@ def _record(recorder: AnswerRecorder, event: dict[str, Any]) -> None:
         case {"type": "text-end" | "reasoning-end"}:
             recorder.end_block()
         case {"type": str(kind), "toolCallId": str(call_id)} if kind in _TOOL_EVENTS:
+            if "errorText" in event:
+                event["error"] = errors.pop(call_id, str(event["errorText"]))
             _TOOL_EVENTS[kind](recorder, call_id, event)
         case {"type": "data-steering", "id": str(message_id), "data": {"text": str(text)}}:
             recorder.steering(message_id, text)
@@ -191,13 +222,20 @@ def _record(recorder: AnswerRecorder, event: dict[str, Any]) -> None:
 
 
 def _record_input_error(recorder: AnswerRecorder, call_id: str, event: dict[str, Any]) -> None:
-    text = str(event["errorText"])
-    recorder.tool_input_error(call_id, str(event["input"]), error=text, public=text)
+    error, public = event["error"], str(event["errorText"])
+    recorder.tool_input_error(call_id, str(event["input"]), error=error, public=public)
 
 
 def _record_error(recorder: AnswerRecorder, call_id: str, event: dict[str, Any]) -> None:
-    text = str(event["errorText"])
-    recorder.tool_error(call_id, error=text, public=text)
+    recorder.tool_error(call_id, error=event["error"], public=str(event["errorText"]))
+
+
+def _record_note(recorder: AnswerRecorder, note: dict[str, Any], errors: dict[str, str]) -> None:
+    match note:
+        case {"thought": dict(provider_data)}:
+            recorder.seal_reasoning(provider_data)
+        case {"failed": [str(call_id), str(error)]}:
+            errors[call_id] = error
 
 
 def _record_request(recorder: AnswerRecorder, call_id: str, event: dict[str, Any]) -> None:
@@ -222,11 +260,101 @@ _TOOL_EVENTS: dict[str, Callable[[AnswerRecorder, str, dict[str, Any]], None]] =
 
 
 ASKED, COUNTED, BESIDE = "asked", "counted", "beside"
-"""The notes of a turn with a budget: a model call begins, has ended, and one for something else has ended."""
+"""The notes on what a turn costs: a model call begins, has ended, and one for something else has ended.
+
+The first and the last are made where there is a budget.
+"""
+BEGUN, CALL, STEP, TAKEN_OVER = "begun", "call", "step", "taken_over"
+"""The notes that let another process continue a turn: when it began, a tool call as the model wrote it, a model call
+that has ended, and the place where another process went on. They are written before a tool runs.
+"""
+_ENDINGS = tuple(f'data: {{"type":"{kind}"'.encode() for kind in ("abort", "error", "finish", "data-session"))
+_STEP_NOTE, _TAKEOVER_NOTE = (f': {{"{name}":'.encode() for name in (STEP, TAKEN_OVER))
 
 
-def calls_of(frames: bytes, parts: Sequence[Part]) -> list[Usage]:
-    """Return what each model call of a turn has cost, by the notes among its frames. One that was cut is estimated."""
+class FollowedLog:
+    """What a reader of the chunk log is sent of it.
+
+    A step that is being written is held back until its process is seen to live: should it have died, another one
+    writes the step again, and a reader that has seen nothing of it sees one undisturbed answer. One that has seen it
+    is told to reset the step, or is sent nothing more: it resumes, and then sees the new one.
+    """
+
+    def __init__(self, *, resets: bool = False) -> None:
+        self.sent: list[bytes] = []
+        """What the client has been sent and still shows."""
+        self.has_ended = False
+        self._log: list[bytes] = []
+        """The same with the notes, as it is logged."""
+        self._held = b""
+        self._resets = resets
+        self._is_reset = False
+
+    def take(self, chunks: Sequence[bytes]) -> bytes:
+        """Take the next chunks and return what is to be sent."""
+        if not chunks:
+            return b""
+        is_first = not self._log and not self._held
+        new, shown = b"".join(chunks), b""
+        before, mark, rest = new.rpartition(_TAKEOVER_NOTE)
+        if mark:
+            shown, new = self._withdraw(before), mark + rest
+        if is_first and not new.endswith(sse.DONE):
+            return shown + self._hold_open_step(new) or sse.KEEP_ALIVE
+        return shown + self.trust() + self._send(new)
+
+    def trust(self) -> bytes:
+        """Return what was held back: its process lives."""
+        held, self._held = self._held, b""
+        return self._send(held)
+
+    def _hold_open_step(self, log: bytes) -> bytes:
+        begun = log.find(sse.START_STEP, max(0, log.rfind(_STEP_NOTE)))
+        safe = log if begun < 0 else log[:begun]
+        self._held = log[len(safe) :]
+        return self._send(safe)
+
+    def _withdraw(self, unsent: bytes) -> bytes:
+        """Pass over what a dead process was writing, and return what else there was."""
+        mark = sse.encode_note({TAKEN_OVER: 0})
+        sent = sse.split(b"".join(self._log))
+        kept = kept_frames([*sent, *sse.split(self._held + unsent), mark])[:-1]
+        self._held = b""
+        if kept[: len(sent)] == sent:
+            return self._send(b"".join(kept[len(sent) :]))
+        shown = kept_frames([*sent, mark])[:-1]
+        if not self._resets or sent[len(shown) :].count(sse.START_STEP) != 1:
+            self.has_ended = True
+            return b""
+        self._log = shown
+        self.sent = [sse.without_notes(b"".join(shown)), sse.START_STEP]  # it stays
+        self._is_reset = True
+        return sse.encode(ResetStep())
+
+    def _send(self, frames: bytes) -> bytes:
+        if self.has_ended or not frames:
+            return b""
+        self._log.append(frames)
+        visible = sse.without_notes(frames)
+        if self._is_reset and sse.START_STEP in visible:
+            visible, self._is_reset = visible.replace(sse.START_STEP, b"", 1), False
+        if visible:
+            self.sent.append(visible)
+        self.has_ended = visible.endswith(sse.DONE)
+        return visible
+
+
+def last_attempt(frames: bytes) -> tuple[str | None, bytes]:
+    """Return the frames of the process that wrote last, and its claim's owner; None for the first one."""
+    _, mark, rest = frames.rpartition(_TAKEOVER_NOTE)
+    own = mark + rest
+    return (next(sse.decode_notes(own)).get("owner"), own) if mark else (None, frames)
+
+
+def calls_of(frames: bytes, parts: Sequence[Part]) -> tuple[list[Usage], Usage | None]:
+    """Return what the model calls of a turn have cost, by the notes among its frames, and an estimate of one that was
+    cut off.
+    """
     calls: list[Usage] = []
     input_tokens: int | None = None
     for note in sse.decode_notes(frames):
@@ -238,7 +366,7 @@ def calls_of(frames: bytes, parts: Sequence[Part]) -> list[Usage]:
                 input_tokens = None
             case {"beside": dict(counts)}:
                 calls.append(Usage.from_dict(counts))
-    if input_tokens is not None:
-        steps = [index for index, part in enumerate(parts) if isinstance(part, StepPart)]
-        calls.append(window.estimate_call(input_tokens, parts[steps[-1] :] if steps else []))
-    return calls
+    if input_tokens is None:
+        return calls, None
+    steps = [index for index, part in enumerate(parts) if isinstance(part, StepPart)]
+    return calls, window.estimate_call(input_tokens, parts[steps[-1] :] if steps else [])

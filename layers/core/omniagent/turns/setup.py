@@ -19,6 +19,7 @@ from omniagent.settings import Busy, Settings
 from omniagent.turns.lease import TurnRegistry
 
 if TYPE_CHECKING:  # only a deployment with budgets imports it
+    from omniagent.turns.dead_turn import DeadTurn
     from omniagent.turns.ledger import Account, Ledger, TurnBudget
 
 logger = logging.getLogger(__name__)
@@ -221,6 +222,8 @@ class TurnHooks:
     """Called when a user's budget refuses something."""
     on_erase: EraseHook | None = None
     """Deletes what a team stores elsewhere of a session or a user. Should it raise, the deletion is unfinished."""
+    grace_seconds: float = 0.0
+    """More than 0: somebody continues turns whose process died, and nobody else closes them for so long."""
     leaves_summaries: bool = False
     """Somebody else makes the summaries that an answer does not wait for: `RunResult.summary_missed` says so."""
 
@@ -275,3 +278,6 @@ class Assignment:
     """Ends the turn of a message that has waited before it calls the model: its budget, or a stop."""
     was_posted: bool = False
     """The message has waited in the inbox."""
+    dead: "DeadTurn | None" = None
+    """Set for a turn that is continued."""
+    attempt: int = 0

@@ -2,7 +2,7 @@
 
 import asyncio
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -20,14 +20,16 @@ from omniagent.ai.providers.llm_provider import (
 )
 from omniagent.ai.providers.model_calls import call_model
 from omniagent.errors import EmptyAnswer, InvalidOutput, ModelStreamBroken, StepLimitReached
-from omniagent.messages import ChatMessage, FinishReason, Part, TextPart, Usage
+from omniagent.messages import ChatMessage, FinishReason, Part, StepPart, TextPart, ToolPart, Usage
 from omniagent.session import window
 from omniagent.turns.lease import InboxMessage
-from omniagent.turns.recorder import AnswerRecorder
+from omniagent.turns.recorder import MAX_INPUT_CHARS, AnswerRecorder
+from omniagent.turns.replay import CALL, COUNTED, STEP
 from omniagent.turns.setup import TurnSetup, ensure_not_cancelled
 from omniagent.turns.tool_step import ToolStep
 
 if TYPE_CHECKING:
+    from omniagent.turns.dead_turn import DeadTurn
     from omniagent.turns.ledger import TurnBudget
 
 ASSUMED_OUTPUT_TOKENS = 1_000
@@ -53,14 +55,17 @@ class Progress:
 
 
 class ToolLoop:
-    """Answers one question. The recorder has the answer, also when the loop does not reach its end."""
+    """Answers one question. The recorder has the answer, also when the loop does not reach its end.
+
+    `before_tools` returns when the user's message is durable and the log says which tools are about to run.
+    """
 
     def __init__(
         self,
         setup: TurnSetup,
         recorder: AnswerRecorder,
         compose: Callable[[Sequence[Part]], list[ChatMessage]],
-        begun: "asyncio.Future[None]",
+        before_tools: Callable[[], Awaitable[None]],
         *,
         budget: "TurnBudget | None" = None,
         joining: Callable[[], Sequence[InboxMessage]] = tuple,
@@ -72,38 +77,73 @@ class ToolLoop:
         self._setup = setup
         self._recorder = recorder
         self._compose = compose
-        self._begun = begun
+        self._before_tools = before_tools
         self._correction: ChatMessage | None = None
 
-    async def run(self, context: RunContext, instructions: str, time_left: Callable[[], float]) -> FinishReason:
+    async def run(
+        self,
+        context: RunContext,
+        instructions: str,
+        time_left: Callable[[], float],
+        dead: "DeadTurn | None" = None,
+    ) -> FinishReason:
         """Run the loop and return why the model stopped. Raises a `ModelError` when there is no answer.
 
-        A turn that is continued begins with the calls that were approved.
+        It goes on after the last step that a `dead` turn has finished. A turn that has waited begins with the calls that
+        were approved.
         """
-        agent, settings = self._setup.agent, self._setup.settings
+        settings = self._setup.settings
+        tools = ToolStep(self._setup.agent, self._recorder, context, settings, time_left)
         if approved := self._recorder.approved_calls:
-            await asyncio.shield(self._begun)
-            step = ToolStep(agent, self._recorder, context, settings, time_left)
-            self.progress.tool_errors += await step.run_approved(approved)
-        for step_number in range(self.progress.steps + 1, settings.max_steps + 1):
+            await self._before_tools()
+            self.progress.tool_errors += await tools.run_approved(approved)
+        reason = await self._catch_up(dead, tools) if dead is not None else None
+        while reason is None:
+            if self.progress.steps >= settings.max_steps:
+                raise StepLimitReached(f"no answer after {settings.max_steps} steps")
             ensure_not_cancelled()
             for message in self._joining():
                 self._recorder.steering(message.id, message.text)
-            reason, calls = await self._step(self._request(instructions))
-            if calls:
-                ensure_not_cancelled()
-                await asyncio.shield(self._begun)  # no tool runs before the user's message is durable
-                calls_left = settings.max_tool_calls_per_turn - self.progress.tool_calls - self.progress.calls_before
-                self.progress.tool_calls += len(calls)
-                step = ToolStep(agent, self._recorder, context, settings, time_left)
-                self.progress.tool_errors += await step.run(calls, calls_left)
-                self.progress.is_waiting = step.waits
-            self._recorder.finish_step()
-            if self.progress.is_waiting:
-                return "tool-calls"
-            if not calls and self._is_accepted(reason) and (step_number == settings.max_steps or not self._joining()):
-                return reason
-        raise StepLimitReached(f"no answer after {settings.max_steps} steps")
+            reason = await self._end_step(*await self._step(self._request(instructions)), tools)
+        return reason
+
+    async def _catch_up(self, dead: "DeadTurn", tools: ToolStep) -> FinishReason | None:
+        """Take over what a dead process has done. The tools of its last step may have been running."""
+        progress, parts = self.progress, self._recorder.parts
+        progress.usage = sum(dead.calls, dead.cut_call or Usage())
+        if dead.first_token_at is not None:
+            progress.first_token_at = time.monotonic() - (time.time() - dead.first_token_at)
+        progress.steps = len(dead.steps)
+        progress.tool_errors = sum(isinstance(part, ToolPart) and part.error is not None for part in parts)
+        if not dead.steps:
+            return None
+        *earlier, last = dead.steps
+        progress.tool_calls = sum(len(step.calls) for step in earlier)
+        for step, text in zip(earlier, _texts_of_steps(parts), strict=False):
+            if not step.calls:
+                self._is_accepted(step.reason, text)  # it was not, and the model was told why
+        return await self._end_step(last.reason, last.calls, tools, in_doubt=True)
+
+    async def _end_step(
+        self, reason: FinishReason, calls: Sequence[ModelToolCall], tools: ToolStep, *, in_doubt: bool = False
+    ) -> FinishReason | None:
+        """Run the tools of a step. Returns the reason if the step is the last one."""
+        if calls:
+            ensure_not_cancelled()
+            await self._before_tools()
+            ensure_not_cancelled()
+            calls_before = self.progress.tool_calls + self.progress.calls_before
+            calls_left = self._setup.settings.max_tool_calls_per_turn - calls_before
+            self.progress.tool_calls += len(calls)
+            self.progress.tool_errors += await tools.run(calls, calls_left, in_doubt=in_doubt)
+            self.progress.is_waiting = tools.waits
+        self._recorder.finish_step()
+        if self.progress.is_waiting:
+            return "tool-calls"
+        if calls or not self._is_accepted(reason, last_text(self._recorder.parts)):
+            return None
+        is_over = self.progress.steps >= self._setup.settings.max_steps or not self._joining()
+        return reason if is_over else None
 
     def _request(self, instructions: str) -> ModelRequest:
         setup = self._setup
@@ -136,12 +176,23 @@ class ToolLoop:
         self._count(finish.usage if is_counted else _estimated(request, output, is_stopped=True))
         if not calls and not any(isinstance(part, TextPart) for part in self._recorder.parts[first_part:]):
             raise EmptyAnswer(f"{self._setup.model} answered nothing ({finish.reason})")
+        self._note_end(finish.reason, calls)
         return finish.reason, calls
+
+    def _note_end(self, reason: FinishReason, calls: Sequence[ModelToolCall]) -> None:
+        """Note that the call has ended, and all of its tool calls before that."""
+        for call in calls:
+            # Longer arguments are an error, with their rest or without it.
+            self._recorder.note({CALL: [call.call_id, call.name, call.arguments[: MAX_INPUT_CHARS + 1]]})
+        seconds_ago = time.monotonic() - (self.progress.first_token_at or time.monotonic())
+        self._recorder.note({STEP: reason, "first": time.time() - seconds_ago})
 
     def _count(self, usage: Usage) -> None:
         self.progress.usage += usage
         if self._budget is not None:
             self._budget.counted(usage)
+        else:
+            self._recorder.note({COUNTED: usage.to_dict()})
 
     async def _stream(self, request: ModelRequest) -> tuple[ModelFinish, list[ModelToolCall]]:
         calls: list[ModelToolCall] = []
@@ -170,12 +221,12 @@ class ToolLoop:
                         return event, calls
         raise ModelStreamBroken(f"{self._setup.model}: the stream has no end")
 
-    def _is_accepted(self, reason: FinishReason) -> bool:
+    def _is_accepted(self, reason: FinishReason, text: str) -> bool:
         """Validate the answer of an agent with `output`. The model may correct it once."""
         if self._setup.agent.output is None:
             return True
         try:
-            self.progress.output = self._setup.agent.parse_output(last_text(self._recorder.parts))
+            self.progress.output = self._setup.agent.parse_output(text)
         except InvalidOutput as exc:
             if self._correction is not None or reason != "stop":
                 raise
@@ -191,6 +242,12 @@ class ToolLoop:
 def last_text(parts: Sequence[Part]) -> str:
     """Return the last text of an answer: what an agent with `output` is judged by."""
     return next((part.text for part in reversed(parts) if isinstance(part, TextPart)), "")
+
+
+def _texts_of_steps(parts: Sequence[Part]) -> list[str]:
+    """Return the last text of each step."""
+    starts = [index for index, part in enumerate(parts) if isinstance(part, StepPart)]
+    return [last_text(parts[start:end]) for start, end in zip(starts, [*starts[1:], None], strict=True)]
 
 
 def _estimated(request: ModelRequest, output: Sequence[Part], *, is_stopped: bool) -> Usage:

@@ -17,6 +17,7 @@ from omniagent.errors import (
     ToolError,
     ToolFailed,
     ToolNotStarted,
+    ToolOutcomeUnknown,
     ToolTimeout,
     TooManyToolCalls,
     UnknownTool,
@@ -54,13 +55,21 @@ class ToolStep:
         self.waits = False
         """A call of the step waits for a human or for the client."""
 
-    async def run(self, calls: Sequence[ModelToolCall], left_in_turn: int) -> int:
+    async def run(self, calls: Sequence[ModelToolCall], left_in_turn: int, *, in_doubt: bool = False) -> int:
         """Run the calls of one step and return how many failed. Cancelling it ends them all.
 
-        Calls that have to be approved, or that only the client can run, are left to wait.
+        Calls that have to be approved, or that only the client can run, are left to wait. Calls that are `in_doubt` may
+        have been running when a process died: those with a result are left alone, and of the others only those run again
+        that may.
         """
         refusals = [self._refusal(index, left_in_turn) for index in range(len(calls))]
-        return await self._all(calls, [self._run(*each) for each in zip(calls, refusals, strict=True)])
+        pending = [
+            (call, refusal)
+            for call, refusal in zip(calls, refusals, strict=True)
+            if not (in_doubt and self._recorder.is_done(call.call_id))
+        ]
+        runs = [self._run(*each, in_doubt=in_doubt) for each in pending]
+        return await self._all([call for call, _ in pending], runs)
 
     async def run_approved(self, parts: Sequence[ToolPart]) -> int:
         """Run calls that had to wait and return how many failed. Their arguments are those that were stored."""
@@ -92,7 +101,9 @@ class ToolStep:
             return f"At most {settings.max_tool_calls_per_turn} calls run in one turn. Answer with what you know."
         return ""
 
-    async def _run(self, call: ModelToolCall, refusal: str, *, is_approved: bool = False) -> bool:
+    async def _run(
+        self, call: ModelToolCall, refusal: str, *, is_approved: bool = False, in_doubt: bool = False
+    ) -> bool:
         """Run one tool call and record its result, or let it wait. Returns False when it failed."""
         name, callbacks = call.name, self._agent.callbacks
         context = self._context.for_call(call.call_id)
@@ -108,6 +119,8 @@ class ToolStep:
                     self._recorder.tool_request(call.call_id, request)
                     span.set(TOOL_WAITS_FOR, request.kind)
                     return True
+                if in_doubt:
+                    self._ensure_repeatable(call)
                 await call_back(callbacks.on_tool_start, context, name, arguments)
                 output = await self._output(call, context)
                 span.set_content(output=output)
@@ -156,6 +169,14 @@ class ToolStep:
         if not is_shown:
             self._recorder.tool_input(call.call_id, arguments)
         return arguments
+
+    def _ensure_repeatable(self, call: ModelToolCall) -> None:
+        tool = self._agent.tool(call.name)
+        if tool is not None and not tool.retry_safe:
+            raise ToolOutcomeUnknown(
+                f"{call.name} was running when its process died. It may have taken effect, and is not run again: "
+                "find out what happened before you repeat it, or tell the user."
+            )
 
     async def _output(self, call: ModelToolCall, context: RunContext) -> Any:
         tool = self._agent.tool(call.name)

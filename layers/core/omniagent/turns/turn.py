@@ -2,7 +2,9 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import AsyncIterator, Coroutine, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any
 
@@ -21,14 +23,15 @@ from omniagent.messages import (
     ToolPart,
     steering_of,
 )
-from omniagent.protocol import events
+from omniagent.protocol import events, sse
 from omniagent.session import window
 from omniagent.session.manager import SessionMessage, TurnStart, message_id_of, slot_of
 from omniagent.tracing import Span, bind_context, session_state, turn_ended, turn_state
 from omniagent.turns.conclusion import Conclusion, Ending, SummaryBeside
 from omniagent.turns.keeper import RELEASE_SECONDS, EventLog, LeaseKeeper
-from omniagent.turns.lease import InboxMessage, Renewal
+from omniagent.turns.lease import MAX_CHUNK_BYTES, InboxMessage, Renewal
 from omniagent.turns.recorder import AnswerRecorder
+from omniagent.turns.replay import BEGUN
 from omniagent.turns.setup import STOP_SECONDS, Assignment, TurnSetup, cancelled, insist, within
 from omniagent.turns.tool_loop import Progress, ToolLoop
 
@@ -50,8 +53,10 @@ class Turn:
         self._plan = assignment.plan
         self._keeper = keeper
         self._span = span
-        self._log = EventLog()
-        self._recorder = AnswerRecorder(self._log.push)
+        self._dead = dead = assignment.dead
+        self._log = EventLog(dead.frames if dead is not None else ())
+        recorder = AnswerRecorder if dead is None else dead.recorder
+        self._recorder = recorder(self._log.push, self._note)
         self._begun: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._budget = assignment.budget
         if self._budget is not None:
@@ -60,7 +65,7 @@ class Turn:
             setup,
             self._recorder,
             self._compose,
-            self._begun,
+            self._before_tools,
             budget=self._budget,
             joining=self._joining,
             progress=_progress(self._plan.continued),
@@ -143,14 +148,7 @@ class Turn:
     async def _begin(self) -> None:
         """Store the user's message while the model is already being asked. Tools wait for it."""
         session, plan = self._setup.session, self._plan
-        metadata = {"sessionId": session.session_id, "turnNumber": plan.number}
-        if plan.previous is not None:
-            self._log.withhold_start()
-        self._log.push(events.Start(self.message_id, metadata))
-        if plan.continued is not None:
-            self._take_up(plan.continued)
-        for part in steering_of(plan.previous.parts if plan.previous is not None else ()):
-            self._recorder.steering(part.message_id, part.text)  # what joined the answer that is given again
+        self._start_stream()
         self._work = asyncio.create_task(self._answer(), name="answer")
         self._keeper.watch(self._on_renewal)
         start = TurnStart(
@@ -162,6 +160,7 @@ class Turn:
             was_posted=self._assignment.was_posted,
             waited=plan.waited,
             seen_turn_id=plan.seen_turn_id,
+            attempt=self._assignment.attempt,
         )
         try:
             await session.begin_turn(start)
@@ -173,7 +172,10 @@ class Turn:
         session_state("waiting" if was_waiting else "idle", "running")
         turn_state("waiting" if plan.continued is not None else "planned", "running")
         self._begun.set_result(None)
-        self._keeper.attach(self._log)
+        if self._dead is None:
+            self._keeper.attach(self._log)
+        else:
+            self._keeper.attach(self._log, logged=len(self._dead.frames), next_chunk=self._dead.next_chunk)
         self._summary.start()
 
     def _take_up(self, answer: SessionMessage) -> None:
@@ -186,6 +188,33 @@ class Turn:
         for part in answered:
             if part.done:
                 emit_result(self._recorder, part)
+
+    def _start_stream(self) -> None:
+        """Push the start of the answer, unless it is in the log of the turn that is continued."""
+        if self._dead is not None and self._dead.has_started:
+            return
+        metadata = {"sessionId": self._setup.session.session_id, "turnNumber": self._plan.number}
+        if self._plan.previous is not None:
+            self._log.withhold_start()
+        self._log.push(events.Start(self.message_id, metadata))
+        if self._plan.continued is not None:
+            self._take_up(self._plan.continued)
+        for part in steering_of(self._plan.previous.parts if self._plan.previous is not None else ()):
+            self._recorder.steering(part.message_id, part.text)  # what joined the answer that is given again
+        if self._dead is None or self._dead.begun_at is None:
+            self._note({BEGUN: time.time(), "message": self._keeper.claim.message_id})
+
+    def _note(self, note: dict[str, Any]) -> None:
+        """Write a note into the log. What cannot be written is missed only by whoever continues the turn."""
+        with suppress(TypeError, ValueError):
+            frame = sse.encode_note(note)
+            if len(frame) <= MAX_CHUNK_BYTES:
+                self._log.note(frame)
+
+    async def _before_tools(self) -> None:
+        """Wait until the user's message is durable and the log says which tools are about to run."""
+        await asyncio.shield(self._begun)
+        await self._keeper.checkpoint()
 
     async def _finish(self) -> RunResult:
         """Conclude the turn. Whatever fails on the way, the stream is ended and the session given back."""
@@ -200,6 +229,7 @@ class Turn:
         taken: list[str] = []
         try:
             ending = await self._ending()
+            self._keeper.flush_soon()
             # Before the answer is stored: a turn that dies here is repaired, and what it cost is settled once.
             await self._settle_budget()
             result = await conclusion.store(ending)
@@ -268,11 +298,13 @@ class Turn:
             query=self._plan.text,
             deps=await agent.open_deps(),
             sink=self._show_data,
+            **({} if self._dead is None else self._dead.beginning),
             is_continued=self._plan.continued is not None,
         )
-        await call_back(agent.callbacks.on_start, context)
+        if self._dead is None or not self._dead.was_asked:
+            await call_back(agent.callbacks.on_start, context)
         instructions = await agent.instructions_for(context)
-        return await self._loop.run(context, instructions, self._assignment.limit.time_left)
+        return await self._loop.run(context, instructions, self._assignment.limit.time_left, self._dead)
 
     def _show_data(self, part: DataPart, transient: bool) -> None:
         """Show what a tool emitted. It may come from a thread's callback, which nobody could raise into."""
@@ -283,6 +315,8 @@ class Turn:
 
     def _compose(self, answer: Sequence[Part]) -> list[ChatMessage]:
         """What the model is shown: the summary, the newest turns that fit, the question, the answer so far."""
+        if answer:
+            self._keeper.flush_now()  # what the tools returned is logged while the model is being asked
         settings, summary = self._setup.settings, self._assignment.state.summary
         limits = window.Limits(settings.context_max_turns, settings.context_max_tokens)
         question = ChatMessage.user(self._plan.text)

@@ -1,0 +1,122 @@
+"""`DeadTurn`: what the chunk log knows of a turn whose process died, for whoever continues it."""
+
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import Any
+
+from omniagent.ai.providers.llm_provider import ModelToolCall
+from omniagent.messages import FinishReason, Usage
+from omniagent.protocol import sse
+from omniagent.session.manager import SessionState
+from omniagent.turns.recorder import AnswerRecorder, Emit, Note
+from omniagent.turns.replay import BEGUN, TAKEN_OVER, calls_of, kept_frames, record_frames
+from omniagent.turns.setup import Query, TurnPlan
+
+
+@dataclass(frozen=True, slots=True)
+class FinishedStep:
+    """A model call that has ended, with the tools that it asked for. It is not made again."""
+
+    reason: FinishReason
+    calls: Sequence[ModelToolCall] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class DeadTurn:
+    """A turn as its log shows it. The step that was being written is not in it: it is asked again."""
+
+    raw: bytes
+    """The log as it is."""
+    frames: Sequence[bytes]
+    """What stays of it."""
+    steps: Sequence[FinishedStep]
+    calls: Sequence[Usage]
+    """What each model call has cost."""
+    cut_call: Usage | None
+    """What the one that was cut off has cost, as far as anybody knows."""
+    next_chunk: int
+    deaths: int
+    """How many processes have continued it, as far as the log knows."""
+    begun_at: float | None
+    """The wall clock at which the first process began; None if it logged nothing."""
+    claim_id: str | None
+    """The message id of its claim."""
+    first_token_at: float | None
+    """The wall clock at its first token."""
+    was_asked: bool
+    """The first model call has begun: the callbacks of the start have been called."""
+    is_readable: bool
+    """Whether the log is whole, and one that can be continued."""
+
+    @classmethod
+    def read(cls, chunks: Sequence[tuple[int, bytes]]) -> "DeadTurn":
+        raw = b"".join(frames for _, frames in chunks)
+        kept = kept_frames([*sse.split(raw), sse.encode_note({TAKEN_OVER: 0})])[:-1]
+        notes = list(sse.decode_notes(raw))
+        begun: dict[str, Any] = next((note for note in notes if BEGUN in note), {})
+        first_token = next((note["first"] for note in notes if isinstance(note.get("first"), float)), None)
+        calls, cut_call = calls_of(raw, record_frames(raw).parts)
+        is_whole = [number for number, _ in chunks] == list(range(len(chunks)))
+        return cls(
+            raw=raw,
+            frames=kept,
+            steps=_steps_of(b"".join(kept)),
+            calls=calls,
+            cut_call=cut_call,
+            next_chunk=len(chunks),
+            deaths=sum(TAKEN_OVER in note for note in notes),
+            begun_at=begun.get(BEGUN),
+            claim_id=begun.get("message"),
+            first_token_at=first_token,
+            was_asked=sse.START_STEP in raw,
+            # A log without its beginning is an earlier version's: it does not say which steps have ended.
+            is_readable=is_whole and (bool(begun) or not chunks),
+        )
+
+    def recorder(self, emit: Emit, note: Note) -> AnswerRecorder:
+        """Return the answer so far. What is recorded from now on is emitted."""
+        return record_frames(b"".join(self.frames), emit, note)
+
+    @property
+    def has_started(self) -> bool:
+        """Whether a reader has seen anything of it."""
+        return any(frame.startswith(b"data: ") for frame in self.frames)
+
+    @property
+    def seconds(self) -> float:
+        """How long ago it began."""
+        return 0.0 if self.begun_at is None else max(0.0, time.time() - self.begun_at)
+
+    @property
+    def beginning(self) -> dict[str, datetime]:
+        """When it began, as the `now` of its context."""
+        return {} if self.begun_at is None else {"now": datetime.fromtimestamp(self.begun_at, UTC)}
+
+    def answers(self, query: Query, state: SessionState) -> bool:
+        """Whether this is the turn of a message, which is being sent again."""
+        if self.claim_id is not None:
+            return self.claim_id == query.claim_id
+        asked = state.question.id if state.question is not None else None
+        return not query.regenerate and asked == query.message_id and state.answer is None
+
+    def plan(self, state: SessionState) -> TurnPlan | None:
+        """Return what the turn is to do: as the session says, which has not changed since it began."""
+        question, answer = state.question, state.answer
+        if question is None:
+            return None
+        return TurnPlan(question.turn_number, question.id, question.text, again=answer is not None, previous=answer)
+
+
+def _steps_of(frames: bytes) -> list[FinishedStep]:
+    steps: list[FinishedStep] = []
+    calls: list[ModelToolCall] = []
+    for note in sse.decode_notes(frames):
+        match note:
+            case {"call": [str(call_id), str(name), str(arguments)]}:
+                calls.append(ModelToolCall(call_id, name, arguments))
+            case {"step": str(reason)}:
+                steps.append(FinishedStep(reason, calls))  # type: ignore[arg-type]  # as it was written
+                calls = []
+    return steps

@@ -1,0 +1,145 @@
+"""Takes over the turn of a process that died, and finishes it."""
+
+import logging
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from omniagent.errors import BudgetExceeded, StorageConflict
+from omniagent.protocol import sse
+from omniagent.session.manager import SessionHead, new_id
+from omniagent.tracing import SpanKind, bind_context, trace_operation
+from omniagent.tracing.attributes import AGENT_NAME, TURN_NUMBER
+from omniagent.turns.dead_turn import DeadTurn
+from omniagent.turns.keeper import LeaseKeeper, requested
+from omniagent.turns.lease import Claim, Renewal, RunningTurn
+from omniagent.turns.repair import close_dead_turn, settle_spending
+from omniagent.turns.replay import COUNTED, TAKEN_OVER
+from omniagent.turns.setup import Assignment, Query, TimeLimit, TurnSetup
+from omniagent.turns.turn import Turn
+
+if TYPE_CHECKING:
+    from omniagent.turns.ledger import TurnBudget
+
+logger = logging.getLogger(__name__)
+
+MAX_ATTEMPTS = 5
+"""So many processes continue a turn. One that kills them all ends interrupted."""
+
+
+class Takeover:
+    """Continues the turn of one session, if its process died."""
+
+    def __init__(self, setup: TurnSetup, limit: TimeLimit, query: Query | None = None) -> None:
+        self._setup = setup
+        self._session = setup.session
+        self._registry = setup.registry
+        self._limit = limit
+        self._query = query
+        """Only the turn of this message is continued."""
+
+    async def open(self) -> Turn | None:
+        """Return the turn, which goes on from here. None when there is nothing to continue, or somebody else does it.
+
+        A turn that cannot be continued is closed as interrupted, one that was to be stopped as cancelled.
+        """
+        session = self._session
+        with bind_context(session_id=session.session_id, user_id=session.user_id, user_category=session.category):
+            head = await session.head()
+            held = await self._registry.running(session.key)
+            if head is None or head.active_turn_id is None or (held is not None and held.alive):
+                return None
+            if held is not None and held.claim.turn_id != head.active_turn_id:
+                held = None  # of somebody who began to repair it
+            claim = await self._claim(head.active_turn_id, held)
+            if await requested(self._registry, claim, self._registry.claim(claim)) is not None:
+                return None
+            keeper = LeaseKeeper(self._registry, claim, tick_seconds=self._setup.settings.tick_seconds)
+            turn: Turn | None = None
+            try:
+                turn = await self._open_claimed(keeper, is_stopped=held is not None and held.stopping)
+            finally:
+                if turn is None:
+                    await keeper.finish()
+            return turn
+
+    async def _claim(self, turn_id: str, held: RunningTurn | None) -> Claim:
+        """Return the claim of the dead turn, for this process."""
+        if held is not None:
+            return replace(held.claim, owner=new_id(), attempt=held.claim.attempt + 1)
+        dead = await self._read(turn_id)
+        return Claim(self._session.key, turn_id, dead.claim_id or turn_id, owner=new_id(), attempt=dead.deaths + 1)
+
+    async def _open_claimed(self, keeper: LeaseKeeper, *, is_stopped: bool) -> Turn | None:
+        claim, state = keeper.claim, await self._session.load()
+        if state.head.active_turn_id != claim.turn_id:
+            return None  # it came to its end meanwhile
+        dead = await self._read(claim.turn_id)
+        if self._query is not None and not dead.answers(self._query, state):
+            return None
+        plan, attempt = dead.plan(state), max(dead.deaths + 1, claim.attempt)
+        if is_stopped or plan is None or not dead.is_readable or attempt > MAX_ATTEMPTS:
+            await self._close(state.head, attempt, is_stopped=is_stopped)
+            return None
+        continued = await self._log_takeover(claim, dead, attempt)
+        if continued is None:
+            return None
+        # It was admitted once: it goes on, however many turns run now.
+        await self._session.admit(self._setup.settings.max_running_turns_per_user, claim.turn_id)
+        try:
+            budget = await self._reserve(claim, continued)
+        except BudgetExceeded:
+            await self._close(state.head, attempt)
+            return None
+        limit = replace(self._limit, started_at=time.monotonic() - dead.seconds)
+        return await self._begin(keeper, Assignment(claim.turn_id, plan, state, limit, budget, continued, attempt))
+
+    async def _begin(self, keeper: LeaseKeeper, assignment: Assignment) -> Turn | None:
+        attributes = {AGENT_NAME: self._setup.agent.name, TURN_NUMBER: assignment.plan.number}
+        span = trace_operation("turn", kind=SpanKind.AGENT, attributes=attributes)
+        with span.resumed():
+            turn = Turn(self._setup, assignment, keeper, span)
+            try:
+                await turn.begin()
+            except StorageConflict:
+                return None  # the turn came to its end after all
+            finally:
+                if not turn.has_begun:
+                    span.end()
+        logger.warning("dead turn continued", extra={"turn_id": turn.message_id, "attempt": assignment.attempt})
+        return turn
+
+    async def _log_takeover(self, claim: Claim, dead: DeadTurn, attempt: int) -> DeadTurn | None:
+        """Write down that another process goes on from here. Returns the turn as the log has it then.
+
+        A last chunk of the dead process may come meanwhile. After this one, none of them can. None when the turn was
+        taken over from us.
+        """
+        while True:
+            notes = [sse.encode_note({TAKEN_OVER: attempt, "owner": claim.owner})]
+            if dead.cut_call is not None:
+                notes.insert(0, sse.encode_note({COUNTED: dead.cut_call.to_dict()}))
+            if await self._registry.append(claim, dead.next_chunk, b"".join(notes)):
+                return replace(dead, frames=[*dead.frames, *notes], next_chunk=dead.next_chunk + 1)
+            known = dead.next_chunk
+            dead = await self._read(claim.turn_id)
+            if dead.next_chunk <= known or await self._registry.renew(claim) == Renewal.LOST:
+                return None
+
+    async def _read(self, turn_id: str) -> DeadTurn:
+        return DeadTurn.read(await self._registry.read(self._session.key, turn_id))
+
+    async def _reserve(self, claim: Claim, dead: DeadTurn) -> "TurnBudget | None":
+        """Settle what the dead process had reserved, and reserve for the rest. Raises `BudgetExceeded`."""
+        ledger, account = self._setup.ledger, self._setup.account
+        if ledger is not None:
+            await settle_spending(self._session, claim.turn_id, dead.raw, ledger)
+        if account is None:
+            return None
+        budget = account.open(claim.owner, is_request=False)
+        await budget.admitted()
+        return budget
+
+    async def _close(self, head: SessionHead, attempt: int, *, is_stopped: bool = False) -> None:
+        logger.error("dead turn not continued", extra={"turn_id": head.active_turn_id, "attempt": attempt})
+        await close_dead_turn(self._session, self._registry, head, self._setup.ledger, is_stopped=is_stopped)
