@@ -8,6 +8,7 @@ from typing import Any
 from omniagent import (
     Agent,
     AnswerStream,
+    Budget,
     Callbacks,
     InMemoryStore,
     MemoryRegistry,
@@ -33,6 +34,7 @@ from omniagent.ai.providers.scripted import Beat
 from omniagent.errors import OmniAgentError, ToolError
 from omniagent.messages import ToolPart
 from omniagent.session.manager import SessionManager, SessionMessage
+from omniagent.turns.memory_ledger import MemoryLedger
 from tests.fixtures.conversation import Clock
 from tests.runner.processes import Call, Process
 from tests.runner.sessions import QUICK
@@ -84,6 +86,8 @@ class World:
         self.stage = stage
         self.deaths_left = 1
         self.grace_seconds = 30.0
+        self.budget: Budget | None = None
+        self.ledger: MemoryLedger | None = None
         self.arguments = '{"n": 1}'
         self.runs: list[str] = []
         """The call ids of the tool's runs."""
@@ -106,7 +110,15 @@ class World:
     def runner(self, process: Process | None = None) -> Runner:
         process = process or self.process
         hooks = TurnHooks(grace_seconds=self.grace_seconds)
-        return Runner(self.agent, process.session, provider=self.model, registry=process.registry, hooks=hooks)
+        return Runner(
+            self.agent,
+            process.session,
+            provider=self.model,
+            registry=process.registry,
+            hooks=hooks,
+            budget=self.budget,
+            ledger=self.ledger,
+        )
 
     async def die(self, query: Query = QUERY) -> None:
         """Ask, and kill the process at its stage."""

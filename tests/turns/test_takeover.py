@@ -4,15 +4,17 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 
 import pytest
+from pydantic import BaseModel
 
-from omniagent import Query
+from omniagent import Agent, Budget, Query, ScriptedModel
 from omniagent.errors import ToolOutcomeUnknown
-from omniagent.messages import Part, ReasoningPart, ToolPart
+from omniagent.messages import Part, ReasoningPart, TextPart, ToolPart
 from omniagent.protocol import sse
+from omniagent.turns.memory_ledger import MemoryLedger
 from omniagent.turns.replay import record_frames
 from omniagent.turns.takeover import MAX_ATTEMPTS
 from tests.fixtures.conversation import read
-from tests.turns.deaths import LEASE_SECONDS, NEVER, QUERY, MortalProcess, World
+from tests.turns.deaths import LEASE_SECONDS, NEVER, QUERY, MortalProcess, Stage, World
 
 STAGES = {
     # stage: model calls in all, where everything was logged and where only what must be
@@ -55,7 +57,9 @@ async def test_a_dead_turn_is_finished_and_no_step_is_asked_twice_but_the_one_un
 ) -> None:
     world = World(stage, tick_seconds=tick_seconds, retry_safe=True)
     await world.die()
-    assert (await world.session.head()).active_turn_id == world.turn_id
+    head = await world.session.head()
+    assert head is not None
+    assert head.active_turn_id == world.turn_id
     asked = len(world.model.requests)
     answer = await world.finished()
     was_asked = asked > 0 and stage != "after begin_turn"
@@ -205,6 +209,38 @@ async def test_the_model_is_shown_what_only_the_dead_process_knew() -> None:
         {"id": "r1", "encrypted_content": "secret"}
     ]
     assert [part.error for part in parts if isinstance(part, ToolPart)] == ["n: less than zero, see row 42"]
+
+
+class Point(BaseModel):
+    x: int
+
+
+async def test_a_correction_that_the_model_was_asked_for_is_asked_for_again() -> None:
+    world = World("in the correction")
+    world.agent = Agent("helper", "", output=Point)
+    pause = Stage(world, "in the correction")
+    world.model = ScriptedModel("x is one", ['{"x":', pause, "1}"], '{"x": 1}')
+    await world.die()
+    stream = await world.continued()
+    assert stream is not None
+    result = await stream.result()
+    assert result.output == Point(x=1)
+    _, died, again = world.model.requests
+    assert again == died
+    assert [part.text for part in result.parts if isinstance(part, TextPart)] == ["x is one", '{"x": 1}']
+
+
+@pytest.mark.parametrize("stage", ["mid text", "in a tool", "between steps", "before finish_turn"])
+async def test_what_the_dead_process_spent_is_counted_once(stage: str) -> None:
+    world = World(stage, retry_safe=True)
+    world.budget, world.ledger = Budget(tokens_per_day=100_000), MemoryLedger()
+    await world.die()
+    answer = await world.finished()
+    spending = await world.runner().spending()
+    assert spending is not None
+    assert (spending.reserved, spending.open) == (0, ())
+    assert spending.spent.tokens == answer.usage.total_tokens > 0
+    assert answer.usage.estimated is (stage in ("mid text", "between steps")), "a call that was cut off"
 
 
 async def test_a_frozen_process_that_comes_back_writes_nothing() -> None:

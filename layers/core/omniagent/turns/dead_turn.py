@@ -90,9 +90,9 @@ class DeadTurn:
         return 0.0 if self.begun_at is None else max(0.0, time.time() - self.begun_at)
 
     @property
-    def beginning(self) -> dict[str, datetime]:
-        """When it began, as the `now` of its context."""
-        return {} if self.begun_at is None else {"now": datetime.fromtimestamp(self.begun_at, UTC)}
+    def now(self) -> datetime:
+        """When it began, as its context tells."""
+        return datetime.now(UTC) if self.begun_at is None else datetime.fromtimestamp(self.begun_at, UTC)
 
     def answers(self, query: Query, state: SessionState) -> bool:
         """Whether this is the turn of a message, which is being sent again."""

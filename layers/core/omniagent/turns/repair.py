@@ -159,7 +159,8 @@ async def close_dead_turn(
     )
     if await session.repair_turn(answer) is not None:
         turn_state("running", status)
-        logger.warning("interrupted turn repaired", extra={"turn_id": answer.id, "parts": len(answer.parts)})
+        message = "stopped turn closed" if is_stopped else "interrupted turn repaired"
+        logger.warning(message, extra={"turn_id": answer.id, "parts": len(answer.parts)})
 
 
 async def living(registry: TurnRegistry, sessions: Iterable[str]) -> set[str]:

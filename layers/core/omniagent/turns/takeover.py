@@ -141,5 +141,6 @@ class Takeover:
         return budget
 
     async def _close(self, head: SessionHead, attempt: int, *, is_stopped: bool = False) -> None:
-        logger.error("dead turn not continued", extra={"turn_id": head.active_turn_id, "attempt": attempt})
+        if not is_stopped:
+            logger.error("dead turn not continued", extra={"turn_id": head.active_turn_id, "attempt": attempt})
         await close_dead_turn(self._session, self._registry, head, self._setup.ledger, is_stopped=is_stopped)

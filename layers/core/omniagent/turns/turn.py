@@ -6,6 +6,7 @@ import time
 from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from datetime import UTC, datetime
 from typing import Any
 
 from omniagent.ai import prompts
@@ -298,8 +299,8 @@ class Turn:
             query=self._plan.text,
             deps=await agent.open_deps(),
             sink=self._show_data,
-            **({} if self._dead is None else self._dead.beginning),
             is_continued=self._plan.continued is not None,
+            now=datetime.now(UTC) if self._dead is None else self._dead.now,
         )
         if self._dead is None or not self._dead.was_asked:
             await call_back(agent.callbacks.on_start, context)
