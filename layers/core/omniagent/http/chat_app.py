@@ -108,7 +108,7 @@ async def resume(request: Request) -> Response:
     """Follow the running answer, or one that has just ended, from its first event; 204 when there is none."""
     caller = await _caller(request)
     runner = await _runner(request, caller, check_id(request.path_params["session_id"], "session id"))
-    stream = await runner.resume(deadline=deadline_of(request.scope))
+    stream = await runner.resume(deadline=deadline_of(request.scope), resets=speaks_sdk_7(request))
     return Response(status_code=204) if stream is None else _streamed(request, stream)
 
 
