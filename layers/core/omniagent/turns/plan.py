@@ -98,7 +98,7 @@ class Opening:
         try:
             answer = await self._open_claimed(keeper)
         except _SentAgain:
-            await self._abandon(keeper)
+            await self._abandon(keeper, is_settled=False)
             return await self._continue()
         except BaseException as exc:
             if not self._is_handed_over:

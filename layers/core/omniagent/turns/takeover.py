@@ -92,7 +92,8 @@ class Takeover:
             await self._close(state.head, attempt)
             return None
         limit = replace(self._limit, started_at=time.monotonic() - dead.seconds)
-        return await self._begin(keeper, Assignment(claim.turn_id, plan, state, limit, budget, continued, attempt))
+        assignment = Assignment(claim.turn_id, plan, state, limit, budget, dead=continued, attempt=attempt)
+        return await self._begin(keeper, assignment)
 
     async def _begin(self, keeper: LeaseKeeper, assignment: Assignment) -> Turn | None:
         attributes = {AGENT_NAME: self._setup.agent.name, TURN_NUMBER: assignment.plan.number}
