@@ -73,7 +73,7 @@ async def test_when_the_process_dies_the_stream_is_ended_for_it_and_the_session_
     stream = await conversation.runner().resume()
     assert stream is not None
     frames = stream.sse()
-    told = b"".join([await anext(frames) for _ in BEGINNING])
+    told = await anext(frames)
     clock.pass_by(10)
     told += b"".join([piece async for piece in frames])
     assert told.endswith(sse.DONE)
@@ -107,7 +107,7 @@ async def test_a_turn_that_ended_between_two_looks_is_followed_to_its_end(conver
     await anext(frames)
     await conversation.registry.append(claim, len(BEGINNING), sse.DONE)
     await conversation.registry.release(claim)
-    assert [piece async for piece in frames][-1] == sse.DONE
+    assert [piece async for piece in frames][-1].endswith(sse.DONE)
 
 
 async def stillborn(conversation: Conversation) -> Claim:
@@ -139,11 +139,11 @@ async def test_a_silent_turn_keeps_the_connection_alive(
     stream = await conversation.runner().resume()
     assert stream is not None
     frames = stream.sse()
-    for _ in BEGINNING:
-        await anext(frames)
+    await anext(frames)
     assert await anext(frames) == sse.KEEP_ALIVE
     await conversation.registry.append(claim, len(BEGINNING), sse.DONE)
-    assert [piece async for piece in frames if piece != sse.KEEP_ALIVE] == [sse.DONE]
+    rest = b"".join([piece async for piece in frames if piece != sse.KEEP_ALIVE])
+    assert rest == b"".join(map(sse.encode, BEGINNING[1:])) + sse.DONE, "held back until its process was seen to live"
 
 
 @pytest.mark.parametrize("status", ["complete", "interrupted"])
@@ -178,8 +178,7 @@ async def following(conversation: Conversation) -> tuple[Unreliable, Claim, Asyn
     stream = await followed.runner().resume()
     assert stream is not None
     frames = stream.sse()
-    for _ in BEGINNING:
-        await anext(frames)
+    await anext(frames)
     return registry, claim, frames
 
 
@@ -190,7 +189,7 @@ async def test_a_registry_that_fails_for_a_moment_costs_a_reader_nothing(convers
     await until(lambda: _ready(registry.refusals > 2))
     registry.is_down = False
     await registry.append(claim, len(BEGINNING), sse.DONE)
-    assert await rest == sse.DONE
+    assert (await rest).endswith(sse.DONE)
 
 
 async def test_a_registry_that_stays_away_ends_the_stream_of_an_answer_that_is_stored(
@@ -223,7 +222,7 @@ async def test_a_turn_that_dies_after_its_answer_was_stored_is_told_to_its_end(
     stream = await conversation.runner().resume()
     assert stream is not None
     frames = stream.sse()
-    told = b"".join([await anext(frames) for _ in BEGINNING])
+    told = await anext(frames)
     answer = SessionMessage(
         "dying",
         "assistant",

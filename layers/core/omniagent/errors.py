@@ -43,7 +43,8 @@ OmniAgentError
 │   ├── ToolFailed
 │   ├── ToolsBusy               too many sync tools are still running
 │   ├── TooManyToolCalls        more calls in one step or turn than are run
-│   └── ToolNotStarted          the deadline would pass before the tool's timeout
+│   ├── ToolNotStarted          the deadline would pass before the tool's timeout
+│   └── ToolOutcomeUnknown      the process that ran the tool died
 ├── StorageError                503
 │   ├── StorageUnavailable      MongoDB cannot be reached
 │   ├── StorageConflict         a unique key or a condition was violated
