@@ -198,8 +198,8 @@ def tool(
 ) -> FunctionTool[P, R] | Callable[[Callable[P, R]], FunctionTool[P, R]]:
     """Turn an annotated function, async or not, into a tool. Its docstring tells the model what it does.
 
-    With `approval` a call waits until a human has approved it: always, or where a rule says so. A tool with `retry_safe`
-    is run again when the process died that ran it; `RunContext.call_id` is the same then.
+    With `approval` a call waits until a human has approved it: always, or where a rule says so. With `retry_safe` it is
+    run again when the process died that ran it; `RunContext.call_id` is the same then.
     """
 
     def make(function: Callable[P, R]) -> FunctionTool[P, R]:

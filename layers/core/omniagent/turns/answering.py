@@ -44,6 +44,7 @@ class AnswerOpening(Opening):
         self._approver = approver or Approver(session.user, session.category)
         self._rule = rule
         self._waited: SessionMessage | None = None
+        self._may_continue = False  # a run that died is closed, and answered again
 
     async def _open(self) -> AnswerSource:
         """Find the message first: what is settled needs no claim, and a plain answer does not name it."""
@@ -68,9 +69,7 @@ class AnswerOpening(Opening):
         """Read on with the run that goes on with this answer, if these answers are among those that it was given."""
         if held.claim.message_id != f"answer:{self._message_id}":
             return await super()._join(held)
-        followed = await FollowedAnswer.begun(
-            self._session, self._registry, held.claim, self._limit, self._setup.ledger
-        )
+        followed = await FollowedAnswer.begun(self._setup, held.claim, self._limit)
         if followed is None:
             return None
         try:

@@ -145,7 +145,7 @@ class AnswerRecorder:
             self._emit(events.ToolInputDelta(call_id, piece))
 
     def tool_input(self, call_id: str, arguments: Any) -> None:
-        if call_id not in self._inputs_open and self._part(call_id).input == arguments:
+        if call_id not in self._inputs_open and self.call(call_id).input == arguments:
             return  # shown already: the call is run again
         self._inputs_open.discard(call_id)
         part = self._update(call_id, input=arguments)
@@ -178,10 +178,6 @@ class AnswerRecorder:
         self._update(call_id, error=error, public_error=public, done=True)
         self._note_error(call_id, error, public)
         self._emit(events.ToolOutputError(call_id, public))
-
-    def is_done(self, call_id: str) -> bool:
-        """Whether a tool call has its result."""
-        return self._part(call_id).done
 
     def data(self, part: DataPart, transient: bool = False) -> None:
         """Show what a tool emitted, and keep it unless it is transient. The same name and id replaces it."""
@@ -277,14 +273,15 @@ class AnswerRecorder:
         if error != public:
             self.note({"failed": [call_id, error[:MAX_INPUT_CHARS]]})
 
-    def _part(self, call_id: str) -> ToolPart:
+    def call(self, call_id: str) -> ToolPart:
+        """Return a tool call as it is now."""
         part = self._parts[self._calls[call_id]]
         if not isinstance(part, ToolPart):
             raise TypeError(f"{call_id} is not a tool call")
         return part
 
     def _update(self, call_id: str, **changes: Any) -> ToolPart:
-        updated = self._part(call_id).model_copy(update=changes)
+        updated = self.call(call_id).model_copy(update=changes)
         self._parts[self._calls[call_id]] = updated
         return updated
 

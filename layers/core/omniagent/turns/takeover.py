@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from omniagent.errors import BudgetExceeded, StorageConflict
 from omniagent.protocol import sse
-from omniagent.session.manager import SessionHead, new_id
+from omniagent.session.manager import SessionHead, message_id_of, new_id
 from omniagent.tracing import SpanKind, bind_context, trace_operation
 from omniagent.tracing.attributes import AGENT_NAME, TURN_NUMBER
 from omniagent.turns.dead_turn import DeadTurn
@@ -78,7 +78,8 @@ class Takeover:
         if self._query is not None and not dead.answers(self._query, state):
             return None
         plan, attempt = dead.plan(state), max(dead.deaths + 1, claim.attempt)
-        if is_stopped or plan is None or not dead.is_readable or attempt > MAX_ATTEMPTS:
+        has_waited = message_id_of(claim.turn_id) != claim.turn_id  # goes on with a stored answer, which is closed
+        if is_stopped or has_waited or plan is None or not dead.is_readable or attempt > MAX_ATTEMPTS:
             await self._close(state.head, attempt, is_stopped=is_stopped)
             return None
         continued = await self._log_takeover(claim, dead, attempt)

@@ -89,8 +89,8 @@ class ToolLoop:
     ) -> FinishReason:
         """Run the loop and return why the model stopped. Raises a `ModelError` when there is no answer.
 
-        It goes on after the last step that a `dead` turn has finished. A turn that has waited begins with the calls that
-        were approved.
+        It goes on after the last step that a `dead` turn has finished. A turn that has waited begins with the calls
+        that were approved.
         """
         settings = self._setup.settings
         tools = ToolStep(self._setup.agent, self._recorder, context, settings, time_left)

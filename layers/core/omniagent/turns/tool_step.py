@@ -59,14 +59,14 @@ class ToolStep:
         """Run the calls of one step and return how many failed. Cancelling it ends them all.
 
         Calls that have to be approved, or that only the client can run, are left to wait. Calls that are `in_doubt` may
-        have been running when a process died: those with a result are left alone, and of the others only those run again
-        that may.
+        have been running when a process died: those with a result are left alone, and of the others only those run
+        again that may.
         """
         refusals = [self._refusal(index, left_in_turn) for index in range(len(calls))]
         pending = [
             (call, refusal)
             for call, refusal in zip(calls, refusals, strict=True)
-            if not (in_doubt and self._recorder.is_done(call.call_id))
+            if not (in_doubt and self._recorder.call(call.call_id).done)
         ]
         runs = [self._run(*each, in_doubt=in_doubt) for each in pending]
         return await self._all([call for call, _ in pending], runs)
@@ -115,6 +115,8 @@ class ToolStep:
                 if refusal:
                     raise TooManyToolCalls(refusal)
                 if not is_approved and (request := await self._request(call, arguments, context)) is not None:
+                    if (known := self._recorder.call(call.call_id).request) is not None:
+                        request = request.model_copy(update={"id": known.id})  # it was shown before its process died
                     self.waits = True
                     self._recorder.tool_request(call.call_id, request)
                     span.set(TOOL_WAITS_FOR, request.kind)
