@@ -86,6 +86,8 @@ class World:
         self.stage = stage
         self.deaths_left = 1
         self.grace_seconds = 30.0
+        self.steps = 2
+        """How many model calls an undisturbed turn makes."""
         self.budget: Budget | None = None
         self.ledger: MemoryLedger | None = None
         self.arguments = '{"n": 1}'
@@ -129,7 +131,7 @@ class World:
         async with asyncio.timeout(10):
             await self.reached.wait()
         if self.stage == "before finish_turn":
-            while (await self.log()).count(b': {"step":') < 2:  # logged beside the store  # noqa: ASYNC110
+            while (await self.log()).count(b': {"step":') < self.steps:  # logged beside the store  # noqa: ASYNC110
                 await asyncio.sleep(0.005)
         elif self.settings.tick_seconds != NEVER:
             await self._logged()

@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator, Sequence
 import pytest
 from pydantic import BaseModel
 
-from omniagent import Agent, Budget, Query, ScriptedModel
+from omniagent import Agent, Budget, Query, ScriptedModel, tool
 from omniagent.errors import ToolOutcomeUnknown
 from omniagent.messages import Part, ReasoningPart, TextPart, ToolPart
 from omniagent.protocol import sse
@@ -228,6 +228,27 @@ async def test_a_correction_that_the_model_was_asked_for_is_asked_for_again() ->
     _, died, again = world.model.requests
     assert again == died
     assert [part.text for part in result.parts if isinstance(part, TextPart)] == ["x is one", '{"x": 1}']
+
+
+async def test_a_turn_that_died_before_it_could_wait_waits_for_the_same_request() -> None:
+    world = World("before finish_turn")
+    world.steps = 1
+
+    @tool(approval=True)
+    async def work(n: int) -> int:
+        """Work."""
+        raise AssertionError("nobody approved it")
+
+    world.agent = Agent("helper", "", [work])
+    await world.die()
+    stream = await world.continued()
+    assert stream is not None
+    result = await stream.result()
+    assert (result.status, len(world.model.requests)) == ("waiting", 1)
+    [call] = [part for part in result.parts if isinstance(part, ToolPart)]
+    assert call.request is not None
+    shown_ids = {event["approvalId"] for event in sse.decode(await world.log()) if "approvalId" in event}
+    assert shown_ids == {call.request.id}
 
 
 @pytest.mark.parametrize("stage", ["mid text", "in a tool", "between steps", "before finish_turn"])
