@@ -29,7 +29,7 @@ from omniagent.protocol import sse
 from omniagent.session.manager import SessionMessage
 from omniagent.settings import Busy
 from omniagent.turns import inbox
-from omniagent.turns.lease import InboxMessage
+from omniagent.turns.lease import Claim, InboxMessage
 from tests.runner.sessions import QUICK, Sessions
 
 
@@ -479,3 +479,47 @@ async def test_a_message_that_waits_also_waits_for_a_slot(sessions: Busily, monk
     elsewhere.set()
     assert (await waiting).text == "Two."
     await asyncio.gather(other.ended(), second.ended())
+
+
+@tool(approval=True)
+async def refund(order: str) -> str:
+    """Refund an order."""
+    return f"refunded {order}"
+
+
+async def test_the_answers_to_a_turn_that_waits_are_never_queued(sessions: Busily) -> None:
+    sessions.settings = replace(sessions.settings, busy="queue")
+    model = ScriptedModel(ToolCall("refund", {"order": "42"}), "Done.")
+    runner = sessions.runner(model, refund)
+    waiting = await runner.run(ask("m1"))
+    claim = Claim(sessions.session().key, "another turn", "another message")
+    assert await sessions.registry.claim(claim) is None
+    with pytest.raises(TurnInProgress):
+        await runner.answer(waiting.requests[0].approve())
+    assert await sessions.waiting() == []
+    await sessions.registry.post(claim, InboxMessage("m2", "m2?"), 10)
+    await sessions.registry.release(claim)
+    with pytest.raises(TurnInProgress):
+        await runner.answer(waiting.requests[0].approve())
+    assert await sessions.waiting() == ["m2"]
+    resumed = await runner.resume()
+    assert resumed is not None
+    await resumed.ended()
+    assert [line[0] for line in sessions.history if line[0]] == ["m1", "m2"], "it closes what waits, as any message"
+
+
+async def test_a_message_joins_a_turn_that_goes_on_after_an_approval(sessions: Busily) -> None:
+    gate = Gate()
+    model = ScriptedModel(ToolCall("refund", {"order": "42"}), ["Done", gate, "."], "In short: done.", "Next.")
+    runner = sessions.runner(model, refund)
+    waiting = await runner.run(ask("m1"))
+    going_on = await runner.answer(waiting.requests[0].approve())
+    await gate.reached()
+    second = await sessions.runner(model, refund).start(ask("m2", "steer"))
+    await _renewed(sessions, "m2")
+    gate.set()
+    assert (await second.result()).message_id == waiting.message_id
+    await asyncio.gather(going_on.ended(), second.ended())
+    assert sessions.history[1:] == [("", "Done.", "…"), ("m2", "m2?", "joined"), ("", "In short: done.", "complete")]
+    await sessions.runner(model, refund).run(ask("m3"))
+    assert [message.text for message in model.requests[-1].messages if message.role == "user"] == ["m1?", "m2?", "m3?"]

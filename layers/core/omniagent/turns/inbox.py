@@ -54,20 +54,22 @@ async def meet(setup: TurnSetup, query: Query, limit: TimeLimit, held: RunningTu
 
     Raises `TurnInProgress`, `InboxFull`, `TooManyReaders` or `BudgetExceeded`.
     """
-    if not query.regenerate and any(message.id == query.message_id for message in held.inbox):
+    query = replace(query, busy=query.busy or "reject")
+    can_wait = bool(query.text) and not query.regenerate  # the answers to a turn that waits are no message either
+    if can_wait and any(message.id == query.message_id for message in held.inbox):
         return await PostedAnswer(setup, query, limit).joined()
-    if not held.alive and (query.busy == "reject" or query.regenerate):
+    if not held.alive and (query.busy == "reject" or not can_wait):
         # Messages wait, and somebody may be about to run the next. If nobody is, this one runs them first.
         taken = await _taken_by(setup)
         if taken is None or not (taken.alive or taken.inbox):
             return None
-        if taken.alive or query.regenerate:
+        if taken.alive or not can_wait:
             raise TurnInProgress
         held, query = taken, replace(query, busy="queue")
     head = await setup.session.head()
     if held.alive and await _is_over(setup, held, head):
         return None
-    if query.busy == "reject" or len(query.text) > MAX_POSTED_CHARS:
+    if query.busy == "reject" or len(query.text) > MAX_POSTED_CHARS or not (can_wait or query.regenerate):
         raise TurnInProgress(retry_after=1.0 if held.stopping else max(1.0, held.lease_left))
     if query.regenerate:
         return await _interrupt(setup, query, limit, held)

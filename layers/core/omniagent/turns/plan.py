@@ -207,7 +207,7 @@ class Opening:
             return await FollowedAnswer.begun(self._setup, claim, self._limit)
         if claim.message_id == ERASE:
             raise SessionErased
-        if held.inbox or self._query.busy != "reject":
+        if held.inbox or self._query.busy not in (None, "reject"):
             from omniagent.turns.inbox import meet  # only where messages wait
 
             return await meet(self._setup, self._query, self._limit, held)
