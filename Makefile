@@ -133,6 +133,7 @@ distclean: clean clean-local ## remove the environments as well
 .PHONY: help test soak check format lock validate build build-here test-arm64 preflight deploy smoke clean distclean
 
 invoke: $(VENV)/.run ## invoke a function: FUNCTION=chat EVENT=events/chat-hello.json
+	@[ -n "$(FUNCTION)" ] && [ -n "$(EVENT)" ] || { echo "Say what to invoke: make invoke FUNCTION=chat EVENT=events/chat-hello.json"; exit 2; }
 	@$(BIN)/python -m local invoke $(FUNCTION) $(EVENT)
 
 .PHONY: invoke

@@ -1,5 +1,6 @@
 """After `DELETE /users/me` nothing that the user said is found anywhere: every store is searched."""
 
+import asyncio
 import json
 import re
 import zlib
@@ -54,9 +55,14 @@ class Search:
 
 
 def _readable(item: Any) -> str:
-    """An item of a table, its compressed values read as text."""
-    binary = [value["B"] for value in item.values() if "B" in value]
-    return repr(item) + "".join(zlib.decompress(value).decode() for value in binary)
+    """An item of a table, its compressed values read as text, however deep they are."""
+    if isinstance(item, bytes):
+        return zlib.decompress(item).decode()
+    if isinstance(item, list):
+        return "".join(map(_readable, item))
+    if isinstance(item, dict):
+        return "".join(f"{name} {_readable(value)} " for name, value in item.items())
+    return str(item)
 
 
 async def converse(user: User, product: Product, text: str) -> None:
@@ -86,10 +92,14 @@ async def test_nothing_of_a_deleted_user_is_found_in_any_store(product: Product)
     async with running.asking(f"[slow:50] [long:400] {SAID}") as answer:
         await answer.until("text-delta")
         await eventually(lambda: _items(product, running.key) > 1)
+        body = {"session_id": running.session, "query": f"And {SAID}?", "busy": "queue"}
+        waiting = asyncio.create_task(running.call("POST", "/chat", json=body))
+        await eventually(lambda: "turn" in search.places(SAID))
         before = search.places(SAID)
         assert before >= {"messages", "sessions", "summaries", "chunk", "later"}, "the search finds what is there"
         assert (await ada.call("DELETE", "/users/me")).status_code == 204
         await answer.rest()
+        await waiting
     await product.emulator.settled()
     assert search.places(SAID) == set()
     user_id = ada.key.partition(":")[0]
