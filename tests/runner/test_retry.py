@@ -75,6 +75,7 @@ async def test_a_cancelled_answer_is_given_again_in_the_same_turn(conversation: 
     await conversation.stop()
     await turn.result()
     again = await conversation.start(STALLED)
+    await seen(again, "text-delta")  # one that showed nothing would leave the first in its place
     await conversation.stop()
     await again.result()
     assert [message["turn_number"] for message in conversation.messages] == [1, 1]
