@@ -60,6 +60,41 @@ async def test_what_is_registered_once_is_used_by_all_three_functions(run_projec
         assert (too_long.status_code, "100 characters" in too_long.text) == (422, True)
 
 
+SHOP = '''
+from omniagent import Agent, tool
+
+
+@tool(approval=True)
+async def refund(order: str) -> str:
+    """Refund an order."""
+    return f"refunded {order}"
+
+
+agent = Agent("shop", "Help.", [refund])
+'''
+
+
+async def test_a_turn_that_waits_holds_nothing_and_goes_on_in_another_process(run_project: RunProject) -> None:
+    async with run_project(agent=SHOP) as product:
+        user = product.user()
+        events = await user.ask('[echo:One moment.] [tool:refund {"order": "42"}] [then] [echo:Done.]')
+        assert events[-1]["data"]["status"] == "waiting"
+        await product.emulator.settled()
+        assert not product.is_answering(user)
+        before = [process.pid for process in product.emulator.processes("chat")]
+        for pid in before:
+            product.emulator.kill(pid)
+        [request] = (await user.call("GET", "/approvals")).json()["approvals"]
+        answered = await user.call("POST", f"/chat/approvals/{request['id']}", json={"approved": True})
+        assert (answered.status_code, answered.json()) == (200, {"id": request["id"], "approved": True})
+        await product.emulator.settled()
+        assert not {process.pid for process in product.emulator.running("chat")} & set(before)
+        question, answer = await user.messages()
+        assert (question["role"], answer["id"]) == ("user", events[0]["messageId"])
+        states = [part.get("state") for part in answer["parts"] if part["type"] != "step-start"]
+        assert states == ["done", "output-available", "done"]
+
+
 async def test_a_package_that_lambda_would_lack_is_missing_here_too(run_project: RunProject) -> None:
     async with run_project(agent="import moto\n") as product:
         for function, path in (("chat", "/chat/one/stream"), ("sessions", "/sessions")):

@@ -102,7 +102,8 @@ class AnswerOpening(Opening):
                 await self._change(judgement.message, state)
             return StillWaiting(self._session, judgement)
         except RequestExpired:
-            await self._change(closed(message, "expired", EXPIRED_ERROR), state)
+            if message.status == "waiting":
+                await self._change(closed(message, "expired", EXPIRED_ERROR), state)
             raise
         except StorageConflict as exc:
             raise TurnInProgress(retry_after=1.0) from exc

@@ -125,6 +125,7 @@ async def close_dead_turn(
     message_id = message_id_of(head.active_turn_id)
     frames = b"".join(frames for _, frames in await registry.read(session.key, head.active_turn_id))
     recorder = record_frames(frames)
+    logged = recorder.parts
     recorder.close()
     calls, cut_call = calls_of(frames, recorder.parts)
     if ledger is not None:
@@ -135,7 +136,7 @@ async def close_dead_turn(
     if message_id != head.active_turn_id and (before := (await session.load(message_id)).earlier) is not None:
         from omniagent.turns.waiting import merged  # only where a turn had waited
 
-        parts, usage = merged(before.parts, parts), before.usage + usage
+        parts, usage = merged(before.parts, logged, parts), before.usage + usage
         steps = int(before.metadata.get("steps", 0))
     status: Status = "cancelled" if is_stopped else "interrupted"
     metadata = {

@@ -73,6 +73,8 @@ class Judge:
             if part.is_pending and message.status == "waiting":
                 parts[index] = self._answered(part, part.request, answer)
                 is_new = True
+            elif part.request.answered_by is None and not answer.is_echo:
+                raise RequestExpired if message.metadata.get("stopReason") == "expired" else NotWaiting
             elif not self._is_repeated(part, part.request, answer):
                 raise AnswerConflict
             call_ids.add(part.call_id)
@@ -114,8 +116,6 @@ class Judge:
         if answer.is_echo and answer.approved is None:
             return True
         _check_kind(part, request, answer)
-        if request.answered_by is None:
-            raise NotWaiting
         if request.kind == "approval":
             return request.approved == answer.approved
         if answer.error is not None:
@@ -164,21 +164,22 @@ def closed(message: SessionMessage, stop_reason: events.AbortReason, error: str 
     return replace(message, parts=close_open_calls(parts), status="cancelled", metadata=metadata)
 
 
-def merged(stored: Sequence[Part], recorded: Sequence[Part]) -> list[Part]:
+def merged(stored: Sequence[Part], logged: Sequence[Part], ended: Sequence[Part]) -> list[Part]:
     """Return what is known of an answer whose run died: what was stored when it began, and what its log has of it.
 
-    A call that was approved may have been run: without a result in the log it is closed as interrupted.
+    `ended` is what was logged, with everything closed that was open. A call that was approved may have been run:
+    without a result in the log it is closed as interrupted.
     """
     # Reasoning without text is stored for the provider and was never streamed.
     shown = [i for i, part in enumerate(stored) if not (isinstance(part, ReasoningPart) and not part.text)]
     parts = list(stored)
-    for index, logged in zip(shown, recorded, strict=False):
+    for index, known in zip(shown, logged, strict=False):
         part = parts[index]
-        if isinstance(part, ToolPart) and isinstance(logged, ToolPart) and logged.done and not part.done:
-            parts[index] = logged.model_copy(update={"request": part.request})
-        elif isinstance(part, DataPart):
-            parts[index] = logged
-    return close_open_calls([*parts, *recorded[len(shown) :]])
+        if isinstance(part, ToolPart) and isinstance(known, ToolPart) and known.done and not part.done:
+            parts[index] = known.model_copy(update={"request": part.request})
+        elif isinstance(part, DataPart) and isinstance(known, DataPart):
+            parts[index] = known
+    return close_open_calls([*parts, *ended[len(shown) :]])
 
 
 def take_up(recorder: AnswerRecorder, message: SessionMessage) -> list[ToolPart]:

@@ -1,0 +1,172 @@
+"""Kills between the answer, the tool and the continuation; requests that expire; what both model APIs are shown."""
+
+from copy import deepcopy
+from typing import Any
+
+import pytest
+
+from omniagent import Agent, MemoryRegistry, ScriptedModel, ToolCall, ToolRequest, client_tool, tool
+from omniagent.errors import NotWaiting, RequestExpired
+from omniagent.messages import ORPHAN_ERROR, ToolPart
+from omniagent.session.in_memory import InMemorySessionManager
+from omniagent.session.manager import TurnStart, message_id_of
+from omniagent.settings import Settings
+from omniagent.turns.lease import Claim
+from tests.fixtures.conversation import Conversation, each_api, events_of
+from tests.runner.sessions import QUICK, Sessions
+
+Json = dict[str, Any]
+
+
+class Refunds:
+    """A tool that has to be approved, and how often it ran."""
+
+    def __init__(self) -> None:
+        self.orders: list[str] = []
+
+        @tool(approval=True)
+        async def refund(order: str) -> str:
+            """Refund an order."""
+            self.orders.append(order)
+            return f"refunded {order}"
+
+        self.tool = refund
+
+
+class Witnessed(InMemorySessionManager):
+    """Keeps a copy of the store as it is when a turn goes on, before anything of it has run."""
+
+    copy: dict[str, Any] | None = None
+    turn_id = ""
+
+    async def begin_turn(self, start: TurnStart) -> None:
+        await super().begin_turn(start)
+        if start.continues:
+            self.copy, self.turn_id = deepcopy(self.store.sessions), start.turn_id
+
+
+async def continued(refunds: Refunds) -> tuple[Witnessed, ToolRequest, list[bytes]]:
+    """Run a turn that waits and goes on. Returns the session, what was asked and the frames of the second run."""
+    sessions = Sessions()
+    session = Witnessed("ada", "chat", store=sessions.store, settings=QUICK)
+    model = ScriptedModel(["Let me see.", ToolCall("refund", {"order": "42"})], "Done at last.")
+    runner = sessions.runner(model, refunds.tool, session=session)
+    request = (await runner.run("Refund 42")).requests[0]
+    stream = await runner.answer(request.approve())
+    await stream.result()
+    await stream.ended()
+    log = await sessions.registry.read(session.key, session.turn_id)
+    frames = b"".join(frames for _, frames in log)
+    return session, request, [frame + b"\n\n" for frame in frames.split(b"\n\n") if frame]
+
+
+async def test_after_a_kill_at_any_frame_the_call_is_not_run_again_and_the_session_works() -> None:
+    refunds = Refunds()
+    witness, request, frames = await continued(refunds)
+    assert witness.copy is not None
+    for count in range(len(frames)):  # the last frame ends the turn
+        dead = Sessions()
+        dead.store.sessions.update(deepcopy(witness.copy))
+        registry = dead.registry
+        claim = Claim(witness.key, witness.turn_id, f"answer:{request.message_id}")
+        if count:
+            await registry.append(claim, 0, b"".join(frames[:count]))
+        runner = dead.runner(ScriptedModel("Next."), refunds.tool)
+        head = await runner.settle()
+        assert head is not None
+        assert head.active_turn_id is None
+        answer = await dead.session().answer(1)
+        assert answer is not None
+        assert (answer.id, answer.status) == (message_id_of(witness.turn_id), "interrupted")
+        assert answer.text.startswith("Let me see.")
+        [part] = [part for part in answer.parts if isinstance(part, ToolPart)]
+        was_logged = any(b"tool-output-available" in frame for frame in frames[:count])
+        assert (part.done, part.output, part.error) == (
+            (True, "refunded 42", None) if was_logged else (True, None, ORPHAN_ERROR)
+        )
+        again = await events_of(await runner.answer(request.approve()))
+        kind = "tool-output-available" if was_logged else "tool-output-error"
+        assert [event["type"] for event in again][:2] == ["start", kind]
+        assert again[-1]["data"]["status"] == "interrupted"
+        assert (await runner.run("Next")).turn_number == 2
+    assert refunds.orders == ["42"], "it ran once, in the run that was not killed"
+
+
+async def test_an_answer_that_finds_a_dead_run_closes_it_and_runs_nothing() -> None:
+    refunds = Refunds()
+    witness, request, _ = await continued(refunds)
+    assert witness.copy is not None
+    dead = Sessions()
+    dead.store.sessions.update(deepcopy(witness.copy))
+    events = await events_of(await dead.runner(ScriptedModel(), refunds.tool).answer(request.approve()))
+    assert events[-1]["data"]["status"] == "interrupted"
+    assert refunds.orders == ["42"]
+    assert await dead.are_free()
+
+
+async def test_a_kill_before_the_answer_is_stored_leaves_the_turn_waiting() -> None:
+    """The process had the claim, and nothing else."""
+    refunds, sessions = Refunds(), Sessions()
+    model = ScriptedModel(ToolCall("refund", {"order": "42"}), "Done.")
+    request = (await sessions.runner(model, refunds.tool).run("Refund 42")).requests[0]
+    now = [0.0]
+    registry = MemoryRegistry(lease_seconds=10.0, clock=lambda: now[0])
+    await registry.claim(Claim(sessions.session().key, f"x.{request.message_id}", f"answer:{request.message_id}"))
+    now[0] += 11.0
+    runner = sessions.runner(model, refunds.tool, registry=registry)
+    assert (await runner.answer(request.approve()).result()).status == "complete"
+    assert refunds.orders == ["42"]
+
+
+EXPIRING = Settings(tick_seconds=0.02, lease_seconds=30.0, request_expiry_days=0.0)
+
+
+@pytest.mark.parametrize("look", ["settle", "answer", "resume", "ask"])
+async def test_what_nobody_answered_in_time_is_denied_when_somebody_looks(look: str) -> None:
+    refunds, sessions = Refunds(), Sessions(EXPIRING)
+    runner = sessions.runner(ScriptedModel(ToolCall("refund", {"order": "42"}), "Next."), refunds.tool)
+    request = (await runner.run("Refund 42")).requests[0]
+    match look:
+        case "settle":
+            await runner.settle()
+        case "answer":
+            with pytest.raises(RequestExpired):
+                await runner.answer(request.approve())
+        case "resume":
+            await runner.resume()
+        case "ask":
+            assert (await runner.run("Next")).turn_number == 2
+    answer = await sessions.session().answer(1)
+    assert answer is not None
+    assert (answer.status, answer.metadata["stopReason"]) == ("cancelled", "expired")
+    [part] = [part for part in answer.parts if isinstance(part, ToolPart)]
+    assert part.is_denied
+    with pytest.raises((RequestExpired, NotWaiting)):
+        await runner.answer(request.approve(), message_id=request.message_id)
+    assert refunds.orders == []
+    await sessions.store.open_turns.finish()
+    assert await sessions.are_free()
+
+
+@client_tool
+async def locate() -> str:
+    """Find out where the user is."""
+    raise NotImplementedError
+
+
+@each_api
+@pytest.mark.parametrize("verdict", ["approve", "deny", "unanswered"])
+async def test_both_apis_take_the_history_of_a_turn_that_waited(conversation: Conversation, verdict: str) -> None:
+    """The offline model refuses what the APIs refuse: above all a call without its output."""
+    refunds = Refunds()
+    asked = conversation.but(agent=Agent("helper", "Help.", [refunds.tool, locate]))
+    runner = asked.runner()
+    waiting = await runner.run('[tool:refund {"order": "42"}] [tool:locate {}] [then] [echo:Done.]')
+    first, second = waiting.requests
+    if verdict != "unanswered":
+        answer = first.approve() if verdict == "approve" else first.deny("too much")
+        result = await runner.answer(answer, second.reply("Rome")).result()
+        assert (result.status, result.text) == ("complete", "Done.")
+    result = await runner.run("[echo:And on.]")
+    assert (result.status, result.text, result.turn_number) == ("complete", "And on.", 2)
+    assert refunds.orders == (["42"] if verdict == "approve" else [])
