@@ -34,12 +34,12 @@ async def test_a_tick_that_was_written_unknowingly_is_not_written_differently(ho
     client = house.client()
     async with AsyncExitStack() as stack:
         holds = await lose_answers(stack, house.registry, wire.chunk(client.session, 1), ATTEMPTS)
-        exchange = client.ask("[slow:20][long:2000]")
-        await holds[0].reached()
-        follower = client.resume()
-        await follower.seen("text-delta")
-        await holds[-1].reached()
         async with house.registry.holding(wire.chunk(client.session, 2)) as later:
+            exchange = client.ask("[slow:20][long:2000]")
+            await holds[0].reached()
+            follower = client.resume()
+            await follower.seen("text-delta")
+            await holds[-1].reached()
             await later.reached()
         await client.stop()
         stream, followed = await exchange.end(), await follower.end()
