@@ -29,7 +29,7 @@ from omniagent.messages import steering_of
 from omniagent.session.manager import SessionMessage
 from omniagent.settings import Busy
 from tests.fixtures.conversation import Clock
-from tests.runner.processes import Process
+from tests.runner.processes import Process, bury
 
 LEASE_SECONDS = 10.0
 PATIENCE_SECONDS = 30.0
@@ -227,14 +227,11 @@ def race(seeds: range) -> Counter[str]:
 
 
 async def _one(race: Race) -> None:
+    living = asyncio.all_tasks()
     try:
         await race.run()
     finally:
-        # A dead process waits for ever, also when it cleans up.
-        while others := asyncio.all_tasks() - {task for task in [asyncio.current_task()] if task}:
-            for task in others:
-                task.cancel()
-            await asyncio.wait(others, timeout=0.005)
+        await bury(living)
 
 
 if __name__ == "__main__":

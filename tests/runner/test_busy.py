@@ -14,6 +14,7 @@ from omniagent import (
     Budget,
     Gate,
     MemoryLedger,
+    MemoryRegistry,
     ModelFinish,
     Query,
     Runner,
@@ -30,7 +31,10 @@ from omniagent.session.manager import SessionMessage
 from omniagent.settings import Busy
 from omniagent.turns import inbox
 from omniagent.turns.lease import Claim, InboxMessage
+from tests.fixtures.conversation import Clock
+from tests.runner.processes import Process, bury
 from tests.runner.sessions import QUICK, Sessions
+from tests.turns.registries import until
 
 
 class Busily(Sessions):
@@ -193,12 +197,14 @@ async def test_a_steering_message_joins_the_turn_before_its_next_model_call(sess
     assert await sessions.runner(ScriptedModel("Next."), look).run(ask("m3"))
 
 
-async def _renewed(sessions: Busily, *message_ids: str) -> None:
+async def _renewed(sessions: Busily, *message_ids: str, clock: Clock | None = None) -> None:
     """Wait until the turn has seen these messages: two renewals after they were posted."""
     await sessions.posted(*message_ids)
     for _ in range(2):
         held = await sessions.registry.running(sessions.session().key)
         assert held is not None
+        if clock is not None:
+            clock.pass_by(1)
         async with asyncio.timeout(10):
             while (now := await sessions.registry.running(sessions.session().key)) is not None:
                 if now.lease_until != held.lease_until:
@@ -523,3 +529,42 @@ async def test_a_message_joins_a_turn_that_goes_on_after_an_approval(sessions: B
     assert sessions.history[1:] == [("", "Done.", "…"), ("m2", "m2?", "joined"), ("", "In short: done.", "complete")]
     await sessions.runner(model, refund).run(ask("m3"))
     assert [message.text for message in model.requests[-1].messages if message.role == "user"] == ["m1?", "m2?", "m3?"]
+
+
+async def test_a_turn_that_died_is_continued_by_whoever_waits_and_answers_what_had_joined_it() -> None:
+    clock, sessions, living = Clock(), Busily(), asyncio.all_tasks()
+    sessions.registry = MemoryRegistry(lease_seconds=10.0, clock=clock)
+    before, dying = Gate(), Gate()
+    model = ScriptedModel(["One", before, "."], ["never", dying, "."], "Two.", "Three.")
+    process = Process(sessions.store, sessions.registry, sessions.settings)
+    agent = Agent("helper", "")
+    doomed = Runner(agent, process.session, provider=model, registry=process.registry)
+    first = await doomed.start(ask("m1"))
+    await before.reached()
+    steering = await sessions.runner(model).start(ask("m2", "steer"))
+    queued = await sessions.runner(model).start(ask("m3", "queue"))
+    await _renewed(sessions, "m2", "m3", clock=clock)
+    before.set()
+    await dying.reached()
+    held = await sessions.registry.running(sessions.session().key)
+    assert held is not None
+
+    async def is_logged() -> bool:
+        chunks = await sessions.registry.read(held.claim.session, held.claim.turn_id)
+        return any(b"data-steering" in frames for _, frames in chunks)
+
+    await until(is_logged)
+    process.is_dead = True
+    clock.pass_by(11)
+    assert (await steering.result()).message_id == first.message_id
+    assert (await queued.result()).text == "Three."
+    await asyncio.gather(steering.ended(), queued.ended())
+    assert sessions.history == [
+        ("m1", "m1?", "complete"),
+        ("", "One.", "…"),
+        ("m2", "m2?", "joined"),
+        ("", "Two.", "complete"),
+        ("m3", "m3?", "complete"),
+        ("", "Three.", "complete"),
+    ]
+    await bury(living)

@@ -103,7 +103,17 @@ async def run_next(setup: TurnSetup, limit: TimeLimit) -> AnswerSource | None:
     held = await _taken_by(setup)
     if held is None or held.alive or not held.inbox:
         return None
-    return await _open(setup, held.inbox[0], limit)
+    return await _continued(setup, limit) or await _open(setup, held.inbox[0], limit)
+
+
+async def _continued(setup: TurnSetup, limit: TimeLimit) -> AnswerSource | None:
+    """Continue a turn whose process died: the messages that wait come after it. None when there is none."""
+    head = await setup.session.head()
+    if head is None or head.active_turn_id is None:
+        return None
+    from omniagent.turns.takeover import Takeover  # only where a process died
+
+    return await Takeover(setup, replace(limit, started_at=time.monotonic())).open()
 
 
 async def _taken_by(setup: TurnSetup) -> RunningTurn | None:
@@ -151,6 +161,7 @@ class PostedAnswer:
         self._until = limit.stop_at - (limit.stop_at - limit.started_at) / 4 if limit.deadline is not None else math.inf
         self._reader: Reader | None = None
         self._free_since: float | None = None
+        self._continued_from: str | None = None
         self._log_of: str | None = None
         self._read_to = -1
         self._run_for_others: list[AnswerSource] = []
@@ -289,11 +300,16 @@ class PostedAnswer:
                 return await self._followed(held.claim)
         if place is None:
             return await self._answered()
-        if held is None or held.alive:
+        if held is None or held.alive or not self._may_run(place):
             return None
+        if held.claim.token != self._continued_from:
+            self._continued_from = held.claim.token  # once: one that cannot be continued is closed by the next turn
+            if (dead := await _continued(self._setup, self._limit)) is not None:
+                self._run_for_others.append(dead)
+                return None
         if place == 0:
             return await _open(self._setup, inbox[0], self._limit)
-        await self._run_for_another(inbox[0], place)
+        await self._run_for_another(inbox[0])
         return None
 
     async def _answered(self) -> AnswerSource:
@@ -317,13 +333,17 @@ class PostedAnswer:
                 return True
         return False
 
-    async def _run_for_another(self, message: InboxMessage, place: int) -> None:
-        """Run the turn of the first message that waits, if its own process does not: each place waits its time."""
+    def _may_run(self, place: int) -> bool:
+        """Whether it is this message's turn, or whoever waits before it does not come: each place waits its time."""
         now = time.monotonic()
         self._free_since = self._free_since or now
         if now - self._free_since < place * GRACE_TICKS * self.settings.tick_seconds:
-            return
+            return False
         self._free_since = None
+        return True
+
+    async def _run_for_another(self, message: InboxMessage) -> None:
+        """Run the turn of the first message that waits: its own process does not."""
         try:
             source = await _open(self._setup, message, self._limit)
         except OmniAgentError as exc:

@@ -20,7 +20,7 @@ from omniagent.ai.providers.llm_provider import (
 )
 from omniagent.ai.providers.model_calls import call_model
 from omniagent.errors import EmptyAnswer, InvalidOutput, ModelStreamBroken, StepLimitReached
-from omniagent.messages import ChatMessage, FinishReason, Part, StepPart, TextPart, ToolPart, Usage
+from omniagent.messages import ChatMessage, FinishReason, Part, SteeringPart, StepPart, TextPart, ToolPart, Usage
 from omniagent.session import window
 from omniagent.turns.lease import InboxMessage
 from omniagent.turns.recorder import MAX_INPUT_CHARS, AnswerRecorder
@@ -142,8 +142,11 @@ class ToolLoop:
             return "tool-calls"
         if calls or not self._is_accepted(reason, last_text(self._recorder.parts)):
             return None
-        is_over = self.progress.steps >= self._setup.settings.max_steps or not self._joining()
-        return reason if is_over else None
+        if self.progress.steps >= self._setup.settings.max_steps:
+            return reason
+        # What joined a dead turn last was not answered by it.
+        is_asked = self._joining() or isinstance(self._recorder.parts[-1], SteeringPart)
+        return None if is_asked else reason
 
     def _request(self, instructions: str) -> ModelRequest:
         setup = self._setup
