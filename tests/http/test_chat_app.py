@@ -70,7 +70,7 @@ class StubRunner:
             raise self.refusal
         return self.answer
 
-    async def resume(self, *, deadline: float | None) -> Answer | None:
+    async def resume(self, *, deadline: float | None, resets: bool = False) -> Answer | None:
         return self.answer
 
 

@@ -90,7 +90,7 @@ class FaultyProcess(Process):
 
 
 async def bury(living: "set[asyncio.Task[Any]]") -> None:
-    """End all tasks but these. Dead processes wait for ever, also when they clean up: each is cancelled until it ends."""
+    """End all tasks but these. Those of dead processes wait for ever: each is cancelled until it ends."""
     while others := asyncio.all_tasks() - living:
         for task in others:
             task.cancel()
