@@ -160,8 +160,11 @@ async def close_dead_turn(
     )
     if await session.repair_turn(answer) is not None:
         turn_state("running", status)
-        message = "stopped turn closed" if is_stopped else "interrupted turn repaired"
-        logger.warning(message, extra={"turn_id": answer.id, "parts": len(answer.parts)})
+        details = {"turn_id": answer.id, "parts": len(answer.parts)}
+        if is_stopped:
+            logger.warning("stopped turn closed", extra=details)
+        else:
+            logger.warning("interrupted turn repaired", extra=details)
 
 
 async def living(registry: TurnRegistry, sessions: Iterable[str]) -> set[str]:

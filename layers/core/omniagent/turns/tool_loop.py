@@ -5,6 +5,7 @@ import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from omniagent.ai.context import RunContext
@@ -93,10 +94,10 @@ class ToolLoop:
         that were approved.
         """
         settings = self._setup.settings
-        tools = ToolStep(self._setup.agent, self._recorder, context, settings, time_left)
+        tools = partial(ToolStep, self._setup.agent, self._recorder, context, settings, time_left)
         if approved := self._recorder.approved_calls:
             await self._before_tools()
-            self.progress.tool_errors += await tools.run_approved(approved)
+            self.progress.tool_errors += await tools().run_approved(approved)
         reason = await self._catch_up(dead, tools) if dead is not None else None
         while reason is None:
             if self.progress.steps >= settings.max_steps:
@@ -107,7 +108,7 @@ class ToolLoop:
             reason = await self._end_step(*await self._step(self._request(instructions)), tools)
         return reason
 
-    async def _catch_up(self, dead: "DeadTurn", tools: ToolStep) -> FinishReason | None:
+    async def _catch_up(self, dead: "DeadTurn", tools: Callable[[], ToolStep]) -> FinishReason | None:
         """Take over what a dead process has done. The tools of its last step may have been running."""
         progress, parts = self.progress, self._recorder.parts
         progress.usage = sum(dead.calls, dead.cut_call or Usage())
@@ -125,7 +126,12 @@ class ToolLoop:
         return await self._end_step(last.reason, last.calls, tools, in_doubt=True)
 
     async def _end_step(
-        self, reason: FinishReason, calls: Sequence[ModelToolCall], tools: ToolStep, *, in_doubt: bool = False
+        self,
+        reason: FinishReason,
+        calls: Sequence[ModelToolCall],
+        tools: Callable[[], ToolStep],
+        *,
+        in_doubt: bool = False,
     ) -> FinishReason | None:
         """Run the tools of a step. Returns the reason if the step is the last one."""
         if calls:
@@ -135,8 +141,9 @@ class ToolLoop:
             calls_before = self.progress.tool_calls + self.progress.calls_before
             calls_left = self._setup.settings.max_tool_calls_per_turn - calls_before
             self.progress.tool_calls += len(calls)
-            self.progress.tool_errors += await tools.run(calls, calls_left, in_doubt=in_doubt)
-            self.progress.is_waiting = tools.waits
+            step = tools()
+            self.progress.tool_errors += await step.run(calls, calls_left, in_doubt=in_doubt)
+            self.progress.is_waiting = step.waits
         self._recorder.finish_step()
         if self.progress.is_waiting:
             return "tool-calls"
