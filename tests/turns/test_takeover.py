@@ -281,15 +281,22 @@ async def test_a_frozen_process_that_comes_back_writes_nothing() -> None:
     assert await world.log() == log
 
 
-async def followed(world: World, *, resets: bool = False) -> "asyncio.Task[bytes]":
-    """Let a reader in another process follow the turn, as far as its log goes."""
+async def followed(world: World, *, resets: bool = False, until: bytes = b"") -> "asyncio.Task[bytes]":
+    """Let a reader in another process follow the turn. Returns when it has been sent something."""
     stream = await world.runner(MortalProcess(world)).resume(resets=resets)
     assert stream is not None
+    sent, has_come = [b""], asyncio.Event()
 
     async def frames() -> bytes:
-        return b"".join([each async for each in stream.sse()])
+        async for each in stream.sse():
+            sent[0] += each
+            if until in sent[0]:
+                has_come.set()
+        return sent[0]
 
-    return asyncio.create_task(frames())
+    reading = asyncio.create_task(frames())
+    await has_come.wait()
+    return reading
 
 
 @pytest.mark.parametrize("stage", ["first token", "mid text", "mid arguments", "in a tool", "in the last text"])
@@ -309,7 +316,7 @@ async def test_a_client_that_saw_a_step_which_is_withdrawn_resumes_and_sees_the_
     world = World("mid text")
     asking = asyncio.create_task(world.runner().run(QUERY))
     await world.reached.wait()
-    reader = await followed(world)
+    reader = await followed(world, until=b"Let me ")
     await world.killed(asking)
     await world.finished()
     frames = await reader
@@ -323,7 +330,7 @@ async def test_a_client_that_can_reset_a_step_sees_one_stream() -> None:
     world = World("mid text")
     asking = asyncio.create_task(world.runner().run(QUERY))
     await world.reached.wait()
-    reader = await followed(world, resets=True)
+    reader = await followed(world, resets=True, until=b"Let me ")
     await world.killed(asking)
     await world.finished()
     before, reset, after = (await reader).partition(b'data: {"type":"reset-step"}\n\n')
