@@ -285,17 +285,17 @@ async def followed(world: World, *, resets: bool = False, until: bytes = b"") ->
     """Let a reader in another process follow the turn. Returns when it has been sent something."""
     stream = await world.runner(MortalProcess(world)).resume(resets=resets)
     assert stream is not None
-    sent, has_come = [b""], asyncio.Event()
+    sent = [b""]
 
     async def frames() -> bytes:
         async for each in stream.sse():
             sent[0] += each
-            if until in sent[0]:
-                has_come.set()
         return sent[0]
 
     reading = asyncio.create_task(frames())
-    await has_come.wait()
+    while not sent[0] or until not in sent[0]:
+        world.clock.pass_by(0.001)  # the time of a renewal tells that its process lives
+        await asyncio.sleep(0.001)
     return reading
 
 
