@@ -30,7 +30,8 @@ from tests.fixtures.conversation import dynamodb_api
 from tests.fixtures.proxy import Proxy, proxy_to
 from tests.fixtures.wire_formats import HttpWire
 
-SETTINGS = {"BUDGET_TOKENS_PER_DAY": "10000000", "BUDGET_RESERVE_TOKENS": "40000"}
+# No summaries: their calls are counted, too, but belong to no question.
+SETTINGS = {"BUDGET_TOKENS_PER_DAY": "10000000", "BUDGET_RESERVE_TOKENS": "40000", "SUMMARY_AFTER_TURNS": "1000"}
 PROMPTS = (
     "[echo:A short answer.]",
     "[slow:10][long:40]",
