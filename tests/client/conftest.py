@@ -1,4 +1,4 @@
-"""The AI SDK's own client in Node, and a small server around the runner for it to talk to."""
+"""The AI SDK's own clients in Node, and a small server around the runner for it to talk to."""
 
 import asyncio
 import json
@@ -18,9 +18,11 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from local.model.offline import listen
+from omniagent import AnswerStream
 from omniagent.errors import RequestError
 from omniagent.http.chat_app import EventStream
 from omniagent.http.request_body import read_chat_request
+from omniagent.protocol.ai_sdk5 import AiSdk5Stream
 from tests.fixtures.conversation import Conversation
 from tests.fixtures.endings import ended_in_time
 
@@ -37,11 +39,23 @@ class SdkClient:
         self._waiting: dict[int, asyncio.Future[Json]] = {}
         self._reading = asyncio.create_task(self._read())
 
-    async def drive(self, api: str, chat_id: str, *actions: Json, messages: list[Json] | None = None) -> Json:
-        """Do what a user does, and return what they see at the end."""
+    async def drive(
+        self,
+        api: str,
+        chat_id: str,
+        *actions: Json,
+        messages: list[Json] | None = None,
+        version: int = 6,
+        answers: bool = False,
+    ) -> Json:
+        """Do what a user does, and return what they see at the end.
+
+        With `answers` the page sends by itself once everything is answered, as the SDK's own helpers say.
+        """
         number = next(self._numbers)
         answer = self._waiting[number] = asyncio.get_running_loop().create_future()
         wanted = {"number": number, "api": api, "id": chat_id, "messages": messages or [], "actions": actions}
+        wanted |= {"sdk": version, "answers": answers}
         assert self._process.stdin is not None
         self._process.stdin.write(json.dumps(wanted).encode() + b"\n")
         seen: Json = await answer
@@ -85,18 +99,21 @@ class Server:
     async def _chat(self, request: Request) -> Response:
         asked = read_chat_request(await request.json())
         conversation = self._session(asked.session_id)
+        if asked.answers:
+            message_id = asked.query.message_id
+            return _streamed(request, await conversation.runner().answer(*asked.answers, message_id=message_id))
         running = await conversation.registry.running(conversation.session.key)
         stream = await conversation.start(asked.query)
         if running is not None:
             self.joined.release()
-        return EventStream(stream)
+        return _streamed(request, stream)
 
     async def _resume(self, request: Request) -> Response:
         stream = await self._session(request.path_params["id"]).runner().resume()
         if stream is None:
             return Response(status_code=204)
         self.joined.release()
-        return EventStream(stream)
+        return _streamed(request, stream)
 
     async def _cancel(self, request: Request) -> Response:
         await self._session(request.path_params["id"]).stop()
@@ -105,6 +122,10 @@ class Server:
     def _session(self, session_id: str | None) -> Conversation:
         assert self.conversation is not None
         return self.conversation.but(session_id=session_id)
+
+
+def _streamed(request: Request, stream: AnswerStream) -> EventStream:
+    return EventStream(AiSdk5Stream(stream) if request.headers.get("x-ai-sdk") == "5" else stream)
 
 
 async def _problem(_: Request, error: Exception) -> Response:
@@ -141,10 +162,10 @@ def server(running_server: Server, conversation: Conversation) -> Server:
 
 @pytest.fixture(scope="session")
 async def sdk() -> AsyncIterator[SdkClient]:
-    """The AI SDK's client. Its packages are installed, as the lock file says, when they are missing."""
+    """The AI SDK's clients. Their packages are installed, as the lock file says, when one is missing."""
     if not shutil.which("node"):
         pytest.skip("Node is not installed: the AI SDK's own client cannot be driven")
-    if not (HERE / "node_modules" / "ai").is_dir():
+    if not (HERE / "node_modules" / "ai-v7").is_dir():
         installing = await asyncio.create_subprocess_exec("npm", "ci", "--no-audit", "--no-fund", cwd=HERE)
         assert await installing.wait() == 0, "npm ci failed"
     process = await asyncio.create_subprocess_exec(

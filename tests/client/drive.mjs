@@ -1,7 +1,8 @@
-// The AI SDK's own client without a browser. Reads one chat a line, {api, id, messages?, actions}, and answers each
-// with a line: what a user of `useChat` would see after it, {status, error, messages, data, finishes}.
+// The AI SDK's own clients without a browser. Reads one chat a line, {api, id, sdk, answers, messages?, actions},
+// and answers each with a line: what a user of `useChat` would see after it, {status, error, messages, data, finishes, bodies}.
 import { createInterface } from "node:readline";
-import { AbstractChat, DefaultChatTransport } from "ai";
+
+const packages = { 5: "ai-v5", 6: "ai", 7: "ai-v7" };
 
 class State {
   constructor(messages) {
@@ -19,12 +20,6 @@ class State {
     this.messages = this.messages.map((old, at) => (at === index ? this.snapshot(message) : old));
   };
   snapshot = (value) => structuredClone(value);
-}
-
-class Chat extends AbstractChat {
-  constructor({ messages = [], ...options }) {
-    super({ ...options, state: new State(messages) });
-  }
 }
 
 // A line that goes dead, or a user who does something, as soon as an event of the given type has arrived.
@@ -49,21 +44,54 @@ function fetchUntil(eventType, act) {
   };
 }
 
-async function drive({ api, id, messages, actions }) {
-  const seen = { data: [], finishes: [] };
+// Whichever of the SDK's own helpers says that everything is answered.
+function whenAnswered(sdk) {
+  const helpers = [
+    sdk.lastAssistantMessageIsCompleteWithApprovalResponses,
+    sdk.lastAssistantMessageIsCompleteWithToolCalls,
+  ].filter(Boolean); // version 5 knows no approvals
+  return (options) => helpers.some((isComplete) => isComplete(options));
+}
+
+async function post(url, body) {
+  const headers = { "content-type": "application/json" };
+  const response = await fetch(url, { method: "POST", headers, body: JSON.stringify(body) });
+  const text = await response.text();
+  if (!response.ok) throw new Error(text);
+}
+
+async function drive({ api, id, sdk: version, answers, messages, actions }) {
+  const sdk = await import(packages[version]);
+  class Chat extends sdk.AbstractChat {}
+  const seen = { data: [], finishes: [], bodies: [] };
   let current;
-  const transport = new DefaultChatTransport({
+  let onEnd = () => {};
+  const transport = new sdk.DefaultChatTransport({
     api: `${api}/chat`,
-    fetch: (url, options) => current(url, options),
+    headers: version === 6 ? {} : { "x-ai-sdk": String(version) },
+    fetch: (url, options) => {
+      if (options.body) seen.bodies.push(JSON.parse(options.body));
+      return current(url, options);
+    },
   });
   const chat = new Chat({
     id,
-    messages,
+    state: new State(messages),
     transport,
+    sendAutomaticallyWhen: answers ? whenAnswered(sdk) : undefined,
     onData: (part) => seen.data.push(part),
-    onFinish: ({ isAbort, isDisconnect, isError, finishReason }) =>
-      seen.finishes.push({ isAbort, isDisconnect, isError, finishReason }),
+    onFinish: ({ isAbort, isDisconnect, isError, finishReason }) => {
+      seen.finishes.push({ isAbort, isDisconnect, isError, finishReason });
+      onEnd();
+    },
   });
+  // The helpers send by themselves, and nobody is given the promise of it.
+  const sentByItself = async (action, answer) => {
+    const ended = new Promise((resolve) => (onEnd = resolve));
+    await answer();
+    if (action.sends) await ended;
+    while (chat.status === "submitted" || chat.status === "streaming") await new Promise(setImmediate);
+  };
   const reactions = {
     cut: (controller) => controller.error(new TypeError("network error")),
     stop: () => fetch(`${api}/sessions/${id}/cancel`, { method: "POST" }),
@@ -76,6 +104,9 @@ async function drive({ api, id, messages, actions }) {
       await chat.sendMessage({ text: action.text, messageId: action.again }, { body: action.body });
     if (action.do === "resume") await chat.resumeStream();
     if (action.do === "regenerate") await chat.regenerate({ messageId: action.messageId });
+    if (action.do === "post") await post(`${api}/chat`, action.body);
+    if (action.do === "decide") await sentByItself(action, () => chat.addToolApprovalResponse(action.response));
+    if (action.do === "output") await sentByItself(action, () => chat.addToolOutput(action.result));
   }
   return { status: chat.status, error: chat.error?.message ?? null, messages: chat.messages, ...seen };
 }

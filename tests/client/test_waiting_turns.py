@@ -1,0 +1,240 @@
+"""The AI SDK's own clients answer turns that wait: approvals, questions and tools that only the client can run."""
+
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+from pydantic import BaseModel
+
+from omniagent import Agent, ask_user, client_tool, tool
+from tests.client.conftest import SdkClient, Server
+from tests.client.test_ai_sdk import send, stored
+from tests.fixtures.conversation import Conversation
+
+Json = dict[str, Any]
+REFUND = '[echo:Let me see.] [tool:refund {"order": "42"}] [then] [echo:Done.]'
+THREE = "".join(f'[tool:refund {{"order": "{order}"}}] ' for order in (1, 2)) + '[tool:locate {}] [then] [echo:Done.]'
+approving_versions = pytest.mark.parametrize("version", [6, 7])
+
+
+class Position(BaseModel):
+    latitude: float
+    longitude: float = 0.0
+
+
+@client_tool
+async def locate() -> Position:  # type: ignore[empty-body]
+    """Find out where the user is."""
+
+
+class Shop:
+    """The server of one test, and what its tool did."""
+
+    def __init__(self, server: Server, conversation: Conversation) -> None:
+        self.refunds: list[str] = []
+
+        @tool(approval=lambda _, arguments: f"order {arguments.order} is large")
+        async def refund(order: str) -> str:
+            """Refund an order."""
+            self.refunds.append(order)
+            return f"refunded {order}"
+
+        agent = Agent("shop", "", [refund, locate, ask_user])
+        self.conversation = server.conversation = conversation.but(agent=agent)
+        self.chat = (server.url, self.conversation.session_id)
+
+    @property
+    def stored(self) -> list[Json]:
+        return stored(self.conversation)
+
+    def let_pass(self, time: timedelta) -> None:
+        """Move everything that the session holds into the past."""
+        database, key = self.conversation.database, self.conversation.session.key
+        for collection, query in (("sessions", {"_id": key}), ("messages", {"session_id": key})):
+            for document in list(database[collection].find(query)):
+                database[collection].replace_one({"_id": document["_id"]}, _earlier(document, time))
+
+
+def _earlier(value: Any, time: timedelta) -> Any:
+    match value:
+        case datetime():
+            return value - time
+        case dict():
+            return {name: _earlier(item, time) for name, item in value.items()}
+        case list():
+            return [_earlier(item, time) for item in value]
+    return value
+
+
+@pytest.fixture
+def shop(server: Server, conversation: Conversation) -> Shop:
+    return Shop(server, conversation)
+
+
+def calls(messages: list[Json]) -> list[Json]:
+    return [part for part in messages[-1]["parts"] if part["type"].startswith("tool-")]
+
+
+def states(messages: list[Json]) -> list[str]:
+    return [part["state"] for part in calls(messages)]
+
+
+def decide(call: Json, *, approved: bool, sends: bool = True, **reason: str) -> Json:
+    response = {"id": call["approval"]["id"], "approved": approved, **reason}
+    return {"do": "decide", "response": response, "sends": sends}
+
+
+def output(call: Json, value: Any, *, sends: bool = True) -> Json:
+    name = call["type"].removeprefix("tool-")
+    return {
+        "do": "output",
+        "result": {"tool": name, "toolCallId": call["toolCallId"], "output": value},
+        "sends": sends,
+    }
+
+
+def comparable(messages: list[Json]) -> list[Json]:
+    """Messages without what a client of another version keeps, or has not been told live, about an approval."""
+    return [
+        message | {"parts": [{k: v for k, v in part.items() if k != "approval"} for part in message["parts"]]}
+        for message in messages
+    ]
+
+
+@approving_versions
+@pytest.mark.parametrize("approved", [True, False])
+async def test_the_verdict_is_sent_by_the_sdks_helper_and_the_message_goes_on(
+    sdk: SdkClient, shop: Shop, version: int, approved: bool
+) -> None:
+    waiting = await sdk.drive(*shop.chat, send(REFUND), version=version, answers=True)
+    assert (waiting["status"], len(waiting["bodies"]), states(waiting["messages"])) == (
+        "ready",
+        1,
+        ["approval-requested"],
+    )
+    [call] = calls(waiting["messages"])
+    seen = await sdk.drive(
+        *shop.chat,
+        decide(call, approved=approved, reason="I say so"),
+        messages=waiting["messages"],
+        version=version,
+        answers=True,
+    )
+    assert (seen["status"], seen["error"], len(seen["bodies"])) == ("ready", None, 1)
+    assert [message["id"] for message in seen["messages"]] == [message["id"] for message in waiting["messages"]]
+    assert states(seen["messages"]) == ["output-available" if approved else "output-denied"]
+    assert calls(shop.stored)[0]["approval"]["reason"] == "I say so"
+    assert comparable(seen["messages"]) == comparable(shop.stored)
+    assert shop.refunds == (["42"] if approved else [])
+
+
+@approving_versions
+async def test_three_calls_of_a_step_are_answered_each_in_its_own_way_and_sent_at_once(
+    sdk: SdkClient, shop: Shop, version: int
+) -> None:
+    waiting = await sdk.drive(*shop.chat, send(THREE), version=version, answers=True)
+    first, second, third = calls(waiting["messages"])
+    seen = await sdk.drive(
+        *shop.chat,
+        decide(first, approved=True, sends=False),
+        output(third, {"latitude": 1.5}, sends=False),
+        decide(second, approved=False, reason="too much"),
+        messages=waiting["messages"],
+        version=version,
+        answers=True,
+    )
+    assert (seen["status"], seen["error"], len(seen["bodies"])) == ("ready", None, 1)
+    assert states(seen["messages"]) == ["output-available", "output-denied", "output-available"]
+    assert calls(seen["messages"])[2]["output"] == {"latitude": 1.5, "longitude": 0.0}
+    assert comparable(seen["messages"]) == comparable(shop.stored)
+    assert shop.refunds == ["1"]
+
+
+@approving_versions
+async def test_a_page_that_was_reloaded_and_another_browser_answer_one_step_together(
+    sdk: SdkClient, shop: Shop, version: int
+) -> None:
+    await sdk.drive(*shop.chat, send(THREE), version=version, answers=True)
+    reloaded = shop.stored
+    first, second, third = calls(reloaded)
+    # The other browser answers without the helpers: what is missing is no reason for it not to send.
+    body = {"session_id": shop.conversation.session_id, "answers": [{"tool_call_id": second["toolCallId"]}]}
+    body["answers"][0] |= {"approved": False}
+    await sdk.drive(*shop.chat, {"do": "post", "body": body})
+    assert states(shop.stored) == ["approval-requested", "output-denied", "input-available"]
+    seen = await sdk.drive(
+        *shop.chat,
+        {"do": "resume"},
+        decide(first, approved=True, sends=False),
+        output(third, {"latitude": 2}),
+        messages=shop.stored,
+        version=version,
+        answers=True,
+    )
+    assert (seen["status"], seen["error"]) == ("ready", None)
+    assert comparable(seen["messages"]) == comparable(shop.stored)
+    assert shop.refunds == ["1"]
+
+
+@approving_versions
+async def test_an_answer_after_a_month_goes_on_and_one_after_the_expiry_is_refused(
+    sdk: SdkClient, shop: Shop, version: int
+) -> None:
+    await sdk.drive(*shop.chat, send(REFUND), version=version)
+    shop.let_pass(timedelta(days=30))
+    [call] = calls(shop.stored)
+    approve = {"messages": shop.stored, "version": version, "answers": True}
+    seen = await sdk.drive(*shop.chat, decide(call, approved=True), **approve)
+    assert (seen["status"], states(seen["messages"]), shop.refunds) == ("ready", ["output-available"], ["42"])
+
+    await sdk.drive(*shop.chat, send(REFUND), messages=shop.stored, version=version)
+    [late] = calls(shop.stored)
+    before = shop.stored
+    shop.let_pass(timedelta(days=61))
+    refused = await sdk.drive(*shop.chat, decide(late, approved=True), messages=before, version=version, answers=True)
+    assert refused["status"] == "error"
+    assert "request_expired" in refused["error"]
+    assert (states(shop.stored), shop.refunds) == (["output-denied"], ["42"])
+
+
+@approving_versions
+async def test_a_question_is_answered_and_the_turn_may_ask_again(sdk: SdkClient, shop: Shop, version: int) -> None:
+    ask = '[tool:ask_user {"question": "Which?", "choices": ["red", "blue"]}] [then] ' + REFUND
+    waiting = await sdk.drive(*shop.chat, send(ask), version=version, answers=True)
+    [question] = calls(waiting["messages"])
+    asked = await sdk.drive(
+        *shop.chat, output(question, "red"), messages=waiting["messages"], version=version, answers=True
+    )
+    assert (asked["status"], states(asked["messages"])) == ("ready", ["output-available", "approval-requested"])
+    approve = decide(calls(asked["messages"])[1], approved=True)
+    seen = await sdk.drive(*shop.chat, approve, messages=asked["messages"], version=version, answers=True)
+    assert (seen["status"], seen["error"]) == ("ready", None)
+    assert comparable(seen["messages"]) == comparable(shop.stored)
+    assert shop.refunds == ["42"]
+
+
+@approving_versions
+async def test_a_new_message_instead_of_an_answer_is_answered(sdk: SdkClient, shop: Shop, version: int) -> None:
+    seen = await sdk.drive(*shop.chat, send(REFUND), send("[echo:Then not.]"), version=version, answers=True)
+    assert (seen["status"], seen["error"], len(seen["messages"])) == ("ready", None, 4)
+    assert shop.stored[1]["metadata"]["stopReason"] == "unanswered"
+    assert seen["messages"][2:] == shop.stored[2:]
+
+
+async def test_version_5_runs_its_tools_and_is_told_of_approvals_in_its_own_way(sdk: SdkClient, shop: Shop) -> None:
+    waiting = await sdk.drive(*shop.chat, send("[tool:locate {}] [then] " + REFUND), version=5, answers=True)
+    [call] = calls(waiting["messages"])
+    asked = await sdk.drive(
+        *shop.chat, output(call, {"latitude": 3}), messages=waiting["messages"], version=5, answers=True
+    )
+    assert (asked["status"], asked["error"]) == ("ready", None)
+    [request] = [part for part in asked["messages"][-1]["parts"] if part["type"] == "data-approval-request"]
+    answer = {"tool_call_id": request["data"]["toolCallId"], "approved": False}
+    body = {"session_id": shop.conversation.session_id, "answers": [answer]}
+    seen = await sdk.drive(
+        *shop.chat, {"do": "post", "body": body}, {"do": "resume"}, messages=asked["messages"], version=5, answers=True
+    )
+    assert (seen["status"], seen["error"]) == ("ready", None)
+    assert states(seen["messages"]) == ["output-available", "output-error"]
+    assert seen["messages"][-1]["parts"][-1]["text"] == "Done."
+    assert shop.refunds == []
