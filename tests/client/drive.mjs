@@ -90,7 +90,8 @@ async function drive({ api, id, sdk: version, answers, messages, actions }) {
     const ended = new Promise((resolve) => (onEnd = resolve));
     await answer();
     if (action.sends) await ended;
-    while (chat.status === "submitted" || chat.status === "streaming") await new Promise(setImmediate);
+    do await new Promise(setImmediate);
+    while (chat.status === "submitted" || chat.status === "streaming");
   };
   const reactions = {
     cut: (controller) => controller.error(new TypeError("network error")),

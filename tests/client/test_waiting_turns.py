@@ -1,5 +1,6 @@
 """The AI SDK's own clients answer turns that wait: approvals, questions and tools that only the client can run."""
 
+import asyncio
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -13,7 +14,7 @@ from tests.fixtures.conversation import Conversation
 
 Json = dict[str, Any]
 REFUND = '[echo:Let me see.] [tool:refund {"order": "42"}] [then] [echo:Done.]'
-THREE = "".join(f'[tool:refund {{"order": "{order}"}}] ' for order in (1, 2)) + '[tool:locate {}] [then] [echo:Done.]'
+THREE = "".join(f'[tool:refund {{"order": "{order}"}}] ' for order in (1, 2)) + "[tool:locate {}] [then] [echo:Done.]"
 approving_versions = pytest.mark.parametrize("version", [6, 7])
 
 
@@ -158,8 +159,8 @@ async def test_a_page_that_was_reloaded_and_another_browser_answer_one_step_toge
     reloaded = shop.stored
     first, second, third = calls(reloaded)
     # The other browser answers without the helpers: what is missing is no reason for it not to send.
-    body = {"session_id": shop.conversation.session_id, "answers": [{"tool_call_id": second["toolCallId"]}]}
-    body["answers"][0] |= {"approved": False}
+    denial = {"tool_call_id": second["toolCallId"], "approved": False}
+    body = {"session_id": shop.conversation.session_id, "answers": [denial]}
     await sdk.drive(*shop.chat, {"do": "post", "body": body})
     assert states(shop.stored) == ["approval-requested", "output-denied", "input-available"]
     seen = await sdk.drive(
@@ -183,8 +184,8 @@ async def test_an_answer_after_a_month_goes_on_and_one_after_the_expiry_is_refus
     await sdk.drive(*shop.chat, send(REFUND), version=version)
     shop.let_pass(timedelta(days=30))
     [call] = calls(shop.stored)
-    approve = {"messages": shop.stored, "version": version, "answers": True}
-    seen = await sdk.drive(*shop.chat, decide(call, approved=True), **approve)
+    approve = decide(call, approved=True)
+    seen = await sdk.drive(*shop.chat, approve, messages=shop.stored, version=version, answers=True)
     assert (seen["status"], states(seen["messages"]), shop.refunds) == ("ready", ["output-available"], ["42"])
 
     await sdk.drive(*shop.chat, send(REFUND), messages=shop.stored, version=version)
@@ -238,3 +239,19 @@ async def test_version_5_runs_its_tools_and_is_told_of_approvals_in_its_own_way(
     assert states(seen["messages"]) == ["output-available", "output-error"]
     assert seen["messages"][-1]["parts"][-1]["text"] == "Done."
     assert shop.refunds == []
+
+
+@pytest.mark.parametrize("version", [5, 6, 7])
+async def test_a_page_whose_tool_was_stopped_sends_by_itself_once_and_rests(
+    sdk: SdkClient, server: Server, conversation: Conversation, version: int
+) -> None:
+    @tool
+    async def wait() -> None:
+        """Wait until stopped."""
+        await asyncio.Event().wait()
+
+    asked = server.conversation = conversation.but(agent=Agent("helper", "", [wait]))
+    stop = send("[tool:wait {}]", when="tool-input-available", then="stop")
+    seen = await sdk.drive(server.url, asked.session_id, stop, version=version, answers=True)
+    assert (seen["status"], seen["error"], len(seen["bodies"])) == ("ready", None, 2)
+    assert seen["messages"][-1]["parts"] == [*stored(asked)[-1]["parts"], {"type": "step-start"}]

@@ -176,6 +176,29 @@ async def test_the_same_answer_again_replays_the_rest_and_another_verdict_is_ref
         await runner.answer(request.deny())
 
 
+async def test_what_a_client_repeats_of_an_answer_that_ended_in_a_tool_is_no_error_and_has_no_further_calls(
+    sessions: Sessions,
+) -> None:
+    """Clients send by themselves when every call of the last step is settled, also of a turn that was stopped."""
+
+    @tool(approval=True)
+    async def wait(context: RunContext) -> None:
+        """Wait until stopped."""
+        await runner.stop()
+        await asyncio.Event().wait()
+
+    runner = sessions.runner(ScriptedModel(ToolCall("wait")), wait)
+    request = (await runner.run("Go")).requests[0]
+    stopped = await runner.answer(request.approve()).result()
+    assert stopped.status == "cancelled"
+    echo = ToolAnswer(request.call_id, error="interrupted", is_echo=True)
+    rest = await events_of(await runner.answer(echo, message_id=stopped.message_id))
+    assert types(rest) == [
+        *("start", "tool-output-error", "start-step", "finish-step", "abort", "finish", "data-session")
+    ]
+    assert (await sessions.session().load()).answer == stopped.message
+
+
 async def test_fifty_identical_answers_at_once_run_the_tool_once(shop: Shop, sessions: Sessions) -> None:
     runner = sessions.runner(ScriptedModel(["Hm.", ToolCall("refund", {"order": "42"})], "Done."), shop.refund)
     request = (await runner.run("Refund 42")).requests[0]

@@ -58,7 +58,7 @@ class Judge:
     def judge(self, message: SessionMessage, answers: Sequence[ToolAnswer]) -> Judgement:
         """Return the answer with what was answered. Raises a `RequestError` if any of them cannot be taken.
 
-        The same answer again is taken and changes nothing.
+        The same answer again is taken and changes nothing, and so is what a client only repeats of its message.
         """
         parts, is_new, call_ids = list(message.parts), False, set()
         for answer in answers:
@@ -78,7 +78,7 @@ class Judge:
             elif not self._is_repeated(part, part.request, answer):
                 raise AnswerConflict
             call_ids.add(part.call_id)
-        if not call_ids:
+        if not call_ids and not all(answer.is_echo for answer in answers):
             raise NotWaiting
         return Judgement(replace(message, parts=parts), is_new, frozenset(call_ids))
 
@@ -200,7 +200,8 @@ def frames_after(message: SessionMessage, call_ids: frozenset[str], *, logged: b
     """Return what follows in an answer on the step of these calls: their results first.
 
     A client that answers has everything up to there. `logged` is what the log of a run begins with that went on later:
-    it has the steps until then, and tells the results of the last one itself.
+    it has the steps until then, and tells the results of the last one itself. An answer that ended with these results
+    gets an empty step: a client that sends by itself when all calls of the last step are settled would send forever.
     """
     told: list[events.StreamEvent] = []
     is_live = False
@@ -222,6 +223,8 @@ def frames_after(message: SessionMessage, call_ids: frozenset[str], *, logged: b
     for part in parts[end:]:
         emit_part(recorder, part)
     recorder.close(waiting=True)
+    if logged is None and message.status != "waiting" and not any(isinstance(part, StepPart) for part in parts[end:]):
+        told += [events.StartStep(), events.FinishStep()]
     return b"".join(map(sse.encode, told))
 
 
