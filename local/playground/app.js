@@ -22,7 +22,8 @@ import { Sidebar } from "./view/sidebar.js";
 import { toast, toastError } from "./view/toasts.js";
 
 /** @import { Connection } from "./connection.js" */
-/** @import { StackInfo } from "./types.js" */
+/** @import { CallAnswer } from "./conversation.js" */
+/** @import { StackInfo, ToolPart } from "./types.js" */
 
 class App {
   #connection = loadConnection();
@@ -58,6 +59,7 @@ class App {
     retry: () => this.#chat.retry(),
     takeOver: () => this.#chat.takeOver(),
     regenerate: () => this.#chat.regenerate(),
+    answer: (part, answer) => this.#answer(part, answer),
     rate: (message, feedback) => this.#chat.rate(message, feedback).catch(toastError),
     edit: () => this.#edit(),
     openSettings: () => this.#settings.open(this.#connection),
@@ -183,6 +185,13 @@ class App {
     this.#running.set(chat.id, chat);
     this.#view.scrollToEnd();
     await chat.send(text);
+  }
+
+  /** @param {ToolPart} part @param {CallAnswer} answer */
+  async #answer(part, answer) {
+    const chat = this.#chat;
+    this.#running.set(chat.id, chat);
+    await chat.answer(part, answer);
   }
 
   /** @param {number} index */

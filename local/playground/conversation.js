@@ -3,12 +3,12 @@
 import { ApiError } from "./api.js";
 import { newId } from "./ids.js";
 import { BUSY, failure, isLost, isTooEarly, leftBehind, toProblem, unanswered } from "./problems.js";
-import { AnswerBuilder } from "./reducer.js";
+import { AnswerBuilder, closeUnanswered, markWaiting, statesOf } from "./reducer.js";
 import { readEvents } from "./sse.js";
 
 /** @import { Api } from "./api.js" */
 /** @import { Problem } from "./problems.js" */
-/** @import { Feedback, Message, StreamEvent } from "./types.js" */
+/** @import { Feedback, Message, StreamEvent, ToolPart } from "./types.js" */
 
 /**
  * @typedef {object} Logged
@@ -16,6 +16,8 @@ import { readEvents } from "./sse.js";
  * @property {StreamEvent} event
  *
  * @typedef {() => Promise<Response | null>} Open
+ *
+ * @typedef {{ approved: boolean, reason?: string } | { output: unknown } | { error: string }} CallAnswer
  */
 
 const FIRST_PAUSE_MS = 400;
@@ -103,7 +105,7 @@ export class Conversation extends EventTarget {
     if (this.#missed || !last || this.problem?.stored === false) return;
     const page = await this.#api.listMessages(this.id).catch(() => null); // the next look may succeed
     this.#missed = this.phase !== "idle";
-    if (!this.#missed && page && page.messages.at(-1)?.id !== last.id) await this.load();
+    if (!this.#missed && page && isOther(page.messages.at(-1), last)) await this.load();
   }
 
   async loadEarlier() {
@@ -171,6 +173,27 @@ export class Conversation extends EventTarget {
     await this.#turn(() => this.#api.chat(body), { live: true, fallback: answer });
   }
 
+  /**
+   * Answer what the turn waits for. A refusal is thrown, and nothing has changed.
+   * @param {ToolPart} part
+   * @param {CallAnswer} answer
+   */
+  async answer(part, answer) {
+    const message = this.messages.at(-1);
+    if (this.busy || !message?.parts.includes(part)) return;
+    const answers = [{ tool_call_id: part.toolCallId, ...answer }];
+    const body = { session_id: this.id, message_id: message.id, answers };
+    let response;
+    try {
+      response = await this.#api.chat(body);
+    } catch (error) {
+      void this.sync(); // somebody else may have answered
+      throw error;
+    }
+    settle(part, answer);
+    await this.#turn(async () => response, { live: true, continued: message });
+  }
+
   /** Take back a question that never reached the server, and return its text. */
   withdraw() {
     const text =
@@ -232,14 +255,14 @@ export class Conversation extends EventTarget {
   /**
    * Follow one turn from asking to its end, through lost connections.
    * @param {Open} open
-   * @param {{ live: boolean, fallback?: Message }} options
+   * @param {{ live: boolean, fallback?: Message, continued?: Message }} options
    */
-  async #turn(open, { live, fallback }) {
+  async #turn(open, { live, fallback, continued }) {
     this.#askedAt = performance.now();
     this.#set({ phase: "asking", problem: null });
     let sent = !live;
     try {
-      const answer = await this.#readThrough(open, live, () => (sent = true));
+      const answer = await this.#readThrough(open, live, () => (sent = true), continued);
       if (answer?.error) {
         if (fallback) this.messages = [...this.messages.slice(0, -1), fallback];
         this.problem = { ...failure(fallback !== undefined), detail: answer.error, requestId: this.#requestId };
@@ -259,9 +282,10 @@ export class Conversation extends EventTarget {
    * @param {Open} open
    * @param {boolean} live
    * @param {() => void} onSent
+   * @param {Message} [continued]
    * @returns {Promise<AnswerBuilder | null>} Null when the turn ended while nobody was reading.
    */
-  async #readThrough(open, live, onSent) {
+  async #readThrough(open, live, onSent, continued) {
     let [lost, running] = [0, false];
     while (true) {
       try {
@@ -271,12 +295,12 @@ export class Conversation extends EventTarget {
         onSent();
         lost = 0;
         running = true;
-        return await this.#read(response.body, live);
+        return await this.#read(response.body, live, continued);
       } catch (error) {
         if (!isLost(error, running) || lost >= ATTEMPTS[running ? "running" : "unsent"]) throw error;
       }
       // Asking again with the same id is safe while nobody knows whether it arrived. Once it has, the turn is followed.
-      if (running) [open, live] = [() => this.#api.resume(this.id), false];
+      if (running) [open, live, continued] = [() => this.#api.resume(this.id), false, undefined];
       this.#set({ reconnecting: true });
       await pause(Math.min(FIRST_PAUSE_MS * 2 ** lost++, LONGEST_PAUSE_MS));
     }
@@ -285,9 +309,10 @@ export class Conversation extends EventTarget {
   /**
    * @param {ReadableStream<Uint8Array>} body
    * @param {boolean} live
+   * @param {Message} [continued]
    */
-  async #read(body, live) {
-    const answer = new AnswerBuilder({ live });
+  async #read(body, live, continued) {
+    const answer = new AnswerBuilder({ live, continued });
     for await (const event of readEvents(body)) {
       this.#note(event);
       answer.apply(event);
@@ -306,6 +331,7 @@ export class Conversation extends EventTarget {
     const last = this.messages.at(-1);
     const replaces = last?.role === "assistant" && last.metadata.turnNumber === message.metadata.turnNumber;
     this.messages = [...(replaces ? this.messages.slice(0, -1) : this.messages), message];
+    for (const earlier of this.messages.slice(0, -1)) closeUnanswered(earlier);
     this.phase = "streaming";
     this.dispatchEvent(new Event("turnstart"));
   }
@@ -316,7 +342,7 @@ export class Conversation extends EventTarget {
     const earlier = this.messages.findIndex(({ id }) => id === page.messages[0]?.id);
     const messages = [
       ...this.messages.slice(0, Math.max(0, earlier)),
-      ...page.messages.map((message) => this.#known(message) ?? message),
+      ...page.messages.map((message) => this.#known(message) ?? markWaiting(message)),
     ];
     const before = earlier > 0 ? this.before : page.before;
     const summarizedTo = page.summarizedTo ?? 0;
@@ -324,9 +350,11 @@ export class Conversation extends EventTarget {
   }
 
   /** A message that did not change stays the same object, and so keeps its place on the page. @param {Message} message */
-  #known({ id, role, metadata }) {
+  #known(message) {
+    const { id, role, metadata } = message;
     const known = this.messages.find((other) => other.id === id && other.role === role);
-    return known && JSON.stringify(known.metadata) === JSON.stringify(metadata) ? known : null;
+    const isSame = known && JSON.stringify(known.metadata) === JSON.stringify(metadata);
+    return isSame && statesOf(known) === statesOf(message) ? known : null;
   }
 
   /** @param {StreamEvent} event */
@@ -341,6 +369,19 @@ export class Conversation extends EventTarget {
     this.dispatchEvent(new Event("change"));
     if (changes.phase === "idle" && this.#missed) void this.sync();
   }
+}
+
+/** Whether the last message is not the one that is shown, or waits for something else. @param {Message | undefined} last @param {Message} shown */
+function isOther(last, shown) {
+  return last?.id !== shown.id || (shown.metadata.status === "waiting" && statesOf(last) !== statesOf(shown));
+}
+
+/** Show an answer that is kept until the others of its step are there. @param {ToolPart} part @param {CallAnswer} answer */
+function settle(part, answer) {
+  if ("approved" in answer) part.approval = { id: "", ...part.approval, ...answer };
+  if ("approved" in answer) part.state = answer.approved ? "approval-responded" : "output-denied";
+  if ("output" in answer) Object.assign(part, { state: "output-available", output: answer.output, waits: false });
+  if ("error" in answer) Object.assign(part, { state: "output-error", errorText: answer.error, waits: false });
 }
 
 /** Wait, or until the browser is online again. @param {number} milliseconds @returns {Promise<void>} */

@@ -2,6 +2,8 @@
 
 /** @import { Message, Part, StreamEvent, ToolPart } from "./types.js" */
 
+const UNANSWERED = "Nobody answered before the conversation went on. The call was not run.";
+
 /**
  * Builds one answer out of its events. `live` says that events arrive as they happen, so that times can be taken.
  */
@@ -19,9 +21,11 @@ export class AnswerBuilder {
   /** @type {Map<string, ToolPart>} */
   #calls = new Map();
 
-  /** @param {{ live: boolean }} options */
-  constructor({ live }) {
+  /** @param {{ live: boolean, continued?: Message | null }} options `continued` is the answer that goes on. */
+  constructor({ live, continued = null }) {
     this.#live = live;
+    this.message = continued;
+    for (const part of continued?.parts ?? []) if (isTool(part)) this.#calls.set(part.toolCallId, part);
   }
 
   /** @param {StreamEvent} event */
@@ -38,6 +42,7 @@ export class AnswerBuilder {
 
   /** @param {StreamEvent} event */
   #start(event) {
+    if (this.message?.id === event.messageId) return this.#metadata(event.messageMetadata ?? {});
     this.message = { id: event.messageId, role: "assistant", parts: [], metadata: event.messageMetadata ?? {} };
   }
 
@@ -45,6 +50,7 @@ export class AnswerBuilder {
   #finish(event) {
     this.finished = true;
     this.#metadata({ finishReason: event.finishReason, ...event.messageMetadata });
+    if (this.message) markWaiting(this.message);
   }
 
   /** @param {object} changes */
@@ -86,12 +92,22 @@ export class AnswerBuilder {
       case "tool-input-error":
         Object.assign(call, { state: "output-error", rawInput: event.input, errorText: event.errorText });
         break;
+      case "tool-approval-request":
+        Object.assign(call, {
+          state: "approval-requested",
+          approval: { id: event.approvalId, requestReason: event.reason },
+        });
+        break;
+      case "tool-output-denied":
+        call.state = "output-denied";
+        break;
       case "tool-output-available":
         Object.assign(call, { state: "output-available", output: event.output });
         break;
       case "tool-output-error":
         Object.assign(call, { state: "output-error", errorText: event.errorText });
     }
+    if (call.state.startsWith("output")) delete call.waits;
     if (call.startedAt !== undefined && call.state.startsWith("output")) {
       call.durationMs = Math.round(performance.now() - call.startedAt);
     }
@@ -117,6 +133,31 @@ export class AnswerBuilder {
  */
 export function isTool(part) {
   return part.type.startsWith("tool-") || part.type === "dynamic-tool";
+}
+
+/** Mark the calls that the client has to run: those that an answer is still waiting with. @param {Message} message */
+export function markWaiting(message) {
+  const waits = message.metadata.status === "waiting";
+  for (const part of message.parts) if (isTool(part)) part.waits = waits && part.state === "input-available";
+  return message;
+}
+
+/** Show what an answer had waited for as not answered: the conversation goes on without. @param {Message} message */
+export function closeUnanswered(message) {
+  if (message.metadata.status !== "waiting") return;
+  for (const part of message.parts) {
+    if (!isTool(part)) continue;
+    if (part.waits) Object.assign(part, { state: "output-error", errorText: UNANSWERED });
+    if (part.state === "approval-requested")
+      Object.assign(part, { state: "output-denied", approval: { ...part.approval, approved: false, reason: UNANSWERED } });
+  }
+  Object.assign(message.metadata, { status: "cancelled", stopReason: "unanswered" });
+  markWaiting(message);
+}
+
+/** What of an answer changes while it waits. @param {Message} message */
+export function statesOf(message) {
+  return JSON.stringify(message.parts.map((part) => /** @type {{ state?: string }} */ (part).state));
 }
 
 /** @param {ToolPart & { toolName?: string }} part */

@@ -6,7 +6,8 @@
  * @typedef {{ type: "step-start" }} StepPart
  * @typedef {{ type: "text", text: string, state?: "streaming" | "done" }} TextPart
  * @typedef {{ type: "reasoning", text: string, state?: "streaming" | "done" }} ReasoningPart
- * @typedef {"input-streaming" | "input-available" | "output-available" | "output-error"} ToolState
+ * @typedef {"approval-requested" | "approval-responded" | "output-denied"} ApprovalState
+ * @typedef {"input-streaming" | "input-available" | "output-available" | "output-error" | ApprovalState} ToolState
  * @typedef {object} ToolPart
  * @property {string} type `tool-NAME`
  * @property {string} toolCallId
@@ -16,6 +17,8 @@
  * @property {string} [inputText] The arguments as far as the model has written them.
  * @property {unknown} [output]
  * @property {string} [errorText]
+ * @property {{ id: string, approved?: boolean, reason?: string, requestReason?: string }} [approval]
+ * @property {boolean} [waits] It is the client that has to run it.
  * @property {string} [errorDetail] What the model was told, which only a local stack's trace says.
  * @property {number} [startedAt] When this page saw the call start, in milliseconds.
  * @property {number} [durationMs]
@@ -35,14 +38,15 @@
  * @typedef {object} Metadata
  * @property {string} [sessionId]
  * @property {number} [turnNumber]
- * @property {"complete" | "cancelled" | "failed" | "interrupted"} [status]
+ * @property {"complete" | "waiting" | "cancelled" | "failed" | "interrupted"} [status]
  * @property {string} [finishReason]
  * @property {string} [model]
  * @property {number} [steps]
  * @property {Usage} [usage]
  * @property {number} [durationMs]
  * @property {number} [firstTokenMs]
- * @property {"cancelled" | "deadline" | "interrupted"} [abortReason]
+ * @property {"cancelled" | "deadline" | "interrupted" | "unanswered" | "expired"} [abortReason]
+ * @property {string} [stopReason]
  * @property {Feedback} [feedback]
  *
  * @typedef {object} Message
@@ -56,6 +60,7 @@
  * @property {string | null} name
  * @property {number} latestTurnNumber
  * @property {boolean} answering
+ * @property {boolean} waiting
  * @property {string} createdAt
  * @property {string} updatedAt
  *

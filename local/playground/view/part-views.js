@@ -2,6 +2,9 @@
 
 import { MarkdownView } from "../markdown/view.js";
 import { isTool } from "../reducer.js";
+import { ApprovalCard, isApproval } from "./approval-card.js";
+import { ClientToolCard, isClientTool } from "./client-tool-card.js";
+import { QuestionCard, isQuestion } from "./question-card.js";
 import { ReasoningView } from "./reasoning.js";
 import { ToolCard } from "./tool-card.js";
 
@@ -17,6 +20,9 @@ import { ToolCard } from "./tool-card.js";
 
 /** @type {PartKind[]} */
 const KINDS = [
+  { fits: isApproval, make: (actions) => new ApprovalCard(actions) },
+  { fits: isQuestion, make: (actions) => new QuestionCard(actions) },
+  { fits: isClientTool, make: (actions) => new ClientToolCard(actions) },
   { fits: isTool, make: () => new ToolCard() },
   { fits: (part) => part.type === "reasoning", make: () => new ReasoningView() },
   { fits: (part) => part.type === "text", make: () => new TextView() },

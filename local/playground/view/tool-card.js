@@ -11,8 +11,11 @@ import { icon } from "./icons.js";
 const STATES = {
   "input-streaming": { class: "running", says: "Preparing" },
   "input-available": { class: "running", says: "Running" },
+  "approval-requested": { class: "running", says: "Waits for approval" },
+  "approval-responded": { class: "running", says: "Answered" },
   "output-available": { class: "done", says: "Done" },
   "output-error": { class: "failed", says: "Failed" },
+  "output-denied": { class: "failed", says: "Denied" },
 };
 
 export class ToolCard {
@@ -50,6 +53,7 @@ export class ToolCard {
 function result(part) {
   if (part.state === "output-error")
     return [section("Error", part.errorDetail ?? part.errorText ?? "The tool failed.", "error")];
+  if (part.state === "output-denied") return [section("Denied", part.approval?.reason ?? "No reason was given.", "error")];
   return part.state === "output-available" ? [section("Output", formatJson(part.output))] : [];
 }
 

@@ -8,13 +8,23 @@ import { icon } from "./icons.js";
 import { thumbs } from "./thumbs.js";
 import { Waterfall } from "./waterfall.js";
 
-/** @import { Feedback, Message, Metadata, Span } from "../types.js" */
+/** @import { Feedback, Message, Metadata, Span, ToolPart } from "../types.js" */
+/** @import { CallAnswer } from "../conversation.js" */
 
-const ENDINGS = { cancelled: "Stopped", interrupted: "Interrupted", deadline: "Out of time", length: "Cut off at the length limit" };
+const ENDINGS = {
+  waiting: "Waits for you",
+  unanswered: "Not answered",
+  expired: "Expired",
+  cancelled: "Stopped",
+  interrupted: "Interrupted",
+  deadline: "Out of time",
+  length: "Cut off at the length limit",
+};
 
 /**
  * @typedef {object} TurnActions
  * @property {() => void} regenerate
+ * @property {(part: ToolPart, answer: CallAnswer) => Promise<void>} answer Answers what a turn waits for.
  * @property {(message: Message, feedback: Feedback | null) => Promise<void>} rate
  * @property {((turn: number) => Promise<Span[]>) | null} traces Null where none are recorded.
  */
@@ -45,7 +55,7 @@ export class TurnFooter {
       this.#buttons,
       copyButton(() => textOf(message), "Copy answer"),
       ...thumbs(message, rate),
-      last && message.metadata.status !== "failed" && button("refresh", "Regenerate", regenerate),
+      last && !["failed", "waiting"].includes(message.metadata.status ?? "") && button("refresh", "Regenerate", regenerate),
       traces && turn !== undefined && this.#traceButton(() => traces(turn)),
     );
   }
@@ -65,11 +75,11 @@ export class TurnFooter {
 
 /** @param {Metadata} metadata */
 function facts(metadata) {
-  const { status, finishReason, abortReason, firstTokenMs, durationMs, usage, model, steps } = metadata;
-  const how = [abortReason, status, finishReason].find((reason) => reason && reason in ENDINGS);
+  const { status, finishReason, abortReason, stopReason, firstTokenMs, durationMs, usage, model, steps } = metadata;
+  const how = [abortReason, stopReason, status, finishReason].find((reason) => reason && reason in ENDINGS);
   const ending = ENDINGS[/** @type {keyof typeof ENDINGS} */ (how)];
   return [
-    ending && h("span", { class: "badge" }, ending),
+    ending && h("span", { class: status === "waiting" ? "badge waiting" : "badge" }, ending),
     firstTokenMs !== undefined && fact("First token", formatDuration(firstTokenMs), "Time to the first token"),
     durationMs !== undefined && fact("Total", formatDuration(durationMs), "Duration of the turn"),
     usage &&
