@@ -63,7 +63,7 @@ async def _audit(page: Page, view: str) -> None:
         assert await page.evaluate(AUDIT, rules) == [], (view, scheme)
 
 
-async def _audit_phone(page: Page, view: str) -> None:
+async def audit_phone(page: Page, view: str) -> None:
     assert await page.evaluate(AUDIT) == [], view
     assert await page.evaluate(SMALL) == [], view
 
@@ -120,27 +120,27 @@ async def test_on_a_phone_everything_fits_and_can_be_hit_and_the_chats_are_a_dra
     page = playground.page
     await page.evaluate(axe)
     assert not await page.evaluate(OVERFLOWING)
-    await _audit_phone(page, "empty")
+    await audit_phone(page, "empty")
     await playground.ask(f"[echo:{'wide ' * 30}\n\n```\n{'code' * 60}\n```\n\n|{'column|' * 12}\n|{'---|' * 12}]")
     await playground.ask('[tool:calculator {"expression": "x"}] [then] [reason] [echo:done]')
     assert not await page.evaluate(OVERFLOWING)
     await playground.traced(2)
     await playground.button("Trace").last.click()
     await expect(page.get_by_role("region", name="Trace of this turn")).to_contain_text("model")
-    await _audit_phone(page, "a chat")
+    await audit_phone(page, "a chat")
     await expect(playground.chats).not_to_be_in_viewport()
     await playground.button("Open the list of chats").click()
     await expect(playground.chats).to_be_in_viewport()
-    await _audit_phone(page, "the drawer")
+    await audit_phone(page, "the drawer")
     await page.keyboard.press("Escape")
     await expect(playground.chats).not_to_be_in_viewport()
     await playground.button("Details").click()
     for tab in ("Agent", "Events", "Context"):
         await page.get_by_role("tab", name=tab).click()
-        await _audit_phone(page, tab)
+        await audit_phone(page, tab)
     await playground.button("Close the details").click()
     await playground.button("Rename this chat").click()
-    await _audit_phone(page, "a question")
+    await audit_phone(page, "a question")
     await playground.button("Cancel").click()
     await playground.button("Open the list of chats").click()
     await playground.button("New chat").click()

@@ -57,3 +57,24 @@ async def test_regenerate_replaces_the_answer(sdk: SdkClient, stack: BackgroundS
     seen = await sdk.drive(stack.url, session_id, {"do": "send", "text": "[echo:Once.]"}, {"do": "regenerate"})
     assert (seen["status"], len(seen["messages"])) == ("ready", 2)
     assert seen["messages"] == await stored(stack, session_id)
+
+
+async def test_an_approval_is_answered_by_another_client_after_a_redeploy(
+    sdk: SdkClient, waiting_stack: BackgroundStack
+) -> None:
+    stack, session_id = waiting_stack, uuid.uuid4().hex
+    text = '[tool:refund {"order": "42"}] [then] [echo:Done.]'
+    await sdk.drive(stack.url, session_id, {"do": "send", "text": text}, answers=True)
+    emulator = stack.stack.emulator
+    before = {process.pid for process in emulator.processes()}
+    stack.wait_for(emulator.settled())
+    for pid in before:
+        stack.loop.call_soon_threadsafe(emulator.kill, pid)
+    waiting = await stored(stack, session_id)
+    [request] = [part["approval"]["id"] for part in waiting[-1]["parts"] if "approval" in part]
+    approve = {"do": "decide", "response": {"id": request, "approved": True}, "sends": True}
+    seen = await sdk.drive(stack.url, session_id, approve, messages=waiting, version=7, answers=True)
+    assert (seen["status"], seen["error"]) == ("ready", None)
+    assert not before & {process.pid for process in emulator.processes()}
+    assert seen["messages"] == await stored(stack, session_id)
+    assert seen["messages"][-1]["metadata"]["status"] == "complete"

@@ -53,7 +53,7 @@ export class ToolCard {
 function result(part) {
   if (part.state === "output-error")
     return [section("Error", part.errorDetail ?? part.errorText ?? "The tool failed.", "error")];
-  if (part.state === "output-denied") return [section("Denied", part.approval?.reason ?? "No reason was given.", "error")];
+  if (part.state === "output-denied") return [section("Denied", part.approval?.reason ?? "The call was not run.", "error")];
   return part.state === "output-available" ? [section("Output", formatJson(part.output))] : [];
 }
 
