@@ -62,6 +62,11 @@ class ChatApi:
         body = {"id": session_id, "trigger": "regenerate-message", "messages": [{"role": "user", "parts": []}]}
         return self._stream("POST", f"{self._chat}/chat", body)
 
+    def answer(self, session_id: str, message_id: str, answers: list[Json]) -> Iterator[Json]:
+        """Answer what a turn waits for and yield the events of its rest."""
+        body = {"session_id": session_id, "message_id": message_id, "answers": answers}
+        return self._stream("POST", f"{self._chat}/chat", body)
+
     def resume(self, session_id: str) -> Iterator[Json]:
         """Yield the events of the running answer from its first on; nothing when none runs."""
         return self._stream("GET", f"{self._chat}/chat/{session_id}/stream")

@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from uuid import uuid4
 
 from local.chat.api import ApiError, ChatApi, Json, NoAnswer
+from local.chat.requests import Requests, pending
 from local.chat.turn import INTERRUPTED, ShownTurn
 from local.chat.view import View
 from local.processes import ServiceError
@@ -16,6 +17,7 @@ HELP = """/new         begin another session
 /sessions    list the sessions
 /open N      go on with a session of that list
 /regenerate  have the last question answered again
+/answer      answer what the last turn waits for
 /quit        leave (Ctrl-D)
 Ctrl-C       stop the answer; twice: leave"""
 
@@ -65,9 +67,11 @@ class Conversation:
         """Begin with no session."""
         self._api = api
         self._view = view
+        self._requests = Requests(view)
         self._session_id = ""
         self._listed: list[Json] = []
         self._commands: dict[str, Callable[[str], object]] = {
+            "/answer": lambda _: self._answer_requests(),
             "/help": lambda _: self._view.note(HELP),
             "/new": lambda _: self.open(),
             "/open": self._open_listed,
@@ -88,6 +92,8 @@ class Conversation:
             if not self._show(self._api.resume(session_id)):
                 for message in messages[1:]:
                     self._view.message(message)
+                if any(map(pending, messages)):
+                    self._view.note("The last turn waits for you: /answer.")
 
     def hold(self) -> int:
         """Converse until the person leaves; returns the exit code."""
@@ -121,8 +127,30 @@ class Conversation:
         except ApiError as error:
             self._view.error(str(error))
 
-    def _show(self, events: Iterator[Json]) -> bool:
-        return ShownTurn(self._api, self._view, self._session_id).show(events)
+    def _show(self, events: Iterator[Json], *, asks: bool = True) -> bool:
+        turn = ShownTurn(self._api, self._view, self._session_id)
+        is_shown = turn.show(events)
+        if turn.is_waiting and asks:
+            self._answer_requests()
+        return is_shown
+
+    def _answer_requests(self) -> None:
+        waiting = [message for message in self._api.messages(self._session_id) if pending(message)]
+        if not waiting:
+            self._view.note("Nothing waits for an answer.")
+            return
+        answers: list[Json] = []
+        is_left = False
+        try:
+            for answer in self._requests.answers(waiting[-1]):
+                answers.append(answer)  # noqa: PERF402 - those before an interrupt are kept
+        except (EOFError, KeyboardInterrupt):
+            is_left = True
+            print()
+        if answers:
+            self._show(self._api.answer(self._session_id, waiting[-1]["id"], answers), asks=not is_left)
+        if is_left:
+            self._view.note("(it waits: /answer goes on, another message closes it)")
 
     def _list(self) -> None:
         self._listed = self._api.sessions()

@@ -23,6 +23,7 @@ class ShownTurn:
         self._session_id = session_id
         self._ended = threading.Event()
         self._stopping = False
+        self.is_waiting = False
 
     def show(self, events: Iterator[Json]) -> bool:
         """Show the events and say whether there were any. A second Ctrl-C leaves the program."""
@@ -31,7 +32,7 @@ class ShownTurn:
             try:
                 for event in events:
                     seen = True
-                    self._view.event(event)
+                    self._show_event(event)
             except ConnectionLost:
                 self._view.note("(the connection broke, this is the answer from its start)")
                 seen = self._show_again() or seen
@@ -43,11 +44,16 @@ class ShownTurn:
         seen = False
         for event in self._api.resume(self._session_id):
             seen = True
-            self._view.event(event)
+            self._show_event(event)
         if not seen:
             for message in self._api.messages(self._session_id):
                 self._view.message(message)
         return seen
+
+    def _show_event(self, event: Json) -> None:
+        self._view.event(event)
+        if event["type"] == "finish":
+            self.is_waiting = event.get("messageMetadata", {}).get("status") == "waiting"
 
     def _interrupted(self) -> None:
         if self._stopping:

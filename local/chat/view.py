@@ -11,7 +11,12 @@ DIM, RED, BOLD, RESET = "\x1b[2m", "\x1b[31m", "\x1b[1m", "\x1b[0m"
 LONGEST_VALUE = 200
 # What a model or a tool writes must not command the terminal.
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
-_ABORTS = {"cancelled": "stopped", "deadline": "out of time", "interrupted": "interrupted"}
+_ABORTS = {
+    "cancelled": "stopped",
+    "deadline": "out of time",
+    "interrupted": "interrupted",
+    "unanswered": "not answered",
+}
 
 
 class View:
@@ -35,9 +40,11 @@ class View:
                 self._end_line()
             case "tool-input-available":
                 self._tools[event["toolCallId"]] = event["toolName"]
-                self._tool(event, _short(event["input"]))
+                self._tool(event, shortened(event["input"]))
             case "tool-output-available":
-                self._tool(event, f"-> {_short(event['output'])}")
+                self._tool(event, f"-> {shortened(event['output'])}")
+            case "tool-output-denied":
+                self._tool(event, "was denied", RED)
             case "tool-input-error" | "tool-output-error":
                 self._tools.setdefault(event["toolCallId"], event.get("toolName", "tool"))
                 self._tool(event, f"failed: {event['errorText']}", RED)
@@ -55,6 +62,10 @@ class View:
             self._line(f"> {text}", BOLD)
         elif text:
             self._line(text)
+
+    def say(self, text: str) -> None:
+        """Show a line of what is asked."""
+        self._line(text, BOLD)
 
     def note(self, text: str) -> None:
         """Say something about the conversation."""
@@ -92,7 +103,8 @@ class View:
             self._in_line = not text.endswith("\n")
 
 
-def _short(value: Any) -> str:
+def shortened(value: Any) -> str:
+    """Return a value in one line that is not too long."""
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     line = " ".join(text.split())
     return line if len(line) <= LONGEST_VALUE else f"{line[:LONGEST_VALUE]}..."

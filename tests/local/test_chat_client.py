@@ -166,3 +166,27 @@ def test_reasoning_and_failures_are_shown(chat: Terminal) -> None:
 def test_without_a_stack_it_says_how_to_start_one() -> None:
     with command("chat", PORT="1") as running:
         assert running.end() == (1, "Nothing answers at http://127.0.0.1:1: start it with `make run`.\n")
+
+
+def test_what_a_turn_waits_for_is_asked_and_a_paste_is_no_approval(
+    waiting_stack: BackgroundStack, session_id: str
+) -> None:
+    ask = '[tool:refund {"order": "42"}] [tool:ask_user {"question": "Which?", "choices": ["red", "blue"]}]'
+    with terminal("chat", "--url", waiting_stack.url, "--session", session_id) as chat:
+        chat.read_until("\n> ")
+        chat.type(f"{ask} [then] [echo:All done.]\n")
+        chat.read_until('refund {"order": "42"} needs your approval. Order 42 is large.\n')
+        chat.read_until("a reason if you like: ")
+        chat.type("\x1b[200~y\nand more\x1b[201~\n")
+        chat.read_until("a reason if you like: ")
+        chat.type(INTERRUPT)
+        chat.read_until("another message closes it)\n> ")
+        chat.type("/answer\n")
+        chat.read_until("a reason if you like: ")
+        chat.type("n too much\n")
+        chat.read_until("Which?\n  1  red\n  2  blue\n")
+        chat.read_until("/skip: ")
+        chat.type("2\n")
+        shown = chat.read_until("\nAll done.\n")
+        assert "refund was denied" in shown
+        assert "ask_user -> blue" in shown

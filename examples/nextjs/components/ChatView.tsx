@@ -20,7 +20,7 @@ export function ChatView({ id, page }: { id: string; page: MessagePage }) {
   );
   const [reconnecting, onReconnecting] = useState(false);
   const [conversation] = useState(() => new Conversation(id, page.messages, { onTurn, onReconnecting }));
-  const { messages, setMessages, sendMessage, regenerate, status, error } = useChat({ chat: conversation.chat });
+  const { messages, setMessages, sendMessage, regenerate, addToolApprovalResponse, status, error } = useChat({ chat: conversation.chat });
   const [before, setBefore] = useState(page.before);
   const [stopError, setStopError] = useState<Error>();
   const end = useRef<HTMLDivElement>(null);
@@ -45,6 +45,7 @@ export function ChatView({ id, page }: { id: string; page: MessagePage }) {
           <MessageView
             key={message.id}
             message={message}
+            onDecide={(id, approved) => void addToolApprovalResponse({ id, approved })}
             onRegenerate={
               !answering && message.role === "assistant" && index === messages.length - 1
                 ? () => void regenerate({ messageId: message.id })

@@ -1,5 +1,5 @@
 import { Chat } from "@ai-sdk/react";
-import { DefaultChatTransport } from "ai";
+import { DefaultChatTransport, lastAssistantMessageIsCompleteWithApprovalResponses } from "ai";
 import { CHAT_URL, type ChatMessage, type MessagePage, loadMessages, request, stopAnswer } from "./api";
 
 const ATTEMPTS = 8;
@@ -37,6 +37,8 @@ export class Conversation {
           body: { id, trigger, messages: messages.slice(-1), ...(trigger === "regenerate-message" && { messageId }) },
         }),
       }),
+      // Once every call of the last step is approved or denied, the answers are sent and the turn goes on.
+      sendAutomaticallyWhen: lastAssistantMessageIsCompleteWithApprovalResponses,
       onData: (part) => {
         if (part.type === "data-session") events.onTurn(part.data.turnNumber ?? 0);
       },
