@@ -13,7 +13,18 @@ from collections.abc import Iterator
 from datetime import UTC, datetime
 
 from examples.local_services import local_services
-from omniagent import Agent, MongoBackendAdapter, MongoSessionManager, Runner, tool
+from omniagent import (
+    Agent,
+    AnswerStream,
+    MongoBackendAdapter,
+    MongoSessionManager,
+    Runner,
+    RunResult,
+    ToolAnswer,
+    ToolRequest,
+    ask_user,
+    tool,
+)
 from omniagent.protocol.events import StreamEvent, TextDelta, ToolInputAvailable, ToolOutputAvailable
 
 
@@ -29,15 +40,31 @@ async def today() -> str:
     return datetime.now(UTC).strftime("%A, %d %B %Y")
 
 
-agent = Agent("example", "You are a helpful assistant. Be brief.", [multiply, today])
+@tool(approval=True)
+async def forget_everything() -> str:
+    """Forget everything that the user said."""
+    return "This is an example: nothing was forgotten."
 
 
-async def answer(runner: Runner, question: str) -> None:
+agent = Agent("example", "You are a helpful assistant. Be brief.", [multiply, today, forget_everything, ask_user])
+
+
+def asked(request: ToolRequest) -> ToolAnswer:
+    """Ask the person at the terminal what the turn waits for."""
+    if request.kind == "approval":
+        verdict = input(f"May {request.tool} run with {request.input}? [y/N] ")
+        return request.approve() if verdict.strip().lower() == "y" else request.deny(verdict.strip() or None)
+    choices = request.input.get("choices")
+    reply = input(f"{request.input['question']} {choices or ''} ").strip()
+    return request.reply(reply) if reply and (not choices or reply in choices) else request.fail("No answer was given.")
+
+
+async def shown(runner: Runner, stream: AnswerStream) -> RunResult:
     """Show the answer as it comes."""
-    stream = runner.run_stream(question)
     try:
         async for event in stream:
             show(event)
+        return await stream.result()
     except asyncio.CancelledError:  # Ctrl-C
         await runner.stop()
         await stream.result()  # stored
@@ -74,9 +101,12 @@ def main() -> None:
             runner = Runner(agent, session)
             for question in questions():
                 try:
-                    loop.run(answer(runner, question))
+                    result = loop.run(shown(runner, runner.run_stream(question)))
+                    while result.status == "waiting":  # nothing runs meanwhile: the turn is stored
+                        answers = [asked(request) for request in result.requests]
+                        result = loop.run(shown(runner, runner.answer(*answers)))
                     print()
-                except KeyboardInterrupt:
+                except (EOFError, KeyboardInterrupt):
                     print("\n[stopped]")
         finally:
             loop.run(adapter.shutdown())

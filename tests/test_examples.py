@@ -65,13 +65,16 @@ def test_chat_remembers_the_run_before_and_uses_its_tools(environment: dict[str,
     assert first.returncode == 0, error.decode()
     with running(environment, "examples.chat") as second:
         shown, error = second.communicate(
-            b"What is my name?\nMultiply 17 by 23, and what is today's date?\n", timeout=60
+            b"What is my name?\nMultiply 17 by 23, and what is today's date?\n"
+            b"[tool:forget_everything {}] [then] [echo:Nothing is forgotten.]\nnot now\n",
+            timeout=60,
         )
     assert second.returncode == 0, error.decode()
     _, name, numbers = shown.decode().split("> ", 2)
     assert "Ada" in name
     assert "[it answered 391.0]" in numbers
     assert "[calling today with {}]" in numbers
+    assert "May forget_everything run with {}? [y/N] Nothing is forgotten." in numbers
 
 
 def test_ctrl_c_in_chat_stores_what_was_shown(environment: dict[str, str]) -> None:
