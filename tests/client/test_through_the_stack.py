@@ -1,11 +1,13 @@
 """The AI SDK's own client against everything that `make run` starts: real functions, real processes, one origin."""
 
+import asyncio
 import uuid
 from typing import Any
 
 import httpx
 
 from local.background import BackgroundStack
+from local.emulator import Emulator
 from tests.client.conftest import SdkClient
 
 Json = dict[str, Any]
@@ -59,6 +61,15 @@ async def test_regenerate_replaces_the_answer(sdk: SdkClient, stack: BackgroundS
     assert seen["messages"] == await stored(stack, session_id)
 
 
+async def redeploy(emulator: Emulator) -> None:
+    """End every process: the next requests start new ones."""
+    ended = {process.pid for process in emulator.processes()}
+    for pid in ended:
+        emulator.kill(pid)
+    while ended & {process.pid for process in emulator.processes()}:  # noqa: ASYNC110 - the emulator announces no end
+        await asyncio.sleep(0.02)
+
+
 async def test_an_approval_is_answered_by_another_client_after_a_redeploy(
     sdk: SdkClient, waiting_stack: BackgroundStack
 ) -> None:
@@ -66,10 +77,9 @@ async def test_an_approval_is_answered_by_another_client_after_a_redeploy(
     text = '[tool:refund {"order": "42"}] [then] [echo:Done.]'
     await sdk.drive(stack.url, session_id, {"do": "send", "text": text}, answers=True)
     emulator = stack.stack.emulator
-    before = {process.pid for process in emulator.processes()}
     stack.wait_for(emulator.settled())
-    for pid in before:
-        stack.loop.call_soon_threadsafe(emulator.kill, pid)
+    before = {process.pid for process in emulator.processes()}
+    stack.wait_for(redeploy(emulator))
     waiting = await stored(stack, session_id)
     [request] = [part["approval"]["id"] for part in waiting[-1]["parts"] if "approval" in part]
     approve = {"do": "decide", "response": {"id": request, "approved": True}, "sends": True}
