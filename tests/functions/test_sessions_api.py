@@ -90,6 +90,7 @@ async def test_a_session_is_made_read_renamed_and_deleted(client: httpx.AsyncCli
         "name": "Lisbon",
         "latestTurnNumber": 0,
         "answering": False,
+        "waiting": False,
         "createdAt": made.json()["createdAt"],
         "updatedAt": made.json()["updatedAt"],
         "extra": {},
@@ -374,7 +375,7 @@ async def test_a_user_can_leave_with_everything(
 async def test_the_api_is_documented_with_every_error(client: httpx.AsyncClient) -> None:
     document = (await client.get("/openapi.json")).json()
     operations = [operation for path in document["paths"].values() for operation in path.values()]
-    assert len({operation["operationId"] for operation in operations}) == len(operations) == 15
+    assert len({operation["operationId"] for operation in operations}) == len(operations) == 16
     for operation in operations:
         assert {"401", "422", "500", "503"} <= set(operation["responses"])
         for status, response in operation["responses"].items():

@@ -20,6 +20,7 @@ OF_EVERY_TURN = {
     "ToolErrors",
     "CancelledTurns",
     "FailedTurns",
+    "WaitingTurns",
     "TurnDuration",
 }
 

@@ -114,7 +114,7 @@ def _broken_template(folder: Path) -> dict[str, object]:
     for name, code in (("chat", "def handler(event, context"), ("sessions", "def handler(event, context): pass")):
         (folder / name).mkdir()
         (folder / name / "app.py").write_text(code)
-    parameters = ("MongoSecretArn", "OpenAISecretArn", "OpenAIBaseUrl", "DocsEnabled")
+    parameters = ("MongoSecretArn", "OpenAISecretArn", "OpenAIBaseUrl", "DocsEnabled", "NameSessions")
     return {
         "Parameters": {name: {"Type": "String"} for name in parameters},
         "Resources": {

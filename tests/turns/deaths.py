@@ -128,7 +128,7 @@ class World:
         await self.killed(asking)
 
     async def killed(self, *tasks: "asyncio.Task[Any]") -> None:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             await self.reached.wait()
         if self.stage == "before finish_turn":
             while (await self.log()).count(b': {"step":') < self.steps:  # logged beside the store  # noqa: ASYNC110
