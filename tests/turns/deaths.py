@@ -43,6 +43,8 @@ LEASE_SECONDS = 10.0
 QUERY = Query("Look it up", "m1")
 NEVER = 3600.0
 """A tick that never comes: only what must be in the log is there."""
+GRAVES: list["asyncio.Future[None]"] = []
+"""What the dead wait for. A task that waits for something nobody holds would be collected in the middle of a test."""
 
 
 class Stage(asyncio.Event):
@@ -103,7 +105,8 @@ class World:
     async def at(self, name: str, process: Process | None = None) -> None:
         """Stop here for good if this is the stage. The dead do nothing any more."""
         if process is not None and process.is_dead:
-            await asyncio.get_running_loop().create_future()
+            GRAVES.append(asyncio.get_running_loop().create_future())
+            await GRAVES[-1]
         if name == self.stage and self.deaths_left:
             self.deaths_left -= 1
             self.reached.set()

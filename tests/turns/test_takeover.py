@@ -14,7 +14,7 @@ from omniagent.turns.memory_ledger import MemoryLedger
 from omniagent.turns.replay import record_frames
 from omniagent.turns.takeover import MAX_ATTEMPTS
 from tests.fixtures.conversation import read
-from tests.turns.deaths import LEASE_SECONDS, NEVER, QUERY, MortalProcess, Stage, World
+from tests.turns.deaths import GRAVES, LEASE_SECONDS, NEVER, QUERY, MortalProcess, Stage, World
 
 STAGES = {
     # stage: model calls in all, where everything was logged and where only what must be
@@ -41,6 +41,7 @@ async def _burial() -> AsyncIterator[None]:
         for task in left:
             task.cancel()
         await asyncio.wait(left, timeout=0.01)
+    GRAVES.clear()
 
 
 async def undisturbed() -> list[Part]:
