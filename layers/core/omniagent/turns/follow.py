@@ -24,6 +24,35 @@ GRACE_SECONDS = 10.0
 """A reader that does not leave, as its process died, counts so much longer than it would have read."""
 
 
+class ReaderSeat:
+    """The place of one request among the readers of its session and its user."""
+
+    def __init__(self, setup: TurnSetup) -> None:
+        self._session = setup.session
+        self._registry = setup.registry
+        self._reader: Reader | None = None
+
+    async def take(self, seconds: float) -> None:
+        """Count a reader who stays for so long at most. Raises `TooManyReaders`."""
+        session, settings = self._session, self._session.settings
+        self._reader = Reader(new_id(), session.user_id, session.key, seconds + GRACE_SECONDS)
+        own, *others = await self._registry.enter(self._reader)
+        of_session = sum(other == own for other in others)
+        if len(others) >= settings.max_readers_per_user or of_session >= settings.max_readers_per_session:
+            await self.leave()
+            raise TooManyReaders
+
+    async def leave(self) -> None:
+        """Count the reader no more."""
+        reader, self._reader = self._reader, None
+        if reader is None:
+            return
+        try:
+            await self._registry.leave(reader)
+        except RegistryUnavailable as exc:  # it counts until its time is over
+            logger.warning("reader not removed", extra={"cause": str(exc)})
+
+
 class FollowedAnswer:
     """The answer of a turn that runs elsewhere, from its first event to its end.
 
@@ -41,7 +70,7 @@ class FollowedAnswer:
         self._lease_until: float | None = None
         self._was_renewed = False
         self._until = min(limit.stop_at, time.monotonic() + session.settings.follow_seconds)
-        self._reader: Reader | None = None
+        self._seat = ReaderSeat(setup)
 
     @classmethod
     async def begun(
@@ -62,7 +91,7 @@ class FollowedAnswer:
             if await anext(frames, None) is None:
                 return None
         if not is_counted:
-            await followed._enter()
+            await followed._seat.take(max(0.0, followed._until - time.monotonic()))
         return followed
 
     async def result(self) -> RunResult:
@@ -76,13 +105,7 @@ class FollowedAnswer:
 
     async def ended(self) -> None:
         """Count this reader no more. The turn runs elsewhere."""
-        reader, self._reader = self._reader, None
-        if reader is None:
-            return
-        try:
-            await self._registry.leave(reader)
-        except RegistryUnavailable as exc:  # it counts until its time is over
-            logger.warning("reader not removed", extra={"cause": str(exc)})
+        await self._seat.leave()
 
     def stop(self, reason: StopReason) -> None:
         """The turn runs elsewhere and goes on."""
@@ -95,16 +118,6 @@ class FollowedAnswer:
                     yield each
         finally:
             await self.ended()
-
-    async def _enter(self) -> None:
-        session, settings = self._session, self._session.settings
-        seconds = max(0.0, self._until - time.monotonic()) + GRACE_SECONDS
-        self._reader = Reader(new_id(), session.user_id, session.key, seconds)
-        own, *others = await self._registry.enter(self._reader)
-        of_session = sum(other == own for other in others)
-        if len(others) >= settings.max_readers_per_user or of_session >= settings.max_readers_per_session:
-            await self.ended()
-            raise TooManyReaders
 
     async def _all_frames(self, until: float) -> AsyncGenerator[bytes, None]:
         """Yield the frames of the turn. One that never began yields nothing.

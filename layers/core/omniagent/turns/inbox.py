@@ -25,9 +25,9 @@ from omniagent.errors import (
 from omniagent.messages import StopReason
 from omniagent.protocol import events, sse
 from omniagent.session.manager import SessionHead, new_id
-from omniagent.turns.follow import GRACE_SECONDS, FollowedAnswer
+from omniagent.turns.follow import FollowedAnswer, ReaderSeat
 from omniagent.turns.keeper import KEEP_ALIVE_SECONDS
-from omniagent.turns.lease import REPAIR, Claim, InboxMessage, Reader, RunningTurn
+from omniagent.turns.lease import REPAIR, Claim, InboxMessage, RunningTurn
 from omniagent.turns.plan import Opening
 from omniagent.turns.replay import ReplayedAnswer
 from omniagent.turns.setup import Query, TimeLimit, TurnSetup
@@ -159,7 +159,7 @@ class PostedAnswer:
         self._limit = limit
         # A part of the time is kept for the turn itself.
         self._until = limit.stop_at - (limit.stop_at - limit.started_at) / 4 if limit.deadline is not None else math.inf
-        self._reader: Reader | None = None
+        self._seat = ReaderSeat(setup)
         self._free_since: float | None = None
         self._continued_from: str | None = None
         self._log_of: str | None = None
@@ -206,7 +206,7 @@ class PostedAnswer:
             if not is_posted:
                 if request is not None:
                     await request.give_back()
-                await self._leave()
+                await self._seat.leave()
         return self._start() if is_posted else None
 
     @property
@@ -242,7 +242,7 @@ class PostedAnswer:
         await asyncio.wait([self._started])
         sources = [*self._run_for_others, *([self._source] if self._source is not None else [])]
         await asyncio.gather(*(source.ended() for source in sources))
-        await self._leave()
+        await self._seat.leave()
 
     def stop(self, reason: StopReason) -> None:
         """End the turn with what it has. One that has not begun ends when its time has come; nobody waits for it."""
@@ -359,23 +359,7 @@ class PostedAnswer:
         return await FollowedAnswer.begun(self._setup, claim, self._limit, is_counted=True)
 
     async def _enter(self) -> None:
-        session, settings = self._session, self.settings
-        seconds = min(UNLIMITED_SECONDS, self._limit.time_left()) + GRACE_SECONDS
-        self._reader = Reader(new_id(), session.user_id, session.key, seconds)
-        own, *others = await self._registry.enter(self._reader)
-        of_session = sum(other == own for other in others)
-        if len(others) >= settings.max_readers_per_user or of_session >= settings.max_readers_per_session:
-            await self._leave()
-            raise TooManyReaders
-
-    async def _leave(self) -> None:
-        reader, self._reader = self._reader, None
-        if reader is None:
-            return
-        try:
-            await self._registry.leave(reader)
-        except RegistryUnavailable as exc:  # it counts until its time is over
-            logger.warning("reader not removed", extra={"cause": str(exc)})
+        await self._seat.take(min(UNLIMITED_SECONDS, self._limit.time_left()))
 
 
 def _public(exc: BaseException) -> str:
