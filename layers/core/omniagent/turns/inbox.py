@@ -29,6 +29,7 @@ from omniagent.turns.follow import FollowedAnswer, ReaderSeat
 from omniagent.turns.keeper import KEEP_ALIVE_SECONDS
 from omniagent.turns.lease import REPAIR, Claim, InboxMessage, RunningTurn
 from omniagent.turns.plan import Opening
+from omniagent.turns.repair import released_late
 from omniagent.turns.replay import ReplayedAnswer
 from omniagent.turns.setup import Query, TimeLimit, TurnSetup
 
@@ -86,8 +87,7 @@ async def _post(answer: "PostedAnswer", held: RunningTurn, head: SessionHead | N
 
 async def _is_over(setup: TurnSetup, held: RunningTurn, head: SessionHead | None) -> bool:
     """Whether the session is about to be free: its turn has ended, or a dead one is being repaired."""
-    if head is not None and head.has_ended(held.claim.turn_id):
-        await setup.registry.release(held.claim)  # its owner could not: the table was slow, or away
+    if await released_late(setup.registry, held.claim, head):
         return True
     if held.claim.message_id == REPAIR:
         await asyncio.sleep(setup.settings.tick_seconds)

@@ -25,7 +25,7 @@ from omniagent.tracing.attributes import AGENT_NAME, TURN_NUMBER
 from omniagent.turns.follow import FollowedAnswer
 from omniagent.turns.keeper import LeaseKeeper, requested
 from omniagent.turns.lease import ERASE, REPAIR, Claim, InboxMessage, RunningTurn
-from omniagent.turns.repair import close_dead_turn, close_waiting, living
+from omniagent.turns.repair import close_dead_turn, close_waiting, living, released_late
 from omniagent.turns.replay import ReplayedAnswer
 from omniagent.turns.setup import Assignment, Query, TimeLimit, TurnPlan, TurnSetup, both
 from omniagent.turns.turn import Turn
@@ -214,9 +214,7 @@ class Opening:
         if claim.message_id == REPAIR:
             await asyncio.sleep(REPAIR_POLL_SECONDS)  # a moment, or until the repairer's lease runs out
             return None
-        head = await self._session.head()
-        if head is not None and head.has_ended(claim.turn_id):
-            await self._registry.release(claim)  # its owner could not: the table was slow, or away
+        if await released_late(self._registry, claim, await self._session.head()):
             return None
         raise TurnInProgress(retry_after=1.0 if held.stopping else max(1.0, held.lease_left))
 

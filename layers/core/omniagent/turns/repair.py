@@ -167,6 +167,17 @@ async def close_dead_turn(
             logger.warning("interrupted turn repaired", extra=details)
 
 
+async def released_late(registry: TurnRegistry, claim: Claim, head: SessionHead | None) -> bool:
+    """Give back the claim of a turn that has ended: its owner could not, the table was slow or away.
+
+    Returns False for a turn that has not ended.
+    """
+    if head is None or not head.has_ended(claim.turn_id):
+        return False
+    await registry.release(claim)
+    return True
+
+
 async def living(registry: TurnRegistry, sessions: Iterable[str]) -> set[str]:
     """Return those of the sessions, by key, that a living process is answering."""
     keys = list(sessions)
