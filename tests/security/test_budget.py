@@ -122,13 +122,14 @@ def test_many_turns_at_once_exceed_a_budget_by_no_more_than_was_reserved(world: 
 
 
 def test_requests_of_a_minute_and_the_budget_of_a_category(hasty: World) -> None:
-    user = hasty.user()
-    user.http.headers["x-user-category"] = "hasty"
-    user.ask("[echo:One.]")
-    assert user.call("POST", "/sessions/{}/name").status_code == 200
-    over = [user.post({"query": "Three"}), user.call("POST", "/sessions/{}/name")]
-    if user.call("GET", "/usage").json()["requestsPerMinute"]["used"] < 2:
-        pytest.skip("a minute has ended meanwhile")
+    is_one_minute = False
+    while not is_one_minute:  # else one has ended in the middle: once more
+        user = hasty.user()
+        user.http.headers["x-user-category"] = "hasty"
+        user.ask("[echo:One.]")
+        assert user.call("POST", "/sessions/{}/name").status_code == 200
+        over = [user.post({"query": "Three"}), user.call("POST", "/sessions/{}/name")]
+        is_one_minute = user.call("GET", "/usage").json()["requestsPerMinute"]["used"] >= 2
     for response in over:
         refused(response, "too_many_requests")
     assert hasty.user().post({"query": "[echo:Somebody else.]"}).status_code == 200
