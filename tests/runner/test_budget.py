@@ -1,5 +1,6 @@
 """What a user may spend: refused before the money is spent, counted to the token after it."""
 
+import asyncio
 from typing import Any
 
 import pytest
@@ -21,7 +22,14 @@ from omniagent import (
     Usage,
     tool,
 )
-from omniagent.errors import BudgetExceeded, ModelUnavailable, RegistryUnavailable, StorageUnavailable, TooManyRequests
+from omniagent.errors import (
+    BudgetExceeded,
+    ModelUnavailable,
+    NotFound,
+    RegistryUnavailable,
+    StorageUnavailable,
+    TooManyRequests,
+)
 from omniagent.messages import ToolPart
 from omniagent.session.manager import TurnStart, user_id_of
 from omniagent.turns.ledger import Cost, Reservation
@@ -217,6 +225,31 @@ async def test_a_turn_that_does_not_begin_pays_for_what_it_asked_and_keeps_nothi
     spent, estimated, reserved = await desk.spent()
     assert spent == estimated > 0
     assert reserved == 0
+
+
+class Hanging(InMemorySessionManager):
+    """A session whose messages are stored when nobody waits for it any more."""
+
+    async def begin_turn(self, start: TurnStart) -> None:
+        await asyncio.Event().wait()
+
+
+@pytest.mark.parametrize("way", ["message", "deletion"])
+async def test_what_a_turn_had_reserved_that_died_before_its_question_was_stored_is_released(way: str) -> None:
+    desk = Desk(["Hel", gate := Gate()], COSTS_4000)
+    unbegun = asyncio.create_task(desk.runner(desk.session(kind=Hanging)).run("Hello?"))
+    await gate.reached()
+    assert await desk.spent() == (0, 0, 5_000)
+    desk.clock.pass_by(60)  # its process hangs longer than the lease
+    if way == "message":
+        await desk.runner().run("Are you there?")
+        assert await desk.spent() == (4_000, 0, 0)
+    else:
+        with pytest.raises(NotFound):
+            await desk.runner().erase()
+        assert await desk.spent() == (0, 0, 0)
+    unbegun.cancel()
+    await asyncio.wait([unbegun])
 
 
 async def test_a_dead_turn_is_settled_by_its_repair_with_what_was_counted_and_the_rest_estimated() -> None:

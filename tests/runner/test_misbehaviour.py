@@ -30,7 +30,7 @@ from omniagent.ai.providers.model_calls import ProviderPool
 from omniagent.errors import RegistryUnavailable, StorageUnavailable
 from omniagent.messages import ToolPart
 from omniagent.session.manager import SessionMessage, TurnStart
-from omniagent.turns.lease import Claim, RunningTurn
+from omniagent.turns.lease import Claim, OnDead, RunningTurn
 from tests.fixtures.conversation import read
 from tests.runner.sessions import QUICK, Sessions
 from tests.turns.registries import until
@@ -357,8 +357,8 @@ async def test_two_tool_calls_of_one_id_are_refused_before_either_is_run() -> No
 
 async def test_a_claim_that_was_granted_although_its_request_failed_is_given_back() -> None:
     class Forgetful(MemoryRegistry):
-        async def claim(self, claim: Claim) -> RunningTurn | None:
-            await super().claim(claim)
+        async def claim(self, claim: Claim, on_dead: OnDead | None = None) -> RunningTurn | None:
+            await super().claim(claim, on_dead)
             raise TimeoutError("the answer was lost")
 
         async def seize(self, claim: Claim) -> RunningTurn | None:

@@ -5,7 +5,7 @@ from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass, field
 
 from omniagent.errors import RegistryUnavailable
-from omniagent.turns.lease import Claim, Renewal, RunningTurn
+from omniagent.turns.lease import Claim, OnDead, Renewal, RunningTurn
 from omniagent.turns.memory_registry import MemoryRegistry
 
 
@@ -21,9 +21,9 @@ class Unreliable(MemoryRegistry):
     refusals: int = 0
     appends: int = 0
 
-    async def claim(self, claim: Claim) -> RunningTurn | None:
+    async def claim(self, claim: Claim, on_dead: OnDead | None = None) -> RunningTurn | None:
         self._refuse_when_down()
-        return await MemoryRegistry.claim(self, claim)
+        return await MemoryRegistry.claim(self, claim, on_dead)
 
     async def renew(self, claim: Claim) -> Renewal:
         self._refuse_when_down()

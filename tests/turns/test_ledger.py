@@ -164,6 +164,19 @@ async def test_reservations_that_nobody_settles_keep_nobody_out(ledger: Ledger, 
     assert await numbers(ledger, user) == (30, 0, 10), "an owner that lives after all is counted"
 
 
+async def test_the_next_reservation_releases_what_nobody_settles_and_a_late_repair_counts_it(
+    ledger: Ledger, user: str, clock: Clock
+) -> None:
+    turn = new_id()
+    await ledger.reserve(user, turn[:12], TOKENS, 40)
+    clock.pass_by(21 * 60)
+    await ledger.reserve(user, "b", TOKENS, 10)
+    assert await numbers(ledger, user) == (0, 0, 10), "although it kept nobody out"
+    for calls, spent in (([Usage(10, 5)], 15), ([Usage(10, 5)], 15), ([Usage(10, 5), Usage(7, 3)], 25)):
+        await ledger.settle_dead(user, turn, calls)
+        assert await numbers(ledger, user) == (spent, 0, 10), "once, and whoever knows more adds it"
+
+
 async def test_of_a_deleted_user_only_todays_page_stays_and_refills_nothing(
     ledger: Ledger, user: str, clock: Clock
 ) -> None:

@@ -77,6 +77,27 @@ async def test_a_session_whose_lease_has_run_out_is_taken_over(
     assert running.claim == next_claim(claim)
 
 
+async def test_whoever_takes_a_session_hears_of_the_dead_one_that_held_it(
+    registry: TurnRegistry, claim: Claim, clock: Clock
+) -> None:
+    dead: list[Claim] = []
+    await registry.claim(claim, dead.append)
+    second = replace(next_claim(claim), message_id="waits")
+    await registry.claim(second, dead.append)
+    assert dead == [], "nobody has died"
+    await registry.post(claim, InboxMessage("waits", "Later."), 5)
+    clock.pass_by(10)
+    await registry.claim(second, dead.append)
+    assert dead == [claim], "beside an inbox, too"
+    clock.pass_by(10)
+    third = Claim(claim.session, "turn-3", "waits", owner="another process", attempt=1)
+    await registry.claim(third, dead.append)
+    assert dead == [claim, second]
+    await registry.release(third)
+    assert await registry.claim(second, dead.append) is None
+    assert dead == [claim, second], "a session that was given back, and is kept for its inbox, held nobody dead"
+
+
 async def test_renewing_keeps_a_session(registry: TurnRegistry, claim: Claim, clock: Clock) -> None:
     await registry.claim(claim)
     for _ in range(3):

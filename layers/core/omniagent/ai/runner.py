@@ -202,7 +202,7 @@ class Runner:
         """
         if await self._registry.stop(self._session.key, message_id):
             return True
-        return await stop_waiting(self._session, self._registry, message_id)
+        return await stop_waiting(self._session, self._registry, message_id, self._ledger)
 
     async def settle(self) -> SessionHead | None:
         """Read the session itself, after closing a turn whose process died. None when there is no such session."""

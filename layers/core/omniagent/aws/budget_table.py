@@ -93,7 +93,7 @@ class DynamoLedger(Ledger):
     async def aclose(self) -> None:
         await self._table.aclose()
 
-    async def _reserve(self, held: Reservation, budget: Budget, moment: Moment) -> Spending | None:
+    async def _reserve(self, held: Reservation, budget: Budget, moment: Moment) -> tuple[Spending, bool]:
         update = _Update()
         update.put("expires_at", _expiry(moment))
         if held.is_counted:
@@ -106,19 +106,21 @@ class DynamoLedger(Ledger):
             update.add("used", held.tokens)
             update.put(_open(held), _open_value(held))
             update.require_missing(_open(held))
-        refused = await self._write(held, update)
+        answer = await self._update(held, update, ReturnValues="ALL_NEW")
+        if not answer.get("lost"):
+            return _spending(answer["Attributes"], held, moment), False
+        page = answer["item"] or {}
         # Our own: the request was sent again because its first answer was lost.
-        if refused is None or (held.tokens and _open(held) in refused):
-            return None
-        return _spending(refused, held, moment)
+        is_ours = held.tokens > 0 and _open(held) in page
+        return _spending(page, held, moment), not is_ours
 
     async def _settle(self, held: Reservation, cost: Cost, *, by_owner: bool) -> None:
         refused = await self._close(held, cost, by_owner=by_owner)
         while refused is not None and _open(held) in refused:  # more is reserved than we were told
             held = _reservation(held, held.id, refused[_open(held)]["S"])
             refused = await self._close(held, cost, by_owner=by_owner)
-        if refused is not None and by_owner and _known(held) in refused:
-            await self._settle_rest(held, cost, refused[_known(held)]["S"])
+        if refused is not None and _known(held) in refused:
+            await self._settle_rest(held, cost, refused[_known(held)]["S"], by_owner=by_owner)
 
     async def _close(self, held: Reservation, cost: Cost, *, by_owner: bool) -> Item | None:
         update = _Update()
@@ -129,12 +131,15 @@ class DynamoLedger(Ledger):
         update.require(_open(held), "=", _open_value(held))
         return await self._write(held, update)
 
-    async def _settle_rest(self, held: Reservation, cost: Cost, known: str) -> None:
+    async def _settle_rest(self, held: Reservation, cost: Cost, known: str, *, by_owner: bool) -> None:
         """Add what a repair did not know of, once."""
         tokens, _, estimated = known.partition("~")
         update = _Update()
         update.spend(cost - Cost(int(tokens), int(estimated)))
-        update.remove(_known(held))
+        if by_owner:
+            update.remove(_known(held))
+        else:
+            update.put(_known(held), _known_value(cost))
         update.require(_known(held), "=", known)
         await self._write(held, update)
 
@@ -142,16 +147,20 @@ class DynamoLedger(Ledger):
         answer = await self._table.call("GetItem", Key=_page_key(user_id, day), ConsistentRead=True)
         return _spending(answer.get("Item") or {}, Reservation(user_id, day, "", 0, moment.minute), moment)
 
-    @trace_method(kind=SpanKind.DB, name="aws.dynamodb.budget")
     async def _write(self, held: Reservation, update: "_Update") -> Item | None:
         """Change the reservation's page. Returns None, or the page as it is when a condition does not hold."""
-        answer = await self._table.call(
+        answer = await self._update(held, update)
+        return (answer["item"] or {}) if answer.get("lost") else None
+
+    @trace_method(kind=SpanKind.DB, name="aws.dynamodb.budget")
+    async def _update(self, held: Reservation, update: "_Update", **options: Any) -> Item:
+        return await self._table.call(
             "UpdateItem",
             Key=_page_key(held.user_id, held.day),
             ReturnValuesOnConditionCheckFailure="ALL_OLD",
+            **options,
             **update.arguments(),
         )
-        return (answer["item"] or {}) if answer.get("lost") else None
 
 
 class _Update:
@@ -256,4 +265,5 @@ def _spending(item: Item, page: Reservation, moment: Moment) -> Spending:
             for name, value in item.items()
             if name.startswith("r#")
         ),
+        released=tuple(replace(page, id=name.removeprefix("d#")) for name in item if name.startswith("d#")),
     )

@@ -20,10 +20,12 @@ from omniagent.tracing import SpanKind, current_span, trace_method
 from omniagent.tracing.attributes import DB_COLLECTION
 from omniagent.turns.lease import (
     ERASE,
+    GIVEN_BACK,
     MAX_INBOX_BYTES,
     REPAIR,
     Claim,
     InboxMessage,
+    OnDead,
     Reader,
     Renewal,
     RunningTurn,
@@ -107,24 +109,26 @@ class DynamoRegistry(TurnRegistry):
         self._gone: dict[str, list[str]] = {}
 
     @trace_method(kind=SpanKind.DB, name="aws.dynamodb.claim")
-    async def claim(self, claim: Claim) -> RunningTurn | None:
-        refused = await self._table.call(
+    async def claim(self, claim: Claim, on_dead: OnDead | None = None) -> RunningTurn | None:
+        answer = await self._table.call(
             "PutItem",
             patience(self._claim_patience_seconds),
             Item=self._turn_item(claim),
             ConditionExpression="attribute_not_exists(session_id) OR "
             "(lease_until <= :now AND attribute_not_exists(inbox))",
             ExpressionAttributeValues={":now": _number(self._clock())},
+            ReturnValues="ALL_OLD",
             ReturnValuesOnConditionCheckFailure="ALL_OLD",
         )
-        if not refused.get("lost"):
+        if not answer.get("lost"):
+            self._tell_of_dead(claim.session, answer, on_dead)
             return None
-        held = self._running(claim.session, refused["item"])
+        held = self._running(claim.session, answer["item"])
         if _token(held.claim) == _token(claim):
             return None  # our own: the request was sent again because its first answer was lost
-        return held if held.alive or keeps_out(held, claim) else await self._claim_with_inbox(claim)
+        return held if held.alive or keeps_out(held, claim) else await self._claim_with_inbox(claim, on_dead)
 
-    async def _claim_with_inbox(self, claim: Claim) -> RunningTurn | None:
+    async def _claim_with_inbox(self, claim: Claim, on_dead: OnDead | None) -> RunningTurn | None:
         """Take a free session whose inbox stays as it is. A put would delete it."""
         fields = self._turn_item(claim)
         key = {name: fields.pop(name) for name in ("session_id", "item")}
@@ -134,7 +138,7 @@ class DynamoRegistry(TurnRegistry):
         condition = "lease_until <= :now"
         if not claim.is_chore:
             condition += " AND (inbox[0].id = :message_id OR turn_id = :turn_id)"
-        refused = await self._table.call(
+        answer = await self._table.call(
             "UpdateItem",
             patience(self._claim_patience_seconds),
             Key=key,
@@ -145,14 +149,23 @@ class DynamoRegistry(TurnRegistry):
                 ":now": _number(self._clock()),
                 **{f":{name}": value for name, value in fields.items()},
             },
+            ReturnValues="ALL_OLD",
             ReturnValuesOnConditionCheckFailure="ALL_OLD",
         )
-        if not refused.get("lost"):
+        if not answer.get("lost"):
+            self._tell_of_dead(claim.session, answer, on_dead)
             return None
-        if refused["item"] is None:
-            return await self.claim(claim)  # all of the inbox was answered meanwhile
-        held = self._running(claim.session, refused["item"])
+        if answer["item"] is None:
+            return await self.claim(claim, on_dead)  # all of the inbox was answered meanwhile
+        held = self._running(claim.session, answer["item"])
         return None if _token(held.claim) == _token(claim) else held
+
+    def _tell_of_dead(self, session: str, answer: dict[str, Any], on_dead: OnDead | None) -> None:
+        if on_dead is None or not answer.get("Attributes"):
+            return
+        held = self._running(session, answer["Attributes"])
+        if held.has_died:
+            on_dead(held.claim)
 
     @trace_method(kind=SpanKind.DB, name="aws.dynamodb.seize")
     async def seize(self, claim: Claim) -> RunningTurn | None:
@@ -243,7 +256,7 @@ class DynamoRegistry(TurnRegistry):
     async def _leave_inbox(self, claim: Claim, entries: Sequence[dict[str, Any]], taken: Collection[str]) -> None:
         """Give the session back and keep it for what is left. Only the owner removes, so places stay as they were."""
         gone = [(place, entry) for place, entry in enumerate(entries) if entry["id"]["S"] in taken]
-        values: dict[str, Any] = {":holder": {"S": _token(claim)}, ":past": _number(0)}
+        values: dict[str, Any] = {":holder": {"S": _token(claim)}, ":past": _number(GIVEN_BACK)}
         removal = ""
         if gone:
             size = sum(len(entry["text"]["B"]) for _, entry in gone)

@@ -14,6 +14,7 @@ from omniagent.errors import DeletionUnfinished, NotFound
 from omniagent.session.manager import SessionManager, new_id
 from omniagent.turns.keeper import PAUSED_TICKS, LeaseKeeper, requested
 from omniagent.turns.lease import ERASE, Claim, TurnRegistry
+from omniagent.turns.repair import bury
 from omniagent.turns.setup import EraseHook
 
 if TYPE_CHECKING:
@@ -43,6 +44,8 @@ class Deletion:
         held = await requested(self.registry, claim, self.registry.seize(claim))
         keeper = LeaseKeeper(self.registry, claim, tick_seconds=session.settings.tick_seconds)
         try:
+            if held is not None and held.has_died:
+                await bury(session, self.registry, self.ledger, held.claim)
             is_known = resume or await session.mark_erased()
             is_done = await self._erase_log(session.key)
             if is_done and held is not None and held.alive:

@@ -144,6 +144,19 @@ async def requested(registry: TurnRegistry, claim: Claim, request: Awaitable[Run
         raise
 
 
+async def taken(registry: TurnRegistry, claim: Claim, bury: Callable[[Claim], Awaitable[None]]) -> RunningTurn | None:
+    """Claim a session: returns what `registry.claim` returns. A dead process that had held it is buried first."""
+
+    async def take() -> RunningTurn | None:
+        dead: list[Claim] = []
+        held = await registry.claim(claim, dead.append)
+        for one in dead:
+            await bury(one)
+        return held
+
+    return await requested(registry, claim, take())
+
+
 class LeaseKeeper:
     """Owns one claim from the moment it was taken until it is released.
 

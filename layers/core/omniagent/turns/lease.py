@@ -1,7 +1,7 @@
 """The lease on a session: who may run its turn, the stop flag, and the log of what the turn has streamed."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal
 
@@ -12,6 +12,9 @@ REPAIR = ":repair"
 """The message id of a claim that only closes a dead turn. No client can choose one with a colon."""
 ERASE = ":erase"
 """The message id of a claim that deletes the session."""
+
+GIVEN_BACK = 0.0
+"""The end of the lease of a session that nobody holds and that is kept for its inbox."""
 
 MAX_INBOX_BYTES = 200_000
 """The texts of a session's inbox must fit into one item of the table, beside the claim. One message always fits."""
@@ -77,6 +80,11 @@ class RunningTurn:
     def alive(self) -> bool:
         return self.lease_left > 0
 
+    @property
+    def has_died(self) -> bool:
+        """Whether its process has neither renewed the lease nor given the session back."""
+        return not self.alive and self.lease_until != GIVEN_BACK
+
     def is_looked_after(self, grace_seconds: float) -> bool:
         """Whether its process lives, or died so recently that somebody may still continue the turn."""
         return self.lease_left > -grace_seconds
@@ -116,6 +124,9 @@ class Reader:
     seconds: float
 
 
+OnDead = Callable[[Claim], None]
+
+
 class TurnRegistry(ABC):
     """Claim, renew, stop, release; and the chunk log, one chunk per tick.
 
@@ -123,10 +134,11 @@ class TurnRegistry(ABC):
     """
 
     @abstractmethod
-    async def claim(self, claim: Claim) -> RunningTurn | None:
+    async def claim(self, claim: Claim, on_dead: OnDead | None = None) -> RunningTurn | None:
         """Take the session if nobody holds it. Returns the turn that holds it, or None when it is now ours.
 
-        A session whose inbox is not empty is kept for its first message: no other can be claimed. A repair may.
+        `on_dead` is called with the claim of a dead process that had held it: nobody else hears of that one again. A
+        session whose inbox is not empty is kept for its first message: no other can be claimed. A repair may.
         """
 
     @abstractmethod

@@ -101,6 +101,8 @@ class Spending:
     spent: Cost = Cost()
     reserved: int = 0
     open: tuple[Reservation, ...] = ()
+    released: tuple[Reservation, ...] = ()
+    """Settled by somebody else than their owners."""
 
     def refusal(self, budget: Budget) -> BudgetExceeded | None:
         """Return why this budget admits nothing more, if so."""
@@ -144,7 +146,7 @@ class Ledger(ABC):
     ) -> Reservation:
         """Count a request and set tokens aside, if the budget has anything left. Raises `BudgetExceeded`.
 
-        No tokens leave nothing to settle. Reservations of dead processes are released before a user is refused.
+        No tokens leave nothing to settle. Whatever is open longer than a process can live is released on the way.
         """
         if self._unsettled:
             late, self._unsettled = self._unsettled, {}
@@ -153,14 +155,15 @@ class Ledger(ABC):
         is_counted = is_request and bool(budget.requests_per_minute)
         limits = budget if is_counted else replace(budget, requests_per_minute=0)
         held = Reservation(user_id, moment.day, reservation_id, tokens, moment.minute, is_counted)
-        refused = await self._reserve(held, limits, moment)
-        if refused is not None and refused.stale:
-            tokens = sum(stale.tokens for stale in refused.stale)
-            logger.warning("stale reservations released", extra={"count": len(refused.stale), "tokens": tokens})
-            for stale in refused.stale:
+        page, is_refused = await self._reserve(held, limits, moment)
+        if page.stale:
+            tokens = sum(stale.tokens for stale in page.stale)
+            logger.warning("stale reservations released", extra={"count": len(page.stale), "tokens": tokens})
+            for stale in page.stale:
                 await self._settle(stale, Cost(), by_owner=False)
-            refused = await self._reserve(held, limits, moment)
-        if refused is not None and (refusal := refused.refusal(limits)) is not None:
+            if is_refused:
+                page, is_refused = await self._reserve(held, limits, moment)
+        if is_refused and (refusal := page.refusal(limits)) is not None:
             raise refusal
         return held
 
@@ -172,11 +175,14 @@ class Ledger(ABC):
         await self._settle(held, cost, by_owner=True)
 
     async def settle_dead(self, user_id: str, reservation_id: str, calls: Iterable[Usage]) -> None:
-        """Settle what a dead process had reserved, today or yesterday. Nothing happens where it is settled."""
+        """Settle what a dead process had reserved, today or yesterday.
+
+        Where somebody has settled it who knew less, the rest is added. Nothing happens where its owner has.
+        """
         moment, cost = self.now(), sum(map(Cost.of, calls), Cost())
         for day in (moment.day, moment.yesterday):
             page = await self._page(user_id, day, moment)
-            for held in page.open:
+            for held in (*page.open, *page.released):
                 if held.id == reservation_key(reservation_id):
                     await self._settle(held, cost, by_owner=False)
                     return
@@ -209,12 +215,14 @@ class Ledger(ABC):
         """Close the ledger's connections."""
 
     @abstractmethod
-    async def _reserve(self, held: Reservation, budget: Budget, moment: Moment) -> Spending | None:
-        """Reserve in one atomic write. Returns the page that refused it."""
+    async def _reserve(self, held: Reservation, budget: Budget, moment: Moment) -> tuple[Spending, bool]:
+        """Reserve in one atomic write. Returns the page, and whether it refused."""
 
     @abstractmethod
     async def _settle(self, held: Reservation, cost: Cost, *, by_owner: bool) -> None:
-        """Settle in one atomic write. Whoever is not the owner leaves a note of what it knew."""
+        """Settle in one atomic write. Whoever is not the owner leaves a note of what it knew: who comes later and knows
+        more adds the rest.
+        """
 
     @abstractmethod
     async def _page(self, user_id: str, day: str, moment: Moment) -> Spending:

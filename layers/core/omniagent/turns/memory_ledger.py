@@ -51,15 +51,15 @@ class MemoryLedger(Ledger):
         for key in [key for key in self._pages if key[0] == user_id and key[1] != today]:
             del self._pages[key]
 
-    async def _reserve(self, held: Reservation, budget: Budget, moment: Moment) -> Spending | None:
+    async def _reserve(self, held: Reservation, budget: Budget, moment: Moment) -> tuple[Spending, bool]:
         page = self._open_page(held.user_id, held.day)
         spending = _spending(page, moment)
         if spending.refusal(budget) is not None:
-            return spending
+            return spending, True
         page.requests[moment.minute] += held.is_counted
         if held.tokens:
             page.open[held.id] = held
-        return None
+        return spending, False
 
     async def _settle(self, held: Reservation, cost: Cost, *, by_owner: bool) -> None:
         page = self._open_page(held.user_id, held.day)
@@ -67,11 +67,15 @@ class MemoryLedger(Ledger):
             page.spent += cost
             if not by_owner:
                 page.known[held.id] = cost
-        elif by_owner and held.id in page.known:
+        elif held.id in page.known:
             page.spent += cost - page.known.pop(held.id)
+            if not by_owner:
+                page.known[held.id] = cost
 
     async def _page(self, user_id: str, day: str, moment: Moment) -> Spending:
-        return _spending(self._open_page(user_id, day), moment)
+        page = self._open_page(user_id, day)
+        released = tuple(Reservation(user_id, day, known, 0, moment.minute) for known in page.known)
+        return replace(_spending(page, moment), released=released)
 
     def _open_page(self, user_id: str, day: str) -> _Page:
         if (user_id, day) not in self._pages:

@@ -7,9 +7,11 @@ from dataclasses import dataclass, field, replace
 from omniagent.errors import InboxFull
 from omniagent.turns.lease import (
     ERASE,
+    GIVEN_BACK,
     MAX_INBOX_BYTES,
     Claim,
     InboxMessage,
+    OnDead,
     Reader,
     Renewal,
     RunningTurn,
@@ -48,13 +50,15 @@ class MemoryRegistry(TurnRegistry):
     """The size of each log whose turn has ended, the oldest first."""
     _ended_bytes: int = 0
 
-    async def claim(self, claim: Claim) -> RunningTurn | None:
+    async def claim(self, claim: Claim, on_dead: OnDead | None = None) -> RunningTurn | None:
         held = await self.running(claim.session)
         if held is not None and held.alive:
             return None if held.claim.token == claim.token else held
         if held is not None and keeps_out(held, claim):
             return held
         self._take(claim, held.inbox if held is not None else ())
+        if held is not None and held.has_died and on_dead is not None:
+            on_dead(held.claim)
         return None
 
     async def seize(self, claim: Claim) -> RunningTurn | None:
@@ -87,7 +91,7 @@ class MemoryRegistry(TurnRegistry):
         if lease is None or lease.turn.claim.token != claim.token:
             return
         if left := tuple(message for message in lease.turn.inbox if message.id not in taken):
-            lease.turn, lease.until = replace(lease.turn, inbox=left), self.clock()
+            lease.turn, lease.until = replace(lease.turn, inbox=left), GIVEN_BACK
         else:
             del self._leases[claim.session]
         self._keep_log(claim.session, claim.turn_id)

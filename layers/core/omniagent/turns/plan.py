@@ -23,9 +23,9 @@ from omniagent.settings import Settings
 from omniagent.tracing import SpanKind, bind_context, trace_operation
 from omniagent.tracing.attributes import AGENT_NAME, TURN_NUMBER
 from omniagent.turns.follow import FollowedAnswer
-from omniagent.turns.keeper import LeaseKeeper, requested
+from omniagent.turns.keeper import LeaseKeeper, taken
 from omniagent.turns.lease import ERASE, REPAIR, Claim, InboxMessage, RunningTurn
-from omniagent.turns.repair import close_dead_turn, close_waiting, living, released_late
+from omniagent.turns.repair import bury, close_dead_turn, close_waiting, living, released_late
 from omniagent.turns.replay import ReplayedAnswer
 from omniagent.turns.setup import Assignment, Query, TimeLimit, TurnPlan, TurnSetup, both
 from omniagent.turns.turn import Turn
@@ -82,14 +82,14 @@ class Opening:
 
     async def _open(self) -> AnswerSource:
         claim = self._claim()
-        while (held := await requested(self._registry, claim, self._registry.claim(claim))) is not None:
+        while (held := await taken(self._registry, claim, self._bury)) is not None:
             if (answer := await self._join(held)) is not None:
                 return answer
         return await self._open_kept(claim)
 
     async def _open_posted(self) -> AnswerSource | None:
         claim = Claim(self._session.key, new_id(), self._query.claim_id)
-        if await requested(self._registry, claim, self._registry.claim(claim)) is not None:
+        if await taken(self._registry, claim, self._bury) is not None:
             return None
         return await self._open_kept(claim)
 
@@ -108,6 +108,9 @@ class Opening:
         if not isinstance(answer, Turn):
             await self._abandon(keeper, is_settled=True)
         return answer
+
+    async def _bury(self, dead: Claim) -> None:
+        await bury(self._session, self._registry, self._setup.ledger, dead)
 
     def _claim(self) -> Claim:
         return Claim(self._session.key, new_id(), self._query.claim_id, self._query.aliases)

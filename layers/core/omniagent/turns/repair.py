@@ -5,6 +5,7 @@ import logging
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Literal
 
 from omniagent.errors import RegistryUnavailable, StorageConflict
@@ -18,7 +19,7 @@ from omniagent.session.manager import (
     new_id,
 )
 from omniagent.tracing import session_state, turn_state
-from omniagent.turns.keeper import requested
+from omniagent.turns.keeper import taken
 from omniagent.turns.lease import REPAIR, Claim, TurnRegistry
 from omniagent.turns.replay import calls_of, last_attempt, record_frames
 
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
     from omniagent.turns.ledger import Ledger
 
 logger = logging.getLogger(__name__)
+
+BURY_SECONDS = 2.0
 
 
 async def settle(
@@ -44,7 +47,7 @@ async def settle(
     try:
         if grace_seconds and await _is_looked_after(registry, session.key, grace_seconds):
             return head
-        if await requested(registry, claim, registry.claim(claim)) is not None:
+        if await taken(registry, claim, partial(bury, session, registry, ledger)) is not None:
             return head  # alive, or somebody else is repairing it
         try:
             if head.has_expired:
@@ -78,7 +81,9 @@ async def close_waiting(session: SessionManager, reason: Literal["expired", "can
     return True
 
 
-async def stop_waiting(session: SessionManager, registry: TurnRegistry, message_id: str | None) -> bool:
+async def stop_waiting(
+    session: SessionManager, registry: TurnRegistry, message_id: str | None, ledger: "Ledger | None" = None
+) -> bool:
     """Close a waiting turn because its user stops it. Returns False if none waits, or another message's."""
     head = await session.head()
     if head is None or head.waiting_until is None or head.active_turn_id is not None:
@@ -88,7 +93,7 @@ async def stop_waiting(session: SessionManager, registry: TurnRegistry, message_
         if message_id not in {message.id for message in (state.question, state.answer) if message is not None}:
             return False
     claim = Claim(session.key, new_id(), REPAIR)
-    if await requested(registry, claim, registry.claim(claim)) is not None:
+    if await taken(registry, claim, partial(bury, session, registry, ledger)) is not None:
         return False
     try:
         return await close_waiting(session, "cancelled")
@@ -99,6 +104,26 @@ async def stop_waiting(session: SessionManager, registry: TurnRegistry, message_
 async def _is_looked_after(registry: TurnRegistry, key: str, grace_seconds: float) -> bool:
     running = await registry.running(key)
     return running is not None and running.is_looked_after(grace_seconds)
+
+
+async def bury(session: SessionManager, registry: TurnRegistry, ledger: "Ledger | None", dead: Claim) -> None:
+    """Settle what a dead process had reserved, whether its turn had begun or not. Never raises.
+
+    The caller holds the session. A turn that had begun is closed, or continued, by whoever reads the session then.
+    """
+    if ledger is None or dead.is_chore:
+        return
+    try:
+        async with asyncio.timeout(BURY_SECONDS):
+            frames = b"".join(frames for _, frames in await registry.read(session.key, dead.turn_id))
+            if (last_attempt(frames)[0] or dead.turn_id) == dead.token:
+                await settle_spending(session, dead.turn_id, frames, ledger)
+            else:  # it had logged nothing
+                await ledger.settle_dead(session.user_id, dead.token, [])
+    except (RegistryUnavailable, TimeoutError) as exc:
+        logger.warning(
+            "dead turn not settled", extra={"turn_id": dead.turn_id, "cause": f"{type(exc).__name__}: {exc}"}
+        )
 
 
 async def settle_spending(session: SessionManager, turn_id: str, frames: bytes, ledger: "Ledger") -> None:

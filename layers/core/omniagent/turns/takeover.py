@@ -3,6 +3,7 @@
 import logging
 import time
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING
 
 from omniagent.errors import BudgetExceeded, StorageConflict
@@ -11,9 +12,9 @@ from omniagent.session.manager import SessionHead, message_id_of, new_id
 from omniagent.tracing import SpanKind, bind_context, trace_operation
 from omniagent.tracing.attributes import AGENT_NAME, TURN_NUMBER
 from omniagent.turns.dead_turn import DeadTurn
-from omniagent.turns.keeper import LeaseKeeper, requested
+from omniagent.turns.keeper import LeaseKeeper, taken
 from omniagent.turns.lease import Claim, Renewal, RunningTurn
-from omniagent.turns.repair import close_dead_turn, settle_spending
+from omniagent.turns.repair import bury, close_dead_turn, settle_spending
 from omniagent.turns.replay import COUNTED, TAKEN_OVER
 from omniagent.turns.setup import Assignment, Query, TimeLimit, TurnSetup
 from omniagent.turns.turn import Turn
@@ -52,7 +53,8 @@ class Takeover:
             if held is not None and held.claim.turn_id != head.active_turn_id:
                 held = None  # of somebody who began to repair it
             claim = await self._claim(head.active_turn_id, held)
-            if await requested(self._registry, claim, self._registry.claim(claim)) is not None:
+            settling = partial(bury, session, self._registry, self._setup.ledger)
+            if await taken(self._registry, claim, settling) is not None:
                 return None
             keeper = LeaseKeeper(self._registry, claim, tick_seconds=self._setup.settings.tick_seconds)
             turn: Turn | None = None
