@@ -1,5 +1,6 @@
 """The streaming runtime: a real process, started through the wrapper, before a Runtime API that sees every chunk."""
 
+import asyncio
 import json
 import sys
 from base64 import b64decode
@@ -28,6 +29,17 @@ async def test_each_event_arrives_before_the_next_is_sent(api: RuntimeApi, stage
     assert await post.rest() == []
     assert post.trailers == {}
     await post.closed.wait()
+
+
+@pytest.mark.usefixtures("process")
+async def test_a_response_begins_before_its_process_goes_on_with_other_work(api: RuntimeApi, stage: Meeting) -> None:
+    api.invoke(url_event("/occupied"))
+    async with asyncio.timeout(20):
+        post = await api.posted()
+        await post.prelude()
+        assert await post.chunk() == b"first"
+    assert await stage.hear() == "occupied"
+    assert await post.rest() == [b"last"]
 
 
 @pytest.mark.usefixtures("process")
@@ -119,7 +131,7 @@ async def test_pieces_that_wait_together_share_a_frame(api: RuntimeApi) -> None:
     await post.prelude()
     chunks = await post.rest()
     assert b"".join(chunks).split() == [b"%d" % number for number in range(100)]
-    assert len(chunks) == 2, "the first goes at once, the others together"
+    assert len(chunks) == 3, "the first goes with the head, the second at once, the others together"
 
 
 async def test_a_slow_reader_slows_the_app_instead_of_filling_memory(

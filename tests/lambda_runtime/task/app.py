@@ -7,6 +7,7 @@ import asyncio
 import gc
 import json
 import os
+import socket
 import sys
 from collections.abc import Awaitable, Callable
 from typing import Any
@@ -126,6 +127,24 @@ async def burst(scope: Scope, receive: Receive, send: Send) -> None:
     await send(body(b"", more=False))
 
 
+async def occupied(scope: Scope, receive: Receive, send: Send) -> None:
+    """A response whose process has other work as soon as it has begun, until the test goes on."""
+    _returned.clear()
+    work = asyncio.create_task(_occupy_the_loop())
+    await send(start())
+    await send(body(b"first"))
+    await work
+    await send(body(b"last", more=False))
+
+
+async def _occupy_the_loop() -> None:
+    await _returned.wait()
+    with socket.socket(socket.AF_UNIX) as meeting:
+        meeting.connect(os.environ["MEETING"])
+        meeting.sendall(b"occupied\n")
+        meeting.recv(100)
+
+
 async def abandoned(scope: Scope, receive: Receive, send: Send) -> None:
     """More than any buffer holds, after the test has taken the reader away."""
     await send(start())
@@ -170,6 +189,7 @@ _APPS: dict[str, Callable[[Scope, Receive, Send], Awaitable[None]]] = {
     "/fails-when-done": fails_when_done,
     "/flood": flood,
     "/burst": burst,
+    "/occupied": occupied,
     "/abandoned": abandoned,
     "/unheard": unheard,
     "/disconnect": disconnect,
@@ -180,7 +200,16 @@ async def app(scope: Scope, receive: Receive, send: Send) -> None:
     await _APPS[scope["path"]](scope, receive, send)
 
 
-handler = streaming_handler(app)
+_streaming = streaming_handler(app)
+_returned = asyncio.Event()
+
+
+def handler(event: dict[str, Any], context: Any) -> Any:
+    result = _streaming(event, context)
+    _returned.set()
+    return result
+
+
 buffered = buffered_handler(app)
 
 

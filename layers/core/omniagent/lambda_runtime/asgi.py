@@ -48,9 +48,11 @@ class BodyWriter(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class StreamingResult:
-    """A response whose head is known. `stream` writes the body and returns when all work for it is done."""
+    """A response that has begun. `stream` writes the rest of the body and returns when all work for it is done."""
 
     head: ResponseHead
+    beginning: bytes
+    """The first bytes of the body, to be sent with the head. Empty only where there is no body."""
     stream: Callable[[BodyWriter], Awaitable[None]]
 
 
@@ -81,11 +83,9 @@ def as_stream(response: Mapping[str, Any]) -> StreamingResult:
     body = b64decode(text) if response.get("isBase64Encoded") else text.encode()
 
     async def stream(writer: BodyWriter) -> None:
-        if body:
-            await writer.write(body)
         writer.end()
 
-    return StreamingResult(response_head(response), stream)
+    return StreamingResult(response_head(response), body, stream)
 
 
 logger = logging.getLogger(__name__)
@@ -203,6 +203,7 @@ class _Exchange:
     def __init__(self, app: ASGI, gateway: HTTPGateway | APIGateway) -> None:
         self._gateway = gateway
         self._head: ResponseHead | None = None
+        self._beginning = b""
         self._writer: BodyWriter | None = None
         self._complete = False
         running = asyncio.get_running_loop()
@@ -220,7 +221,7 @@ class _Exchange:
         if self._head is None or (self._app.done() and not self._complete):
             await self._app
             raise RuntimeError("The ASGI app returned without a response")
-        return StreamingResult(self._head, self._stream)
+        return StreamingResult(self._head, self._beginning, self._stream)
 
     async def _run(self, app: ASGI, scope: dict[str, Any]) -> None:
         try:
@@ -247,9 +248,11 @@ class _Exchange:
         if kind == "http.response.body" and self._head is not None and not self._complete:
             if body := message.get("body"):
                 if self._writer is None:
+                    self._beginning = body
                     self._has_begun()
                     self._writer = await self._attached
-                await self._writer.write(body)
+                else:
+                    await self._writer.write(body)
             if not message.get("more_body"):
                 self._completed()
         elif kind == "http.response.start" and self._head is None:

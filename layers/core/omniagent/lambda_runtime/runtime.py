@@ -24,7 +24,7 @@ from awslambdaric.lambda_runtime_marshaller import LambdaMarshaller  # type: ign
 
 from omniagent.lambda_runtime import event_loop
 from omniagent.lambda_runtime.asgi import StreamingResult, as_stream, cannot_stream
-from omniagent.lambda_runtime.streamed_post import StreamedPost
+from omniagent.lambda_runtime.streamed_post import Beginning, StreamedPost
 
 logger = logging.getLogger(__name__)
 
@@ -61,10 +61,15 @@ class StreamingRuntimeClient(LambdaRuntimeClient):  # type: ignore[misc]  # awsl
         content_type: str = "application/json",
         invocation_id: str | None = None,
     ) -> None:
-        if isinstance(result_data, StreamingResult):
-            event_loop.run(self._stream(result_data, invoke_id, invocation_id))
-        else:
+        if not isinstance(result_data, StreamingResult):
             super().post_invocation_result(invoke_id, result_data, content_type, invocation_id)
+            return
+        beginning = None
+        try:
+            beginning = Beginning(self.lambda_runtime_address, invoke_id, invocation_id, result_data)
+        except OSError:
+            logger.exception("runtime api unreachable, response lost")
+        event_loop.run(_stream(result_data, beginning))
 
     def call_rapid(self, http_method: str, endpoint: str, *arguments: Any, **named: Any) -> None:
         """Report a failed start or restore, also to an address with a path, as emulators have it."""
@@ -75,21 +80,17 @@ class StreamingRuntimeClient(LambdaRuntimeClient):  # type: ignore[misc]  # awsl
         finally:
             self.lambda_runtime_address = address
 
-    async def _stream(self, result: StreamingResult, invoke_id: str, invocation_id: str | None) -> None:
-        """Post the result. Its work runs to the end even if the Runtime API is gone."""
-        post: StreamedPost | _NullPost
-        try:
-            post = await StreamedPost.open(self.lambda_runtime_address, invoke_id, invocation_id, result.head)
-        except OSError:
-            logger.exception("runtime api unreachable, response lost")
-            post = _NullPost()
-        try:
-            await result.stream(post)
-            post.end()
-        except Exception as error:
-            logger.exception("response failed after its start")
-            post.fail(error)
-        await post.closed()
+
+async def _stream(result: StreamingResult, beginning: Beginning | None) -> None:
+    """Post the rest of a result. Its work runs to the end even if the Runtime API is gone."""
+    post = _NullPost() if beginning is None else await StreamedPost.open(beginning)
+    try:
+        await result.stream(post)
+        post.end()
+    except Exception as error:
+        logger.exception("response failed after its start")
+        post.fail(error)
+    await post.closed()
 
 
 class _NullPost:

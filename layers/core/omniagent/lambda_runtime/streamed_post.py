@@ -1,17 +1,20 @@
 """A response on its way to the Runtime API: one chunked POST on its own connection.
 
-The first write of each event loop iteration is sent at once; later writes of the same iteration share one chunk and one
-system call. A broken connection does not fail the work that writes to it.
+Its head and the beginning of its body are sent before the event loop runs again, on which the turn goes on with work of
+its own. After that the first write of each event loop iteration is sent at once; later writes of the same iteration
+share one chunk and one system call. A broken connection does not fail the work that writes to it.
 """
 
 import asyncio
 import json
 import logging
 import re
+import socket
 from base64 import b64encode
 from contextlib import suppress
+from typing import Self
 
-from omniagent.lambda_runtime.asgi import ResponseHead
+from omniagent.lambda_runtime.asgi import StreamingResult
 
 logger = logging.getLogger(__name__)
 
@@ -23,39 +26,57 @@ _DELIMITER = bytes(8)
 _HIGH_WATER = 64 * 1024
 # Go's HTTP server, which the Runtime API is, refuses trailers over 4 KB: 500 characters fit in any script.
 _MESSAGE_LIMIT = 500
+# The Runtime API is on this machine, where a connection is made or refused at once.
+_CONNECT_SECONDS = 3.0
+
+
+class Beginning:
+    """The beginning of a response, sent when this is made: outside the event loop, before anything else runs on it."""
+
+    def __init__(self, address: str, invoke_id: str, invocation_id: str | None, result: StreamingResult) -> None:
+        """Connect and send. `address` is the Runtime API's host and port, and optionally a path."""
+        self.invoke_id = invoke_id
+        self.has_body = bool(result.beginning)
+        authority, _, base = address.partition("/")
+        host, _, port = authority.partition(":")
+        path = f"{base and '/' + base}/2018-06-01/runtime/invocation/{invoke_id}/response"
+        # Prelude and delimiter are separate chunks: some emulators read them frame by frame.
+        beginning = (
+            _request_head(authority, path, invocation_id)
+            + _frame(json.dumps(result.head, separators=(",", ":")).encode())
+            + _frame(_DELIMITER)
+            + (_frame(result.beginning) if self.has_body else b"")
+        )
+        self.connection = socket.create_connection((host, int(port or 80)), _CONNECT_SECONDS)
+        try:
+            self.unsent = beginning[_send_now(self.connection, beginning) :]
+        except OSError:
+            self.connection.close()
+            raise
 
 
 class StreamedPost:
     """The body writer of one invocation's response."""
 
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, invoke_id: str) -> None:
+    def __init__(self, beginning: Beginning, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._reader = reader
         self._writer = writer
         self._transport = writer.transport
-        self._invoke_id = invoke_id
+        self._invoke_id = beginning.invoke_id
         self._loop = asyncio.get_running_loop()
         self._waiting: list[bytes] = []
         self._waiting_size = 0
         self._flush_is_due = False
-        self._empty = True
+        self._empty = not beginning.has_body
         self._ended = asyncio.Event()
         self._verdict = self._loop.create_task(self._read_verdict())
 
     @classmethod
-    async def open(cls, address: str, invoke_id: str, invocation_id: str | None, head: ResponseHead) -> "StreamedPost":
-        """Connect and send the prelude. `address` is the Runtime API's host and port, and optionally a path."""
-        authority, _, base = address.partition("/")
-        host, _, port = authority.partition(":")
-        reader, writer = await asyncio.open_connection(host, int(port or 80))
-        path = f"{base and '/' + base}/2018-06-01/runtime/invocation/{invoke_id}/response"
-        post = cls(reader, writer, invoke_id)
-        # Prelude and delimiter are separate chunks: some emulators read them frame by frame.
-        writer.write(
-            _request_head(authority, path, invocation_id)
-            + _frame(json.dumps(head, separators=(",", ":")).encode())
-            + _frame(_DELIMITER)
-        )
-        return post
+    async def open(cls, beginning: Beginning) -> Self:
+        """Go on with a response that has begun."""
+        reader, writer = await asyncio.open_connection(sock=beginning.connection)
+        writer.write(beginning.unsent)
+        return cls(beginning, reader, writer)
 
     async def write(self, data: bytes) -> None:
         if self._transport.is_closing():
@@ -121,6 +142,16 @@ class StreamedPost:
             self._transport.abort()
         with suppress(OSError):
             await self._writer.wait_closed()
+
+
+def _send_now(connection: socket.socket, data: bytes) -> int:
+    """Send as much as the socket takes at once, and return how much that was."""
+    connection.setblocking(False)
+    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # as asyncio does
+    try:
+        return connection.send(data)
+    except BlockingIOError:
+        return 0
 
 
 def _request_head(authority: str, path: str, invocation_id: str | None) -> bytes:
