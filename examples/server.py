@@ -3,7 +3,8 @@
     .venv/bin/python -m examples.server 8080
     curl -N http://127.0.0.1:8080/chat -H 'content-type: application/json' -d '{"session_id": "demo", "query": "Hello"}'
 
-SIGTERM and Ctrl-C end the running turns in order: what was streamed is stored before the process ends.
+SIGTERM and Ctrl-C end the running turns in order: what was streamed is stored before the process ends. A turn of a
+server that was killed is finished by the next one that runs.
 MONGODB_URI, OPENAI_API_KEY and OPENAI_BASE_URL are used when they are set; `local_services` starts what is not.
 """
 
@@ -19,7 +20,17 @@ from fastapi.responses import JSONResponse, Response, StreamingResponse
 from pydantic import BaseModel
 
 from examples.local_services import local_services
-from omniagent import Agent, AnswerStream, MongoBackendAdapter, MongoSessionManager, OmniAgentError, Query, Runner
+from omniagent import (
+    Agent,
+    AnswerStream,
+    MongoBackendAdapter,
+    MongoSessionManager,
+    MongoTurnRegistry,
+    OmniAgentError,
+    Query,
+    Runner,
+    TurnWatcher,
+)
 
 HEADERS = {"cache-control": "no-store", "x-vercel-ai-ui-message-stream": "v1"}
 
@@ -39,7 +50,9 @@ async def lifespan(app: FastAPI) -> AsyncIterator[None]:
     async with adapter as store:
         adapter.end_turns_on(signal.SIGTERM, signal.SIGINT)
         app.state.store = store
-        yield
+        app.state.registry = MongoTurnRegistry(store)
+        async with TurnWatcher(store, app.state.registry, lambda at: runner(app, at.user, at.session_id)):
+            yield
 
 
 app = FastAPI(lifespan=lifespan)
@@ -55,23 +68,24 @@ User = Annotated[str, Depends(current_user)]
 
 @app.post("/chat")
 async def chat(question: Question, user: User, request: Request) -> Response:
-    stream = await runner(request, user, question.session_id).start(Query(question.query, question.message_id))
+    stream = await runner(request.app, user, question.session_id).start(Query(question.query, question.message_id))
     return streamed(stream)
 
 
 @app.get("/chat/{session_id}/stream")
 async def resume(session_id: str, user: User, request: Request) -> Response:
-    stream = await runner(request, user, session_id).resume()
+    stream = await runner(request.app, user, session_id).resume()
     return Response(status_code=204) if stream is None else streamed(stream)
 
 
 @app.post("/sessions/{session_id}/cancel", status_code=202)
 async def cancel(session_id: str, user: User, request: Request, message_id: str | None = None) -> dict[str, bool]:
-    return {"stopped": await runner(request, user, session_id).stop(message_id)}
+    return {"stopped": await runner(request.app, user, session_id).stop(message_id)}
 
 
-def runner(request: Request, user: str, session_id: str) -> Runner:
-    return Runner(agent, MongoSessionManager(request.app.state.store, user, session_id))
+def runner(app: FastAPI, user: str, session_id: str) -> Runner:
+    session = MongoSessionManager(app.state.store, user, session_id)
+    return Runner(agent, session, registry=app.state.registry)
 
 
 def streamed(stream: AnswerStream) -> Response:

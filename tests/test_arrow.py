@@ -24,7 +24,7 @@ ALLOWED: dict[str, set[str]] = LEAVES | {
     "ai.prompts": {"messages"},
     "ai.providers": {"errors", "messages", "network", "settings", "tls", "tracing"},
     "session": {"ai.prompts", "ai.providers", "errors", "messages", "settings"},
-    "persistence": {"errors", "messages", "session", "settings", "tracing"},
+    "persistence": {"errors", "messages", "session", "settings", "tracing", "turns"},
     "ai": {"ai.providers", "errors", "messages", "protocol", "session"},
     "turns": {"ai", "ai.prompts", "ai.providers", "errors", "messages", "protocol", "session", "settings", "tracing"},
     "ai.runner": {"ai", "ai.providers", "errors", "messages", "session", "settings", "tracing", "turns"},

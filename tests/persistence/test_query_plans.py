@@ -101,6 +101,7 @@ async def drive(store: ConversationStore, session: MongoSessionManager) -> set[s
         catalog.waiting_page(None, limit=3, before=MessageCursor(datetime.now(UTC), "m").encode()),
         catalog.askers([key]),
         session.begin_turn(TurnStart("y.waits", TURNS + 2, "", [], again=True, waited=waiting, seen_turn_id="x.waits")),
+        session_of(store, session.user, "left").begin_turn(TurnStart("left", 1, "left", PARTS)),
         catalog.mark_erased(key),
         catalog.erase_some(key, 4),
         session.mark_erased(),
@@ -114,6 +115,8 @@ async def drive(store: ConversationStore, session: MongoSessionManager) -> set[s
     await catalog.list_page(user_id, limit=2, before=page.before)
     await catalog.mark_idle(datetime(2020, 1, 1, tzinfo=UTC))
     await catalog.cut_off(datetime(2020, 1, 1, tzinfo=UTC))
+    unfinished = [address async for page in store.unfinished(datetime(2100, 1, 1, tzinfo=UTC)) for address in page]
+    assert len(unfinished) == 1
     await session.mark_user_erased(2)
     await erase_user(catalog, user_id)
     await session.user_is_erased()

@@ -1,14 +1,16 @@
-"""One contract for every registry: each test runs in memory and on DynamoDB."""
+"""One contract for every registry: each test runs in memory, on MongoDB and on DynamoDB."""
 
+import asyncio
 import os
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
 
 import pytest
 
 from local.aws import Aws
 from local.ports import free_port
+from omniagent import MongoBackendAdapter, MongoTurnRegistry
 from omniagent.aws.turn_table import DynamoRegistry
 from omniagent.errors import ConfigurationError, InboxFull, RegistryMisconfigured, RegistryUnavailable
 from omniagent.session.manager import new_id
@@ -23,8 +25,14 @@ from omniagent.turns.lease import (
     TurnRegistry,
 )
 from omniagent.turns.memory_registry import MemoryRegistry
-from tests.fixtures.conversation import Clock, dynamodb_api
+from tests.fixtures.conversation import Clock, dynamodb_api, registry_of
 from tests.fixtures.endpoint import Endpoint
+
+
+@pytest.fixture(params=["memory", "mongodb", "dynamodb"])
+async def registry(request: pytest.FixtureRequest, clock: Clock) -> AsyncIterator[TurnRegistry]:
+    async with registry_of(request, clock) as registry:
+        yield registry
 
 
 @pytest.fixture
@@ -543,6 +551,45 @@ async def test_a_stop_of_the_session_reaches_its_turn_and_its_inbox(registry: Tu
     assert await registry.stop(claim.session)
     renewal = await registry.renew(claim)
     assert (renewal.state, [message.stopped for message in renewal.inbox]) == ("stopping", [True])
+
+
+async def test_of_many_claims_at_once_one_is_granted(registry: TurnRegistry, claim: Claim, clock: Clock) -> None:
+    for _ in range(3):
+        rivals = [Claim(claim.session, f"{new_id()}", f"m{number}") for number in range(8)]
+        refusals = await asyncio.gather(*(registry.claim(rival) for rival in rivals))
+        [winner] = [rival for rival, held in zip(rivals, refusals, strict=True) if held is None]
+        assert {held.claim for held in refusals if held is not None} == {winner}
+        clock.pass_by(10)
+
+
+async def test_inboxes_that_nobody_empties_are_found(registry: TurnRegistry, clock: Clock) -> None:
+    if isinstance(registry, DynamoRegistry):
+        assert await registry.orphaned() == (), "it cannot tell: the run function's queue does"
+        return
+    claims = [Claim(f"user:{new_id()}", "t", f"m{number}") for number in range(4)]
+    for each in claims:
+        await registry.claim(each)
+    for each in claims[:3]:
+        await post(registry, each, "a")
+    assert not {each.session for each in claims} & set(await registry.orphaned()), "their turns run"
+    await registry.release(claims[0])
+    clock.pass_by(10)
+    await registry.renew(claims[1])
+    assert {each.session for each in claims} & set(await registry.orphaned()) == {
+        claims[0].session,
+        claims[2].session,
+    }
+    assert len(await registry.orphaned(1)) == 1
+    for each in claims[:3]:
+        await registry.seize(each)  # or later tests would find them
+        await registry.release(each)
+
+
+async def test_a_database_that_cannot_be_reached_is_unavailable(mongod: str, claim: Claim) -> None:
+    async with MongoBackendAdapter(mongod, "unreachable") as store:
+        registry = MongoTurnRegistry(store)
+    with pytest.raises(RegistryUnavailable):
+        await registry.running(claim.session)
 
 
 async def test_a_message_that_waits_is_not_deleted_by_ttl(

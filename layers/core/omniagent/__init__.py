@@ -32,8 +32,10 @@ if TYPE_CHECKING:
     from omniagent.persistence.adapter import MongoBackendAdapter
     from omniagent.persistence.contracts import DocumentModels
     from omniagent.persistence.documents import Message, Session, Summary, User
+    from omniagent.persistence.mongo_registry import MongoTurnRegistry
     from omniagent.persistence.mongo_session import MongoSessionManager
     from omniagent.project import Project
+    from omniagent.session.addresses import SessionAddress
     from omniagent.session.in_memory import InMemorySessionManager, InMemoryStore
     from omniagent.session.manager import SessionManager
     from omniagent.settings import Budget, Settings
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
     from omniagent.turns.memory_ledger import MemoryLedger
     from omniagent.turns.memory_registry import MemoryRegistry
     from omniagent.turns.setup import Query, TurnHooks
+    from omniagent.turns.watcher import TurnWatcher
 
 _HOMES = {
     "Agent": "omniagent.ai.agent",
@@ -73,6 +76,7 @@ _HOMES = {
     "ModelToolStart": "omniagent.ai.providers.llm_provider",
     "MongoBackendAdapter": "omniagent.persistence.adapter",
     "MongoSessionManager": "omniagent.persistence.mongo_session",
+    "MongoTurnRegistry": "omniagent.persistence.mongo_registry",
     "OmniAgentError": "omniagent.errors",
     "OmniAgentInstrumentor": "omniagent.tracing",
     "Overrides": "omniagent.ai.providers.llm_provider",
@@ -84,6 +88,7 @@ _HOMES = {
     "Runner": "omniagent.ai.runner",
     "ScriptedModel": "omniagent.ai.providers.scripted",
     "Session": "omniagent.persistence.documents",
+    "SessionAddress": "omniagent.session.addresses",
     "SessionManager": "omniagent.session.manager",
     "Settings": "omniagent.settings",
     "Summary": "omniagent.persistence.documents",
@@ -94,6 +99,7 @@ _HOMES = {
     "ToolRequest": "omniagent.ai.approvals",
     "TurnHooks": "omniagent.turns.setup",
     "TurnRegistry": "omniagent.turns.lease",
+    "TurnWatcher": "omniagent.turns.watcher",
     "Usage": "omniagent.messages",
     "User": "omniagent.persistence.documents",
     "ask_user": "omniagent.ai.client_tools",
@@ -132,6 +138,7 @@ __all__ = [
     "ModelToolStart",
     "MongoBackendAdapter",
     "MongoSessionManager",
+    "MongoTurnRegistry",
     "OmniAgentError",
     "OmniAgentInstrumentor",
     "Overrides",
@@ -143,6 +150,7 @@ __all__ = [
     "Runner",
     "ScriptedModel",
     "Session",
+    "SessionAddress",
     "SessionManager",
     "Settings",
     "Summary",
@@ -153,6 +161,7 @@ __all__ = [
     "ToolRequest",
     "TurnHooks",
     "TurnRegistry",
+    "TurnWatcher",
     "Usage",
     "User",
     "ask_user",

@@ -421,7 +421,7 @@ class TurnLost(StorageError):
 
 
 class RegistryUnavailable(OmniAgentError):
-    """DynamoDB cannot be reached."""
+    """The registry of running turns cannot be reached: DynamoDB on Lambda."""
 
     status = 503
     code = "registry_unavailable"

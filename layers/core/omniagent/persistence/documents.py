@@ -20,6 +20,7 @@ STEERING_ID: Final = "parts.message_id"
 """Where an answer holds the ids of messages that joined it."""
 HAS_REQUESTS: Final[dict[str, Any]] = {"requests.0": {"$exists": True}}
 WAITING: Final[dict[str, Any]] = {"status": "waiting"}
+UNFINISHED: Final[dict[str, Any]] = {"active_turn_id": {"$type": "string"}}
 ANY_TURN_NUMBER: Final[dict[str, Any]] = {"latest_turn_number": {"$gte": 0}}
 
 
@@ -79,6 +80,8 @@ class Session(Document):
             ),
             # For retention. Partial, so that MongoDB never takes it for another query: only retention's has the filter.
             IndexModel([("erased_at", ASCENDING), ("updated_at", ASCENDING)], partialFilterExpression=ANY_TURN_NUMBER),
+            # The sessions whose turn runs, or has died: few.
+            IndexModel([("updated_at", ASCENDING), ("_id", ASCENDING)], partialFilterExpression=UNFINISHED),
         ]
 
 

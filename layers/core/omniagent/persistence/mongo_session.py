@@ -33,7 +33,6 @@ from omniagent.session.manager import (
     SessionState,
     TurnStart,
     new_id,
-    public_session_id,
     session_key,
     turns_of,
 )
@@ -165,13 +164,10 @@ class MongoSessionManager(SessionManager):
         cls, store: ConversationStore, key: str, *, settings: Settings | None = None
     ) -> "MongoSessionManager":
         """Open a session by its key, as a job does that knows nothing else. Raises `NotFound` without its user."""
-        user_id = key.partition(":")[0]
-        with translated():
-            user = await _checked(store).users.find_one({"_id": user_id}, {"client_id": 1, "category": 1})
-        if user is None:
+        address = await _checked(store).address_of(key)
+        if address is None:
             raise NotFound
-        session_id = public_session_id(key)
-        return cls(store, user["client_id"], session_id, settings=settings, category=user.get("category"))
+        return cls(store, address.user, address.session_id, settings=settings, category=address.category)
 
     @classmethod
     async def to_erase(

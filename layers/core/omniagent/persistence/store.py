@@ -1,8 +1,9 @@
 """`ConversationStore`: client, collections, the one way to run a transaction, the boundary of driver errors."""
 
 import logging
-from collections.abc import Awaitable, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from datetime import datetime
 from decimal import Decimal
 from typing import Any, TypeVar
 from uuid import uuid4
@@ -15,7 +16,7 @@ from bson import CodecOptions, Decimal128
 from bson.codec_options import TypeDecoder, TypeRegistry
 from bson.errors import BSONError
 from pydantic import ValidationError
-from pymongo import AsyncMongoClient, ReadPreference, ReturnDocument, WriteConcern
+from pymongo import ASCENDING, AsyncMongoClient, ReadPreference, ReturnDocument, WriteConcern
 from pymongo import errors as driver
 from pymongo.asynchronous.client_session import AsyncClientSession
 from pymongo.asynchronous.collection import AsyncCollection
@@ -33,10 +34,11 @@ from omniagent.errors import (
 from omniagent.messages import ToolPart, Usage, close_open_calls
 from omniagent.persistence.bound_classes import Binding, bind_classes, release_classes
 from omniagent.persistence.contracts import DocumentModels
-from omniagent.persistence.documents import Message, Summary
+from omniagent.persistence.documents import UNFINISHED, Message, Summary
 from omniagent.persistence.indexes import ensure_indexes
 from omniagent.persistence.orphans import APP_NAME, end_orphans
-from omniagent.session.manager import OpenTurns, RollingSummary, SessionManager, SessionMessage
+from omniagent.session.addresses import SessionAddress
+from omniagent.session.manager import OpenTurns, RollingSummary, SessionManager, SessionMessage, public_session_id
 
 logger = logging.getLogger(__name__)
 
@@ -150,10 +152,14 @@ Result = TypeVar("Result")
 Stored = TypeVar("Stored", bound=Document)
 Collection = AsyncCollection[dict[str, Any]]
 _WRITE_CONFLICT = 112
+PAGE = 100
+"""Sessions that are read at once."""
 
 
 class ConversationStore:
     """The conversations in MongoDB: what `MongoBackendAdapter.initialize()` returns."""
+
+    outlives_process = True
 
     def __init__(self, mongo: MongoDB, models: DocumentModels, *, timeout_seconds: float) -> None:
         self._mongo = mongo
@@ -221,9 +227,43 @@ class ConversationStore:
             logger.exception("fields of the team's own keep their defaults")
             return make()
 
+    async def unfinished(self, before: datetime) -> AsyncIterator[Sequence[SessionAddress]]:
+        """See `SessionDirectory.unfinished`."""
+        begun: dict[str, Any] = {"updated_at": {"$lt": before}}
+        while True:
+            query = UNFINISHED | {"erased_at": None} | begun
+            with translated():
+                found = self.sessions.find(query, {"user_id": 1, "updated_at": 1})
+                page = await found.sort([("updated_at", ASCENDING), ("_id", ASCENDING)]).limit(PAGE).to_list()
+                users = {user["_id"]: user for user in await self._users([session["user_id"] for session in page])}
+            known = [(session["_id"], users.get(session["user_id"])) for session in page]
+            yield [_address(key, user) for key, user in known if user is not None]
+            if len(page) < PAGE:
+                return
+            last = page[-1]
+            begun = {
+                "updated_at": {"$gte": last["updated_at"], "$lt": before},
+                "$or": [{"updated_at": {"$gt": last["updated_at"]}}, {"_id": {"$gt": last["_id"]}}],
+            }
+
+    async def address_of(self, key: str) -> SessionAddress | None:
+        """See `SessionDirectory.address_of`."""
+        with translated():
+            users = await self._users([key.partition(":")[0]])
+        return _address(key, users[0]) if users else None
+
+    async def _users(self, ids: Sequence[str]) -> list[dict[str, Any]]:
+        if not ids:
+            return []
+        return await self.users.find({"_id": {"$in": list(ids)}}, {"client_id": 1, "category": 1}).to_list()
+
     def _collection(self, model: type[Document]) -> Collection:
         # Not the collection that the class is bound to: that may be another adapter's by now.
         return self._mongo.database[model.get_collection_name()]
+
+
+def _address(key: str, user: Mapping[str, Any]) -> SessionAddress:
+    return SessionAddress(user["client_id"], public_session_id(key), user.get("category"))
 
 
 def to_bson(document: Document) -> dict[str, Any]:

@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 
 from omniagent.errors import InvalidRequest, NotFound, SessionErased, StorageConflict, StorageRejected, TurnLost
 from omniagent.messages import Feedback, close_open_calls
+from omniagent.session.addresses import SessionAddress
 from omniagent.session.manager import (
     NOT_AN_ANSWER,
     OpenTurns,
@@ -41,6 +42,7 @@ class _User:
 
 @dataclass(slots=True)
 class _Session:
+    user: str
     head: SessionHead = SessionHead()
     attempt: int = 0
     is_erased: bool = False
@@ -67,10 +69,26 @@ class _Session:
 class InMemoryStore:
     """The users and sessions of this process. A test may have one of its own."""
 
+    outlives_process = False
+
     def __init__(self) -> None:
         self.users: dict[str, _User] = {}
         self.sessions: dict[str, _Session] = {}
         self.open_turns = OpenTurns()
+
+    async def unfinished(self, before: datetime) -> AsyncIterator[Sequence[SessionAddress]]:
+        """See `SessionDirectory.unfinished`."""
+        for key, session in list(self.sessions.items()):
+            head, address = session.head, await self.address_of(key)
+            if address is not None and head.active_turn_id and (head.changed_at is None or head.changed_at < before):
+                yield [address]
+
+    async def address_of(self, key: str) -> SessionAddress | None:
+        """See `SessionDirectory.address_of`."""
+        session, user = self.sessions.get(key), self.users.get(key.partition(":")[0])
+        if session is None:
+            return None
+        return SessionAddress(session.user, public_session_id(key), user.category if user is not None else None)
 
 
 DEFAULT_STORE = InMemoryStore()
@@ -140,7 +158,7 @@ class InMemorySessionManager(SessionManager):
             user.running = [slot for slot in user.running if slot not in slots]
 
     async def begin_turn(self, start: TurnStart) -> None:
-        session = self.store.sessions.get(self.key) or _Session()
+        session = self.store.sessions.get(self.key) or _Session(self.user)
         if session.is_erased or await self.user_is_erased():
             raise SessionErased
         if session.head.active_turn_id == start.turn_id and start.attempt >= session.attempt:
@@ -175,7 +193,7 @@ class InMemorySessionManager(SessionManager):
 
     async def finish_turn(self, answer: SessionMessage, *, attempt: int = 0) -> SessionMessage:
         answer = _checked(answer)
-        session = self.store.sessions.get(self.key) or _Session()
+        session = self.store.sessions.get(self.key) or _Session(self.user)
         if session.head.active_turn_id == answer.fence and session.attempt == attempt:
             return deepcopy(self._close(session, answer))
         is_latest = session.head.has_ended(answer.fence)
@@ -219,7 +237,7 @@ class InMemorySessionManager(SessionManager):
         return deepcopy(rated)
 
     async def past_turns(self, first: int, last: int) -> AsyncIterator[Sequence[PastTurn]]:
-        session = self._find() or _Session()
+        session = self._find() or _Session(self.user)
         for start in range(first, last + 1, TURNS_PER_READ):
             end = min(start + TURNS_PER_READ - 1, last)
             if messages := [message for message in session.messages if start <= message.turn_number <= end]:

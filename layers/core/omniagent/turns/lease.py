@@ -133,6 +133,9 @@ class TurnRegistry(ABC):
     Every method raises `RegistryUnavailable` when the table cannot be reached.
     """
 
+    outlives_process: ClassVar[bool] = True
+    """Whether another process finds what this one has written."""
+
     @abstractmethod
     async def claim(self, claim: Claim, on_dead: OnDead | None = None) -> RunningTurn | None:
         """Take the session if nobody holds it. Returns the turn that holds it, or None when it is now ours.
@@ -211,6 +214,13 @@ class TurnRegistry(ABC):
 
         Returns True when nothing else is left.
         """
+
+    async def orphaned(self, limit: int = 100) -> Sequence[str]:  # noqa: ARG002 - for those that can tell
+        """Return sessions, by key, that nobody holds and in whose inbox messages wait.
+
+        A registry that cannot find them returns none: whoever touches such a session next runs them.
+        """
+        return ()
 
     async def aclose(self) -> None:  # noqa: B027 - a registry without connections has nothing to close
         """Close the registry's connections."""

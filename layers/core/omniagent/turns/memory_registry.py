@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 from omniagent.errors import InboxFull
 from omniagent.turns.lease import (
@@ -38,6 +39,8 @@ class _Chunk:
 @dataclass(slots=True)
 class MemoryRegistry(TurnRegistry):
     """Shared by every runner of the process that answers the same sessions."""
+
+    outlives_process: ClassVar[bool] = False
 
     lease_seconds: float = 10.0
     clock: Callable[[], float] = time.monotonic
@@ -141,6 +144,10 @@ class MemoryRegistry(TurnRegistry):
         for turn_id in list(self._logs.get(owner, {}))[:limit]:
             self._drop_log(owner, turn_id)
         return owner not in self._logs
+
+    async def orphaned(self, limit: int = 100) -> Sequence[str]:
+        now = self.clock()
+        return [key for key, lease in self._leases.items() if lease.turn.inbox and lease.until <= now][:limit]
 
     def _take(self, claim: Claim, inbox: tuple[InboxMessage, ...] = ()) -> None:
         self._leases[claim.session] = _Lease(

@@ -1,0 +1,279 @@
+"""`MongoTurnRegistry`: running turns in MongoDB, for servers without AWS. It outlives their processes."""
+
+import asyncio
+import time
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
+
+from pymongo import ASCENDING, IndexModel, ReturnDocument
+from pymongo.errors import DuplicateKeyError
+
+from omniagent.errors import InboxFull, RegistryUnavailable, StorageError
+from omniagent.persistence.store import ConversationStore, translated
+from omniagent.turns.lease import (
+    ERASE,
+    MAX_INBOX_BYTES,
+    REPAIR,
+    Claim,
+    InboxMessage,
+    Reader,
+    Renewal,
+    RunningTurn,
+    TurnRegistry,
+    keeps_out,
+)
+
+LIFE: Final = timedelta(days=90)
+"""A log is what a repair needs, however late somebody comes back."""
+_HAS_INBOX: Final[dict[str, Any]] = {"inbox.0": {"$exists": True}}
+_NO_INBOX: Final[dict[str, Any]] = {"inbox.0": {"$exists": False}}
+_EXPIRY: Final = IndexModel([("expires_at", ASCENDING)], expireAfterSeconds=0)
+
+
+class MongoTurnRegistry(TurnRegistry):
+    """Running turns in the database of a store. Servers that share the database share their turns.
+
+    `lease_seconds` is how long a dead process keeps a session from answering. The clocks of the servers must agree to
+    within a part of it.
+    """
+
+    def __init__(
+        self, store: ConversationStore, *, lease_seconds: float = 10.0, clock: Callable[[], float] = time.time
+    ) -> None:
+        database = store.sessions.database
+        self._turns = database["omniagent_turns"]
+        self._chunks = database["omniagent_chunks"]
+        self._readers = database["omniagent_readers"]
+        self._lease_seconds = lease_seconds
+        self._clock = clock
+        self._preparing = asyncio.Lock()
+        self._is_prepared = False
+
+    async def claim(self, claim: Claim) -> RunningTurn | None:
+        await self._prepare()
+        free: dict[str, Any] = {"_id": claim.session, "lease_until": {"$lte": self._clock()}}
+        if not claim.is_chore:
+            free["$or"] = [_NO_INBOX, {"turn_id": claim.turn_id}, {"inbox.0.id": claim.message_id}]
+        update = {"$set": self._fields(claim), "$setOnInsert": {"inbox": [], "inbox_bytes": 0}}
+        while True:
+            try:
+                with _reachable():
+                    await self._turns.update_one(free, update, upsert=True)
+            except DuplicateKeyError:
+                held = await self.running(claim.session)
+                if held is None:
+                    continue
+                if held.claim.token == claim.token:
+                    return None  # our own: the request was sent again because its first answer was lost
+                if held.alive or keeps_out(held, claim):
+                    return held
+                free["lease_until"] = {"$lte": self._clock()}
+            else:
+                return None
+
+    async def seize(self, claim: Claim) -> RunningTurn | None:
+        await self._prepare()
+        with _reachable():
+            while True:
+                try:
+                    previous = await self._turns.find_one_and_replace(
+                        {"_id": claim.session}, self._fields(claim) | {"inbox": [], "inbox_bytes": 0}, upsert=True
+                    )
+                except DuplicateKeyError:
+                    continue  # somebody has just claimed it
+                return self._running(previous) if previous else None
+
+    async def renew(self, claim: Claim) -> Renewal:
+        with _reachable():
+            found = await self._turns.find_one_and_update(
+                _held(claim),
+                {"$set": {"lease_until": self._clock() + self._lease_seconds}},
+                return_document=ReturnDocument.AFTER,
+            )
+        return Renewal.LOST if found is None else Renewal(found["state"], _inbox(found))
+
+    async def post(self, claim: Claim, message: InboxMessage, limit: int, *, stop: bool = False) -> bool:
+        size = len(message.text.encode())
+        has_room = _held(claim) | {
+            "message_id": {"$ne": ERASE},
+            "inbox.id": {"$ne": message.id},
+            f"inbox.{limit - 1}": {"$exists": False},
+            "$or": [_NO_INBOX, {"inbox_bytes": {"$lte": MAX_INBOX_BYTES - size}}],
+        }
+        entry = {"id": message.id, "text": message.text, "steers": message.steers, "stopped": message.stopped}
+        changes = {"expires_at": _expiry()} | ({"state": "stopping"} if stop else {})
+        with _reachable():
+            posted = await self._turns.update_one(
+                has_room, {"$push": {"inbox": entry}, "$inc": {"inbox_bytes": size}, "$set": changes}
+            )
+            if posted.matched_count:
+                return True
+            found = await self._turns.find_one(_held(claim))
+        if found is None or found["message_id"] == ERASE:
+            return False
+        if all(known.id != message.id for known in _inbox(found)):
+            raise InboxFull
+        if stop:
+            await self.stop(claim.session, claim.turn_id)
+        return True
+
+    async def release(self, claim: Claim, taken: Collection[str] = ()) -> None:
+        with _reachable():
+            if (await self._turns.delete_one(_held(claim) | _NO_INBOX)).deleted_count:
+                return
+            left = {"$filter": {"input": "$inbox", "cond": {"$not": {"$in": ["$$this.id", list(taken)]}}}}
+            sizes = {"$map": {"input": "$inbox", "in": {"$strLenBytes": "$$this.text"}}}
+            changes: list[dict[str, Any]] = [
+                {"$set": {"lease_until": 0.0, "inbox": left}},
+                {"$set": {"inbox_bytes": {"$sum": sizes}}},
+            ]
+            await self._turns.update_one(_held(claim), changes)
+            await self._turns.delete_one(_held(claim) | _NO_INBOX | {"lease_until": 0.0})
+
+    async def running(self, session: str) -> RunningTurn | None:
+        with _reachable():
+            found = await self._turns.find_one({"_id": session})
+        return self._running(found) if found else None
+
+    async def stop(self, session: str, message_id: str | None = None) -> bool:
+        runs: dict[str, Any] = {
+            "_id": session,
+            "lease_until": {"$gt": self._clock()},
+            "message_id": {"$nin": [REPAIR, ERASE]},
+        }
+        waits = {"_id": session} | (_HAS_INBOX if message_id is None else {"inbox.id": message_id})
+        if message_id is not None:
+            runs["$or"] = [{name: message_id} for name in ("message_id", "turn_id", "aliases")]
+        meant = {"each.id": {"$exists": True} if message_id is None else message_id}
+        with _reachable():
+            running = await self._turns.update_one(runs, {"$set": {"state": "stopping"}})
+            waiting = await self._turns.update_one(
+                waits, {"$set": {"inbox.$[each].stopped": True}}, array_filters=[meant]
+            )
+        return bool(running.matched_count or waiting.matched_count)
+
+    async def append(self, claim: Claim, number: int, frames: bytes) -> bool:
+        await self._prepare()
+        chunk = {"_id": _chunk_id(claim.session, claim.turn_id, number), "holder": claim.token}
+        with _reachable():
+            try:
+                await self._chunks.insert_one(chunk | {"frames": frames, "expires_at": _expiry()})
+            except DuplicateKeyError:
+                return bool((await self._chunks.update_one(chunk, {"$set": {"frames": frames}})).matched_count)
+        return True
+
+    async def read(self, session: str, turn_id: str, after: int = -1) -> list[tuple[int, bytes]]:
+        ids = {"$gte": _chunk_id(session, turn_id, after + 1), "$lt": f"{session}#{turn_id}$"}  # `$` follows `#`
+        with _reachable():
+            found = await self._chunks.find({"_id": ids}, {"frames": 1}).sort("_id", ASCENDING).to_list()
+        return [(int(chunk["_id"].rpartition("#")[2]), bytes(chunk["frames"])) for chunk in found]
+
+    async def enter(self, reader: Reader) -> Sequence[str]:
+        await self._prepare()
+        entry = {"id": reader.id, "session": reader.session, "until": self._clock() + reader.seconds}
+        staying = {
+            "$filter": {"input": {"$ifNull": ["$readers", []]}, "cond": {"$gt": ["$$this.until", self._clock()]}}
+        }
+        readers = {"$concatArrays": [staying, [{"$literal": entry}]]}
+        with _reachable():
+            while True:
+                try:
+                    found = await self._readers.find_one_and_update(
+                        {"_id": reader.user_id},
+                        [{"$set": {"readers": readers, "expires_at": _expiry()}}],
+                        upsert=True,
+                        return_document=ReturnDocument.AFTER,
+                    )
+                except DuplicateKeyError:
+                    continue  # another of the user's readers was the first
+                known = found["readers"] if found else []
+                others = [each["session"] for each in known if each["id"] != reader.id]
+                return [reader.session, *others]
+
+    async def leave(self, reader: Reader) -> None:
+        with _reachable():
+            await self._readers.update_one({"_id": reader.user_id}, {"$pull": {"readers": {"id": reader.id}}})
+            await self._readers.delete_one({"_id": reader.user_id, "readers": []})
+
+    async def erase(self, owner: str, limit: int = 500) -> bool:
+        of_owner = {"_id": {"$gte": f"{owner}#", "$lt": f"{owner}$"}}
+        with _reachable():
+            await self._readers.delete_one({"_id": owner})
+            found = await self._chunks.find(of_owner, {"_id": 1}).limit(limit).to_list()
+            await self._chunks.delete_many({"_id": {"$in": [chunk["_id"] for chunk in found]}})
+        return len(found) < limit
+
+    async def orphaned(self, limit: int = 100) -> Sequence[str]:
+        free = _HAS_INBOX | {"lease_until": {"$lte": self._clock()}}
+        with _reachable():
+            found = await self._turns.find(free, {"_id": 1}).sort("lease_until", ASCENDING).limit(limit).to_list()
+        return [turn["_id"] for turn in found]
+
+    async def _prepare(self) -> None:
+        """Make the indexes. MongoDB makes only those that are missing."""
+        if self._is_prepared:
+            return
+        async with self._preparing:
+            if not self._is_prepared:
+                orphans = IndexModel([("lease_until", ASCENDING)], partialFilterExpression=_HAS_INBOX)
+                with _reachable():
+                    await self._turns.create_indexes([orphans, _EXPIRY])
+                    await self._chunks.create_indexes([_EXPIRY])
+                    await self._readers.create_indexes([_EXPIRY])
+                self._is_prepared = True
+
+    def _fields(self, claim: Claim) -> dict[str, Any]:
+        return {
+            "turn_id": claim.turn_id,
+            "message_id": claim.message_id,
+            "aliases": sorted(claim.aliases),
+            "owner": claim.owner,
+            "attempt": claim.attempt,
+            "holder": claim.token,
+            "state": "running",
+            "lease_until": self._clock() + self._lease_seconds,
+            "expires_at": _expiry(),
+        }
+
+    def _running(self, found: dict[str, Any]) -> RunningTurn:
+        claim = Claim(
+            found["_id"],
+            found["turn_id"],
+            found["message_id"],
+            frozenset(found["aliases"]),
+            owner=found["owner"],
+            attempt=found["attempt"],
+        )
+        lease_until: float = found["lease_until"]
+        left = lease_until - self._clock()
+        return RunningTurn(claim, found["state"] == "stopping", left, lease_until, _inbox(found))
+
+
+@contextmanager
+def _reachable() -> Iterator[None]:
+    """Turn every failure of the database into the registry's, but for a key that is there already."""
+    try:
+        with translated():
+            yield
+    except StorageError as exc:
+        if isinstance(exc.__cause__, DuplicateKeyError):
+            raise exc.__cause__ from None
+        raise RegistryUnavailable(f"MongoDB: {exc}") from exc
+
+
+def _held(claim: Claim) -> dict[str, Any]:
+    return {"_id": claim.session, "holder": claim.token}
+
+
+def _inbox(found: dict[str, Any]) -> tuple[InboxMessage, ...]:
+    return tuple(InboxMessage(**entry) for entry in found["inbox"])
+
+
+def _chunk_id(session: str, turn_id: str, number: int) -> str:
+    return f"{session}#{turn_id}#{number:08}"
+
+
+def _expiry() -> datetime:
+    return datetime.now(UTC) + LIFE

@@ -1,0 +1,35 @@
+"""Sessions found without knowing their user: for jobs, and for whoever watches all of a store's turns."""
+
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
+
+from omniagent.session.manager import session_key, user_id_of
+
+
+@dataclass(frozen=True, slots=True)
+class SessionAddress:
+    """What a `SessionManager` is made from."""
+
+    user: str
+    session_id: str
+    category: str | None = None
+
+    @property
+    def key(self) -> str:
+        return session_key(user_id_of(self.user), self.session_id)
+
+
+class SessionDirectory(Protocol):
+    """Finds sessions of all users. The stores do: `InMemoryStore`, and what `MongoBackendAdapter` hands out."""
+
+    @property
+    def outlives_process(self) -> bool:
+        """Whether another process finds the same sessions."""
+
+    def unfinished(self, before: datetime) -> AsyncIterator[Sequence[SessionAddress]]:
+        """Yield the sessions whose turn began before a time and has not ended, the oldest first, some at a time."""
+
+    async def address_of(self, key: str) -> SessionAddress | None:
+        """Return the address of the session with this key. None when its user is unknown."""

@@ -1,0 +1,194 @@
+"""`TurnWatcher`: finishes turns whose process died, from inside a server process. On Lambda the run function does."""
+
+import asyncio
+import logging
+import random
+from collections.abc import AsyncIterator, Awaitable, Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from types import TracebackType
+from typing import Protocol
+
+from omniagent.ai.result import AnswerStream
+from omniagent.errors import ConfigurationError, TooManyTurns, TurnInProgress
+from omniagent.session.addresses import SessionAddress, SessionDirectory
+from omniagent.settings import Settings
+from omniagent.turns.lease import TurnRegistry
+from omniagent.turns.setup import cancelled
+
+logger = logging.getLogger(__name__)
+
+MAX_PAUSE_SECONDS = 60.0
+"""The longest pause after looks, or attempts at one session, that have failed again and again."""
+
+
+class TurnRunner(Protocol):
+    """What the watcher needs of a `Runner`."""
+
+    async def continue_turn(self) -> AnswerStream | None:
+        """Finish the session's turn if its process died."""
+
+    async def run_next(self) -> AnswerStream | None:
+        """Run the first message that waits in the session, if nobody does."""
+
+
+Verb = Callable[[TurnRunner], Awaitable[AnswerStream | None]]
+
+
+async def _continue(runner: TurnRunner) -> AnswerStream | None:
+    return await runner.continue_turn()
+
+
+async def _run_next(runner: TurnRunner) -> AnswerStream | None:
+    return await runner.run_next()
+
+
+@dataclass(slots=True)
+class _Failures:
+    count: int = 0
+    retry_at: float = 0.0
+
+    def note(self, pause_seconds: float) -> None:
+        """Wait for twice as long after each failure."""
+        self.count += 1
+        pause = min(MAX_PAUSE_SECONDS, pause_seconds * 2 ** min(self.count, 10))
+        self.retry_at = asyncio.get_running_loop().time() + pause
+
+
+class TurnWatcher:
+    """Looks for turns whose process died and finishes them, and runs messages that wait for nobody.
+
+    async with TurnWatcher(store, registry, lambda at: Runner(agent, session_of(at), registry=registry)):
+        ...  # serve
+
+    `runner` makes the runner of a session from its address, with the same registry. Every server process may have a
+    watcher: the claim decides who continues a turn. Nothing is ever raised into the server; what fails is logged and
+    tried again later. Closing ends the looking. Turns that were continued go on until the store is closed.
+    """
+
+    def __init__(
+        self,
+        sessions: SessionDirectory,
+        registry: TurnRegistry,
+        runner: Callable[[SessionAddress], TurnRunner],
+        *,
+        settings: Settings | None = None,
+        interval_seconds: float | None = None,
+        max_turns: int = 4,
+    ) -> None:
+        _check(sessions, registry, interval_seconds, max_turns)
+        lease_seconds = (settings or Settings.from_env()).lease_seconds
+        self._sessions = sessions
+        self._registry = registry
+        self._runner = runner
+        self._lease = timedelta(seconds=lease_seconds)
+        self._interval = interval_seconds or lease_seconds / 2
+        self._max_turns = max_turns
+        self._looking: asyncio.Task[None] | None = None
+        self._turns: dict[str, asyncio.Task[None]] = {}
+        """By the session's key: whoever waits for the end of a turn that was taken up here."""
+        self._failures: dict[str, _Failures] = {}
+
+    def start(self) -> None:
+        """Look from now on, every half lease. Nothing happens when it does already."""
+        if self._looking is None:
+            self._looking = asyncio.create_task(self._watch(), name="turn-watcher")
+
+    async def aclose(self) -> None:
+        """Look no more. Call it before the store is closed, which ends the turns that run."""
+        looking, self._looking = self._looking, None
+        tasks = [*([looking] if looking is not None else []), *self._turns.values()]
+        if tasks:
+            await cancelled(*tasks)
+
+    async def __aenter__(self) -> "TurnWatcher":
+        self.start()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        await self.aclose()
+
+    async def look(self) -> int:
+        """Look once, and return how many sessions were taken up. Raises what the store or the registry raises."""
+        taken, seen = 0, set[str]()
+        async for address, verb in self._candidates():
+            seen.add(address.key)
+            if len(self._turns) >= self._max_turns:
+                return taken
+            if address.key not in self._turns and not self._is_postponed(address.key):
+                taken += await self._take_up(address, verb)
+        self._failures = {key: failures for key, failures in self._failures.items() if key in seen}
+        return taken
+
+    async def _candidates(self) -> AsyncIterator[tuple[SessionAddress, Verb]]:
+        """Yield the sessions that may need somebody, and what to do there. Most of their turns are alive."""
+        async for addresses in self._sessions.unfinished(datetime.now(UTC) - self._lease):
+            for address in addresses:
+                yield address, _continue
+        for key in await self._registry.orphaned():
+            if (orphan := await self._sessions.address_of(key)) is not None:
+                yield orphan, _run_next
+
+    async def _watch(self) -> None:
+        failures = 0
+        while True:
+            pause = min(max(MAX_PAUSE_SECONDS, self._interval), self._interval * 2**failures)
+            # Processes that were started together need not look together.
+            await asyncio.sleep(pause * random.uniform(0.75, 1.25))  # noqa: S311 - no secret
+            try:
+                await self.look()
+                failures = 0
+            except Exception as exc:
+                failures = min(failures + 1, 10)
+                logger.warning("dead turns not looked for", extra={"cause": f"{type(exc).__name__}: {exc}"})
+
+    async def _take_up(self, address: SessionAddress, verb: Verb) -> bool:
+        """Continue the session's turn, or run the message that waits in it. Returns False when nobody has to."""
+        try:
+            runner = self._runner(address)
+            answer = await verb(runner)
+        except Exception as exc:
+            self._note_failure(address, exc)
+            return False
+        self._failures.pop(address.key, None)
+        if answer is None:
+            return False
+        task = asyncio.create_task(self._attend(address, runner, answer), name="watched turn")
+        self._turns[address.key] = task
+        task.add_done_callback(lambda _: self._turns.pop(address.key, None))
+        return True
+
+    async def _attend(self, address: SessionAddress, runner: TurnRunner, answer: AnswerStream) -> None:
+        """Wait for the end of a turn, and run the messages that wait behind it."""
+        following: AnswerStream | None = answer
+        try:
+            while following is not None:
+                await following.ended()
+                following = await runner.run_next()
+        except Exception as exc:
+            self._note_failure(address, exc)
+
+    def _is_postponed(self, key: str) -> bool:
+        failures = self._failures.get(key)
+        return failures is not None and asyncio.get_running_loop().time() < failures.retry_at
+
+    def _note_failure(self, address: SessionAddress, exc: Exception) -> None:
+        failures = self._failures.setdefault(address.key, _Failures())
+        failures.note(self._interval)
+        details = {"session_key": address.key, "failures": failures.count, "cause": f"{type(exc).__name__}: {exc}"}
+        if isinstance(exc, TooManyTurns | TurnInProgress):
+            logger.info("session not taken up", extra=details)  # its user is busy: it is tried again
+        else:
+            logger.warning("session not taken up", extra=details, exc_info=exc)
+
+
+def _check(sessions: SessionDirectory, registry: TurnRegistry, interval_seconds: float | None, max_turns: int) -> None:
+    if sessions.outlives_process and not registry.outlives_process:
+        raise ConfigurationError(
+            f"TurnWatcher(registry={type(registry).__name__}): this registry forgets with its process which turns run, "
+            "and what they have done. Use one that outlives it, such as MongoTurnRegistry"
+        )
+    if max_turns < 1 or (interval_seconds is not None and not interval_seconds > 0):
+        raise ConfigurationError("TurnWatcher(interval_seconds=…, max_turns=…): both must be more than 0")
