@@ -16,6 +16,7 @@ from local.emulator.function_url import ApiFront, Front
 from local.emulator.identity import IdentityOf, user_named_by_key
 from local.emulator.invocation import FunctionFailed
 from local.emulator.invoke_api import InvokeApi
+from local.emulator.launch import ColdStart, NewLauncher
 from local.emulator.limits import Limits
 from local.emulator.pool import START_SECONDS, Pool
 from local.emulator.queue_poller import QueuePoller
@@ -64,7 +65,8 @@ class Emulator:
     is where the functions' queues are; without it none is read. A message that failed comes again after the queue's
     visibility timeout, as on Lambda, or after `redelivery_seconds`. `freeze` stops a process between invocations.
     A process that asks for no work within `start_seconds` is killed, however busy the machine is. `limits` are
-    Lambda's own, for a test to lower. With `api_gateway` the functions that have a URL are behind a REST API as well.
+    Lambda's own, for a test to lower. `launcher` starts processes in another way. With `api_gateway` the functions that
+    have a URL are behind a REST API as well.
     """
 
     def __init__(
@@ -83,6 +85,7 @@ class Emulator:
         retry_delays: Sequence[float] = RETRY_DELAYS,
         start_seconds: float = START_SECONDS,
         limits: Limits = Limits(),
+        launcher: NewLauncher = ColdStart,
         on_line: Callable[[str, str], None] = log_line,
     ) -> None:
         """Describe what is to run; nothing is started yet. `ports` are by a function's short name."""
@@ -99,6 +102,7 @@ class Emulator:
         self._retry_delays = retry_delays
         self._start_seconds = start_seconds
         self._limits = limits
+        self._launcher = launcher
         self._on_line = on_line
         self._stack = AsyncExitStack()
         self._pools: dict[str, Pool] = {}
@@ -201,6 +205,7 @@ class Emulator:
             on_line=self._on_line,
             start_seconds=self._start_seconds,
             limits=self._limits,
+            launcher=self._launcher,
         )
         self._pools[function.logical_id] = pool
         stack.push_async_callback(pool.close)

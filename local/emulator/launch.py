@@ -31,6 +31,10 @@ class Launcher(Protocol):
         """End what was kept for further starts."""
 
 
+NewLauncher = Callable[[Sandbox, Mapping[str, str], Callable[[str], None]], Launcher]
+"""Makes the launcher of a function, from where its processes live, their variables and who hears their lines."""
+
+
 class ColdStart:
     """Starts every process from nothing."""
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from local.cloudformation import ACCOUNT, REGION
 from local.emulator.environment import Environment, State
 from local.emulator.invocation import FunctionFailed, Invocation
-from local.emulator.launch import ColdStart
+from local.emulator.launch import ColdStart, NewLauncher
 from local.emulator.limits import Limits
 from local.emulator.sandbox import Sandbox
 from local.emulator.snapshot import Snapshot
@@ -37,6 +37,7 @@ class Pool:
         on_line: Callable[[str, str], None],
         start_seconds: float = START_SECONDS,
         limits: Limits = Limits(),
+        launcher: NewLauncher = ColdStart,
     ) -> None:
         """Start with no process."""
         self._sandbox = sandbox
@@ -51,7 +52,7 @@ class Pool:
         self.snapshot: Snapshot | None = None
         if self.function.snap_start:
             self.snapshot = Snapshot(sandbox, variables, self._line, min(limits.snapshot_init_seconds, start_seconds))
-        self._launcher = self.snapshot or ColdStart(sandbox, variables, self._line)
+        self._launcher = self.snapshot or launcher(sandbox, variables, self._line)
 
     @property
     def function(self) -> Function:

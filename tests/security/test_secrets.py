@@ -22,6 +22,7 @@ from omniagent.tracing.redaction import hide, redact, redact_text
 from tests.fixtures.http_server import HttpServer, Received
 from tests.fixtures.issuer import AUDIENCE, Issuer
 from tests.fixtures.world import World, open_world
+from tests.fixtures.zygote import forks
 from tests.security.rogue import RogueModel
 
 Json = dict[str, Any]
@@ -149,7 +150,7 @@ async def watched(mongod: str, aws: Aws, model: OfflineModel, **environment: str
                     "LogLevel": "DEBUG",
                 },
                 environment={"MODEL_MAX_RETRIES": "0", **environment},
-                emulator={"on_line": lambda _, line: lines.append(line)},
+                emulator={"launcher": forks(), "on_line": lambda _, line: lines.append(line)},
             )
             async with local_stack(options) as stack, httpx.AsyncClient(timeout=60, trust_env=False) as http:
                 yield Watched(stack.emulator, issuer, http, collector, lines)

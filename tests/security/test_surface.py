@@ -12,6 +12,7 @@ from local.stack import StackOptions, local_stack
 from tests.fixtures.function_url import PAYLOADS
 from tests.fixtures.problems import check_problem
 from tests.fixtures.world import User, World, open_world
+from tests.fixtures.zygote import forks
 from tests.security.routes import ROUTES, Route
 
 ORIGIN, OTHER = "https://app.example.com", "https://evil.example.com"
@@ -129,6 +130,7 @@ async def test_the_template_alone_says_which_origins_may_call(mongod: str, aws: 
             aws=aws,
             functions=("chat", "sessions"),
             parameters={"CorsOrigins": origins},
+            emulator={"launcher": forks()},
         )
         async with local_stack(options) as stack, httpx.AsyncClient(trust_env=False, timeout=60) as http:
             for function in ("chat", "sessions"):
