@@ -14,10 +14,12 @@ from omniagent.errors import InboxFull, RegistryUnavailable, StorageError
 from omniagent.persistence.store import ConversationStore, translated
 from omniagent.turns.lease import (
     ERASE,
+    GIVEN_BACK,
     MAX_INBOX_BYTES,
     REPAIR,
     Claim,
     InboxMessage,
+    OnDead,
     Reader,
     Renewal,
     RunningTurn,
@@ -51,7 +53,7 @@ class MongoTurnRegistry(TurnRegistry):
         self._preparing = asyncio.Lock()
         self._is_prepared = False
 
-    async def claim(self, claim: Claim) -> RunningTurn | None:
+    async def claim(self, claim: Claim, on_dead: OnDead | None = None) -> RunningTurn | None:
         await self._prepare()
         free: dict[str, Any] = {"_id": claim.session, "lease_until": {"$lte": self._clock()}}
         if not claim.is_chore:
@@ -60,7 +62,7 @@ class MongoTurnRegistry(TurnRegistry):
         while True:
             try:
                 with _reachable():
-                    await self._turns.update_one(free, update, upsert=True)
+                    before = await self._turns.find_one_and_update(free, update, upsert=True)
             except DuplicateKeyError:
                 held = await self.running(claim.session)
                 if held is None:
@@ -71,6 +73,8 @@ class MongoTurnRegistry(TurnRegistry):
                     return held
                 free["lease_until"] = {"$lte": self._clock()}
             else:
+                if on_dead is not None and before and (dead := self._running(before)).has_died:
+                    on_dead(dead.claim)
                 return None
 
     async def seize(self, claim: Claim) -> RunningTurn | None:
@@ -123,14 +127,14 @@ class MongoTurnRegistry(TurnRegistry):
         with _reachable():
             if (await self._turns.delete_one(_held(claim) | _NO_INBOX)).deleted_count:
                 return
-            left = {"$filter": {"input": "$inbox", "cond": {"$not": {"$in": ["$$this.id", list(taken)]}}}}
+            left = {"$filter": {"input": "$inbox", "cond": {"$not": {"$in": ["$$this.id", {"$literal": list(taken)}]}}}}
             sizes = {"$map": {"input": "$inbox", "in": {"$strLenBytes": "$$this.text"}}}
             changes: list[dict[str, Any]] = [
-                {"$set": {"lease_until": 0.0, "inbox": left}},
+                {"$set": {"lease_until": GIVEN_BACK, "inbox": left}},
                 {"$set": {"inbox_bytes": {"$sum": sizes}}},
             ]
             await self._turns.update_one(_held(claim), changes)
-            await self._turns.delete_one(_held(claim) | _NO_INBOX | {"lease_until": 0.0})
+            await self._turns.delete_one(_held(claim) | _NO_INBOX | {"lease_until": GIVEN_BACK})
 
     async def running(self, session: str) -> RunningTurn | None:
         with _reachable():
