@@ -31,7 +31,7 @@ from omniagent.errors import (
     TooManyRequests,
 )
 from omniagent.messages import ToolPart
-from omniagent.session.manager import TurnStart, user_id_of
+from omniagent.session.manager import RollingSummary, TurnStart, user_id_of
 from omniagent.turns.ledger import Cost, Reservation
 from tests.fixtures.conversation import Clock
 from tests.turns.registries import until
@@ -132,6 +132,63 @@ async def test_the_summary_beside_an_answer_counts() -> None:
     assert [request.purpose for request in desk.model.requests].count("summary") == 2
     assert spent > 3 * 4_000
     assert (estimated, reserved) == (0, 0)
+
+
+class Ready(InMemorySessionManager):
+    """A session that says when a summary is about to be stored, and waits."""
+
+    ready: Gate
+
+    async def add_summary(self, summary: RollingSummary, *, draft: bool = False) -> bool:
+        await self.ready.wait()
+        return await super().add_summary(summary, draft=draft)
+
+
+SUMMARY_COSTS_50: list[Any] = ["They talked.", ModelFinish("stop", Usage(40, 10))]
+HUNDRED_THOUSAND = Budget(tokens_per_day=100_000)
+
+
+def summarized(*script: Any) -> tuple[Desk, Any]:
+    desk = Desk(*script, budget=HUNDRED_THOUSAND, summary_after_turns=1)
+    desk.model = ScriptedModel(*script, summary=SUMMARY_COSTS_50)
+    session = desk.session(kind=Ready)
+    session.ready = Gate()
+    return desk, session
+
+
+async def test_what_a_summary_has_cost_is_counted_before_it_is_stored() -> None:
+    desk, session = summarized(COSTS_4000, COSTS_4000)
+    await desk.runner().run("One")
+    stream = await desk.runner(session).start("Two")
+    await stream.result()
+    await session.ready.reached()
+    assert await desk.spent() == (8_050, 0, 0), "beside an answer that is stored"
+    session.ready.set()
+    await stream.ended()
+    session.ready = Gate()
+    job = asyncio.create_task(desk.runner(session).summarize(rebuild=True))
+    await session.ready.reached()
+    assert await desk.spent() == (8_100, 0, 0), "by a job"
+    session.ready.set()
+    await job
+
+
+async def test_of_a_turn_that_died_the_summary_beside_it_is_paid_for_and_no_part_of_its_answer() -> None:
+    desk, session = summarized(COSTS_4000, ["Three is ", gate := Gate()])
+    await desk.runner().run("One")
+    stream = await desk.runner(session).start("Two")
+    await gate.reached()
+    await session.ready.reached()
+    desk.clock.pass_by(60)  # its process hangs longer than the lease
+    await desk.runner().settle()
+    answer = await desk.session().answer(2)
+    assert answer is not None
+    assert answer.metadata["steps"] == 1
+    spent, estimated, _ = await desk.spent()
+    assert (spent - estimated, estimated) == (4_050, answer.usage.total_tokens)
+    session.ready.set()
+    gate.set()
+    await stream.ended()
 
 
 async def test_a_replay_is_never_refused_and_costs_nothing() -> None:

@@ -39,6 +39,9 @@ class CallMeter(Protocol):
     def counted(self, usage: Usage) -> None:
         """Note what a call has cost."""
 
+    async def after_call(self) -> None:
+        """Make sure that what was noted outlives the process, as what the call returned is about to."""
+
 
 class SummaryPipeline:
     """Brings the summary of one session up to the turn before its latest, which may still be answered again.
@@ -149,6 +152,7 @@ async def metered(
         raise
     uncounted = window.estimate_call(input_tokens, [TextPart(text=completion.text)])
     meter.counted(completion.usage if completion.usage.total_tokens else uncounted)
+    await meter.after_call()
     return completion
 
 

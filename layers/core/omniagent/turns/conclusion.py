@@ -71,6 +71,10 @@ class SummaryBeside:
         if self._budget is not None:
             self._budget.counted(usage, beside=True)
 
+    async def after_call(self) -> None:
+        if self._budget is not None:
+            await self._budget.after_call()
+
     def give_up(self) -> None:
         """Wait for the summary no longer: the process ends."""
         self._is_given_up.set()

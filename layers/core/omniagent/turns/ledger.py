@@ -268,6 +268,7 @@ class TurnBudget:
         self._settled: Cost | None = None
         self._charges = 0
         self._note: Callable[[bytes], None] = lambda _: None
+        self._checkpoint: Callable[[], Awaitable[None]] | None = None
         reserving = account.ledger.reserve(
             account.user_id, reservation_key(reservation_id), account.budget, tokens, is_request=is_request
         )
@@ -275,9 +276,9 @@ class TurnBudget:
         self._settling = asyncio.Lock()
         self._held: Reservation | None = None
 
-    def attach(self, note: Callable[[bytes], None]) -> None:
+    def attach(self, note: Callable[[bytes], None], checkpoint: Callable[[], Awaitable[None]]) -> None:
         """Log each call's cost with the turn's events: a repair reads it there."""
-        self._note = note
+        self._note, self._checkpoint = note, checkpoint
 
     async def admitted(self) -> None:
         """Wait for the reservation. Raises `BudgetExceeded`, or `RegistryUnavailable`."""
@@ -312,6 +313,16 @@ class TurnBudget:
         self._has_called = True
         self._spent += Cost.of(usage)
         self._note(sse.encode_note({BESIDE if beside else COUNTED: usage.to_dict()}))
+
+    async def after_call(self) -> None:
+        """Write down what a call of a job, or beside a turn, has cost, before what came of it is stored.
+
+        While a turn runs that is its log's business: a repair reads it there.
+        """
+        if self._settled is None and self._checkpoint is not None:
+            await self._checkpoint()
+        else:
+            await self.settle()
 
     async def settle(self, seconds: float = SETTLE_SECONDS) -> None:
         """Settle what was spent so far. Never raises: what fails is repeated by the next call, or reservation."""

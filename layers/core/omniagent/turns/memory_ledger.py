@@ -31,7 +31,8 @@ class MemoryLedger(Ledger):
         if refusal is not None:
             raise refusal
         more = replace(held, tokens=held.tokens + tokens)
-        page.open[held.id] = more
+        if held.id in page.open:
+            page.open[held.id] = more
         return more
 
     async def give_back(self, held: Reservation) -> None:

@@ -21,7 +21,7 @@ from omniagent.session.manager import (
 from omniagent.tracing import session_state, turn_state
 from omniagent.turns.keeper import taken
 from omniagent.turns.lease import REPAIR, Claim, TurnRegistry
-from omniagent.turns.replay import calls_of, last_attempt, record_frames
+from omniagent.turns.replay import calls_beside, calls_of, last_attempt, record_frames
 
 if TYPE_CHECKING:
     from omniagent.turns.ledger import Ledger
@@ -130,7 +130,8 @@ async def settle_spending(session: SessionManager, turn_id: str, frames: bytes, 
     """Settle what the process had reserved that wrote last to the log of a turn."""
     owner, own_frames = last_attempt(frames)
     calls, cut_call = calls_of(own_frames, record_frames(frames).parts)
-    await ledger.settle_dead(session.user_id, owner or turn_id, [*calls, *([cut_call] if cut_call else [])])
+    calls += [*calls_beside(own_frames), *([cut_call] if cut_call is not None else [])]
+    await ledger.settle_dead(session.user_id, owner or turn_id, calls)
 
 
 async def close_dead_turn(

@@ -351,8 +351,13 @@ def last_attempt(frames: bytes) -> tuple[str | None, bytes]:
     return (next(sse.decode_notes(own)).get("owner"), own) if mark else (None, frames)
 
 
+def calls_beside(frames: bytes) -> list[Usage]:
+    """Return what was called beside a turn, for its summary: its user pays for it, but it is no part of the answer."""
+    return [Usage.from_dict(note[BESIDE]) for note in sse.decode_notes(frames) if isinstance(note.get(BESIDE), dict)]
+
+
 def calls_of(frames: bytes, parts: Sequence[Part]) -> tuple[list[Usage], Usage | None]:
-    """Return what the model calls of a turn have cost, by the notes among its frames, and an estimate of one that was
+    """Return what a turn's own model calls have cost, by the notes among its frames, and an estimate of one that was
     cut off.
     """
     calls: list[Usage] = []
@@ -364,8 +369,6 @@ def calls_of(frames: bytes, parts: Sequence[Part]) -> tuple[list[Usage], Usage |
             case {"counted": dict(counts)}:
                 calls.append(Usage.from_dict(counts))
                 input_tokens = None
-            case {"beside": dict(counts)}:
-                calls.append(Usage.from_dict(counts))
     if input_tokens is None:
         return calls, None
     steps = [index for index, part in enumerate(parts) if isinstance(part, StepPart)]

@@ -61,7 +61,7 @@ class Turn:
         self._begun: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._budget = assignment.budget
         if self._budget is not None:
-            self._budget.attach(self._log.note)
+            self._budget.attach(self._log.note, keeper.checkpoint)
         self._loop = ToolLoop(
             setup,
             self._recorder,
