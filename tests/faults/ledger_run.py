@@ -12,9 +12,10 @@ import sys
 import tempfile
 import uuid
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain, combinations
 from pathlib import Path
 
 from local.aws import Aws
@@ -25,13 +26,19 @@ from omniagent.session.manager import user_id_of
 from omniagent.turns.ledger import Spending
 from tests.faults.client import POLL_SECONDS
 from tests.faults.house import House, open_house, open_servers
-from tests.faults.truth import Json, Tally
+from tests.faults.truth import Conversation, Json, Tally
 from tests.fixtures.conversation import dynamodb_api
 from tests.fixtures.proxy import Proxy, proxy_to
 from tests.fixtures.wire_formats import HttpWire
 
-# No summaries: their calls are counted, too, but belong to no question.
-SETTINGS = {"BUDGET_TOKENS_PER_DAY": "10000000", "BUDGET_RESERVE_TOKENS": "40000", "SUMMARY_AFTER_TURNS": "1000"}
+SETTINGS = {
+    "BUDGET_TOKENS_PER_DAY": "10000000",
+    "BUDGET_RESERVE_TOKENS": "40000",
+    "SUMMARY_AFTER_TURNS": "4",
+    "NAME_SESSIONS": "true",
+}
+SUMMARY = "# Previous summary"
+FUNCTIONS = ("chat", "sessions", "summary")
 PROMPTS = (
     "[echo:A short answer.]",
     "[slow:10][long:40]",
@@ -144,14 +151,22 @@ class Balance:
     """In the ledger, without estimates."""
     estimated: int = 0
     cut_calls: int = 0
+    beside: int = 0
+    """Summaries and names that the model has written."""
+    reserved: int = 0
+    """By turns: nobody is going to spend it."""
     differences: int = 0
 
     def __str__(self) -> str:
         return (
-            f"{self.turns} turns, {self.kills} kills: counted by the model {self.counted}, by the ledger {self.spent}; "
+            f"{self.turns} turns, {self.beside} summaries and names, {self.kills} kills: "
+            f"counted by the model {self.counted}, by the ledger {self.spent}; "
             f"{self.estimated} more are estimated for {self.cut_calls} calls that were cut off; "
-            f"{self.differences} users differ"
+            f"{self.reserved} still reserved; {self.differences} users differ"
         )
+
+    def check(self) -> None:
+        assert (self.differences, self.reserved, self.spent) == (0, 0, self.counted)
 
 
 async def balance(house: House, *, users: int, turns: int, kills: int, seed: int = 20261116) -> Balance:
@@ -162,11 +177,14 @@ async def balance(house: House, *, users: int, turns: int, kills: int, seed: int
     talking = [asyncio.create_task(talker.talk(enough, -(-turns // users))) for talker in talkers]
     while total.kills < kills:
         await asyncio.sleep(chance.uniform(0.05, 0.5))
-        if running := house.emulator.running("chat"):
+        if running := [*house.emulator.running("chat"), *house.emulator.running("summary")]:
             house.kill_process(chance.choice(running).pid)
             total.kills += 1
     enough.set()
     await asyncio.gather(*talking)
+    await asyncio.gather(*(talker.say_goodbye() for talker in talkers))
+    while house.emulator.running("chat") or house.emulator.running("summary"):  # noqa: ASYNC110 - until all is settled
+        await asyncio.sleep(POLL_SECONDS)
     for talker in talkers:
         await talker.compare(total)
     return total
@@ -186,28 +204,49 @@ class _Talker:
             await self._say(self._chance.choice(PROMPTS))
             turns += 1
 
+    async def say_goodbye(self) -> None:
+        """Whatever broke last is repaired."""
+        await self._say("[echo:goodbye]")
+
     async def compare(self, total: Balance) -> None:
-        """Hold the user's page against the model's own counts, turn by turn."""
-        await self._say("[echo:goodbye]")  # whatever broke last is repaired
+        """Hold the user's page against the model's own counts, call by call."""
+        conversation, page = self._house.read(self._client), await self._page()
+        questions = {message["turn_number"]: message["parts"][0]["text"] for message in conversation.questions}
         reports = defaultdict(list)
         for counted in self._house.servers.model.counted:
             reports[counted.prompt].append(counted.tokens)
-        conversation = self._house.read(self._client)
-        questions = {message["turn_number"]: message for message in conversation.questions}
-        possible = {(0, 0)}
+        possible, cut = {0}, 0
         for answer in conversation.answers:
-            text = questions[answer["turn_number"]]["parts"][0]["text"]
-            turn = list(_costs(answer, reports[text]))
-            possible = {(spent + a, estimated + b) for spent, estimated in possible for a, b in turn}
+            possible = _sums(possible, _costs(answer, reports[questions[answer["turn_number"]]]))
             total.turns += 1
-            total.cut_calls += bool(answer["usage"].get("estimated"))
-        page = await self._page()
-        found = (page.spent.tokens, page.spent.estimated)
-        total.differences += found not in possible
+            cut += bool(answer["usage"].get("estimated"))
+        for calls, is_stored in self._beside(conversation, questions):
+            some = (combinations(calls, size) for size in range(is_stored, len(calls) + 1))
+            possible = _sums(possible, {sum(each) for each in chain(*some)})
+            total.beside += len(calls)
+        exact = page.spent.tokens - page.spent.estimated
+        total.differences += exact not in possible
+        total.counted += min(possible, key=lambda each: abs(each - exact))
+        total.spent += exact
         total.estimated += page.spent.estimated
-        total.spent += page.spent.tokens - page.spent.estimated
-        closest = min(possible, key=lambda each: (each != found, abs(each[0] - found[0])))
-        total.counted += closest[0] - closest[1]
+        total.cut_calls += cut
+        total.reserved += page.reserved
+
+    def _beside(self, conversation: Conversation, questions: Mapping[int, str]) -> Iterator[tuple[list[int], bool]]:
+        """Yield what was counted for each summary and name, several where one was cut off, and whether it is stored.
+
+        What is stored has been counted. Of a call that ended with its process the ledger may not have heard.
+        """
+        calls = defaultdict(list)
+        for counted in self._house.servers.model.counted:
+            asked = [number for number, text in questions.items() if text in counted.prompt]
+            if asked and counted.prompt.startswith("# "):
+                calls[counted.prompt.startswith(SUMMARY), max(asked)].append(counted.tokens)
+        stored = {
+            each["end_turn_number"] for each in self._house.database.summaries.find({"session_id": conversation.key})
+        }
+        for (is_summary, number), tokens in calls.items():
+            yield tokens, number in stored if is_summary else bool(conversation.document.get("name"))
 
     async def _say(self, prompt: str) -> None:
         text = f"{prompt} {uuid.uuid4().hex}"
@@ -222,19 +261,18 @@ class _Talker:
             await ledger.aclose()
 
 
-def _costs(answer: Json, reports: list[int]) -> Iterator[tuple[int, int]]:
-    """Yield what a turn may have cost, and how much of that is estimated.
+def _sums(some: set[int], others: Iterable[int]) -> set[int]:
+    return {one + other for other in others for one in some}
+
+
+def _costs(answer: Json, reports: list[int]) -> set[int]:
+    """Return what a turn may have cost, without estimates.
 
     A repair knows the calls that were logged. A turn that was killed after it had settled and before its answer was
     stored has counted all of its calls.
     """
-    usage = answer["usage"]
-    total, is_estimated = usage["totalTokens"] if usage else 0, bool(usage.get("estimated"))
-    steps = _steps(answer) - is_estimated
-    counted = sum(reports[:steps])
-    yield total, total - counted
-    if is_estimated or len(reports) > steps:
-        yield sum(reports), 0
+    is_estimated = bool(answer["usage"].get("estimated"))
+    return {sum(reports[: _steps(answer) - is_estimated]), sum(reports)}
 
 
 def _steps(answer: Json) -> int:
@@ -257,11 +295,11 @@ async def main() -> None:
             shown = await burst(servers.aws, servers.model, processes=8, turns=200, budget=5_000, reserve=200)
             print(f"budget: {shown}", flush=True)
             shown.check()
-            async with open_house(servers, Tally(), SETTINGS) as house:
+            async with open_house(servers, Tally(), SETTINGS, functions=FUNCTIONS) as house:
                 await house.warm_up()
                 ledger = await balance(house, users=8, turns=200, kills=60)
                 print(f"ledger: {ledger}", flush=True)
-                assert (ledger.differences, ledger.spent) == (0, ledger.counted)
+                ledger.check()
 
 
 if __name__ == "__main__":
