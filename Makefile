@@ -114,8 +114,9 @@ deploy: preflight build ## deploy to AWS: STAGE=dev or STAGE=prod, its parameter
 smoke: $(VENV)/.run ## prove a deployment from outside: STAGE=dev, or URL=…, or CHAT_URL=… SESSIONS_URL=…; TOKEN=… ORIGIN=…
 	@STAGE=$(STAGE) $(BIN)/python -m scripts.smoke
 
-ledger: $(VENV)/.dev ## spend budgets from 8 processes at once, and through kills, and print the ledger's and the model's counts (5 minutes)
+ledger: $(VENV)/.dev ## spend budgets from 8 processes at once, and through kills, and compare the ledger's and the model's counts; writes the table of docs/operations.md (5 minutes)
 	@$(BIN)/python -m tests.faults.ledger_run
+	@$(BIN)/python -m scripts.readme
 
 .PHONY: ledger
 

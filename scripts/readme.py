@@ -13,7 +13,9 @@ from omniagent.settings import Settings, env_name
 
 README = ROOT / "README.md"
 AGENTS = ROOT / "docs" / "agents.md"
+OPERATIONS = ROOT / "docs" / "operations.md"
 SOAK = ROOT / "docs" / "soak.json"
+LEDGER = ROOT / "docs" / "ledger.json"
 
 TURN_SECONDS = 10
 CHAT_GB = 1.0
@@ -84,6 +86,14 @@ def soak_table() -> str:
     return "\n".join(["| | |", "|---|---|", *(f"| {name} | {what} |" for name, what in rows.items())])
 
 
+def ledger_table() -> str:
+    """What the last `make ledger` came to."""
+    if not LEDGER.exists():
+        return "`make ledger` has not been run for this version yet."
+    runs: dict[str, str] = json.loads(LEDGER.read_text())
+    return "\n".join(["| run | what it came to |", "|---|---|", *(f"| {name} | {what} |" for name, what in runs.items())])
+
+
 def names_table() -> str:
     """Every public name with the first sentence of its documentation."""
     rows = ["| name | what it is |", "|---|---|"]
@@ -97,6 +107,7 @@ Tables = dict[str, Callable[[], str]]
 PAGES: dict[Path, Tables] = {
     README: {"settings": settings_table, "costs": costs_table, "soak": soak_table},
     AGENTS: {"names": names_table},
+    OPERATIONS: {"ledger": ledger_table},
 }
 
 
