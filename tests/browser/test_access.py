@@ -20,7 +20,15 @@ AUDIT = """async (rules) => {
         return violations.map(({ id, nodes }) => [id, ...nodes.map((node) => node.html)]);
     }
 }"""
-# Colours change in transitions, however short.
+# Changes the colours and counts the transitions that this starts: during one, colours are of no theme.
+TRANSITIONS = """() => {
+    const { dataset } = document.documentElement;
+    const theme = dataset.theme;
+    dataset.theme = theme === "dark" ? "light" : "dark";
+    const count = document.getAnimations().filter((animation) => animation instanceof CSSTransition).length;
+    dataset.theme = theme;
+    return count;
+}"""
 SETTLED = """async () => {
     await new Promise((drawn) => requestAnimationFrame(() => requestAnimationFrame(drawn)));
     const finite = document.getAnimations().filter(({ effect }) => effect.getComputedTiming().endTime !== Infinity);
@@ -72,6 +80,7 @@ async def test_axe_finds_nothing_in_any_view(open_page: OpenPage, axe: str) -> N
     playground = await open_page(reduced_motion="reduce")
     page = playground.page
     await page.evaluate(axe)
+    assert await page.evaluate(TRANSITIONS) == 0, "a page that is to move little changes its colours at once"
     await _audit(page, "empty")
     await playground.ask("[length] My name is Ada. [echo:one two three four]")
     await playground.ask(EVERY_PART)
