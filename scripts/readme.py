@@ -91,7 +91,9 @@ def ledger_table() -> str:
     if not LEDGER.exists():
         return "`make ledger` has not been run for this version yet."
     runs: dict[str, str] = json.loads(LEDGER.read_text())
-    return "\n".join(["| run | what it came to |", "|---|---|", *(f"| {name} | {what} |" for name, what in runs.items())])
+    return "\n".join(
+        ["| run | what it came to |", "|---|---|", *(f"| {name} | {what} |" for name, what in runs.items())]
+    )
 
 
 def names_table() -> str:

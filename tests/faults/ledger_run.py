@@ -23,7 +23,7 @@ from local.model import OfflineModel
 from local.template import ROOT, Template
 from omniagent.aws.budget_table import DynamoLedger
 from omniagent.session.manager import user_id_of
-from omniagent.turns.ledger import Spending
+from omniagent.turns.ledger import JOB, Spending
 from scripts.readme import LEDGER
 from tests.faults.client import POLL_SECONDS
 from tests.faults.house import House, open_house, open_servers
@@ -157,6 +157,8 @@ class Balance:
     """Summaries and names that the model has written."""
     reserved: int = 0
     """By turns: nobody is going to spend it."""
+    jobs: int = 0
+    """Reservations of summaries and names that were killed, which the user's next one releases 20 minutes later."""
     differences: int = 0
 
     def __str__(self) -> str:
@@ -164,7 +166,7 @@ class Balance:
             f"{self.turns} turns, {self.beside} summaries and names, {self.kills} kills: "
             f"counted by the model {self.counted}, by the ledger {self.spent}; "
             f"{self.estimated} more are estimated for {self.cut_calls} calls that were cut off; "
-            f"{self.reserved} still reserved; {self.differences} users differ"
+            f"{self.reserved} still reserved by turns, {self.jobs} reservations of killed jobs; {self.differences} users differ"
         )
 
     def check(self) -> None:
@@ -232,7 +234,8 @@ class _Talker:
         total.spent += exact
         total.estimated += page.spent.estimated
         total.cut_calls += cut
-        total.reserved += page.reserved
+        total.reserved += sum(held.tokens for held in page.open if not held.id.startswith(JOB))
+        total.jobs += sum(held.id.startswith(JOB) for held in page.open)
 
     def _beside(self, conversation: Conversation, questions: Mapping[int, str]) -> Iterator[tuple[list[int], bool]]:
         """Yield what was counted for each summary and name, several where one was cut off, and whether it is stored.

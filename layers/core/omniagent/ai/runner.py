@@ -288,7 +288,7 @@ class Runner:
     @asynccontextmanager
     async def _paid(self, *, is_request: bool = True) -> "AsyncIterator[TurnBudget | None]":
         """Reserve for a name or a summary while something is read, and settle what was spent, however it ends."""
-        budget = None if self._account is None else self._account.open(new_id(), is_request=is_request)
+        budget = None if self._account is None else self._account.open_job(new_id(), is_request=is_request)
         try:
             yield budget
         finally:

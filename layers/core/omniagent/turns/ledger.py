@@ -23,6 +23,8 @@ logger = logging.getLogger(__name__)
 
 STALE_MINUTES = 20
 """Longer than any Lambda runs: the process of an older reservation is dead."""
+JOB = "job"
+"""What the reservation of a name or a summary begins with: no turn's id does."""
 SETTLE_SECONDS = 2.0
 MAX_UNSETTLED = 100
 BUSY_RETRY_SECONDS = 2.0
@@ -245,9 +247,13 @@ class Account:
     on_refusal: Callable[[BudgetExceeded], None] | None = None
 
     def open(self, reservation_id: str, *, is_request: bool = True) -> "TurnBudget":
-        """Start to reserve for one turn or job."""
+        """Start to reserve for one turn."""
         tokens = self.reserve_tokens if self.budget.tokens_per_day else 0
         return TurnBudget(self, reservation_id, tokens, is_request=is_request)
+
+    def open_job(self, job_id: str, *, is_request: bool = True) -> "TurnBudget":
+        """Start to reserve for a name or a summary."""
+        return self.open(f"{JOB}{job_id}", is_request=is_request)
 
     async def count_request(self, request_id: str) -> None:
         """Count a request whose model calls are made later. Raises `BudgetExceeded`."""
