@@ -166,7 +166,8 @@ class Balance:
             f"{self.turns} turns, {self.beside} summaries and names, {self.kills} kills: "
             f"counted by the model {self.counted}, by the ledger {self.spent}; "
             f"{self.estimated} more are estimated for {self.cut_calls} calls that were cut off; "
-            f"{self.reserved} still reserved by turns, {self.jobs} reservations of killed jobs; {self.differences} users differ"
+            f"{self.reserved} still reserved by turns, {self.jobs} reservations of killed jobs; "
+            f"{self.differences} users differ"
         )
 
     def check(self) -> None:
