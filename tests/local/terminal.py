@@ -15,6 +15,7 @@ from local.template import ROOT
 
 PATIENCE_SECONDS = 60.0
 INTERRUPT = "\x03"
+MARK_PASTES = b"\x1b[?2004h"
 # Takes the terminal as its own, so that Ctrl-C is an interrupt, and becomes the command.
 START = """
 import fcntl, runpy, termios
@@ -31,6 +32,8 @@ class Terminal:
         self._process = process
         self._device = device
         self._unread = ""
+        self.marks_pastes = False
+        """The program has asked its terminal to mark where a pasted text begins and ends."""
 
     def type(self, text: str) -> None:
         os.write(self._device, text.encode())
@@ -70,6 +73,7 @@ class Terminal:
             # How Linux says that nobody has the other end open any more.
             return False
         self._unread += data.decode(errors="replace").replace("\r\n", "\n")
+        self.marks_pastes |= MARK_PASTES in data
         return bool(data)
 
 

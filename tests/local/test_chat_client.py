@@ -46,6 +46,7 @@ def test_a_question_is_answered_and_its_tool_shown(chat: Terminal) -> None:
 
 
 def test_a_pasted_block_is_one_message(chat: Terminal, http: httpx.Client, session_id: str) -> None:
+    assert chat.marks_pastes
     chat.type("\x1b[200~[echo:First line.\n\nSecond line.]\nThird line.\x1b[201~\n")
     chat.read_until("\nFirst line.\n\nSecond line.\n")
     chat.read_until("\n> ")
