@@ -29,6 +29,8 @@ ROUTES = {
     "chat": "chat",
     "sessions": "sessions",
     "users": "sessions",
+    "usage": "sessions",
+    "approvals": "sessions",
     "docs": "sessions",
     "openapi.json": "sessions",
 }
