@@ -27,7 +27,7 @@ from omniagent.session.summaries import CallMeter, Summarized, SummaryPipeline
 from omniagent.settings import Budget, Busy, Settings
 from omniagent.tracing import bind_context, record_feedback
 from omniagent.turns.follow import FollowedAnswer
-from omniagent.turns.lease import TurnRegistry
+from omniagent.turns.lease import RunningTurn, TurnRegistry
 from omniagent.turns.memory_registry import MemoryRegistry
 from omniagent.turns.plan import Opening
 from omniagent.turns.repair import settle, stop_waiting
@@ -125,6 +125,28 @@ class Runner:
         answer = await run_next(self._setup(), TimeLimit(deadline, self._settings.deadline_margin_seconds))
         return None if answer is None else await AnswerStream(self._session.session_id, lambda: _ready(answer))
 
+    async def accept(self, query: str | Query, *, busy: Busy | None = None) -> str:
+        """Accept a message that somebody answers later, with `run_accepted`: it is durable, and waits in the session.
+
+        Returns the message's id. The same id again changes nothing. Raises every refusal that can be known now.
+        """
+        from omniagent.turns.acceptance import Acceptance  # only where a message is answered in the background
+
+        checked = self._checked(query, busy)
+        await Acceptance(self._setup(), checked).accept()
+        return checked.message_id
+
+    async def run_accepted(self, message_id: str, *, deadline: float | None = None) -> AnswerStream | None:
+        """Run the turn of an accepted message, or what comes before it. None when it does not wait any more.
+
+        Raises `TurnInProgress` while somebody else holds the session, and what refuses the turn: the message waits on.
+        """
+        from omniagent.turns.acceptance import run_accepted
+
+        limit = TimeLimit(deadline, self._settings.deadline_margin_seconds)
+        answer = await run_accepted(self._setup(), message_id, limit)
+        return None if answer is None else await AnswerStream(self._session.session_id, lambda: _ready(answer))
+
     def answer(
         self,
         *answers: "ToolAnswer",
@@ -162,15 +184,15 @@ class Runner:
         once more: a page that read the messages before it was stored would otherwise never show it.
         """
         running = await self._registry.running(self._session.key)
-        if running is not None and running.is_looked_after(self._hooks.grace_seconds):
-            limit = TimeLimit(deadline, self._settings.deadline_margin_seconds)
-            followed = await FollowedAnswer.begun(self._setup(), running.claim, limit, resets=resets)
-            if followed is not None:
-                return await AnswerStream(self._session.session_id, lambda: _ready(followed))
+        if (followed := await self._followed(running, deadline, resets=resets)) is not None:
+            return followed
         if running is not None and running.inbox:
             with suppress(TooManyTurns, TurnInProgress):  # it waits on
                 if (waiting := await self.run_next(deadline=deadline)) is not None:
                     return waiting
+            running = await self._registry.running(self._session.key)  # somebody else runs it
+            if (followed := await self._followed(running, deadline, resets=resets)) is not None:
+                return followed
         head = await self.settle()
         if head is None or not head.ended_within(REPLAY_SECONDS):
             return None
@@ -179,6 +201,15 @@ class Runner:
             return None
         replayed = ReplayedAnswer(self._session.session_id, answer)
         return await AnswerStream(self._session.session_id, lambda: _ready(replayed))
+
+    async def _followed(
+        self, running: RunningTurn | None, deadline: float | None, *, resets: bool
+    ) -> AnswerStream | None:
+        if running is None or not running.is_looked_after(self._hooks.grace_seconds):
+            return None
+        limit = TimeLimit(deadline, self._settings.deadline_margin_seconds)
+        followed = await FollowedAnswer.begun(self._setup(), running.claim, limit, resets=resets)
+        return None if followed is None else await AnswerStream(self._session.session_id, lambda: _ready(followed))
 
     async def continue_turn(self, *, deadline: float | None = None) -> AnswerStream | None:
         """Finish the session's turn if its process died. None when it runs, has ended, or somebody else continues it.
@@ -306,9 +337,11 @@ class Runner:
 
     async def _open(self, query: str | Query, busy: Busy | None, deadline: float | None) -> AnswerSource:
         limit = TimeLimit(deadline, self._settings.deadline_margin_seconds)
+        return await Opening(self._setup(), self._checked(query, busy), limit).open()
+
+    def _checked(self, query: str | Query, busy: Busy | None) -> Query:
         asked = Query(query) if isinstance(query, str) else query
-        checked = (asked if busy is None else replace(asked, busy=busy)).checked(self._settings)
-        return await Opening(self._setup(), checked, limit).open()
+        return (asked if busy is None else replace(asked, busy=busy)).checked(self._settings)
 
     def _setup(self) -> TurnSetup:
         provider, overrides = self._model("", self._agent.overrides)

@@ -194,6 +194,9 @@ class MongoSessionManager(SessionManager):
             found = await self.store.sessions.find_one({"_id": self.key, "erased_at": None}, _HEAD)
         return _head(found) if found else None
 
+    async def create(self) -> None:
+        await self._turns.create_session()
+
     @trace_method(kind=SpanKind.DB, name="mongodb.load", attributes=_MESSAGES)
     async def load(self, message_id: str | None = None) -> SessionState:
         turns = max(self.settings.context_max_turns, self.settings.summary_after_turns) + 1

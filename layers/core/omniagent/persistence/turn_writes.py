@@ -168,6 +168,26 @@ class TurnWrites:
         if await self._store.transaction(work):
             await self._slots.check_not_erased(self._session.key)
 
+    @trace_method(kind=SpanKind.DB, name="mongodb.create_session", attributes=_MESSAGES)
+    async def create_session(self) -> None:
+        """Make the session. See `SessionManager.create`."""
+        with translated():
+            found = await self._store.sessions.find_one({"_id": self._session.key}, {"erased_at": 1})
+        if found is not None:
+            if found.get("erased_at") is not None:
+                raise SessionErased
+            return
+        document = await self._new_session()
+
+        async def work(transaction: AsyncClientSession) -> bool:
+            is_new = document is not None and await self._insert_missing(document, transaction)
+            if is_new:
+                await self._slots.refuse_erased(transaction)
+            return is_new
+
+        if await self._store.transaction(work):
+            await self._slots.check_not_erased(self._session.key)
+
     @trace_method(kind=SpanKind.DB, name="mongodb.finish_turn", attributes=_MESSAGES)
     async def finish(self, answer: SessionMessage, attempt: int = 0) -> SessionMessage:
         """Store an answer and free the session. See `SessionManager.finish_turn`."""

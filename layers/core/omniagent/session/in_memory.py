@@ -117,6 +117,13 @@ class InMemorySessionManager(SessionManager):
         session = self._find()
         return session.head if session else None
 
+    async def create(self) -> None:
+        user = self.store.users.setdefault(self.user_id, _User())
+        session = self.store.sessions.setdefault(self.key, _Session(self.user))
+        if user.is_erased or session.is_erased:
+            raise SessionErased
+        user.category = self.category if self.category is not None else user.category
+
     async def load(self, message_id: str | None = None) -> SessionState:
         session = self._find()
         if session is None:

@@ -299,6 +299,10 @@ class SessionManager(ABC):
         """Read the session itself: one document. None when there is no such session."""
 
     @abstractmethod
+    async def create(self) -> None:
+        """Make the session, without turns, unless there is one. Raises `SessionErased`."""
+
+    @abstractmethod
     async def load(self, message_id: str | None = None) -> SessionState:
         """Read what a turn starts from, and the message that already has this id."""
 

@@ -103,7 +103,7 @@ async def run_next(setup: TurnSetup, limit: TimeLimit) -> AnswerSource | None:
     held = await _taken_by(setup)
     if held is None or held.alive or not held.inbox:
         return None
-    return await _continued(setup, limit) or await _open(setup, held.inbox[0], limit)
+    return await _continued(setup, limit) or await open_posted(setup, held.inbox[0], limit)
 
 
 async def _continued(setup: TurnSetup, limit: TimeLimit) -> AnswerSource | None:
@@ -136,7 +136,7 @@ async def _interrupt(setup: TurnSetup, query: Query, limit: TimeLimit, held: Run
     return None
 
 
-async def _open(setup: TurnSetup, message: InboxMessage, limit: TimeLimit) -> AnswerSource | None:
+async def open_posted(setup: TurnSetup, message: InboxMessage, limit: TimeLimit) -> AnswerSource | None:
     """Open the answer to the first message of the inbox. The time that it has waited is no part of its turn."""
     limit = replace(limit, started_at=time.monotonic())
     return await Opening(setup, Query(message.text, message.id), limit, message).open_posted()
@@ -308,7 +308,7 @@ class PostedAnswer:
                 self._run_for_others.append(dead)
                 return None
         if place == 0:
-            return await _open(self._setup, inbox[0], self._limit)
+            return await open_posted(self._setup, inbox[0], self._limit)
         await self._run_for_another(inbox[0])
         return None
 
@@ -345,7 +345,7 @@ class PostedAnswer:
     async def _run_for_another(self, message: InboxMessage) -> None:
         """Run the turn of the first message that waits: its own process does not."""
         try:
-            source = await _open(self._setup, message, self._limit)
+            source = await open_posted(self._setup, message, self._limit)
         except OmniAgentError as exc:
             if isinstance(exc, TooManyTurns | TurnInProgress | StorageUnavailable | RegistryUnavailable):
                 raise

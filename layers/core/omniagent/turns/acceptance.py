@@ -1,0 +1,136 @@
+"""A message that is accepted now and answered later, by another process: until then it waits in the session's inbox.
+
+Loaded only where a message is to be answered in the background.
+"""
+
+import asyncio
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from omniagent.ai.result import AnswerSource
+from omniagent.errors import InvalidRequest, SessionErased, TurnInProgress
+from omniagent.session.manager import new_id
+from omniagent.turns.inbox import MAX_POSTED_CHARS, open_posted, run_next
+from omniagent.turns.keeper import requested
+from omniagent.turns.lease import ERASE, REPAIR, Claim, InboxMessage, RunningTurn
+from omniagent.turns.repair import released_late
+from omniagent.turns.setup import Query, TimeLimit, TurnSetup
+
+if TYPE_CHECKING:
+    from omniagent.turns.ledger import TurnBudget
+
+NOT_A_MESSAGE = "Only a new message can be answered in the background."
+ANSWERED_BADLY = "This message has an answer that did not come to its end. Send it without `background` to ask again."
+
+
+class Acceptance:
+    """Accepts one message. The busy policy is the query's, as for a message that is answered at once."""
+
+    def __init__(self, setup: TurnSetup, query: Query) -> None:
+        self._session = setup.session
+        self._registry = setup.registry
+        self._account = setup.account
+        self._settings = setup.settings
+        self._query = query
+        self._request: TurnBudget | None = None
+        self._message = InboxMessage(query.message_id, query.text, steers=query.busy == "steer")
+
+    async def accept(self) -> bool:
+        """Make the message durable. Returns False if it was answered before: nothing is left to do.
+
+        Raises what refuses it: `InvalidRequest`, `TurnInProgress`, `InboxFull`, `BudgetExceeded`, `SessionErased`.
+        """
+        if self._query.regenerate or not self._query.text:
+            raise InvalidRequest(NOT_A_MESSAGE)
+        if len(self._query.text) > MAX_POSTED_CHARS:
+            raise InvalidRequest(f"A message in the background has at most {MAX_POSTED_CHARS} characters.")
+        await self._session.create()  # what waits in it is deleted with it
+        is_accepted = False
+        try:
+            while (posted := await self._attempt()) is None:
+                pass
+            is_accepted = posted
+        finally:
+            if self._request is not None and not is_accepted:
+                await self._request.give_back()
+        return posted
+
+    async def _attempt(self) -> bool | None:
+        """Post the message. Returns whether it waits now; None to try again."""
+        if await self._is_answered():
+            return False
+        held = await self._registry.running(self._session.key)
+        if held is None:
+            claim = Claim(self._session.key, new_id(), self._query.message_id)
+            held = await requested(self._registry, claim, self._registry.claim(claim))
+            if held is None:
+                return await self._post_first(claim)
+        return await self._meet(held)
+
+    async def _post_first(self, claim: Claim) -> bool:
+        """Post the message to a session that nobody holds. The claim is given back at once, and keeps it for it."""
+        try:
+            await self._count()
+            return await self._post(claim)
+        finally:
+            await asyncio.shield(self._registry.release(claim))
+
+    async def _is_answered(self) -> bool:
+        """Whether the session knows the message already. A dead turn of it is continued without anybody asking."""
+        message_id = self._query.message_id
+        message = await self._session.find(message_id)
+        if message is None:
+            return False
+        if message.role == "assistant" and message_id not in message.steering_ids:
+            raise InvalidRequest("This message id belongs to an answer. Choose another one.")
+        answer = message if message.role == "assistant" else await self._session.answer(message.turn_number)
+        if answer is not None and answer.status not in ("complete", "waiting"):
+            raise InvalidRequest(ANSWERED_BADLY)
+        return True
+
+    async def _meet(self, held: RunningTurn) -> bool | None:
+        """Do what the busy policy says about the turn that holds the session, or the messages that wait in it."""
+        if any(message.id == self._query.message_id for message in held.inbox):
+            return True
+        if held.claim.message_id == ERASE:
+            raise SessionErased
+        if held.alive and held.claim.message_id in (REPAIR, self._query.message_id):
+            await asyncio.sleep(self._settings.tick_seconds)  # its turn is about to begin, or another request posts it
+            return None
+        if held.alive and await released_late(self._registry, held.claim, await self._session.head()):
+            return None
+        is_busy = held.alive or held.inbox  # else it holds a turn that has died, which is continued before this message
+        if is_busy and self._query.busy in (None, "reject"):
+            raise TurnInProgress(retry_after=1.0 if held.stopping else max(1.0, held.lease_left))
+        await self._count()
+        return await self._post(held.claim, stop=self._query.busy == "interrupt" and held.alive) or None
+
+    async def _post(self, claim: Claim, *, stop: bool = False) -> bool:
+        return await self._registry.post(claim, self._message, self._settings.max_waiting_messages, stop=stop)
+
+    async def _count(self) -> None:
+        """Count the request. Its tokens are reserved when its turn begins."""
+        if self._account is not None and self._request is None:
+            self._request = self._account.request(new_id())
+            await self._request.admitted()
+
+
+async def run_accepted(setup: TurnSetup, message_id: str, limit: TimeLimit) -> AnswerSource | None:
+    """Run the turn of a message that was accepted. None when it does not wait any more.
+
+    Messages and dead turns before it come first. Raises `TurnInProgress` while somebody else holds the session, and
+    what refuses the turn: the message waits on.
+    """
+    held = await setup.registry.running(setup.session.key)
+    if held is None or all(message.id != message_id for message in held.inbox):
+        return None
+    if held.alive:
+        raise TurnInProgress
+    head = await setup.session.head()
+    if held.inbox[0].id == message_id and (head is None or head.active_turn_id is None):
+        source = await open_posted(setup, replace(held.inbox[0], steers=False), limit)
+    else:
+        source = await run_next(setup, limit)
+    if source is None:
+        raise TurnInProgress
+    return source
