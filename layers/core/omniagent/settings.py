@@ -94,6 +94,9 @@ class Settings:
 
     turns_table: str = setting("", "DynamoDB table of running turns. Empty: kept in memory, for a single process.")
     summary_queue_url: str = setting("", "URL of the SQS queue for summary regeneration.")
+    run_queue_url: str = setting(
+        "", "URL of the SQS queue of the run function, which finishes turns whose process died. Empty: nobody does."
+    )
     tick_seconds: float = setting(
         0.5, "Interval at which a turn checks for a stop and appends to its event log.", minimum=0.01
     )

@@ -42,14 +42,34 @@ class SqsQueue:
         await self._api.aclose()
 
 
-class SummaryQueue:
-    """Sends work to the summary function: summaries, and deletions too large for one request.
-
-    Without an address nothing can be sent.
-    """
+class JobQueue:
+    """Sends work to a function. Without an address nothing can be sent."""
 
     def __init__(self, url: str) -> None:
         self._queue = SqsQueue(url) if url else None
+
+    async def close(self) -> None:
+        if self._queue is not None:
+            await self._queue.aclose()
+
+    async def _send(self, message: dict[str, Any], delay_seconds: float = 0) -> None:
+        if self._queue is None:
+            raise NoQueue
+        if traceparent := current_traceparent():  # the job is a part of the trace that it was sent in
+            message = {**message, "traceparent": traceparent}
+        await self._queue.send(message, delay_seconds=delay_seconds)
+
+
+class RunQueue(JobQueue):
+    """Tells the run function which turns to look after."""
+
+    async def send_watch(self, key: str, turn_id: str, *, delay_seconds: float, tries: int = 0) -> None:
+        """Have a turn looked at after the delay. `tries` is how many looks have failed in a row."""
+        await self._send({"session_id": key, "turn_id": turn_id, "tries": tries}, delay_seconds)
+
+
+class SummaryQueue(JobQueue):
+    """Sends work to the summary function: summaries, and deletions too large for one request."""
 
     async def send(self, key: str, *, rebuild: bool = False) -> None:
         """Queue the summary of the session with this key."""
@@ -66,17 +86,6 @@ class SummaryQueue:
     async def send_retention(self) -> None:
         """Queue the rest of the deletion of sessions that were left long ago."""
         await self._send({"retention": True})
-
-    async def close(self) -> None:
-        if self._queue is not None:
-            await self._queue.aclose()
-
-    async def _send(self, message: dict[str, Any], delay_seconds: float = 0) -> None:
-        if self._queue is None:
-            raise NoQueue
-        if traceparent := current_traceparent():  # the job is a part of the trace that it was sent in
-            message = {**message, "traceparent": traceparent}
-        await self._queue.send(message, delay_seconds=delay_seconds)
 
 
 def _region(host: str) -> str | None:

@@ -6,6 +6,7 @@ that failed is tried again by the next invocation.
 
 import asyncio
 import logging
+import math
 import os
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
@@ -15,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from omniagent.ai.providers.llm_provider import Purpose
 from omniagent.ai.providers.model_calls import ProviderPool
-from omniagent.aws.queues import SummaryQueue
+from omniagent.aws.queues import RunQueue, SummaryQueue
 from omniagent.aws.secrets import SecretStore
 from omniagent.aws.turn_table import DynamoRegistry
 from omniagent.errors import (
@@ -49,6 +50,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 MONGODB_KEYS = ("MONGODB_URI", "mongodb_uri", "uri")
+WATCH_SECONDS = 60.0
+"""How long after its lease a dead turn is left to the run function, which takes some 15 seconds at most."""
 LATE_COMMIT_SECONDS = 120
 """MongoDB ends a transaction after 60 seconds: what began before a deletion has been committed by then, or never is."""
 ANY_SESSION = "any"
@@ -105,6 +108,16 @@ class Services:
         from omniagent.aws.budget_table import DynamoLedger
 
         return DynamoLedger(self.settings.turns_table)
+
+    @cached_property
+    def run_queue(self) -> RunQueue:
+        return RunQueue(self.settings.run_queue_url)
+
+    async def look_again(self, key: str, turn_id: str, *, delay_seconds: float = 0.0, tries: int = 0) -> None:
+        """Have the run function look at a turn after the delay."""
+        # SQS counts whole seconds: a second more, and the lease has run out.
+        delay = math.ceil(delay_seconds) + 1 if delay_seconds else 0
+        await self.run_queue.send_watch(key, turn_id, delay_seconds=delay, tries=tries)
 
     @cached_property
     def summary_queue(self) -> SummaryQueue:
@@ -233,6 +246,7 @@ class Services:
         if "ledger" in self.__dict__:
             await self.ledger.aclose()
         await self.summary_queue.close()
+        await self.run_queue.close()
         async with self._opening:
             await self._close_store()
 
@@ -260,7 +274,13 @@ class Services:
         async def on_end(result: "RunResult") -> None:
             await self._turn_ended(session.key, result)
 
+        async def on_begin(turn_id: str) -> None:
+            await self.look_again(session.key, turn_id, delay_seconds=self.settings.lease_seconds)
+
+        is_watched = bool(self.settings.run_queue_url)
         hooks = TurnHooks(
+            on_begin=on_begin if is_watched else None,
+            grace_seconds=WATCH_SECONDS if is_watched else 0.0,
             on_end=on_end,
             on_model_call=_emit_model_call,
             on_refusal=_emit_refusal,

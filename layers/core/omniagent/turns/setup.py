@@ -214,6 +214,8 @@ class TurnPlan:
 class TurnHooks:
     """Called by the runtime. What they raise is logged and changes nothing, but for `on_erase`."""
 
+    on_begin: Callable[[str], Awaitable[None]] | None = None
+    """Called with the id of a turn that begins, beside everything else: somebody is to look after it."""
     on_end: Callable[[RunResult], Awaitable[None]] | None = None
     """Called when a turn has ended and its readers have seen the end."""
     on_model_call: Callable[[Purpose, Usage], None] | None = None

@@ -78,6 +78,7 @@ class Turn:
         self._work: asyncio.Task[FinishReason] | None = None
         self._concluded: asyncio.Future[RunResult] = asyncio.get_running_loop().create_future()
         self._task: asyncio.Task[None] | None = None
+        self._noticing: asyncio.Task[None] | None = None
 
     async def begin(self) -> None:
         """Start the turn. Returns when the user's message is durable: only then may a reader see the stream."""
@@ -152,6 +153,7 @@ class Turn:
         self._start_stream()
         self._work = asyncio.create_task(self._answer(), name="answer")
         self._keeper.watch(self._on_renewal)
+        self._noticing = asyncio.create_task(self._give_notice(), name="notice")
         start = TurnStart(
             self._assignment.turn_id,
             plan.number,
@@ -166,7 +168,7 @@ class Turn:
         try:
             await session.begin_turn(start)
         except BaseException:
-            await cancelled(self._work)
+            await cancelled(self._work, self._noticing)
             await self._settle_budget()
             raise
         was_waiting = plan.waited is not None
@@ -189,6 +191,10 @@ class Turn:
         for part in answered:
             if part.done:
                 emit_result(self._recorder, part)
+
+    async def _give_notice(self) -> None:
+        """Tell whoever looks after turns that this one begins."""
+        await call_back(self._setup.hooks.on_begin, self._assignment.turn_id)
 
     def _start_stream(self) -> None:
         """Push the start of the answer, unless it is in the log of the turn that is continued."""
@@ -258,6 +264,8 @@ class Turn:
 
     async def _after(self, result: RunResult) -> None:
         """What nobody waits for: the session's name, the summary beside the answer, and the callbacks."""
+        if self._noticing is not None:
+            await asyncio.wait([self._noticing])
         await self._name_session(result)
         await self._summary.finish(self._assignment.limit)
         await self._settle_budget()
