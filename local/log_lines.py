@@ -12,7 +12,7 @@ from local.causes import traceback_of
 DIM = "\x1b[2m"
 RESET = "\x1b[0m"
 LEVEL_COLOURS = {"WARNING": "\x1b[33m", "ERROR": "\x1b[31m", "CRITICAL": "\x1b[1;31m"}
-FUNCTION_COLOURS = {"chat": "\x1b[36m", "sessions": "\x1b[35m", "summary": "\x1b[34m"}
+FUNCTION_COLOURS = {"chat": "\x1b[36m", "sessions": "\x1b[35m", "summary": "\x1b[34m", "run": "\x1b[33m"}
 # On every line the same, or said in another way.
 LEFT_OUT = frozenset(
     {

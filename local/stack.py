@@ -43,6 +43,7 @@ DECIDED = frozenset(
         "OPENAI_SECRET_ARN",
         "OTEL_EXPORTER_OTLP_ENDPOINT",
         "OTEL_EXPORTER_OTLP_HEADERS",
+        "RUN_QUEUE_URL",
         "SUMMARY_QUEUE_URL",
         "TRUSTED_PRINCIPALS",
         "TURNS_TABLE",
@@ -258,6 +259,8 @@ def _deploy(options: StackOptions, aws: Aws, model: ModelProcess | None) -> Temp
 
 def _functions(options: StackOptions, template: Template) -> list[Function]:
     wanted = [template.function(name) for name in options.functions] or list(template.functions.values())
+    if not any(function.short_name == "run" for function in wanted):
+        wanted = [function.having({"RUN_QUEUE_URL": ""}) for function in wanted]  # nobody reads it
     if options.auth == "none":
         unguarded = {"AUTH_MODE": "none", "OMNIAGENT_LOCAL": "1"}
         wanted = [function.having(unguarded).without_signatures() for function in wanted]

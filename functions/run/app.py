@@ -1,17 +1,18 @@
-"""The run function: finishes turns whose process died. Its queue tells it which turns to look after."""
+"""The run function: looks after turns, and finishes those whose process died.
 
-import asyncio
+It is called by its queue, one message at a time, by a schedule, or directly.
+"""
+
 import logging
 import time
-from collections.abc import Sequence
-from typing import Any, Final
+from typing import Annotated, Any, Final, Literal
 
 from aws_lambda_powertools.utilities.typing import LambdaContext
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, Field, TypeAdapter
 
 from omniagent.aws.json_api import ends_within
 from omniagent.aws.services import get_services
-from omniagent.errors import NotFound, OmniAgentError
+from omniagent.errors import NotFound, OmniAgentError, RequestError
 from omniagent.lambda_runtime import event_loop
 from omniagent.lambda_runtime.snapshots import before_snapshot
 from omniagent.tracing import bind_context, flush_traces, trace_job
@@ -23,109 +24,124 @@ services = get_services(project)
 before_snapshot(services.close, services.load)
 
 MARGIN_SECONDS: Final = 5.0
-"""Kept at the end of an invocation, to tell the queue what was done."""
-MAX_TRIES: Final = 20
-"""So many looks may fail in a row before the message goes to the dead letters."""
+"""Kept at the end of an invocation, for the queue to hear how it ended."""
+FIRST_PAUSE_SECONDS: Final = 5
+MAX_PAUSE_SECONDS: Final = 900
+MAX_TRIES: Final = 10
+"""A job that fails is sent again so many times, with pauses that double: for most of an hour."""
 
 
-class Watch(BaseModel):
-    """A turn to look after, by the key of its session."""
+class Job(BaseModel):
+    """One message of the queue."""
 
+    tries: int = Field(0, ge=0)
+    """How often it has failed."""
+    traceparent: str = Field("", max_length=128)
+
+    async def run(self, deadline: float) -> dict[str, Any]:
+        """Do the work by the `time.monotonic()` of the deadline and say what was done.
+
+        An `OmniAgentError` has the job sent again later.
+        """
+        raise NotImplementedError
+
+
+class Watch(Job):
+    """A turn to look after, by the key of its session, for the process that is the `attempt`th to work on it."""
+
+    kind: Literal["watch"]
     session_id: str = Field(max_length=256)
     turn_id: str = Field(max_length=256)
-    tries: int = Field(0, ge=0)
-    """How many looks have failed in a row."""
-    traceparent: str = Field("", max_length=128)
+    attempt: int = Field(0, ge=0)
+
+    async def run(self, deadline: float) -> dict[str, Any]:
+        with bind_context(session_id=self.session_id):
+            try:
+                return {"status": await self._look(deadline)}
+            except NotFound:
+                return {"status": "not_found"}
+
+    async def _look(self, deadline: float) -> str:
+        runner = await services.runner_of_key(self.session_id)
+        seconds = await runner.look(self.turn_id, self.attempt)
+        if seconds is None:
+            return "ended"
+        if seconds:
+            await self._look_again(seconds)
+            return "alive"
+        # Before it is taken up: should this process die as well, the queue would redeliver far too late.
+        try:
+            await self._look_again(services.settings.lease_seconds)
+        except OmniAgentError as exc:
+            logger.warning("turn is taken up unwatched", extra={"cause": f"{type(exc).__name__}: {exc}"})
+        try:
+            stream = await runner.take_up(deadline=deadline)
+        except RequestError as exc:  # a message that waits has to wait on: it is looked at again
+            logger.warning("message that waits not run", extra={"cause": f"{type(exc).__name__}: {exc}"})
+            return "refused"
+        if stream is None:
+            return "settled"
+        await stream.ended()
+        return "continued"
+
+    async def _look_again(self, seconds: float) -> None:
+        await services.run_queue.send_watch(self.session_id, self.turn_id, self.attempt, delay_seconds=seconds)
+
+
+class Expiry(Job):
+    """Closes the turns whose requests have expired unanswered, as the schedule asks."""
+
+    kind: Literal["expiry"]
+
+    async def run(self, deadline: float) -> dict[str, Any]:
+        closed = await services.close_expired(time_left=lambda: deadline - time.monotonic())
+        return {"status": "closed", "closed": closed}
+
+
+AnyJob = Annotated[Watch | Expiry, Field(discriminator="kind")]
+JOBS: Final[TypeAdapter[AnyJob]] = TypeAdapter(AnyJob)
 
 
 def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
-    """Take a batch of the queue, or one turn: `{"session_id": "<user id>:<id>", "turn_id": "<id>"}`."""
+    """Take a message of the queue, or one job: `{"kind": "watch", "session_id": "<user id>:<id>", "turn_id": "<id>"}`.
+
+    What raises is delivered again by the queue, and at last is a dead letter.
+    """
     seconds_left = context.get_remaining_time_in_millis() / 1000
     deadline = time.monotonic() + seconds_left - MARGIN_SECONDS
     with bind_request_id(context.aws_request_id), ends_within(seconds_left):
         try:
             if "Records" not in event:
-                return event_loop.run(_serve_one(Watch.model_validate(event), deadline))
-            return event_loop.run(_serve(event["Records"], deadline))
+                return event_loop.run(serve(JOBS.validate_python(event), deadline))
+            for record in event["Records"]:  # one: a turn that kills its process takes no other job with it
+                event_loop.run(_take(JOBS.validate_json(record["body"]), deadline))
+            return {}
         finally:
             event_loop.run(flush_traces())
 
 
-async def _serve_one(watch: Watch, deadline: float) -> dict[str, Any]:
-    is_dead = await _is_dead(watch)
-    if is_dead:
-        await _continue(watch, deadline)
-    return {"session_id": watch.session_id, "status": "continued" if is_dead else "looked"}
-
-
-async def _serve(records: Sequence[dict[str, Any]], deadline: float) -> dict[str, Any]:
-    """Look at every turn of a batch. One that died is continued here, the others by invocations of their own.
-
-    So a turn that kills its process takes no other with it.
-    """
-    looks = await asyncio.gather(*(_look(record) for record in records))
-    failed = [record["messageId"] for record, watch in zip(records, looks, strict=True) if watch is _FAILED]
-    dead = [watch for watch in looks if isinstance(watch, Watch)]
-    for watch in dead[1:]:
-        await services.look_again(watch.session_id, watch.turn_id, tries=watch.tries)
-    if dead:
-        await _tried(dead[0], deadline)
-    return {"batchItemFailures": [{"itemIdentifier": message_id} for message_id in failed]}
-
-
-_FAILED = object()
-
-
-async def _look(record: dict[str, Any]) -> Watch | object | None:
-    """Return the turn of a message if its process died."""
-    try:
-        watch = Watch.model_validate_json(record["body"])
-    except ValidationError:
-        logger.exception("message is no watch", extra={"message_id": record["messageId"]})
-        return _FAILED
-    try:
-        return watch if await _is_dead(watch) else None
-    except OmniAgentError as exc:
-        return await _try_later(watch, exc)
-
-
-async def _tried(watch: Watch, deadline: float) -> None:
-    try:
-        await _continue(watch, deadline)
-    except OmniAgentError as exc:
-        await services.recover(exc)
-        if await _try_later(watch, exc) is _FAILED:
-            raise
-
-
-async def _is_dead(watch: Watch) -> bool:
-    """Whether somebody has to continue a turn. One that lives is looked at again when its lease has run out."""
-    running = await services.registry.running(watch.session_id)
-    if running is None or running.claim.turn_id != watch.turn_id:
-        return False  # it has ended
-    if running.alive:
-        await services.look_again(watch.session_id, watch.turn_id, delay_seconds=running.lease_left)
-    return not running.alive
-
-
-async def _continue(watch: Watch, deadline: float) -> None:
-    with bind_context(session_id=watch.session_id), trace_job("job", watch.traceparent):
+async def serve(job: AnyJob, deadline: float) -> dict[str, Any]:
+    """Do one job and say what was done."""
+    with trace_job("job", job.traceparent):
         try:
-            runner = await services.runner_of_key(watch.session_id)
-        except NotFound:
-            return  # deleted
-        stream = await runner.continue_turn(deadline=deadline)
-        if stream is not None:
-            await stream.ended()
+            result = await job.run(deadline)
+        except OmniAgentError as exc:
+            await services.recover(exc)
+            raise
+    logger.info("job ended", extra={"kind": job.kind, **result})
+    return result
 
 
-async def _try_later(watch: Watch, exc: OmniAgentError) -> object | None:
-    """Look again a little later. The queue itself would wait for longer than its function may run."""
-    logger.warning("look failed", extra={"tries": watch.tries, "cause": f"{type(exc).__name__}: {exc}"})
-    if watch.tries >= MAX_TRIES:
-        return _FAILED
+async def _take(job: AnyJob, deadline: float) -> None:
+    """Do a job of the queue. One that fails is sent again, with a pause: the queue redelivers after many minutes."""
     try:
-        await services.look_again(watch.session_id, watch.turn_id, delay_seconds=5, tries=watch.tries + 1)
-    except OmniAgentError:
-        return _FAILED
-    return None
+        await serve(job, deadline)
+    except OmniAgentError as exc:
+        if job.tries >= MAX_TRIES:
+            raise
+        logger.warning(
+            "job failed", extra={"kind": job.kind, "tries": job.tries, "cause": f"{type(exc).__name__}: {exc}"}
+        )
+        pause = min(FIRST_PAUSE_SECONDS * 2**job.tries, MAX_PAUSE_SECONDS)
+        again = job.model_dump(mode="json", exclude={"traceparent"}) | {"tries": job.tries + 1}
+        await services.run_queue.send(again, delay_seconds=pause)

@@ -242,7 +242,7 @@ async def open_house(
         functions=functions,
         environment={"AWS_ENDPOINT_URL": servers.table.url, "OMNIAGENT_LOCAL": "1"},
         change=change,
-        emulator={"on_line": log.add} if "summary" in functions else {"sqs": None, "on_line": log.add},
+        emulator={"on_line": log.add} if {"summary", "run"} & {*functions} else {"sqs": None, "on_line": log.add},
     )
     async with AsyncExitStack() as stack:
         running = await stack.enter_async_context(local_stack(options))

@@ -2,47 +2,53 @@
 
 import json
 from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from local.model import OfflineModel
 from omniagent.aws.queues import RunQueue
-from omniagent.errors import RegistryUnavailable
+from omniagent.errors import QueueUnavailable, RegistryUnavailable
 from omniagent.lambda_runtime import event_loop
-from omniagent.messages import TextPart
-from omniagent.session.manager import TurnStart, new_id
-from omniagent.turns.lease import Claim
+from omniagent.messages import CallRequest, TextPart, ToolPart
+from omniagent.session.manager import SessionMessage, TurnStart, new_id
+from omniagent.turns.lease import Claim, InboxMessage
 from omniagent.turns.memory_registry import MemoryRegistry
 from tests.fixtures.conversation import Clock
 from tests.fixtures.functions import load
-from tests.fixtures.jobs import CONTEXT, batch, failures
+from tests.fixtures.jobs import CONTEXT, batch
 from tests.fixtures.world import World, open_world
 
 Json = dict[str, Any]
+LEASE_SECONDS = 30.0
 
 
-class RecordedWatches(RunQueue):
-    """Keeps what is sent."""
+class RecordedRuns(RunQueue):
+    """Keeps what is sent, with its delay."""
 
     def __init__(self) -> None:
         super().__init__("")
         self.sent: list[Json] = []
+        self.is_down = False
 
-    async def send_watch(self, key: str, turn_id: str, *, delay_seconds: float, tries: int = 0) -> None:
-        self.sent.append({"session_id": key, "turn_id": turn_id, "delay": delay_seconds, "tries": tries})
+    async def send(self, message: Json, *, delay_seconds: float = 0) -> None:
+        if self.is_down:
+            raise QueueUnavailable("down")
+        self.sent.append({**message, "delay": delay_seconds})
 
 
 @pytest.fixture(scope="module")
 def world(mongod: str, model: OfflineModel) -> Iterator[World]:
-    with open_world(mongod, model.base_url, run_queue_url="https://sqs.eu-west-1.amazonaws.com/1/run") as world:
+    url = "https://sqs.eu-west-1.amazonaws.com/1/run"
+    with open_world(mongod, model.base_url, run_queue_url=url, lease_seconds=LEASE_SECONDS) as world:
         yield world
 
 
 @pytest.fixture
-def watches(world: World) -> RecordedWatches:
-    queue = RecordedWatches()
-    world.services.__dict__["run_queue"] = queue
+def queue(world: World) -> RecordedRuns:
+    world.services.__dict__["run_queue"] = queue = RecordedRuns()
     return queue
 
 
@@ -50,16 +56,16 @@ def watches(world: World) -> RecordedWatches:
 def clock(world: World) -> Clock:
     """The clock of the leases."""
     clock = Clock()
-    world.services.__dict__["registry"] = MemoryRegistry(lease_seconds=10.0, clock=clock)
+    world.services.__dict__["registry"] = MemoryRegistry(lease_seconds=LEASE_SECONDS, clock=clock)
     return clock
 
 
 @pytest.fixture
-def run(world: World, watches: RecordedWatches, clock: Clock) -> Any:
+def run(world: World, queue: RecordedRuns, clock: Clock) -> Any:
     return load("run", world.services)
 
 
-def begin(world: World) -> tuple[str, str]:
+def begin(world: World, text: str = "[echo:Finished after all.]") -> tuple[str, str]:
     """Begin a turn that nobody runs. Returns the key of its session, and its id."""
 
     async def begun() -> tuple[str, str]:
@@ -67,83 +73,161 @@ def begin(world: World) -> tuple[str, str]:
         turn_id = new_id()
         await session.admit(5, turn_id)
         await world.services.registry.claim(Claim(session.key, turn_id, "m1"))
-        await session.begin_turn(TurnStart(turn_id, 1, "m1", [TextPart(text="[echo:Finished after all.]")]))
+        await session.begin_turn(TurnStart(turn_id, 1, "m1", [TextPart(text=text)]))
         return session.key, turn_id
 
     return event_loop.run(begun())
 
 
 def watch(key: str, turn_id: str, **more: Any) -> str:
-    return json.dumps({"session_id": key, "turn_id": turn_id, **more})
+    return json.dumps({"kind": "watch", "session_id": key, "turn_id": turn_id, **more})
 
 
-def answer_of(world: World, key: str) -> Json | None:
-    return world.database.messages.find_one({"session_id": key, "role": "assistant"})
+def answer_of(world: World, key: str, number: int = 1) -> Json | None:
+    return world.database.messages.find_one({"session_id": key, "role": "assistant", "turn_number": number})
+
+
+def watches(queue: RecordedRuns) -> list[tuple[str, int, float]]:
+    return [(sent["turn_id"], sent["attempt"], sent["delay"]) for sent in queue.sent if sent["kind"] == "watch"]
 
 
 def test_a_turn_that_lives_is_looked_at_again_when_its_lease_has_run_out(
-    run: Any, world: World, watches: RecordedWatches, clock: Clock
+    run: Any, world: World, queue: RecordedRuns, clock: Clock
 ) -> None:
     key, turn_id = begin(world)
     clock.pass_by(4)
-    assert failures(run.handler(batch(watch(key, turn_id, tries=3)), CONTEXT)) == []
-    assert watches.sent == [{"session_id": key, "turn_id": turn_id, "delay": 7, "tries": 0}]
+    run.handler(batch(watch(key, turn_id)), CONTEXT)
+    assert watches(queue) == [(turn_id, 0, 27)]
     assert answer_of(world, key) is None
 
 
-def test_a_dead_turn_is_finished_and_looked_after_meanwhile(
-    run: Any, world: World, watches: RecordedWatches, clock: Clock
+def test_a_dead_turn_is_finished_and_every_process_that_works_on_it_is_looked_after(
+    run: Any, world: World, queue: RecordedRuns, clock: Clock
 ) -> None:
     key, turn_id = begin(world)
-    clock.pass_by(10)
-    assert failures(run.handler(batch(watch(key, turn_id)), CONTEXT)) == []
+    clock.pass_by(LEASE_SECONDS)
+    run.handler(batch(watch(key, turn_id)), CONTEXT)
     answer = answer_of(world, key)
     assert answer is not None
     assert (answer["status"], answer["client_message_id"]) == ("complete", turn_id)
-    assert [(sent["turn_id"], sent["delay"]) for sent in watches.sent] == [(turn_id, 31)]
+    before_it_was_taken_up, as_it_went_on = (turn_id, 0, 31), (turn_id, 1, 31)
+    assert watches(queue) == [before_it_was_taken_up, as_it_went_on]
 
 
-def test_a_turn_that_has_ended_needs_nothing(run: Any, world: World, watches: RecordedWatches, clock: Clock) -> None:
+def test_a_turn_that_has_ended_needs_nothing(run: Any, world: World, queue: RecordedRuns, clock: Clock) -> None:
     key, turn_id = begin(world)
-    clock.pass_by(10)
+    clock.pass_by(LEASE_SECONDS)
     run.handler(batch(watch(key, turn_id)), CONTEXT)
-    watches.sent.clear()
-    assert failures(run.handler(batch(watch(key, turn_id), watch(key, "another")), CONTEXT)) == []
-    assert watches.sent == []
+    queue.sent.clear()
+    run.handler(batch(watch(key, turn_id)), CONTEXT)
+    run.handler(batch(watch(key, "another")), CONTEXT)
+    run.handler(batch(watch("nobody:s1", turn_id)), CONTEXT)
+    assert queue.sent == []
 
 
-def test_of_several_dead_turns_each_gets_an_invocation_of_its_own(
-    run: Any, world: World, watches: RecordedWatches, clock: Clock
+def test_the_watch_of_an_earlier_process_ends_when_a_later_one_works_on_the_turn(
+    run: Any, world: World, queue: RecordedRuns, clock: Clock
 ) -> None:
-    turns = [begin(world) for _ in range(3)]
-    clock.pass_by(10)
-    run.handler(batch(*(watch(*turn) for turn in turns)), CONTEXT)
-    assert [answer_of(world, key) is not None for key, _ in turns] == [True, False, False]
-    again = [(sent["session_id"], sent["turn_id"]) for sent in watches.sent if not sent["delay"]]
-    assert again == turns[1:]
+    key, turn_id = begin(world)
+    clock.pass_by(LEASE_SECONDS)
+    later = Claim(key, turn_id, "m1", owner="later", attempt=1)
+    event_loop.run(world.services.registry.claim(later))
+    run.handler(batch(watch(key, turn_id)), CONTEXT)
+    assert queue.sent == []
+    run.handler(batch(watch(key, turn_id, attempt=1)), CONTEXT)
+    assert watches(queue) == [(turn_id, 1, 31)]
 
 
-def test_a_look_that_fails_is_repeated_soon_and_not_for_ever(
-    run: Any, world: World, watches: RecordedWatches, monkeypatch: pytest.MonkeyPatch
+def test_a_turn_whose_answer_could_not_be_stored_is_finished_although_nobody_holds_it(
+    run: Any, world: World, clock: Clock
+) -> None:
+    key, turn_id = begin(world)
+    event_loop.run(world.services.registry.release(Claim(key, turn_id, "m1")))
+    run.handler(batch(watch(key, turn_id)), CONTEXT)
+    answer = answer_of(world, key)
+    assert answer is not None
+    assert answer["status"] == "complete"
+
+
+def test_a_message_that_waits_for_a_dead_process_is_run_and_looked_after(
+    run: Any, world: World, queue: RecordedRuns, clock: Clock
+) -> None:
+    key, turn_id = begin(world)
+    claim, posted = Claim(key, turn_id, "m1"), InboxMessage("m2", "[echo:The second.]")
+    event_loop.run(world.services.registry.post(claim, posted, 5))
+    clock.pass_by(LEASE_SECONDS)
+    run.handler(batch(watch(key, turn_id)), CONTEXT)  # finishes the first
+    assert answer_of(world, key, 2) is None
+    queue.sent.clear()
+    run.handler(batch(watch(key, turn_id)), CONTEXT)
+    second = answer_of(world, key, 2)
+    assert second is not None
+    assert second["parts"][-1]["text"] == "The second."
+    assert (second["client_message_id"], 0, 31) in watches(queue)
+
+
+def test_a_turn_is_finished_even_if_nobody_can_be_told_to_look_after_it(
+    run: Any, world: World, queue: RecordedRuns, clock: Clock
+) -> None:
+    key, turn_id = begin(world)
+    clock.pass_by(LEASE_SECONDS)
+    queue.is_down = True
+    run.handler(batch(watch(key, turn_id)), CONTEXT)
+    answer = answer_of(world, key)
+    assert answer is not None
+    assert answer["status"] == "complete"
+
+
+def test_a_job_that_fails_is_sent_again_with_growing_pauses_and_raises_at_last(
+    run: Any, world: World, queue: RecordedRuns, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     key, turn_id = begin(world)
 
-    async def down(_: str) -> None:
+    async def down(_self: object, _session: str) -> None:
         raise RegistryUnavailable("down")
 
-    monkeypatch.setattr(world.services.registry, "running", down, raising=False)
-    assert failures(run.handler(batch(watch(key, turn_id, tries=2)), CONTEXT)) == []
-    assert [sent["tries"] for sent in watches.sent] == [3]
-    assert failures(run.handler(batch(watch(key, turn_id, tries=run.MAX_TRIES)), CONTEXT)) == ["message-1"]
+    monkeypatch.setattr(MemoryRegistry, "running", down)
+    for tries in (0, 1, run.MAX_TRIES - 1):
+        run.handler(batch(watch(key, turn_id, tries=tries)), CONTEXT)
+    assert [(sent["tries"], sent["delay"]) for sent in queue.sent] == [(1, 5), (2, 10), (run.MAX_TRIES, 900)]
+    assert {sent["turn_id"] for sent in queue.sent} == {turn_id}
+    with pytest.raises(RegistryUnavailable):
+        run.handler(batch(watch(key, turn_id, tries=run.MAX_TRIES)), CONTEXT)
 
 
-def test_what_is_no_watch_goes_to_the_dead_letters(run: Any) -> None:
-    assert failures(run.handler(batch("{}", "nonsense"), CONTEXT)) == ["message-1", "message-2"]
+@pytest.mark.parametrize("body", ["{}", "nonsense", '{"kind": "unknown"}', '{"kind": "watch"}'])
+def test_what_is_no_job_fails_and_is_a_dead_letter_at_last(run: Any, body: str) -> None:
+    with pytest.raises(ValidationError):
+        run.handler(batch(body), CONTEXT)
 
 
 def test_a_turn_can_be_continued_by_hand(run: Any, world: World, clock: Clock) -> None:
     key, turn_id = begin(world)
-    clock.pass_by(10)
-    event = {"session_id": key, "turn_id": turn_id}
-    assert run.handler(event, CONTEXT) == {"session_id": key, "status": "continued"}
-    assert run.handler(event, CONTEXT) == {"session_id": key, "status": "looked"}
+    clock.pass_by(LEASE_SECONDS)
+    event = json.loads(watch(key, turn_id))
+    assert run.handler(event, CONTEXT) == {"status": "continued"}
+    assert run.handler(event, CONTEXT) == {"status": "ended"}
+
+
+def test_requests_that_have_expired_are_closed_though_nobody_looks(run: Any, world: World) -> None:
+    def wait(*, until: datetime) -> str:
+        async def waited() -> str:
+            session = await world.services.session("user:ada", new_id())
+            turn_id = new_id()
+            await session.begin_turn(TurnStart(turn_id, 1, "m1", [TextPart(text="Refund it")]))
+            request = CallRequest(id=new_id(), kind="approval", expires_at=until)
+            part = ToolPart(call_id="c1", name="refund", input={}, request=request)
+            await session.finish_turn(SessionMessage(turn_id, "assistant", 1, [part], "waiting"))
+            return session.key
+
+        return event_loop.run(waited())
+
+    expired = wait(until=datetime.now(UTC) - timedelta(seconds=1))
+    waiting = wait(until=datetime.now(UTC) + timedelta(days=1))
+    assert run.handler({"kind": "expiry"}, CONTEXT) == {"status": "closed", "closed": 1}
+    closed, still = answer_of(world, expired), answer_of(world, waiting)
+    assert closed is not None
+    assert closed["status"] == "cancelled"
+    assert still is not None
+    assert still["status"] == "waiting"
+    assert run.handler({"kind": "expiry"}, CONTEXT) == {"status": "closed", "closed": 0}

@@ -100,6 +100,7 @@ async def drive(store: ConversationStore, session: MongoSessionManager) -> set[s
         catalog.waiting_page(None, limit=3),
         catalog.waiting_page(None, limit=3, before=MessageCursor(datetime.now(UTC), "m").encode()),
         catalog.askers([key]),
+        catalog.expired_sessions(3),
         session.begin_turn(TurnStart("y.waits", TURNS + 2, "", [], again=True, waited=waiting, seen_turn_id="x.waits")),
         session_of(store, session.user, "left").begin_turn(TurnStart("left", 1, "left", PARTS)),
         catalog.mark_erased(key),

@@ -18,7 +18,10 @@ UV = ROOT / ".uv" / "bin" / "uv"
 MONGO_SECRET = "arn:aws:secretsmanager:us-east-1:123456789012:secret:mongodb-AbCdEf"
 OPENAI_SECRET = "arn:aws:secretsmanager:us-east-1:123456789012:secret:openai-AbCdEf"
 REQUIRED = {"MongoSecretArn": MONGO_SECRET, "OpenAISecretArn": OPENAI_SECRET}
-QUEUES = {name: {"Ref": f"https://sqs/{name}", "QueueName": name} for name in ("SummaryQueue", "SummaryDeadLetters")}
+QUEUES = {
+    name: {"Ref": f"https://sqs/{name}", "QueueName": name}
+    for name in ("SummaryQueue", "SummaryDeadLetters", "RunQueue", "RunDeadLetters")
+}
 DOMAIN = {
     "Ref": "ApiDomain",
     "RegionalDomainName": "d-abc.execute-api.us-east-1.amazonaws.com",

@@ -21,7 +21,7 @@ from tests.sam.builds import SAM_BIN, Build, files
 
 pytestmark = pytest.mark.timeout(900)
 
-FUNCTIONS = ("ChatFunction", "SessionsFunction", "SummaryFunction")
+FUNCTIONS = ("ChatFunction", "SessionsFunction", "SummaryFunction", "RunFunction")
 LAMBDA_LIMIT = 250_000_000
 EM_AARCH64 = 183
 # What packaging's markers ask about, as Lambda would answer.

@@ -14,6 +14,7 @@ JWT = {"AuthMode": "jwt", "JwtIssuer": "https://auth.example.com/", "JwtAudience
 KEY = "arn:aws:kms:us-east-1:123456789012:key/11111111-2222-3333-4444-555555555555"
 TABLE = "arn:aws:dynamodb:us-east-1:123456789012:table/TurnsTable"
 QUEUE = "arn:aws:sqs:us-east-1:123456789012:SummaryQueue"
+RUNS = "arn:aws:sqs:us-east-1:123456789012:RunQueue"
 LOGS = "arn:aws:logs:us-east-1:123456789012:log-group:/aws/lambda/omniagent/{}:*"
 
 Grants = set[tuple[str, str]]
@@ -32,17 +33,21 @@ def common(function: str) -> Grants:
 ALLOWED = {
     "ChatRole": common("chat")
     | grants("dynamodb:GetItem dynamodb:PutItem dynamodb:UpdateItem dynamodb:DeleteItem dynamodb:Query", TABLE)
-    | grants("sqs:SendMessage", QUEUE),
+    | grants("sqs:SendMessage", QUEUE, RUNS),
     "SessionsRole": common("sessions")
     | grants("dynamodb:GetItem dynamodb:PutItem dynamodb:UpdateItem dynamodb:DeleteItem dynamodb:Query", TABLE)
     | grants("sqs:SendMessage", QUEUE),
     "SummaryRole": common("summary")
     | grants("sqs:ReceiveMessage sqs:DeleteMessage sqs:GetQueueAttributes sqs:SendMessage", QUEUE)
     | grants("dynamodb:GetItem dynamodb:PutItem dynamodb:UpdateItem dynamodb:DeleteItem dynamodb:Query", TABLE),
+    "RunRole": common("run")
+    | grants("sqs:ReceiveMessage sqs:DeleteMessage sqs:GetQueueAttributes sqs:SendMessage", RUNS)
+    | grants("dynamodb:GetItem dynamodb:PutItem dynamodb:UpdateItem dynamodb:DeleteItem dynamodb:Query", TABLE)
+    | grants("sqs:SendMessage", QUEUE),
 }
 
 # The functions that a team's tools run in.
-RUNS_TOOLS = {"ChatRole"}
+RUNS_TOOLS = {"ChatRole", "RunRole"}
 
 
 @pytest.fixture

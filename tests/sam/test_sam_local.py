@@ -18,7 +18,7 @@ COMMAND = r"`sam local invoke (\w+) --event (events/[\w-]+\.json)`"
 def test_every_variable_of_the_file_reaches_the_functions(translator: Translator) -> None:
     given = json.loads(EXAMPLE.read_text())
     environments = translator.sam_local(given)["environments"]
-    assert set(environments) == {"ChatFunction", "SessionsFunction", "SummaryFunction"}
+    assert set(environments) == {"ChatFunction", "SessionsFunction", "SummaryFunction", "RunFunction"}
     for variables in environments.values():
         passed = {name: variables[name] for name in given["Parameters"]}
         assert passed == given["Parameters"]

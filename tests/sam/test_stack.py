@@ -22,9 +22,14 @@ from tests.sam.builds import Translator, run_sam
 
 pytestmark = pytest.mark.timeout(900)
 
-FUNCTIONS = ("ChatFunction", "SessionsFunction", "SummaryFunction")
-# Read by Lambda and Powertools rather than by Settings.
-THEIRS = {"AWS_LAMBDA_EXEC_WRAPPER", "POWERTOOLS_SERVICE_NAME", "POWERTOOLS_METRICS_NAMESPACE"}
+FUNCTIONS = ("ChatFunction", "SessionsFunction", "SummaryFunction", "RunFunction")
+# Read by Lambda, Powertools and our metrics rather than by Settings.
+THEIRS = {
+    "AWS_LAMBDA_EXEC_WRAPPER",
+    "METRICS_SERVICE_NAME",
+    "POWERTOOLS_METRICS_NAMESPACE",
+    "POWERTOOLS_SERVICE_NAME",
+}
 OF_A_TURN = {"Turns", "WaitingTurns", "CancelledTurns", "FailedTurns", "TimeToFirstToken", "TurnDuration"}
 OF_ITS_WORK = {"InputTokens", "OutputTokens", "ToolCalls", "ToolErrors"}
 SPACE, CHAT = "OmniAgent", f"{STACK}-chat"
@@ -86,12 +91,16 @@ def test_old_versions_are_deleted_with_their_snapshots(deploy: Deploy) -> None:
 
 def test_every_function_has_a_cap_of_its_own(deploy: Deploy) -> None:
     caps = {"ChatConcurrency": "50", "SessionsConcurrency": "20", "SummaryConcurrency": "5"}
-    functions = deploy(**caps).resources("AWS::Lambda::Function")
-    assert {name: function["ReservedConcurrentExecutions"] for name, function in functions.items()} == {
+    document = deploy(RunConcurrency="7", **caps)
+    functions = document.resources("AWS::Lambda::Function")
+    assert {name: function.get("ReservedConcurrentExecutions") for name, function in functions.items()} == {
         "ChatFunction": "50",
         "SessionsFunction": "20",
         "SummaryFunction": "5",
+        "RunFunction": None,
     }
+    sources = document.resources("AWS::Lambda::EventSourceMapping")
+    assert sources["RunFunctionQueue"]["ScalingConfig"] == {"MaximumConcurrency": "7"}
     uncapped = deploy().resources("AWS::Lambda::Function").values()
     assert not [function for function in uncapped if "ReservedConcurrentExecutions" in function]
 
@@ -100,7 +109,7 @@ def test_every_function_has_a_cap_of_its_own(deploy: Deploy) -> None:
 def test_snapstart_is_for_those_that_people_wait_for(given: str, applied: str, deploy: Deploy) -> None:
     functions = deploy(SnapStart=given).resources("AWS::Lambda::Function")
     assert functions["ChatFunction"]["SnapStart"] == functions["SessionsFunction"]["SnapStart"] == {"ApplyOn": applied}
-    assert "SnapStart" not in functions["SummaryFunction"]
+    assert "SnapStart" not in functions["SummaryFunction"] | functions["RunFunction"]
 
 
 def test_browsers_are_let_in_from_the_origins_given_and_from_nowhere_else(deploy: Deploy) -> None:
@@ -245,9 +254,17 @@ def test_the_queue_hides_a_batch_six_times_as_long_as_the_function_may_take(depl
     queue = document.resources("AWS::SQS::Queue")["SummaryQueue"]
     timeout = document.resources("AWS::Lambda::Function")["SummaryFunction"]["Timeout"]
     assert queue["VisibilityTimeout"] >= 6 * timeout
-    [source] = document.resources("AWS::Lambda::EventSourceMapping").values()
+    source = document.resources("AWS::Lambda::EventSourceMapping")["SummaryFunctionQueue"]
     assert source["FunctionName"] == "SummaryFunctionAliaslive"
     assert source["FunctionResponseTypes"] == ["ReportBatchItemFailures"]
+
+
+def test_the_run_function_gets_one_message_at_a_time_and_keeps_it_as_long_as_it_may_run(deploy: Deploy) -> None:
+    document = deploy(RunTimeout="900")
+    queue = document.resources("AWS::SQS::Queue")["RunQueue"]
+    assert queue["VisibilityTimeout"] > parameters()["RunTimeout"]["MaxValue"]
+    source = document.resources("AWS::Lambda::EventSourceMapping")["RunFunctionQueue"]
+    assert (source["FunctionName"], source["BatchSize"]) == ("RunFunctionAliaslive", 1)
 
 
 def test_state_is_encrypted_and_turns_expire(deploy: Deploy) -> None:
@@ -294,7 +311,9 @@ def test_alarms_watch_what_users_see(deploy: Deploy) -> None:
 def test_interrupted_turns_are_counted_from_the_line_that_their_repair_logs(deploy: Deploy) -> None:
     document = deploy()
     filters = document.resources("AWS::Logs::MetricFilter").values()
-    assert {item["LogGroupName"] for item in filters} == {f"/aws/lambda/{STACK}/chat", f"/aws/lambda/{STACK}/sessions"}
+    assert {item["LogGroupName"] for item in filters} == {
+        f"/aws/lambda/{STACK}/{function}" for function in ("chat", "sessions", "run")
+    }
     alarm = document.resources("AWS::CloudWatch::Alarm")["InterruptedTurns"]
     for item in filters:
         line = re.fullmatch(r'\{ \$\.message = "(.+)" \}', item["FilterPattern"])

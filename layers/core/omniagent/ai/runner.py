@@ -1,5 +1,5 @@
-"""`Runner`: every verb of a session in one place: run, stream, answer, resume, continue, stop, settle, rate, name,
-summarize, erase.
+"""`Runner`: every verb of a session in one place: run, stream, answer, resume, look, continue, stop, settle, rate,
+name, summarize, erase.
 
 runner = Runner(agent, MongoSessionManager(store, "alice", "demo"))
 async for event in runner.run_stream("Hello"):
@@ -222,6 +222,29 @@ class Runner:
         limit = TimeLimit(deadline, self._settings.deadline_margin_seconds)
         turn = await Takeover(self._setup(), limit).open()
         return None if turn is None else await AnswerStream(self._session.session_id, lambda: _ready(turn))
+
+    async def look(self, turn_id: str, attempt: int = 0) -> float | None:
+        """Look after a turn, for the process that is the `attempt`th to work on it, as `TurnHooks.on_begin` said.
+
+        Returns None when nothing is to be done: the turn has ended, or a later process works on it, which somebody
+        looks after. 0 when it is to be taken up: its process died, or a message waits whose process died. Otherwise
+        the seconds after which to look again.
+        """
+        held = await self._registry.running(self._session.key)
+        if held is not None and held.alive:
+            is_his = held.claim.turn_id == turn_id and held.claim.attempt <= attempt
+            return held.lease_left if is_his or held.claim.is_chore else None
+        if held is not None and held.inbox:
+            return 0.0
+        head = await self._session.head()
+        return None if head is None or head.active_turn_id is None else 0.0
+
+    async def take_up(self, *, deadline: float | None = None) -> AnswerStream | None:
+        """Continue the session's turn if its process died, else run the message that waits, if nobody does.
+
+        None when there is neither, or somebody else is doing it.
+        """
+        return await self.continue_turn(deadline=deadline) or await self.run_next(deadline=deadline)
 
     async def stop(self, message_id: str | None = None) -> bool:
         """Tell the running turn, and every message that waits, to end with what they have. False when there are none.

@@ -70,5 +70,6 @@ def _metrics() -> "Metrics":
 
     return Metrics(
         namespace=os.environ.get("POWERTOOLS_METRICS_NAMESPACE", "OmniAgent"),
-        service=os.environ.get("POWERTOOLS_SERVICE_NAME", "omniagent"),
+        # The turns that the run function finishes count as those of the chat function.
+        service=os.environ.get("METRICS_SERVICE_NAME") or os.environ.get("POWERTOOLS_SERVICE_NAME", "omniagent"),
     )

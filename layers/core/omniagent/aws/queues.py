@@ -1,6 +1,7 @@
 """SQS queues."""
 
 import json
+import math
 from datetime import datetime
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -61,11 +62,18 @@ class JobQueue:
 
 
 class RunQueue(JobQueue):
-    """Tells the run function which turns to look after."""
+    """Sends work to the run function. Every message names its `kind`."""
 
-    async def send_watch(self, key: str, turn_id: str, *, delay_seconds: float, tries: int = 0) -> None:
-        """Have a turn looked at after the delay. `tries` is how many looks have failed in a row."""
-        await self._send({"session_id": key, "turn_id": turn_id, "tries": tries}, delay_seconds)
+    async def send(self, message: dict[str, Any], *, delay_seconds: float = 0) -> None:
+        """Queue a message of any kind, to be delivered after the delay."""
+        await self._send(message, delay_seconds)
+
+    async def send_watch(self, key: str, turn_id: str, attempt: int, *, delay_seconds: float) -> None:
+        """Have a turn looked at after the delay, for the process that is the `attempt`th to work on it."""
+        # SQS counts whole seconds: a second more, and the lease has run out.
+        delay = math.ceil(delay_seconds) + 1
+        message = {"kind": "watch", "session_id": key, "turn_id": turn_id, "attempt": attempt}
+        await self.send(message, delay_seconds=delay)
 
 
 class SummaryQueue(JobQueue):

@@ -6,7 +6,6 @@ that failed is tried again by the next invocation.
 
 import asyncio
 import logging
-import math
 import os
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
@@ -24,6 +23,7 @@ from omniagent.errors import (
     ConfigurationError,
     DeletionUnfinished,
     NoQueue,
+    NotFound,
     OmniAgentError,
     StorageError,
 )
@@ -56,6 +56,7 @@ LATE_COMMIT_SECONDS = 120
 """MongoDB ends a transaction after 60 seconds: what began before a deletion has been committed by then, or never is."""
 ANY_SESSION = "any"
 RETENTION_PIECE = 100
+EXPIRED_PIECE = 1000
 CUT_OFF = timedelta(hours=1)
 """A deletion that is not done by then has been cut off."""
 TimeLeft = Callable[[], float]
@@ -113,11 +114,10 @@ class Services:
     def run_queue(self) -> RunQueue:
         return RunQueue(self.settings.run_queue_url)
 
-    async def look_again(self, key: str, turn_id: str, *, delay_seconds: float = 0.0, tries: int = 0) -> None:
-        """Have the run function look at a turn after the delay."""
-        # SQS counts whole seconds: a second more, and the lease has run out.
-        delay = math.ceil(delay_seconds) + 1 if delay_seconds else 0
-        await self.run_queue.send_watch(key, turn_id, delay_seconds=delay, tries=tries)
+    @property
+    def is_watched(self) -> bool:
+        """Whether the run function continues turns whose process died."""
+        return bool(self.settings.run_queue_url)
 
     @cached_property
     def summary_queue(self) -> SummaryQueue:
@@ -234,6 +234,17 @@ class Services:
             await self.summary_queue.send_retention()
         return deleted
 
+    async def close_expired(self, *, time_left: TimeLeft) -> int:
+        """Close the turns whose requests have expired unanswered. Returns how many sessions had one."""
+        closed = 0
+        for key in await (await self.catalog()).expired_sessions(EXPIRED_PIECE):
+            if time_left() <= 0:
+                break
+            with suppress(NotFound):
+                await (await self.runner_of_key(key)).settle()
+            closed += 1
+        return closed
+
     async def recover(self, error: BaseException) -> None:
         """After a failed request: when MongoDB refused the login and the secret has changed, connect anew next time."""
         async with self._opening:
@@ -246,7 +257,8 @@ class Services:
         if "ledger" in self.__dict__:
             await self.ledger.aclose()
         await self.summary_queue.close()
-        await self.run_queue.close()
+        if "run_queue" in self.__dict__:
+            await self.run_queue.close()
         async with self._opening:
             await self._close_store()
 
@@ -274,13 +286,13 @@ class Services:
         async def on_end(result: "RunResult") -> None:
             await self._turn_ended(session.key, result)
 
-        async def on_begin(turn_id: str) -> None:
-            await self.look_again(session.key, turn_id, delay_seconds=self.settings.lease_seconds)
+        async def on_begin(turn_id: str, attempt: int) -> None:
+            lease = self.settings.lease_seconds
+            await self.run_queue.send_watch(session.key, turn_id, attempt, delay_seconds=lease)
 
-        is_watched = bool(self.settings.run_queue_url)
         hooks = TurnHooks(
-            on_begin=on_begin if is_watched else None,
-            grace_seconds=WATCH_SECONDS if is_watched else 0.0,
+            on_begin=on_begin if self.is_watched else None,
+            grace_seconds=WATCH_SECONDS if self.is_watched else 0.0,
             on_end=on_end,
             on_model_call=_emit_model_call,
             on_refusal=_emit_refusal,

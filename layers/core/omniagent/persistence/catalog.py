@@ -16,7 +16,7 @@ from pymongo.asynchronous.client_session import AsyncClientSession
 
 from omniagent.errors import NotFound, SessionErased, StorageConflict, TurnInProgress, UnknownRequest
 from omniagent.persistence.cursor import MessageCursor, SessionCursor
-from omniagent.persistence.documents import HAS_REQUESTS, WAITING, Message, Session, Summary
+from omniagent.persistence.documents import HAS_EXPIRY, HAS_REQUESTS, WAITING, Message, Session, Summary
 from omniagent.persistence.erasure import Erasure
 from omniagent.persistence.mongo_session import MongoSessionManager
 from omniagent.persistence.store import ConversationStore, from_bson, from_bsons, to_bson, translated
@@ -151,6 +151,14 @@ class Catalog(Erasure):
         messages = from_bsons(self.models.message, found)
         more = len(messages) > limit
         return Page(messages[:limit], MessageCursor.at(messages[limit - 1]).encode() if more else None)
+
+    @trace_method(kind=SpanKind.DB, name="mongodb.expired_sessions", attributes=_SESSIONS)
+    async def expired_sessions(self, limit: int) -> list[str]:
+        """Return the keys of sessions whose turn has waited longer than its requests allow."""
+        expired = {"waiting_until": {**HAS_EXPIRY, "$lte": now()}, "active_turn_id": None, "erased_at": None}
+        with translated():
+            found = await self._store.sessions.find(expired, {"_id": 1}).sort("waiting_until").limit(limit).to_list()
+        return [session["_id"] for session in found]
 
     @trace_method(kind=SpanKind.DB, name="mongodb.askers", attributes=_SESSIONS)
     async def askers(self, keys: Sequence[str]) -> dict[str, tuple[str, str | None]]:

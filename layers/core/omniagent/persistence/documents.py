@@ -5,7 +5,7 @@ stands in every key, so no query can reach another user's, and two users may cho
 random at the time of use, never an ObjectId: processes restored from one snapshot would make equal ones.
 """
 
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any, ClassVar, Final
 
 from beanie import Document
@@ -21,6 +21,7 @@ STEERING_ID: Final = "parts.message_id"
 HAS_REQUESTS: Final[dict[str, Any]] = {"requests.0": {"$exists": True}}
 WAITING: Final[dict[str, Any]] = {"status": "waiting"}
 UNFINISHED: Final[dict[str, Any]] = {"active_turn_id": {"$type": "string"}}
+HAS_EXPIRY: Final[dict[str, Any]] = {"$gt": datetime(1970, 1, 1, tzinfo=UTC)}
 ANY_TURN_NUMBER: Final[dict[str, Any]] = {"latest_turn_number": {"$gte": 0}}
 
 
@@ -82,6 +83,8 @@ class Session(Document):
             IndexModel([("erased_at", ASCENDING), ("updated_at", ASCENDING)], partialFilterExpression=ANY_TURN_NUMBER),
             # The sessions whose turn runs, or has died: few.
             IndexModel([("updated_at", ASCENDING), ("_id", ASCENDING)], partialFilterExpression=UNFINISHED),
+            # For requests that have expired: it holds the sessions that wait, and serves only queries with its filter.
+            IndexModel([("waiting_until", ASCENDING)], partialFilterExpression={"waiting_until": HAS_EXPIRY}),
         ]
 
 

@@ -214,8 +214,10 @@ class TurnPlan:
 class TurnHooks:
     """Called by the runtime. What they raise is logged and changes nothing, but for `on_erase`."""
 
-    on_begin: Callable[[str], Awaitable[None]] | None = None
-    """Called with the id of a turn that begins, beside everything else: somebody is to look after it."""
+    on_begin: Callable[[str, int], Awaitable[None]] | None = None
+    """Called with the id of a turn that begins, beside everything else: somebody is to look after it. The number is how
+    many processes have worked on the turn before this one.
+    """
     on_end: Callable[[RunResult], Awaitable[None]] | None = None
     """Called when a turn has ended and its readers have seen the end."""
     on_model_call: Callable[[Purpose, Usage], None] | None = None

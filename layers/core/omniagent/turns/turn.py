@@ -194,7 +194,7 @@ class Turn:
 
     async def _give_notice(self) -> None:
         """Tell whoever looks after turns that this one begins."""
-        await call_back(self._setup.hooks.on_begin, self._assignment.turn_id)
+        await call_back(self._setup.hooks.on_begin, self._assignment.turn_id, self._assignment.attempt)
 
     def _start_stream(self) -> None:
         """Push the start of the answer, unless it is in the log of the turn that is continued."""

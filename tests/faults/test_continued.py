@@ -1,0 +1,60 @@
+"""SIGKILL where somebody looks after turns: the answer is finished unasked, and its readers see it go on."""
+
+import asyncio
+from collections.abc import AsyncIterator
+
+import pytest
+
+from tests.faults.client import Client, Json, a_moment
+from tests.faults.house import LEASE_SECONDS, House, Servers, open_house
+from tests.faults.truth import Tally
+
+TALKING = '[echo:Let me see.][tool:charge {"order": "o1"}][slow:20][long:60]'
+IN_TIME_SECONDS = LEASE_SECONDS + 60
+"""Nobody waits so long. A busy machine may need a part of it to start processes."""
+
+
+@pytest.fixture(scope="module")
+async def watched(servers: Servers, tally: Tally) -> AsyncIterator[House]:
+    async with open_house(servers, tally, functions=("chat", "sessions", "run")) as house:
+        yield house
+
+
+async def finished(house: House, client: Client) -> Json:
+    """Wait for the stored answer, without asking anybody for it."""
+    async with asyncio.timeout(IN_TIME_SECONDS):
+        while not (answers := list(house.read(client).answers)):
+            await a_moment()
+    return answers[0]
+
+
+async def killed_at(house: House, client: Client, kind: str, times: int) -> str:
+    """Ask, and kill the process at this place of its stream. Returns the id of the answer."""
+    exchange = client.ask(TALKING)
+    await exchange.seen(kind, times)
+    house.kill(client)
+    return (await exchange.end()).answer_id
+
+
+async def test_a_killed_turn_is_finished_unasked_and_a_reader_sees_it_go_on(watched: House) -> None:
+    client = watched.client()
+    answer_id = await killed_at(watched, client, "text-delta", 20)
+    reader = client.resume()
+    answer = await finished(watched, client)
+    assert (answer["status"], answer["client_message_id"]) == ("complete", answer_id)
+    stream = await reader.end()
+    assert (stream.answer_id, stream.finished_as) == (answer_id, "complete")
+    assert watched.servers.ledger.read_text().count(answer_id) == 1
+
+
+async def test_a_run_function_that_is_killed_as_well_is_followed_by_another(watched: House) -> None:
+    client = watched.client()
+    answer_id = await killed_at(watched, client, "text-delta", 5)
+    async with asyncio.timeout(IN_TIME_SECONDS):
+        while not (running := [p for p in watched.emulator.running("run") if answer_id.encode() in p.event]):
+            await a_moment()
+    await watched.log.has("dead turn continued", answer_id)
+    watched.kill_process(running[0].pid)
+    answer = await finished(watched, client)
+    assert (answer["status"], answer["client_message_id"]) == ("complete", answer_id)
+    assert watched.servers.ledger.read_text().count(answer_id) == 1
