@@ -9,7 +9,7 @@ from tests.faults.client import Client, Json, a_moment
 from tests.faults.house import LEASE_SECONDS, House, Servers, open_house
 from tests.faults.truth import Tally
 
-TALKING = '[echo:Let me see.][tool:charge {"order": "o1"}][slow:20][long:60]'
+TALKING = '[slow:20][echo:Let me see what I can do.][tool:charge {"order": "o1"}]'
 IN_TIME_SECONDS = LEASE_SECONDS + 60
 """Nobody waits so long. A busy machine may need a part of it to start processes."""
 
@@ -38,7 +38,7 @@ async def killed_at(house: House, client: Client, kind: str, times: int) -> str:
 
 async def test_a_killed_turn_is_finished_unasked_and_a_reader_sees_it_go_on(watched: House) -> None:
     client = watched.client()
-    answer_id = await killed_at(watched, client, "text-delta", 20)
+    answer_id = await killed_at(watched, client, "tool-output-available", 1)
     reader = client.resume()
     answer = await finished(watched, client)
     assert (answer["status"], answer["client_message_id"]) == ("complete", answer_id)
@@ -49,7 +49,7 @@ async def test_a_killed_turn_is_finished_unasked_and_a_reader_sees_it_go_on(watc
 
 async def test_a_run_function_that_is_killed_as_well_is_followed_by_another(watched: House) -> None:
     client = watched.client()
-    answer_id = await killed_at(watched, client, "text-delta", 5)
+    answer_id = await killed_at(watched, client, "text-delta", 3)
     async with asyncio.timeout(IN_TIME_SECONDS):
         while not (running := [p for p in watched.emulator.running("run") if answer_id.encode() in p.event]):
             await a_moment()
