@@ -128,6 +128,14 @@ async def test_only_one_of_many_continues_a_turn() -> None:
     assert (await world.answer()).status == "complete"
 
 
+async def test_a_turn_can_be_continued_although_two_processes_died_before_they_logged_anything() -> None:
+    world = World("after begin_turn", tick_seconds=NEVER)
+    world.deaths_left = 2
+    await world.die()
+    await world.killed(asyncio.create_task(world.continued()))
+    assert (await world.finished()).parts == await undisturbed()
+
+
 async def test_a_turn_can_be_continued_again_and_again() -> None:
     world = World("in the last text")
     world.deaths_left = MAX_ATTEMPTS

@@ -71,8 +71,8 @@ class DeadTurn:
             claim_id=begun.get("message"),
             first_token_at=first_token,
             was_asked=sse.START_STEP in raw,
-            # A log without its beginning is an earlier version's: it does not say which steps have ended.
-            is_readable=is_whole and (bool(begun) or not chunks),
+            # A stream without its beginning is an earlier version's: it does not say which steps have ended.
+            is_readable=is_whole and (bool(begun) or not _has_events(kept)),
         )
 
     def recorder(self, emit: Emit, note: Note) -> AnswerRecorder:
@@ -82,7 +82,7 @@ class DeadTurn:
     @property
     def has_started(self) -> bool:
         """Whether a reader has seen anything of it."""
-        return any(frame.startswith(b"data: ") for frame in self.frames)
+        return _has_events(self.frames)
 
     @property
     def seconds(self) -> float:
@@ -107,6 +107,10 @@ class DeadTurn:
         if question is None:
             return None
         return TurnPlan(question.turn_number, question.id, question.text, again=answer is not None, previous=answer)
+
+
+def _has_events(frames: Sequence[bytes]) -> bool:
+    return any(frame.startswith(b"data: ") for frame in frames)
 
 
 def _steps_of(frames: bytes) -> list[FinishedStep]:
