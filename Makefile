@@ -125,6 +125,11 @@ races: $(VENV)/.dev ## 1,000 races of messages that queue, steer and interrupt w
 
 .PHONY: races
 
+burst: $(VENV)/.dev ## 50 cold starts at once on a busy machine, and what became of their 150 turns (5 minutes)
+	@$(BIN)/python -m pytest -s tests/functions/burst.py
+
+.PHONY: burst
+
 clean: ## remove what was built
 	@rm -rf .aws-sam .build
 

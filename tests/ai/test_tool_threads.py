@@ -63,8 +63,11 @@ async def test_hung_tools_leave_the_loops_own_pool_alone() -> None:
     threads = ToolThreads(limit=40)
     release = threading.Event()
     calls = [asyncio.create_task(threads.run(release.wait)) for _ in range(40)]
-    assert await asyncio.to_thread(lambda: "answered") == "answered"
-    release.set()
+    await asyncio.sleep(0)  # all of them have begun
+    try:
+        assert await asyncio.wait_for(asyncio.to_thread(lambda: "answered"), 30) == "answered"
+    finally:
+        release.set()
     assert await asyncio.gather(*calls) == [True] * 40
 
 

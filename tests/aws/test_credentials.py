@@ -78,6 +78,15 @@ async def test_elsewhere_botocore_finds_a_profile(monkeypatch: pytest.MonkeyPatc
     assert (await cache.get()).access_key == "AKIDFILE"
 
 
+async def test_a_profile_that_botocore_cannot_read_is_an_error_of_ours(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    _no_keys(monkeypatch, tmp_path)
+    monkeypatch.setenv("AWS_PROFILE", "nobody")
+    with pytest.raises(AwsUnreachable, match="ProfileNotFound"):
+        await CredentialCache({}).get()
+
+
 async def test_without_any_credentials_the_error_says_what_to_set(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:

@@ -270,12 +270,45 @@ async def test_the_time_until_the_headers_counts_as_silence_before_the_first_byt
         await provider.aclose()
 
 
+async def test_an_answer_may_take_longer_than_the_timeout_as_long_as_it_goes_on(
+    provider_of: MakeProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loop = asyncio.get_running_loop()
+    real_time, skew = loop.time, 0.0
+    monkeypatch.setattr(loop, "time", lambda: real_time() + skew)
+    pieces = frames(text_deltas("One", " two", " three."))
+    goes_on = asyncio.Semaphore(0)
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(HEADERS_ONLY)
+        for piece in pieces:
+            writer.write(b"%x\r\n%b\r\n" % (len(piece), piece))
+            await goes_on.acquire()
+        writer.write(b"0\r\n\r\n")
+        writer.close()
+
+    async with await asyncio.start_server(talk, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        provider = provider_of("responses", f"http://127.0.0.1:{port}/v1", timeout_seconds=100_000)
+        said = []
+        async for event in provider.stream(ask("Hi.")):
+            said += [event.text] if isinstance(event, ModelText) else []
+            for _ in range(60):
+                skew += 1_000
+                await asyncio.sleep(0)
+            goes_on.release()
+        assert "".join(said) == "One two three."
+        await provider.aclose()
+
+
+@pytest.mark.parametrize("prompt", ["[break] [long:100]", "[stall] [long:100]"])
 @pytest.mark.parametrize("api", APIS)
-async def test_nothing_is_retried_once_bytes_have_come(api: str, provider_of: MakeProvider) -> None:
+async def test_nothing_is_retried_once_bytes_have_come(api: str, prompt: str, provider_of: MakeProvider) -> None:
     async with OfflineModel() as model:
-        provider = provider_of(api, model.base_url, max_retries=5)
-        with pytest.raises(ModelStreamBroken):
-            await streamed(provider, ask("[break] [long:100]"))
+        provider = provider_of(api, model.base_url, timeout_seconds=0.5, max_retries=5)
+        with pytest.raises(ModelStreamBroken if "break" in prompt else ModelUnavailable):
+            await streamed(provider, ask(prompt))
         assert model.count == 1
 
 

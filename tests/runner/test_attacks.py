@@ -17,7 +17,14 @@ from omniagent import (
     tool,
 )
 from omniagent.ai.providers.llm_provider import ModelText
-from omniagent.errors import ModelStreamBroken, NotRegenerable, StorageRejected, StorageUnavailable, TooManyTurns
+from omniagent.errors import (
+    ModelStreamBroken,
+    NotRegenerable,
+    StorageRejected,
+    StorageUnavailable,
+    TooManyTurns,
+    TurnInProgress,
+)
 from omniagent.messages import TextPart, ToolPart
 from omniagent.session.manager import SessionMessage, TurnStart, new_id
 from omniagent.turns.lease import Claim, Renewal, RunningTurn
@@ -127,6 +134,19 @@ async def test_a_replay_is_never_refused_by_a_limit() -> None:
     await sessions.store.open_turns.finish()
 
 
+async def test_a_replay_is_not_refused_because_another_message_is_being_answered() -> None:
+    sessions = Sessions()
+    await sessions.runner(ScriptedModel("Once.")).run(Query("One?", "m1"))
+    running = await sessions.runner(ScriptedModel(["Wait", Gate()])).start(Query("Two?", "m2"))
+    assert (await sessions.runner(ScriptedModel()).run(Query("One?", "m1"))).text == "Once."
+    with pytest.raises(TurnInProgress):
+        await sessions.runner(ScriptedModel()).run(Query("Three?", "m3"))
+    waiting = await sessions.runner(ScriptedModel()).start(Query("Four?", "m4", busy="queue"))
+    assert (await sessions.runner(ScriptedModel()).run(Query("One?", "m1"))).text == "Once."
+    await sessions.store.open_turns.finish()
+    await asyncio.gather(running.ended(), waiting.ended())
+
+
 async def test_a_slow_begin_keeps_its_lease_and_a_retry_joins_it() -> None:
     class Counting(MemoryRegistry):
         renewed = asyncio.Event()
@@ -144,6 +164,60 @@ async def test_a_slow_begin_keeps_its_lease_and_a_retry_joins_it() -> None:
     slow.let_go.set()
     assert {(await first).message_id, (await second).message_id} == {(await first).message_id}
     assert len(model.requests) == 1
+
+
+@pytest.mark.parametrize("ending", ["failed", "cancelled", "interrupted"])
+@pytest.mark.parametrize(
+    "asked", [Query("Refund 42", "m1"), Query("Refund 42", "m1", regenerate=True)], ids=["m1", "again"]
+)
+async def test_a_turn_that_was_closed_early_runs_no_tool_again(ending: str, asked: Query) -> None:
+    sessions, (runs, refund) = Sessions(), counting()
+    call, gate = ToolCall("refund", {"order": "42"}), Gate()
+    model = ScriptedModel(
+        ["One moment.", call], ["So", ModelStreamBroken("cut")] if ending == "failed" else ["So", gate]
+    )
+    runner = sessions.runner(model, refund)
+    stream = await runner.start(Query("Refund 42", "m1"))
+    if ending != "failed":
+        await gate.reached()
+        await runner.stop()
+    closed = await stream.result()
+    if ending == "interrupted":  # as a repair leaves it
+        stored = sessions.store.sessions[sessions.session().key]
+        stored.messages[-1] = replace(closed.message, status="interrupted")
+    again = ScriptedModel(call if ending == "cancelled" and asked.regenerate else "Done.", default="Done.")
+    result = await sessions.runner(again, refund).run(asked)
+    assert (result.status, result.text.removeprefix("One moment.")) == ("complete", "Done.")
+    if ending == "cancelled" and asked.regenerate:
+        assert runs == ["42", "42"], "another answer is asked for"
+        return
+    assert runs == ["42"]
+    [shown] = [part for part in again.requests[0].messages[-1].parts if isinstance(part, ToolPart)]
+    assert shown.output == "refunded"
+    assert [type(part).__name__ for part in result.parts] == [
+        "StepPart",
+        "TextPart",
+        "ToolPart",
+        "StepPart",
+        "TextPart",
+    ]
+
+
+async def test_a_call_that_nobody_answered_is_asked_for_again() -> None:
+    sessions = Sessions()
+
+    @tool(approval=True)
+    async def refund(order: str) -> str:
+        """Refund an order."""
+        return f"refunded {order}"
+
+    call = ToolCall("refund", {"order": "42"})
+    runner = sessions.runner(ScriptedModel(call, call, "Done."), refund)
+    await runner.run(Query("Refund 42", "m1"))
+    assert await runner.stop()
+    waiting = await runner.run(Query("Refund 42", "m1"))
+    assert waiting.status == "waiting"
+    assert (await runner.answer(waiting.requests[0].approve()).result()).text == "Done."
 
 
 async def test_one_broken_argument_does_not_orphan_its_siblings() -> None:

@@ -71,6 +71,21 @@ async def test_a_store_that_raises_anything_while_the_slot_is_given_back_does_no
     assert await sessions.registry.running(session.key) is None
 
 
+async def test_a_store_that_raises_anything_while_the_answer_is_stored_ends_the_stream_with_an_error() -> None:
+    class Broken(InMemorySessionManager):
+        async def finish_turn(self, answer: SessionMessage, *, attempt: int = 0) -> SessionMessage:
+            raise ZeroDivisionError("secret")
+
+    sessions = Sessions()
+    session = Broken("ada", "chat", store=sessions.store, settings=sessions.settings)
+    stream = await sessions.runner(ScriptedModel("Hello."), session=session).start("Hello?")
+    assert [event.type async for event in stream][-1] == "error"
+    result = await stream.result()
+    assert (result.stored, result.error and result.error.code) == (False, "internal_error")
+    await stream.ended()
+    assert await sessions.are_free()
+
+
 async def test_a_slot_that_is_given_back_late_leaves_that_of_the_next_turn_alone() -> None:
     class Slow(InMemorySessionManager):
         is_withdrawing, let_go = asyncio.Event(), asyncio.Event()

@@ -24,8 +24,9 @@ from omniagent import (
     ToolCall,
     tool,
 )
+from omniagent.ai.approvals import requests_of
 from omniagent.errors import NotFound, TurnInProgress
-from omniagent.messages import TextPart
+from omniagent.messages import TextPart, ToolPart
 from omniagent.protocol import sse
 from omniagent.turns.replay import record_frames
 from tests.fixtures.conversation import Clock
@@ -38,7 +39,7 @@ PATIENCE_SECONDS = 60.0
 SETTINGS = replace(QUICK, tick_seconds=0.001, summary_after_turns=2)
 
 Result = TypeVar("Result")
-kinds = st.sampled_from(["quick", "tool", "talking", "silent"])
+kinds = st.sampled_from(["quick", "tool", "talking", "silent", "asking"])
 
 
 @dataclass
@@ -61,6 +62,8 @@ class Running:
     stream: AnswerStream
     gate: Gate
     kind: str
+    is_stopped: bool = False
+    """It was to be stopped when its process was dead already."""
     readers: list["asyncio.Task[bytes]"] = field(default_factory=list)
 
 
@@ -91,6 +94,8 @@ class OneSession(RuleBasedStateMachine):
         if self.running is not None:
             self._joined_or_refused(query)
         else:
+            if self._waits:
+                self.turns[-1].status = "cancelled"  # what it asked is closed unanswered
             self.turns.append(turn := Expected(len(self.turns) + 1, query.message_id))
             self._answered(query, turn, kind)
 
@@ -99,9 +104,9 @@ class OneSession(RuleBasedStateMachine):
     def retry(self, kind: str, data: st.DataObject) -> None:
         turn = data.draw(st.sampled_from(self.turns))
         query = Query("The same.", turn.message_id)
-        if self.running is not None:
+        if self.running is not None and turn is self.running.turn:
             self._joined_or_refused(query)
-        elif turn is self.turns[-1] and turn.status != "complete":
+        elif turn is self.turns[-1] and turn.status not in ("complete", "waiting"):
             self._answered(query, turn, kind)
         else:
             self._replayed(self._do(self._runner().start(query)), turn)
@@ -128,9 +133,30 @@ class OneSession(RuleBasedStateMachine):
 
     @rule()
     def stop(self) -> None:
-        assert self._do(self._runner().stop()) is (self.running is not None)
-        if self.running is not None and not self.running.process.is_dead:
+        assert self._do(self._runner().stop()) is (self.running is not None or self._waits)
+        if self._waits:
+            self.turns[-1].status = "cancelled"
+        if self.running is not None and self.running.process.is_dead:
+            self.running.is_stopped = True
+        elif self.running is not None:
             self._ended("cancelled")
+
+    @precondition(lambda self: self._waits)
+    @rule(is_approved=st.booleans(), times=st.integers(1, 2))
+    def answer(self, is_approved: bool, times: int) -> None:
+        """Answer what the turn waits for. The same again runs nothing again."""
+        turn, script = self.turns[-1], ["An answer."]
+        asked = self._do(self._session().answer(turn.number))
+        assert asked is not None
+        [request] = requests_of(asked, user="ada")
+        self.expected_model_calls += 1
+        self.expected_tool_runs += is_approved
+        self.script = script
+        for _ in range(times):
+            stream = self._do(_opened(self._runner().answer(request.approve() if is_approved else request.deny())))
+            assert self._do(stream.result()).status == "complete"
+            self._do(stream.ended())
+        turn.status = "complete"
 
     @precondition(lambda self: self.running and not self.running.process.is_dead)
     @rule()
@@ -164,6 +190,25 @@ class OneSession(RuleBasedStateMachine):
         assert answer is not None
         for reader in running.readers:
             assert _text(self._do(_ready(reader))) == answer.text
+
+    @precondition(lambda self: self.running and self.running.process.is_dead and not self.running.readers)
+    @rule()
+    def continue_dead(self) -> None:
+        """Another process finishes the turn, or closes it if it was to be stopped. A reader would have closed it."""
+        assert self.running is not None
+        self.clock.pass_by(LEASE_SECONDS + 1)
+        running, self.running, self.script = self.running, None, ["An answer."]
+        stream = self._do(self._runner().continue_turn())
+        assert (stream is None) is running.is_stopped
+        if stream is None:
+            if not (running.kind == "silent" and running.turn.status):
+                running.turn.status = "cancelled"
+            return
+        self.expected_model_calls += 1
+        result = self._do(stream.result())
+        self._do(stream.ended())
+        assert (result.status, result.text) == ("complete", "An answer.")
+        running.turn.status, self.has_stale_slot = "complete", False
 
     @rule()
     def delete(self) -> None:
@@ -208,6 +253,7 @@ class OneSession(RuleBasedStateMachine):
         head = self._do(self._session().head())
         assert (head.latest_turn_number if head else 0) == len(self.turns)
         assert bool(head and head.active_turn_id) is (self.running is not None)
+        assert bool(head and head.waiting_until) is (self.running is None and self._waits)
         assert bool(self._do(self.registry.running(self._session().key))) is (self.running is not None)
         slots = [slot for user in self.store.users.values() for slot in user.running]
         assert len(slots) == (self.running is not None) or (self.has_stale_slot and len(slots) == 1)
@@ -247,7 +293,13 @@ class OneSession(RuleBasedStateMachine):
             self.tool_runs += 1
             return "worked"
 
-        return Runner(Agent("helper", "", [work]), process.session, provider=self.model, registry=process.registry)
+        @tool(approval=True)
+        async def pay() -> str:
+            """Pay."""
+            self.tool_runs += 1
+            return "paid"
+
+        return Runner(Agent("helper", "", [work, pay]), process.session, provider=self.model, registry=process.registry)
 
     def _next_answer(self, _: ModelRequest) -> Any:
         self.model_calls += 1
@@ -261,6 +313,7 @@ class OneSession(RuleBasedStateMachine):
             "tool": [ToolCall("work"), "An answer."],
             "talking": [["An", gate, " answer."]],
             "silent": [[gate, "An answer."]],
+            "asking": [ToolCall("pay")],
         }
         self.script = scripts[kind]
         self.expected_model_calls += len(self.script)
@@ -272,7 +325,11 @@ class OneSession(RuleBasedStateMachine):
         if kind in ("talking", "silent"):
             self._do(gate.reached())
         else:
-            self._ended("complete")
+            self._ended("waiting" if kind == "asking" else "complete")
+
+    @property
+    def _waits(self) -> bool:
+        return self.running is None and bool(self.turns) and self.turns[-1].status == "waiting"
 
     def _joined(self, stream: AnswerStream) -> None:
         """Read along until the turn ends. The process that dies takes its own readers with it."""
@@ -302,7 +359,11 @@ class OneSession(RuleBasedStateMachine):
         assert answer is not None
         assert stream.message_id == answer.id
         recorder = record_frames(self._do(_read(stream)))
-        assert recorder.parts == answer.parts
+        if any(isinstance(part, ToolPart) and part.request for part in answer.parts):
+            # A stream does not tell all of what was asked and answered.
+            assert [type(part) for part in recorder.parts] == [type(part) for part in answer.parts]
+        else:
+            assert recorder.parts == answer.parts
 
     def _joined_or_refused(self, query: Query) -> None:
         assert self.running is not None
@@ -330,6 +391,10 @@ async def _read(stream: AnswerStream) -> bytes:
     frames = b"".join([frames async for frames in stream.sse()])
     assert frames.endswith(sse.DONE)
     return frames
+
+
+async def _opened(stream: AnswerStream) -> AnswerStream:
+    return await stream
 
 
 async def _started(work: Coroutine[Any, Any, Result]) -> "asyncio.Task[Result]":

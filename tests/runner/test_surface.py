@@ -27,9 +27,10 @@ from omniagent import (
     TurnHooks,
     tool,
 )
-from omniagent.errors import DeletionUnfinished, NotFound
+from omniagent.errors import DeletionUnfinished, NotFound, RegistryUnavailable, SessionErased
 from omniagent.messages import DataPart
 from omniagent.session.naming import MAX_SECONDS
+from omniagent.turns.lease import Claim
 from tests.fixtures.conversation import Conversation, each_api, seen
 
 QUICK = Settings(tick_seconds=0.02)
@@ -186,6 +187,42 @@ async def test_an_erased_session_is_gone_and_its_running_turn_is_lost() -> None:
     await stream.ended()
     again = Runner(Agent("helper", ""), chat, provider=ScriptedModel("New."))
     assert (await again.run(Query("First", "m1"))).turn_number == 1
+
+
+async def test_what_a_running_turn_still_logs_while_its_session_is_erased_is_erased_too() -> None:
+    class LateChunk(MemoryRegistry):
+        """The owner of the turn, which has not learned yet that it lost the claim, logs a chunk behind the erasure."""
+
+        async def erase(self, owner: str, limit: int = 500) -> bool:
+            is_done = await super().erase(owner, limit)
+            if late:
+                await self.append(*late.pop())
+            return is_done
+
+    chat, gate, registry = session(), Gate(), LateChunk()
+    late = [(Claim(chat.key, "turn", "m1"), 99, b": late\n\n")]
+    runner = Runner(Agent("helper", ""), chat, provider=ScriptedModel(["Half", gate]), registry=registry)
+    stream = await runner.start(Query("First", "m1"))
+    await gate.reached()
+    assert await runner.erase()
+    await stream.ended()
+    assert await registry.read(chat.key, "turn") == []
+
+
+async def test_a_session_is_gone_before_anything_of_it_is_deleted() -> None:
+    class Failing(MemoryRegistry):
+        async def erase(self, owner: str, limit: int = 500) -> bool:
+            raise RegistryUnavailable("down")
+
+    chat = session()
+    await Runner(Agent("helper", ""), chat, provider=ScriptedModel("One.")).run(Query("First", "m1"))
+    runner = Runner(Agent("helper", ""), chat, provider=ScriptedModel(), registry=Failing())
+    with pytest.raises(RegistryUnavailable):
+        await runner.erase()
+    assert await runner.settle() is None
+    with pytest.raises(SessionErased):
+        await runner.run(Query("Second", "m2"))
+    assert await Runner(Agent("helper", ""), chat, provider=ScriptedModel()).erase(), "the same request again goes on"
 
 
 async def test_an_erased_user_is_gone_with_all_sessions_and_may_come_back() -> None:

@@ -2,7 +2,7 @@
 
 from itertools import accumulate
 
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from omniagent.messages import ChatMessage, DataPart, Part, ReasoningPart, SteeringPart, StepPart, TextPart, ToolPart
@@ -52,7 +52,11 @@ def test_the_window_is_an_unbroken_run_of_the_newest_turns(history: list[PastTur
     assert len(chosen) <= limits.max_turns
 
 
+HUGE = [past(1, (ChatMessage.user("Tell me all."), ChatMessage.assistant("word " * 120_000)))]
+
+
 @given(told, limits)
+@example(HUGE, Limits(30, 32_000))
 def test_the_token_budget_holds_whatever_the_newest_turn_is(history: list[PastTurn], limits: Limits) -> None:
     chosen = window.window(history, limits)
     assert sum(turn.tokens for turn in chosen) <= limits.max_tokens
@@ -92,6 +96,7 @@ def test_within_a_turn_the_outputs_of_older_steps_are_cut_first_and_the_budget_h
 
 
 @given(told, limits, st.lists(parts, max_size=4))
+@example(HUGE, Limits(30, 3_000), [TextPart(text="word " * 2_000)])
 def test_history_gives_way_to_the_answer_so_far(history: list[PastTurn], limits: Limits, answer: list[Part]) -> None:
     question = ChatMessage.user("And now?")
     messages = window.compose(history, limits, question, answer)

@@ -183,6 +183,22 @@ async def test_the_same_message_sent_again_continues_its_turn() -> None:
     assert (len(world.model.requests), world.runs) == (3, ["c1"])
 
 
+@pytest.mark.parametrize("tick_seconds", [0.005, NEVER], ids=["logged", "not logged"])
+async def test_a_turn_that_is_answered_again_and_dies_runs_no_tool_again(tick_seconds: float) -> None:
+    world = World("in the last text", tick_seconds=tick_seconds)
+    stopped = asyncio.create_task(world.runner().run(QUERY))
+    await world.reached.wait()
+    stopped.cancel()
+    await asyncio.wait([stopped])
+    assert (await world.answer()).status == "cancelled"
+    world.deaths_left = 1
+    world.reached.clear()
+    await world.die()
+    answer = await world.finished()
+    assert (len(world.model.requests), world.runs) == (4, ["c1"])
+    assert answer.parts == await undisturbed()
+
+
 async def test_another_message_closes_the_dead_turn_and_is_answered() -> None:
     world = World("between steps")
     await world.die()

@@ -114,6 +114,13 @@ class ToolPart(_Part):
     def is_denied(self) -> bool:
         return self.request is not None and self.request.approved is False
 
+    @property
+    def may_have_run(self) -> bool:
+        """Whether the call has taken effect, or may have: it was about to run, or the client has run it."""
+        if self.input is None or isinstance(self.input, str):  # its arguments were never complete
+            return False
+        return self.request is None or (self.done and not self.is_denied and self.request.answered_by is not None)
+
     def close(self, error: str = "") -> "ToolPart":
         """Return the part with a result: an API refuses a tool call that has none.
 

@@ -11,8 +11,8 @@ from omniagent.messages import FinishReason, Usage
 from omniagent.protocol import sse
 from omniagent.session.manager import SessionState
 from omniagent.turns.recorder import AnswerRecorder, Emit, Note
-from omniagent.turns.replay import BEGUN, TAKEN_OVER, calls_of, kept_frames, record_frames
-from omniagent.turns.setup import Query, TurnPlan
+from omniagent.turns.replay import BEGUN, TAKEN_OVER, calls_of, kept_frames, kept_steps, record_frames
+from omniagent.turns.setup import REGENERATE, Query, TurnPlan
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,12 +101,16 @@ class DeadTurn:
         asked = state.question.id if state.question is not None else None
         return not query.regenerate and asked == query.message_id and state.answer is None
 
-    def plan(self, state: SessionState) -> TurnPlan | None:
+    def plan(self, state: SessionState, claim_id: str) -> TurnPlan | None:
         """Return what the turn is to do: as the session says, which has not changed since it began."""
         question, answer = state.question, state.answer
         if question is None:
             return None
-        return TurnPlan(question.turn_number, question.id, question.text, again=answer is not None, previous=answer)
+        # What is in the log already need not be kept.
+        kept = () if self.has_started else kept_steps(answer, regenerates=claim_id.startswith(REGENERATE))
+        return TurnPlan(
+            question.turn_number, question.id, question.text, again=answer is not None, previous=answer, kept=kept
+        )
 
 
 def _has_events(frames: Sequence[bytes]) -> bool:

@@ -70,6 +70,12 @@ async def meet(setup: TurnSetup, query: Query, limit: TimeLimit, held: RunningTu
     head = await setup.session.head()
     if held.alive and await _is_over(setup, held, head):
         return None
+    if (
+        query.busy == "reject"
+        and can_wait
+        and (known := await PostedAnswer(setup, query, limit).known(head)) is not None
+    ):
+        return known
     if query.busy == "reject" or len(query.text) > MAX_POSTED_CHARS or not (can_wait or query.regenerate):
         raise TurnInProgress(retry_after=1.0 if held.stopping else max(1.0, held.lease_left))
     if query.regenerate:

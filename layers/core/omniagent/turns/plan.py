@@ -18,7 +18,7 @@ from omniagent.errors import (
     TooManyTurns,
     TurnInProgress,
 )
-from omniagent.session.manager import SessionMessage, SessionState, new_id, session_of_slot, slot_of
+from omniagent.session.manager import SessionHead, SessionMessage, SessionState, new_id, session_of_slot, slot_of
 from omniagent.settings import Settings
 from omniagent.tracing import SpanKind, bind_context, trace_operation
 from omniagent.tracing.attributes import AGENT_NAME, TURN_NUMBER
@@ -26,7 +26,7 @@ from omniagent.turns.follow import FollowedAnswer
 from omniagent.turns.keeper import LeaseKeeper, taken
 from omniagent.turns.lease import ERASE, REPAIR, Claim, InboxMessage, RunningTurn
 from omniagent.turns.repair import bury, close_dead_turn, close_waiting, living, released_late
-from omniagent.turns.replay import ReplayedAnswer
+from omniagent.turns.replay import ReplayedAnswer, kept_steps
 from omniagent.turns.setup import Assignment, Query, TimeLimit, TurnPlan, TurnSetup, both
 from omniagent.turns.turn import Turn
 
@@ -217,9 +217,23 @@ class Opening:
         if claim.message_id == REPAIR:
             await asyncio.sleep(REPAIR_POLL_SECONDS)  # a moment, or until the repairer's lease runs out
             return None
-        if await released_late(self._registry, claim, await self._session.head()):
+        head = await self._session.head()
+        if await released_late(self._registry, claim, head):
             return None
+        if (replayed := await self._replayed(head)) is not None:
+            return replayed
         raise TurnInProgress(retry_after=1.0 if held.stopping else max(1.0, held.lease_left))
+
+    async def _replayed(self, head: SessionHead | None) -> ReplayedAnswer | None:
+        """Return the answer of an earlier turn to this very message: another one that runs does not refuse it."""
+        query = self._query
+        message = None if query.regenerate or not query.text else await self._session.find(query.message_id)
+        if head is None or message is None or message.turn_number >= head.latest_turn_number:
+            return None
+        if message.role == "assistant" and query.message_id not in message.steering_ids:
+            return None
+        answer = await self._session.answer(message.turn_number)
+        return None if answer is None else ReplayedAnswer(self._session.session_id, answer)
 
     async def _abandon(self, keeper: LeaseKeeper, *, is_settled: bool) -> None:
         """Give back the tokens, the slot and the claim of a turn that does not begin.
@@ -257,7 +271,7 @@ def plan_turn(query: Query, state: SessionState, settings: Settings) -> TurnPlan
     question = earlier if earlier.role == "user" else state.question
     if question is None:
         raise NotRegenerable
-    return TurnPlan(question.turn_number, question.id, question.text, again=True, previous=state.answer)
+    return _plan_again(question, state.answer)
 
 
 def _plan_new(query: Query, state: SessionState, settings: Settings) -> TurnPlan:
@@ -282,7 +296,12 @@ def _plan_regeneration(query: Query, state: SessionState, settings: Settings) ->
         raise NotFound
     if answer is not None and query.replaces and query.replaces == answer.metadata.get("replaces"):
         return answer
-    return TurnPlan(question.turn_number, question.id, question.text, again=True, previous=answer)
+    return _plan_again(question, answer, regenerates=True)
+
+
+def _plan_again(question: SessionMessage, answer: SessionMessage | None, *, regenerates: bool = False) -> TurnPlan:
+    kept = kept_steps(answer, regenerates=regenerates)
+    return TurnPlan(question.turn_number, question.id, question.text, again=True, previous=answer, kept=kept)
 
 
 def older_turn(query: Query, state: SessionState) -> int | None:

@@ -184,6 +184,46 @@ def _emit_call(recorder: AnswerRecorder, part: ToolPart, known: ToolPart | None 
         emit_result(recorder, part)
 
 
+def kept_steps(answer: SessionMessage | None, *, regenerates: bool = False) -> Sequence[Part]:
+    """Return the steps that are not done again when a turn that was closed early is answered once more: those up to the
+    last one with a call that may have taken effect, without what the model wrote after its calls.
+
+    Whoever regenerates an answer that was stopped wants another one.
+    """
+    if answer is None or answer.status in ("complete", "waiting") or (regenerates and answer.status == "cancelled"):
+        return ()
+    parts = answer.parts
+    ran = [index for index, part in enumerate(parts) if isinstance(part, ToolPart) and part.may_have_run]
+    if not ran:
+        return ()
+    later = (index for index, part in enumerate(parts) if index > ran[-1] and isinstance(part, StepPart))
+    step = parts[: next(later, len(parts))]
+    last_call = max(index for index, part in enumerate(step) if isinstance(part, ToolPart))
+    return [*step[: last_call + 1], *(part for part in step[last_call + 1 :] if isinstance(part, DataPart))]
+
+
+def keep_steps(recorder: AnswerRecorder, parts: Sequence[Part]) -> None:
+    """Record steps that are not done again, with the notes that tell whoever continues the turn so."""
+    steps: list[list[Part]] = []
+    for part in parts:
+        if isinstance(part, StepPart) or not steps:
+            steps.append([])
+        steps[-1].append(part)
+    for step in steps:
+        for part in step:
+            if isinstance(part, ReasoningPart):
+                if part.text:
+                    recorder.reasoning(part.text)
+                recorder.seal_reasoning(part.provider_data)
+            else:
+                emit_part(recorder, part)
+        for part in step:
+            if isinstance(part, ToolPart):
+                recorder.note({CALL: [part.call_id, part.name, json.dumps(part.input, ensure_ascii=False)]})
+        recorder.note({STEP: "tool-calls"})
+        recorder.finish_step()
+
+
 def emit_result(recorder: AnswerRecorder, part: ToolPart) -> None:
     """Emit the result of a call whose input is known."""
     error, public = part.error or "", part.public_error or part.error or ""

@@ -4,7 +4,7 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import Awaitable, Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
@@ -12,7 +12,7 @@ from omniagent.ai.agent import Agent
 from omniagent.ai.providers.llm_provider import LLMProvider, Overrides, Purpose
 from omniagent.ai.result import RunResult
 from omniagent.errors import BudgetExceeded, InvalidRequest
-from omniagent.messages import Usage, plain_text
+from omniagent.messages import Part, Usage, plain_text
 from omniagent.session.manager import SessionManager, SessionMessage, SessionState, check_id, new_id
 from omniagent.session.summaries import CallMeter, SummaryPipeline
 from omniagent.settings import Busy, Settings
@@ -143,6 +143,9 @@ class TimeLimit:
         return self.stop_at - time.monotonic()
 
 
+REGENERATE = "regenerate:"
+
+
 @dataclass(frozen=True, slots=True)
 class Query:
     """What a user asks. The same `message_id` never makes a second turn."""
@@ -160,7 +163,7 @@ class Query:
     def claim_id(self) -> str:
         """What a retry of the same request has in common with it."""
         if self.regenerate:
-            return f"regenerate:{self.replaces or self.message_id}"
+            return f"{REGENERATE}{self.replaces or self.message_id}"
         return self.message_id
 
     @property
@@ -199,6 +202,8 @@ class TurnPlan:
     """The turn exists already and is answered once more."""
     previous: SessionMessage | None = None
     """The answer that the turn has already."""
+    kept: Sequence[Part] = ()
+    """The steps of `previous` whose tools may have taken effect: the turn goes on after them, and runs none again."""
     waited: SessionMessage | None = None
     """A waiting answer that is answered now, to go on with it, or that is closed as the next turn begins."""
     seen_turn_id: str | None = None

@@ -79,7 +79,7 @@ class Takeover:
         dead = await self._read(claim.turn_id)
         if self._query is not None and not dead.answers(self._query, state):
             return None
-        plan, attempt = dead.plan(state), max(dead.deaths + 1, claim.attempt)
+        plan, attempt = dead.plan(state, claim.message_id), max(dead.deaths + 1, claim.attempt)
         has_waited = message_id_of(claim.turn_id) != claim.turn_id  # goes on with a stored answer, which is closed
         if is_stopped or has_waited or plan is None or not dead.is_readable or attempt > MAX_ATTEMPTS:
             await self._close(state.head, attempt, is_stopped=is_stopped)

@@ -32,8 +32,8 @@ from omniagent.turns.conclusion import Conclusion, Ending, SummaryBeside
 from omniagent.turns.keeper import RELEASE_SECONDS, EventLog, LeaseKeeper
 from omniagent.turns.lease import MAX_CHUNK_BYTES, InboxMessage, Renewal
 from omniagent.turns.recorder import AnswerRecorder
-from omniagent.turns.replay import BEGUN
-from omniagent.turns.setup import STOP_SECONDS, Assignment, TurnSetup, cancelled, insist, within
+from omniagent.turns.replay import BEGUN, keep_steps
+from omniagent.turns.setup import STOP_SECONDS, Assignment, TurnPlan, TurnSetup, cancelled, insist, within
 from omniagent.turns.tool_loop import Progress, ToolLoop
 
 logger = logging.getLogger(__name__)
@@ -69,7 +69,7 @@ class Turn:
             self._before_tools,
             budget=self._budget,
             joining=self._joining,
-            progress=_progress(self._plan.continued),
+            progress=_progress(self._plan),
         )
         self._summary = SummaryBeside(setup, assignment)
         self._context: RunContext | None = None
@@ -206,8 +206,12 @@ class Turn:
         self._log.push(events.Start(self.message_id, metadata))
         if self._plan.continued is not None:
             self._take_up(self._plan.continued)
+        if self._plan.kept:
+            with suppress(AnswerTooLong):
+                keep_steps(self._recorder, self._plan.kept)
         for part in steering_of(self._plan.previous.parts if self._plan.previous is not None else ()):
-            self._recorder.steering(part.message_id, part.text)  # what joined the answer that is given again
+            if part.message_id not in self._joined:
+                self._recorder.steering(part.message_id, part.text)  # what joined the answer that is given again
         if self._dead is None or self._dead.begun_at is None:
             self._note({BEGUN: time.time(), "message": self._keeper.claim.message_id})
 
@@ -414,10 +418,11 @@ class Turn:
         return [m for m in self._keeper.inbox if m.steers and not m.stopped and m.id not in known]
 
 
-def _progress(continued: SessionMessage | None) -> Progress:
+def _progress(plan: TurnPlan) -> Progress:
     """Return what a turn has done already that goes on."""
+    continued = plan.continued
     if continued is None:
-        return Progress()
+        return Progress(calls_before=sum(isinstance(part, ToolPart) for part in plan.kept))
     return Progress(
         usage=continued.usage,
         usage_before=continued.usage,
