@@ -228,6 +228,21 @@ async def test_the_turn_of_a_dead_process_is_closed_by_whoever_reads(
     assert messages[1]["metadata"]["status"] == "interrupted"
 
 
+async def test_a_dead_turn_is_not_listed_as_answering_although_nobody_has_opened_it(
+    client: httpx.AsyncClient, talk: Conversation
+) -> None:
+    await talk.session.begin_turn(TurnStart("dead", 1, "m1", [TextPart(text="Hello?")]))
+    listed = (await client.get("/sessions", params={"limit": 100})).json()["sessions"]
+    assert [session["answering"] for session in listed if session["id"] == talk.session_id] == [False]
+
+
+async def test_the_message_of_a_dead_turn_can_be_deleted_although_nobody_has_opened_it(
+    client: httpx.AsyncClient, talk: Conversation
+) -> None:
+    await talk.session.begin_turn(TurnStart("dead", 1, "m1", [TextPart(text="Hello?")]))
+    assert (await client.delete(f"/sessions/{talk.session_id}/messages/m1")).status_code == 204
+
+
 async def test_a_living_turn_is_left_alone(client: httpx.AsyncClient, talk: Conversation) -> None:
     session = talk.session
     await talk.registry.claim(Claim(session.key, "living", "m1"))
