@@ -155,6 +155,8 @@ def test_waf_limits_each_address_and_lets_people_write_code_into_a_chat(deploy: 
     [acl] = document.resources("AWS::WAFv2::WebACL").values()
     rate = acl["Rules"][0]["Statement"]["RateBasedStatement"]
     assert (acl["Scope"], rate["Limit"], rate["AggregateKeyType"]) == ("REGIONAL", "500", "IP")
+    assert acl["Rules"][0]["Action"]["Block"]["CustomResponse"]["ResponseCode"] == 429
+    assert all(rule["OverrideAction"] == {"None": {}} for rule in acl["Rules"][1:])
     groups = [rule["Statement"].get("ManagedRuleGroupStatement", {}) for rule in acl["Rules"]]
     counted = {override["Name"] for group in groups for override in group.get("RuleActionOverrides", ())}
     assert {"CrossSiteScripting_BODY", "SizeRestrictions_BODY", "GenericLFI_BODY", "Log4JRCE_BODY"} <= counted

@@ -302,8 +302,15 @@ def test_alarms_watch_what_users_see(deploy: Deploy) -> None:
     assert watched >= {("Url5xxCount", "ChatFunction"), ("Url5xxCount", "SessionsFunction")}
     assert watched >= {("FailedTurns", CHAT), ("InterruptedTurns", "")}
     assert watched >= {("BudgetRefusals", CHAT), ("RateRefusals", CHAT)}
-    assert deploy(TokensPerDayAlarm="5000000").resources("AWS::CloudWatch::Alarm")["TokensPerDay"]["Threshold"]
-    assert "ApproximateNumberOfMessagesVisible" in {metric for metric, _ in watched}
+    tokens = deploy(TokensPerDayAlarm="5000000").resources("AWS::CloudWatch::Alarm")["TokensPerDay"]
+    assert tokens["Threshold"] == "5000000"
+    queues = deploy().resources("AWS::SQS::Queue")
+    dead = {
+        queue["RedrivePolicy"]["deadLetterTargetArn"].removesuffix(".Arn")
+        for queue in queues.values()
+        if "RedrivePolicy" in queue
+    }
+    assert {value for metric, value in watched if metric == "ApproximateNumberOfMessagesVisible"} == dead
     assert all(alarm["AlarmActions"] == ["AlarmTopic", topic] for alarm in alarms.values())
     assert all(alarm["AlarmActions"] == [] for alarm in deploy().resources("AWS::CloudWatch::Alarm").values())
 
