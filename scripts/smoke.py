@@ -57,6 +57,7 @@ class Smoke:
         self._http = http
         self._stranger = stranger
         self._session = f"smoke-{uuid.uuid4().hex[:12]}"
+        self._answer_id = ""
         self._text = ""
 
     def checks(self) -> dict[str, Callable[[], str]]:
@@ -92,7 +93,7 @@ class Smoke:
                 first = first or time.monotonic() - began
                 events.append(event)
         _check_whole(events)
-        self._text = _text(events)
+        self._answer_id, self._text = _answer_id(events), _text(events)
         expect(self._text, "the answer has no text")
         status = events[-2]["data"]["status"] if events[-2] else ""
         expect(status == "complete", f"the turn ended {status}: look at the chat function's log")
@@ -115,8 +116,11 @@ class Smoke:
         body = {"session_id": self._session, "query": SHORT, "message_id": "smoke-1"}
         response = self._http.post(self._deployment.url("/chat"), json=body)
         expect_status(response, "POST /chat again", 200)
-        again = _text(list(events_of(iter(response.text.splitlines()))))
-        expect(again == self._text, "the same message id was answered differently: the model was asked twice")
+        events = list(events_of(iter(response.text.splitlines())))
+        again = (_answer_id(events), _text(events))
+        expect(
+            again == (self._answer_id, self._text), "the same message id got another answer: the model was asked twice"
+        )
         return "the same message id replays the same answer"
 
     def resumes_and_stops(self) -> str:
@@ -228,6 +232,10 @@ def _check_whole(events: list[Json | None]) -> None:
     errors = [event["errorText"] for event in events if event and event["type"] == "error"]
     expect(not errors, f"the stream has an error: {errors}. Its cause is in the chat function's log")
     expect(kinds[-3:-1] == ["finish", "data-session"], f"the stream ends with {kinds[-3:]}")
+
+
+def _answer_id(events: list[Json | None]) -> str:
+    return next((event["messageId"] for event in events if event and event["type"] == "start"), "")
 
 
 def _text(events: list[Json | None]) -> str:

@@ -306,7 +306,7 @@ def test_alarms_watch_what_users_see(deploy: Deploy) -> None:
     assert tokens["Threshold"] == "5000000"
     queues = deploy().resources("AWS::SQS::Queue")
     dead = {
-        queue["RedrivePolicy"]["deadLetterTargetArn"].removesuffix(".Arn")
+        queue["RedrivePolicy"]["deadLetterTargetArn"].rpartition(":")[2]
         for queue in queues.values()
         if "RedrivePolicy" in queue
     }

@@ -5,6 +5,7 @@ import json
 import re
 import zlib
 from collections.abc import AsyncIterator, Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -13,17 +14,24 @@ import pytest
 from local.aws import Aws
 from local.model import OfflineModel
 from omniagent.session.manager import new_id
+from tests.fixtures import waiting_agent
 from tests.fixtures.calls import User, eventually
+from tests.fixtures.functions import functions_with
 from tests.fixtures.product import Product, running_product
 
 SAID, KEPT = f"the zebra {new_id()}", f"the okapi {new_id()}"
 
 
 @pytest.fixture
-async def product(mongod: str, model: OfflineModel) -> AsyncIterator[Product]:
+async def product(mongod: str, model: OfflineModel, tmp_path: Path) -> AsyncIterator[Product]:
+    code = functions_with(tmp_path / "functions", agent=Path(waiting_agent.__file__))
+    options: dict[str, Any] = {
+        "environment": {"BUDGET_TOKENS_PER_DAY": "1000000"},
+        "change": lambda function: function.having(code=code),
+    }
     # A local AWS of these tests alone: another emulator would take jobs from its queue.
     with Aws() as aws:
-        async with running_product(mongod, aws, model, environment={"BUDGET_TOKENS_PER_DAY": "1000000"}) as product:
+        async with running_product(mongod, aws, model, **options) as product:
             yield product
 
 
@@ -77,6 +85,14 @@ async def converse(user: User, product: Product, text: str) -> None:
     await eventually(lambda: product.database.summaries.find_one({"session_id": user.key}))
     product.database.summaries.update_one({"session_id": user.key}, {"$set": {"content": text}})
     assert (await user.call("POST", "/sessions", json={"name": text})).status_code == 201
+    for is_answered in (False, True):
+        waits = User(user.emulator, user.http, user.headers)
+        events = await waits.ask(f'[tool:refund {{"order": "{text}"}}] [then] [echo:{text}]')
+        [call_id] = [event["toolCallId"] for event in events if event["type"] == "tool-approval-request"]
+        if is_answered:
+            denial = {"tool_call_id": call_id, "approved": False, "reason": text}
+            body = {"session_id": waits.session, "answers": [denial]}
+            assert (await waits.call("POST", "/chat?stream=false", json=body)).status_code == 200
     [table] = product.aws.dynamodb.list_tables()["TableNames"]
     owner = user.key.partition(":")[0]
     for key, item in ((owner, "later"), (f"budget#{owner}", "budget#2026-01-01")):
