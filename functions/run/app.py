@@ -5,18 +5,25 @@ It is called by its queue, one message at a time, by a schedule, or directly.
 
 import logging
 import time
+from contextlib import suppress
+from datetime import UTC
 from typing import Annotated, Any, Final, Literal
 
 from aws_lambda_powertools.utilities.typing import LambdaContext
-from pydantic import BaseModel, Field, TypeAdapter
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, TypeAdapter
 
+from omniagent.ai.runner import Runner
 from omniagent.aws.json_api import ends_within
 from omniagent.aws.services import get_services
-from omniagent.errors import NotFound, OmniAgentError, RequestError
+from omniagent.aws.webhook import TurnEvent
+from omniagent.errors import NotFound, NotRegenerable, OmniAgentError, RequestError, TooManyTurns, TurnInProgress
 from omniagent.lambda_runtime import event_loop
 from omniagent.lambda_runtime.snapshots import before_snapshot
+from omniagent.session.manager import ID_PATTERN, session_key, user_id_of
+from omniagent.settings import Busy
 from omniagent.tracing import bind_context, flush_traces, trace_job
 from omniagent.tracing.logs import bind_request_id
+from omniagent.turns.setup import Query
 from project import project
 
 logger = logging.getLogger(__name__)
@@ -27,6 +34,10 @@ MARGIN_SECONDS: Final = 5.0
 """Kept at the end of an invocation, for the queue to hear how it ended."""
 FIRST_PAUSE_SECONDS: Final = 5
 MAX_PAUSE_SECONDS: Final = 900
+BUSY_SECONDS: Final = 2
+"""When a message is looked at again whose session, or user, is busy."""
+MIN_TURN_SECONDS: Final = 30.0
+"""With less time left, another turn is left to the next invocation."""
 MAX_TRIES: Final = 10
 """A job that fails is sent again so many times, with pauses that double: for most of an hour."""
 
@@ -65,6 +76,7 @@ class Watch(Job):
         runner = await services.runner_of_key(self.session_id)
         seconds = await runner.look(self.turn_id, self.attempt)
         if seconds is None:
+            await services.announce_missed(self.session_id, self.turn_id)
             return "ended"
         if seconds:
             await self._look_again(seconds)
@@ -98,7 +110,87 @@ class Expiry(Job):
         return {"status": "closed", "closed": closed}
 
 
-AnyJob = Annotated[Watch | Expiry, Field(discriminator="kind")]
+class BackgroundTurn(Job):
+    """A message that was accepted and waits in its session, by the session's key. It is answered now."""
+
+    kind: Literal["turn"]
+    session_id: str = Field(max_length=256)
+    message_id: str = Field(max_length=256)
+    category: str | None = Field(None, max_length=256)
+
+    async def run(self, deadline: float) -> dict[str, Any]:
+        with bind_context(session_id=self.session_id):
+            try:
+                runner = await services.runner_of_accepted(self.session_id, self.category)
+                return {"status": await self._answer(runner, deadline)}
+            except NotFound:
+                return {"status": "not_found"}
+
+    async def _answer(self, runner: Runner, deadline: float) -> str:
+        """Run the turns of the session until the message is answered. One that has to wait is looked at again."""
+        with suppress(OmniAgentError):  # should this process die before the turn begins, it is noticed soon
+            lease = services.settings.lease_seconds
+            await services.run_queue.send_watch(self.session_id, self.message_id, 0, delay_seconds=lease)
+        while True:
+            try:
+                stream = await runner.run_accepted(self.message_id, deadline=deadline)
+            except (TurnInProgress, TooManyTurns):
+                await self._come_again(BUSY_SECONDS)
+                return "waits"
+            if stream is None:
+                return "answered"
+            await stream.ended()
+            if time.monotonic() > deadline - MIN_TURN_SECONDS:
+                await self._come_again(0)
+                return "continues"
+
+    async def _come_again(self, seconds: float) -> None:
+        await services.run_queue.send(self.model_dump(mode="json", exclude={"traceparent"}), delay_seconds=seconds)
+
+
+class ScheduledTurn(Job):
+    """A message that a schedule sends, in the name of a user. A redelivery is the same message."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    kind: Literal["schedule"]
+    schedule: str = Field(pattern=r"^[A-Za-z0-9_.-]{1,64}$")
+    """The name of the schedule."""
+    time: AwareDatetime
+    """When the schedule was due: `<aws.scheduler.scheduled-time>`."""
+    user: str = Field(min_length=1, max_length=256)
+    category: str | None = Field(None, max_length=256)
+    query: str = Field(min_length=1)
+    session_id: str | None = Field(None, pattern=ID_PATTERN)
+    """Without one, each time has a session of its own."""
+    busy: Busy = "queue"
+
+    async def run(self, deadline: float) -> dict[str, Any]:
+        due = self.time.astimezone(UTC).strftime("%Y%m%dT%H%M%SZ")
+        session_id = self.session_id or f"{self.schedule}-{due}"
+        runner = await services.runner(self.user, session_id, category=self.category)
+        try:
+            message_id = await runner.accept(Query(self.query, f"{self.schedule}-{due}", busy=self.busy))
+        except NotRegenerable:
+            return {"status": "answered"}  # delivered again
+        key = session_key(user_id_of(self.user), session_id)
+        accepted = BackgroundTurn(kind="turn", session_id=key, message_id=message_id, category=self.category)
+        return await accepted.run(deadline)
+
+
+class WebhookDelivery(Job):
+    """An event for the operator's own server."""
+
+    kind: Literal["webhook"]
+    session_id: str = Field(max_length=256)
+    event: TurnEvent
+
+    async def run(self, deadline: float) -> dict[str, Any]:  # noqa: ARG002 - a delivery has a time limit of its own
+        is_delivered = await services.deliver_event(self.session_id, self.event, again=self.tries > 0)
+        return {"status": "delivered" if is_delivered else "dropped", "event": self.event.id}
+
+
+AnyJob = Annotated[Watch | Expiry | BackgroundTurn | ScheduledTurn | WebhookDelivery, Field(discriminator="kind")]
 JOBS: Final[TypeAdapter[AnyJob]] = TypeAdapter(AnyJob)
 
 

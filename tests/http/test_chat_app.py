@@ -308,7 +308,7 @@ async def test_the_pages_describe_the_routes_and_can_be_switched_off(client: htt
     document = (await client.get("/openapi.json")).json()
     assert document["paths"].keys() == {"/chat", "/chat/{session_id}/stream", "/chat/approvals/{request_id}"}
     post = document["paths"]["/chat"]["post"]
-    assert [parameter["name"] for parameter in post["parameters"]] == ["stream", "x-ai-sdk"]
+    assert [parameter["name"] for parameter in post["parameters"]] == ["stream", "background", "x-ai-sdk"]
     assert post["responses"]["200"]["content"].keys() == {"text/event-stream", "application/json"}
     assert "/openapi.json" in (await client.get("/docs")).text
     async with client_of(StubServices(docs_enabled=False)) as quiet:

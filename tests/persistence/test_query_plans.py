@@ -96,6 +96,8 @@ async def drive(store: ConversationStore, session: MongoSessionManager) -> set[s
         session.finish_turn(waiting),
         session.change_waiting(replace(waiting, turn_id="x.waits"), seen_turn_id="waits"),
         catalog.find_request("r1"),
+        catalog.find_announced(key, "waits"),
+        catalog.note_announced(key, "waits", "evt_1"),
         catalog.waiting_page(user_id, limit=3),
         catalog.waiting_page(None, limit=3),
         catalog.waiting_page(None, limit=3, before=MessageCursor(datetime.now(UTC), "m").encode()),

@@ -16,7 +16,15 @@ from omniagent import (
     ScriptedModel,
     SessionManager,
 )
-from omniagent.errors import InboxFull, InvalidRequest, SessionErased, TooManyRequests, TooManyTurns, TurnInProgress
+from omniagent.errors import (
+    InboxFull,
+    InvalidRequest,
+    NotRegenerable,
+    SessionErased,
+    TooManyRequests,
+    TooManyTurns,
+    TurnInProgress,
+)
 from omniagent.settings import Busy
 from omniagent.turns.inbox import MAX_POSTED_CHARS
 from omniagent.turns.lease import Claim
@@ -159,7 +167,7 @@ async def test_a_message_whose_answer_failed_is_not_silently_forgotten() -> None
     sessions = Sessions()
     runner = sessions.runner(ScriptedModel(ValueError("broken")))
     assert (await runner.run(QUERY)).status == "failed"
-    with pytest.raises(InvalidRequest, match="without `background`"):
+    with pytest.raises(NotRegenerable, match="without `background`"):
         await runner.accept(QUERY)
 
 

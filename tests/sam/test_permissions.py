@@ -1,5 +1,6 @@
 """Who may do what, in the CloudFormation that is deployed: the functions at AWS, and callers at the functions."""
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -134,6 +135,42 @@ def test_retention_is_off_until_days_are_given_and_then_only_its_schedule_may_ca
     assert permissions["RetentionMayInvoke"]["SourceArn"].endswith("RetentionSchedule")
     variables = on.resources("AWS::Lambda::Function")["SummaryFunction"]["Environment"]["Variables"]
     assert variables["SESSION_RETENTION_DAYS"] == "90"
+
+
+def test_the_run_function_reads_the_webhooks_secret_where_there_is_one(deploy: Deploy) -> None:
+    secret = "arn:aws:secretsmanager:us-east-1:123456789012:secret:webhook"
+    document = deploy(WebhookUrl="https://example.com/hook", WebhookSecretArn=secret)
+    for name, role in document.resources("AWS::IAM::Role").items():
+        more = grants("secretsmanager:GetSecretValue", secret) if name == "RunRole" else set()
+        assert statements(role["Policies"][0]["PolicyDocument"]) == ALLOWED[name] | more
+    for name, function in document.resources("AWS::Lambda::Function").items():
+        variables = function["Environment"]["Variables"]
+        tells = name in ("ChatFunction", "RunFunction")
+        assert variables.get("WEBHOOK_URL") == ("https://example.com/hook" if tells else None)
+        assert variables.get("WEBHOOK_SECRET_ARN") == (secret if tells else None)
+
+
+def test_a_scheduled_turn_is_off_until_it_is_given_and_then_only_sends_to_the_run_queue(deploy: Deploy) -> None:
+    assert deploy().resources("AWS::Scheduler::Schedule") == {}
+    given = {"ScheduleExpression": "rate(1 day)", "ScheduleUser": "user:ada", "ScheduleQuery": "What is new?"}
+    document = deploy(**given, DataKmsKeyArn=KEY)
+    [schedule] = document.resources("AWS::Scheduler::Schedule").values()
+    message = json.loads(schedule["Target"]["Input"])
+    assert message == {
+        "kind": "schedule",
+        "schedule": "example",
+        "time": "<aws.scheduler.scheduled-time>",
+        "user": "user:ada",
+        "query": "What is new?",
+    }
+    assert schedule["Target"]["Arn"] == RUNS
+    role = document.resources("AWS::IAM::Role")["ScheduleRole"]
+    assert statements(role["Policies"][0]["PolicyDocument"]) == grants("sqs:SendMessage", RUNS) | grants(
+        "kms:Decrypt kms:GenerateDataKey", KEY
+    )
+    [trusted] = role["AssumeRolePolicyDocument"]["Statement"]
+    assert trusted["Principal"] == {"Service": "scheduler.amazonaws.com"}
+    assert trusted["Condition"] == {"StringEquals": {"aws:SourceAccount": "123456789012"}}
 
 
 def test_requests_that_expire_are_closed_by_a_schedule_and_nothing_else_may_call_its_function(

@@ -52,8 +52,10 @@ OmniAgentError
 │   └── TurnLost                another process took the turn over; writes are refused
 ├── RegistryUnavailable         503, the table of running turns cannot be reached
 │   └── RegistryMisconfigured   500, see above
-├── QueueUnavailable            503, the queue of summaries cannot be reached
+├── QueueUnavailable            503, a queue cannot be reached
 │   └── NoQueue                 503, none is configured
+│       └── NoRunQueue          503, none for the run function
+├── WebhookFailed               502, the operator's server has not taken an event
 ├── DeletionUnfinished          503, the same request again goes on
 ├── SecretsUnavailable          503, Secrets Manager cannot be reached
 └── IdentityUnavailable         503, the issuer's keys cannot be fetched
@@ -442,8 +444,8 @@ class QueueUnavailable(OmniAgentError):
 
     status = 503
     code = "queue_unavailable"
-    title = "Summary queue unavailable"
-    public = "Summaries cannot be queued right now. Try again in a moment."
+    title = "Queue unavailable"
+    public = "The request cannot be queued right now. Try again in a moment."
     retry_after: float | None = 2.0
 
 
@@ -454,6 +456,23 @@ class NoQueue(QueueUnavailable):
     title = "No summary queue"
     public = "This deployment has no summary queue: SUMMARY_QUEUE_URL is not set."
     retry_after = None
+
+
+class NoRunQueue(NoQueue):
+    """RUN_QUEUE_URL is not set."""
+
+    code = "no_run_queue"
+    title = "No run queue"
+    public = "This deployment answers nothing in the background: RUN_QUEUE_URL is not set."
+
+
+class WebhookFailed(OmniAgentError):
+    """The webhook's server has not taken an event. It is sent again later."""
+
+    status = 502
+    code = "webhook_failed"
+    title = "Webhook failed"
+    public = "The webhook could not be delivered."
 
 
 class DeletionUnfinished(OmniAgentError):

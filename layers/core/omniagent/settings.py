@@ -97,6 +97,14 @@ class Settings:
     run_queue_url: str = setting(
         "", "URL of the SQS queue of the run function, which finishes turns whose process died. Empty: nobody does."
     )
+    webhook_url: str = setting(
+        "", "URL of your own server that is told how turns ended, from the run queue. Empty: nobody is told."
+    )
+    webhook_secret: str = setting(
+        "", "Secret that webhooks are signed with, for local use. On Lambda use the secret.", secret=True
+    )
+    webhook_secret_arn: str = setting("", "Secrets Manager ARN of the secret that webhooks are signed with.")
+    webhook_content: bool = setting(False, "Send the text of the answer in webhooks.")
     tick_seconds: float = setting(
         0.5, "Interval at which a turn checks for a stop and appends to its event log.", minimum=0.01
     )

@@ -49,6 +49,18 @@ def check_url(name: str, url: str) -> None:
         raise ConfigurationError(f"{name} must be an https:// address: on Lambda nothing is sent in the clear")
 
 
+def check_webhook_url(url: str) -> None:
+    """Refuse the address of a webhook that is none, or without TLS on Lambda."""
+    try:
+        parts = urlsplit(url)
+        is_address = parts.scheme in ("https", "http") and bool(parts.hostname)
+    except ValueError:
+        is_address = False
+    if not is_address:
+        raise ConfigurationError("WEBHOOK_URL must be an https:// address")
+    check_url("WEBHOOK_URL", url)
+
+
 def check_mongodb_uri(uri: str) -> None:
     """Refuse a MongoDB connection without verified TLS on Lambda, unless all its servers are on this machine."""
     if needs_tls():

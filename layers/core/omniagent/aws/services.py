@@ -34,8 +34,9 @@ from omniagent.persistence.contracts import DocumentModels
 from omniagent.persistence.mongo_session import MongoSessionManager
 from omniagent.persistence.store import ConversationStore, is_refused_login
 from omniagent.project import Project
+from omniagent.session.manager import message_id_of
 from omniagent.settings import Budget, Settings
-from omniagent.tls import check_mongodb_uri, check_url, is_laptop
+from omniagent.tls import check_mongodb_uri, check_url, check_webhook_url, is_laptop
 from omniagent.tracing import configure_tracing
 from omniagent.tracing.logs import setup_logging
 from omniagent.tracing.redaction import hide
@@ -45,11 +46,15 @@ from omniagent.turns.memory_registry import MemoryRegistry
 if TYPE_CHECKING:
     from omniagent.ai.result import RunResult
     from omniagent.ai.runner import Runner
+    from omniagent.aws.webhook import TurnEvent
+    from omniagent.messages import Status
+    from omniagent.session.manager import SessionMessage
     from omniagent.turns.ledger import Ledger
 
 logger = logging.getLogger(__name__)
 
 MONGODB_KEYS = ("MONGODB_URI", "mongodb_uri", "uri")
+WEBHOOK_KEYS = ("WEBHOOK_SECRET", "webhook_secret", "secret")
 WATCH_SECONDS = 60.0
 """How long after its lease a dead turn is left to the run function, which takes some 15 seconds at most."""
 LATE_COMMIT_SECONDS = 120
@@ -74,6 +79,8 @@ class Services:
         self.settings = settings or project.read_settings()
         hide(self.settings.openai_api_key)
         check_url("OPENAI_BASE_URL", self.settings.openai_base_url)
+        if self.settings.webhook_url:
+            self._check_webhook()
         self.secrets = SecretStore()
         self._models = project.documents or DocumentModels()
         self.local = is_laptop() if local is None else local
@@ -152,10 +159,59 @@ class Services:
         """The same for a job that knows only the session's key. Raises `NotFound`."""
         return self._runner(await MongoSessionManager.of_key(await self.store(), key, settings=self.settings))
 
+    async def runner_of_accepted(self, key: str, category: str | None) -> "Runner":
+        """The same for a message that was accepted from a user of this category."""
+        session = await MongoSessionManager.of_key(await self.store(), key, settings=self.settings)
+        session.category = category
+        return self._runner(session)
+
     async def runner_of_request(self, request_id: str) -> "tuple[Runner, str]":
         """Return what runs the session in which something was asked, and the id of the answer that asked it."""
         key, message_id = await (await self.catalog()).find_request(request_id)
         return await self.runner_of_key(key), message_id
+
+    async def answer_later(self, key: str, message_id: str, category: str | None) -> None:
+        """Ask the run function to answer a message that was accepted."""
+        message = {"kind": "turn", "session_id": key, "message_id": message_id, "category": category}
+        await self.run_queue.send(message)
+
+    async def announce_missed(self, key: str, turn_id: str) -> bool:
+        """Announce the end of a turn whose process could not: it died, or the turn was closed by somebody else."""
+        if not self.settings.webhook_url:
+            return False
+        from omniagent.aws.webhook import TurnEvent
+
+        found = await (await self.catalog()).find_announced(key, message_id_of(turn_id))
+        if found is None or found[1] == TurnEvent.of(key, found[0]).id:
+            return False
+        await self._announce(key, found[0])
+        return True
+
+    async def deliver_event(self, key: str, event: "TurnEvent", *, again: bool = False) -> bool:
+        """Send an event to the webhook. False when there is none, or the session's user was deleted.
+
+        Raises `WebhookFailed`. `again`: it has failed before, so the secret is read anew.
+        """
+        settings = self.settings
+        if not settings.webhook_url:
+            return False
+        from omniagent.aws.webhook import WebhookClient
+
+        address = await (await self.store()).address_of(key)
+        if address is None:
+            return False
+        text = None
+        if settings.webhook_content:
+            session = await self.session(address.user, address.session_id)
+            answer = await session.find(event.message_id)
+            text = answer.text if answer is not None else None
+        secret = settings.webhook_secret
+        if arn := settings.webhook_secret_arn:
+            read = self.secrets.refresh if again else self.secrets.get
+            secret = await read(arn, *WEBHOOK_KEYS)
+        body = event.body(user=address.user, session_id=address.session_id, text=text)
+        await WebhookClient(settings.webhook_url).deliver(event.id, body, secret)
+        return True
 
     async def queue_summary(self, key: str, *, rebuild: bool = False) -> bool:
         """Ask the summary function to bring a session's summary up to date, or to write it anew.
@@ -351,6 +407,24 @@ class Services:
         )
         if result.summary_missed and self.settings.summary_queue_url:
             await self.queue_summary(key)
+
+        if self.settings.webhook_url and result.stored:
+            await self._announce(key, result.message, result.status)
+
+    async def _announce(self, key: str, answer: "SessionMessage", status: "Status | None" = None) -> None:
+        """Queue the event of a turn's end. Noted afterwards: should that fail, it is sent twice, with one id."""
+        from omniagent.aws.webhook import TurnEvent
+
+        event = TurnEvent.of(key, answer, status)
+        message = {"kind": "webhook", "session_id": key, "event": event.model_dump(mode="json")}
+        await self.run_queue.send(message)
+        await (await self.catalog()).note_announced(key, answer.id, event.id)
+
+    def _check_webhook(self) -> None:
+        hide(self.settings.webhook_secret)
+        check_webhook_url(self.settings.webhook_url)
+        if not (self.settings.webhook_secret or self.settings.webhook_secret_arn):
+            raise ConfigurationError("WEBHOOK_URL needs a secret to sign with: set WEBHOOK_SECRET_ARN")
 
     async def _open(self) -> ConversationStore:
         if self._adapter is None:

@@ -11,7 +11,7 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
-from omniagent.errors import InvalidRequest, StorageUnavailable
+from omniagent.errors import InvalidRequest, NoRunQueue, StorageUnavailable
 from omniagent.http.auth import Caller, lazy_authenticator
 from omniagent.http.problems import Boundary, raise_again
 from omniagent.http.request_body import (
@@ -24,7 +24,7 @@ from omniagent.http.request_body import (
 )
 from omniagent.protocol import sse
 from omniagent.protocol.ui_messages import ui_message
-from omniagent.session.manager import check_id
+from omniagent.session.manager import check_id, session_key, user_id_of
 
 if TYPE_CHECKING:
     from omniagent.ai.approvals import Approver
@@ -86,12 +86,14 @@ def chat_app(services: "Services") -> Starlette:
 
 
 async def chat(request: Request) -> Response:
-    """Answer a message, as an event stream or, with `?stream=false`, as one JSON document."""
+    """Answer a message: as an event stream, with `?stream=false` as one document, with `?background=true` later."""
     services: Services = request.app.state.services
     caller = await _caller(request)
     is_streamed = _flag(request, "stream", default=True)
     body = read_chat_request(await read_json(request, services.settings.max_body_bytes))
     runner = await _runner(request, caller, body.session_id)
+    if _flag(request, "background", default=False):
+        return await _accepted(services, caller, runner, body)
     if body.answers:
         stream = await _answer(request, caller, runner, body)
     else:
@@ -102,6 +104,20 @@ async def chat(request: Request) -> Response:
         return JSONResponse(_document(await stream.result(), sdk_7=speaks_sdk_7(request)))
     finally:
         await stream.ended()
+
+
+async def _accepted(services: "Services", caller: Caller, runner: "Runner", body: ChatRequest) -> Response:
+    """Accept a message that the run function answers. It is durable when this is answered."""
+    if body.answers:
+        raise InvalidRequest("Only a new message can be answered in the background.")
+    if not services.is_watched:
+        raise NoRunQueue
+    message_id = await runner.accept(body.query)
+    session_id, stream = runner.session_id, f"/chat/{runner.session_id}/stream"
+    await services.answer_later(session_key(user_id_of(caller.client_id), session_id), message_id, caller.category)
+    accepted = {"sessionId": session_id, "messageId": message_id, "stream": stream}
+    headers = {"location": stream, "cache-control": "no-store", "x-session-id": session_id}
+    return JSONResponse(accepted, status_code=202, headers=headers)
 
 
 async def resume(request: Request) -> Response:

@@ -39,8 +39,21 @@ SdkVersion = Annotated[
 ]
 
 
-async def chat(stream: Annotated[bool, Query()] = True, x_ai_sdk: SdkVersion = None) -> None:
+class AcceptedMessage(BaseModel):
+    """The message is durable. The run function answers it."""
+
+    sessionId: str  # noqa: N815 - the client's name, as in the stream
+    messageId: str = Field(description="The user's message. Send it with the same id again: it is answered once.")  # noqa: N815
+    stream: str = Field(description="Where the answer is streamed, from its first event on.")
+
+
+async def chat(
+    stream: Annotated[bool, Query()] = True,
+    background: Annotated[bool, Query()] = False,
+    x_ai_sdk: SdkVersion = None,
+) -> None:
     """Answer a message, or go on with an answer that waits. `?stream=false` returns the complete answer as JSON.
+    `?background=true` returns 202 at once: the message is stored, and answered without this request.
 
     `busy` in the body says what to do while the session answers another message: `reject` (409), `queue` (it is
     answered after that one), `steer` (it joins that answer before its next model call) or `interrupt` (that answer is
@@ -80,6 +93,7 @@ def chat_openapi(settings: Settings) -> dict[str, Any]:
             errors.TooManyTurns,
             errors.InboxFull,
             errors.TooManyReaders,
+            errors.NoRunQueue,
             *PAID,
             *WITH_BODY,
         )
@@ -87,7 +101,11 @@ def chat_openapi(settings: Settings) -> dict[str, Any]:
             200: {
                 "description": "The AI SDK's UI message stream, version 1. JSON with `stream=false`.",
                 "content": EVENTS | answer,
-            }
+            },
+            202: {
+                "description": "With `background=true`: the message is stored and will be answered.",
+                "content": {"application/json": {"schema": AcceptedMessage.model_json_schema()}},
+            },
         },
         openapi_extra=chat_body_schema(),
     )

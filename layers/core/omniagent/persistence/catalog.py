@@ -19,9 +19,9 @@ from omniagent.persistence.cursor import MessageCursor, SessionCursor
 from omniagent.persistence.documents import HAS_EXPIRY, HAS_REQUESTS, WAITING, Message, Session, Summary
 from omniagent.persistence.erasure import Erasure
 from omniagent.persistence.mongo_session import MongoSessionManager
-from omniagent.persistence.store import ConversationStore, from_bson, from_bsons, to_bson, translated
+from omniagent.persistence.store import ConversationStore, from_bson, from_bsons, session_message, to_bson, translated
 from omniagent.persistence.stored_values import now
-from omniagent.session.manager import new_id
+from omniagent.session.manager import SessionMessage, new_id
 from omniagent.tracing import SpanKind, trace_method
 
 Item = TypeVar("Item")
@@ -159,6 +159,23 @@ class Catalog(Erasure):
         with translated():
             found = await self._store.sessions.find(expired, {"_id": 1}).sort("waiting_until").limit(limit).to_list()
         return [session["_id"] for session in found]
+
+    @trace_method(kind=SpanKind.DB, name="mongodb.find_announced", attributes=_MESSAGES)
+    async def find_announced(self, key: str, message_id: str) -> tuple[SessionMessage, str | None] | None:
+        """Return an answer, and the event of it that was announced last. None when there is no such answer."""
+        with translated():
+            found = await self._store.messages.find_one({"session_id": key, "client_message_id": message_id})
+        if found is None or found["role"] != "assistant":
+            return None
+        document = from_bson(self.models.message, found)
+        return session_message(document), document.announced
+
+    @trace_method(kind=SpanKind.DB, name="mongodb.note_announced", attributes=_MESSAGES)
+    async def note_announced(self, key: str, message_id: str, event_id: str) -> None:
+        """Note which event of an answer is on its way."""
+        answer = {"session_id": key, "client_message_id": message_id}
+        with translated():
+            await self._store.messages.update_one(answer, {"$set": {"announced": event_id}})
 
     @trace_method(kind=SpanKind.DB, name="mongodb.askers", attributes=_SESSIONS)
     async def askers(self, keys: Sequence[str]) -> dict[str, tuple[str, str | None]]:

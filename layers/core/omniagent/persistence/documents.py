@@ -109,6 +109,8 @@ class Message(Document):
     """The W3C `traceparent` of the turn, where it was traced."""
     feedback: Feedback | None = None
     """What the user thinks of an answer."""
+    announced: str | None = None
+    """The last event of this answer that is on its way to the webhook."""
     requests: list[str] = Field(default_factory=list)
     """The ids of what was asked in this answer: approvals, and outputs of the client's tools."""
     asker: str | None = None

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from omniagent.ai.result import AnswerSource
-from omniagent.errors import InvalidRequest, SessionErased, TurnInProgress
+from omniagent.errors import InvalidRequest, NotRegenerable, SessionErased, TurnInProgress
 from omniagent.session.manager import new_id
 from omniagent.turns.inbox import MAX_POSTED_CHARS, open_posted, run_next
 from omniagent.turns.keeper import requested
@@ -38,7 +38,8 @@ class Acceptance:
     async def accept(self) -> bool:
         """Make the message durable. Returns False if it was answered before: nothing is left to do.
 
-        Raises what refuses it: `InvalidRequest`, `TurnInProgress`, `InboxFull`, `BudgetExceeded`, `SessionErased`.
+        Raises what refuses it: `InvalidRequest`, `NotRegenerable`, `TurnInProgress`, `InboxFull`, `BudgetExceeded`,
+        `SessionErased`.
         """
         if self._query.regenerate or not self._query.text:
             raise InvalidRequest(NOT_A_MESSAGE)
@@ -85,7 +86,7 @@ class Acceptance:
             raise InvalidRequest("This message id belongs to an answer. Choose another one.")
         answer = message if message.role == "assistant" else await self._session.answer(message.turn_number)
         if answer is not None and answer.status not in ("complete", "waiting"):
-            raise InvalidRequest(ANSWERED_BADLY)
+            raise NotRegenerable(ANSWERED_BADLY)
         return True
 
     async def _meet(self, held: RunningTurn) -> bool | None:

@@ -1,0 +1,139 @@
+"""The webhook: tells the operator's own server how turns ended, signed as the Standard Webhooks convention says.
+
+The chat function loads it only where WEBHOOK_URL is set.
+"""
+
+import base64
+import binascii
+import hashlib
+import hmac
+import json
+import time
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from typing import Any, Final
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from omniagent.errors import ConfigurationError, WebhookFailed
+from omniagent.messages import RequestKind, Status
+from omniagent.session.manager import SessionMessage
+from omniagent.tls import tls_context
+
+DELIVERY_SECONDS: Final = 10.0
+"""How long the server may take to answer. It should answer first and work then."""
+EVENT_TYPES: Final[Mapping[Status, str]] = {
+    "complete": "turn.finished",
+    "failed": "turn.failed",
+    "waiting": "turn.waiting",
+    "cancelled": "turn.cancelled",
+    "interrupted": "turn.interrupted",
+}
+_PREFIX: Final = "whsec_"
+
+
+class AskedCall(BaseModel):
+    """What a waiting turn asks."""
+
+    id: str
+    kind: RequestKind
+    tool: str
+
+
+class TurnEvent(BaseModel):
+    """How a run of a turn ended. It holds no text of any message."""
+
+    model_config = ConfigDict(extra="forbid")
+
+    id: str = Field(max_length=64)
+    """The delivery id. The same end of the same turn always has the same."""
+    status: Status
+    message_id: str = Field(max_length=256)
+    turn_number: int
+    finish_reason: str | None = None
+    error_code: str | None = None
+    usage: dict[str, int] = Field(default_factory=dict)
+    requests: list[AskedCall] = Field(default_factory=list)
+    occurred_at: datetime
+
+    @classmethod
+    def of(cls, key: str, answer: SessionMessage, status: Status | None = None) -> "TurnEvent":
+        """Describe the end of a turn of the session with this key."""
+        status = status or answer.status
+        requests = [
+            AskedCall(id=part.request.id, kind=part.request.kind, tool=part.name)
+            for part in answer.pending
+            if part.request is not None
+        ]
+        parts = [key, answer.id, status, *sorted(request.id for request in requests)]
+        return cls(
+            id=f"evt_{hashlib.sha256(chr(10).join(parts).encode()).hexdigest()[:32]}",
+            status=status,
+            message_id=answer.id,
+            turn_number=answer.turn_number,
+            finish_reason=answer.metadata.get("finishReason"),
+            error_code=answer.metadata.get("errorCode"),
+            usage=answer.usage.to_dict(),
+            requests=requests,
+            occurred_at=datetime.now(UTC),
+        )
+
+    def body(self, *, user: str, session_id: str, text: str | None = None) -> bytes:
+        """Return the JSON that is sent."""
+        data: dict[str, Any] = {
+            "user": user,
+            "sessionId": session_id,
+            "messageId": self.message_id,
+            "turnNumber": self.turn_number,
+            "status": self.status,
+            "finishReason": self.finish_reason,
+            "errorCode": self.error_code,
+            "usage": self.usage,
+            "requests": [request.model_dump() for request in self.requests],
+        }
+        if text is not None:
+            data["text"] = text
+        event = {"type": EVENT_TYPES[self.status], "timestamp": self.occurred_at.isoformat(), "data": data}
+        return json.dumps(event, separators=(",", ":")).encode()
+
+
+class WebhookClient:
+    """Delivers events to one URL."""
+
+    def __init__(self, url: str, *, timeout_seconds: float = DELIVERY_SECONDS) -> None:
+        self._url = url
+        self._timeout_seconds = timeout_seconds
+
+    async def deliver(self, event_id: str, body: bytes, secret: str) -> None:
+        """Send an event. Raises `WebhookFailed` unless the server answers 2xx in time. Redirects are not followed."""
+        import httpx2  # no function imports it at its start
+
+        headers = {"content-type": "application/json", **signed_headers(secret, event_id, body)}
+        client = httpx2.AsyncClient(
+            verify=tls_context(), timeout=self._timeout_seconds, follow_redirects=False, trust_env=False
+        )
+        try:
+            async with client, client.stream("POST", self._url, content=body, headers=headers) as response:
+                status = response.status_code  # what else it says is of no interest
+        except httpx2.HTTPError as exc:
+            raise WebhookFailed(f"the webhook's server did not answer: {type(exc).__name__}") from exc
+        if not 200 <= status < 300:
+            raise WebhookFailed(f"the webhook's server answered {status}")
+
+
+def signed_headers(secret: str, event_id: str, body: bytes, timestamp: int | None = None) -> dict[str, str]:
+    """Return the headers of a delivery. Several secrets, separated by spaces, each give a signature: for rotation."""
+    sent_at = str(int(time.time()) if timestamp is None else timestamp)
+    content = f"{event_id}.{sent_at}.".encode() + body
+    digests = [hmac.new(_key(each), content, hashlib.sha256).digest() for each in secret.split()]
+    signatures = " ".join(f"v1,{base64.b64encode(digest).decode()}" for digest in digests)
+    return {"webhook-id": event_id, "webhook-timestamp": sent_at, "webhook-signature": signatures}
+
+
+def _key(secret: str) -> bytes:
+    if not secret.startswith(_PREFIX):
+        return secret.encode()
+    try:
+        return base64.b64decode(secret.removeprefix(_PREFIX), validate=True)
+    except binascii.Error:
+        raise ConfigurationError("the webhook's secret begins with whsec_ and is not base64 then") from None

@@ -1,0 +1,284 @@
+"""Background and scheduled turns and webhooks: the chat function accepts, the run function does the work."""
+
+import base64
+import hashlib
+import hmac
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from pydantic import ValidationError
+
+from local.model import OfflineModel
+from omniagent.aws.queues import RunQueue
+from omniagent.errors import QueueUnavailable, WebhookFailed
+from omniagent.lambda_runtime import event_loop
+from omniagent.protocol import sse
+from omniagent.session.manager import message_id_of, new_id, session_key, user_id_of
+from omniagent.turns.memory_registry import MemoryRegistry
+from tests.fixtures.endpoint import Endpoint
+from tests.fixtures.functions import load
+from tests.fixtures.jobs import CONTEXT, batch
+from tests.fixtures.world import User, World, open_world
+
+Json = dict[str, Any]
+SECRET = "whsec_" + base64.b64encode(b"0123456789abcdef").decode()
+
+
+class KeptRuns(RunQueue):
+    """Keeps what is sent, until the test delivers it."""
+
+    def __init__(self) -> None:
+        super().__init__("")
+        self.sent: list[Json] = []
+        self.is_down = False
+
+    async def send(self, message: Json, *, delay_seconds: float = 0) -> None:
+        if self.is_down:
+            raise QueueUnavailable("down")
+        self.sent.append(message)
+
+    def taken(self, kind: str) -> list[Json]:
+        """Take the messages of a kind out of the queue."""
+        found = [message for message in self.sent if message["kind"] == kind]
+        self.sent = [message for message in self.sent if message["kind"] != kind]
+        return found
+
+
+@pytest.fixture(scope="module")
+def webhook() -> Iterator[Endpoint]:
+    with Endpoint((204, b"")) as server:
+        yield server
+
+
+@pytest.fixture(scope="module")
+def world(mongod: str, model: OfflineModel, webhook: Endpoint) -> Iterator[World]:
+    url = "https://sqs.eu-west-1.amazonaws.com/1/run"
+    hook: Json = {"webhook_url": f"{webhook.url}/hook", "webhook_secret": SECRET}
+    with open_world(mongod, model.base_url, run_queue_url=url, **hook) as world:
+        yield world
+
+
+@pytest.fixture
+def queue(world: World) -> KeptRuns:
+    world.services.__dict__["run_queue"] = queue = KeptRuns()
+    world.services.__dict__["registry"] = MemoryRegistry(lease_seconds=30.0)
+    return queue
+
+
+@pytest.fixture
+def run(world: World, queue: KeptRuns) -> Any:
+    return load("run", world.services)
+
+
+def accept(user: User, text: str = "[echo:Done.]", **fields: Any) -> Json:
+    body = {"session_id": user.session, "query": text} | fields
+    response = user.call("POST", "/chat?background=true", json=body)
+    assert response.status_code == 202, response.text
+    accepted: Json = response.json()
+    assert response.headers["location"] == accepted["stream"] == f"/chat/{user.session}/stream"
+    assert (response.headers["x-session-id"], response.headers["cache-control"]) == (user.session, "no-store")
+    return accepted
+
+
+def delivered(run: Any, queue: KeptRuns, kind: str = "turn") -> None:
+    for message in queue.taken(kind):
+        run.handler(batch(json.dumps(message)), CONTEXT)
+
+
+def texts(user: User) -> list[str]:
+    parts = [message["parts"] for message in user.messages()]
+    return ["".join(part.get("text", "") for part in each) for each in parts]
+
+
+def test_a_message_is_accepted_at_once_and_answered_by_the_run_function(
+    run: Any, world: World, queue: KeptRuns
+) -> None:
+    user = world.user()
+    accepted = accept(user, message_id="m1")
+    assert accepted == {"sessionId": user.session, "messageId": "m1", "stream": f"/chat/{user.session}/stream"}
+    assert texts(user) == [], "the session is there, and nothing is said in it"
+    [job] = queue.taken("turn")
+    assert job == {"kind": "turn", "session_id": user.key, "message_id": "m1", "category": None}
+    for _ in range(2):  # delivered twice
+        run.handler(batch(json.dumps(job)), CONTEXT)
+    assert texts(user) == ["[echo:Done.]", "Done."]
+    assert accept(user, message_id="m1")["messageId"] == "m1"
+    delivered(run, queue)
+    assert len(texts(user)) == 2
+    replayed = user.ask("[echo:Done.]", message_id="m1")
+    assert "".join(event.get("delta", "") for event in replayed) == "Done."
+
+
+def test_a_reader_that_comes_before_the_run_function_gets_the_stream(run: Any, world: World, queue: KeptRuns) -> None:
+    user = world.user()
+    accept(user)
+    response = user.call("GET", "/chat/{}/stream")
+    assert response.status_code == 200
+    assert "".join(event.get("delta", "") for event in sse.decode(response.content)) == "Done."
+    delivered(run, queue)
+    assert texts(user) == ["[echo:Done.]", "Done."]
+
+
+def test_a_stop_reaches_a_message_that_waits(run: Any, world: World, queue: KeptRuns) -> None:
+    user = world.user()
+    accepted = accept(user)
+    assert user.call("POST", "/sessions/{}/cancel", json={"message_id": accepted["messageId"]}).status_code == 202
+    delivered(run, queue)
+    _, answer = user.messages()
+    assert answer["metadata"]["status"] == "cancelled"
+
+
+def test_a_deleted_user_is_not_answered(run: Any, world: World, queue: KeptRuns) -> None:
+    user = world.user()
+    accept(user)
+    assert user.call("DELETE", "/users/me").status_code in (202, 204)
+    delivered(run, queue)
+    assert world.database.messages.count_documents({"session_id": user.key}) == 0
+    assert world.database.sessions.count_documents({"_id": user.key}) == 0
+
+
+def test_a_message_before_it_is_answered_first_and_a_busy_session_is_tried_again(
+    run: Any, world: World, queue: KeptRuns
+) -> None:
+    user = world.user()
+    accept(user, "[echo:One.]")
+    refused = user.call("POST", "/chat?background=true", json={"session_id": user.session, "query": "Too early"})
+    assert (refused.status_code, refused.json()["code"]) == (409, "turn_in_progress")
+    accept(user, "[echo:Two.]", busy="queue")
+    [_, second] = queue.taken("turn")
+    run.handler(batch(json.dumps(second)), CONTEXT)
+    assert texts(user)[1::2] == ["One.", "Two."]
+
+
+@pytest.mark.parametrize(
+    ("path", "body", "status"),
+    [
+        ("/chat?background=true", {"query": ""}, 422),
+        ("/chat?background=perhaps", {"query": "Hi"}, 422),
+        ("/chat?background=true", {"answers": [{"request_id": "r1", "approved": True}]}, 422),
+        ("/chat?background=true", {"query": "x" * 33_000}, 422),
+    ],
+)
+def test_what_is_refused_is_refused_at_once(path: str, body: Json, status: int, world: World, queue: KeptRuns) -> None:
+    user = world.user()
+    assert user.call("POST", path, json={"session_id": user.session} | body).status_code == status
+    assert queue.sent == []
+    assert user.call("GET", "/sessions/{}/messages").status_code == 404
+
+
+def test_an_unsigned_request_and_a_queue_that_is_down_are_told(world: World, queue: KeptRuns) -> None:
+    body = {"session_id": "s1", "query": "Hi"}
+    assert world.client(signed=False).post("http://chat/chat?background=true", json=body).status_code == 401
+    user = world.user()
+    queue.is_down = True
+    response = user.call("POST", "/chat?background=true", json={"session_id": user.session} | body)
+    assert (response.status_code, response.json()["code"]) == (503, "queue_unavailable")
+
+
+def schedule(**changes: Any) -> str:
+    message = {
+        "kind": "schedule",
+        "schedule": "daily",
+        "time": "2026-11-16T08:00:00Z",
+        "user": "user:ada",
+        "query": "[echo:Good morning.]",
+    }
+    return json.dumps(message | changes)
+
+
+def test_a_scheduled_turn_is_run_once_for_each_time(run: Any, world: World, queue: KeptRuns) -> None:
+    user = f"user:{new_id()}"
+    for time in ("2026-11-16T08:00:00Z", "2026-11-16T09:00:00+01:00", "2026-11-17T08:00:00Z"):
+        run.handler(batch(schedule(user=user, time=time, session_id="daily", category="gold")), CONTEXT)
+    key = session_key(user_id_of(user), "daily")
+    answers = list(world.database.messages.find({"session_id": key, "role": "user"}).sort("turn_number"))
+    assert [message["client_message_id"] for message in answers] == ["daily-20261116T080000Z", "daily-20261117T080000Z"]
+    person = world.database.users.find_one({"_id": user_id_of(user)})
+    assert person is not None
+    assert person["category"] == "gold"
+    run.handler(batch(schedule(user=user)), CONTEXT)
+    own = session_key(user_id_of(user), "daily-20261116T080000Z")
+    assert world.database.messages.count_documents({"session_id": own}) == 2, "without a session it has its own"
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"user": ""},
+        {"query": ""},
+        {"time": "tomorrow"},
+        {"time": "2026-11-16T08:00:00"},
+        {"schedule": "two words"},
+        {"session_id": "a/b"},
+        {"busy": "maybe"},
+        {"userr": "a typo"},
+    ],
+)
+def test_a_schedule_that_is_wrong_is_refused(changes: Json, run: Any) -> None:
+    with pytest.raises(ValidationError):
+        run.handler(batch(schedule(**changes)), CONTEXT)
+
+
+def test_the_end_of_a_turn_is_told_to_the_webhook_and_verified_there(
+    run: Any, world: World, queue: KeptRuns, webhook: Endpoint
+) -> None:
+    user = world.user()
+    webhook.requests.clear()
+    webhook.bodies.clear()
+    user.ask("[echo:Private.]")
+    delivered(run, queue, "webhook")
+    [headers], [body] = webhook.requests, webhook.bodies
+    content = f"{headers['webhook-id']}.{headers['webhook-timestamp']}.".encode() + body
+    digest = base64.b64encode(hmac.new(b"0123456789abcdef", content, hashlib.sha256).digest()).decode()
+    assert headers["webhook-signature"] == f"v1,{digest}"
+    event = json.loads(body)
+    answer = user.messages()[-1]
+    assert event["type"] == "turn.finished"
+    assert (event["data"]["user"], event["data"]["sessionId"]) == (user.client_id, user.session)
+    assert (event["data"]["messageId"], event["data"]["turnNumber"]) == (answer["id"], 1)
+    assert b"Private" not in body
+
+
+def test_a_turn_whose_process_died_after_the_commit_is_told_by_its_watch_and_only_once(
+    run: Any, world: World, queue: KeptRuns
+) -> None:
+    user = world.user()
+    user.ask()
+    [sent] = queue.taken("webhook")
+    [watch] = queue.taken("watch")
+    run.handler(batch(json.dumps(watch)), CONTEXT)
+    assert queue.sent == [], "it was told already"
+    answer = {"session_id": user.key, "client_message_id": message_id_of(watch["turn_id"])}
+    world.database.messages.update_one(answer, {"$set": {"announced": None}})  # the process died before it could tell
+    run.handler(batch(json.dumps(watch)), CONTEXT)
+    [missed] = queue.taken("webhook")
+    assert missed["event"]["id"] == sent["event"]["id"]
+
+
+def test_an_event_that_is_not_taken_is_sent_again_with_the_same_id(
+    run: Any, world: World, queue: KeptRuns, webhook: Endpoint
+) -> None:
+    user = world.user()
+    user.ask("[echo:Hi]")
+    [message] = queue.taken("webhook")
+    webhook.answers = [(500, b"")]
+    run.handler(batch(json.dumps(message)), CONTEXT)
+    [again] = queue.taken("webhook")
+    assert (again["event"], again["tries"]) == (message["event"], 1)
+    with pytest.raises(WebhookFailed):
+        run.handler(batch(json.dumps(again | {"tries": run.MAX_TRIES})), CONTEXT)
+    webhook.answers = [(204, b"")]
+    run.handler(batch(json.dumps(again)), CONTEXT)
+    assert webhook.requests[-1]["webhook-id"] == message["event"]["id"]
+
+
+def test_nothing_is_told_of_a_deleted_user(run: Any, world: World, queue: KeptRuns, webhook: Endpoint) -> None:
+    user = world.user()
+    user.ask()
+    user.call("DELETE", "/users/me")
+    before = len(webhook.requests)
+    delivered(run, queue, "webhook")
+    assert len(webhook.requests) == before
+    assert event_loop.run(world.services.announce_missed(user.key, "t1")) is False
