@@ -148,7 +148,11 @@ async def without_secrets(
             },
             "emulator": {"sqs": None, "concurrency": 100},
             # Nothing gives up because the machine is busy.
-            "environment": {"AWS_ENDPOINT_URL_SECRETS_MANAGER": secrets.url, "MONGODB_TIMEOUT_SECONDS": "90"},
+            "environment": {
+                "AWS_ENDPOINT_URL_SECRETS_MANAGER": secrets.url,
+                "MONGODB_TIMEOUT_SECONDS": "90",
+                "MODEL_MAX_RETRIES": "20",
+            },
         }
         async with running_product(mongod, cloud, model, **options) as product:
             yield product, secrets

@@ -9,6 +9,7 @@ from collections.abc import Iterator
 import pytest
 import snapshot_restore_py  # type: ignore[import-untyped]
 from awslambdaric import lambda_runtime_hooks_runner  # type: ignore[import-untyped]
+from bson import ObjectId
 
 from omniagent.aws.json_api import CredentialCache
 from omniagent.lambda_runtime import event_loop, snapshots
@@ -41,12 +42,14 @@ def test_connections_are_closed_before_the_snapshot_on_the_kept_loop() -> None:
 def test_restored_copies_draw_different_random_numbers() -> None:
     snapshot_restore_py.register_after_restore(snapshots.after_restore)
     frozen = random.getstate()
-    drawn = set()
+    drawn, processes = set(), set()
     for _ in range(3):
         random.setstate(frozen)
         lambda_runtime_hooks_runner.run_after_restore()
         drawn.add(random.getrandbits(64))
+        processes.add(ObjectId().binary[4:9])
     assert len(drawn) == 3
+    assert len(processes) == 3, "the part of BSON's ids that is drawn once per process"
 
 
 def test_credentials_of_the_original_are_read_again(monkeypatch: pytest.MonkeyPatch) -> None:

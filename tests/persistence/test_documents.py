@@ -11,6 +11,7 @@ from uuid import UUID
 
 import pytest
 from beanie import Document, Indexed
+from bson import ObjectId
 from pydantic import BaseModel, SecretStr
 from pymongo import ASCENDING, IndexModel
 from pymongo.database import Database
@@ -173,6 +174,10 @@ async def test_no_id_is_made_by_a_generator_that_a_snapshot_repeats(
     await everything_done(every)
     for name in ("users", "sessions", "every_message", "summaries"):
         assert all(isinstance(document["_id"], str) for document in own_database[name].find())
+    for name in ("every_message", "summaries"):
+        assert not any(ObjectId.is_valid(document["_id"]) for document in own_database[name].find()), (
+            "not as text either"
+        )
 
 
 async def test_further_documents_are_bound_and_indexed(every: ConversationStore, own_database: Database[Json]) -> None:

@@ -27,6 +27,7 @@ from omniagent.errors import (
 )
 from omniagent.messages import TextPart, ToolPart
 from omniagent.session.manager import SessionMessage, TurnStart, new_id
+from omniagent.session.window import estimate_request
 from omniagent.turns.lease import Claim, Renewal, RunningTurn
 from tests.runner.sessions import QUICK, Sessions
 
@@ -218,6 +219,14 @@ async def test_a_call_that_nobody_answered_is_asked_for_again() -> None:
     waiting = await runner.run(Query("Refund 42", "m1"))
     assert waiting.status == "waiting"
     assert (await runner.answer(waiting.requests[0].approve()).result()).text == "Done."
+
+
+async def test_no_model_call_is_larger_than_the_context_may_be() -> None:
+    sessions = Sessions(replace(QUICK, context_max_tokens=1_000))
+    await sessions.runner(ScriptedModel("word " * 10_000)).run("Tell me all")
+    model = ScriptedModel("In short.")
+    await sessions.runner(model).run("In short?")
+    assert 500 < estimate_request(model.requests[0]) <= 1_001
 
 
 async def test_one_broken_argument_does_not_orphan_its_siblings() -> None:
