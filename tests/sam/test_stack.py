@@ -191,6 +191,7 @@ LIMITS = {
     "MaxReadersPerUser": "max_readers_per_user",
     "MaxReadersPerSession": "max_readers_per_session",
     "FollowSeconds": "follow_seconds",
+    "MaxTurnSeconds": "max_turn_seconds",
     "BudgetRequestsPerMinute": "budget_requests_per_minute",
     "BudgetTokensPerDay": "budget_tokens_per_day",
     "BudgetReserveTokens": "budget_reserve_tokens",

@@ -105,6 +105,11 @@ class Settings:
     )
     webhook_secret_arn: str = setting("", "Secrets Manager ARN of the secret that webhooks are signed with.")
     webhook_content: bool = setting(False, "Send the text of the answer in webhooks.")
+    max_turn_seconds: float = setting(
+        3600.0,
+        "Longest turn, where there is a run queue: a turn that outlives its invocation goes on in the next one.",
+        minimum=1.0,
+    )
     tick_seconds: float = setting(
         0.5, "Interval at which a turn checks for a stop and appends to its event log.", minimum=0.01
     )

@@ -122,7 +122,7 @@ class Runner:
         """
         from omniagent.turns.inbox import run_next  # only where messages wait
 
-        answer = await run_next(self._setup(), TimeLimit(deadline, self._settings.deadline_margin_seconds))
+        answer = await run_next(self._setup(), self._limit(deadline))
         return None if answer is None else await AnswerStream(self._session.session_id, lambda: _ready(answer))
 
     async def accept(self, query: str | Query, *, busy: Busy | None = None) -> str:
@@ -143,7 +143,7 @@ class Runner:
         """
         from omniagent.turns.acceptance import run_accepted
 
-        limit = TimeLimit(deadline, self._settings.deadline_margin_seconds)
+        limit = self._limit(deadline)
         answer = await run_accepted(self._setup(), message_id, limit)
         return None if answer is None else await AnswerStream(self._session.session_id, lambda: _ready(answer))
 
@@ -165,7 +165,7 @@ class Runner:
         async def opened() -> AnswerSource:
             from omniagent.turns.answering import AnswerOpening  # only where a turn has waited
 
-            limit = TimeLimit(deadline, self._settings.deadline_margin_seconds)
+            limit = self._limit(deadline)
             opening = AnswerOpening(
                 self._setup(), answers, limit, message_id=message_id or "", approver=approver, rule=self._approvers
             )
@@ -207,7 +207,7 @@ class Runner:
     ) -> AnswerStream | None:
         if running is None or not running.is_looked_after(self._hooks.grace_seconds):
             return None
-        limit = TimeLimit(deadline, self._settings.deadline_margin_seconds)
+        limit = self._limit(deadline)
         followed = await FollowedAnswer.begun(self._setup(), running.claim, limit, resets=resets)
         return None if followed is None else await AnswerStream(self._session.session_id, lambda: _ready(followed))
 
@@ -219,7 +219,7 @@ class Runner:
         """
         from omniagent.turns.takeover import Takeover  # only where a process died
 
-        limit = TimeLimit(deadline, self._settings.deadline_margin_seconds)
+        limit = self._limit(deadline)
         turn = await Takeover(self._setup(), limit).open()
         return None if turn is None else await AnswerStream(self._session.session_id, lambda: _ready(turn))
 
@@ -354,13 +354,17 @@ class Runner:
 
         return Deletion(self._registry, self._ledger, self._hooks.on_erase, time_left)
 
+    def _limit(self, deadline: float | None) -> TimeLimit:
+        settings, goes_on = self._settings, self._hooks.on_hand_over is not None
+        most = settings.max_turn_seconds if goes_on else math.inf
+        return TimeLimit(deadline, settings.deadline_margin_seconds, most_seconds=most)
+
     @property
     def _settings(self) -> Settings:
         return self._session.settings
 
     async def _open(self, query: str | Query, busy: Busy | None, deadline: float | None) -> AnswerSource:
-        limit = TimeLimit(deadline, self._settings.deadline_margin_seconds)
-        return await Opening(self._setup(), self._checked(query, busy), limit).open()
+        return await Opening(self._setup(), self._checked(query, busy), self._limit(deadline)).open()
 
     def _checked(self, query: str | Query, busy: Busy | None) -> Query:
         asked = Query(query) if isinstance(query, str) else query

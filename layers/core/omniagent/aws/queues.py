@@ -71,7 +71,7 @@ class RunQueue(JobQueue):
     async def send_watch(self, key: str, turn_id: str, attempt: int, *, delay_seconds: float) -> None:
         """Have a turn looked at after the delay, for the process that is the `attempt`th to work on it."""
         # SQS counts whole seconds: a second more, and the lease has run out.
-        delay = math.ceil(delay_seconds) + 1
+        delay = math.ceil(delay_seconds) + 1 if delay_seconds else 0
         message = {"kind": "watch", "session_id": key, "turn_id": turn_id, "attempt": attempt}
         await self.send(message, delay_seconds=delay)
 

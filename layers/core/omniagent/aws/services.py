@@ -346,8 +346,12 @@ class Services:
             lease = self.settings.lease_seconds
             await self.run_queue.send_watch(session.key, turn_id, attempt, delay_seconds=lease)
 
+        async def on_hand_over(turn_id: str, attempt: int) -> None:
+            await self.run_queue.send_watch(session.key, turn_id, attempt, delay_seconds=0)
+
         hooks = TurnHooks(
             on_begin=on_begin if self.is_watched else None,
+            on_hand_over=on_hand_over if self.is_watched else None,
             grace_seconds=WATCH_SECONDS if self.is_watched else 0.0,
             on_end=on_end,
             on_model_call=_emit_model_call,

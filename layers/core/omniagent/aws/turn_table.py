@@ -40,6 +40,8 @@ CHUNK_LIFE_SECONDS = 90 * 24 * 3600
 LEASE_LIFE_SECONDS = 3600
 CLAIM_PATIENCE_SECONDS = 4.0
 """How long a claim is retried. Every other call has its own repetition: the next tick, or the next request."""
+CLOCK_SECONDS = 1.0
+"""How much the clocks of two processes may differ."""
 _MISCONFIGURED = frozenset(
     {
         "AccessDeniedException",
@@ -269,6 +271,20 @@ class DynamoRegistry(TurnRegistry):
             UpdateExpression=f"SET lease_until = :past{removal}",
             ConditionExpression=_OURS,
             ExpressionAttributeValues=values,
+        )
+
+    @trace_method(kind=SpanKind.DB, name="aws.dynamodb.let_go")
+    async def let_go(self, claim: Claim) -> None:
+        await self._table.call(
+            "UpdateItem",
+            Key=item_key(claim.session, _TURN),
+            UpdateExpression="SET lease_until = :past",
+            ConditionExpression=_OURS,
+            ExpressionAttributeValues={
+                ":holder": {"S": _token(claim)},
+                # By a clock that is a little slow it has run out, too.
+                ":past": _number(self._clock() - CLOCK_SECONDS),
+            },
         )
 
     @trace_method(kind=SpanKind.DB, name="aws.dynamodb.running")

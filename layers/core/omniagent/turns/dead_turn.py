@@ -11,7 +11,7 @@ from omniagent.messages import FinishReason, Usage
 from omniagent.protocol import sse
 from omniagent.session.manager import SessionState
 from omniagent.turns.recorder import AnswerRecorder, Emit, Note
-from omniagent.turns.replay import BEGUN, TAKEN_OVER, calls_of, kept_frames, kept_steps, record_frames
+from omniagent.turns.replay import BEGUN, HANDED_OVER, TAKEN_OVER, calls_of, kept_frames, kept_steps, record_frames
 from omniagent.turns.setup import REGENERATE, Query, TurnPlan
 
 
@@ -37,8 +37,14 @@ class DeadTurn:
     cut_call: Usage | None
     """What the one that was cut off has cost, as far as anybody knows."""
     next_chunk: int
-    deaths: int
+    takeovers: int
     """How many processes have continued it, as far as the log knows."""
+    hand_overs: int
+    """How many of those before had time for no more, and did not die."""
+    is_handed_over: bool
+    """The last one did not die."""
+    has_open_calls: bool
+    """It stopped before it started the tools of its last step."""
     begun_at: float | None
     """The wall clock at which the first process began; None if it logged nothing."""
     claim_id: str | None
@@ -56,6 +62,8 @@ class DeadTurn:
         kept = kept_frames([*sse.split(raw), sse.encode_note({TAKEN_OVER: 0})])[:-1]
         notes = list(sse.decode_notes(raw))
         begun: dict[str, Any] = next((note for note in notes if BEGUN in note), {})
+        marks = [note for note in notes if TAKEN_OVER in note or HANDED_OVER in note]
+        last_mark = marks[-1] if marks else {}
         first_token = next((note["first"] for note in notes if isinstance(note.get("first"), float)), None)
         calls, cut_call = calls_of(raw, record_frames(raw).parts)
         is_whole = [number for number, _ in chunks] == list(range(len(chunks)))
@@ -66,7 +74,10 @@ class DeadTurn:
             calls=calls,
             cut_call=cut_call,
             next_chunk=len(chunks),
-            deaths=sum(TAKEN_OVER in note for note in notes),
+            takeovers=sum(TAKEN_OVER in note for note in marks),
+            hand_overs=sum(HANDED_OVER in note for note in marks),
+            is_handed_over=HANDED_OVER in last_mark,
+            has_open_calls=last_mark.get("calls") == "open",
             begun_at=begun.get(BEGUN),
             claim_id=begun.get("message"),
             first_token_at=first_token,

@@ -221,6 +221,13 @@ class LeaseKeeper:
 
         Takes at most `seconds`, and never raises.
         """
+        await self._end(seconds, lambda: self._registry.release(self.claim, taken))
+
+    async def hand_over(self, seconds: float = RELEASE_SECONDS) -> None:
+        """Append what is left, then end the lease: another process goes on with the turn. Never raises either."""
+        await self._end(seconds, lambda: self._registry.let_go(self.claim))
+
+    async def _end(self, seconds: float, release: Callable[[], Awaitable[None]]) -> None:
         self._is_ended = True
         self._wake.set()
         if self._flush_timer is not None:
@@ -232,7 +239,7 @@ class LeaseKeeper:
                     await self._renew()
                 if not self.lost:
                     await self._flush()
-                    await self._registry.release(self.claim, taken)
+                    await release()
         except Exception as exc:  # the turn is over either way
             logger.warning("claim not released, its lease will run out", extra={"cause": _cause(exc)})
 

@@ -176,6 +176,13 @@ class TurnRegistry(ABC):
         """
 
     @abstractmethod
+    async def let_go(self, claim: Claim) -> None:
+        """End the lease at once, for whoever continues the turn: the claim and the inbox stay.
+
+        A claim that somebody else took meanwhile is left alone.
+        """
+
+    @abstractmethod
     async def running(self, session: str) -> RunningTurn | None:
         """Return the turn that holds a session, dead or alive."""
 

@@ -99,6 +99,11 @@ class MemoryRegistry(TurnRegistry):
             del self._leases[claim.session]
         self._keep_log(claim.session, claim.turn_id)
 
+    async def let_go(self, claim: Claim) -> None:
+        lease = self._leases.get(claim.session)
+        if lease is not None and lease.turn.claim.token == claim.token:
+            lease.until = self.clock()
+
     async def running(self, session: str) -> RunningTurn | None:
         lease = self._leases.get(session)
         if lease is None:

@@ -304,9 +304,10 @@ ASKED, COUNTED, BESIDE = "asked", "counted", "beside"
 
 The first and the last are made where there is a budget.
 """
-BEGUN, CALL, STEP, TAKEN_OVER = "begun", "call", "step", "taken_over"
+BEGUN, CALL, STEP, TAKEN_OVER, HANDED_OVER = "begun", "call", "step", "taken_over", "handed_over"
 """The notes that let another process continue a turn: when it began, a tool call as the model wrote it, a model call
-that has ended, and the place where another process went on. They are written before a tool runs.
+that has ended, the place where another process went on, and that the one before had time for no more, but had done
+something. They are written before a tool runs.
 """
 _ENDINGS = tuple(f'data: {{"type":"{kind}"'.encode() for kind in ("abort", "error", "finish", "data-session"))
 _STEP_NOTE, _TAKEOVER_NOTE = (f': {{"{name}":'.encode() for name in (STEP, TAKEN_OVER))

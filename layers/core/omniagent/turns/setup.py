@@ -105,6 +105,7 @@ def _forget(task: "asyncio.Task[Any]") -> None:
 
 
 STORE_SECONDS_WITHOUT_DEADLINE = 30.0
+CLOSING_SECONDS = 60.0
 SECONDS_TO_TELL = 1.0
 """Kept at the very end to tell the client that its answer could not be stored."""
 
@@ -116,6 +117,10 @@ class TimeLimit:
     deadline: float | None
     margin_seconds: float
     started_at: float = field(default_factory=time.monotonic)
+    most_seconds: float = math.inf
+    """The longest turn, where it may go on in another process."""
+    opened_at: float = field(default_factory=time.monotonic)
+    """When this process began to work on the turn."""
 
     @property
     def stop_at(self) -> float:
@@ -123,7 +128,17 @@ class TimeLimit:
         if self.deadline is None:
             return math.inf
         whole = self.deadline - self.started_at
-        return self.started_at + whole - min(self.margin_seconds, whole / 4)
+        return min(self.started_at + whole - min(self.margin_seconds, whole / 4), self.started_at + self.most_seconds)
+
+    @property
+    def is_closing(self) -> bool:
+        """Whether so little time is left that a turn which may go on elsewhere begins nothing new here."""
+        return self.time_left() < min(CLOSING_SECONDS, (self.stop_at - self.opened_at) / 4)
+
+    @property
+    def is_last(self) -> bool:
+        """Whether the turn itself has no more time than this process."""
+        return self.deadline is None or self.stop_at >= self.started_at + self.most_seconds
 
     @property
     def give_up_at(self) -> float:
@@ -223,6 +238,10 @@ class TurnHooks:
     """Called with the id of a turn that begins, beside everything else: somebody is to look after it. The number is how
     many processes have worked on the turn before this one.
     """
+    on_hand_over: Callable[[str, int], Awaitable[None]] | None = None
+    """Called in the same way when a turn has no more time in its process: another is to go on with it at once. Without
+    it the turn ends there, with what it has.
+    """
     on_end: Callable[[RunResult], Awaitable[None]] | None = None
     """Called when a turn has ended and its readers have seen the end."""
     on_model_call: Callable[[Purpose, Usage], None] | None = None
@@ -263,6 +282,10 @@ class TurnSetup:
     """The user's budget; None where there is no limit."""
     ledger: "Ledger | None" = None
     """Where a turn that died may have reserved something."""
+
+    def may_hand_over(self, limit: TimeLimit) -> bool:
+        """Whether another process may go on with a turn that has no more time in this one."""
+        return self.hooks.on_hand_over is not None and not limit.is_last
 
     @property
     def model(self) -> str:

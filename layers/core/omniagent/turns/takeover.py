@@ -70,7 +70,7 @@ class Takeover:
         if held is not None:
             return replace(held.claim, owner=new_id(), attempt=held.claim.attempt + 1)
         dead = await self._read(turn_id)
-        return Claim(self._session.key, turn_id, dead.claim_id or turn_id, owner=new_id(), attempt=dead.deaths + 1)
+        return Claim(self._session.key, turn_id, dead.claim_id or turn_id, owner=new_id(), attempt=dead.takeovers + 1)
 
     async def _open_claimed(self, keeper: LeaseKeeper, *, is_stopped: bool) -> Turn | None:
         claim, state = keeper.claim, await self._session.load()
@@ -79,9 +79,10 @@ class Takeover:
         dead = await self._read(claim.turn_id)
         if self._query is not None and not dead.answers(self._query, state):
             return None
-        plan, attempt = dead.plan(state, claim.message_id), max(dead.deaths + 1, claim.attempt)
+        plan, attempt = dead.plan(state, claim.message_id), max(dead.takeovers + 1, claim.attempt)
         has_waited = message_id_of(claim.turn_id) != claim.turn_id  # goes on with a stored answer, which is closed
-        if is_stopped or has_waited or plan is None or not dead.is_readable or attempt > MAX_ATTEMPTS:
+        deaths = attempt - dead.hand_overs
+        if is_stopped or has_waited or plan is None or not dead.is_readable or deaths > MAX_ATTEMPTS:
             await self._close(state.head, attempt, is_stopped=is_stopped)
             return None
         continued = await self._log_takeover(claim, dead, attempt)
@@ -110,7 +111,11 @@ class Takeover:
             finally:
                 if not turn.has_begun:
                     span.end()
-        logger.warning("dead turn continued", extra={"turn_id": turn.message_id, "attempt": assignment.attempt})
+        details = {"turn_id": turn.message_id, "attempt": assignment.attempt}
+        if assignment.dead is not None and assignment.dead.is_handed_over:
+            logger.info("turn goes on", extra=details)
+        else:
+            logger.warning("dead turn continued", extra=details)
         return turn
 
     async def _log_takeover(self, claim: Claim, dead: DeadTurn, attempt: int) -> DeadTurn | None:

@@ -37,6 +37,15 @@ ASSUMED_OUTPUT_TOKENS = 1_000
 """What a budget has to have left for the output of a model call, where nothing limits it."""
 
 
+class HandOver(Exception):
+    """The loop stopped where it can go on in another process."""
+
+    def __init__(self, *, has_open_calls: bool) -> None:
+        super().__init__()
+        self.has_open_calls = has_open_calls
+        """The tools of its last step have not been started."""
+
+
 @dataclass(slots=True)
 class Progress:
     """What the loop has done so far. It stays readable when the loop is stopped or fails."""
@@ -51,6 +60,8 @@ class Progress:
     """The last step has calls that wait for a human or for the client."""
     usage_before: Usage = Usage()
     """The part of `usage` that was spent before the turn waited."""
+    has_moved: bool = False
+    """This process has finished a model call, or tools."""
     calls_before: int = 0
     """The tool calls before that. `tool_calls` and `tool_errors` are those of this run."""
 
@@ -71,8 +82,10 @@ class ToolLoop:
         budget: "TurnBudget | None" = None,
         joining: Callable[[], Sequence[InboxMessage]] = tuple,
         progress: Progress | None = None,
+        is_closing: Callable[[], bool] = lambda: False,
     ) -> None:
         self.progress = progress or Progress()
+        self._is_closing = is_closing
         self._budget = budget
         self._joining = joining
         self._setup = setup
@@ -103,6 +116,7 @@ class ToolLoop:
             if self.progress.steps >= settings.max_steps:
                 raise StepLimitReached(f"no answer after {settings.max_steps} steps")
             ensure_not_cancelled()
+            self._checkpoint()
             for message in self._joining():
                 self._recorder.steering(message.id, message.text)
             reason = await self._end_step(*await self._step(self._request(instructions)), tools)
@@ -123,7 +137,7 @@ class ToolLoop:
         for step, text in zip(earlier, _texts_of_steps(parts), strict=False):
             if not step.calls:
                 self._is_accepted(step.reason, text)  # it was not, and the model was told why
-        return await self._end_step(last.reason, last.calls, tools, in_doubt=True)
+        return await self._end_step(last.reason, last.calls, tools, in_doubt=not dead.has_open_calls)
 
     async def _end_step(
         self,
@@ -136,6 +150,7 @@ class ToolLoop:
         """Run the tools of a step. Returns the reason if the step is the last one."""
         if calls:
             ensure_not_cancelled()
+            self._checkpoint(has_open_calls=True)
             await self._before_tools()
             ensure_not_cancelled()
             calls_before = self.progress.tool_calls + self.progress.calls_before
@@ -144,6 +159,7 @@ class ToolLoop:
             step = tools()
             self.progress.tool_errors += await step.run(calls, calls_left, in_doubt=in_doubt)
             self.progress.is_waiting = step.waits
+            self.progress.has_moved = self.progress.has_moved or not in_doubt
         self._recorder.finish_step()
         if self.progress.is_waiting:
             return "tool-calls"
@@ -187,7 +203,13 @@ class ToolLoop:
         if not calls and not any(isinstance(part, TextPart) for part in self._recorder.parts[first_part:]):
             raise EmptyAnswer(f"{self._setup.model} answered nothing ({finish.reason})")
         self._note_end(finish.reason, calls)
+        self.progress.has_moved = True
         return finish.reason, calls
+
+    def _checkpoint(self, *, has_open_calls: bool = False) -> None:
+        """Leave the rest to another process if little time is left. One that has done nothing yet goes on."""
+        if self.progress.has_moved and self._is_closing():
+            raise HandOver(has_open_calls=has_open_calls)
 
     def _note_end(self, reason: FinishReason, calls: Sequence[ModelToolCall]) -> None:
         """Note that the call has ended, and all of its tool calls before that."""

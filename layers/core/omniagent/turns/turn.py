@@ -12,7 +12,7 @@ from typing import Any
 from omniagent.ai import prompts
 from omniagent.ai.context import RunContext, call_back
 from omniagent.ai.result import RunResult
-from omniagent.errors import AnswerTooLong, BudgetExceeded, ModelError, OmniAgentError
+from omniagent.errors import AnswerTooLong, BudgetExceeded, ModelError, OmniAgentError, TurnInProgress
 from omniagent.messages import (
     ChatMessage,
     DataPart,
@@ -32,9 +32,9 @@ from omniagent.turns.conclusion import Conclusion, Ending, SummaryBeside
 from omniagent.turns.keeper import RELEASE_SECONDS, EventLog, LeaseKeeper
 from omniagent.turns.lease import MAX_CHUNK_BYTES, InboxMessage, Renewal
 from omniagent.turns.recorder import AnswerRecorder
-from omniagent.turns.replay import BEGUN, keep_steps
+from omniagent.turns.replay import BEGUN, HANDED_OVER, keep_steps
 from omniagent.turns.setup import STOP_SECONDS, Assignment, TurnPlan, TurnSetup, cancelled, insist, within
-from omniagent.turns.tool_loop import Progress, ToolLoop
+from omniagent.turns.tool_loop import HandOver, Progress, ToolLoop
 
 logger = logging.getLogger(__name__)
 
@@ -70,11 +70,14 @@ class Turn:
             budget=self._budget,
             joining=self._joining,
             progress=_progress(self._plan),
+            is_closing=self._is_closing,
         )
         self._summary = SummaryBeside(setup, assignment)
         self._context: RunContext | None = None
         self._stop_reason: StopReason | None = None
         self._stopped = asyncio.Event()
+        self._is_cut = False
+        self._has_open_calls = False
         self._work: asyncio.Task[FinishReason] | None = None
         self._concluded: asyncio.Future[RunResult] = asyncio.get_running_loop().create_future()
         self._task: asyncio.Task[None] | None = None
@@ -133,7 +136,11 @@ class Turn:
             with bind_context(session_id=session.session_id, user_id=session.user_id, turn=self._plan.number):
                 self._span.set_content(input=self._plan.text)
                 await self._begin()
-                result = await self._finish()
+                ending = await self._ending()
+                if ending is None:
+                    await self._hand_over()
+                    return
+                result = await self._finish(ending)
                 self._concluded.set_result(result)
                 await self._after(result)
         except BaseException as exc:
@@ -227,7 +234,22 @@ class Turn:
         await asyncio.shield(self._begun)
         await self._keeper.checkpoint()
 
-    async def _finish(self) -> RunResult:
+    async def _hand_over(self) -> None:
+        """Leave the turn to another process. Readers here see no end: they resume."""
+        limit, turn_id, attempt = self._assignment.limit, self._assignment.turn_id, self._assignment.attempt
+        if self._loop.progress.has_moved:  # otherwise it counts as a death: it must not go on so for ever
+            self._note({HANDED_OVER: attempt, "calls": "open" if self._has_open_calls else "closed"})
+        await self._keeper.hand_over(limit.closing_seconds(RELEASE_SECONDS))
+        logger.info("turn handed over", extra={"turn_id": turn_id, "attempt": attempt})
+        self._log.close()
+        self._concluded.set_exception(TurnInProgress("The answer is still being written. Send the same request again."))
+        self._concluded.exception()  # asyncio warns of an exception that nobody has looked at
+        await self._in_time(call_back(self._setup.hooks.on_hand_over, turn_id, attempt))
+        if self._noticing is not None:
+            await asyncio.wait([self._noticing])
+        await self._summary.finish(limit)
+
+    async def _finish(self, ending: Ending) -> RunResult:
         """Conclude the turn. Whatever fails on the way, the stream is ended and the session given back."""
         conclusion = Conclusion(
             self._setup,
@@ -239,7 +261,6 @@ class Turn:
         )
         taken: list[str] = []
         try:
-            ending = await self._ending()
             self._keeper.flush_soon()
             # Before the answer is stored: a turn that dies here is repaired, and what it cost is settled once.
             await self._settle_budget()
@@ -338,8 +359,11 @@ class Turn:
             messages.remove(question)
         return [prompts.summary_message(summary.content), *messages] if summary else messages
 
-    async def _ending(self) -> Ending:
-        """Wait until the answer ends, or has to: exactly one of complete, waiting, cancelled, failed."""
+    async def _ending(self) -> Ending | None:
+        """Wait until the answer ends, or has to: exactly one of complete, waiting, cancelled, failed.
+
+        None when it goes on in another process.
+        """
         work = self._work
         if work is None:
             raise RuntimeError("the turn has not been started")
@@ -354,9 +378,12 @@ class Turn:
             if timer is not None:
                 timer.cancel()
         if not work.done() or work.cancelled():
-            return Ending("cancelled", "other", self._stop_reason or "cancelled")
+            return None if self._is_cut else Ending("cancelled", "other", self._stop_reason or "cancelled")
         if (exc := work.exception()) is None:
             return Ending("waiting" if self._loop.progress.is_waiting else "complete", work.result())
+        if isinstance(exc, HandOver):
+            self._has_open_calls = exc.has_open_calls
+            return None
         if isinstance(exc, ModelError | BudgetExceeded):
             logger.warning("turn failed", extra={"code": exc.code, "cause": str(exc)})
             return Ending("failed", "error", error=exc)
@@ -373,7 +400,8 @@ class Turn:
             await cancelled(stopped)
         if not work.done():
             logger.warning("a tool ignores its cancellation and is left behind")
-            self._recorder.seal()
+            if not self._is_cut:
+                self._recorder.seal()
 
     async def _settle_budget(self) -> None:
         if self._budget is not None:
@@ -396,9 +424,20 @@ class Turn:
     def _deadline_timer(self) -> asyncio.TimerHandle | None:
         if self._assignment.limit.deadline is None:
             return None
-        return asyncio.get_running_loop().call_later(
-            max(0.0, self._assignment.limit.time_left()), self.stop, "deadline"
-        )
+        return asyncio.get_running_loop().call_later(max(0.0, self._assignment.limit.time_left()), self._time_is_over)
+
+    def _time_is_over(self) -> None:
+        """End the turn at its deadline; or cut it off where it is, and leave it to another process."""
+        if not self._setup.may_hand_over(self._assignment.limit):
+            self.stop("deadline")
+        elif self._work is not None and not self._work.done() and self._stop_reason is None:
+            self._is_cut = True
+            self._stopped.set()
+            self._work.cancel()
+
+    def _is_closing(self) -> bool:
+        limit = self._assignment.limit
+        return limit.is_closing and self._stop_reason is None and self._setup.may_hand_over(limit)
 
     def _on_renewal(self, renewal: Renewal) -> None:
         if renewal.state == "lost":

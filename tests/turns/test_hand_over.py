@@ -1,0 +1,209 @@
+"""A turn that needs more time than its process has goes on in the next one, and its readers see one answer."""
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+import pytest
+
+from omniagent import (
+    Agent,
+    AnswerStream,
+    InMemoryStore,
+    MemoryRegistry,
+    Query,
+    RunContext,
+    Runner,
+    ScriptedModel,
+    Settings,
+    TurnHooks,
+    tool,
+)
+from omniagent.ai.providers.llm_provider import ModelRequest, ModelText, ModelToolCall, ModelToolDelta, ModelToolStart
+from omniagent.ai.providers.scripted import Beat
+from omniagent.errors import TurnInProgress
+from omniagent.messages import Part, ToolPart
+from omniagent.protocol import sse
+from omniagent.session.manager import SessionMessage
+from omniagent.turns.replay import record_frames
+from omniagent.turns.setup import TimeLimit
+from omniagent.turns.takeover import MAX_ATTEMPTS
+from tests.fixtures.conversation import Clock
+from tests.runner.processes import Process, bury
+from tests.runner.sessions import QUICK
+
+QUERY = Query("Go on and on", "m1")
+TOOL_STEPS = 5
+LONG, SHORT = 600.0, 0.4
+"""Seconds that a process has: more than it needs, or no more than it takes to do a little."""
+
+
+class Journey:
+    """One session whose turn calls a tool in each of its steps, and processes with little time."""
+
+    def __init__(self, *, retry_safe: bool = False) -> None:
+        self.store = InMemoryStore()
+        self.registry = MemoryRegistry(clock=Clock())
+        self.settings: Settings = replace(QUICK, tick_seconds=0.005, name_sessions=False, max_steps=TOOL_STEPS + 1)
+        self.handed_over: list[tuple[str, int]] = []
+        self.runs: list[str] = []
+        self.stalls_at: set[int] = set()
+        """Model calls, by how many tools have run, that do not end in the process that makes them first."""
+        self.tool_stalls = False
+        self.model = ScriptedModel(default=self._answer)
+
+        @tool(retry_safe=retry_safe)
+        async def work(context: RunContext, n: int) -> str:
+            """Work."""
+            self.runs.append(context.call_id or "")
+            if self.tool_stalls:
+                self.tool_stalls = False
+                await asyncio.Event().wait()
+            return f"worked {n}"
+
+        self.agent = Agent("helper", "", [work])
+
+    def runner(self, *, hands_over: bool = True) -> Runner:
+        process = Process(self.store, self.registry, self.settings)
+        hooks = TurnHooks(on_hand_over=self._note, grace_seconds=60.0) if hands_over else TurnHooks()
+        return Runner(self.agent, process.session, provider=self.model, registry=process.registry, hooks=hooks)
+
+    async def finish(self, seconds: float = LONG) -> SessionMessage:
+        """Let one process after the other go on until the turn has ended."""
+        stream: AnswerStream | None = await self.runner().start(QUERY, deadline=time.monotonic() + seconds)
+        while stream is not None:
+            await stream.ended()
+            if await self.runner().look(*self.handed_over[-1]) is None:
+                break
+            stream = await self.runner().take_up(deadline=time.monotonic() + seconds)
+        answer = await self.answer()
+        assert answer is not None
+        return answer
+
+    async def answer(self) -> SessionMessage | None:
+        return await Process(self.store, self.registry, self.settings).session.answer(1)
+
+    async def _note(self, turn_id: str, attempt: int) -> None:
+        self.handed_over.append((turn_id, attempt))
+
+    def _answer(self, request: ModelRequest) -> list[Beat]:
+        done = sum(isinstance(part, ToolPart) for message in request.messages for part in message.parts)
+        beats: list[Beat] = [ModelText(f"Step {done}. ")]
+        if done in self.stalls_at:
+            self.stalls_at.discard(done)
+            return [*beats, asyncio.Event()]
+        if done == TOOL_STEPS:
+            return [*beats, "Arrived."]
+        call_id, arguments = f"c{done}", f'{{"n": {done}}}'
+        start = ModelToolStart(call_id, "work")
+        return [*beats, start, ModelToolDelta(call_id, arguments), ModelToolCall(call_id, "work", arguments)]
+
+
+@pytest.fixture(autouse=True)
+async def _burial() -> AsyncIterator[None]:
+    living = asyncio.all_tasks()
+    yield
+    await bury(living | ({task} if (task := asyncio.current_task()) else set()))
+
+
+@pytest.fixture
+def closing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Little time is left at every checkpoint."""
+    monkeypatch.setattr(TimeLimit, "is_closing", property(lambda _: True))
+
+
+async def undisturbed() -> list[Part]:
+    journey = Journey()
+    await journey.runner().run(QUERY)
+    answer = await journey.answer()
+    assert answer is not None
+    return list(answer.parts)
+
+
+@pytest.mark.usefixtures("closing")
+async def test_a_turn_crosses_many_processes_and_nothing_of_it_is_done_twice() -> None:
+    journey = Journey()
+    answer = await journey.finish()
+    assert answer.status == "complete"
+    assert list(answer.parts) == await undisturbed()
+    assert len(journey.handed_over) >= 9, "more than so many deaths would have ended it"
+    assert len(journey.model.requests) == TOOL_STEPS + 1
+    assert journey.runs == [f"c{n}" for n in range(TOOL_STEPS)]
+    assert await journey.registry.running("") is None
+
+
+@pytest.mark.usefixtures("closing")
+async def test_its_reader_sees_one_stream() -> None:
+    journey = Journey()
+    first = await journey.runner().start(QUERY, deadline=time.monotonic() + LONG)
+    reader = await journey.runner().resume()
+    assert reader is not None
+    reading = asyncio.create_task(_bytes_of(reader))
+    await first.ended()
+    while await journey.runner().look(*journey.handed_over[-1]) is not None:
+        stream = await journey.runner().take_up(deadline=time.monotonic() + LONG)
+        assert stream is not None
+        await stream.ended()
+    frames = await reading
+    assert frames.endswith(sse.DONE)
+    assert record_frames(frames).parts == await undisturbed()
+
+
+@pytest.mark.usefixtures("closing")
+async def test_who_waits_for_the_result_is_told_to_ask_again() -> None:
+    journey = Journey()
+    stream = await journey.runner().start(QUERY, deadline=time.monotonic() + LONG)
+    assert not (await _bytes_of(stream)).endswith(sse.DONE)
+    with pytest.raises(TurnInProgress):
+        await stream.result()
+
+
+async def test_a_step_that_is_cut_off_in_the_middle_is_asked_again_by_the_next_process() -> None:
+    journey = Journey()
+    journey.stalls_at = {1, 2, 3, 4}
+    answer = await journey.finish(SHORT)
+    assert answer.status == "complete"
+    assert list(answer.parts) == await undisturbed()
+    assert len(journey.handed_over) == 4
+    assert len(journey.model.requests) == TOOL_STEPS + 1 + 4
+    assert journey.runs == [f"c{n}" for n in range(TOOL_STEPS)]
+
+
+@pytest.mark.parametrize("retry_safe", [True, False])
+async def test_a_tool_that_is_cut_off_runs_again_only_if_it_may(retry_safe: bool) -> None:
+    journey = Journey(retry_safe=retry_safe)
+    journey.tool_stalls = True
+    answer = await journey.finish(SHORT)
+    assert answer.status == "complete"
+    assert journey.runs.count("c0") == (2 if retry_safe else 1)
+    [first, *_] = [part for part in answer.parts if isinstance(part, ToolPart)]
+    assert (first.output == "worked 0") is retry_safe
+
+
+async def test_a_step_that_no_process_has_the_time_for_ends_the_turn_at_last() -> None:
+    journey = Journey()
+    journey.model = ScriptedModel(default=lambda _: ["Hm. ", asyncio.Event()])
+    answer = await journey.finish(SHORT / 4)
+    assert answer.status == "interrupted"
+    assert len(journey.model.requests) == MAX_ATTEMPTS + 1
+
+
+async def test_a_turn_ends_when_it_has_taken_as_long_as_it_may() -> None:
+    journey = Journey()
+    journey.settings = replace(journey.settings, max_turn_seconds=1.0)
+    journey.model = ScriptedModel(default=lambda _: ["Hm. ", asyncio.Event()])
+    result = await journey.runner().run(QUERY, deadline=time.monotonic() + LONG)
+    assert (result.status, result.metadata["stopReason"]) == ("cancelled", "deadline")
+    assert journey.handed_over == []
+
+
+async def test_without_somebody_to_go_on_the_deadline_ends_the_turn() -> None:
+    journey = Journey()
+    journey.stalls_at = {1}
+    result = await journey.runner(hands_over=False).run(QUERY, deadline=time.monotonic() + SHORT)
+    assert (result.status, result.metadata["stopReason"]) == ("cancelled", "deadline")
+
+
+async def _bytes_of(stream: AnswerStream) -> bytes:
+    return b"".join([frames async for frames in stream.sse()])
