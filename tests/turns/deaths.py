@@ -96,6 +96,8 @@ class World:
         self.runs: list[str] = []
         """The call ids of the tool's runs."""
         self.model = ScriptedModel(default=self._answer)
+        self.begun: list[tuple[str, int]] = []
+        """The processes that somebody is to look after, as each one has said."""
         self.reached = asyncio.Event()
         self.goes_on = asyncio.Event()
         """Set: whoever stopped at the stage goes on."""
@@ -114,7 +116,7 @@ class World:
 
     def runner(self, process: Process | None = None) -> Runner:
         process = process or self.process
-        hooks = TurnHooks(grace_seconds=self.grace_seconds)
+        hooks = TurnHooks(grace_seconds=self.grace_seconds, on_begin=self._note_begin)
         return Runner(
             self.agent,
             process.session,
@@ -124,6 +126,9 @@ class World:
             budget=self.budget,
             ledger=self.ledger,
         )
+
+    async def _note_begin(self, turn_id: str, attempt: int) -> None:
+        self.begun.append((turn_id, attempt))
 
     async def die(self, query: Query = QUERY) -> None:
         """Ask, and kill the process at its stage."""

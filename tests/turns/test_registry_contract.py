@@ -312,6 +312,29 @@ async def test_a_seized_session_is_lost_to_its_holder_whose_release_changes_noth
     assert running.claim == next_claim(claim)
 
 
+async def test_a_turn_that_is_let_go_can_be_taken_at_once_by_who_continues_it_with_its_inbox(
+    registry: TurnRegistry, claim: Claim
+) -> None:
+    await registry.claim(claim)
+    posted = InboxMessage("m2", "Next")
+    await registry.post(claim, posted, 5)
+    await registry.let_go(next_claim(claim))
+    held = await registry.running(claim.session)
+    assert held is not None
+    assert held.alive, "a stranger cannot let it go"
+    await registry.let_go(claim)
+    held = await registry.running(claim.session)
+    assert held is not None
+    assert (held.claim, held.alive, held.inbox) == (claim, False, (posted,))
+    assert held.is_looked_after(60.0)
+    assert await registry.claim(replace(claim, owner="next", attempt=1)) is None
+    assert await registry.renew(claim) == Renewal.LOST
+    await registry.let_go(claim)
+    taken = await registry.running(claim.session)
+    assert taken is not None
+    assert (taken.alive, taken.inbox) == (True, (posted,))
+
+
 Use = Callable[[TurnRegistry, Claim], Awaitable[object]]
 EVERY_USE: dict[str, Use] = {
     "claim": lambda registry, claim: registry.claim(claim),
@@ -319,6 +342,7 @@ EVERY_USE: dict[str, Use] = {
     "seize": lambda registry, claim: registry.seize(claim),
     "post": lambda registry, claim: registry.post(claim, InboxMessage("m", "Text"), 10),
     "release": lambda registry, claim: registry.release(claim),
+    "let_go": lambda registry, claim: registry.let_go(claim),
     "running": lambda registry, claim: registry.running(claim.session),
     "stop": lambda registry, claim: registry.stop(claim.session),
     "append": lambda registry, claim: registry.append(claim, 0, b""),

@@ -19,6 +19,7 @@ from omniagent.errors import InboxFull, RegistryMisconfigured, RegistryUnavailab
 from omniagent.tracing import SpanKind, current_span, trace_method
 from omniagent.tracing.attributes import DB_COLLECTION
 from omniagent.turns.lease import (
+    CLOCK_SECONDS,
     ERASE,
     GIVEN_BACK,
     MAX_INBOX_BYTES,
@@ -40,8 +41,6 @@ CHUNK_LIFE_SECONDS = 90 * 24 * 3600
 LEASE_LIFE_SECONDS = 3600
 CLAIM_PATIENCE_SECONDS = 4.0
 """How long a claim is retried. Every other call has its own repetition: the next tick, or the next request."""
-CLOCK_SECONDS = 1.0
-"""How much the clocks of two processes may differ."""
 _MISCONFIGURED = frozenset(
     {
         "AccessDeniedException",
@@ -282,7 +281,6 @@ class DynamoRegistry(TurnRegistry):
             ConditionExpression=_OURS,
             ExpressionAttributeValues={
                 ":holder": {"S": _token(claim)},
-                # By a clock that is a little slow it has run out, too.
                 ":past": _number(self._clock() - CLOCK_SECONDS),
             },
         )

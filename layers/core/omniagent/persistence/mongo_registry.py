@@ -13,6 +13,7 @@ from pymongo.errors import DuplicateKeyError
 from omniagent.errors import InboxFull, RegistryUnavailable, StorageError
 from omniagent.persistence.store import ConversationStore, translated
 from omniagent.turns.lease import (
+    CLOCK_SECONDS,
     ERASE,
     GIVEN_BACK,
     MAX_INBOX_BYTES,
@@ -135,6 +136,10 @@ class MongoTurnRegistry(TurnRegistry):
             ]
             await self._turns.update_one(_held(claim), changes)
             await self._turns.delete_one(_held(claim) | _NO_INBOX | {"lease_until": GIVEN_BACK})
+
+    async def let_go(self, claim: Claim) -> None:
+        with _reachable():
+            await self._turns.update_one(_held(claim), {"$set": {"lease_until": self._clock() - CLOCK_SECONDS}})
 
     async def running(self, session: str) -> RunningTurn | None:
         with _reachable():

@@ -8,6 +8,9 @@ from typing import ClassVar, Literal
 MAX_CHUNK_BYTES = 300_000
 """A chunk must fit into one item of the table (400 KB), whatever its frames are."""
 
+CLOCK_SECONDS = 1.0
+"""How much the clocks of two processes may differ: a lease that is ended has run out by both."""
+
 REPAIR = ":repair"
 """The message id of a claim that only closes a dead turn. No client can choose one with a colon."""
 ERASE = ":erase"
