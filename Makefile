@@ -120,6 +120,11 @@ ledger: $(VENV)/.dev ## spend budgets from 8 processes at once, and through kill
 
 .PHONY: ledger
 
+continue: $(VENV)/.dev ## kill 500 turns at random and at 13 named stages, and whoever continues them: their watch finishes them all (1 minute)
+	@$(BIN)/python -m tests.turns.continue_run $(ARGS)
+
+.PHONY: continue
+
 races: $(VENV)/.dev ## 1,000 races of messages that queue, steer and interrupt with ends, stops and kills, and what happened (5 minutes)
 	@$(BIN)/python -m tests.runner.busy_races $(ARGS)
 
