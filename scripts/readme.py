@@ -22,6 +22,13 @@ CHAT_GB = 1.0
 DOLLARS_PER_GB_SECOND = 0.0000133334
 DOLLARS_PER_REQUEST = 0.20 / 1e6
 DOLLARS_PER_WRITE = 0.625 / 1e6
+DOLLARS_PER_READ = 0.125 / 1e6
+DOLLARS_PER_MESSAGE = 0.40 / 1e6
+MESSAGE_REQUESTS = 3
+"""What a message of the queue costs: it is sent, received and deleted."""
+LOOK_READS = 1
+LOOK_SECONDS, RUN_GB = 0.03, 0.5
+"""A look of the run function at a turn that has ended: it reads the claim, and the session in MongoDB."""
 
 
 def settings_table() -> str:
@@ -39,6 +46,17 @@ def write_units(turn_seconds: float, tick_seconds: float) -> int:
     return 1 + 2 * ticks + 1 + 1
 
 
+def looks_at(turn_seconds: float, lease_seconds: float) -> int:
+    """How often the run function looks at a turn that ends in order."""
+    return 1 + int(turn_seconds / (lease_seconds + 1))
+
+
+def look_dollars(looks: int) -> float:
+    """What the looks at one turn cost: messages, invocations, their time, and reads of the table."""
+    a_look = MESSAGE_REQUESTS * DOLLARS_PER_MESSAGE + DOLLARS_PER_REQUEST + LOOK_READS * DOLLARS_PER_READ
+    return looks * (a_look + LOOK_SECONDS * RUN_GB * DOLLARS_PER_GB_SECOND)
+
+
 def costs_table() -> str:
     """What 1,000 turns cost besides the model and MongoDB, with the arithmetic."""
     units = write_units(TURN_SECONDS, Settings().tick_seconds)
@@ -46,6 +64,12 @@ def costs_table() -> str:
     requests = 1000 * DOLLARS_PER_REQUEST
     writes = 1000 * units * DOLLARS_PER_WRITE
     ticks = int(TURN_SECONDS / Settings().tick_seconds)
+    looks = looks_at(TURN_SECONDS, Settings().lease_seconds)
+    watch = 1000 * look_dollars(looks)
+    a_look = (
+        f"{MESSAGE_REQUESTS} * ${DOLLARS_PER_MESSAGE * 1e6:.2f} + ${DOLLARS_PER_REQUEST * 1e6:.2f} + "
+        f"{LOOK_READS} * ${DOLLARS_PER_READ * 1e6:.3f} + ${LOOK_SECONDS * RUN_GB * DOLLARS_PER_GB_SECOND * 1e6:.2f}"
+    )
     gb_second = f"{DOLLARS_PER_GB_SECOND:.10f}".rstrip("0")
     return f"""\
 1,000 turns of {TURN_SECONDS} seconds, in us-east-1, besides the model's tokens, MongoDB and what logs cost:
@@ -55,10 +79,12 @@ def costs_table() -> str:
 | Lambda, arm64, {CHAT_GB:g} GB | 1,000 * {TURN_SECONDS} s * {CHAT_GB:g} GB * ${gb_second} | {compute:.3f} |
 | Lambda requests | 1,000 * ${DOLLARS_PER_REQUEST * 1e6:.2f} / 1M | {requests:.4f} |
 | DynamoDB writes | 1,000 * {units} units * ${DOLLARS_PER_WRITE * 1e6:.3f} / 1M | {writes:.3f} |
-| **together** | | **{compute + requests + writes:.2f}** |
+| The watch | 1,000 * {looks} * ({a_look}) / 1M | {watch:.4f} |
+| **together** | | **{compute + requests + writes + watch:.2f}** |
 
 A turn writes {units} units: the claim, a renewal and a chunk for each of its {ticks} ticks, the last chunk and the
-release.
+release. Its watch is one message of the queue (sent, received, deleted) and one look of the run function: a request, a
+read of the claim, {LOOK_SECONDS * 1000:g} ms of {RUN_GB:g} GB; one more for each lease that the turn takes longer.
 Nothing runs, and nothing is paid for, while nobody asks."""
 
 

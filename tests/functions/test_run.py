@@ -14,8 +14,9 @@ from omniagent.errors import QueueUnavailable, RegistryUnavailable
 from omniagent.lambda_runtime import event_loop
 from omniagent.messages import CallRequest, TextPart, ToolPart
 from omniagent.session.manager import SessionMessage, TurnStart, new_id
-from omniagent.turns.lease import Claim, InboxMessage
+from omniagent.turns.lease import Claim, InboxMessage, RunningTurn
 from omniagent.turns.memory_registry import MemoryRegistry
+from scripts.readme import LOOK_READS, look_dollars, looks_at
 from tests.fixtures.conversation import Clock
 from tests.fixtures.functions import load
 from tests.fixtures.jobs import CONTEXT, batch
@@ -123,6 +124,27 @@ def test_a_turn_that_has_ended_needs_nothing(run: Any, world: World, queue: Reco
     run.handler(batch(watch(key, "another")), CONTEXT)
     run.handler(batch(watch("nobody:s1", turn_id)), CONTEXT)
     assert queue.sent == []
+
+
+def test_the_watch_of_an_undisturbed_turn_costs_what_the_readme_says(
+    run: Any, world: World, queue: RecordedRuns, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads = 0
+    running = MemoryRegistry.running
+
+    async def counted(registry: MemoryRegistry, session: str) -> RunningTurn | None:
+        nonlocal reads
+        reads += 1
+        return await running(registry, session)
+
+    user = world.user()
+    user.ask("[echo:Done.]")
+    [message] = queue.sent
+    assert message.pop("delay") == LEASE_SECONDS + 1
+    monkeypatch.setattr(MemoryRegistry, "running", counted)
+    run.handler(batch(json.dumps(message)), CONTEXT)
+    assert (len(queue.sent), reads) == (looks_at(1, LEASE_SECONDS), LOOK_READS)
+    assert 1000 * look_dollars(1) <= 0.002
 
 
 def test_the_watch_of_an_earlier_process_ends_when_a_later_one_works_on_the_turn(

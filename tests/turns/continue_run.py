@@ -52,7 +52,6 @@ class MortalWorld(World):
             self.stage = name
         await super().at(name, process)
 
-
     async def _logged(self) -> None:
         if not self.moment:  # a random one may be in the middle of a tick
             await super()._logged()
@@ -90,7 +89,7 @@ class Report:
 
 async def run(runs: int, seed: int = 1) -> Report:
     """Kill so many turns: each named stage in turn, and as many at random moments."""
-    rng, report = random.Random(seed), Report()  # noqa: S311 - no secret
+    rng, report = random.Random(seed), Report()
     whole = MortalWorld(retry_safe=True, tick=0.005)
     await whole.runner().run(QUERY)
     parts, moments = list((await whole.answer()).parts), whole._moments  # noqa: SLF001 - our own

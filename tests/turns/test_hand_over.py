@@ -183,7 +183,7 @@ async def test_a_tool_that_is_cut_off_runs_again_only_if_it_may(retry_safe: bool
 
 async def test_a_step_that_no_process_has_the_time_for_ends_the_turn_at_last() -> None:
     journey = Journey()
-    journey.model = ScriptedModel(default=lambda _: ["Hm. ", asyncio.Event()])
+    journey.model = ScriptedModel(default=_endless)
     answer = await journey.finish(SHORT / 4)
     assert answer.status == "interrupted"
     assert len(journey.model.requests) == MAX_ATTEMPTS + 1
@@ -192,7 +192,7 @@ async def test_a_step_that_no_process_has_the_time_for_ends_the_turn_at_last() -
 async def test_a_turn_ends_when_it_has_taken_as_long_as_it_may() -> None:
     journey = Journey()
     journey.settings = replace(journey.settings, max_turn_seconds=1.0)
-    journey.model = ScriptedModel(default=lambda _: ["Hm. ", asyncio.Event()])
+    journey.model = ScriptedModel(default=_endless)
     result = await journey.runner().run(QUERY, deadline=time.monotonic() + LONG)
     assert (result.status, result.metadata["stopReason"]) == ("cancelled", "deadline")
     assert journey.handed_over == []
@@ -203,6 +203,10 @@ async def test_without_somebody_to_go_on_the_deadline_ends_the_turn() -> None:
     journey.stalls_at = {1}
     result = await journey.runner(hands_over=False).run(QUERY, deadline=time.monotonic() + SHORT)
     assert (result.status, result.metadata["stopReason"]) == ("cancelled", "deadline")
+
+
+def _endless(_: ModelRequest) -> list[Beat]:
+    return ["Hm. ", asyncio.Event()]
 
 
 async def _bytes_of(stream: AnswerStream) -> bytes:

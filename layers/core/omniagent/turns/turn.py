@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import AsyncIterator, Coroutine, Sequence
 from contextlib import suppress
@@ -338,7 +339,7 @@ class Turn:
         if self._dead is None or not self._dead.was_asked:
             await call_back(agent.callbacks.on_start, context)
         instructions = await agent.instructions_for(context)
-        return await self._loop.run(context, instructions, self._assignment.limit.time_left, self._dead)
+        return await self._loop.run(context, instructions, self._tool_seconds, self._dead)
 
     def _show_data(self, part: DataPart, transient: bool) -> None:
         """Show what a tool emitted. It may come from a thread's callback, which nobody could raise into."""
@@ -434,6 +435,11 @@ class Turn:
             self._is_cut = True
             self._stopped.set()
             self._work.cancel()
+
+    def _tool_seconds(self) -> float:
+        """How long a tool may take. One that is running when the turn is handed over is cut off, not timed out."""
+        limit = self._assignment.limit
+        return math.inf if self._setup.may_hand_over(limit) else limit.time_left()
 
     def _is_closing(self) -> bool:
         limit = self._assignment.limit
