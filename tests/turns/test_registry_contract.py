@@ -366,6 +366,16 @@ async def test_a_table_that_is_not_there_is_a_wrong_setting(aws: Aws, claim: Cla
         await use(DynamoRegistry("no-such-table", lease_seconds=10.0, api=dynamodb_api(aws.endpoint)), claim)
 
 
+async def test_a_refusal_that_no_setting_explains_is_unavailable(claim: Claim) -> None:
+    refusal = (400, {"__type": "com.amazonaws.dynamodb.v20120810#ReplicatedWriteConflictException"})
+    with Endpoint(refusal) as endpoint:
+        registry = DynamoRegistry("turns", lease_seconds=10.0, api=dynamodb_api(endpoint.url))
+        with pytest.raises(RegistryUnavailable) as raised:
+            await registry.claim(claim)
+        await registry.aclose()
+    assert not isinstance(raised.value, ConfigurationError)
+
+
 async def test_a_claim_is_repeated_while_dynamodb_is_busy(claim: Claim) -> None:
     busy = (400, {"__type": "com.amazonaws.dynamodb.v20120810#ThrottlingException"})
     with Endpoint(*[busy] * 5, (200, {})) as endpoint:
