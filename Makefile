@@ -50,10 +50,10 @@ MAKE_VENV = [ -x $(BIN)/python ] || $(UV) venv -q --clear --python $(PYTHON) $(V
 
 test: $(VENV)/.dev ## run every test and print the coverage; with ARGS, a part of them: ARGS=tests/http
 ifdef ARGS
-	@$(BIN)/python -m pytest -n 3 $(ARGS)
+	@$(BIN)/python -m pytest -n 4 $(ARGS)
 else
 	@rm -rf .coverage
-	@$(BIN)/coverage run -m pytest -n 3
+	@$(BIN)/coverage run -m pytest -n 4
 	@$(BIN)/coverage combine -q
 	@$(BIN)/coverage report
 endif

@@ -61,6 +61,8 @@ def test_a_clone_runs_and_answers_with_the_two_commands(tmp_path: Path, pytestco
     assert "moto" in installed
     assert not {"pytest", "mypy", "ruff", "playwright", "schemathesis"} & installed, "not needed by `make run`"
     test = ["make", "test", "ARGS=-q -n 0 tests/test_readme.py"]
+    # What is new here is where the packages go. They are those of this machine, if it keeps them.
+    env |= {"UV_CACHE_DIR": subprocess.check_output([clone / ".uv/bin/uv", "cache", "dir"], text=True).strip()}
     done = subprocess.run(
         test, cwd=clone, env=env, capture_output=True, text=True, timeout=INSTALL_SECONDS, check=False
     )

@@ -23,6 +23,7 @@ from omniagent.ai.providers.scripted import ScriptedModel
 from omniagent.errors import ConfigurationError, ModelRejected, ModelStreamBroken, ModelUnavailable, UnknownModelError
 from omniagent.messages import ChatMessage, ReasoningPart, StepPart, Usage
 from omniagent.settings import Settings
+from tests.fixtures.package_log import logged
 from tests.providers.canned import frames, serve, stream, text_deltas
 from tests.providers.helpers import ask, collect, only, streamed, text_of
 
@@ -116,7 +117,7 @@ async def test_a_list_of_models_is_a_chain(model: str | list[str], caplog: pytes
     assert chain is pool.get("one,two,three")
     with caplog.at_level(logging.WARNING):
         assert text_of(await streamed(chain, ask("Hi."))) == "Hello."
-    assert [record.message for record in caplog.records] == ["model unavailable, asking the next"] * 2
+    assert logged(caplog) == ["model unavailable, asking the next"] * 2
 
 
 async def test_a_chain_ends_with_the_last_failure() -> None:

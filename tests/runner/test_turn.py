@@ -11,6 +11,7 @@ from omniagent.ai.providers.llm_provider import Overrides
 from omniagent.errors import StorageUnavailable, ToolError
 from omniagent.session.manager import SessionMessage
 from tests.fixtures.conversation import Conversation, HeldBack, each_api, events_of, read, seen
+from tests.fixtures.package_log import logged
 from tests.fixtures.stream import outline
 from tests.runner.scenarios import STEP, add, lookup, said
 
@@ -167,7 +168,7 @@ async def test_callbacks_that_raise_change_nothing(
     result = await stream.result()
     await stream.ended()
     assert (result.status, result.text) == ("complete", "Three.")
-    assert [record.message for record in caplog.records] == ["callback failed"] * 5
+    assert logged(caplog) == ["callback failed"] * 5
 
 
 async def test_instructions_may_be_a_function_of_the_run(conversation: Conversation) -> None:

@@ -9,6 +9,7 @@ import pytest
 from omniagent.protocol.events import TextDelta
 from omniagent.turns.keeper import EventLog, LeaseKeeper
 from omniagent.turns.lease import MAX_CHUNK_BYTES, Claim, Renewal
+from tests.fixtures.package_log import logged
 from tests.turns.registries import Unreliable, until
 
 CLAIM = Claim("session", "turn", "message")
@@ -121,14 +122,14 @@ async def test_a_registry_that_was_down_gets_everything_once_it_is_back(
     kept.say("said while it was down, ")
 
     async def has_noticed() -> bool:
-        return bool(caplog.records)
+        return bool(logged(caplog))
 
     await until(has_noticed)
     registry.is_down = False
     kept.say("and after.")
     await until(kept.is_logged)
     await kept.keeper.finish()
-    assert [record.message for record in caplog.records] == ["turn registry failing: no stop, no resume"]
+    assert logged(caplog) == ["turn registry failing: no stop, no resume"]
 
 
 async def test_a_lost_answer_makes_no_chunk_twice_and_none_different(registry: Unreliable) -> None:
@@ -152,7 +153,7 @@ async def test_a_registry_that_stays_down_does_not_hold_the_turn(
     kept.say("said")
     registry.is_down = True
     await kept.keeper.finish()
-    assert [record.message for record in caplog.records] == ["claim not released, its lease will run out"]
+    assert logged(caplog) == ["claim not released, its lease will run out"]
 
 
 @pytest.mark.parametrize("error", [ssl.SSLError("broken"), KeyError("S"), RuntimeError("no credentials")])

@@ -29,6 +29,7 @@ from omniagent.persistence.store import ConversationStore
 from omniagent.session.manager import TurnStart, new_id
 from omniagent.turns.lease import Claim, InboxMessage
 from tests.fixtures.conversation import Clock
+from tests.fixtures.package_log import logged
 from tests.runner.sessions import QUICK
 from tests.turns.deaths import GRAVES, LEASE_SECONDS, MortalProcess, World
 from tests.turns.registries import until
@@ -148,8 +149,7 @@ async def test_what_fails_is_logged_and_tried_again_later(caplog: pytest.LogCapt
         watcher = TurnWatcher(world.store, world.registry, runner, settings=BRIEF, interval_seconds=0.005)
         async with watcher:
             await until(lambda: is_complete(world))
-    messages = [record.message for record in caplog.records]
-    assert messages == ["session not taken up", "session not taken up", "dead turn continued"]
+    assert logged(caplog) == ["session not taken up", "session not taken up", "dead turn continued"]
 
 
 async def test_a_store_that_is_down_is_looked_at_less_and_less_and_the_server_learns_nothing(
