@@ -16,6 +16,7 @@ pytest_plugins = [
     "tests.fixtures.guard",
     "tests.fixtures.services",
     "tests.fixtures.conversation",
+    "tests.fixtures.jobs",
     "tests.fixtures.built",
     "tests.fixtures.stack",
 ]

@@ -25,16 +25,6 @@ def world(mongod: str, model: OfflineModel) -> Iterator[World]:
         yield world
 
 
-@pytest.fixture
-def summary(world: World) -> Any:
-    return world.summary
-
-
-@pytest.fixture
-def chats(world: World) -> Chats:
-    return Chats(world.database)
-
-
 def test_a_summary_is_brought_up_to_the_turn_before_the_latest(summary: Any, chats: Chats) -> None:
     key = chats.add(3)
     answer = summary.handler({"session_id": key}, CONTEXT)

@@ -34,7 +34,7 @@ async def test_each_event_arrives_before_the_next_is_sent(api: RuntimeApi, stage
 @pytest.mark.usefixtures("process")
 async def test_a_response_begins_before_its_process_goes_on_with_other_work(api: RuntimeApi, stage: Meeting) -> None:
     api.invoke(url_event("/occupied"))
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         post = await api.posted()
         await post.prelude()
         assert await post.chunk() == b"first"

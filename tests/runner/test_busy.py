@@ -51,7 +51,7 @@ class Busily(Sessions):
 
     async def posted(self, *message_ids: str) -> None:
         """Wait until exactly these messages are in the inbox."""
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while await self.waiting() != list(message_ids):  # noqa: ASYNC110 - no event announces it
                 await asyncio.sleep(0.002)
 
@@ -205,7 +205,7 @@ async def _renewed(sessions: Busily, *message_ids: str, clock: Clock | None = No
         assert held is not None
         if clock is not None:
             clock.pass_by(1)
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(60):
             while (now := await sessions.registry.running(sessions.session().key)) is not None:
                 if now.lease_until != held.lease_until:
                     break

@@ -19,16 +19,6 @@ BEFORE = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 @pytest.fixture
-def summary(world: World) -> Any:
-    return world.summary
-
-
-@pytest.fixture
-def chats(world: World) -> Chats:
-    return Chats(world.database)
-
-
-@pytest.fixture
 def queued(world: World, monkeypatch: pytest.MonkeyPatch) -> list[Json]:
     """What the functions send to the queue."""
     queue = RecordedQueue()
