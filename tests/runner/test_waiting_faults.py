@@ -6,12 +6,13 @@ from typing import Any
 import pytest
 
 from omniagent import Agent, MemoryRegistry, ScriptedModel, ToolCall, ToolRequest, client_tool, tool
-from omniagent.errors import NotWaiting, RequestExpired
+from omniagent.errors import NotWaiting, RequestExpired, ToolOutcomeUnknown
 from omniagent.messages import ORPHAN_ERROR, ToolPart
 from omniagent.session.in_memory import InMemorySessionManager
 from omniagent.session.manager import TurnStart, message_id_of
 from omniagent.settings import Settings
 from omniagent.turns.lease import Claim
+from omniagent.turns.replay import record_frames
 from tests.fixtures.conversation import Conversation, each_api, events_of
 from tests.runner.sessions import QUICK, Sessions
 
@@ -90,6 +91,38 @@ async def test_after_a_kill_at_any_frame_the_call_is_not_run_again_and_the_sessi
         assert again[-1]["data"]["status"] == "interrupted"
         assert (await runner.run("Next")).turn_number == 2
     assert refunds.orders == ["42"], "it ran once, in the run that was not killed"
+
+
+async def test_a_run_that_was_killed_at_any_frame_is_continued_and_a_call_that_may_have_run_is_not_run_again() -> None:
+    refunds = Refunds()
+    witness, request, frames = await continued(refunds)
+    assert witness.copy is not None
+    whole = await witness.answer(1)
+    assert whole is not None
+    for count in range(len(frames)):
+        dead = Sessions()
+        dead.store.sessions.update(deepcopy(witness.copy))
+        logged = b"".join(frames[:count])
+        if count:
+            claim = Claim(witness.key, witness.turn_id, f"answer:{request.message_id}")
+            await dead.registry.append(claim, 0, logged)
+        refunds.orders.clear()
+        stream = await dead.runner(ScriptedModel("Done at last."), refunds.tool).continue_turn()
+        assert stream is not None
+        result = await stream.result()
+        await stream.ended()
+        assert (result.status, result.message.id) == ("complete", request.message_id)
+        has_run, is_known = b'"approved":' in logged, b"tool-output-available" in logged
+        assert refunds.orders == ([] if has_run else ["42"])
+        [part] = [part for part in result.message.parts if isinstance(part, ToolPart)]
+        if has_run and not is_known:
+            assert part.public_error == ToolOutcomeUnknown.public
+        else:
+            assert list(result.message.parts) == list(whole.parts)
+        assert (result.metadata["steps"], result.text) == (2, whole.text)
+        log = b"".join(each for _, each in await dead.registry.read(witness.key, witness.turn_id))
+        assert [type(part) for part in record_frames(log).parts] == [type(part) for part in result.message.parts]
+        assert await dead.are_free()
 
 
 async def test_an_answer_that_finds_a_dead_run_closes_it_and_runs_nothing() -> None:

@@ -18,9 +18,9 @@ from omniagent.messages import StopReason
 from omniagent.protocol import sse
 from omniagent.session.manager import SessionManager, SessionMessage, SessionState, continuation_id, user_id_of
 from omniagent.turns.follow import FollowedAnswer
-from omniagent.turns.keeper import CONTINUED
 from omniagent.turns.lease import Claim, RunningTurn
 from omniagent.turns.plan import Opening
+from omniagent.turns.replay import CONTINUED
 from omniagent.turns.setup import Query, TimeLimit, TurnPlan, TurnSetup
 from omniagent.turns.waiting import EXPIRED_ERROR, Judge, Judgement, closed, end_of, frames_after, start_of
 

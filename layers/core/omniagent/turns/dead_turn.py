@@ -9,9 +9,19 @@ from typing import Any
 from omniagent.ai.providers.llm_provider import ModelToolCall
 from omniagent.messages import FinishReason, Usage
 from omniagent.protocol import sse
-from omniagent.session.manager import SessionState
+from omniagent.session.manager import SessionMessage, SessionState
 from omniagent.turns.recorder import AnswerRecorder, Emit, Note
-from omniagent.turns.replay import BEGUN, HANDED_OVER, TAKEN_OVER, calls_of, kept_frames, kept_steps, record_frames
+from omniagent.turns.replay import (
+    APPROVED,
+    BEGUN,
+    CONTINUED,
+    HANDED_OVER,
+    TAKEN_OVER,
+    calls_of,
+    kept_frames,
+    kept_steps,
+    record_frames,
+)
 from omniagent.turns.setup import REGENERATE, Query, TurnPlan
 
 
@@ -55,6 +65,10 @@ class DeadTurn:
     """The first model call has begun: the callbacks of the start have been called."""
     is_readable: bool
     """Whether the log is whole, and one that can be continued."""
+    has_approved: bool
+    """The calls that were approved may have run."""
+    before: SessionMessage | None = None
+    """The answer that it goes on with, as it was stored when it began."""
 
     @classmethod
     def read(cls, chunks: Sequence[tuple[int, bytes]]) -> "DeadTurn":
@@ -83,17 +97,23 @@ class DeadTurn:
             first_token_at=first_token,
             was_asked=sse.START_STEP in raw,
             # A stream without its beginning is an earlier version's: it does not say which steps have ended.
+            has_approved=any(APPROVED in note for note in notes),
             is_readable=is_whole and (bool(begun) or not _has_events(kept)),
         )
 
     def recorder(self, emit: Emit, note: Note) -> AnswerRecorder:
         """Return the answer so far. What is recorded from now on is emitted."""
-        return record_frames(b"".join(self.frames), emit, note)
+        frames = b"".join(self.frames)
+        if self.before is None or not self.has_started:
+            return record_frames(frames, emit, note)
+        from omniagent.turns.waiting import recorded_again  # only where a turn had waited
+
+        return recorded_again(self.before, frames, emit, note)
 
     @property
     def has_started(self) -> bool:
-        """Whether a reader has seen anything of it."""
-        return _has_events(self.frames)
+        """Whether a reader has seen anything of it; of a run that goes on with an answer, all that was shown before."""
+        return _has_events(self.frames) and (self.before is None or CONTINUED in self.frames)
 
     @property
     def seconds(self) -> float:
@@ -114,7 +134,10 @@ class DeadTurn:
 
     def plan(self, state: SessionState, claim_id: str) -> TurnPlan | None:
         """Return what the turn is to do: as the session says, which has not changed since it began."""
-        question, answer = state.question, state.answer
+        question, answer, before = state.question, state.answer, self.before
+        if before is not None:
+            message_id, text = (question.id, question.text) if question is not None else ("", "")
+            return TurnPlan(before.turn_number, message_id, text, again=True, waited=before)
         if question is None:
             return None
         # What is in the log already need not be kept.

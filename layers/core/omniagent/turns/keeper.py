@@ -12,8 +12,6 @@ from omniagent.turns.lease import MAX_CHUNK_BYTES, Claim, InboxMessage, Renewal,
 
 KEEP_ALIVE_SECONDS = 15.0
 _SHOWS_NOTHING = (Start, StartStep, FinishStep, SteeringData)
-CONTINUED = b": continued\n\n"
-"""Stands in the log of a turn that goes on, after what it had shown before it waited."""
 
 
 class EventLog:
@@ -45,9 +43,9 @@ class EventLog:
         self._last_note = len(self.frames)
         self.frames.append(frame)
 
-    def mark_continued(self) -> None:
+    def mark_continued(self, mark: bytes) -> None:
         """Readers here know all that was pushed so far, but the start: it is for those who read the chunk log."""
-        self.frames.append(CONTINUED)
+        self.frames.append(mark)
         self._known_to = len(self.frames)
 
     def withhold_start(self) -> None:
@@ -82,7 +80,7 @@ class EventLog:
         """Yield the stream's bytes from its start; frames that are ready together come as one piece."""
         position = 0
         if self._known_to:
-            yield self.frames[0]
+            yield next(frame for frame in self.frames if frame.startswith(b"data: "))  # the start
             position = self._known_to
         while True:
             if ready := self.frames[position : self._held_at]:

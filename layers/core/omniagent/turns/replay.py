@@ -1,7 +1,7 @@
 """An answer told again: recorded from the frames of its chunk log, or streamed from its stored parts."""
 
 import json
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -53,10 +53,17 @@ class ReplayedAnswer:
         """Nothing is running."""
 
 
-def record_frames(frames: bytes, emit: Emit = lambda _: None, note: Note = lambda _: None) -> AnswerRecorder:
+def record_frames(
+    frames: bytes,
+    emit: Emit = lambda _: None,
+    note: Note = lambda _: None,
+    *,
+    begin: Callable[[AnswerRecorder], Collection[str]] = lambda _: (),
+) -> AnswerRecorder:
     """Record an answer again from the frames that were sent of it. `close()` then emits the missing end.
 
-    It ends where the log cannot be read: whatever is in there, the session must go on.
+    It ends where the log cannot be read: whatever is in there, the session must go on. `begin` records what comes
+    before the frames, and returns the ids of calls of which they tell nothing new.
     """
     is_live = False
     recorder = AnswerRecorder(
@@ -64,8 +71,11 @@ def record_frames(frames: bytes, emit: Emit = lambda _: None, note: Note = lambd
     )
     errors: dict[str, str] = {}
     with suppress(AnswerTooLong, KeyError, RecursionError, ValueError):
+        known = begin(recorder)
         for frame in kept_frames(sse.split(frames)):
             for event in sse.decode(frame):
+                if event.get("toolCallId") in known:
+                    continue
                 # The values of an event are the top: only within them does depth count.
                 _record(recorder, plain(event, depth=-1), errors)
             for noted in sse.decode_notes(frame):
@@ -83,7 +93,7 @@ def kept_frames(frames: Sequence[bytes]) -> list[bytes]:
     for frame in frames:
         if frame == sse.START_STEP and open_at is None:
             open_at = len(kept)
-        elif frame.startswith(_STEP_NOTE):
+        elif frame.startswith(_STEP_NOTE) or frame == CONTINUED:
             open_at = None
         elif frame.startswith(_TAKEOVER_NOTE):
             kept = [each for each in kept[:open_at] if not _ends_a_stream(each)]
@@ -309,6 +319,10 @@ BEGUN, CALL, STEP, TAKEN_OVER, HANDED_OVER = "begun", "call", "step", "taken_ove
 that has ended, the place where another process went on, and that the one before had time for no more, but had done
 something. They are written before a tool runs.
 """
+APPROVED = "approved"
+"""The note that the calls of a turn which has waited are about to run."""
+CONTINUED = b": continued\n\n"
+"""Stands in the log of a turn that goes on, after what it had shown before it waited."""
 _ENDINGS = tuple(f'data: {{"type":"{kind}"'.encode() for kind in ("abort", "error", "finish", "data-session"))
 _STEP_NOTE, _TAKEOVER_NOTE = (f': {{"{name}":'.encode() for name in (STEP, TAKEN_OVER))
 
@@ -350,7 +364,7 @@ class FollowedLog:
         return self._send(held)
 
     def _hold_open_step(self, log: bytes) -> bytes:
-        begun = log.find(sse.START_STEP, max(0, log.rfind(_STEP_NOTE)))
+        begun = log.find(sse.START_STEP, max(0, log.rfind(_STEP_NOTE), log.rfind(CONTINUED)))
         safe = log if begun < 0 else log[:begun]
         self._held = log[len(safe) :]
         return self._send(safe)

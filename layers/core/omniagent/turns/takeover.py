@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from omniagent.errors import BudgetExceeded, StorageConflict
 from omniagent.protocol import sse
-from omniagent.session.manager import SessionHead, message_id_of, new_id
+from omniagent.session.manager import SessionHead, SessionMessage, message_id_of, new_id
 from omniagent.tracing import SpanKind, bind_context, trace_operation
 from omniagent.tracing.attributes import AGENT_NAME, TURN_NUMBER
 from omniagent.turns.dead_turn import DeadTurn
@@ -76,13 +76,12 @@ class Takeover:
         claim, state = keeper.claim, await self._session.load()
         if state.head.active_turn_id != claim.turn_id:
             return None  # it came to its end meanwhile
-        dead = await self._read(claim.turn_id)
+        dead = replace(await self._read(claim.turn_id), before=await self._before(claim.turn_id))
         if self._query is not None and not dead.answers(self._query, state):
             return None
         plan, attempt = dead.plan(state, claim.message_id), max(dead.takeovers + 1, claim.attempt)
-        has_waited = message_id_of(claim.turn_id) != claim.turn_id  # goes on with a stored answer, which is closed
         deaths = attempt - dead.hand_overs
-        if is_stopped or has_waited or plan is None or not dead.is_readable or deaths > MAX_ATTEMPTS:
+        if is_stopped or plan is None or not dead.is_readable or deaths > MAX_ATTEMPTS:
             await self._close(state.head, attempt, is_stopped=is_stopped)
             return None
         continued = await self._log_takeover(claim, dead, attempt)
@@ -131,9 +130,14 @@ class Takeover:
             if await self._registry.append(claim, dead.next_chunk, b"".join(notes)):
                 return replace(dead, frames=[*dead.frames, *notes], next_chunk=dead.next_chunk + 1)
             known = dead.next_chunk
-            dead = await self._read(claim.turn_id)
+            dead = replace(await self._read(claim.turn_id), before=dead.before)
             if dead.next_chunk <= known or await self._registry.renew(claim) == Renewal.LOST:
                 return None
+
+    async def _before(self, turn_id: str) -> SessionMessage | None:
+        """Return the answer that a run goes on with, as it was stored when that began; None for any other turn."""
+        message_id = message_id_of(turn_id)
+        return None if message_id == turn_id else await self._session.find(message_id)
 
     async def _read(self, turn_id: str) -> DeadTurn:
         return DeadTurn.read(await self._registry.read(self._session.key, turn_id))

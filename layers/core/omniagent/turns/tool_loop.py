@@ -25,7 +25,7 @@ from omniagent.messages import ChatMessage, FinishReason, Part, SteeringPart, St
 from omniagent.session import window
 from omniagent.turns.lease import InboxMessage
 from omniagent.turns.recorder import MAX_INPUT_CHARS, AnswerRecorder
-from omniagent.turns.replay import CALL, COUNTED, STEP
+from omniagent.turns.replay import APPROVED, CALL, COUNTED, STEP
 from omniagent.turns.setup import TurnSetup, ensure_not_cancelled
 from omniagent.turns.tool_step import ToolStep
 
@@ -109,8 +109,10 @@ class ToolLoop:
         settings = self._setup.settings
         tools = partial(ToolStep, self._setup.agent, self._recorder, context, settings, time_left)
         if approved := self._recorder.approved_calls:
+            self._recorder.note({APPROVED: len(approved)})
             await self._before_tools()
-            self.progress.tool_errors += await tools().run_approved(approved)
+            in_doubt = dead is not None and dead.has_approved
+            self.progress.tool_errors += await tools().run_approved(approved, in_doubt=in_doubt)
         reason = await self._catch_up(dead, tools) if dead is not None else None
         while reason is None:
             if self.progress.steps >= settings.max_steps:
@@ -125,16 +127,16 @@ class ToolLoop:
     async def _catch_up(self, dead: "DeadTurn", tools: Callable[[], ToolStep]) -> FinishReason | None:
         """Take over what a dead process has done. The tools of its last step may have been running."""
         progress, parts = self.progress, self._recorder.parts
-        progress.usage = sum(dead.calls, dead.cut_call or Usage())
+        progress.usage += sum(dead.calls, dead.cut_call or Usage())
         if dead.first_token_at is not None:
             progress.first_token_at = time.monotonic() - (time.time() - dead.first_token_at)
-        progress.steps = len(dead.steps)
+        steps_before, progress.steps = progress.steps, progress.steps + len(dead.steps)
         progress.tool_errors = sum(isinstance(part, ToolPart) and part.error is not None for part in parts)
         if not dead.steps:
             return None
         *earlier, last = dead.steps
         progress.tool_calls = sum(len(step.calls) for step in earlier)
-        for step, text in zip(earlier, _texts_of_steps(parts), strict=False):
+        for step, text in zip(earlier, _texts_of_steps(parts)[steps_before:], strict=False):
             if not step.calls:
                 self._is_accepted(step.reason, text)  # it was not, and the model was told why
         return await self._end_step(last.reason, last.calls, tools, in_doubt=not dead.has_open_calls)

@@ -71,10 +71,10 @@ class ToolStep:
         runs = [self._run(*each, in_doubt=in_doubt) for each in pending]
         return await self._all([call for call, _ in pending], runs)
 
-    async def run_approved(self, parts: Sequence[ToolPart]) -> int:
+    async def run_approved(self, parts: Sequence[ToolPart], *, in_doubt: bool = False) -> int:
         """Run calls that had to wait and return how many failed. Their arguments are those that were stored."""
         calls = [ModelToolCall(part.call_id, part.name, _json(part.input)) for part in parts]
-        return await self._all(calls, [self._run(call, "", is_approved=True) for call in calls])
+        return await self._all(calls, [self._run(call, "", is_approved=True, in_doubt=in_doubt) for call in calls])
 
     async def _all(self, calls: Sequence[ModelToolCall], runs: Sequence[Coroutine[Any, Any, bool]]) -> int:
         try:

@@ -191,11 +191,11 @@ class Turn:
 
     def _take_up(self, answer: SessionMessage) -> None:
         """Go on with an answer: the chunk log gets what it had shown before, then everybody the new results."""
-        from omniagent.turns.replay import emit_result
+        from omniagent.turns.replay import CONTINUED, emit_result
         from omniagent.turns.waiting import take_up  # only where a turn has waited
 
         answered = take_up(self._recorder, answer)
-        self._log.mark_continued()
+        self._log.mark_continued(CONTINUED)
         for part in answered:
             if part.done:
                 emit_result(self._recorder, part)
@@ -208,6 +208,8 @@ class Turn:
         """Push the start of the answer, unless it is in the log of the turn that is continued."""
         if self._dead is not None and self._dead.has_started:
             return
+        if self._dead is None or self._dead.begun_at is None:
+            self._note({BEGUN: time.time(), "message": self._keeper.claim.message_id})
         metadata = {"sessionId": self._setup.session.session_id, "turnNumber": self._plan.number}
         if self._plan.previous is not None:
             self._log.withhold_start()
@@ -220,8 +222,6 @@ class Turn:
         for part in steering_of(self._plan.previous.parts if self._plan.previous is not None else ()):
             if part.message_id not in self._joined:
                 self._recorder.steering(part.message_id, part.text)  # what joined the answer that is given again
-        if self._dead is None or self._dead.begun_at is None:
-            self._note({BEGUN: time.time(), "message": self._keeper.claim.message_id})
 
     def _note(self, note: dict[str, Any]) -> None:
         """Write a note into the log. What cannot be written is missed only by whoever continues the turn."""

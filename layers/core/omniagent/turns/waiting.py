@@ -22,8 +22,8 @@ from omniagent.messages import (
 )
 from omniagent.protocol import events, sse
 from omniagent.session.manager import SessionMessage
-from omniagent.turns.recorder import AnswerRecorder
-from omniagent.turns.replay import emit_part, emit_result, ending_of, record_frames
+from omniagent.turns.recorder import AnswerRecorder, Emit, Note
+from omniagent.turns.replay import CONTINUED, emit_part, emit_result, ending_of, record_frames
 
 MAX_COMMENT_CHARS = 2_000
 EXPIRED_ERROR = "Nobody answered in time. The call was not run."
@@ -194,6 +194,18 @@ def take_up(recorder: AnswerRecorder, message: SessionMessage) -> list[ToolPart]
             emit_part(recorder, _open(part) if index in answered else part)
     recorder.finish_step()
     return [part for index in sorted(answered) if isinstance(part := message.parts[index], ToolPart)]
+
+
+def recorded_again(message: SessionMessage, frames: bytes, emit: Emit, note: Note) -> AnswerRecorder:
+    """Record an answer that went on, as the log of that run has it. `message` is what was stored when it began."""
+
+    def begin(recorder: AnswerRecorder) -> set[str]:
+        done = [part for part in take_up(recorder, message) if part.done]
+        for part in done:
+            emit_result(recorder, part)  # the stream does not tell who has denied it
+        return {part.call_id for part in done}
+
+    return record_frames(frames.partition(CONTINUED)[2], emit, note, begin=begin)
 
 
 def frames_after(message: SessionMessage, call_ids: frozenset[str], *, logged: bytes | None = None) -> bytes:
