@@ -11,7 +11,7 @@ from omniagent import Agent, tool
 from omniagent.messages import Part, TextPart
 from omniagent.protocol import events, sse
 from omniagent.protocol.ui_messages import ui_message
-from omniagent.session.manager import TurnStart
+from omniagent.session.manager import TurnStart, new_id
 from omniagent.turns.lease import Claim
 from omniagent.turns.memory_registry import MemoryRegistry
 from tests.client.conftest import SdkClient, Server
@@ -152,6 +152,56 @@ async def test_when_the_process_dies_the_client_ends_with_what_is_repaired(
     assert [message["parts"] for message in seen["messages"]] == [message["parts"] for message in stored(asked)]
     assert seen["messages"][1] == stored(asked)[1]
     assert seen["messages"][1]["metadata"]["status"] == "interrupted"
+
+
+async def test_a_client_that_only_reconnects_ends_with_the_parts_of_an_undisturbed_run(
+    sdk: SdkClient, server: Server, conversation: Conversation, clock: Clock
+) -> None:
+    """Its process freezes in a tool that may run again, and counts as dead; another one finishes the turn."""
+    thawed = asyncio.Event()
+    runs: list[None] = []
+
+    @tool(retry_safe=True)
+    async def think() -> str:
+        """Think."""
+        runs.append(None)
+        if len(runs) == 1:
+            await thawed.wait()
+        return "thought"
+
+    async def is_free() -> bool:
+        return not len(alive.store.open_turns)
+
+    helper = Agent("helper", "", [think])
+    alive = server.conversation = conversation.but(agent=helper)
+    lost = await sdk.drive(server.url, alive.session_id, send(THINK, when="tool-input-available", then="cut"))
+    running = await alive.registry.running(alive.session.key)
+    assert running is not None
+    registry = MemoryRegistry(lease_seconds=10.0, clock=clock)
+    await registry.claim(running.claim)
+    for number, frames in await alive.registry.read(alive.session.key, running.claim.turn_id):
+        await registry.append(running.claim, number, frames)
+    clock.pass_by(10)
+    dead = server.conversation = alive.but(registry=registry, grace_seconds=60.0)
+    resuming = asyncio.create_task(sdk.drive(server.url, dead.session_id, {"do": "resume"}, messages=lost["messages"]))
+    await server.joined.acquire()
+    continued = await dead.runner().continue_turn()
+    assert continued is not None
+    await continued.ended()
+    seen = await resuming
+    thawed.set()
+    await until(is_free)
+    assert (seen["status"], seen["error"]) == ("ready", None)
+    assert seen["messages"] == stored(dead)
+    assert seen["messages"][1]["metadata"]["status"] == "complete"
+
+    server.conversation = conversation.but(agent=helper, session_id=new_id())
+    whole = await sdk.drive(server.url, server.conversation.session_id, send(THINK))
+    assert _without_ids(seen["messages"][1]["parts"]) == _without_ids(whole["messages"][1]["parts"])
+
+
+def _without_ids(parts: list[Json]) -> list[Json]:
+    return [{name: value for name, value in part.items() if name != "toolCallId"} for part in parts]
 
 
 async def test_a_client_that_leaves_does_not_stop_the_turn(
