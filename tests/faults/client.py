@@ -190,6 +190,12 @@ class Client:
         message = {"id": message_id, "role": "user", "parts": [{"type": "text", "text": text}]}
         return self._post({"id": self.session, "messages": [message], "trigger": "submit-message"}, message_id)
 
+    async def leave(self, text: str, message_id: str) -> httpx.Response:
+        """Send a message whose answer nobody waits for."""
+        body = {"session_id": self.session, "query": text, "message_id": message_id}
+        url = f"{self._chat}/chat?background=true"
+        return await self._http.post(url, json=body, headers={"x-user-id": self.user})
+
     def regenerate(self, answer_id: str) -> Exchange:
         body = {"id": self.session, "messages": [{}], "trigger": "regenerate-message", "messageId": answer_id}
         exchange = self._post(body, None)

@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from omniagent.session.manager import new_id
 from tests.faults.client import Client, Json, a_moment
 from tests.faults.house import LEASE_SECONDS, House, Servers, open_house
 from tests.faults.truth import Tally
@@ -58,3 +59,22 @@ async def test_a_run_function_that_is_killed_as_well_is_followed_by_another(watc
     answer = await finished(watched, client)
     assert (answer["status"], answer["client_message_id"]) == ("complete", answer_id)
     assert watched.servers.ledger.read_text().count(answer_id) == 1
+
+
+async def test_a_background_turn_is_finished_although_its_run_function_is_killed(watched: House) -> None:
+    client, message_id = watched.client(), f"left-{new_id()}"
+    for _ in range(2):  # the first answer was lost
+        assert (await client.leave(TALKING, message_id)).status_code == 202
+    async with asyncio.timeout(IN_TIME_SECONDS):
+        while not watched.read(client).questions:
+            await a_moment()
+    reader = client.resume()
+    await reader.seen("text-delta", 3)
+    running = [process for process in watched.emulator.running("run") if message_id.encode() in process.event]
+    for process in running:
+        watched.kill_process(process.pid)
+    answer = await finished(watched, client)
+    assert answer["status"] == "complete"
+    charged = watched.servers.ledger.read_text().count(answer["client_message_id"])
+    assert charged <= 1, "its process may have died in the tool, which does not say that it may run again"
+    assert len(watched.read(client).questions) == 1

@@ -202,6 +202,19 @@ async def test_a_user_with_too_many_turns_has_it_wait_on() -> None:
     assert await run(sessions.runner(model), "m1") == "Two."
 
 
+async def test_a_user_cannot_have_any_number_of_messages_wait() -> None:
+    sessions, model = Sessions(replace(QUICK, max_readers_per_user=2)), ScriptedModel("Hi.")
+    runners = [sessions.runner(model, session=sessions.session(f"s{number}")) for number in range(3)]
+    for runner in runners[:2]:
+        await runner.accept(QUERY)
+    with pytest.raises(TooManyTurns):
+        await runners[2].accept(QUERY)
+    assert await sessions.registry.running(sessions.session("s2").key) is None
+    await run(runners[0], "m1")
+    assert await runners[0].run_accepted("m1") is None, "it is answered, and counts no more"
+    await runners[2].accept(QUERY)
+
+
 async def test_what_waits_is_deleted_with_its_session() -> None:
     sessions = Sessions()
     runner = sessions.runner(ScriptedModel())

@@ -395,7 +395,8 @@ class DynamoRegistry(TurnRegistry):
         entries = {name: value["S"] for name, value in answer["Attributes"].items() if name.startswith(_READER)}
         own = entries.pop(_reader(reader)).partition("@")[2]
         live = {name for name, entry in entries.items() if float(entry.partition("@")[0]) > now}
-        self._gone[reader.id] = sorted(entries.keys() - live)
+        if gone := sorted(entries.keys() - live):
+            self._gone[reader.id] = gone
         return [own, *(entries[name].partition("@")[2] for name in live)]
 
     @trace_method(kind=SpanKind.DB, name="aws.dynamodb.leave")

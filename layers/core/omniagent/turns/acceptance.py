@@ -8,11 +8,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from omniagent.ai.result import AnswerSource
-from omniagent.errors import InvalidRequest, NotRegenerable, SessionErased, TurnInProgress
-from omniagent.session.manager import new_id
-from omniagent.turns.inbox import MAX_POSTED_CHARS, open_posted, run_next
+from omniagent.errors import InvalidRequest, NotRegenerable, SessionErased, TooManyTurns, TurnInProgress
+from omniagent.session.manager import SessionManager, new_id
+from omniagent.turns.inbox import MAX_POSTED_CHARS, UNLIMITED_SECONDS, open_posted, run_next
 from omniagent.turns.keeper import requested
-from omniagent.turns.lease import ERASE, REPAIR, Claim, InboxMessage, RunningTurn
+from omniagent.turns.lease import ERASE, REPAIR, Claim, InboxMessage, Reader, RunningTurn
 from omniagent.turns.repair import released_late
 from omniagent.turns.setup import Query, TimeLimit, TurnSetup
 
@@ -33,13 +33,14 @@ class Acceptance:
         self._settings = setup.settings
         self._query = query
         self._request: TurnBudget | None = None
+        self._seat: Reader | None = None
         self._message = InboxMessage(query.message_id, query.text, steers=query.busy == "steer")
 
     async def accept(self) -> bool:
         """Make the message durable. Returns False if it was answered before: nothing is left to do.
 
-        Raises what refuses it: `InvalidRequest`, `NotRegenerable`, `TurnInProgress`, `InboxFull`, `BudgetExceeded`,
-        `SessionErased`.
+        Raises what refuses it: `InvalidRequest`, `NotRegenerable`, `TurnInProgress`, `TooManyTurns`, `InboxFull`,
+        `BudgetExceeded`, `SessionErased`.
         """
         if self._query.regenerate or not self._query.text:
             raise InvalidRequest(NOT_A_MESSAGE)
@@ -52,8 +53,8 @@ class Acceptance:
                 pass
             is_accepted = posted
         finally:
-            if self._request is not None and not is_accepted:
-                await self._request.give_back()
+            if not is_accepted:
+                await self._give_back()
         return posted
 
     async def _attempt(self) -> bool | None:
@@ -109,11 +110,27 @@ class Acceptance:
     async def _post(self, claim: Claim, *, stop: bool = False) -> bool:
         return await self._registry.post(claim, self._message, self._settings.max_waiting_messages, stop=stop)
 
+    async def _give_back(self) -> None:
+        if self._request is not None:
+            await self._request.give_back()
+        if self._seat is not None:
+            await self._registry.leave(self._seat)
+
     async def _count(self) -> None:
-        """Count the request. Its tokens are reserved when its turn begins."""
+        """Count the request, and the message among all that the user waits for. Tokens are reserved when it runs."""
+        if self._seat is None:
+            self._seat = _seat(self._session, self._query.message_id)
+            others = await self._registry.enter(self._seat)
+            if len(others) > self._settings.max_readers_per_user:
+                raise TooManyTurns
         if self._account is not None and self._request is None:
             self._request = self._account.request(new_id())
             await self._request.admitted()
+
+
+def _seat(session: SessionManager, message_id: str) -> Reader:
+    """Return what counts a message that waits: another process ends it. It counts no longer than an hour."""
+    return Reader(f"{session.session_id}/{message_id}", session.user_id, session.key, UNLIMITED_SECONDS)
 
 
 async def run_accepted(setup: TurnSetup, message_id: str, limit: TimeLimit) -> AnswerSource | None:
@@ -124,6 +141,7 @@ async def run_accepted(setup: TurnSetup, message_id: str, limit: TimeLimit) -> A
     """
     held = await setup.registry.running(setup.session.key)
     if held is None or all(message.id != message_id for message in held.inbox):
+        await setup.registry.leave(_seat(setup.session, message_id))
         return None
     if held.alive:
         raise TurnInProgress
