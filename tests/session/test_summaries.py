@@ -122,6 +122,7 @@ async def test_the_answer_is_stored_and_finished_while_its_summary_is_still_bein
     assert events[-2:] == ["finish", "data-session"]
     assert (await stream.result()).text == "Yes."
     assert await chat.latest() is None
+    await asyncio.sleep(3 * SOON.tick_seconds)  # without a queue nobody else would make it: it is waited for
     gate.set()
     await stream.ended()
     assert await chat.latest() == RollingSummary("Late summary.", 2, 1, 3)
