@@ -120,8 +120,9 @@ ledger: $(VENV)/.dev ## spend budgets from 8 processes at once, and through kill
 
 .PHONY: ledger
 
-continue: $(VENV)/.dev ## kill 500 turns at random and at 13 named stages, and whoever continues them: their watch finishes them all (1 minute)
+continue: $(VENV)/.dev ## kill 500 turns at random and at 13 named stages, and whoever continues them: their watch finishes them all; with processes, too (3 minutes)
 	@$(BIN)/python -m tests.turns.continue_run $(ARGS)
+	@$(BIN)/python -m tests.faults.continue_processes
 
 .PHONY: continue
 

@@ -78,3 +78,18 @@ async def test_a_background_turn_is_finished_although_its_run_function_is_killed
     charged = watched.servers.ledger.read_text().count(answer["client_message_id"])
     assert charged <= 1, "its process may have died in the tool, which does not say that it may run again"
     assert len(watched.read(client).questions) == 1
+
+
+async def test_a_turn_that_outlives_its_invocation_goes_on_in_the_run_function(servers: Servers, tally: Tally) -> None:
+    pause = '[tool:pause {"seconds": 1.5}]'
+    prompt = f'[tool:charge {{"order": "o2"}}] [then] {pause} [then] {pause} [then] {pause} [then] [echo:Arrived.]'
+    async with open_house(servers, tally, functions=("chat", "sessions", "run"), timeout=5) as house:
+        client = house.client()
+        first = await client.ask(prompt).end()
+        assert (first.status, first.finished_as, first.done) == (200, None, False), "it goes on elsewhere"
+        stream = await client.resume().end()
+        answer = await finished(house, client)
+        assert (answer["status"], answer["client_message_id"]) == ("complete", first.answer_id)
+        assert (stream.answer_id, stream.finished_as) == (first.answer_id, "complete")
+        assert stream.text.endswith("Arrived.")
+        assert servers.ledger.read_text().count(first.answer_id) == 1

@@ -54,4 +54,10 @@ async def charge(order: str, context: RunContext) -> str:
     return f"charged {order}"
 
 
-agent = Agent("faulty", "Be brief.", tools=[pause, block, blink, charge])
+@tool(timeout_seconds=20, retry_safe=True)
+async def die() -> str:
+    """End the process, each time."""
+    os._exit(1)
+
+
+agent = Agent("faulty", "Be brief.", tools=[pause, block, blink, charge, die])
