@@ -14,6 +14,8 @@ from tests.turns.continue_run import WATCH_SECONDS
 
 TALKING = '[slow:20][echo:Let me see what I can do for you.][tool:charge {"order": "o1"}]'
 KILLS = 10
+MOST_EVENTS = 12
+"""A turn sends more: it is killed before its end."""
 
 
 async def ended(house: House, client: Client) -> str:
@@ -25,14 +27,15 @@ async def ended(house: House, client: Client) -> str:
 
 
 async def killed(house: House, rng: random.Random) -> float:
-    """Kill a turn at a random moment. Returns the seconds until somebody has finished it."""
+    """Kill a turn at a random event of its stream. Returns the seconds until somebody has finished it."""
     client = house.client()
     exchange = client.ask(TALKING)
-    await exchange.seen("start")
-    await asyncio.sleep(rng.uniform(0, 1))
+    events = rng.randint(1, MOST_EVENTS)
+    await exchange.until(lambda stream: len(stream.events) >= events)
     at = house.kill(client)
     await exchange.end()
-    assert await ended(house, client) == "complete"
+    status = await ended(house, client)
+    assert status == "complete", f"{status} after a kill at event {events}"
     return time.monotonic() - at
 
 
