@@ -60,3 +60,17 @@ async def test_a_commit_whose_answer_is_lost_is_made_once(house: House) -> None:
 
     assert (stream.text, stream.finished_as) == ("once", "complete")
     house.check(client)
+
+
+async def test_a_question_whose_write_is_answered_by_nobody_is_stored_once(house: House) -> None:
+    client = house.client()
+    await client.say("[echo:first]")
+    async with AsyncExitStack() as stack:
+        # The driver sends it once more by itself. Then the transaction finds that the turn has begun.
+        holds = await lose_answers(stack, house.storage, wire.begin(client.session), 2)
+        stream = await client.say("[echo:once]")
+        for hold in holds:
+            await hold.reached()
+
+    assert (stream.text, stream.finished_as, stream.turn_number) == ("once", "complete", 2)
+    house.check(client)

@@ -59,13 +59,24 @@ def of_any_turn(*names: str) -> Matches:
 # What it asks of MongoDB.
 
 
+def begin(session: str) -> Matches:
+    """The write that begins a turn of a session which there is already, with its question."""
+
+    def matches(message: Message) -> bool:
+        updates = message.body.get("updates") or [{}]
+        of_session = str(updates[0].get("q", {}).get("_id", "")).partition(":")[2] == session
+        return message.name == "update" and of_session and bool(updates[0]["u"]["$set"].get("open_question"))
+
+    return matches
+
+
 def insert(session: str, role: str) -> Matches:
     """The message of one side, on its way into the collection."""
 
     def matches(message: Message) -> bool:
         documents = message.body.get("documents") or [{}]
         of_session = str(documents[0].get("session_id", "")).partition(":")[2] == session
-        return message.name == "insert" and of_session and documents[0].get("role") == role
+        return message.name == "insert" and of_session and any(found.get("role") == role for found in documents)
 
     return matches
 

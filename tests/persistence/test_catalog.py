@@ -171,13 +171,13 @@ async def test_messages_come_in_whole_turns_newest_page_first(catalog: Catalog, 
     await catalog.delete_message(session.key, "question-4")
     for limit in (2, 3, 4, 5, 9, 20):
         said: list[str] = []
-        page = await catalog.messages_page(session.key, limit=limit)
+        page = await catalog.messages_page(await catalog.get(session.key), limit=limit)
         while True:
             assert 1 <= len(page.items) <= limit
             said = [message.client_message_id for message in page.items] + said
             if page.before is None:
                 break
-            page = await catalog.messages_page(session.key, limit=limit, before=int(page.before))
+            page = await catalog.messages_page(await catalog.get(session.key), limit=limit, before=int(page.before))
         expected = [f"{kind}-{number}" for number in range(1, 6) for kind in ("question", "answer")]
         assert said == [message_id for message_id in expected if message_id != "question-4"]
 
@@ -190,7 +190,10 @@ async def test_a_message_of_the_running_turn_cannot_be_deleted(catalog: Catalog,
     await catalog.delete_message(session.key, "answer-1")
     await session.finish_turn(reply(2))
     await catalog.delete_message(session.key, "question-2")
-    left = [message.client_message_id for message in (await catalog.messages_page(session.key, limit=9)).items]
+    left = [
+        message.client_message_id
+        for message in (await catalog.messages_page(await catalog.get(session.key), limit=9)).items
+    ]
     assert left == ["question-1", "answer-2"]
 
 

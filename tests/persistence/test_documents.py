@@ -195,7 +195,7 @@ async def test_a_teams_fields_are_read_through_the_api_if_the_class_says_so(ever
         "balance": "10.50",
         "home": {"city": "Lisbon", "since": "2020-01-01"},
     }
-    messages = MessageList.of(await catalog.messages_page(session.key, limit=4), None).messages
+    messages = MessageList.of(await catalog.messages_page(await catalog.get(session.key), limit=4), None).messages
     assert [sorted(message["metadata"]["extra"]["tags"]) for message in messages] == [["a", "b"]] * 4
 
 
@@ -204,7 +204,7 @@ async def test_without_such_fields_the_api_shows_nothing_more(store: Conversatio
     await converse(session, [1])
     catalog = Catalog(store)
     assert SessionResource.of(await catalog.get(session.key)).extra == {}
-    for message in MessageList.of(await catalog.messages_page(session.key, limit=4), None).messages:
+    for message in MessageList.of(await catalog.messages_page(await catalog.get(session.key), limit=4), None).messages:
         assert "extra" not in message.get("metadata", {})
 
 

@@ -15,10 +15,11 @@ def open_session(store: ConversationStore, session_id: str = "chat", user: str =
 
 
 async def begin(session: MongoSessionManager, number: int) -> str:
-    """Begin a turn and return its id."""
-    turn_id = f"answer-{number}"
+    """Begin a turn, as one that was planned from the session, and return its id."""
+    turn_id, head = f"answer-{number}", await session.head()
     question = [TextPart(text=f"Question {number}")]
-    await session.begin_turn(TurnStart(turn_id, number, f"question-{number}", question))
+    seen_turn_id = head.latest_turn_id if head is not None else None
+    await session.begin_turn(TurnStart(turn_id, number, f"question-{number}", question, seen_turn_id=seen_turn_id))
     return turn_id
 
 

@@ -68,7 +68,8 @@ def text(content: str) -> list[Part]:
 
 def start(number: int, turn_id: str | None = None, **changes: Any) -> TurnStart:
     begun = TurnStart(turn_id or f"answer-{number}", number, f"question-{number}", text(f"Question {number}"))
-    return replace(begun, **changes)
+    # As planned from the turn before, where that was the last one.
+    return replace(begun, **{"seen_turn_id": f"answer-{number - 1}" if number > 1 else None, **changes})
 
 
 def reply(number: int, turn_id: str | None = None, status: Status = "complete", **changes: Any) -> SessionMessage:
@@ -198,7 +199,8 @@ async def test_a_turn_begins_only_from_the_state_it_was_planned_from(session: Se
         with pytest.raises(StorageConflict):
             await session.begin_turn(wrong)
     await session.finish_turn(reply(1))
-    for wrong in (start(1), start(3), start(2, message_id="question-1"), start(2, again=True)):
+    twice = start(2, message_id="question-1", seen_turn_id=None)  # by somebody who has not looked
+    for wrong in (start(1), start(3), twice, start(2, again=True)):
         with pytest.raises(StorageConflict):
             await session.begin_turn(wrong)
     assert await session.head() == SessionHead(1)

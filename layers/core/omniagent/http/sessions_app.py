@@ -139,11 +139,9 @@ async def list_messages(
 ) -> MessageList:
     """Read the newest turns, or those before a given one, as messages for `useChat`."""
     session = await _settled(services, caller, session_id)
-    # The stream of a running turn shows all of its answer, so one that it may replace is left out.
-    running = session.latest_turn_number if session.active_turn_id is not None else None
     catalog = await services.catalog()
     page, summarized_to = await asyncio.gather(
-        catalog.messages_page(session.id, limit=limit, before=before, running=running),
+        catalog.messages_page(session, limit=limit, before=before),
         catalog.summarized_to(session.id),
     )
     return MessageList.of(page, summarized_to, sdk_7=x_ai_sdk == "7")

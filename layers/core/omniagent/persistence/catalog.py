@@ -18,7 +18,7 @@ from omniagent.errors import NotFound, SessionErased, StorageConflict, TurnInPro
 from omniagent.persistence.cursor import MessageCursor, SessionCursor
 from omniagent.persistence.documents import HAS_EXPIRY, HAS_REQUESTS, WAITING, Message, Session, Summary
 from omniagent.persistence.erasure import Erasure
-from omniagent.persistence.mongo_session import MongoSessionManager
+from omniagent.persistence.mongo_session import MongoSessionManager, is_open
 from omniagent.persistence.store import ConversationStore, from_bson, from_bsons, session_message, to_bson, translated
 from omniagent.persistence.stored_values import now
 from omniagent.session.manager import SessionMessage, new_id
@@ -83,10 +83,11 @@ class Catalog(Erasure):
         if search:
             pattern = {"$regex": re.escape(search), "$options": "i"}
             found_in = {"_id": {"$in": await self._mentioning(user_id, pattern)}}
-            query["$and"] = [{"$or": [{"name": pattern}, found_in]}]
+            asked = {"open_question.parts": _text_like(pattern)}
+            query["$and"] = [{"$or": [{"name": pattern}, asked, found_in]}]
         order = [("updated_at", DESCENDING), ("_id", DESCENDING)]
         with translated():
-            found = await self._store.sessions.find(query).sort(order).limit(limit + 1).to_list()
+            found = await self._store.sessions.find(query, {"open_question": 0}).sort(order).limit(limit + 1).to_list()
         sessions = from_bsons(self.models.session, found)
         more = len(sessions) > limit
         return Page(sessions[:limit], SessionCursor.at(sessions[limit - 1]).encode() if more else None)
@@ -104,27 +105,35 @@ class Catalog(Erasure):
         return from_bson(self.models.session, changed) if changed else await self.get(key)
 
     @trace_method(kind=SpanKind.DB, name="mongodb.list_messages", attributes=_MESSAGES)
-    async def messages_page(
-        self, key: str, *, limit: int, before: int | None = None, running: int | None = None
-    ) -> Page[Message]:
+    async def messages_page(self, session: Session, *, limit: int, before: int | None = None) -> Page[Message]:
         """Return complete turns in their order, the newest of those before the given one.
 
-        The answer of the `running` turn is left out: the turn may replace it.
+        The answer of the running turn is left out: its stream shows all of it, and may replace it.
         """
-        query: dict[str, Any] = {"session_id": key}
-        if running is not None:
-            query["$nor"] = [{"turn_number": running, "role": "assistant"}]
+        query: dict[str, Any] = {"session_id": session.id}
+        if session.active_turn_id is not None:
+            query["$nor"] = [{"turn_number": session.latest_turn_number, "role": "assistant"}]
         if before is not None:
             query["turn_number"] = {"$lt": before}
         order = [("turn_number", DESCENDING), ("role", ASCENDING)]
         with translated():
             found = await self._store.messages.find(query).sort(order).limit(limit + 1).to_list()
-        newest = from_bsons(self.models.message, found)
+        newest = self._with_open(session, from_bsons(self.models.message, found), before)[: limit + 1]
         if len(newest) <= limit:
             return Page(newest[::-1], None)
         # One more was read than fits: the turn that it belongs to starts the next page.
         page = [message for message in newest if message.turn_number > newest[-1].turn_number]
         return Page(page[::-1], str(newest[-1].turn_number + 1))
+
+    def _with_open(self, session: Session, newest: list[Message], before: int | None) -> list[Message]:
+        """Add the question that the session held when it was read, unless it was moved meanwhile."""
+        if session.open_question is None:
+            return newest
+        question = from_bson(self.models.message, session.open_question)
+        is_there = any(message.client_message_id == question.client_message_id for message in newest)
+        if is_there or (before is not None and question.turn_number >= before):
+            return newest
+        return sorted([question, *newest], key=lambda m: (-m.turn_number, m.role))
 
     @trace_method(kind=SpanKind.DB, name="mongodb.find_request", attributes=_MESSAGES)
     async def find_request(self, request_id: str) -> tuple[str, str]:
@@ -205,6 +214,8 @@ class Catalog(Erasure):
                 {"_id": key, "erased_at": None}, {"$set": {"fence": new_id(), "rebuilt_at": None}}, session=transaction
             )
             message = await self._store.messages.find_one(at, {"turn_number": 1, "role": 1}, session=transaction)
+            if session is not None and is_open(session, message_id):
+                raise TurnInProgress
             if session is None or message is None:
                 raise NotFound
             if session.get("active_turn_id") and message["turn_number"] == session["latest_turn_number"]:
@@ -271,7 +282,7 @@ class Catalog(Erasure):
     async def _mentioning(self, user_id: str, pattern: dict[str, Any]) -> list[str]:
         """Return the keys of the user's sessions in which a text matches."""
         keys = {"$gt": f"{user_id}:", "$lt": f"{user_id};"}  # a prefix scan, as in `session_keys`
-        said = {"session_id": keys, "parts": {"$elemMatch": {"type": "text", "text": pattern}}}
+        said = {"session_id": keys, "parts": _text_like(pattern)}
         with translated():
             return list(await self._store.messages.distinct("session_id", said))
 
@@ -282,3 +293,8 @@ class Catalog(Erasure):
         if found is not None and found.get("erased_at") is not None:
             raise SessionErased
         return from_bson(self.models.session, found) if found else None
+
+
+def _text_like(pattern: dict[str, Any]) -> dict[str, Any]:
+    """Match the parts of a message of which one is a text like the pattern."""
+    return {"$elemMatch": {"type": "text", "text": pattern}}

@@ -58,6 +58,8 @@ class Session(Document):
     """The turn that began last, also after its end: nobody has answered since as long as it is the same."""
     turn_attempt: int = 0
     """How many processes have continued the running turn. An earlier one cannot finish it."""
+    open_question: dict[str, Any] | None = None
+    """The message of the running turn, as it is moved to the messages when the turn ends: beginning is one write."""
     fence: str | None = None
     """Written by transactions that only read the session, so that no other changes it meanwhile."""
     waiting_until: datetime | None = None

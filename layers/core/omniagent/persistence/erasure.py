@@ -120,4 +120,4 @@ class Erasure:
 
 
 def _mark() -> dict[str, Any]:
-    return {"erased_at": now(), "active_turn_id": None}
+    return {"erased_at": now(), "active_turn_id": None, "open_question": None}

@@ -2,7 +2,7 @@
 
 import asyncio
 import inspect
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -200,27 +200,34 @@ class MongoSessionManager(SessionManager):
     @trace_method(kind=SpanKind.DB, name="mongodb.load", attributes=_MESSAGES)
     async def load(self, message_id: str | None = None) -> SessionState:
         turns = max(self.settings.context_max_turns, self.settings.summary_after_turns) + 1
-        head, summary, earlier, recent = await asyncio.gather(
-            self.head(), self.latest_summary(), self._message_by_id(message_id), self._newest(turns)
+        found, summary, earlier, recent = await asyncio.gather(
+            self._found(), self.latest_summary(), self._message_by_id(message_id), self._newest(turns)
         )
-        if head is None:
+        if found is None:
             return SessionState()
+        head = _head(found)
         if head.active_turn_id is None and not _has_answer(recent, head.latest_turn_number):
             recent = await self._newest(turns)  # it may have been stored after the messages were read
         messages = [message for message in recent if message.turn_number <= head.latest_turn_number]
+        messages = self._with_open(found, messages)
         latest = {message.role: message for message in messages if message.turn_number == head.latest_turn_number}
         return SessionState(
             head=head,
             summary=summary,
             turns=turns_of(messages),
-            earlier=earlier,
+            # The latest message may have been moved while the messages were read.
+            earlier=earlier or next((message for message in messages if message.id == message_id), None),
             question=latest.get("user"),
             answer=latest.get("assistant"),
         )
 
     @trace_method(kind=SpanKind.DB, name="mongodb.find", attributes=_MESSAGES)
     async def find(self, message_id: str) -> SessionMessage | None:
-        return await self._message_by_id(message_id)
+        # In this order: what is moved meanwhile is seen in both places, never in neither.
+        is_open = {"_id": self.key, "open_question.client_message_id": message_id}
+        with translated():
+            found = await self.store.sessions.find_one(is_open, {"open_question": 1})
+        return self._read([found["open_question"]])[0] if found else await self._message_by_id(message_id)
 
     @trace_method(kind=SpanKind.DB, name="mongodb.answer", attributes=_MESSAGES)
     async def answer(self, turn_number: int) -> SessionMessage | None:
@@ -253,8 +260,10 @@ class MongoSessionManager(SessionManager):
 
         async def work(transaction: AsyncClientSession) -> dict[str, Any]:
             alive = {"_id": self.key, "erased_at": None}
-            session = await self.store.sessions.find_one(alive, {"_id": 1}, session=transaction)
+            session = await self.store.sessions.find_one(alive, {"open_question": 1}, session=transaction)
             message = await self.store.messages.find_one(at, {"role": 1}, session=transaction)
+            if session is not None and is_open(session, message_id):
+                raise InvalidRequest(NOT_AN_ANSWER)
             if session is None or message is None:
                 raise NotFound
             if message["role"] != "assistant":
@@ -313,6 +322,21 @@ class MongoSessionManager(SessionManager):
     async def forget_user(self) -> bool:
         return await Erasure(self.store).forget_user(self.user_id)
 
+    @trace_method(kind=SpanKind.DB, name="mongodb.head", attributes=_SESSIONS)
+    async def _found(self) -> dict[str, Any] | None:
+        with translated():
+            return await self.store.sessions.find_one(
+                {"_id": self.key, "erased_at": None}, _HEAD | {"open_question": 1}
+            )
+
+    def _with_open(self, session: dict[str, Any], messages: list[SessionMessage]) -> list[SessionMessage]:
+        """Add the question that the session holds to its messages, in its place."""
+        if session.get("open_question") is None:
+            return messages
+        [question] = self._read([session["open_question"]])
+        others = [m for m in messages if (m.turn_number, m.role) != (question.turn_number, "user")]
+        return sorted([*others, question], key=lambda m: (m.turn_number, m.role != "user"))
+
     async def _newest(self, turns: int) -> list[SessionMessage]:
         with translated():
             newest = self.store.messages.find({"session_id": self.key})
@@ -341,6 +365,12 @@ class MongoSessionManager(SessionManager):
 
     def _read(self, found: list[dict[str, Any]]) -> list[SessionMessage]:
         return [session_message(message) for message in from_bsons(self.store.models.message, found)]
+
+
+def is_open(session: Mapping[str, Any], message_id: str) -> bool:
+    """Whether a session, as MongoDB returns it, holds this message itself: its turn has not ended."""
+    question = session.get("open_question")
+    return question is not None and question["client_message_id"] == message_id
 
 
 def _checked(store: object) -> ConversationStore:

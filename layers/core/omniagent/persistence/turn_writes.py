@@ -1,13 +1,20 @@
-"""How a turn is written: begun, finished, repaired. Each in one transaction, fenced by the session's document."""
+"""How a turn is written: begun, finished, repaired. Each is atomic, and fenced by the session's document.
 
+A turn that goes on with a session begins with one write: its question stands in the session's document until the turn
+ends, and is then moved to the messages by the transaction that stores the answer. Every other begin is a transaction,
+and so are both ends.
+"""
+
+import logging
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
+import pymongo
 from pymongo import ReturnDocument
 from pymongo.asynchronous.client_session import AsyncClientSession
 
-from omniagent.errors import SessionErased, StorageConflict, TurnLost
+from omniagent.errors import SessionErased, StorageConflict, StorageError, TurnLost
 from omniagent.persistence.documents import STEERING_ID, Message, Session
 from omniagent.persistence.erasure import Erasure
 from omniagent.persistence.store import (
@@ -22,6 +29,10 @@ from omniagent.persistence.stored_values import now
 from omniagent.session.manager import SessionManager, SessionMessage, TurnStart, new_id, slot_of
 from omniagent.tracing import SpanKind, trace_method
 
+logger = logging.getLogger(__name__)
+
+AT_ONCE_SECONDS: Final = 1.0
+"""How long the one write of a begin may take. Then the transaction does it: it ends a dead process's lock."""
 _USERS = {"db.collection.name": "users"}
 _ERASED = "The user is being deleted."
 
@@ -146,6 +157,8 @@ class TurnWrites:
             await self._continue(start)
             return
         message = None if start.again else await self._question(start)
+        if message is not None and await self._begin_at_once(start, message):
+            return
         new_session = await self._new_session() if start.turn_number == 1 and not start.again else None
 
         async def work(transaction: AsyncClientSession) -> bool:
@@ -196,13 +209,10 @@ class TurnWrites:
         held: dict[str, Any] = {"active_turn_id": answer.fence, "turn_attempt": attempt or {"$in": [0, None]}}
 
         async def work(transaction: AsyncClientSession) -> SessionMessage:
-            if await self._release(answer, held, transaction) is not None:
-                previous = await self._stored_answer(answer.turn_number, transaction)
-                stored = await self._put(answer, document, previous, transaction)
-                if stored.id != answer.id:
-                    await self._note_waiting(stored, transaction)
-                return stored
-            return await self._finish_late(answer, document, transaction)
+            session = await self._release(answer, held, transaction)
+            if session is None:
+                return await self._finish_late(answer, document, transaction)
+            return await self._conclude(session, answer, document, transaction)
 
         return await self._store.transaction(work)
 
@@ -215,13 +225,8 @@ class TurnWrites:
             session = await self._release(answer, {"active_turn_id": answer.fence}, transaction)
             if session is None:
                 return None
-            number: int = session["latest_turn_number"]
-            document.turn_number = number
-            previous = await self._stored_answer(number, transaction)
-            stored = await self._put(session_message(document), document, previous, transaction)
-            if stored.id != answer.id:
-                await self._note_waiting(stored, transaction)
-            return stored
+            document.turn_number = session["latest_turn_number"]
+            return await self._conclude(session, session_message(document), document, transaction)
 
         return await self._store.transaction(work)
 
@@ -271,23 +276,42 @@ class TurnWrites:
         )
         return inserted.upserted_id is not None
 
+    async def _begin_at_once(self, start: TurnStart, message: Message) -> bool:
+        """Fence the session and store the message in it, in one write. False leaves the turn to the transaction.
+
+        Only for a turn that was planned from the session's latest run: as nobody has written since, the session has no
+        message of this id. That needs no transaction, which would look for one in the messages.
+        """
+        if start.seen_turn_id is None or start.waited is not None or start.was_posted:
+            return False
+        seen = self._free(start) | {"latest_turn_id": start.seen_turn_id, "open_question": None}
+        taken = _taken(start) | {"open_question": to_bson(message)}
+        try:
+            with translated(), pymongo.timeout(AT_ONCE_SECONDS):
+                updated = await self._store.sessions.update_one(seen, {"$set": taken})
+        except StorageError as exc:
+            # Should it have been done, the transaction finds that the turn has begun.
+            logger.warning("turn not begun at once", extra={"cause": str(exc)})
+            return False
+        return bool(updated.matched_count)
+
     async def _advance(self, start: TurnStart, transaction: AsyncClientSession) -> bool:
         """Compare and set: the session is free, and is where the turn was planned from."""
-        free = {"_id": self._session.key, "active_turn_id": None, "erased_at": None}
-        before = start.turn_number if start.again else start.turn_number - 1
-        taken = {
-            "latest_turn_number": start.turn_number,
-            "active_turn_id": start.turn_id,
-            "latest_turn_id": start.turn_id,
-            "turn_attempt": 0,
-            "waiting_until": None,
-            "updated_at": now(),
-        }
-        seen: dict[str, Any] = {"latest_turn_number": before}
+        seen = self._free(start)
         if start.waited is not None:
             seen["latest_turn_id"] = start.seen_turn_id
-        updated = await self._store.sessions.update_one(free | seen, {"$set": taken}, session=transaction)
-        return bool(updated.matched_count)
+        taken = {"$set": _taken(start) | {"open_question": None}}
+        session = await self._store.sessions.find_one_and_update(
+            seen, taken, projection={"open_question": 1}, session=transaction
+        )
+        if session is not None and (left := session.get("open_question")) is not None:
+            # Its turn was ended by an earlier version, which did not know of it.
+            await self._store.messages.insert_one(left, session=transaction)
+        return session is not None
+
+    def _free(self, start: TurnStart) -> dict[str, Any]:
+        before = start.turn_number if start.again else start.turn_number - 1
+        return {"_id": self._session.key, "active_turn_id": None, "erased_at": None, "latest_turn_number": before}
 
     async def _put_waiting(self, answer: SessionMessage, transaction: AsyncClientSession) -> None:
         """Change a waiting answer in its place: fields of the team's own stay."""
@@ -336,10 +360,26 @@ class TurnWrites:
     async def _release(
         self, answer: SessionMessage, held: dict[str, Any], transaction: AsyncClientSession
     ) -> dict[str, Any] | None:
-        free = {"active_turn_id": None, "updated_at": now(), "waiting_until": answer.waiting_until}
+        """Free the session, and return it as it was."""
+        free = {"active_turn_id": None, "open_question": None, "updated_at": now()}
+        free["waiting_until"] = answer.waiting_until
         return await self._store.sessions.find_one_and_update(
             {"_id": self._session.key} | held, {"$set": free}, session=transaction
         )
+
+    async def _conclude(
+        self, session: dict[str, Any], answer: SessionMessage, document: Message, transaction: AsyncClientSession
+    ) -> SessionMessage:
+        """Store the answer of a turn that has been released, and the question that its session held."""
+        if (question := session.get("open_question")) is not None:  # a new turn, which has no answer yet
+            document.feedback = None
+            await self._store.messages.insert_many([question, to_bson(document)], session=transaction)
+            return session_message(document)
+        previous = await self._stored_answer(answer.turn_number, transaction)
+        stored = await self._put(answer, document, previous, transaction)
+        if stored.id != answer.id:
+            await self._note_waiting(stored, transaction)
+        return stored
 
     async def _note_waiting(self, stored: SessionMessage, transaction: AsyncClientSession) -> None:
         """Note that an answer waits which was not the one that freed the session."""
@@ -393,6 +433,18 @@ class TurnWrites:
     async def _message(self, query: dict[str, Any], transaction: AsyncClientSession) -> SessionMessage | None:
         found = await self._store.messages.find_one({"session_id": self._session.key} | query, session=transaction)
         return session_message(from_bson(self._store.models.message, found)) if found else None
+
+
+def _taken(start: TurnStart) -> dict[str, Any]:
+    """What a session holds while the turn runs."""
+    return {
+        "latest_turn_number": start.turn_number,
+        "active_turn_id": start.turn_id,
+        "latest_turn_id": start.turn_id,
+        "turn_attempt": 0,
+        "waiting_until": None,
+        "updated_at": now(),
+    }
 
 
 def _is_cut_short(stored: SessionMessage, answer: SessionMessage) -> bool:

@@ -208,7 +208,10 @@ class TurnStart:
     waited: "SessionMessage | None" = None
     """The waiting answer as it becomes when the turn begins: answered, to go on with it, or closed unanswered."""
     seen_turn_id: str | None = None
-    """With `waited`: the run that wrote last when that was decided."""
+    """The run that wrote last when the turn was planned. With `waited` it must still be the last one.
+
+    Whoever gives it has looked: the session had no message of this id.
+    """
 
     @property
     def continues(self) -> bool:
@@ -329,11 +332,11 @@ class SessionManager(ABC):
 
     @abstractmethod
     async def begin_turn(self, start: TurnStart) -> None:
-        """Make the user's message durable and fence the session for this turn, in one transaction.
+        """Make the user's message durable and fence the session for this turn: both or nothing.
 
         A turn that is answered again drops the summaries that cover it. One that is continued only moves the fence: an
         earlier attempt can no longer finish it. One that goes on with a waiting answer, or closes one, stores it as
-        `start.waited` in the same transaction. Raises `StorageConflict` when the session is not in the state that the
+        `start.waited` together with that. Raises `StorageConflict` when the session is not in the state that the
         turn was planned from, `SessionErased` when it is being deleted.
         """
 

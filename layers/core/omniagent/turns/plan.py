@@ -278,12 +278,13 @@ def _plan_new(query: Query, state: SessionState, settings: Settings) -> TurnPlan
     if state.head.latest_turn_number >= settings.max_turns_per_session:
         raise InvalidRequest("This session has reached its last turn. Start a new one.")
     number, answer = state.head.latest_turn_number + 1, state.answer
+    seen_turn_id = state.head.latest_turn_id
     if answer is None or answer.status != "waiting":
-        return TurnPlan(number, query.message_id, query.text)
+        return TurnPlan(number, query.message_id, query.text, seen_turn_id=seen_turn_id)
     from omniagent.turns.waiting import closed  # only where a turn waits
 
     unanswered = closed(answer, "unanswered")
-    return TurnPlan(number, query.message_id, query.text, waited=unanswered, seen_turn_id=state.head.latest_turn_id)
+    return TurnPlan(number, query.message_id, query.text, waited=unanswered, seen_turn_id=seen_turn_id)
 
 
 def _plan_regeneration(query: Query, state: SessionState, settings: Settings) -> TurnPlan | SessionMessage:

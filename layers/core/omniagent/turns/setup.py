@@ -222,7 +222,7 @@ class TurnPlan:
     waited: SessionMessage | None = None
     """A waiting answer that is answered now, to go on with it, or that is closed as the next turn begins."""
     seen_turn_id: str | None = None
-    """With `waited`: the run that wrote last when it was read."""
+    """The run that wrote last when the session was read."""
 
     @property
     def continued(self) -> SessionMessage | None:
