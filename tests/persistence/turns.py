@@ -16,7 +16,7 @@ def open_session(store: ConversationStore, session_id: str = "chat", user: str =
 
 async def begin(session: MongoSessionManager, number: int) -> str:
     """Begin a turn, as one that was planned from the session, and return its id."""
-    turn_id, head = f"answer-{number}", await session.head()
+    turn_id, head = f"answer-{number}", await session.head() if number > 1 else None
     question = [TextPart(text=f"Question {number}")]
     seen_turn_id = head.latest_turn_id if head is not None else None
     await session.begin_turn(TurnStart(turn_id, number, f"question-{number}", question, seen_turn_id=seen_turn_id))
