@@ -6,11 +6,12 @@ and so are both ends.
 """
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
 import pymongo
+from bson.raw_bson import DEFAULT_RAW_BSON_OPTIONS
 from pymongo import ReturnDocument
 from pymongo.asynchronous.client_session import AsyncClientSession
 
@@ -149,6 +150,8 @@ class TurnWrites:
         self._store = store
         self._session = session
         self._slots = slots
+        # A question is moved byte for byte: what a field was decoded to might not be encoded again.
+        self._raw_sessions = store.sessions.with_options(codec_options=DEFAULT_RAW_BSON_OPTIONS)
 
     @trace_method(kind=SpanKind.DB, name="mongodb.begin_turn", attributes=_MESSAGES)
     async def begin(self, start: TurnStart) -> None:
@@ -301,7 +304,7 @@ class TurnWrites:
         if start.waited is not None:
             seen["latest_turn_id"] = start.seen_turn_id
         taken = {"$set": _taken(start) | {"open_question": None}}
-        session = await self._store.sessions.find_one_and_update(
+        session = await self._raw_sessions.find_one_and_update(
             seen, taken, projection={"open_question": 1}, session=transaction
         )
         if session is not None and (left := session.get("open_question")) is not None:
@@ -359,16 +362,16 @@ class TurnWrites:
 
     async def _release(
         self, answer: SessionMessage, held: dict[str, Any], transaction: AsyncClientSession
-    ) -> dict[str, Any] | None:
+    ) -> Mapping[str, Any] | None:
         """Free the session, and return it as it was."""
         free = {"active_turn_id": None, "open_question": None, "updated_at": now()}
         free["waiting_until"] = answer.waiting_until
-        return await self._store.sessions.find_one_and_update(
+        return await self._raw_sessions.find_one_and_update(
             {"_id": self._session.key} | held, {"$set": free}, session=transaction
         )
 
     async def _conclude(
-        self, session: dict[str, Any], answer: SessionMessage, document: Message, transaction: AsyncClientSession
+        self, session: Mapping[str, Any], answer: SessionMessage, document: Message, transaction: AsyncClientSession
     ) -> SessionMessage:
         """Store the answer of a turn that has been released, and the question that its session held."""
         if (question := session.get("open_question")) is not None:  # a new turn, which has no answer yet
