@@ -313,7 +313,10 @@ def test_alarms_watch_what_users_see(deploy: Deploy) -> None:
     }
     assert {value for metric, value in watched if metric == "ApproximateNumberOfMessagesVisible"} == dead
     assert all(alarm["AlarmActions"] == ["AlarmTopic", topic] for alarm in alarms.values())
-    assert all(alarm["AlarmActions"] == [] for alarm in deploy().resources("AWS::CloudWatch::Alarm").values())
+    plain = deploy().resources("AWS::CloudWatch::Alarm")
+    assert all(alarm["AlarmActions"] == [] for alarm in plain.values())
+    price = f"| {len(plain)} alarms, $0.10 each | ${len(plain) / 10:.2f} |"
+    assert price in (ROOT / "docs" / "deploy.md").read_text()
 
 
 def test_interrupted_turns_are_counted_from_the_line_that_their_repair_logs(deploy: Deploy) -> None:
