@@ -85,7 +85,8 @@ def costs_table() -> str:
 A turn writes {units} units: the claim, a renewal and a chunk for each of its {ticks} ticks, the last chunk and the
 release. Its watch is one message of the queue (sent, received, deleted) and one look of the run function: a request, a
 read of the claim, {LOOK_SECONDS * 1000:g} ms of {RUN_GB:g} GB; one more for each lease that the turn takes longer.
-Nothing runs, and nothing is paid for, while nobody asks."""
+While nobody asks, the run function looks once an hour for approval requests that have
+expired; nothing else runs or is paid for."""
 
 
 def soak_table() -> str:
