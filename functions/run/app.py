@@ -10,7 +10,7 @@ from datetime import UTC
 from typing import Annotated, Any, Final, Literal
 
 from aws_lambda_powertools.utilities.typing import LambdaContext
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, TypeAdapter
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, PrivateAttr, TypeAdapter
 
 from omniagent.ai.runner import Runner
 from omniagent.aws.json_api import ends_within
@@ -36,6 +36,10 @@ FIRST_PAUSE_SECONDS: Final = 5
 MAX_PAUSE_SECONDS: Final = 900
 BUSY_SECONDS: Final = 2
 """When a message is looked at again whose session, or user, is busy."""
+MAX_BUSY_SECONDS: Final = 16
+"""The same for one that has waited for minutes: what it waits for may take hours."""
+LOOKS_PER_PAUSE: Final = 15
+"""After so many looks the pause is twice as long."""
 MIN_TURN_SECONDS: Final = 30.0
 """With less time left, another turn is left to the next invocation."""
 MAX_TRIES: Final = 10
@@ -48,6 +52,12 @@ class Job(BaseModel):
     tries: int = Field(0, ge=0)
     """How often it has failed."""
     traceparent: str = Field("", max_length=128)
+    _is_sent_again: bool = PrivateAttr(default=False)
+
+    @property
+    def is_sent_again(self) -> bool:
+        """Whether it has queued its own repetition. A second one each time would soon be thousands."""
+        return self._is_sent_again
 
     async def run(self, deadline: float) -> dict[str, Any]:
         """Do the work by the `time.monotonic()` of the deadline and say what was done.
@@ -81,23 +91,34 @@ class Watch(Job):
         if seconds:
             await self._look_again(seconds)
             return "alive"
-        # Before it is taken up: should this process die as well, the queue would redeliver far too late.
-        try:
-            await self._look_again(services.settings.lease_seconds)
-        except OmniAgentError as exc:
-            logger.warning("turn is taken up unwatched", extra={"cause": f"{type(exc).__name__}: {exc}"})
+        if self.tries < MAX_TRIES:
+            await self._watch_take_up()
         try:
             stream = await runner.take_up(deadline=deadline)
         except RequestError as exc:  # a message that waits has to wait on: it is looked at again
             logger.warning("message that waits not run", extra={"cause": f"{type(exc).__name__}: {exc}"})
+            if not self.is_sent_again:
+                await self._look_again(_pause(self.tries), tries=self.tries)
             return "refused"
         if stream is None:
             return "settled"
         await stream.ended()
         return "continued"
 
-    async def _look_again(self, seconds: float) -> None:
-        await services.run_queue.send_watch(self.session_id, self.turn_id, self.attempt, delay_seconds=seconds)
+    async def _watch_take_up(self) -> None:
+        """Have the turn looked at when it should have been taken up.
+
+        Should this process die as well, the queue would redeliver far too late.
+        """
+        try:
+            await self._look_again(max(services.settings.lease_seconds, _pause(self.tries)), tries=self.tries + 1)
+            self._is_sent_again = True
+        except OmniAgentError as exc:
+            logger.warning("turn is taken up unwatched", extra={"cause": f"{type(exc).__name__}: {exc}"})
+
+    async def _look_again(self, seconds: float, tries: int = 0) -> None:
+        key, turn_id, attempt = self.session_id, self.turn_id, self.attempt
+        await services.run_queue.send_watch(key, turn_id, attempt, delay_seconds=seconds, tries=tries)
 
 
 class Expiry(Job):
@@ -117,6 +138,10 @@ class BackgroundTurn(Job):
     session_id: str = Field(max_length=256)
     message_id: str = Field(max_length=256)
     category: str | None = Field(None, max_length=256)
+    looks: int = Field(0, ge=0)
+    """How often it has found its session, or its user, busy."""
+    watched: bool = False
+    """A watch has been queued, which goes on for as long as nobody holds the session."""
 
     async def run(self, deadline: float) -> dict[str, Any]:
         with bind_context(session_id=self.session_id):
@@ -128,24 +153,37 @@ class BackgroundTurn(Job):
 
     async def _answer(self, runner: Runner, deadline: float) -> str:
         """Run the turns of the session until the message is answered. One that has to wait is looked at again."""
-        with suppress(OmniAgentError):  # should this process die before the turn begins, it is noticed soon
-            lease = services.settings.lease_seconds
-            await services.run_queue.send_watch(self.session_id, self.message_id, 0, delay_seconds=lease)
+        await self._watch_begin(runner)
         while True:
             try:
                 stream = await runner.run_accepted(self.message_id, deadline=deadline)
-            except (TurnInProgress, TooManyTurns):
-                await self._come_again(BUSY_SECONDS)
+            except (TurnInProgress, TooManyTurns) as exc:
+                is_watched = self.watched and isinstance(exc, TooManyTurns)  # else a watch finds a holder, and ends
+                await self._come_again(self._busy_pause(), looks=1, watched=is_watched)
                 return "waits"
             if stream is None:
                 return "answered"
             await stream.ended()
             if time.monotonic() > deadline - MIN_TURN_SECONDS:
-                await self._come_again(0)
+                await self._come_again(0, watched=False)
                 return "continues"
 
-    async def _come_again(self, seconds: float) -> None:
-        await services.run_queue.send(self.model_dump(mode="json", exclude={"traceparent"}), delay_seconds=seconds)
+    async def _watch_begin(self, runner: Runner) -> None:
+        """Have the message looked at soon, if it is free to begin: this process may die before its turn has a watch."""
+        if self.watched or await runner.look(self.message_id) is None:
+            return
+        with suppress(OmniAgentError):
+            lease = services.settings.lease_seconds
+            await services.run_queue.send_watch(self.session_id, self.message_id, 0, delay_seconds=lease)
+            self.watched = True
+
+    def _busy_pause(self) -> float:
+        return min(BUSY_SECONDS * 2.0 ** min(self.looks // LOOKS_PER_PAUSE, 10), MAX_BUSY_SECONDS)
+
+    async def _come_again(self, seconds: float, *, watched: bool, looks: int = 0) -> None:
+        again = self.model_dump(mode="json", exclude={"traceparent"})
+        again |= {"looks": self.looks + looks, "watched": watched}
+        await services.run_queue.send(again, delay_seconds=seconds)
 
 
 class ScheduledTurn(Job):
@@ -234,6 +272,11 @@ async def _take(job: AnyJob, deadline: float) -> None:
         logger.warning(
             "job failed", extra={"kind": job.kind, "tries": job.tries, "cause": f"{type(exc).__name__}: {exc}"}
         )
-        pause = min(FIRST_PAUSE_SECONDS * 2**job.tries, MAX_PAUSE_SECONDS)
+        if job.is_sent_again:
+            return
         again = job.model_dump(mode="json", exclude={"traceparent"}) | {"tries": job.tries + 1}
-        await services.run_queue.send(again, delay_seconds=pause)
+        await services.run_queue.send(again, delay_seconds=_pause(job.tries))
+
+
+def _pause(tries: int) -> float:
+    return min(FIRST_PAUSE_SECONDS * 2.0 ** min(tries, MAX_TRIES), MAX_PAUSE_SECONDS)

@@ -16,6 +16,7 @@ from omniagent.errors import QueueUnavailable, WebhookFailed
 from omniagent.lambda_runtime import event_loop
 from omniagent.protocol import sse
 from omniagent.session.manager import message_id_of, new_id, session_key, user_id_of
+from omniagent.turns.lease import Claim
 from omniagent.turns.memory_registry import MemoryRegistry
 from tests.fixtures.endpoint import Endpoint
 from tests.fixtures.functions import load
@@ -32,12 +33,14 @@ class KeptRuns(RunQueue):
     def __init__(self) -> None:
         super().__init__("")
         self.sent: list[Json] = []
+        self.delays: list[float] = []
         self.is_down = False
 
     async def send(self, message: Json, *, delay_seconds: float = 0) -> None:
         if self.is_down:
             raise QueueUnavailable("down")
         self.sent.append(message)
+        self.delays.append(delay_seconds)
 
     def taken(self, kind: str) -> list[Json]:
         """Take the messages of a kind out of the queue."""
@@ -150,6 +153,48 @@ def test_a_message_before_it_is_answered_first_and_a_busy_session_is_tried_again
     [_, second] = queue.taken("turn")
     run.handler(batch(json.dumps(second)), CONTEXT)
     assert texts(user)[1::2] == ["One.", "Two."]
+
+
+def test_a_message_whose_user_has_too_many_turns_waits_with_one_job_and_one_watch(
+    run: Any, world: World, queue: KeptRuns
+) -> None:
+    user, registry = world.user(), world.services.registry
+    limit = world.services.settings.max_running_turns_per_user
+
+    async def busy() -> list[Claim]:
+        claims = []
+        for _ in range(limit):
+            session = await world.services.session(user.client_id, new_id())
+            claims.append(Claim(session.key, new_id(), "m1"))
+            await session.admit(limit, claims[-1].turn_id)
+            await registry.claim(claims[-1])
+        return claims
+
+    claims = event_loop.run(busy())
+    accept(user)
+    for _ in range(3):
+        messages, queue.sent = queue.sent, []
+        for message in messages:
+            run.handler(batch(json.dumps(message)), CONTEXT)
+        assert sorted(message["kind"] for message in queue.sent) == ["turn", "watch"]
+    event_loop.run(registry.release(claims[0]))
+    delivered(run, queue)
+    assert texts(user) == ["[echo:Done.]", "Done."]
+
+
+def test_a_message_that_waits_for_a_long_turn_is_looked_at_less_and_less_often(
+    run: Any, world: World, queue: KeptRuns
+) -> None:
+    user = world.user()
+    accept(user)
+    [job] = queue.taken("turn")
+    queue.delays.clear()
+    event_loop.run(world.services.registry.claim(Claim(user.key, new_id(), job["message_id"])))
+    for looks, pause in ((0, 2), (14, 2), (15, 4), (10_000, 16)):
+        run.handler(batch(json.dumps(job | {"looks": looks})), CONTEXT)
+        [again] = queue.sent  # no watch: somebody holds the session
+        assert (again["looks"], queue.delays) == (looks + 1, [pause])
+        queue.sent, queue.delays = [], []
 
 
 @pytest.mark.parametrize(

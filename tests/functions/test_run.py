@@ -217,6 +217,27 @@ def test_a_job_that_fails_is_sent_again_with_growing_pauses_and_raises_at_last(
         run.handler(batch(watch(key, turn_id, tries=run.MAX_TRIES)), CONTEXT)
 
 
+def test_a_turn_that_cannot_be_taken_up_has_one_watch_and_is_a_dead_letter_at_last(
+    run: Any, world: World, queue: RecordedRuns, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key, turn_id = begin(world)
+    clock.pass_by(LEASE_SECONDS)
+
+    async def throttled(*_: object) -> bool:
+        raise RegistryUnavailable("throttled")
+
+    monkeypatch.setattr(MemoryRegistry, "append", throttled)
+    message = json.loads(watch(key, turn_id))
+    for tries in range(1, run.MAX_TRIES + 1):
+        run.handler(batch(json.dumps(message)), CONTEXT)
+        [message] = queue.sent
+        assert (message["tries"], message.pop("delay")) == (tries, max(31, min(5 * 2 ** (tries - 1), 900) + 1))
+        queue.sent.clear()
+    with pytest.raises(RegistryUnavailable):
+        run.handler(batch(json.dumps(message)), CONTEXT)
+    assert queue.sent == []
+
+
 @pytest.mark.parametrize("body", ["{}", "nonsense", '{"kind": "unknown"}', '{"kind": "watch"}'])
 def test_what_is_no_job_fails_and_is_a_dead_letter_at_last(run: Any, body: str) -> None:
     with pytest.raises(ValidationError):

@@ -68,11 +68,16 @@ class RunQueue(JobQueue):
         """Queue a message of any kind, to be delivered after the delay."""
         await self._send(message, delay_seconds)
 
-    async def send_watch(self, key: str, turn_id: str, attempt: int, *, delay_seconds: float) -> None:
-        """Have a turn looked at after the delay, for the process that is the `attempt`th to work on it."""
+    async def send_watch(self, key: str, turn_id: str, attempt: int, *, delay_seconds: float, tries: int = 0) -> None:
+        """Have a turn looked at after the delay, for the process that is the `attempt`th to work on it.
+
+        `tries` is how often it may have been taken up in vain.
+        """
         # SQS counts whole seconds: a second more, and the lease has run out.
         delay = math.ceil(delay_seconds) + 1 if delay_seconds else 0
-        message = {"kind": "watch", "session_id": key, "turn_id": turn_id, "attempt": attempt}
+        message: dict[str, Any] = {"kind": "watch", "session_id": key, "turn_id": turn_id, "attempt": attempt}
+        if tries:
+            message["tries"] = tries
         await self.send(message, delay_seconds=delay)
 
 
