@@ -229,7 +229,8 @@ class WebhookDelivery(Job):
 
 
 AnyJob = Annotated[Watch | Expiry | BackgroundTurn | ScheduledTurn | WebhookDelivery, Field(discriminator="kind")]
-JOBS: Final[TypeAdapter[AnyJob]] = TypeAdapter(AnyJob)
+# An error is logged: it does not show what somebody has sent to ask.
+JOBS: Final[TypeAdapter[AnyJob]] = TypeAdapter(AnyJob, config=ConfigDict(hide_input_in_errors=True))
 
 
 def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:

@@ -89,10 +89,29 @@ async def test_a_server_that_does_not_answer_is_given_up() -> None:
 
     async with await asyncio.start_server(listen, "127.0.0.1", 0) as server:
         url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
-        with pytest.raises(WebhookFailed, match="ReadTimeout"):
+        with pytest.raises(WebhookFailed, match="Timeout"):
             await WebhookClient(url, timeout_seconds=0.05).deliver("evt_1", b"{}", SECRET)
     with pytest.raises(WebhookFailed, match="ConnectError"):
         await WebhookClient("http://127.0.0.1:1").deliver("evt_1", b"{}", SECRET)
+
+
+async def test_a_server_that_never_comes_to_the_end_of_its_answer_is_given_up() -> None:
+    async def trickle(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        writer.write(b"HTTP/1.1 200 OK\r\nx-slow: ")
+        while not writer.is_closing():
+            writer.write(b"x")
+            await asyncio.sleep(0.01)
+
+    async with asyncio.timeout(60), await asyncio.start_server(trickle, "127.0.0.1", 0) as server:
+        url = f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}"
+        with pytest.raises(WebhookFailed, match="Timeout"):
+            await WebhookClient(url, timeout_seconds=0.5).deliver("evt_1", b"{}", SECRET)
+
+
+@pytest.mark.parametrize("secret", ["", " ", "whsec_", f"{SECRET} whsec_"])
+def test_nothing_is_signed_with_an_empty_key(secret: str) -> None:
+    with pytest.raises(ConfigurationError, match="secret"):
+        signed_headers(secret, "evt_1", b"{}")
 
 
 def test_a_webhook_that_cannot_work_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

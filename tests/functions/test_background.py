@@ -262,8 +262,9 @@ def test_a_scheduled_turn_is_run_once_for_each_time(run: Any, world: World, queu
     ],
 )
 def test_a_schedule_that_is_wrong_is_refused(changes: Json, run: Any) -> None:
-    with pytest.raises(ValidationError):
+    with pytest.raises(ValidationError) as refused:
         run.handler(batch(schedule(**changes)), CONTEXT)
+    assert "a typo" not in str(refused.value), "what Lambda logs shows nothing of the message"
 
 
 def test_the_end_of_a_turn_is_told_to_the_webhook_and_verified_there(

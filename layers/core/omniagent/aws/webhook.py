@@ -3,6 +3,7 @@
 The chat function loads it only where WEBHOOK_URL is set.
 """
 
+import asyncio
 import base64
 import binascii
 import hashlib
@@ -113,9 +114,14 @@ class WebhookClient:
             verify=tls_context(), timeout=self._timeout_seconds, follow_redirects=False, trust_env=False
         )
         try:
-            async with client, client.stream("POST", self._url, content=body, headers=headers) as response:
+            # The client's own limit is one for each read: a server that trickles would not be given up.
+            async with (
+                asyncio.timeout(self._timeout_seconds),
+                client,
+                client.stream("POST", self._url, content=body, headers=headers) as response,
+            ):
                 status = response.status_code  # what else it says is of no interest
-        except httpx2.HTTPError as exc:
+        except (httpx2.HTTPError, TimeoutError) as exc:
             raise WebhookFailed(f"the webhook's server did not answer: {type(exc).__name__}") from exc
         if not 200 <= status < 300:
             raise WebhookFailed(f"the webhook's server answered {status}")
@@ -125,6 +131,8 @@ def signed_headers(secret: str, event_id: str, body: bytes, timestamp: int | Non
     """Return the headers of a delivery. Several secrets, separated by spaces, each give a signature: for rotation."""
     sent_at = str(int(time.time()) if timestamp is None else timestamp)
     content = f"{event_id}.{sent_at}.".encode() + body
+    if not secret.strip():
+        raise ConfigurationError("the webhook's secret is empty")
     digests = [hmac.new(_key(each), content, hashlib.sha256).digest() for each in secret.split()]
     signatures = " ".join(f"v1,{base64.b64encode(digest).decode()}" for digest in digests)
     return {"webhook-id": event_id, "webhook-timestamp": sent_at, "webhook-signature": signatures}
@@ -134,6 +142,9 @@ def _key(secret: str) -> bytes:
     if not secret.startswith(_PREFIX):
         return secret.encode()
     try:
-        return base64.b64decode(secret.removeprefix(_PREFIX), validate=True)
+        key = base64.b64decode(secret.removeprefix(_PREFIX), validate=True)
     except binascii.Error:
         raise ConfigurationError("the webhook's secret begins with whsec_ and is not base64 then") from None
+    if not key:
+        raise ConfigurationError("the webhook's secret is whsec_ and nothing else")
+    return key
