@@ -9,6 +9,7 @@ from pymongo.database import Database
 
 from omniagent.errors import StorageConflict
 from omniagent.messages import TextPart
+from omniagent.persistence.catalog import Catalog
 from omniagent.persistence.mongo_session import MongoSessionManager
 from omniagent.persistence.orphans import APP_NAME
 from omniagent.persistence.store import ConversationStore
@@ -89,18 +90,25 @@ async def test_turns_of_one_user_begin_at_the_same_moment(store: ConversationSto
     assert [await session.head() for session in sessions] == [SessionHead(1)] * 8
 
 
+@pytest.mark.parametrize("write", ["rename", "continue", "summarize"])
 async def test_the_transaction_of_a_dead_process_holds_nobody_up(
-    mongod: str, store: ConversationStore, database: Database[Json]
+    mongod: str, store: ConversationStore, database: Database[Json], write: str
 ) -> None:
     session = open_session(store)
     await converse(session, [1])
+    turn_id = await begin(session, 2)
     async with AsyncMongoClient[Json](mongod, appname=APP_NAME) as dead, dead.start_session() as transaction:
         await transaction.start_transaction()
         await dead[database.name].sessions.update_one(
             {"_id": session.key}, {"$set": {"fence": "dead"}}, session=transaction
         )
-        # Nobody goes on with it: each of these meets its lock and ends it when it has been idle for long enough.
-        assert await session.rename("Trip", was=None)
-        await begin(session, 2)
-        assert await session.mark_erased()
+        # Nobody goes on with it: whoever meets its lock first ends it when it has been idle for long enough.
+        if write == "rename":
+            assert await session.rename("Trip", was=None)
+            assert await session.mark_erased()
+        elif write == "continue":  # as after a process that died in the commit of its answer
+            await session.begin_turn(TurnStart(turn_id, 2, "question-2", [], attempt=1))
+            assert (await session.finish_turn(reply(2), attempt=1)).status == "complete"
+        else:
+            assert await Catalog(store).note_summary_queued(session.key, rebuild=False)
         await transaction.end_session()

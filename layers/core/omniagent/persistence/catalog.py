@@ -257,18 +257,16 @@ class Catalog(Erasure):
         over = now() - QUEUED_LIFE
         same = ["rebuild_queued_at"] if rebuild else ["summary_queued_at", "rebuild_queued_at"]
         nothing_queued = [{"$or": [{name: None}, {name: {"$lt": over}}]} for name in same]
-        with translated():
-            noted = await self._store.sessions.update_one(
-                {"_id": key, "erased_at": None, "$and": nothing_queued}, {"$set": {same[0]: now()}}
-            )
-        return bool(noted.matched_count)
+        noted = await self._store.update_session(
+            {"_id": key, "erased_at": None, "$and": nothing_queued}, {same[0]: now()}
+        )
+        return noted is not None
 
     @trace_method(kind=SpanKind.DB, name="mongodb.note_summary_done", attributes=_SESSIONS)
     async def note_summary_done(self, key: str, *, rebuild: bool) -> None:
         """Note that no such job is queued any more."""
         done = ["rebuild_queued_at", "summary_queued_at"] if rebuild else ["summary_queued_at"]
-        with translated():
-            await self._store.sessions.update_one({"_id": key}, {"$set": dict.fromkeys(done)})
+        await self._store.update_session({"_id": key}, dict.fromkeys(done))
 
     @trace_method(kind=SpanKind.DB, name="mongodb.summarized_to", attributes=_SUMMARIES)
     async def summarized_to(self, key: str) -> int | None:

@@ -352,12 +352,8 @@ class TurnWrites:
     async def _continue(self, start: TurnStart) -> None:
         """Move the fence of a turn that has begun to a later attempt."""
         held = {"_id": self._session.key, "active_turn_id": start.turn_id, "erased_at": None}
-        with translated():
-            updated = await self._store.sessions.update_one(
-                held | {"$or": [{"turn_attempt": {"$lte": start.attempt}}, {"turn_attempt": None}]},
-                {"$set": {"turn_attempt": start.attempt}},
-            )
-        if not updated.matched_count:
+        is_earlier = {"$or": [{"turn_attempt": {"$lte": start.attempt}}, {"turn_attempt": None}]}
+        if await self._store.update_session(held | is_earlier, {"turn_attempt": start.attempt}) is None:
             raise StorageConflict(f"turn {start.turn_id} cannot be continued: the session has moved on")
 
     async def _release(
