@@ -159,6 +159,40 @@ async def test_who_waits_for_the_result_is_told_to_ask_again() -> None:
         await stream.result()
 
 
+@pytest.mark.usefixtures("closing")
+async def test_another_message_does_not_end_a_turn_that_is_about_to_go_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    journey, other = Journey(), Query("And now?", "m2")
+    first = await journey.runner().start(QUERY, deadline=time.monotonic() + LONG)
+    await first.ended()
+    monkeypatch.setattr("omniagent.turns.plan.HAND_OVER_SECONDS", 0.0)
+    with pytest.raises(TurnInProgress):
+        await journey.runner().start(other)
+    assert await journey.runner().look(*journey.handed_over[-1]) == 0.0
+    assert await journey.runner().settle() is not None, "somebody looks at the messages"
+
+    monkeypatch.setattr("omniagent.turns.plan.HAND_OVER_SECONDS", 60.0)
+    waiting = asyncio.create_task(journey.runner().start(replace(other, busy="queue")))
+    stream: AnswerStream | None = None
+    while stream is None:  # the message may hold the session for a moment
+        stream = await journey.runner().take_up()
+    await stream.ended()
+    answer = await journey.answer()
+    assert answer is not None
+    assert (answer.status, list(answer.parts)) == ("complete", await undisturbed())
+    assert (await (await waiting).result()).turn_number == 2
+
+
+@pytest.mark.usefixtures("closing")
+async def test_a_turn_that_nobody_goes_on_with_is_closed_by_the_next_message() -> None:
+    journey = Journey()
+    first = await journey.runner().start(QUERY, deadline=time.monotonic() + LONG)
+    await first.ended()
+    await journey.runner(hands_over=False).run(Query("And now?", "m2"))
+    answer = await journey.answer()
+    assert answer is not None
+    assert answer.status == "interrupted"
+
+
 async def test_a_step_that_is_cut_off_in_the_middle_is_asked_again_by_the_next_process() -> None:
     journey = Journey()
     journey.stalls_at = {1, 2, 3, 4}

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import time
 from collections.abc import Coroutine, Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -26,7 +27,7 @@ from omniagent.turns.follow import FollowedAnswer
 from omniagent.turns.keeper import LeaseKeeper, taken
 from omniagent.turns.lease import ERASE, REPAIR, Claim, InboxMessage, RunningTurn
 from omniagent.turns.repair import bury, close_dead_turn, close_waiting, living, released_late
-from omniagent.turns.replay import ReplayedAnswer, kept_steps
+from omniagent.turns.replay import ReplayedAnswer, handed_over_at, kept_steps
 from omniagent.turns.setup import Assignment, Query, TimeLimit, TurnPlan, TurnSetup, both
 from omniagent.turns.turn import Turn
 
@@ -37,6 +38,8 @@ logger = logging.getLogger(__name__)
 Opened = TypeVar("Opened")
 
 REPAIR_POLL_SECONDS = 0.1
+HAND_OVER_SECONDS = 3.0
+"""How long a message waits for the process that goes on with the session's turn, before it is told that one runs."""
 
 
 class Opening:
@@ -54,6 +57,8 @@ class Opening:
             self._span = trace_operation("turn", kind=SpanKind.AGENT, attributes={AGENT_NAME: setup.agent.name})
         self._is_handed_over = False
         self._may_continue = True
+        self._may_wait = True
+        self._dead: Claim | None = None
         self._budget: TurnBudget | None = None
 
     async def open(self) -> AnswerSource:
@@ -100,6 +105,10 @@ class Opening:
         except _SentAgain:
             await self._abandon(keeper, is_settled=False)
             return await self._continue()
+        except _HandedOver as exc:
+            await self._abandon(keeper, is_settled=False)
+            await self._put_back(exc.claim)
+            return await self._open()
         except BaseException as exc:
             if not self._is_handed_over:
                 is_refused = isinstance(exc, RequestError) and not isinstance(exc, TooManyTurns | TurnInProgress)
@@ -110,7 +119,32 @@ class Opening:
         return answer
 
     async def _bury(self, dead: Claim) -> None:
+        self._dead = dead
         await bury(self._session, self._registry, self._setup.ledger, dead)
+
+    async def _check_not_handed_over(self, turn_id: str) -> None:
+        """Leave a turn alone that the next process is about to go on with. It is closed only if none does."""
+        grace, dead = self._setup.hooks.grace_seconds, self._dead
+        if not grace or dead is None or dead.turn_id != turn_id or self._posted is not None:
+            return
+        frames = b"".join(frames for _, frames in await self._registry.read(self._session.key, turn_id))
+        at = handed_over_at(frames)
+        if at is not None and time.time() - at < grace:
+            raise _HandedOver(dead)
+
+    async def _put_back(self, claim: Claim) -> None:
+        """Have the session held as it was found, and wait a little for the next process."""
+        if await self._registry.claim(claim) is None:
+            await self._registry.let_go(claim)
+        if not self._may_wait:
+            raise TurnInProgress(retry_after=1.0)
+        self._may_wait = False
+        give_up_at = time.monotonic() + HAND_OVER_SECONDS
+        while time.monotonic() < give_up_at:
+            held = await self._registry.running(self._session.key)
+            if held is None or held.alive:
+                break
+            await asyncio.sleep(self._setup.settings.tick_seconds)
 
     def _claim(self) -> Claim:
         return Claim(self._session.key, new_id(), self._query.claim_id, self._query.aliases)
@@ -133,6 +167,7 @@ class Opening:
         if state.head.active_turn_id is not None:
             if self._may_continue and (query.regenerate or state.earlier is not None):
                 raise _SentAgain
+            await self._check_not_handed_over(state.head.active_turn_id)
             await close_dead_turn(self._session, self._registry, state.head, self._setup.ledger)
             state = await self._session.load(query.known_id)
         elif state.head.has_expired:
@@ -253,6 +288,14 @@ class Opening:
 
 class _SentAgain(Exception):
     """The session has a dead turn, and the message has been sent before."""
+
+
+class _HandedOver(Exception):
+    """The session has a turn that the next process is about to go on with."""
+
+    def __init__(self, claim: Claim) -> None:
+        super().__init__()
+        self.claim = claim
 
 
 def plan_turn(query: Query, state: SessionState, settings: Settings) -> TurnPlan | SessionMessage:

@@ -406,6 +406,13 @@ def last_attempt(frames: bytes) -> tuple[str | None, bytes]:
     return (next(sse.decode_notes(own)).get("owner"), own) if mark else (None, frames)
 
 
+def handed_over_at(frames: bytes) -> float | None:
+    """Return the wall clock at which a turn was left to the next process. None when one works on it, or died."""
+    marks = [note for note in sse.decode_notes(frames) if TAKEN_OVER in note or HANDED_OVER in note]
+    at = marks[-1].get("at") if marks and HANDED_OVER in marks[-1] else None
+    return at if isinstance(at, float) else None
+
+
 def calls_beside(frames: bytes) -> list[Usage]:
     """Return what was called beside a turn, for its summary: its user pays for it, but it is no part of the answer."""
     return [Usage.from_dict(note[BESIDE]) for note in sse.decode_notes(frames) if isinstance(note.get(BESIDE), dict)]

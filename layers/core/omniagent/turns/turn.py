@@ -239,7 +239,8 @@ class Turn:
         """Leave the turn to another process. Readers here see no end: they resume."""
         limit, turn_id, attempt = self._assignment.limit, self._assignment.turn_id, self._assignment.attempt
         if self._loop.progress.has_moved:  # otherwise it counts as a death: it must not go on so for ever
-            self._note({HANDED_OVER: attempt, "calls": "open" if self._has_open_calls else "closed"})
+            calls = "open" if self._has_open_calls else "closed"
+            self._note({HANDED_OVER: attempt, "calls": calls, "at": time.time()})
         await self._keeper.hand_over(limit.closing_seconds(RELEASE_SECONDS))
         logger.info("turn handed over", extra={"turn_id": turn_id, "attempt": attempt})
         self._log.close()
