@@ -183,6 +183,21 @@ async def test_another_message_does_not_end_a_turn_that_is_about_to_go_on(monkey
 
 
 @pytest.mark.usefixtures("closing")
+@pytest.mark.parametrize("message_id", [None, "m1"])
+async def test_a_stop_ends_a_turn_that_is_about_to_go_on(message_id: str | None) -> None:
+    journey = Journey()
+    first = await journey.runner().start(QUERY, deadline=time.monotonic() + LONG)
+    await first.ended()
+    assert not await journey.runner().stop("another")
+    assert await journey.runner().stop(message_id)
+    assert await journey.runner().look(*journey.handed_over[-1]) is None
+    assert await journey.runner().take_up() is None
+    answer = await journey.answer()
+    assert answer is not None
+    assert (answer.status, answer.text) == ("cancelled", "Step 0. ")
+
+
+@pytest.mark.usefixtures("closing")
 async def test_a_turn_that_nobody_goes_on_with_is_closed_by_the_next_message() -> None:
     journey = Journey()
     first = await journey.runner().start(QUERY, deadline=time.monotonic() + LONG)

@@ -30,7 +30,7 @@ from omniagent.turns.follow import FollowedAnswer
 from omniagent.turns.lease import RunningTurn, TurnRegistry
 from omniagent.turns.memory_registry import MemoryRegistry
 from omniagent.turns.plan import Opening
-from omniagent.turns.repair import settle, stop_waiting
+from omniagent.turns.repair import settle, stop_dead_turn, stop_waiting
 from omniagent.turns.replay import ReplayedAnswer
 from omniagent.turns.setup import Query, TimeLimit, TurnHooks, TurnSetup
 
@@ -255,6 +255,9 @@ class Runner:
         approval or for the client is closed: nothing of it runs any more.
         """
         if await self._registry.stop(self._session.key, message_id):
+            return True
+        grace, ledger = self._hooks.grace_seconds, self._ledger
+        if grace and await stop_dead_turn(self._session, self._registry, message_id, ledger, grace_seconds=grace):
             return True
         return await stop_waiting(self._session, self._registry, message_id, self._ledger)
 

@@ -101,6 +101,33 @@ async def stop_waiting(
         await registry.release(claim)
 
 
+async def stop_dead_turn(
+    session: SessionManager,
+    registry: TurnRegistry,
+    message_id: str | None,
+    ledger: "Ledger | None" = None,
+    *,
+    grace_seconds: float,
+) -> bool:
+    """Close a turn that no process works on just now, and another would continue, because its user stops it.
+
+    Returns False if there is none, or another message's.
+    """
+    held, head = await registry.running(session.key), await session.head()
+    if held is None or held.alive or head is None or head.active_turn_id != held.claim.turn_id:
+        return False
+    if not held.is_looked_after(grace_seconds) or not held.claim.is_named(message_id):
+        return False
+    claim = Claim(session.key, new_id(), REPAIR)
+    if await taken(registry, claim, partial(bury, session, registry, ledger)) is not None:
+        return await registry.stop(session.key, message_id)  # it goes on already
+    try:
+        await close_dead_turn(session, registry, head, ledger, is_stopped=True)
+    finally:
+        await registry.release(claim)
+    return True
+
+
 async def _is_looked_after(registry: TurnRegistry, key: str, grace_seconds: float) -> bool:
     running = await registry.running(key)
     return running is not None and running.is_looked_after(grace_seconds)
