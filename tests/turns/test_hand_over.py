@@ -10,7 +10,9 @@ import pytest
 from omniagent import (
     Agent,
     AnswerStream,
+    Budget,
     InMemoryStore,
+    MemoryLedger,
     MemoryRegistry,
     Query,
     RunContext,
@@ -46,6 +48,7 @@ class Journey:
         self.store = InMemoryStore()
         self.registry = MemoryRegistry(clock=Clock())
         self.settings: Settings = replace(QUICK, tick_seconds=0.005, name_sessions=False, max_steps=TOOL_STEPS + 1)
+        self.budget, self.ledger = Budget(), MemoryLedger()
         self.handed_over: list[tuple[str, int]] = []
         self.runs: list[str] = []
         self.stalls_at: set[int] = set()
@@ -67,7 +70,15 @@ class Journey:
     def runner(self, *, hands_over: bool = True) -> Runner:
         process = Process(self.store, self.registry, self.settings)
         hooks = TurnHooks(on_hand_over=self._note, grace_seconds=60.0) if hands_over else TurnHooks()
-        return Runner(self.agent, process.session, provider=self.model, registry=process.registry, hooks=hooks)
+        return Runner(
+            self.agent,
+            process.session,
+            provider=self.model,
+            registry=process.registry,
+            hooks=hooks,
+            budget=self.budget,
+            ledger=self.ledger,
+        )
 
     async def finish(self, seconds: float = LONG) -> SessionMessage:
         """Let one process after the other go on until the turn has ended."""
@@ -195,6 +206,18 @@ async def test_a_stop_ends_a_turn_that_is_about_to_go_on(message_id: str | None)
     answer = await journey.answer()
     assert answer is not None
     assert (answer.status, answer.text) == ("cancelled", "Step 0. ")
+
+
+@pytest.mark.usefixtures("closing")
+async def test_a_turn_whose_user_has_nothing_left_ends_with_the_reason() -> None:
+    journey = Journey()
+    journey.budget = Budget(tokens_per_day=1)
+    answer = await journey.finish()
+    assert (answer.status, answer.metadata["errorCode"]) == ("failed", "budget_exceeded")
+    assert len(journey.model.requests) == len(journey.handed_over) == 1
+    assert answer.text.startswith("Step 0. ")
+    user_id = Process(journey.store, journey.registry, journey.settings).session.user_id
+    assert (await journey.ledger.spending(user_id)).reserved == 0
 
 
 @pytest.mark.usefixtures("closing")

@@ -89,13 +89,13 @@ class Takeover:
             return None
         # It was admitted once: it goes on, however many turns run now.
         await self._session.admit(self._setup.settings.max_running_turns_per_user, claim.turn_id)
+        budget, refusal = None, None
         try:
             budget = await self._reserve(claim, continued)
-        except BudgetExceeded:
-            await self._close(state.head, attempt)
-            return None
+        except BudgetExceeded as exc:
+            refusal = exc  # it ends as it would have in its first process: with the reason
         limit = replace(self._limit, started_at=time.monotonic() - dead.seconds)
-        assignment = Assignment(claim.turn_id, plan, state, limit, budget, dead=continued, attempt=attempt)
+        assignment = Assignment(claim.turn_id, plan, state, limit, budget, refusal, dead=continued, attempt=attempt)
         return await self._begin(keeper, assignment)
 
     async def _begin(self, keeper: LeaseKeeper, assignment: Assignment) -> Turn | None:
