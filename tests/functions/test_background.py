@@ -14,8 +14,17 @@ from local.model import OfflineModel
 from omniagent.aws.queues import RunQueue
 from omniagent.errors import QueueUnavailable, WebhookFailed
 from omniagent.lambda_runtime import event_loop
+from omniagent.messages import CallRequest, TextPart, ToolPart
 from omniagent.protocol import sse
-from omniagent.session.manager import message_id_of, new_id, session_key, user_id_of
+from omniagent.session.manager import (
+    SessionMessage,
+    TurnStart,
+    continuation_id,
+    message_id_of,
+    new_id,
+    session_key,
+    user_id_of,
+)
 from omniagent.turns.lease import Claim
 from omniagent.turns.memory_registry import MemoryRegistry
 from tests.fixtures.endpoint import Endpoint
@@ -301,6 +310,24 @@ def test_a_turn_whose_process_died_after_the_commit_is_told_by_its_watch_and_onl
     run.handler(batch(json.dumps(watch)), CONTEXT)
     [missed] = queue.taken("webhook")
     assert missed["event"]["id"] == sent["event"]["id"]
+
+
+def test_a_turn_that_goes_on_with_its_answers_is_not_told_to_wait(run: Any, world: World, queue: KeptRuns) -> None:
+    user, turn_id = world.user(), new_id()
+
+    async def approved() -> None:
+        """Store a turn whose request was approved: a second process goes on with it."""
+        session = await world.services.session(user.client_id, user.session)
+        await session.begin_turn(TurnStart(turn_id, 1, "m1", [TextPart(text="Refund it")]))
+        request = CallRequest(id=new_id(), kind="approval", approved=True)
+        part = ToolPart(call_id="c1", name="refund", input={}, request=request)
+        await session.finish_turn(SessionMessage(turn_id, "assistant", 1, [part], "waiting"))
+
+    watch = {"kind": "watch", "session_id": user.key, "turn_id": continuation_id(turn_id)}
+    event_loop.run(approved())
+    event_loop.run(world.services.registry.claim(Claim(user.key, watch["turn_id"], "m1", owner="later", attempt=1)))
+    run.handler(batch(json.dumps(watch)), CONTEXT)
+    assert queue.sent == []
 
 
 def test_an_event_that_is_not_taken_is_sent_again_with_the_same_id(

@@ -268,6 +268,15 @@ def test_the_run_function_gets_one_message_at_a_time_and_keeps_it_as_long_as_it_
     assert (source["FunctionName"], source["BatchSize"]) == ("RunFunctionAliaslive", 1)
 
 
+@pytest.mark.parametrize("name", ["ScheduleUser", "ScheduleQuery"])
+def test_what_would_break_the_message_of_a_schedule_is_refused(name: str) -> None:
+    pattern = re.compile(parameters()[name]["AllowedPattern"])
+    for text in ("", "user:ada", "What is new, Zoë?"):
+        assert pattern.fullmatch(text)
+    for text in ('say "hi"', "a\\b", "two\nlines", "a\ttab"):
+        assert not pattern.fullmatch(text)
+
+
 def test_state_is_encrypted_and_turns_expire(deploy: Deploy) -> None:
     document = deploy()
     [table] = document.resources("AWS::DynamoDB::Table").values()

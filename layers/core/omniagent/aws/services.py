@@ -184,6 +184,8 @@ class Services:
         found = await (await self.catalog()).find_announced(key, message_id_of(turn_id))
         if found is None or found[1] == TurnEvent.of(key, found[0]).id:
             return False
+        if found[0].status == "waiting" and not found[0].pending:
+            return False  # all that it asked is answered: it goes on, and has an end to be announced later
         await self._announce(key, found[0])
         return True
 
