@@ -126,10 +126,15 @@ continue: $(VENV)/.dev ## kill 500 turns at random and at 13 named stages, and w
 
 .PHONY: continue
 
-races: $(VENV)/.dev ## 1,000 races of messages that queue, steer and interrupt with ends, stops and kills, and what happened (5 minutes)
+races: $(VENV)/.dev ## 1,000 races of messages that queue, steer and interrupt with ends, stops and kills; writes the README's table (5 minutes)
 	@$(BIN)/python -m tests.runner.busy_races $(ARGS)
+	@$(BIN)/python -m scripts.readme
 
-.PHONY: races
+forgeries: $(VENV)/.dev ## 10,000 forged answers to turns that wait: none may run a tool or change anything; writes the README's table (3 minutes)
+	@PYTHONPATH=functions $(BIN)/python -m tests.security.forgeries $(ARGS)
+	@$(BIN)/python -m scripts.readme
+
+.PHONY: races forgeries
 
 burst: $(VENV)/.dev ## 50 cold starts at once on a busy machine, and what became of their 150 turns (5 minutes)
 	@$(BIN)/python -m pytest -s tests/functions/burst.py

@@ -8,13 +8,14 @@ import ast
 import operator
 from collections.abc import Callable
 from datetime import UTC, date, datetime
-from typing import Annotated
+from typing import Annotated, Any
 from zoneinfo import ZoneInfo, ZoneInfoNotFoundError
 
 from pydantic import Field
 
 from omniagent import Agent, RunContext, ToolError, tool
 
+LARGE_REFUND_EUROS = 50
 OPERATORS: dict[type[ast.AST], Callable[..., float]] = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -54,16 +55,34 @@ def days_between(start: date, end: date) -> int:
     return (end - start).days
 
 
+def large_refund(_: RunContext, arguments: Any) -> str | None:
+    """Say why a refund has to be approved; None lets it run at once."""
+    is_large = arguments.euros > LARGE_REFUND_EUROS
+    return f"Refunds of more than {LARGE_REFUND_EUROS} euros need approval." if is_large else None
+
+
+@tool(approval=large_refund)
+def refund(
+    order: Annotated[int, Field(gt=0, description="The number on the receipt")],
+    euros: Annotated[float, Field(gt=0, le=10_000)],
+    context: RunContext,
+) -> str:
+    """Pay money back for an order of the user."""
+    # An example without a shop behind it. Yours checks that the order is `context.user`'s, and pays with
+    # `context.call_id` as the idempotency key.
+    return f"Refunded {euros:.2f} euros for order {order} (payment {context.call_id})."
+
+
 def instructions(context: RunContext) -> str:
     """Told to the model at the start of every turn."""
     return (
         "You are a helpful assistant. Answer in the user's language, in Markdown, and briefly. "
-        "Use the tools for arithmetic, times and dates instead of guessing. "
+        "Use the tools for arithmetic, times and dates instead of guessing, and for refunds. "
         f"Today is {context.now.astimezone(UTC):%A, %d %B %Y}."
     )
 
 
-agent = Agent(name="assistant", instructions=instructions, tools=[calculator, current_time, days_between])
+agent = Agent(name="assistant", instructions=instructions, tools=[calculator, current_time, days_between, refund])
 
 
 def _evaluate(node: ast.expr) -> float:

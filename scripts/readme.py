@@ -16,6 +16,8 @@ AGENTS = ROOT / "docs" / "agents.md"
 OPERATIONS = ROOT / "docs" / "operations.md"
 SOAK = ROOT / "docs" / "soak.json"
 LEDGER = ROOT / "docs" / "ledger.json"
+FORGERIES = ROOT / "docs" / "forgeries.json"
+RACES = ROOT / "docs" / "races.json"
 
 TURN_SECONDS = 10
 CHAT_GB = 1.0
@@ -94,22 +96,47 @@ def soak_table() -> str:
     if not SOAK.exists():
         return "`make soak` has not been run for this version yet."
     soak: dict[str, Any] = json.loads(SOAK.read_text())
-
-    def listed(numbers: dict[str, int]) -> str:
-        return ", ".join(f"{number:,} {name}" for name, number in numbers.items())
-
     calls = {f"{kind} calls": soak[f"{kind} calls"] for kind in ("model", "summary")}
     rows = {
-        "turns": f"{sum(soak['turns'].values()):,}: {listed(soak['turns'])}",
+        "turns": f"{sum(soak['turns'].values()):,}: {_listed(soak['turns'])}",
         "processes": f"{soak['kills']} killed, {soak['freezes']} frozen for up to two leases, clocks "
         f"{soak['clock skew, of a lease']:g} of a lease apart",
-        "servers cut off": listed(soak["partitions"]),
-        "servers slow": f"{listed(soak['slow'])}; MongoDB killed {soak['restarts of MongoDB']} times",
+        "servers cut off": _listed(soak["partitions"]),
+        "servers slow": f"{_listed(soak['slow'])}; MongoDB killed {soak['restarts of MongoDB']} times",
         "clients": f"{soak['followed']} followed, {soak['stopped']} stopped, {soak['left']} left, "
         f"{soak['sent twice']} sent twice, {soak['sent again']} sent again",
-        "paid for": f"{listed(calls)}, {soak['tool runs']:,} tool runs",
-        "**found**": f"**{listed(soak['found'])}**",
+        "paid for": f"{_listed(calls)}, {soak['tool runs']:,} tool runs",
+        "**found**": f"**{_listed(soak['found'])}**",
     }
+    return _rows(rows)
+
+
+def forgeries_table() -> str:
+    """What the last `make forgeries` came to."""
+    if not FORGERIES.exists():
+        return "`make forgeries` has not been run for this version yet."
+    forgeries: dict[str, Any] = json.loads(FORGERIES.read_text())
+    bodies = forgeries["bodies"]
+    rows = {"bodies": f"{sum(bodies.values()):,}: {_listed(bodies)}", "**found**": f"**{_listed(forgeries['found'])}**"}
+    return _rows(rows)
+
+
+def races_table() -> str:
+    """What the last `make races` came to."""
+    if not RACES.exists():
+        return "`make races` has not been run for this version yet."
+    races: dict[str, Any] = json.loads(RACES.read_text())
+    rows = {
+        name: f"{sum(races[name].values()):,}: {_listed(races[name])}" for name in ("messages", "answers", "events")
+    }
+    return _rows({"races": f"{races['races']:,}", **rows, "**found**": f"**{_listed(races['found'])}**"})
+
+
+def _listed(numbers: dict[str, int]) -> str:
+    return ", ".join(f"{number:,} {name}" for name, number in numbers.items())
+
+
+def _rows(rows: dict[str, str]) -> str:
     return "\n".join(["| | |", "|---|---|", *(f"| {name} | {what} |" for name, what in rows.items())])
 
 
@@ -134,7 +161,13 @@ def names_table() -> str:
 
 Tables = dict[str, Callable[[], str]]
 PAGES: dict[Path, Tables] = {
-    README: {"settings": settings_table, "costs": costs_table, "soak": soak_table},
+    README: {
+        "settings": settings_table,
+        "costs": costs_table,
+        "soak": soak_table,
+        "forgeries": forgeries_table,
+        "races": races_table,
+    },
     AGENTS: {"names": names_table},
     OPERATIONS: {"ledger": ledger_table},
 }

@@ -18,7 +18,7 @@ _REQUEST = re.compile(
     r"\?|^\W*(?:please|and|also|now|first|finally|next|(?:can|could|would|will) you)?\W*"
     r"(?:what|when|where|which|who|how|tell|show|give|get|find|calculate|compute|convert|roll|search|look|use|call|"
     r"check|fetch|set|add|list|save|store|remember|book|send|create|make|translate|pick|flip|generate|draw|"
-    r"multiply|divide|subtract|sum|count|read|write|open|run|try|why|explain|describe|compare|suggest|plan|help)\b",
+    r"refund|cancel|pay|multiply|divide|subtract|sum|count|read|write|open|run|try|why|explain|describe|compare|suggest|plan|help)\b",
     re.IGNORECASE,
 )
 _TIMES = re.compile(r"(?<=\d)\s*times\b")  # a sign, not the time

@@ -35,6 +35,7 @@ export class AnswerBuilder {
     else if (event.type === "abort") this.#metadata({ abortReason: event.reason });
     else if (event.type === "error") this.error = event.errorText;
     else if (event.type === "data-session") this.session = event.data;
+    else if (event.type === "data-approval-response") this.#decided(event.data);
     else if (event.type === "start-step") this.#add({ type: "step-start" });
     else if (event.type.startsWith("tool-")) this.#tool(event);
     else if (/^(text|reasoning)-/.test(event.type)) this.#block(event);
@@ -111,6 +112,13 @@ export class AnswerBuilder {
     if (call.startedAt !== undefined && call.state.startsWith("output")) {
       call.durationMs = Math.round(performance.now() - call.startedAt);
     }
+  }
+
+  /** What somebody has decided, maybe in another tab. @param {Record<string, any>} verdict */
+  #decided({ toolCallId, approved, reason }) {
+    const call = this.#calls.get(toolCallId);
+    if (call?.approval) Object.assign(call, { approval: { ...call.approval, approved, reason } });
+    if (call?.state === "approval-requested") call.state = "approval-responded";
   }
 
   /** @param {StreamEvent} event */

@@ -96,7 +96,7 @@ async def test_axe_finds_nothing_in_any_view(open_page: OpenPage, axe: str) -> N
     await _audit(page, "a chat, its trace and its context")
     await playground.button("Trace").last.click()
     await page.get_by_role("tab", name="Agent").click()
-    await expect(page.get_by_role("tabpanel")).to_contain_text("3 tools")
+    await expect(page.get_by_role("tabpanel")).to_contain_text("4 tools")
     await page.locator("details").evaluate_all("all => all.forEach(details => details.open = true)")
     await _audit(page, "the agent")
     await page.get_by_role("tab", name="Events").click()

@@ -138,7 +138,7 @@ async def test_the_agent_is_shown_with_its_instructions_and_tools(playground: Pl
     panel = page.get_by_role("tabpanel", name="Agent")
     await expect(panel).to_contain_text("You are a helpful assistant. Answer in the user's language")
     await expect(panel).to_contain_text("Written for each turn by instructions")
-    await expect(panel).to_contain_text("3 tools")
+    await expect(panel).to_contain_text("4 tools")
     await panel.locator("summary").filter(has_text="calculator").click()
     await expect(panel).to_contain_text("Calculate an arithmetic expression exactly")
     await expect(panel.get_by_role("group", name="Parameters").filter(visible=True)).to_contain_text('"expression"')

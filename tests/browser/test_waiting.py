@@ -42,7 +42,7 @@ async def test_an_approval_survives_a_reload_is_denied_in_one_tab_and_the_other_
         await expect(page.tools).to_contain_text("Denied")
         await expect(card(page, "Allow refund?")).to_have_count(0)
         await expect(page.page.get_by_label("Waits for you")).to_have_count(0)
-    await expect(other.tools).to_contain_text("too much")
+        await expect(page.tools).to_contain_text("too much")
     assert (await playground.stored())[-1]["metadata"]["status"] == "complete"
 
 

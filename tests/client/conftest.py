@@ -18,11 +18,9 @@ from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
 from local.model.offline import listen
-from omniagent import AnswerStream
 from omniagent.errors import RequestError
-from omniagent.http.chat_app import EventStream
-from omniagent.http.request_body import read_chat_request
-from omniagent.protocol.ai_sdk5 import AiSdk5Stream
+from omniagent.http.chat_app import streamed
+from omniagent.http.request_body import read_chat_request, speaks_sdk_7
 from tests.fixtures.conversation import Conversation
 from tests.fixtures.endings import ended_in_time
 
@@ -101,19 +99,19 @@ class Server:
         conversation = self._session(asked.session_id)
         if asked.answers:
             message_id = asked.query.message_id
-            return _streamed(request, await conversation.runner().answer(*asked.answers, message_id=message_id))
+            return streamed(request, await conversation.runner().answer(*asked.answers, message_id=message_id))
         running = await conversation.registry.running(conversation.session.key)
         stream = await conversation.start(asked.query)
         if running is not None:
             self.joined.release()
-        return _streamed(request, stream)
+        return streamed(request, stream)
 
     async def _resume(self, request: Request) -> Response:
-        stream = await self._session(request.path_params["id"]).runner().resume()
+        stream = await self._session(request.path_params["id"]).runner().resume(resets=speaks_sdk_7(request))
         if stream is None:
             return Response(status_code=204)
         self.joined.release()
-        return _streamed(request, stream)
+        return streamed(request, stream)
 
     async def _cancel(self, request: Request) -> Response:
         await self._session(request.path_params["id"]).stop()
@@ -122,10 +120,6 @@ class Server:
     def _session(self, session_id: str | None) -> Conversation:
         assert self.conversation is not None
         return self.conversation.but(session_id=session_id)
-
-
-def _streamed(request: Request, stream: AnswerStream) -> EventStream:
-    return EventStream(AiSdk5Stream(stream) if request.headers.get("x-ai-sdk") == "5" else stream)
 
 
 async def _problem(_: Request, error: Exception) -> Response:

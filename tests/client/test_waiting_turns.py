@@ -1,16 +1,16 @@
 """The AI SDK's own clients answer turns that wait: approvals, questions and tools that only the client can run."""
 
 import asyncio
-from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
 from pydantic import BaseModel
 
-from omniagent import Agent, ask_user, client_tool, tool
+from omniagent import Agent, Gate, Query, ScriptedModel, ask_user, client_tool, tool
 from tests.client.conftest import SdkClient, Server
 from tests.client.test_ai_sdk import send, stored
-from tests.fixtures.conversation import Conversation
+from tests.fixtures.conversation import Conversation, move_clock
+from tests.turns.registries import until
 
 Json = dict[str, Any]
 REFUND = '[echo:Let me see.] [tool:refund {"order": "42"}] [then] [echo:Done.]'
@@ -47,24 +47,6 @@ class Shop:
     @property
     def stored(self) -> list[Json]:
         return stored(self.conversation)
-
-    def let_pass(self, time: timedelta) -> None:
-        """Move everything that the session holds into the past."""
-        database, key = self.conversation.database, self.conversation.session.key
-        for collection, query in (("sessions", {"_id": key}), ("messages", {"session_id": key})):
-            for document in list(database[collection].find(query)):
-                database[collection].replace_one({"_id": document["_id"]}, _earlier(document, time))
-
-
-def _earlier(value: Any, time: timedelta) -> Any:
-    match value:
-        case datetime():
-            return value - time
-        case dict():
-            return {name: _earlier(item, time) for name, item in value.items()}
-        case list():
-            return [_earlier(item, time) for item in value]
-    return value
 
 
 @pytest.fixture
@@ -178,11 +160,59 @@ async def test_a_page_that_was_reloaded_and_another_browser_answer_one_step_toge
 
 
 @approving_versions
+async def test_another_page_is_told_who_decided_what_and_why(sdk: SdkClient, shop: Shop, version: int) -> None:
+    await sdk.drive(*shop.chat, send(REFUND), version=version)
+    page = shop.stored
+    [call] = calls(page)
+    denial = {"tool_call_id": call["toolCallId"], "approved": False, "reason": "too much"}
+    body = {"session_id": shop.conversation.session_id, "answers": [denial]}
+    seen = await sdk.drive(
+        *shop.chat, {"do": "post", "body": body}, {"do": "resume"}, messages=page, version=version, answers=True
+    )
+    assert (seen["status"], seen["error"], states(seen["messages"])) == ("ready", None, ["output-denied"])
+    verdict = {"approvalId": call["approval"]["id"], "toolCallId": call["toolCallId"], "approved": False}
+    told = {"type": "data-approval-response", "data": verdict | {"reason": "too much"}, "transient": True}
+    if version == 7:
+        assert seen["messages"] == shop.stored, "the reason is in the part, as after a reload"
+    else:
+        assert told in seen["data"], "version 6 has no chunk for it: its page is told, its message is not"
+        assert comparable(seen["messages"]) == comparable(shop.stored)
+
+
+async def test_version_7_is_shown_a_message_that_joins_the_answer(
+    sdk: SdkClient, server: Server, conversation: Conversation
+) -> None:
+    gate = Gate()
+    model = ScriptedModel(["A long", gate, " answer."], "A short one.")
+    asked = server.conversation = conversation.but(provider=model, agent=Agent("helper", ""))
+    reading = asyncio.create_task(sdk.drive(server.url, asked.session_id, send("Hello"), version=7))
+    await gate.reached()
+    joining = await asked.start(Query("Short, please.", "m2", busy="steer"))
+    leases: set[float] = set()
+
+    async def is_seen() -> bool:
+        """Whether the claim was renewed twice since."""
+        held = await asked.registry.running(asked.session.key)
+        assert held is not None
+        leases.add(held.lease_until)
+        return len(leases) > 2
+
+    await until(is_seen)
+    gate.set()
+    seen = await reading
+    await joining.ended()
+    assert (seen["status"], seen["error"]) == ("ready", None)
+    part = {"type": "steering-message", "id": "m2", "parts": [{"type": "text", "text": "Short, please."}]}
+    assert part in seen["messages"][-1]["parts"]
+    assert seen["messages"][-1] == stored(asked, sdk_7=True)[-1]
+
+
+@approving_versions
 async def test_an_answer_after_a_month_goes_on_and_one_after_the_expiry_is_refused(
-    sdk: SdkClient, shop: Shop, version: int
+    sdk: SdkClient, shop: Shop, version: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await sdk.drive(*shop.chat, send(REFUND), version=version)
-    shop.let_pass(timedelta(days=30))
+    move_clock(monkeypatch, days=30)
     [call] = calls(shop.stored)
     approve = decide(call, approved=True)
     seen = await sdk.drive(*shop.chat, approve, messages=shop.stored, version=version, answers=True)
@@ -191,7 +221,7 @@ async def test_an_answer_after_a_month_goes_on_and_one_after_the_expiry_is_refus
     await sdk.drive(*shop.chat, send(REFUND), messages=shop.stored, version=version)
     [late] = calls(shop.stored)
     before = shop.stored
-    shop.let_pass(timedelta(days=61))
+    move_clock(monkeypatch, days=61)
     refused = await sdk.drive(*shop.chat, decide(late, approved=True), messages=before, version=version, answers=True)
     assert refused["status"] == "error"
     assert "request_expired" in refused["error"]

@@ -15,6 +15,7 @@ from starlette.types import Receive, Scope, Send
 
 from omniagent.errors import StorageUnavailable, TurnInProgress
 from omniagent.http.chat_app import chat_app
+from omniagent.http.request_body import read_chat_request
 from omniagent.messages import TextPart
 from omniagent.settings import Settings
 from omniagent.turns.setup import Query
@@ -287,6 +288,16 @@ async def test_a_wrong_body_names_the_field(client: httpx.AsyncClient, body: Any
     response = await client.post("/chat", json=body)
     assert response.status_code == 422
     assert response.json()["detail"].startswith(detail)
+
+
+def test_of_several_calls_with_one_id_the_last_is_answered() -> None:
+    """Some models number the calls of every step anew."""
+    earlier = {"type": "tool-locate", "toolCallId": "c1", "state": "output-available", "output": "Rome"}
+    asked = {"type": "tool-locate", "toolCallId": "c1", "state": "input-available"}
+    approval = {"id": "a2", "approved": True}
+    given = {"type": "tool-refund", "toolCallId": "c2", "state": "approval-responded", "approval": approval}
+    body = {"id": "s1", "messages": [{"id": "m1", "role": "assistant", "parts": [earlier, asked, given]}]}
+    assert [answer.call_id for answer in read_chat_request(body).answers] == ["c2"]
 
 
 async def test_the_framework_s_own_refusals_are_problems(client: httpx.AsyncClient) -> None:

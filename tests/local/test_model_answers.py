@@ -12,6 +12,7 @@ from openai import AsyncOpenAI
 from local.model import OfflineModel
 from local.model.conversation import Conversation, Message
 from local.model.script import decide
+from omniagent import InMemorySessionManager, Runner, Settings
 from tests.local.model_client import APIS, Answer, Api, Asker, Json, function
 
 TEXT = {"type": "string"}
@@ -114,6 +115,22 @@ async def test_a_prompt_that_needs_tools_calls_them(
     stream: Asker, prompt: str, expected: list[tuple[str, dict[str, object]]]
 ) -> None:
     assert calls(await stream.ask(prompt, TOOLS)) == expected
+
+
+async def test_the_example_agent_asks_before_a_large_refund_and_pays_a_small_one(model: OfflineModel) -> None:
+    from agent import agent
+
+    session = InMemorySessionManager("ada", settings=Settings(openai_base_url=model.base_url, openai_api_key="none"))
+    runner = Runner(agent, session)
+    small = await runner.run("Please refund order 1001, 20 euros")
+    assert (small.status, "Refunded 20.00 euros for order 1001" in small.text) == ("complete", True)
+    waiting = await runner.run("Please refund order 1001, 80 euros")
+    [request] = waiting.requests
+    assert (request.input, request.reason) == (
+        {"order": 1001, "euros": 80},
+        "Refunds of more than 50 euros need approval.",
+    )
+    assert "Refunded 80.00 euros" in (await runner.answer(request.approve()).result()).text
 
 
 async def test_two_dates_fill_two_fields(asker: Asker) -> None:

@@ -158,7 +158,7 @@ async def test_no_query_scans_a_collection_or_sorts_in_memory(
     called = await drive(store, session_of(store, people[0], "c"))
     profiled.command("profile", 0)
 
-    assert called == public_methods(MongoSessionManager, Catalog)
+    assert called == public_methods(MongoSessionManager, Catalog) - {"now"}  # a clock
     seen = [
         operation
         for operation in profiled["system.profile"].find({"planSummary": {"$exists": True}})

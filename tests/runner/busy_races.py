@@ -1,13 +1,18 @@
-"""Races of queued, steering and interrupting messages with the end of a turn, a stop, and kills: `make races`.
+"""Races of queued, steering and interrupting messages with the end of a turn, a turn that waits, a stop, and kills.
 
-Each race has one session, several processes and a clock of its own, and is made by its seed alone.
+Each race has one session, several processes and a clock of its own, and is made by its seed alone. `make races` runs
+1,000 and writes the README's counts.
 """
 
+import argparse
 import asyncio
+import json
 import logging
 import random
 import sys
 from collections import Counter
+from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, get_args
 
@@ -18,16 +23,21 @@ from omniagent import (
     MemoryRegistry,
     ModelRequest,
     Query,
+    RunContext,
     Runner,
     ScriptedModel,
     Settings,
+    ToolAnswer,
     ToolCall,
+    ToolRequest,
     tool,
 )
+from omniagent.ai.approvals import requests_of
 from omniagent.errors import OmniAgentError
-from omniagent.messages import steering_of
+from omniagent.messages import Status, steering_of
 from omniagent.session.manager import SessionMessage
 from omniagent.settings import Busy
+from scripts.readme import RACES
 from tests.fixtures.conversation import Clock
 from tests.runner.processes import Process, bury
 
@@ -38,6 +48,8 @@ SETTINGS = Settings(
 )
 BUSY: tuple[Busy, ...] = get_args(Busy)
 LAST = "last"
+NUMBER = 1_000
+FAULTS = ("lost", "doubled", "out of order", "answered twice", "run twice")
 
 
 @dataclass
@@ -75,6 +87,8 @@ class Race:
         self.stopped: set[str] = set()
         self.answered: Counter[str] = Counter()
         """How often the model was asked each message for the first time in a turn."""
+        self.paid: Counter[str] = Counter()
+        """How often each call of the tool that has to be approved has run."""
 
     async def run(self) -> None:
         await self._send("reject")
@@ -85,14 +99,17 @@ class Race:
         self._check()
 
     async def _happen(self) -> None:
-        """Send a message, or stop, or kill."""
-        match self.dice.choices(("send", "stop", "kill"), (6, 2, 2))[0]:
+        """Send a message, or answer what is asked, or stop, or kill."""
+        asked = await self._asked()
+        match self.dice.choices(("send", "answer", "stop", "kill"), (6, 8 if asked else 0, 2, 2))[0]:
             case "send":
                 await self._send(self.dice.choice(BUSY))
             case "stop":
                 meant = self.dice.choice([None, *(each.id for each in self.posted)])
                 self.counts["stopped"] += await self._runner(self._process()).stop(meant)
                 self.stopped |= {each.id for each in self.posted} if meant is None else {meant}
+            case "answer":
+                await self._answer(asked)
             case _:
                 self.dice.choice(self.posted).process.is_dead = True
                 self.counts["killed"] += 1
@@ -103,6 +120,26 @@ class Race:
         self.posted.append(message)
         task = asyncio.create_task(self._start(message))
         await asyncio.wait([task], timeout=0.02)
+
+    async def _asked(self) -> Sequence[ToolRequest]:
+        """What the session waits for."""
+        head = await self._session.head()
+        answer = None if head is None else await self._session.answer(head.latest_turn_number)
+        return [] if answer is None else requests_of(answer)
+
+    async def _answer(self, requests: Sequence[ToolRequest]) -> None:
+        """Approve or deny what is asked, twice at once."""
+        is_approved = self.dice.random() < 0.7
+        answers = [request.approve() if is_approved else request.deny() for request in requests]
+        self.counts["approved" if is_approved else "denied"] += 1
+        for _ in range(2):
+            task = asyncio.create_task(self._given(self._process(), answers))
+            await asyncio.wait([task], timeout=0.01)
+
+    async def _given(self, process: Process, answers: list[ToolAnswer]) -> None:
+        with suppress(OmniAgentError):
+            stream = await self._runner(process).answer(*answers)
+            await stream.ended()
 
     async def _start(self, message: Posted) -> None:
         try:
@@ -129,31 +166,54 @@ class Race:
             await asyncio.sleep(0.003)
         assert last.stream is not None, last.refusal
         async with asyncio.timeout(PATIENCE_SECONDS):
-            assert (await last.stream.result()).status == "complete"
-            await last.stream.ended()
+            await self._settled(last)
         await self._runner(self._process()).settle()
+
+    async def _settled(self, last: Posted) -> None:
+        """Wait for the last answer. What a turn before it asks is approved: nobody else would."""
+        assert last.stream is not None
+        ending = asyncio.create_task(last.stream.result())
+        while not ending.done():
+            await self._approve_all()
+            await asyncio.wait([ending], timeout=0.005)
+        ending.result()
+        await last.stream.ended()
+        await self._approve_all()
+
+    async def _approve_all(self) -> None:
+        if requests := await self._asked():
+            self.counts["approved"] += 1
+            await self._given(self._process(), [request.approve() for request in requests])
 
     def _check(self) -> None:
         messages = self.store.sessions[self._session.key].messages
         said = [said for message in messages for said in _said(message)]
         times = Counter(said)
         for message in self.posted:
-            if message.is_accepted:
-                assert times[message.id] == 1, (self.seed, message.id, message.busy, said)
-                self.counts[message.busy] += 1
-            assert times[message.id] <= 1, (self.seed, message.id, said)
+            self._found("lost", message.is_accepted and not times[message.id], (message.id, message.busy, said))
+            self._found("doubled", times[message.id] > 1, (message.id, said))
+            self.counts[message.busy] += message.is_accepted
         questions = [message.id for message in messages if message.role == "user"]
         for message in self.posted:
             for earlier in message.after if message.id in questions else ():
-                assert earlier in questions[: questions.index(message.id)], (self.seed, earlier, message.id, said)
-        assert LAST in questions, (self.seed, said)
+                is_before = earlier in questions[: questions.index(message.id)]
+                self._found("out of order", not is_before, (earlier, message.id, said))
+        self._found("lost", LAST not in questions, said)
         answers = [message for message in messages if message.role == "assistant"]
-        assert [answer.turn_number for answer in answers] == list(range(1, len(questions) + 1)), (self.seed, said)
+        numbers = [answer.turn_number for answer in answers]
+        self._found("answered twice", numbers != list(range(1, len(questions) + 1)), (numbers, said))
         self.counts["joined"] += sum(len(answer.steering_ids) for answer in answers)
         self.counts.update(answer.status for answer in answers)
-        if not any(message.process.is_dead for message in self.posted):
+        self._found("run twice", any(number > 1 for number in self.paid.values()), self.paid)
+        if not any(process.is_dead for process in self.processes):
             # A process that dies between its model call and its first write has asked for nothing.
-            assert all(number == 1 for number in self.answered.values()), (self.seed, self.answered)
+            asked_twice = {text: number for text, number in self.answered.items() if number > 1}
+            self._found("answered twice", bool(asked_twice), asked_twice)
+
+    def _found(self, fault: str, is_there: bool, details: object) -> None:
+        if is_there:
+            self.counts[fault] += 1
+            print(f"seed {self.seed}: {fault}: {details}", file=sys.stderr)
 
     @property
     def _accepted(self) -> tuple[str, ...]:
@@ -164,9 +224,11 @@ class Race:
         last = request.messages[-1]
         if last.role == "user":
             self.answered[last.text] += 1
-        match self.dice.randint(0, 3):
+        match self.dice.randint(0, 5):
             case 0:
                 return "An answer."
+            case 5 if len(request.messages) < 12:
+                return ["May I? ", ToolCall("pay")]
             case 1 if len(request.messages) < 12:
                 return ["Working. ", ToolCall("work")]
             case _:
@@ -194,7 +256,14 @@ class Race:
             await asyncio.sleep(dice.choice((0, 0.002, 0.004)))
             return "worked"
 
-        return Runner(Agent("helper", "", [work]), process.session, provider=self.model, registry=process.registry)
+        @tool(approval=True)
+        async def pay(context: RunContext) -> str:
+            """Pay."""
+            self.paid[f"{context.turn_id} {context.call_id}"] += 1
+            await asyncio.sleep(dice.choice((0, 0.002, 0.004)))
+            return "paid"
+
+        return Runner(Agent("helper", "", [work, pay]), process.session, provider=self.model, registry=process.registry)
 
 
 class _Pause(asyncio.Event):
@@ -217,7 +286,7 @@ def _said(message: SessionMessage) -> list[str]:
 
 
 def race(seeds: range) -> Counter[str]:
-    """Run races and return what has happened in them."""
+    """Run races and return what has happened in them, and what was wrong: the `FAULTS`."""
     counts: Counter[str] = Counter()
     for seed in seeds:
         with asyncio.Runner() as loop:
@@ -234,8 +303,25 @@ async def _one(race: Race) -> None:
         await bury(living)
 
 
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("races", type=int, nargs="?", default=NUMBER)
+    options = parser.parse_args()
+    logging.disable(logging.CRITICAL)
+    counts = race(range(options.races))
+    numbers: dict[str, Any] = {
+        "races": counts["races"],
+        "messages": {busy: counts[busy] for busy in BUSY},
+        "answers": {status: counts[status] for status in get_args(Status) if counts[status]},
+        "events": {name: counts[name] for name in ("joined", "approved", "denied", "stopped", "killed")},
+        "found": {fault: counts[fault] for fault in FAULTS},
+    }
+    print(json.dumps(numbers, indent=2))
+    if any(numbers["found"].values()):
+        sys.exit(1)
+    if options.races >= NUMBER:
+        RACES.write_text(json.dumps(numbers, indent=2) + "\n")
+
+
 if __name__ == "__main__":
-    logging.disable(logging.WARNING)
-    number = int(sys.argv[1]) if len(sys.argv) > 1 else 1000
-    for name, count in sorted(race(range(number)).items()):
-        print(f"{count:6} {name}")
+    main()

@@ -49,6 +49,28 @@ class Process:
         return instance
 
 
+class DyingProcess(Process):
+    """Dies at its n-th call: before it has an effect, or after."""
+
+    def __init__(
+        self, store: InMemoryStore, registry: MemoryRegistry, settings: Settings, *, at: int, has_effect: bool
+    ) -> None:
+        super().__init__(store, registry, settings)
+        self.died_in: str | None = None
+        self._calls = 0
+        self._at = at
+        self._has_effect = has_effect
+
+    async def call(self, name: str, call: Call, unavailable: type[OmniAgentError]) -> Any:
+        self._calls += name != "renew"  # its number depends on the time
+        if self._calls == self._at and not self.is_dead:
+            self.died_in = name
+            if self._has_effect:
+                await call()
+            self.is_dead = True
+        return await super().call(name, call, unavailable)
+
+
 class FaultyProcess(Process):
     """Goes wrong at its n-th call, in one way."""
 

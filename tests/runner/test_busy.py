@@ -25,57 +25,15 @@ from omniagent import (
     tool,
 )
 from omniagent.errors import InboxFull, InvalidRequest, ModelUnavailable, TooManyRequests, TurnInProgress
-from omniagent.messages import SteeringPart, TextPart
 from omniagent.protocol import sse
-from omniagent.session.manager import SessionMessage
 from omniagent.settings import Busy
 from omniagent.turns import inbox
 from omniagent.turns.lease import Claim, InboxMessage
 from tests.fixtures.conversation import Clock
+from tests.runner.busily import Busily, ask, renewed
 from tests.runner.processes import Process, bury
-from tests.runner.sessions import QUICK, Sessions
+from tests.runner.sessions import QUICK
 from tests.turns.registries import until
-
-
-class Busily(Sessions):
-    """One session, and what is stored in it."""
-
-    @property
-    def history(self) -> list[tuple[str, str, str]]:
-        """Every message in order: its id, what it says, how it ended. An answer's own id is left out."""
-        return [line for message in self.messages for line in _lines(message)]
-
-    @property
-    def messages(self) -> list[SessionMessage]:
-        return self.store.sessions[self.session().key].messages
-
-    async def posted(self, *message_ids: str) -> None:
-        """Wait until exactly these messages are in the inbox."""
-        async with asyncio.timeout(60):
-            while await self.waiting() != list(message_ids):  # noqa: ASYNC110 - no event announces it
-                await asyncio.sleep(0.002)
-
-    async def waiting(self) -> list[str]:
-        held = await self.registry.running(self.session().key)
-        return [] if held is None else [message.id for message in held.inbox]
-
-
-def _lines(message: SessionMessage) -> list[tuple[str, str, str]]:
-    if message.role == "user":
-        return [(message.id, message.text, message.status)]
-    lines = []
-    text = ""
-    for part in message.parts:
-        if isinstance(part, SteeringPart):
-            lines += [("", text, "…"), (part.message_id, part.text, "joined")]
-            text = ""
-        elif isinstance(part, TextPart):
-            text += part.text
-    return [*lines, ("", text, message.status)]
-
-
-def ask(message_id: str, busy: Busy | None = None) -> Query:
-    return Query(f"{message_id}?", message_id, busy=busy)
 
 
 async def read(stream: AnswerStream) -> list[dict[str, object]]:
@@ -169,7 +127,7 @@ async def test_a_steering_message_joins_the_turn_before_its_next_model_call(sess
     first = await sessions.runner(model, look).start(ask("m1"))
     await reached.wait()
     second = await sessions.runner(model, look).start(ask("m2", "steer"))
-    await _renewed(sessions, "m2")
+    await renewed(sessions, "m2")
     going_on.set()
     frames = [b""]
     async for some in second.sse():
@@ -197,28 +155,13 @@ async def test_a_steering_message_joins_the_turn_before_its_next_model_call(sess
     assert await sessions.runner(ScriptedModel("Next."), look).run(ask("m3"))
 
 
-async def _renewed(sessions: Busily, *message_ids: str, clock: Clock | None = None) -> None:
-    """Wait until the turn has seen these messages: two renewals after they were posted."""
-    await sessions.posted(*message_ids)
-    for _ in range(2):
-        held = await sessions.registry.running(sessions.session().key)
-        assert held is not None
-        if clock is not None:
-            clock.pass_by(1)
-        async with asyncio.timeout(60):
-            while (now := await sessions.registry.running(sessions.session().key)) is not None:
-                if now.lease_until != held.lease_until:
-                    break
-                await asyncio.sleep(0.002)
-
-
 async def test_a_steering_message_for_an_answer_that_is_done_makes_one_more_model_call(sessions: Busily) -> None:
     gate = Gate()
     model = ScriptedModel(["One", gate, "."], "Two.")
     first = await sessions.runner(model).start(ask("m1"))
     await gate.reached()
     second = await sessions.runner(model).start(ask("m2", "steer"))
-    await _renewed(sessions, "m2")
+    await renewed(sessions, "m2")
     gate.set()
     assert (await second.result()).message_id == first.message_id
     await asyncio.gather(first.ended(), second.ended())
@@ -237,7 +180,7 @@ async def test_a_steering_message_after_the_last_step_is_the_next_turn(sessions:
     first = await sessions.runner(model).start(ask("m1"))
     await gate.reached()
     second = await sessions.runner(model).start(ask("m2", "steer"))
-    await _renewed(sessions, "m2")
+    await renewed(sessions, "m2")
     gate.set()
     assert (await second.result()).text == "Two."
     await asyncio.gather(first.ended(), second.ended())
@@ -250,7 +193,7 @@ async def test_an_answer_that_is_given_again_keeps_what_had_joined_it(sessions: 
     first = await sessions.runner(model).start(ask("m1"))
     await gate.reached()
     second = await sessions.runner(model).start(ask("m2", "steer"))
-    await _renewed(sessions, "m2")
+    await renewed(sessions, "m2")
     gate.set()
     await asyncio.gather(first.ended(), second.ended())
     events = await read(await sessions.runner(model).start(Query(regenerate=True)))
@@ -322,7 +265,7 @@ async def test_a_stop_that_names_a_message_that_has_joined_stops_the_answer(sess
     first = await sessions.runner(model).start(ask("m1"))
     await before.reached()
     second = await sessions.runner(model).start(ask("m2", "steer"))
-    await _renewed(sessions, "m2")
+    await renewed(sessions, "m2")
     before.set()
     await after.reached()
     assert await sessions.runner(model).stop("m2")
@@ -380,16 +323,12 @@ async def test_a_message_that_is_cancelled_while_it_waits_keeps_its_place_as_a_s
     ]
 
 
-async def test_a_message_whose_process_has_died_is_answered_by_whoever_resumes(sessions: Busily) -> None:
-    gate = Gate()
-    model = ScriptedModel(["One", gate, "."], "Two.")
-    first = await sessions.runner(model).start(ask("m1"))
-    await gate.reached()
-    held = await sessions.registry.running(sessions.session().key)
-    assert held is not None
-    await sessions.registry.post(held.claim, InboxMessage("m2", "m2?"), 10)
-    gate.set()
-    await first.ended()
+async def test_a_message_that_nobody_looks_after_is_answered_by_whoever_resumes(sessions: Busily) -> None:
+    claim = Claim(sessions.session().key, "a turn", "m1")
+    await sessions.registry.claim(claim)
+    await sessions.registry.post(claim, InboxMessage("m2", "m2?"), 10)
+    await sessions.registry.release(claim)
+    model = ScriptedModel("Two.")
     resumed = await sessions.runner(model).resume()
     assert resumed is not None
     assert (await resumed.result()).text == "Two."
@@ -478,57 +417,13 @@ async def test_a_message_that_waits_also_waits_for_a_slot(sessions: Busily, monk
     sessions.settings = replace(sessions.settings, max_running_turns_per_user=1)
     second = await sessions.runner(model).start(ask("m2", "queue"))
     gate.set()
-    await first.ended()
+    await first.result()
     waiting = asyncio.create_task(second.result())
     assert not (await asyncio.wait([waiting], timeout=0.1))[0]
     assert await sessions.waiting() == ["m2"]
     elsewhere.set()
     assert (await waiting).text == "Two."
-    await asyncio.gather(other.ended(), second.ended())
-
-
-@tool(approval=True)
-async def refund(order: str) -> str:
-    """Refund an order."""
-    return f"refunded {order}"
-
-
-async def test_the_answers_to_a_turn_that_waits_are_never_queued(sessions: Busily) -> None:
-    sessions.settings = replace(sessions.settings, busy="queue")
-    model = ScriptedModel(ToolCall("refund", {"order": "42"}), "Done.")
-    runner = sessions.runner(model, refund)
-    waiting = await runner.run(ask("m1"))
-    claim = Claim(sessions.session().key, "another turn", "another message")
-    assert await sessions.registry.claim(claim) is None
-    with pytest.raises(TurnInProgress):
-        await runner.answer(waiting.requests[0].approve())
-    assert await sessions.waiting() == []
-    await sessions.registry.post(claim, InboxMessage("m2", "m2?"), 10)
-    await sessions.registry.release(claim)
-    with pytest.raises(TurnInProgress):
-        await runner.answer(waiting.requests[0].approve())
-    assert await sessions.waiting() == ["m2"]
-    resumed = await runner.resume()
-    assert resumed is not None
-    await resumed.ended()
-    assert [line[0] for line in sessions.history if line[0]] == ["m1", "m2"], "it closes what waits, as any message"
-
-
-async def test_a_message_joins_a_turn_that_goes_on_after_an_approval(sessions: Busily) -> None:
-    gate = Gate()
-    model = ScriptedModel(ToolCall("refund", {"order": "42"}), ["Done", gate, "."], "In short: done.", "Next.")
-    runner = sessions.runner(model, refund)
-    waiting = await runner.run(ask("m1"))
-    going_on = await runner.answer(waiting.requests[0].approve())
-    await gate.reached()
-    second = await sessions.runner(model, refund).start(ask("m2", "steer"))
-    await _renewed(sessions, "m2")
-    gate.set()
-    assert (await second.result()).message_id == waiting.message_id
-    await asyncio.gather(going_on.ended(), second.ended())
-    assert sessions.history[1:] == [("", "Done.", "…"), ("m2", "m2?", "joined"), ("", "In short: done.", "complete")]
-    await sessions.runner(model, refund).run(ask("m3"))
-    assert [message.text for message in model.requests[-1].messages if message.role == "user"] == ["m1?", "m2?", "m3?"]
+    await asyncio.gather(first.ended(), other.ended(), second.ended())
 
 
 async def test_a_turn_that_died_is_continued_by_whoever_waits_and_answers_what_had_joined_it() -> None:
@@ -543,7 +438,7 @@ async def test_a_turn_that_died_is_continued_by_whoever_waits_and_answers_what_h
     await before.reached()
     steering = await sessions.runner(model).start(ask("m2", "steer"))
     queued = await sessions.runner(model).start(ask("m3", "queue"))
-    await _renewed(sessions, "m2", "m3", clock=clock)
+    await renewed(sessions, "m2", "m3", clock=clock)
     before.set()
     await dying.reached()
     held = await sessions.registry.running(sessions.session().key)

@@ -407,9 +407,9 @@ def test_what_was_streamed_is_stored_when_the_event_loop_is_closed(moment: str) 
             return await super().finish_turn(answer, attempt=attempt)
 
     class Registry(MemoryRegistry):
-        async def release(self, claim: Claim, taken: Collection[str] = ()) -> None:
+        async def release(self, claim: Claim, taken: Collection[str] = ()) -> bool:
             await reach("releasing")
-            await super().release(claim, taken)
+            return await super().release(claim, taken)
 
     async def main() -> None:
         sessions.registry = Registry()
@@ -433,10 +433,10 @@ async def test_a_turn_whose_claim_could_not_be_released_does_not_refuse_the_next
     class Registry(MemoryRegistry):
         is_away = True
 
-        async def release(self, claim: Claim, taken: Collection[str] = ()) -> None:
+        async def release(self, claim: Claim, taken: Collection[str] = ()) -> bool:
             if self.is_away:
                 raise RegistryUnavailable("away")
-            await super().release(claim, taken)
+            return await super().release(claim, taken)
 
     sessions = Sessions()
     sessions.registry = registry = Registry()

@@ -71,7 +71,9 @@ def sessions() -> Sessions:
 
 
 def types(events: list[Json]) -> list[str]:
-    return [event["type"] for event in events if not event["type"].startswith(("text-", "tool-input-delta"))]
+    """Without texts, and without what is told of a decision: its readers may know it already."""
+    left_out = ("text-", "tool-input-delta", "data-approval-response")
+    return [event["type"] for event in events if not event["type"].startswith(left_out)]
 
 
 async def test_a_call_that_needs_approval_makes_the_turn_wait_and_holds_nothing(shop: Shop, sessions: Sessions) -> None:
@@ -314,6 +316,19 @@ async def test_a_new_message_closes_what_is_pending(shop: Shop, sessions: Sessio
     assert [(part.done, part.error) for part in told] == [(True, UNANSWERED_ERROR)]
     with pytest.raises((NotWaiting, UnknownRequest)):
         await runner.answer(waiting.requests[0].approve(), message_id=waiting.message_id)
+    assert shop.refunds == []
+
+
+async def test_a_call_that_was_approved_beside_one_that_nobody_answered_is_told_to_have_not_run(
+    shop: Shop, sessions: Sessions
+) -> None:
+    model = ScriptedModel([ToolCall("refund", {"order": "1"}), ToolCall("refund", {"order": "2"})], "Never mind.")
+    runner = sessions.runner(model, shop.refund)
+    first = (await runner.run("Refund both")).requests[0]
+    assert (await runner.answer(first.approve()).result()).status == "waiting"
+    await runner.run("Forget it")
+    told = [part for message in model.requests[1].messages for part in message.parts if isinstance(part, ToolPart)]
+    assert [part.error for part in told] == [UNANSWERED_ERROR, UNANSWERED_ERROR]
     assert shop.refunds == []
 
 

@@ -1,11 +1,13 @@
 """Kills between the answer, the tool and the continuation; requests that expire; what both model APIs are shown."""
 
+import asyncio
+import itertools
 from copy import deepcopy
 from typing import Any
 
 import pytest
 
-from omniagent import Agent, MemoryRegistry, ScriptedModel, ToolCall, ToolRequest, client_tool, tool
+from omniagent import Agent, MemoryRegistry, Runner, ScriptedModel, ToolCall, ToolRequest, client_tool, tool
 from omniagent.errors import NotWaiting, RequestExpired, ToolOutcomeUnknown
 from omniagent.messages import ORPHAN_ERROR, ToolPart
 from omniagent.session.in_memory import InMemorySessionManager
@@ -13,7 +15,8 @@ from omniagent.session.manager import TurnStart, message_id_of
 from omniagent.settings import Settings
 from omniagent.turns.lease import Claim
 from omniagent.turns.replay import record_frames
-from tests.fixtures.conversation import Conversation, each_api, events_of
+from tests.fixtures.conversation import Clock, Conversation, each_api, events_of
+from tests.runner.processes import DyingProcess, bury
 from tests.runner.sessions import QUICK, Sessions
 
 Json = dict[str, Any]
@@ -87,7 +90,7 @@ async def test_after_a_kill_at_any_frame_the_call_is_not_run_again_and_the_sessi
         )
         again = await events_of(await runner.answer(request.approve()))
         kind = "tool-output-available" if was_logged else "tool-output-error"
-        assert [event["type"] for event in again][:2] == ["start", kind]
+        assert [event["type"] for event in again][:3] == ["start", "data-approval-response", kind]
         assert again[-1]["data"]["status"] == "interrupted"
         assert (await runner.run("Next")).turn_number == 2
     assert refunds.orders == ["42"], "it ran once, in the run that was not killed"
@@ -112,7 +115,7 @@ async def test_a_run_that_was_killed_at_any_frame_is_continued_and_a_call_that_m
         result = await stream.result()
         await stream.ended()
         assert (result.status, result.message.id) == ("complete", request.message_id)
-        has_run, is_known = b'"approved":' in logged, b"tool-output-available" in logged
+        has_run, is_known = b': {"approved":' in logged, b"tool-output-available" in logged
         assert refunds.orders == ([] if has_run else ["42"])
         [part] = [part for part in result.message.parts if isinstance(part, ToolPart)]
         if has_run and not is_known:
@@ -149,6 +152,40 @@ async def test_a_kill_before_the_answer_is_stored_leaves_the_turn_waiting() -> N
     runner = sessions.runner(model, refunds.tool, registry=registry)
     assert (await runner.answer(request.approve()).result()).status == "complete"
     assert refunds.orders == ["42"]
+
+
+@pytest.mark.parametrize("has_effect", [False, True])
+async def test_after_a_kill_at_any_call_the_tool_has_run_once_at_most_and_the_session_works(has_effect: bool) -> None:
+    """Every stage between the answer, the tool and the continuation: before or after each call of the stores."""
+    living, died_in = asyncio.all_tasks(), []
+    for at in itertools.count(1):
+        clock, sessions, refunds = Clock(), Sessions(), Refunds()
+        sessions.registry = registry = MemoryRegistry(lease_seconds=10.0, clock=clock)
+        model = ScriptedModel(ToolCall("refund", {"order": "42"}), default="Done.")
+        request = (await sessions.runner(model, refunds.tool).run("Refund 42")).requests[0]
+        process = DyingProcess(sessions.store, registry, QUICK, at=at, has_effect=has_effect)
+        doomed = Runner(Agent("helper", "", [refunds.tool]), process.session, provider=model, registry=process.registry)
+        answering = asyncio.create_task(events_of(doomed.answer(request.approve())))
+        while not process.is_dead and not answering.done():
+            await asyncio.wait([answering], timeout=0.005)
+        if not process.is_dead:
+            break
+        died_in.append(process.died_in)
+        clock.pass_by(11)
+        runner = sessions.runner(model, refunds.tool)
+        result = await runner.answer(request.approve()).result()
+        assert (result.message_id, result.turn_number) == (request.message_id, 1), process.died_in
+        assert len(refunds.orders) == 1 or result.status == "interrupted", (process.died_in, result.status)
+        assert len(refunds.orders) <= 1, process.died_in
+        assert result.status in ("complete", "interrupted")
+        assert (await runner.run("Next")).turn_number == 2
+        messages = sessions.store.sessions[sessions.session().key].messages
+        assert [(message.turn_number, message.role) for message in messages] == [
+            *((1, "user"), (1, "assistant"), (2, "user"), (2, "assistant"))
+        ]
+        await bury(living)
+    await bury(living)
+    assert {"claim", "load", "begin_turn", "append", "finish_turn", "release"} <= set(died_in)
 
 
 EXPIRING = Settings(tick_seconds=0.02, lease_seconds=30.0, request_expiry_days=0.0)

@@ -1,21 +1,17 @@
 """Approvals over HTTP: how they are answered, forged answers, and what is left of them after a deletion."""
 
-import json
 from collections.abc import Iterator
-from random import Random
 
 import pytest
 
 from local.model import OfflineModel
 from omniagent import Project
 from omniagent.protocol import sse
-from omniagent.session.manager import new_id
-from tests.fixtures.examples import THOROUGH
+from tests.fixtures.examples import examples
 from tests.fixtures.problems import check_problem
 from tests.fixtures.world import User, World, open_world
+from tests.security.forgeries import Forger
 from tests.security.shop import BOTH, REFUND, SHOP, Json, answered, ran, tools, wait
-
-FORGERIES = 10_000 if THOROUGH > 1 else 300
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +33,9 @@ def test_an_answer_of_the_ai_sdk_goes_on_with_the_message(world: World) -> None:
     assert user.call("GET", "/sessions/{}").json()["waiting"] is True
     response = user.post(answered(user, message, approved=True))
     events = list(sse.decode(response.content))
-    assert [event["type"] for event in events][:3] == ["start", "tool-output-available", "start-step"]
+    assert [event["type"] for event in events if not event.get("transient")][:3] == [
+        *("start", "tool-output-available", "start-step")
+    ]
     assert events[0]["messageId"] == message["id"]
     stored = user.messages()
     assert [each["id"] for each in stored][1:] == [message["id"]]
@@ -120,56 +118,14 @@ def test_ai_sdk_5_is_told_in_chunks_that_it_knows(world: World) -> None:
     answers = [{"tool_call_id": request["data"]["toolCallId"], "approved": False}]
     body = {"session_id": user.session, "answers": answers}
     events = list(sse.decode(user.call("POST", "/chat", json=body, headers={"x-ai-sdk": "5"}).content))
-    assert [event["type"] for event in events][:2] == ["start", "tool-output-error"]
-
-
-def _forged(random: Random, user: User, message: Json, strangers: list[User]) -> tuple[User, Json]:
-    """A body that must not be taken: the right one, changed in a way that matters."""
-    pick, asker = random.choice, user
-    body: Json = json.loads(json.dumps(answered(user, message, approved=True)))
-    [part] = [part for part in body["messages"][0]["parts"] if part["type"].startswith("tool-")]
-    match pick(["state", "call", "request", "verdict", "stranger", "message", "role", "plain", "kind"]):
-        case "state":
-            part["state"] = pick(["output-available", "output-error", "input-available", "approval-requested", "", "x"])
-            part |= {"output": pick(["refunded 42", None, {"a": 1}]), "errorText": pick(["", "no"])}
-        case "call":
-            part["toolCallId"] = pick(["", "call_x", "a" * 300, new_id(), None, 7])
-        case "request":
-            part["approval"]["id"] = pick(["", new_id(), "x" * 200, None, user.session, message["id"]])
-        case "verdict":
-            part["approval"]["approved"] = pick(["true", 1, None, "yes", [], {}])
-        case "stranger":
-            asker = pick(strangers)
-        case "message":
-            body["messageId"] = pick([new_id(), "user-message", "x" * 129, 5])
-        case "role":
-            body["messages"][0]["role"] = pick(["tool", "system", "", None])
-        case "plain":
-            call_id = pick([part["toolCallId"], "call_x", ""])
-            answer: Json = pick(
-                [{"output": "refunded"}, {"error": "no"}, {}, {"approved": 1}, {"approved": True, "output": 1}]
-            )
-            body = {"session_id": user.session, "answers": [{"tool_call_id": call_id} | answer]}
-        case "kind":
-            body = {"session_id": user.session, "answers": pick([[], {}, None, "yes", [[]], [None]])}
-    part["input"] = pick([{"order": "1000000"}, None, "x"])
-    return asker, body
+    assert [event["type"] for event in events][:3] == ["start", "data-approval-response", "tool-output-error"]
 
 
 def test_forged_answers_run_nothing_and_change_nothing(world: World) -> None:
-    user, strangers = world.user(), [world.user() for _ in range(3)]
-    message = wait(user)
-    for stranger in strangers:
-        wait(User(stranger.http, stranger.client_id, user.session))  # a session of the same name
-    before = list(world.database["messages"].find().sort("_id")), list(world.database["sessions"].find().sort("_id"))
-    random = Random(7)
-    for number in range(FORGERIES):
-        asker, body = _forged(random, user, message, strangers)
-        response = User(asker.http, asker.client_id).call("POST", "/chat", json=body)
-        assert 400 <= response.status_code < 500, (number, body, response.text)
-    assert ran == []
-    after = list(world.database["messages"].find().sort("_id")), list(world.database["sessions"].find().sort("_id"))
-    assert after == before
+    forger = Forger(world)
+    counts = forger.forge(examples(300))
+    assert counts.keys() == forger.kinds.keys()
+    assert (forger.executions, forger.changes) == (0, 0)
 
 
 def test_the_clients_copy_of_the_input_is_not_what_runs(world: World) -> None:

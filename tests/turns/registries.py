@@ -38,9 +38,9 @@ class Unreliable(MemoryRegistry):
             raise RegistryUnavailable("the answer was lost")
         return is_ours
 
-    async def release(self, claim: Claim, taken: Collection[str] = ()) -> None:
+    async def release(self, claim: Claim, taken: Collection[str] = ()) -> bool:
         self._refuse_when_down()
-        await MemoryRegistry.release(self, claim, taken)
+        return await MemoryRegistry.release(self, claim, taken)
 
     async def read(self, session: str, turn_id: str, after: int = -1) -> list[tuple[int, bytes]]:
         self._refuse_when_down()

@@ -15,6 +15,7 @@ from omniagent.aws.turn_table import DynamoRegistry
 from omniagent.errors import ConfigurationError, InboxFull, RegistryMisconfigured, RegistryUnavailable
 from omniagent.session.manager import new_id
 from omniagent.turns.lease import (
+    ANSWER,
     ERASE,
     MAX_CHUNK_BYTES,
     MAX_INBOX_BYTES,
@@ -526,6 +527,23 @@ async def test_a_session_whose_inbox_is_not_empty_is_kept_for_its_first_message(
     assert await registry.claim(last) is None
     await registry.release(last, ["b"])
     assert await registry.running(claim.session) is None
+
+
+async def test_a_turn_that_has_waited_goes_before_the_messages_and_a_release_tells_whether_any_are_left(
+    registry: TurnRegistry, claim: Claim
+) -> None:
+    await registry.claim(claim)
+    message = InboxMessage("a", "Instead.", interrupts="an answer")
+    assert await registry.post(claim, message, 10)
+    assert await registry.release(claim), "one is left"
+    going_on = claim_of(claim, f"{ANSWER}an answer")
+    assert await registry.claim(going_on) is None
+    assert (await registry.renew(going_on)).inbox == (message,)
+    assert await registry.release(going_on)
+    first = claim_of(claim, "a")
+    assert await registry.claim(first) is None
+    assert not await registry.release(first, ["a"])
+    assert not await registry.release(first)
 
 
 async def test_what_was_posted_after_the_last_renewal_outlives_the_release(

@@ -124,11 +124,11 @@ class ToolPart(_Part):
     def close(self, error: str = "") -> "ToolPart":
         """Return the part with a result: an API refuses a tool call that has none.
 
-        A request that nobody answered is denied: the call was not run, and never will be.
+        A request that nobody answered is denied: the call was not run, and never will be. `error` says why.
         """
         if self.done:
             return self
-        request, text = self.request, ORPHAN_ERROR
+        request, text = self.request, error or ORPHAN_ERROR
         if request is not None and self.is_pending:
             text = error or UNANSWERED_ERROR
             if request.kind == "approval":

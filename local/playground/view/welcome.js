@@ -5,7 +5,7 @@ import { icon } from "./icons.js";
 
 const EXAMPLES = /** @type {const} */ ([
   ["tool", "Two tools at once", "What is 17.5% of 2,340 and what time is it in Tokyo?"],
-  ["spark", "Dates, counted", "Count the days from 2026-03-01 to 2026-12-24"],
+  ["spark", "It asks you first", "Please refund order 1001, 80 euros"],
   ["copy", "Write code", "Write a Python function that checks whether a number is prime"],
   ["waterfall", "Compare", "Compare Lambda with containers for a chat backend"],
 ]);

@@ -20,7 +20,7 @@ from omniagent.protocol.plain_json import plain
 
 MAX_DATA_BYTES = 64 * 1024
 """The most that one `emit` may carry, as JSON."""
-RESERVED_NAMES = ("session", "steering")
+RESERVED_NAMES = ("session", "steering", "approval-request", "approval-response")
 """`data-session` is the runtime's own part."""
 
 _NAME = re.compile(r"[a-z0-9-]{1,64}")

@@ -254,12 +254,13 @@ class Runner:
         before it began, when its turn comes; one that has joined an answer stops that answer. A turn that waits for an
         approval or for the client is closed: nothing of it runs any more.
         """
-        if await self._registry.stop(self._session.key, message_id):
+        is_stopped = await self._registry.stop(self._session.key, message_id)
+        if is_stopped and message_id is not None:
             return True
         grace, ledger = self._hooks.grace_seconds, self._ledger
         if grace and await stop_dead_turn(self._session, self._registry, message_id, ledger, grace_seconds=grace):
             return True
-        return await stop_waiting(self._session, self._registry, message_id, self._ledger)
+        return await stop_waiting(self._session, self._registry, message_id, ledger) or is_stopped
 
     async def settle(self) -> SessionHead | None:
         """Read the session itself, after closing a turn whose process died. None when there is no such session."""

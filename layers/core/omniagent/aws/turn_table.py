@@ -137,7 +137,7 @@ class DynamoRegistry(TurnRegistry):
         assignments = ", ".join(f"#{name} = :{name}" for name in fields)
         others = ", ".join({"aliases", "attempt"} - fields.keys())
         condition = "lease_until <= :now"
-        if not claim.is_chore:
+        if not claim.goes_first:
             condition += " AND (inbox[0].id = :message_id OR turn_id = :turn_id)"
         answer = await self._table.call(
             "UpdateItem",
@@ -233,7 +233,7 @@ class DynamoRegistry(TurnRegistry):
         return True
 
     @trace_method(kind=SpanKind.DB, name="aws.dynamodb.release")
-    async def release(self, claim: Claim, taken: Collection[str] = ()) -> None:
+    async def release(self, claim: Claim, taken: Collection[str] = ()) -> bool:
         ours: dict[str, Any] = {":holder": {"S": _token(claim)}}
         condition, values = f"{_OURS} AND attribute_not_exists(inbox)", ours
         while True:
@@ -246,11 +246,11 @@ class DynamoRegistry(TurnRegistry):
             )
             item = refused.get("item")
             if item is None or item.get("holder") != ours[":holder"]:
-                return
+                return False
             entries = [entry["M"] for entry in item["inbox"]["L"]]
             if any(entry["id"]["S"] not in taken for entry in entries):
                 await self._leave_inbox(claim, entries, taken)
-                return
+                return True
             condition = f"{_OURS} AND size(inbox) = :count"
             values = ours | {":count": {"N": str(len(entries))}}
 
@@ -483,7 +483,8 @@ def item_key(session: str, item: str) -> dict[str, Any]:
 def _inbox_entry(message: InboxMessage) -> dict[str, Any]:
     text = b64encode(zlib.compress(message.text.encode(), 9)).decode()
     entry = {"id": {"S": message.id}, "text": {"B": text}, "stopped": {"BOOL": message.stopped}}
-    return {"M": entry | ({"steers": {"BOOL": True}} if message.steers else {})}
+    entry |= {"steers": {"BOOL": True}} if message.steers else {}
+    return {"M": entry | ({"interrupts": {"S": message.interrupts}} if message.interrupts else {})}
 
 
 def _inbox(item: dict[str, Any]) -> tuple[InboxMessage, ...]:
@@ -496,6 +497,7 @@ def _inbox(item: dict[str, Any]) -> tuple[InboxMessage, ...]:
             zlib.decompress(b64decode(entry["text"]["B"])).decode(),
             steers="steers" in entry,
             stopped=entry["stopped"]["BOOL"],
+            interrupts=entry.get("interrupts", {}).get("S", ""),
         )
         for entry in entries
     )

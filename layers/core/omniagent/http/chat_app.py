@@ -99,7 +99,7 @@ async def chat(request: Request) -> Response:
     else:
         stream = await runner.start(body.query, deadline=deadline_of(request.scope))
     if is_streamed:
-        return _streamed(request, stream)
+        return streamed(request, stream)
     try:
         return JSONResponse(_document(await stream.result(), sdk_7=speaks_sdk_7(request)))
     finally:
@@ -125,7 +125,7 @@ async def resume(request: Request) -> Response:
     caller = await _caller(request)
     runner = await _runner(request, caller, check_id(request.path_params["session_id"], "session id"))
     stream = await runner.resume(deadline=deadline_of(request.scope), resets=speaks_sdk_7(request))
-    return Response(status_code=204) if stream is None else _streamed(request, stream)
+    return Response(status_code=204) if stream is None else streamed(request, stream)
 
 
 async def decide(request: Request) -> Response:
@@ -160,7 +160,7 @@ def _approver(caller: Caller) -> "Approver":
     return Approver(caller.client_id, caller.category, caller.claims)
 
 
-def _streamed(request: Request, stream: "AnswerStream") -> EventStream:
+def streamed(request: Request, stream: "AnswerStream") -> EventStream:
     """Stream an answer. Clients say which chunks they know, if those are not version 6's of the AI SDK."""
     if speaks_sdk_7(request):
         from omniagent.protocol.ai_sdk7 import AiSdk7Stream

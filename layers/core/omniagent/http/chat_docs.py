@@ -33,8 +33,9 @@ class ChatAnswer(BaseModel):
 SdkVersion = Annotated[
     str | None,
     Header(
-        description="`7` for chunks that only version 7 of the AI SDK knows: `steering-message`. `5` for none that 5 "
-        "does not know: a `data-approval-request` for `tool-approval-request`, an error for `tool-output-denied`."
+        description="`7` for chunks that only version 7 of the AI SDK knows: `steering-message`, "
+        "`tool-approval-response`, `reset-step`. `5` for none that 5 does not know: a `data-approval-request` for "
+        "`tool-approval-request`, an error for `tool-output-denied`."
     ),
 ]
 

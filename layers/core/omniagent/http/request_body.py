@@ -384,7 +384,8 @@ def _answers(body: AnsweredBody) -> ChatRequest:
     if body.messageId and body.message.id and body.messageId != body.message.id:
         raise InvalidRequest("messageId: it must be the id of the last message.")
     answers: list[ToolAnswer] = []
-    for part in body.message.parts:
+    # Some models give the calls of every step the same ids: the last one is meant.
+    for part in {part.toolCallId: part for part in body.message.parts}.values():
         match part.state, part.approval:
             case "approval-responded", UIApproval(approved=bool(approved)) as approval:
                 answers.append(

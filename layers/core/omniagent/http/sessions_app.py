@@ -1,7 +1,6 @@
 """The sessions function's app: everything about a chat except the answer."""
 
 import asyncio
-from datetime import UTC, datetime
 from typing import Annotated
 
 from fastapi import APIRouter, FastAPI, Header, Path, Query
@@ -34,7 +33,7 @@ from omniagent.http.resources import (
 )
 from omniagent.persistence.documents import Message, Session
 from omniagent.persistence.store import session_message
-from omniagent.session.manager import ID_PATTERN, public_session_id, session_key, user_id_of
+from omniagent.session.manager import ID_PATTERN, SessionManager, public_session_id, session_key, user_id_of
 from omniagent.turns.waiting import is_expired
 
 SessionId = Annotated[str, Path(pattern=ID_PATTERN)]
@@ -297,7 +296,7 @@ async def _requests_for(
 ) -> list[ApprovalResource]:
     """Return what a waiting answer of a user asks of the caller. One that nobody answered in time is closed."""
     answer, session_id = session_message(message), public_session_id(message.session_id)
-    if is_expired(answer, datetime.now(UTC)):
+    if is_expired(answer, SessionManager.now()):
         await (await services.runner_of_key(message.session_id)).settle()
         return []
     approver, is_own = Approver(caller.client_id, caller.category, caller.claims), user == caller.client_id

@@ -4,6 +4,7 @@ import asyncio
 import time
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from typing import Any, Final
 
@@ -57,7 +58,7 @@ class MongoTurnRegistry(TurnRegistry):
     async def claim(self, claim: Claim, on_dead: OnDead | None = None) -> RunningTurn | None:
         await self._prepare()
         free: dict[str, Any] = {"_id": claim.session, "lease_until": {"$lte": self._clock()}}
-        if not claim.is_chore:
+        if not claim.goes_first:
             free["$or"] = [_NO_INBOX, {"turn_id": claim.turn_id}, {"inbox.0.id": claim.message_id}]
         update = {"$set": self._fields(claim), "$setOnInsert": {"inbox": [], "inbox_bytes": 0}}
         while True:
@@ -107,7 +108,7 @@ class MongoTurnRegistry(TurnRegistry):
             f"inbox.{limit - 1}": {"$exists": False},
             "$or": [_NO_INBOX, {"inbox_bytes": {"$lte": MAX_INBOX_BYTES - size}}],
         }
-        entry = {"id": message.id, "text": message.text, "steers": message.steers, "stopped": message.stopped}
+        entry = asdict(message)
         changes = {"expires_at": _expiry()} | ({"state": "stopping"} if stop else {})
         with _reachable():
             posted = await self._turns.update_one(
@@ -124,18 +125,19 @@ class MongoTurnRegistry(TurnRegistry):
             await self.stop(claim.session, claim.turn_id)
         return True
 
-    async def release(self, claim: Claim, taken: Collection[str] = ()) -> None:
+    async def release(self, claim: Claim, taken: Collection[str] = ()) -> bool:
         with _reachable():
             if (await self._turns.delete_one(_held(claim) | _NO_INBOX)).deleted_count:
-                return
+                return False
             left = {"$filter": {"input": "$inbox", "cond": {"$not": {"$in": ["$$this.id", {"$literal": list(taken)}]}}}}
             sizes = {"$map": {"input": "$inbox", "in": {"$strLenBytes": "$$this.text"}}}
             changes: list[dict[str, Any]] = [
                 {"$set": {"lease_until": GIVEN_BACK, "inbox": left}},
                 {"$set": {"inbox_bytes": {"$sum": sizes}}},
             ]
-            await self._turns.update_one(_held(claim), changes)
-            await self._turns.delete_one(_held(claim) | _NO_INBOX | {"lease_until": GIVEN_BACK})
+            is_ours = (await self._turns.update_one(_held(claim), changes)).matched_count
+            is_empty = await self._turns.delete_one(_held(claim) | _NO_INBOX | {"lease_until": GIVEN_BACK})
+        return bool(is_ours and not is_empty.deleted_count)
 
     async def let_go(self, claim: Claim) -> None:
         with _reachable():

@@ -1,19 +1,22 @@
-"""The stream for version 7 of the AI SDK's client, which has a chunk of its own for a steering message.
+"""The stream for version 7 of the AI SDK's client, which has chunks of its own for a steering message and for what
+somebody has decided about a tool call.
 
 Loaded only for a client that says so: every other fails on a chunk that it does not know.
 """
 
 import json
 from collections.abc import AsyncIterator
+from typing import Any
 
 from omniagent.protocol import sse
 from omniagent.protocol.ui_messages import steering_message
 
 _STEERING = b'data: {"type":"data-steering"'
+_DECISION = b'data: {"type":"data-approval-response"'
 
 
 class AiSdk7Stream:
-    """An answer whose steering messages are sent as `steering-message`."""
+    """An answer whose steering messages are sent as `steering-message`, and decisions as `tool-approval-response`."""
 
     def __init__(self, stream: sse.FrameStream) -> None:
         self.session_id = stream.session_id
@@ -21,7 +24,7 @@ class AiSdk7Stream:
 
     async def sse(self) -> AsyncIterator[bytes]:
         async for frames in self._stream.sse():
-            yield _translated(frames) if _STEERING in frames else frames
+            yield _translated(frames) if _STEERING in frames or _DECISION in frames else frames
 
     async def ended(self) -> None:
         await self._stream.ended()
@@ -30,8 +33,14 @@ class AiSdk7Stream:
 def _translated(frames: bytes) -> bytes:
     pieces = frames.split(b"\n\n")
     for index, piece in enumerate(pieces):
-        if piece.startswith(_STEERING):
+        if piece.startswith((_STEERING, _DECISION)):
             [event] = sse.decode(piece)
-            message = steering_message(event["id"], event["data"]["text"])
-            pieces[index] = b"data: " + json.dumps(message, ensure_ascii=False, separators=(",", ":")).encode()
+            pieces[index] = b"data: " + json.dumps(_chunk(event), ensure_ascii=False, separators=(",", ":")).encode()
     return b"\n\n".join(pieces)
+
+
+def _chunk(event: dict[str, Any]) -> dict[str, Any]:
+    if event["type"] == "data-steering":
+        return steering_message(event["id"], event["data"]["text"])
+    verdict = {name: value for name, value in event["data"].items() if name != "toolCallId"}
+    return {"type": "tool-approval-response"} | verdict

@@ -6,7 +6,7 @@ import re
 import uuid
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from itertools import groupby
 from typing import Any, Protocol
@@ -152,10 +152,15 @@ class SessionHead:
     """When the latest turn, which is waiting, expires; None if it does not wait."""
 
     @property
-    def has_expired(self) -> bool:
+    def waiting_id(self) -> str | None:
+        """The answer that the last run wrote, if the session waits for somebody; None if it does not."""
+        if self.active_turn_id is not None or self.waiting_until is None:
+            return None
+        return message_id_of(self.latest_turn_id or "")
+
+    def has_expired(self, now: datetime) -> bool:
         """Whether the turn waits for something that nobody answered in time."""
-        is_free = self.active_turn_id is None
-        return is_free and self.waiting_until is not None and self.waiting_until <= datetime.now(UTC)
+        return self.active_turn_id is None and self.waiting_until is not None and self.waiting_until <= now
 
     def has_ended(self, turn_id: str) -> bool:
         """Whether this turn is the latest, and over."""
@@ -186,6 +191,15 @@ class SessionState:
     @property
     def summarized_to(self) -> int:
         return self.summary.end_turn_number if self.summary else 0
+
+    def with_answer(self, answer: SessionMessage) -> "SessionState":
+        """Return the state with another answer in its place, as the model is shown it."""
+        shown = ChatMessage(role="assistant", parts=list(answer.parts))
+        turns = [
+            replace(turn, messages=(*turn.messages[:-1], shown)) if turn.number == answer.turn_number else turn
+            for turn in self.turns
+        ]
+        return replace(self, turns=turns)
 
     def before(self, turn_number: int) -> Sequence[PastTurn]:
         return [turn for turn in self.turns if turn.number < turn_number]
@@ -296,6 +310,11 @@ class SessionManager(ABC):
         self.settings = settings or Settings.from_env()
         self.user_id = user_id_of(user)
         self.key = session_key(self.user_id, self.session_id)
+
+    @staticmethod
+    def now() -> datetime:
+        """The time by which requests expire."""
+        return datetime.now(UTC)
 
     @abstractmethod
     async def head(self) -> SessionHead | None:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from omniagent.ai.result import AnswerSource
 from omniagent.errors import InvalidRequest, NotRegenerable, SessionErased, TooManyTurns, TurnInProgress
-from omniagent.session.manager import SessionManager, new_id
-from omniagent.turns.inbox import MAX_POSTED_CHARS, UNLIMITED_SECONDS, open_posted, run_next
+from omniagent.session.manager import SessionManager, message_id_of, new_id
+from omniagent.turns.inbox import MAX_POSTED_CHARS, UNLIMITED_SECONDS, open_posted, run_next, waited_for
 from omniagent.turns.keeper import requested
 from omniagent.turns.lease import ERASE, REPAIR, Claim, InboxMessage, Reader, RunningTurn
 from omniagent.turns.repair import released_late
@@ -73,7 +73,7 @@ class Acceptance:
         """Post the message to a session that nobody holds. The claim is given back at once, and keeps it for it."""
         try:
             await self._count()
-            return await self._post(claim)
+            return await self._post(claim, await self._waiting_id())
         finally:
             await asyncio.shield(self._registry.release(claim))
 
@@ -102,13 +102,21 @@ class Acceptance:
         if held.alive and await released_late(self._registry, held.claim, await self._session.head()):
             return None
         is_busy = held.alive or held.inbox  # else it holds a turn that has died, which is continued before this message
-        if is_busy and self._query.busy in (None, "reject"):
+        # A message that is sent while a turn waits comes instead of an answer, whatever the policy.
+        ends = None if held.alive else await self._waiting_id()
+        if is_busy and ends is None and self._query.busy in (None, "reject"):
             raise TurnInProgress(retry_after=1.0 if held.stopping else max(1.0, held.lease_left))
         await self._count()
-        return await self._post(held.claim, stop=self._query.busy == "interrupt" and held.alive) or None
+        stop = self._query.busy == "interrupt" and held.alive
+        return await self._post(held.claim, message_id_of(held.claim.turn_id) if stop else ends, stop=stop) or None
 
-    async def _post(self, claim: Claim, *, stop: bool = False) -> bool:
-        return await self._registry.post(claim, self._message, self._settings.max_waiting_messages, stop=stop)
+    async def _post(self, claim: Claim, ends: str | None, *, stop: bool = False) -> bool:
+        message = replace(self._message, interrupts=ends or "")
+        return await self._registry.post(claim, message, self._settings.max_waiting_messages, stop=stop)
+
+    async def _waiting_id(self) -> str | None:
+        head = await self._session.head()
+        return None if head is None else head.waiting_id
 
     async def _give_back(self) -> None:
         if self._request is not None:
@@ -136,7 +144,8 @@ def _seat(session: SessionManager, message_id: str) -> Reader:
 async def run_accepted(setup: TurnSetup, message_id: str, limit: TimeLimit) -> AnswerSource | None:
     """Run the turn of a message that was accepted. None when it does not wait any more.
 
-    Messages and dead turns before it come first. Raises `TurnInProgress` while somebody else holds the session, and
+    Messages and dead turns before it come first. None as well where a turn before it waits for somebody: whoever goes
+    on with that one answers the message. Raises `TurnInProgress` while somebody else holds the session, and
     what refuses the turn: the message waits on.
     """
     held = await setup.registry.running(setup.session.key)
@@ -145,9 +154,11 @@ async def run_accepted(setup: TurnSetup, message_id: str, limit: TimeLimit) -> A
         return None
     if held.alive:
         raise TurnInProgress
+    if await waited_for(setup, held) is not None:
+        return None
     head = await setup.session.head()
     if held.inbox[0].id == message_id and (head is None or head.active_turn_id is None):
-        source = await open_posted(setup, replace(held.inbox[0], steers=False), limit)
+        source = await open_posted(setup, held, limit)
     else:
         source = await run_next(setup, limit)
     if source is None:

@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
 
 from omniagent.ai.approvals import Approver, ApproverRule, ToolAnswer, may_answer, requests_of
 from omniagent.ai.result import AnswerSource, RunResult
@@ -18,7 +17,7 @@ from omniagent.messages import StopReason
 from omniagent.protocol import sse
 from omniagent.session.manager import SessionManager, SessionMessage, SessionState, continuation_id, user_id_of
 from omniagent.turns.follow import FollowedAnswer
-from omniagent.turns.lease import Claim, RunningTurn
+from omniagent.turns.lease import ANSWER, Claim, RunningTurn
 from omniagent.turns.plan import Opening
 from omniagent.turns.replay import CONTINUED
 from omniagent.turns.setup import Query, TimeLimit, TurnPlan, TurnSetup
@@ -62,12 +61,12 @@ class AnswerOpening(Opening):
     def _claim(self) -> Claim:
         message_id = self._message_id
         return Claim(
-            self._session.key, continuation_id(message_id), f"answer:{message_id}", aliases=frozenset({message_id})
+            self._session.key, continuation_id(message_id), ANSWER + message_id, aliases=frozenset({message_id})
         )
 
     async def _join(self, held: RunningTurn) -> AnswerSource | None:
         """Read on with the run that goes on with this answer, if these answers are among those that it was given."""
-        if held.claim.message_id != f"answer:{self._message_id}":
+        if held.claim.message_id != ANSWER + self._message_id:
             return await super()._join(held)
         followed = await FollowedAnswer.begun(self._setup, held.claim, self._limit)
         if followed is None:
@@ -127,7 +126,7 @@ class AnswerOpening(Opening):
         """Judge the answers. Whoever may not give them learns nothing of them."""
         await self._check_approver(message)
         settings, agent = self._setup.settings, self._setup.agent
-        judge = Judge(agent.tool, settings.tool_output_chars, user_id_of(self._approver.user), datetime.now(UTC))
+        judge = Judge(agent.tool, settings.tool_output_chars, user_id_of(self._approver.user), self._session.now())
         return judge.judge(message, self._answers)
 
     async def _check_approver(self, message: SessionMessage) -> None:

@@ -24,7 +24,7 @@ from omniagent.errors import (
 )
 from omniagent.messages import StopReason
 from omniagent.protocol import events, sse
-from omniagent.session.manager import SessionHead, new_id
+from omniagent.session.manager import SessionHead, message_id_of, new_id
 from omniagent.turns.follow import FollowedAnswer, ReaderSeat
 from omniagent.turns.keeper import KEEP_ALIVE_SECONDS
 from omniagent.turns.lease import REPAIR, Claim, InboxMessage, RunningTurn
@@ -59,6 +59,11 @@ async def meet(setup: TurnSetup, query: Query, limit: TimeLimit, held: RunningTu
     can_wait = bool(query.text) and not query.regenerate  # the answers to a turn that waits are no message either
     if can_wait and any(message.id == query.message_id for message in held.inbox):
         return await PostedAnswer(setup, query, limit).joined()
+    if not held.alive and (waiting_id := await waited_for(setup, held)) is not None:
+        # Instead of an answer: what is asked is closed, and those that waited before this message are answered first.
+        if not can_wait or len(query.text) > MAX_POSTED_CHARS:
+            raise TurnInProgress
+        return await _post(PostedAnswer(setup, query, limit), held, await setup.session.head(), interrupts=waiting_id)
     if not held.alive and (query.busy == "reject" or not can_wait):
         # Messages wait, and somebody may be about to run the next. If nobody is, this one runs them first.
         taken = await _taken_by(setup)
@@ -78,17 +83,38 @@ async def meet(setup: TurnSetup, query: Query, limit: TimeLimit, held: RunningTu
         return known
     if query.busy == "reject" or len(query.text) > MAX_POSTED_CHARS or not (can_wait or query.regenerate):
         raise TurnInProgress(retry_after=1.0 if held.stopping else max(1.0, held.lease_left))
+    return await _admitted(setup, query, limit, held, head)
+
+
+async def _admitted(
+    setup: TurnSetup, query: Query, limit: TimeLimit, held: RunningTurn, head: SessionHead | None
+) -> AnswerSource | None:
     if query.regenerate:
         return await _interrupt(setup, query, limit, held)
-    return await _post(PostedAnswer(setup, query, limit), held, head)
+    interrupts = message_id_of(held.claim.turn_id) if query.busy == "interrupt" else ""
+    return await _post(PostedAnswer(setup, query, limit), held, head, interrupts=interrupts)
 
 
-async def _post(answer: "PostedAnswer", held: RunningTurn, head: SessionHead | None) -> AnswerSource | None:
+async def _post(
+    answer: "PostedAnswer", held: RunningTurn, head: SessionHead | None, *, interrupts: str
+) -> AnswerSource | None:
     if held.alive and head is None:
         # Nothing is posted to a session that does not exist yet: its deletion would not find the message.
         await asyncio.sleep(answer.settings.tick_seconds)
         return None
-    return await answer.known(head) or await answer.posted(held.claim)
+    return await answer.known(head) or await answer.posted(held.claim, interrupts)
+
+
+async def waited_for(setup: TurnSetup, held: RunningTurn) -> str | None:
+    """Return the answer that the messages of the inbox wait for: somebody was asked in it after they were sent.
+
+    None where none waits, or one of them came instead of an answer: they may be answered.
+    """
+    head = await setup.session.head()
+    if head is None or head.has_expired(setup.session.now()):
+        return None
+    is_ended = any(message.interrupts == head.waiting_id and not message.stopped for message in held.inbox)
+    return None if is_ended else head.waiting_id
 
 
 async def _is_over(setup: TurnSetup, held: RunningTurn, head: SessionHead | None) -> bool:
@@ -106,10 +132,31 @@ async def run_next(setup: TurnSetup, limit: TimeLimit) -> AnswerSource | None:
 
     For whoever touches the session after the process of the message's poster has died. Raises what refuses the turn.
     """
+    held = await setup.registry.running(setup.session.key)
+    if held is None or held.alive or not held.inbox or await waited_for(setup, held) is not None:
+        return None
     held = await _taken_by(setup)
     if held is None or held.alive or not held.inbox:
         return None
-    return await _continued(setup, limit) or await open_posted(setup, held.inbox[0], limit)
+    return await _continued(setup, limit) or await open_posted(setup, held, limit)
+
+
+async def look_after(setup: TurnSetup, limit: TimeLimit) -> None:
+    """Run the messages that a turn leaves which had waited for somebody: whoever posted them may be long gone."""
+    while time.monotonic() < _latest_begin(limit):
+        try:
+            answer = await run_next(setup, limit)
+        except OmniAgentError as exc:
+            logger.warning("message of another not answered", extra={"cause": f"{type(exc).__name__}: {exc}"})
+            return
+        if answer is None:
+            return
+        await answer.ended()
+
+
+def _latest_begin(limit: TimeLimit) -> float:
+    """When it is too late to begin the turn of a message that has waited: a part of the time is the turn's own."""
+    return limit.stop_at - (limit.stop_at - limit.started_at) / 4 if limit.deadline is not None else math.inf
 
 
 async def _continued(setup: TurnSetup, limit: TimeLimit) -> AnswerSource | None:
@@ -142,9 +189,14 @@ async def _interrupt(setup: TurnSetup, query: Query, limit: TimeLimit, held: Run
     return None
 
 
-async def open_posted(setup: TurnSetup, message: InboxMessage, limit: TimeLimit) -> AnswerSource | None:
-    """Open the answer to the first message of the inbox. The time that it has waited is no part of its turn."""
+async def open_posted(setup: TurnSetup, held: RunningTurn, limit: TimeLimit) -> AnswerSource | None:
+    """Open the answer to the first message of the inbox. The time that it has waited is no part of its turn.
+
+    What another message has come to end need not be waited for.
+    """
     limit = replace(limit, started_at=time.monotonic())
+    ended = (other.interrupts for other in held.inbox if other.interrupts and not other.stopped)
+    message = replace(held.inbox[0], interrupts=next(ended, ""))
     return await Opening(setup, Query(message.text, message.id), limit, message).open_posted()
 
 
@@ -153,7 +205,7 @@ class PostedAnswer:
 
     Whoever waits holds a process and is counted as a reader. The waiting is a task: it goes on without a reader. One
     whose time is over ends without the end of an answer, and the message stays in the inbox: the same request again
-    waits again.
+    waits again. Where the turn before it waits for somebody, that is after FOLLOW_SECONDS: it may take a month.
     """
 
     def __init__(self, setup: TurnSetup, query: Query, limit: TimeLimit) -> None:
@@ -163,10 +215,10 @@ class PostedAnswer:
         self._registry = setup.registry
         self._query = query
         self._limit = limit
-        # A part of the time is kept for the turn itself.
-        self._until = limit.stop_at - (limit.stop_at - limit.started_at) / 4 if limit.deadline is not None else math.inf
+        self._until = _latest_begin(limit)
         self._seat = ReaderSeat(setup)
         self._free_since: float | None = None
+        self._held_up_since: float | None = None
         self._continued_from: str | None = None
         self._log_of: str | None = None
         self._read_to = -1
@@ -191,17 +243,19 @@ class PostedAnswer:
             raise InvalidRequest("This message id belongs to an answer. Choose another one.")
         answer = message if message.role == "assistant" else await self._session.answer(message.turn_number)
         is_latest = head is None or message.turn_number == head.latest_turn_number
-        if answer is None or (is_latest and answer.status != "complete"):
+        is_waiting = head is not None and head.waiting_id is not None
+        settled = ("complete", "waiting") if is_waiting else ("complete",)
+        if answer is None or (is_latest and answer.status not in settled):
             raise TurnInProgress
         return ReplayedAnswer(self._session.session_id, answer)
 
-    async def posted(self, claim: Claim) -> "PostedAnswer | None":
+    async def posted(self, claim: Claim, interrupts: str = "") -> "PostedAnswer | None":
         """Post the message to the turn that holds the session. None when it does not any more."""
         await self._enter()
         request: TurnBudget | None = None
         is_posted = False
         query = self._query
-        message = InboxMessage(query.message_id, query.text, steers=query.busy == "steer")
+        message = InboxMessage(query.message_id, query.text, steers=query.busy == "steer", interrupts=interrupts)
         try:
             if self._setup.account is not None:
                 request = self._setup.account.request(new_id())
@@ -282,31 +336,37 @@ class PostedAnswer:
     async def _wait(self) -> AnswerSource | None:
         """Wait until there is an answer to read. None when the time is over."""
         pause = tick = self.settings.tick_seconds
-        while time.monotonic() < self._until:
+        while time.monotonic() < self._give_up_at:
             try:
                 if self._is_stopped:
                     await self._registry.stop(self._session.key, self._query.message_id)
                     return None
                 if (source := await self._look()) is not None:
                     return source
-                pause = tick
+                pause = tick if self._held_up_since is None else GRACE_TICKS * tick
             except (TooManyTurns, TurnInProgress, TooManyReaders, StorageUnavailable, RegistryUnavailable) as exc:
                 logger.info("message waits", extra={"cause": f"{type(exc).__name__}: {exc}"})
                 pause = max(tick, PAUSE_SECONDS)
             await asyncio.sleep(pause)
         return None
 
+    @property
+    def _give_up_at(self) -> float:
+        if self._held_up_since is None:
+            return self._until
+        return min(self._until, self._held_up_since + self.settings.follow_seconds)
+
     async def _look(self) -> AnswerSource | None:
         held = await self._registry.running(self._session.key)
         inbox = held.inbox if held is not None else ()
         place = next((place for place, each in enumerate(inbox) if each.id == self._query.message_id), None)
         if held is not None and held.alive:
-            self._free_since = None
+            self._free_since = self._held_up_since = None
             if held.claim.message_id == self._query.message_id or (place is not None and await self._has_joined(held)):
                 return await self._followed(held.claim)
         if place is None:
             return await self._answered()
-        if held is None or held.alive or not self._may_run(place):
+        if held is None or held.alive or await self._is_held_up(held, inbox[place]) or not self._may_run(place):
             return None
         if held.claim.token != self._continued_from:
             self._continued_from = held.claim.token  # once: one that cannot be continued is closed by the next turn
@@ -314,9 +374,18 @@ class PostedAnswer:
                 self._run_for_others.append(dead)
                 return None
         if place == 0:
-            return await open_posted(self._setup, inbox[0], self._limit)
-        await self._run_for_another(inbox[0])
+            return await open_posted(self._setup, held, self._limit)
+        await self._run_for_another(held)
         return None
+
+    async def _is_held_up(self, held: RunningTurn, own: InboxMessage) -> bool:
+        """Whether the turn before waits for somebody. A message that was stopped is not waited for then."""
+        if await waited_for(self._setup, held) is None:
+            self._held_up_since = None
+            return False
+        self._held_up_since = self._held_up_since or time.monotonic()
+        self._is_stopped = self._is_stopped or own.stopped
+        return True
 
     async def _answered(self) -> AnswerSource:
         """Return the stored answer of a message that has left the inbox."""
@@ -348,10 +417,10 @@ class PostedAnswer:
         self._free_since = None
         return True
 
-    async def _run_for_another(self, message: InboxMessage) -> None:
+    async def _run_for_another(self, held: RunningTurn) -> None:
         """Run the turn of the first message that waits: its own process does not."""
         try:
-            source = await open_posted(self._setup, message, self._limit)
+            source = await open_posted(self._setup, held, self._limit)
         except OmniAgentError as exc:
             if isinstance(exc, TooManyTurns | TurnInProgress | StorageUnavailable | RegistryUnavailable):
                 raise

@@ -214,18 +214,18 @@ class LeaseKeeper:
         """Append all frames while the turn is being stored, unless that is done in a moment."""
         self._flush_timer = asyncio.get_running_loop().call_later(STORE_SECONDS, self._wake.set)
 
-    async def finish(self, seconds: float = RELEASE_SECONDS, taken: Collection[str] = ()) -> None:
+    async def finish(self, seconds: float = RELEASE_SECONDS, taken: Collection[str] = ()) -> bool:
         """Append what is left, then give the session back, without the messages that were taken of its inbox.
 
-        Takes at most `seconds`, and never raises.
+        Returns whether others are left there. Takes at most `seconds`, and never raises.
         """
-        await self._end(seconds, lambda: self._registry.release(self.claim, taken))
+        return bool(await self._end(seconds, lambda: self._registry.release(self.claim, taken)))
 
     async def hand_over(self, seconds: float = RELEASE_SECONDS) -> None:
         """Append what is left, then end the lease: another process goes on with the turn. Never raises either."""
         await self._end(seconds, lambda: self._registry.let_go(self.claim))
 
-    async def _end(self, seconds: float, release: Callable[[], Awaitable[None]]) -> None:
+    async def _end(self, seconds: float, release: Callable[[], Awaitable[bool | None]]) -> bool | None:
         self._is_ended = True
         self._wake.set()
         if self._flush_timer is not None:
@@ -237,9 +237,10 @@ class LeaseKeeper:
                     await self._renew()
                 if not self.lost:
                     await self._flush()
-                    await release()
+                    return await release()
         except Exception as exc:  # the turn is over either way
             logger.warning("claim not released, its lease will run out", extra={"cause": _cause(exc)})
+        return False
 
     async def _tick_until_ended(self) -> None:
         while not self._is_ended:

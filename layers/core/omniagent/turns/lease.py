@@ -15,6 +15,8 @@ REPAIR = ":repair"
 """The message id of a claim that only closes a dead turn. No client can choose one with a colon."""
 ERASE = ":erase"
 """The message id of a claim that deletes the session."""
+ANSWER = "answer:"
+"""What the message id of a claim begins with that goes on with a waiting answer."""
 
 GIVEN_BACK = 0.0
 """The end of the lease of a session that nobody holds and that is kept for its inbox."""
@@ -47,6 +49,11 @@ class Claim:
         """Whether it closes or deletes something and answers nobody."""
         return self.message_id in (REPAIR, ERASE)
 
+    @property
+    def goes_first(self) -> bool:
+        """Whether it need not wait for the messages of the inbox: a chore, or a turn that has waited and goes on."""
+        return self.is_chore or self.message_id.startswith(ANSWER)
+
     def is_named(self, message_id: str | None) -> bool:
         """Whether a stop means this turn. None means whichever runs. A repair and an erasure cannot be stopped."""
         if self.is_chore:
@@ -64,6 +71,8 @@ class InboxMessage:
     """It joins the turn that runs, if that makes another model call; else it gets a turn of its own."""
     stopped: bool = False
     """It was stopped: its turn ends before it calls the model."""
+    interrupts: str = ""
+    """The id of the answer that it came to end. Should that one wait for somebody, it is closed as unanswered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,7 +104,7 @@ class RunningTurn:
 
 def keeps_out(held: RunningTurn, claim: Claim) -> bool:
     """Whether a session that nobody holds is kept for another message than the claim's."""
-    if not held.inbox or claim.is_chore or claim.turn_id == held.claim.turn_id:  # a repair, or a dead turn goes on
+    if not held.inbox or claim.goes_first or claim.turn_id == held.claim.turn_id:  # the last: a dead turn goes on
         return False
     return held.inbox[0].id != claim.message_id
 
@@ -144,7 +153,8 @@ class TurnRegistry(ABC):
         """Take the session if nobody holds it. Returns the turn that holds it, or None when it is now ours.
 
         `on_dead` is called with the claim of a dead process that had held it: nobody else hears of that one again. A
-        session whose inbox is not empty is kept for its first message: no other can be claimed. A repair may.
+        session whose inbox is not empty is kept for its first message: no other can be claimed. A repair may, and so
+        may a turn that has waited and goes on.
         """
 
     @abstractmethod
@@ -171,11 +181,10 @@ class TurnRegistry(ABC):
         """
 
     @abstractmethod
-    async def release(self, claim: Claim, taken: Collection[str] = ()) -> None:
-        """Give the session back and take the messages of these ids out of the inbox.
+    async def release(self, claim: Claim, taken: Collection[str] = ()) -> bool:
+        """Give the session back and take the messages of these ids out of the inbox. Returns whether others are left.
 
-        While others are left there, the session is kept for the first of them. A claim that somebody else took
-        meanwhile is left alone.
+        The session is then kept for the first of them. A claim that somebody else took meanwhile is left alone.
         """
 
     @abstractmethod

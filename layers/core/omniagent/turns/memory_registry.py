@@ -89,15 +89,16 @@ class MemoryRegistry(TurnRegistry):
         lease.turn = replace(lease.turn, inbox=inbox, stopping=stop or lease.turn.stopping)
         return True
 
-    async def release(self, claim: Claim, taken: Collection[str] = ()) -> None:
+    async def release(self, claim: Claim, taken: Collection[str] = ()) -> bool:
         lease = self._leases.get(claim.session)
         if lease is None or lease.turn.claim.token != claim.token:
-            return
+            return False
         if left := tuple(message for message in lease.turn.inbox if message.id not in taken):
             lease.turn, lease.until = replace(lease.turn, inbox=left), GIVEN_BACK
         else:
             del self._leases[claim.session]
         self._keep_log(claim.session, claim.turn_id)
+        return bool(left)
 
     async def let_go(self, claim: Claim) -> None:
         lease = self._leases.get(claim.session)

@@ -170,7 +170,7 @@ class Opening:
             await self._check_not_handed_over(state.head.active_turn_id)
             await close_dead_turn(self._session, self._registry, state.head, self._setup.ledger)
             state = await self._session.load(query.known_id)
-        elif state.head.has_expired:
+        elif state.head.has_expired(self._session.now()):
             await close_waiting(self._session, "expired")
             state = await self._session.load(query.known_id)
         plan = await self._plan(state)
@@ -197,6 +197,8 @@ class Opening:
                 self._refusal = asyncio.CancelledError()
             # Known already: its turn has died, or it has joined one. That is its answer.
             number = state.earlier.turn_number if state.earlier is not None else None
+            if number is None and state.head.waiting_id not in (None, self._posted.interrupts):
+                raise TurnInProgress  # it was sent before anybody was asked, and waits for the answer
         if number is None:
             plan = plan_turn(self._query, state, self._setup.settings)
         elif (answer := await self._session.answer(number)) is not None:
@@ -219,6 +221,8 @@ class Opening:
 
     async def _begin(self, keeper: LeaseKeeper, plan: TurnPlan, state: SessionState) -> Turn:
         self._span.set(TURN_NUMBER, plan.number)
+        if plan.waited is not None and plan.continued is None:
+            state = state.with_answer(plan.waited)
         assignment = Assignment(
             keeper.claim.turn_id,
             plan,

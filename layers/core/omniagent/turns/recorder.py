@@ -165,6 +165,14 @@ class AnswerRecorder:
         if request.kind == "approval":
             self._emit(events.ToolApprovalRequest(request.id, call_id, request.reason))
 
+    def tool_decided(self, call_id: str, request: CallRequest | None) -> None:
+        """Tell the readers what somebody has decided, and why. AI SDK 7 has an event of its own for it."""
+        if request is None or request.kind != "approval" or request.approved is None:
+            return
+        verdict = {"approvalId": request.id, "toolCallId": call_id, "approved": request.approved}
+        reason = {"reason": request.comment} if request.comment else {}
+        self._emit(events.DataChunk("approval-response", verdict | reason, transient=True))
+
     def tool_denied(self, call_id: str, *, error: str, request: CallRequest) -> None:
         self._update(call_id, request=request, error=error, public_error=error, done=True)
         self._emit(events.ToolOutputDenied(call_id))

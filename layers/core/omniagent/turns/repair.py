@@ -41,7 +41,7 @@ async def settle(
     registry nothing is repaired, and the session is served as it is.
     """
     head = await session.head()
-    if head is None or (head.active_turn_id is None and not head.has_expired):
+    if head is None or (head.active_turn_id is None and not head.has_expired(session.now())):
         return head
     claim = Claim(session.key, new_id(), REPAIR)
     try:
@@ -50,7 +50,7 @@ async def settle(
         if await taken(registry, claim, partial(bury, session, registry, ledger)) is not None:
             return head  # alive, or somebody else is repairing it
         try:
-            if head.has_expired:
+            if head.active_turn_id is None:
                 await close_waiting(session, "expired")
             else:
                 await close_dead_turn(session, registry, head, ledger)
@@ -70,7 +70,7 @@ async def close_waiting(session: SessionManager, reason: Literal["expired", "can
     answer = None if head is None else await session.answer(head.latest_turn_number)
     if head is None or answer is None or head.waiting_until is None or answer.status != "waiting":
         return False
-    if reason == "expired" and not head.has_expired:
+    if reason == "expired" and not head.has_expired(session.now()):
         return False
     ended = closed(answer, reason, EXPIRED_ERROR if reason == "expired" else STOPPED_ERROR)
     ended = replace(ended, turn_id=continuation_id(answer.id))

@@ -111,6 +111,8 @@ def emit_parts(parts: Sequence[Part], emit: Emit) -> None:
     recorder = AnswerRecorder(emit)
     for part in parts:
         emit_part(recorder, part)
+        if isinstance(part, ToolPart) and not part.done:
+            recorder.tool_decided(part.call_id, part.request)  # others of its step are still asked for
     recorder.close(waiting=True)
 
 
@@ -235,7 +237,8 @@ def keep_steps(recorder: AnswerRecorder, parts: Sequence[Part]) -> None:
 
 
 def emit_result(recorder: AnswerRecorder, part: ToolPart) -> None:
-    """Emit the result of a call whose input is known."""
+    """Emit the result of a call whose input is known, after what was decided about it."""
+    recorder.tool_decided(part.call_id, part.request)
     error, public = part.error or "", part.public_error or part.error or ""
     if part.request is not None and part.is_denied:
         recorder.tool_denied(part.call_id, error=error, request=part.request)

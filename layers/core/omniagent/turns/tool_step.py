@@ -4,7 +4,7 @@ import asyncio
 import json
 import logging
 from collections.abc import Callable, Coroutine, Sequence
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from functools import cached_property
 from typing import Any, TypeVar
 
@@ -24,7 +24,7 @@ from omniagent.errors import (
 )
 from omniagent.messages import CallRequest, ToolPart
 from omniagent.protocol import plain_json
-from omniagent.session.manager import new_id
+from omniagent.session.manager import SessionManager, new_id
 from omniagent.settings import Settings
 from omniagent.tracing import SpanKind, trace_operation
 from omniagent.tracing.attributes import TOOL_ID, TOOL_NAME, TOOL_WAITS_FOR
@@ -219,7 +219,7 @@ class ToolStep:
     @cached_property
     def _expires_at(self) -> datetime:
         """When the requests of this step expire: all at the same time, so that none outlives the others."""
-        return datetime.now(UTC) + timedelta(days=self._settings.request_expiry_days)
+        return SessionManager.now() + timedelta(days=self._settings.request_expiry_days)
 
     def _note_failure(self, name: str, exc: ToolError) -> None:
         logger.info("tool error", extra={"tool": name, "code": exc.code})

@@ -79,6 +79,8 @@ class Turn:
         self._stopped = asyncio.Event()
         self._is_cut = False
         self._has_open_calls = False
+        self._is_shut_down = False
+        self._leaves_messages = False
         self._work: asyncio.Task[FinishReason] | None = None
         self._concluded: asyncio.Future[RunResult] = asyncio.get_running_loop().create_future()
         self._task: asyncio.Task[None] | None = None
@@ -115,6 +117,7 @@ class Turn:
             self._work.cancel()
 
     def shut_down(self) -> None:
+        self._is_shut_down = True
         self.stop("shutdown")
         self._summary.give_up()
 
@@ -199,6 +202,8 @@ class Turn:
         for part in answered:
             if part.done:
                 emit_result(self._recorder, part)
+            else:
+                self._recorder.tool_decided(part.call_id, part.request)
 
     async def _give_notice(self) -> None:
         """Tell whoever looks after turns that this one begins."""
@@ -300,6 +305,10 @@ class Turn:
         if self._context is not None:
             await self._in_time(call_back(self._setup.agent.callbacks.on_finish, self._context, result))
         await self._in_time(call_back(self._setup.hooks.on_end, result))
+        if self._leaves_messages and self._plan.continued is not None and not self._is_shut_down:
+            from omniagent.turns.inbox import look_after  # only where messages wait
+
+            await look_after(self._setup, self._assignment.limit)
 
     async def _in_time(self, callback: Coroutine[Any, Any, None]) -> None:
         """Wait for a callback, but not for ever: whoever waits for the turn's end waits for it, too."""
@@ -413,7 +422,7 @@ class Turn:
         """Give back the slot, then the session: its next turn needs one."""
         limit = self._assignment.limit
         await self._withdraw(limit.closing_seconds(RELEASE_SECONDS))
-        await self._keeper.finish(limit.closing_seconds(RELEASE_SECONDS), taken)
+        self._leaves_messages = await self._keeper.finish(limit.closing_seconds(RELEASE_SECONDS), taken)
 
     async def _withdraw(self, seconds: float) -> None:
         """Give the user's slot back. Should that fail, it is found to be stale when somebody needs it."""

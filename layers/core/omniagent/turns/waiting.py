@@ -11,6 +11,7 @@ from omniagent.ai.tools import Tool, render_output
 from omniagent.errors import AnswerConflict, InvalidRequest, NotWaiting, RequestExpired, UnknownRequest
 from omniagent.messages import (
     DENIED_ERROR,
+    UNANSWERED_ERROR,
     CallRequest,
     DataPart,
     Part,
@@ -157,7 +158,7 @@ def is_expired(message: SessionMessage, now: datetime) -> bool:
     return until is not None and until <= now
 
 
-def closed(message: SessionMessage, stop_reason: events.AbortReason, error: str = "") -> SessionMessage:
+def closed(message: SessionMessage, stop_reason: events.AbortReason, error: str = UNANSWERED_ERROR) -> SessionMessage:
     """Return a waiting answer as it ends without an answer: what was pending is denied, what was approved not run."""
     parts = [part.close(error) if isinstance(part, ToolPart) else part for part in message.parts]
     metadata = {**message.metadata, "status": "cancelled", "finishReason": "other", "stopReason": stop_reason}

@@ -1,0 +1,299 @@
+"""Messages in the inbox of a turn that waits for an approval."""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+import pytest
+
+from omniagent import AnswerStream, Gate, MemoryRegistry, Runner, RunResult, ScriptedModel, ToolCall, tool
+from omniagent.errors import NotWaiting, TurnInProgress
+from omniagent.protocol import sse
+from omniagent.turns.lease import Claim, InboxMessage, OnDead, RunningTurn
+from tests.fixtures.conversation import move_clock
+from tests.runner.busily import Busily, ask, renewed
+
+REFUND = ToolCall("refund", {"order": "42"})
+
+
+@tool(approval=True)
+async def refund(order: str) -> str:
+    """Refund an order."""
+    return f"refunded {order}"
+
+
+class Watched(MemoryRegistry):
+    """Counts how often somebody looks at a session, and what is written."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.looks = 0
+        self.writes: Counter[str] = Counter()
+
+    async def running(self, session: str) -> RunningTurn | None:
+        self.looks += 1
+        return await MemoryRegistry.running(self, session)
+
+    async def claim(self, claim: Claim, on_dead: OnDead | None = None) -> RunningTurn | None:
+        self.writes["claim"] += 1
+        return await MemoryRegistry.claim(self, claim, on_dead)
+
+    async def append(self, claim: Claim, number: int, frames: bytes) -> bool:
+        self.writes["append"] += 1
+        return await MemoryRegistry.append(self, claim, number, frames)
+
+    async def looked(self) -> None:
+        """Wait until somebody has looked several times more."""
+        seen = self.looks
+        async with asyncio.timeout(10):
+            while self.looks < seen + 4:  # noqa: ASYNC110 - no event announces it
+                await asyncio.sleep(0.002)
+
+
+@pytest.fixture
+async def sessions() -> AsyncIterator[Busily]:
+    """Sessions that are free in the end."""
+    sessions = Busily()
+    yield sessions
+    async with asyncio.timeout(30):
+        while not await sessions.are_free():  # noqa: ASYNC110 - no event announces it
+            await asyncio.sleep(0.002)
+
+
+def runner(sessions: Busily, model: ScriptedModel) -> Runner:
+    return sessions.runner(model, refund)
+
+
+async def queued_behind(sessions: Busily, *answers: object) -> tuple[ScriptedModel, AnswerStream, RunResult]:
+    """Queue m2 while m1 is answered, whose answer then waits. Returns the stream of m2 and what m1 asks."""
+    gate = Gate()
+    model = ScriptedModel(["Hm. ", gate, REFUND], *answers)  # type: ignore[arg-type]
+    first = await runner(sessions, model).start(ask("m1"))
+    await gate.reached()
+    second = await runner(sessions, model).start(ask("m2", "queue"))
+    await sessions.posted("m2")
+    gate.set()
+    waiting = await first.result()
+    assert waiting.status == "waiting"
+    return model, second, waiting
+
+
+def said(sessions: Busily) -> list[tuple[str, str]]:
+    return [line[:2] for line in sessions.history]
+
+
+async def test_a_message_that_was_queued_before_waits_for_the_answer_and_is_answered_then(sessions: Busily) -> None:
+    model, second, waiting = await queued_behind(sessions, "Done.", "Two.")
+    assert await runner(sessions, model).resume() is not None, "the waiting answer, replayed"
+    assert await runner(sessions, model).run_next() is None
+    again = await runner(sessions, model).run(ask("m1"))
+    assert (again.status, again.message_id) == ("waiting", waiting.message_id), "sent again, it closes nothing"
+    assert await sessions.waiting() == ["m2"]
+    result = await runner(sessions, model).answer(waiting.requests[0].approve()).result()
+    assert (result.status, (await second.result()).text) == ("complete", "Two.")
+    await second.ended()
+    assert said(sessions) == [("m1", "m1?"), ("", "Hm. Done."), ("m2", "m2?"), ("", "Two.")]
+
+
+async def test_a_message_that_is_held_up_lets_its_request_go_and_is_answered_by_whoever_approves(
+    sessions: Busily,
+) -> None:
+    sessions.settings = replace(sessions.settings, follow_seconds=0.0)
+    model, second, waiting = await queued_behind(sessions, "Done.", "Two.")
+    frames = b"".join([frames async for frames in second.sse()])
+    assert list(sse.decode(frames)) == [], "it ends without an end of an answer: to be resumed"
+    with pytest.raises(TurnInProgress):
+        await second.result()
+    approved = await runner(sessions, model).answer(waiting.requests[0].approve())
+    await approved.ended()
+    assert said(sessions) == [("m1", "m1?"), ("", "Hm. Done."), ("m2", "m2?"), ("", "Two.")]
+    again = await runner(sessions, model).run(ask("m2", "queue"))
+    assert again.text == "Two."
+
+
+async def test_nothing_is_written_while_a_message_is_held_up(sessions: Busily) -> None:
+    sessions.registry = registry = Watched()
+    model, second, waiting = await queued_behind(sessions, "Done.", "Two.")
+    await registry.looked()
+    head, written = await sessions.session().head(), registry.writes.copy()
+    await registry.looked()
+    assert (await sessions.session().head(), registry.writes) == (head, written)
+    await runner(sessions, model).answer(waiting.requests[0].deny()).result()
+    await second.ended()
+
+
+@pytest.mark.parametrize("busy", ["reject", "queue", "steer", "interrupt"])
+async def test_a_new_message_closes_what_is_asked_and_is_answered_after_those_that_waited(
+    sessions: Busily, busy: str
+) -> None:
+    model, second, waiting = await queued_behind(sessions, "Two.", "Three.")
+    third = await runner(sessions, model).start(ask("m3", busy))  # type: ignore[arg-type]
+    assert ((await second.result()).text, (await third.result()).text) == ("Two.", "Three.")
+    await asyncio.gather(second.ended(), third.ended())
+    assert said(sessions) == [("m1", "m1?"), ("", "Hm. "), ("m2", "m2?"), ("", "Two."), ("m3", "m3?"), ("", "Three.")]
+    closed = sessions.messages[1]
+    assert (closed.status, closed.metadata["stopReason"]) == ("cancelled", "unanswered")
+    with pytest.raises(NotWaiting):
+        await runner(sessions, model).answer(waiting.requests[0].approve(), message_id=waiting.message_id)
+
+
+async def test_a_message_that_closed_one_request_waits_for_the_next(sessions: Busily) -> None:
+    sessions.registry = registry = Watched()
+    model, second, _ = await queued_behind(sessions, REFUND, "Done.", "Three.")
+    third = await runner(sessions, model).start(ask("m3"))
+    asked = await second.result()
+    assert asked.status == "waiting"
+    await registry.looked()
+    assert await sessions.waiting() == ["m3"]
+    await runner(sessions, model).answer(asked.requests[0].approve()).result()
+    assert (await third.result()).text == "Three."
+    await asyncio.gather(second.ended(), third.ended())
+    assert [message.status for message in sessions.messages[1::2]] == ["cancelled", "complete", "complete"]
+
+
+async def test_a_message_that_came_to_end_a_turn_closes_what_that_asks(sessions: Busily) -> None:
+    """The turn had begun to wait before it saw that it was to stop."""
+    model = ScriptedModel(REFUND, "Two.")
+    waiting = await runner(sessions, model).run(ask("m1"))
+    claim = Claim(sessions.session().key, waiting.message_id, "m1")
+    await sessions.registry.claim(claim)
+    await sessions.registry.post(claim, InboxMessage("m2", "m2?", interrupts=waiting.message_id), 10)
+    await sessions.registry.release(claim)
+    answer = await runner(sessions, model).run_next()
+    assert answer is not None
+    assert (await answer.result()).text == "Two."
+    await answer.ended()
+    assert sessions.messages[1].status == "cancelled"
+
+
+async def test_a_stop_closes_what_is_asked_and_stops_what_waits(sessions: Busily) -> None:
+    model, second, _ = await queued_behind(sessions)
+    assert await runner(sessions, model).stop()
+    assert (await second.result()).status == "cancelled"
+    await second.ended()
+    assert [message.status for message in sessions.messages] == ["complete", "cancelled", "complete", "cancelled"]
+    assert not await runner(sessions, model).stop()
+
+
+async def test_a_stop_of_a_message_that_is_held_up_leaves_what_is_asked(sessions: Busily) -> None:
+    model, second, waiting = await queued_behind(sessions, "Done.")
+    assert await runner(sessions, model).stop("m2")
+    assert [frames async for frames in second.sse()] == [sse.KEEP_ALIVE]
+    assert (await runner(sessions, model).answer(waiting.requests[0].approve()).result()).status == "complete"
+    await second.ended()
+    await sessions.store.open_turns.finish()
+    resumed = await runner(sessions, model).run_next()
+    if resumed is not None:
+        await resumed.ended()
+    assert [message.status for message in sessions.messages] == ["complete", "complete", "complete", "cancelled"]
+
+
+async def test_a_stop_of_the_question_closes_what_is_asked_and_lets_the_next_message_go_on(sessions: Busily) -> None:
+    model, second, _ = await queued_behind(sessions, "Two.")
+    assert await runner(sessions, model).stop("m1")
+    assert (await second.result()).text == "Two."
+    await second.ended()
+    assert sessions.messages[1].status == "cancelled"
+
+
+async def test_a_steering_message_that_came_too_late_joins_the_answer_when_it_goes_on(sessions: Busily) -> None:
+    gates = Gate(), Gate()
+    model = ScriptedModel([gates[0], REFUND], ["Done", gates[1], ". "], "In short: done.")
+    first = await runner(sessions, model).start(ask("m1"))
+    await gates[0].reached()
+    second = await runner(sessions, model).start(ask("m2", "steer"))
+    await sessions.posted("m2")
+    gates[0].set()
+    request = (await first.result()).requests[0]
+    going_on = await runner(sessions, model).answer(request.approve())
+    await gates[1].reached()
+    await renewed(sessions, "m2")
+    gates[1].set()
+    assert (await second.result()).message_id == request.message_id
+    await asyncio.gather(going_on.ended(), second.ended())
+    assert sessions.history[1:] == [("", "Done. ", "…"), ("m2", "m2?", "joined"), ("", "In short: done.", "complete")]
+
+
+async def test_a_message_is_answered_when_what_was_asked_before_it_has_expired(
+    sessions: Busily, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sessions.settings = replace(sessions.settings, follow_seconds=0.0)
+    model, second, _ = await queued_behind(sessions, "Two.")
+    await second.ended()
+    move_clock(monkeypatch, days=61)
+    resumed = await runner(sessions, model).resume()
+    assert resumed is not None
+    assert (await resumed.result()).text == "Two."
+    await resumed.ended()
+    assert sessions.messages[1].metadata["stopReason"] == "expired"
+
+
+async def test_a_regeneration_is_refused_while_messages_wait_behind_what_is_asked(sessions: Busily) -> None:
+    model, second, waiting = await queued_behind(sessions, "Done.", "Two.")
+    with pytest.raises(TurnInProgress):
+        await runner(sessions, model).run(replace(ask("m1"), regenerate=True, replaces=waiting.message_id))
+    await runner(sessions, model).answer(waiting.requests[0].approve()).result()
+    await second.ended()
+
+
+async def test_deleting_the_session_reaches_a_message_that_is_held_up(sessions: Busily) -> None:
+    model, second, _ = await queued_behind(sessions)
+    assert await runner(sessions, model).erase()
+    assert [event["type"] for event in sse.decode(b"".join([f async for f in second.sse()]))] == ["error"]
+    await second.ended()
+
+
+async def test_the_answers_to_a_turn_that_waits_are_never_queued(sessions: Busily) -> None:
+    sessions.settings = replace(sessions.settings, busy="queue")
+    model = ScriptedModel(REFUND, "Done.")
+    waiting = await runner(sessions, model).run(ask("m1"))
+    claim = Claim(sessions.session().key, "another turn", "another message")
+    assert await sessions.registry.claim(claim) is None
+    with pytest.raises(TurnInProgress):
+        await runner(sessions, model).answer(waiting.requests[0].approve())
+    assert await sessions.waiting() == []
+    await sessions.registry.release(claim)
+
+
+async def test_a_message_joins_a_turn_that_goes_on_after_an_approval(sessions: Busily) -> None:
+    gate = Gate()
+    model = ScriptedModel(REFUND, ["Done", gate, "."], "In short: done.", "Next.")
+    waiting = await runner(sessions, model).run(ask("m1"))
+    going_on = await runner(sessions, model).answer(waiting.requests[0].approve())
+    await gate.reached()
+    second = await runner(sessions, model).start(ask("m2", "steer"))
+    await renewed(sessions, "m2")
+    gate.set()
+    assert (await second.result()).message_id == waiting.message_id
+    await asyncio.gather(going_on.ended(), second.ended())
+    assert sessions.history[1:] == [("", "Done.", "…"), ("m2", "m2?", "joined"), ("", "In short: done.", "complete")]
+    await runner(sessions, model).run(ask("m3"))
+    assert [message.text for message in model.requests[-1].messages if message.role == "user"] == ["m1?", "m2?", "m3?"]
+
+
+async def test_a_message_in_the_background_comes_instead_of_an_answer(sessions: Busily) -> None:
+    model = ScriptedModel(REFUND, "Two.")
+    await runner(sessions, model).run(ask("m1"))
+    await runner(sessions, model).accept(ask("m2"))
+    answer = await runner(sessions, model).run_accepted("m2")
+    assert answer is not None
+    assert (await answer.result()).text == "Two."
+    await answer.ended()
+    assert sessions.messages[1].metadata["stopReason"] == "unanswered"
+
+
+async def test_a_message_in_the_background_that_was_sent_before_waits_for_the_answer(sessions: Busily) -> None:
+    gate = Gate()
+    model = ScriptedModel([gate, REFUND], "Done.", "Two.")
+    first = await runner(sessions, model).start(ask("m1"))
+    await gate.reached()
+    await runner(sessions, model).accept(ask("m2", "queue"))
+    gate.set()
+    request = (await first.result()).requests[0]
+    await first.ended()
+    assert await runner(sessions, model).run_accepted("m2") is None
+    assert await sessions.waiting() == ["m2"]
+    approved = await runner(sessions, model).answer(request.approve())
+    await approved.ended()
+    assert said(sessions) == [("m1", "m1?"), ("", "Done."), ("m2", "m2?"), ("", "Two.")]
