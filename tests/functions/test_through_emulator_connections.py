@@ -41,6 +41,7 @@ class Frozen:
         """Run a turn of a new session, and return how it ended."""
         events = await self.product.user().ask("Hello")
         await self.product.emulator.settled()
+        assert events[-1]["type"] == "data-session", events[-1]
         status: str = events[-1]["data"]["status"]
         return status
 
@@ -59,7 +60,7 @@ async def frozen(cloud: Aws, model: OfflineModel) -> AsyncIterator[Frozen]:
             environment = {
                 "MONGODB_SECRET_ARN": "",
                 "MONGODB_URI": mongodb.url,
-                "MONGODB_TIMEOUT_SECONDS": "5",
+                "MONGODB_TIMEOUT_SECONDS": "10",
                 "AWS_ENDPOINT_URL": aws.url,
             }
             async with running_product(
