@@ -270,6 +270,12 @@ async def test_a_turn_ends_when_it_has_taken_as_long_as_it_may() -> None:
     assert journey.handed_over == []
 
 
+def test_a_process_keeps_no_more_than_a_quarter_of_its_own_time_for_storing() -> None:
+    now = time.monotonic()
+    limit = TimeLimit(now + 20, 8.0, started_at=now - 100, most_seconds=3600, opened_at=now)
+    assert limit.stop_at == pytest.approx(now + 15), "however long the turn has taken in others"
+
+
 async def test_without_somebody_to_go_on_the_deadline_ends_the_turn() -> None:
     journey = Journey()
     journey.stalls_at = {1}

@@ -124,11 +124,14 @@ class TimeLimit:
 
     @property
     def stop_at(self) -> float:
-        """When the answer has to end. Some of the time is kept for storing, never more than a quarter of it."""
+        """When the answer has to end.
+
+        Some of this process's time is kept for storing, never more than a quarter of it.
+        """
         if self.deadline is None:
             return math.inf
-        whole = self.deadline - self.started_at
-        return min(self.started_at + whole - min(self.margin_seconds, whole / 4), self.started_at + self.most_seconds)
+        kept = min(self.margin_seconds, (self.deadline - self.opened_at) / 4)
+        return min(self.deadline - kept, self.started_at + self.most_seconds)
 
     @property
     def is_closing(self) -> bool:
