@@ -120,9 +120,11 @@ ledger: $(VENV)/.dev ## spend budgets from 8 processes at once, and through kill
 
 .PHONY: ledger
 
-continue: $(VENV)/.dev ## kill 500 turns at random and at 13 named stages, and whoever continues them: their watch finishes them all; with processes, too (3 minutes)
+continue: $(VENV)/.dev ## kill 500 turns at random and at 13 named stages, and whoever continues them: their watch finishes them all; with processes, too, and a turn of 200 s with functions of 20 s (8 minutes)
 	@$(BIN)/python -m tests.turns.continue_run $(ARGS)
 	@$(BIN)/python -m tests.faults.continue_processes
+	@$(BIN)/python -m tests.faults.long_turn
+	@$(BIN)/python -m scripts.readme
 
 .PHONY: continue
 

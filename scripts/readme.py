@@ -18,6 +18,7 @@ SOAK = ROOT / "docs" / "soak.json"
 LEDGER = ROOT / "docs" / "ledger.json"
 FORGERIES = ROOT / "docs" / "forgeries.json"
 RACES = ROOT / "docs" / "races.json"
+CONTINUE = ROOT / "docs" / "continue.json"
 
 TURN_SECONDS = 10
 CHAT_GB = 1.0
@@ -142,9 +143,18 @@ def _rows(rows: dict[str, str]) -> str:
 
 def ledger_table() -> str:
     """What the last `make ledger` came to."""
-    if not LEDGER.exists():
-        return "`make ledger` has not been run for this version yet."
-    runs: dict[str, str] = json.loads(LEDGER.read_text())
+    return _runs_table(LEDGER, "ledger")
+
+
+def continue_table() -> str:
+    """What the last `make continue` came to."""
+    return _runs_table(CONTINUE, "continue")
+
+
+def _runs_table(path: Path, command: str) -> str:
+    if not path.exists():
+        return f"`make {command}` has not been run for this version yet."
+    runs: dict[str, str] = json.loads(path.read_text())
     return "\n".join(
         ["| run | what it came to |", "|---|---|", *(f"| {name} | {what} |" for name, what in runs.items())]
     )
@@ -169,7 +179,7 @@ PAGES: dict[Path, Tables] = {
         "races": races_table,
     },
     AGENTS: {"names": names_table},
-    OPERATIONS: {"ledger": ledger_table},
+    OPERATIONS: {"ledger": ledger_table, "continue": continue_table},
 }
 
 

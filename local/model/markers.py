@@ -32,7 +32,7 @@ PLAIN = frozenset({"then", "empty", "refuse", "length", "reason", "slow", "stall
 WITH_VALUE = frozenset(
     {"tool", "bad-args", "loop", "echo", "long", "burst", "slow", "stall", "fail", "fail-once", "summary", "title"}
 )
-MAX_MARKERS = 100
+MAX_MARKERS = 500
 _START = re.compile(r"\[([a-z-]{1,20})([:\]])")
 _NUMBER = re.compile(r"[0-9]{1,9}")
 _BRACKET = re.compile(r"[\[\]]")

@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 import subprocess
 import uuid
 from collections.abc import AsyncIterator
@@ -91,3 +92,20 @@ async def test_the_snippet_shows_the_text_of_a_refusal(page: Page) -> None:
     await page.route("**/messages", refuse)
     await page.reload()
     await expect(page.get_by_role("alert")).to_have_text("Try again in a moment.")
+
+
+async def cut_off(route: Route) -> None:
+    """Answer with a stream that ends in the middle, as when its turn goes on in another process."""
+    response = await route.fetch()
+    beginning, delta, _ = (await response.text()).partition('data: {"type":"text-delta"')
+    assert delta
+    await route.fulfill(response=response, body=beginning)
+
+
+async def test_the_snippet_resumes_a_stream_that_ends_without_finish(page: Page) -> None:
+    await page.route("**/chat", cut_off)
+    await page.get_by_role("button", name="Say hello").click()
+    await expect(page.locator("p").nth(1)).to_have_text(re.compile(r"\w"))
+    shown = await page.locator("p").all_inner_texts()
+    await page.reload()
+    await expect(page.locator("p")).to_have_text(shown)

@@ -7,13 +7,16 @@ import tempfile
 import time
 from pathlib import Path
 
+from tests.faults import wire
 from tests.faults.client import Client, a_moment
 from tests.faults.house import LEASE_SECONDS, House, open_house, open_servers
 from tests.faults.truth import Tally
 from tests.turns.continue_run import WATCH_SECONDS
+from tests.turns.counts import write_down
 
 TALKING = '[slow:20][echo:Let me see what I can do for you.][tool:charge {"order": "o1"}]'
 KILLS = 10
+COMMIT_KILLS = 3
 MOST_EVENTS = 12
 """A turn sends more: it is killed before its end."""
 
@@ -39,6 +42,20 @@ async def killed(house: House, rng: random.Random) -> float:
     return time.monotonic() - at
 
 
+async def killed_in_commit(house: House) -> float:
+    """Kill a turn whose transaction is open: MongoDB keeps its locks for a minute, unless somebody ends it."""
+    client = house.client()
+    async with house.storage.holding(wire.commit(client.session, "assistant"), "request") as hold:
+        exchange = client.ask(TALKING)
+        await hold.reached()
+        at = house.kill(client)
+        hold.lose()
+        await exchange.end()
+    status = await ended(house, client)
+    assert status == "complete", f"{status} after a kill in the commit"
+    return time.monotonic() - at
+
+
 async def poisoned(house: House) -> str:
     """Run a turn that kills every process until it is given up. Returns the answer of another user meanwhile."""
     client, other = house.client(), house.client()
@@ -58,11 +75,16 @@ async def main() -> None:
             open_house(servers, Tally(), functions=("chat", "sessions", "run")) as house,
         ):
             seconds = [await killed(house, rng) for _ in range(KILLS)]
-            longest = max(seconds)
-            print(f"processes: {KILLS} killed, all complete without any request, longest {longest:.1f} s", flush=True)
+            in_commit = [await killed_in_commit(house) for _ in range(COMMIT_KILLS)]
+            longest = max(seconds + in_commit)
             assert longest <= LEASE_SECONDS + WATCH_SECONDS
+            write_down(
+                "processes",
+                f"{KILLS} killed at an event of their stream and {COMMIT_KILLS} in the commit of their answer, all "
+                f"complete without any request, longest {longest:.1f} s (lease {LEASE_SECONDS:g} s)",
+            )
             others = await poisoned(house)
-            print(f"poisoned: interrupted and counted for its alarm; another user meanwhile: {others!r}", flush=True)
+            write_down("poisoned", f"interrupted and counted for its alarm; another user meanwhile: {others!r}")
 
 
 if __name__ == "__main__":

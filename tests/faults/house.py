@@ -106,9 +106,13 @@ class Log:
         self._lines.append(line)
         self._printed.set()
 
+    def count(self, *texts: str) -> int:
+        """Return how many lines have all of these in them."""
+        return sum(all(text in line for text in texts) for line in self._lines)
+
     async def has(self, *texts: str) -> None:
         """Wait for a line with all of these in it."""
-        while not any(all(text in line for text in texts) for line in self._lines):
+        while not self.count(*texts):
             self._printed.clear()
             await self._printed.wait()
 
@@ -223,6 +227,7 @@ async def open_house(
     settings: Mapping[str, str] | None = None,
     *,
     functions: tuple[str, ...] = ("chat", "sessions"),
+    run_timeout: int | None = None,
     **changes: Any,
 ) -> AsyncIterator[House]:
     """Run the functions on the servers, with these settings. `changes` are of the chat function."""
@@ -230,6 +235,8 @@ async def open_house(
 
     def change(function: Function) -> Function:
         own = changes if function.short_name == "chat" else {}
+        if function.short_name == "run" and run_timeout is not None:
+            own = {"timeout": run_timeout}
         return function.having(environment, code=servers.code, snap_start=True, **own)
 
     log = Log()

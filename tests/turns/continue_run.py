@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from omniagent import Query
 from omniagent.messages import Part
 from tests.runner.processes import Process, bury
+from tests.turns.counts import write_down
 from tests.turns.deaths import GRAVES, LEASE_SECONDS, NEVER, QUERY, World
 
 STAGES = {
@@ -180,8 +181,8 @@ async def _count(world: MortalWorld, parts: list[Part], report: Report) -> None:
 async def main() -> None:
     logging.disable(logging.CRITICAL)
     report = await run(int(sys.argv[1]) if len(sys.argv) > 1 else 500)
-    print(f"continue: {report} (lease {LEASE_SECONDS:g} s, passed by a clock in the test's hand)", flush=True)
     report.check()
+    write_down("in memory", f"{report} (lease {LEASE_SECONDS:g} s, passed by a clock in the test's hand)")
 
 
 if __name__ == "__main__":

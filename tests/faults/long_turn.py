@@ -1,0 +1,123 @@
+"""The third part of `make continue`: a turn of 200 seconds, with functions that may run for 20."""
+
+import asyncio
+import logging
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+from omniagent.settings import Settings
+from tests.faults.client import Client, Exchange, Stream
+from tests.faults.house import House, open_house, open_servers
+from tests.faults.truth import Tally
+from tests.turns.counts import write_down
+
+FUNCTION_SECONDS = 20
+LEAST_SECONDS = 200
+LEAST_INVOCATIONS = 9
+MOST_SILENT_SECONDS = 3.0
+STEPS = 100
+TOKEN_MILLISECONDS = 90
+"""A step takes two seconds: less than the part of an invocation in which none is begun."""
+FUNCTIONS = ("chat", "sessions", "run")
+SETTINGS = {
+    "TICK_SECONDS": str(Settings().tick_seconds),
+    "LEASE_SECONDS": str(Settings().lease_seconds),
+    "MAX_STEPS": str(STEPS + 1),
+    "MAX_TOOL_CALLS_PER_TURN": str(STEPS),
+}
+"""As deployed, with more steps."""
+
+
+def prompt(milliseconds: int) -> str:
+    """Ask for many steps, with a tool in each, and so many milliseconds for a token."""
+    text = "is taken word by word, by a model that has all the time in the world."
+    pace = f"[slow:{milliseconds}]"
+    steps = [f"{pace}[echo:Step {number} {text}][tool:blink {{}}]" for number in range(1, STEPS + 1)]
+    return " [then] ".join([*steps, "[echo:Arrived.]"])
+
+
+@dataclass(frozen=True)
+class Reading:
+    """What a reader saw that resumes whenever its stream ends without `finish`."""
+
+    streams: Sequence[Stream]
+    seconds: float
+
+    @property
+    def reconnects(self) -> int:
+        return len(self.streams) - 1
+
+    @property
+    def longest_silence(self) -> float:
+        """The longest time without an event that the reader had not seen. What a resume repeats is not new."""
+        known, moments = 0, []
+        for stream in self.streams:
+            count, rest = 0, b""
+            for at, piece in stream.pieces:
+                whole, _, rest = (rest + piece).rpartition(b"\n\n")
+                count += whole.count(b"data: {")
+                if count > known:
+                    known = count
+                    moments.append(at)
+        return max(later - earlier for earlier, later in pairwise(moments))
+
+
+async def read(client: Client, question: str) -> Reading:
+    """Ask, and read the answer to its end."""
+    began, streams = time.monotonic(), list[Stream]()
+    exchange: Exchange = client.ask(question)
+    while True:
+        stream = await exchange.end()
+        assert stream.status == 200, f"{stream.status} {stream.body.decode()}"
+        streams.append(stream)
+        if stream.finished_as is not None:
+            return Reading(streams, time.monotonic() - began)
+        exchange = client.resume()
+
+
+def parts_of(house: House, client: Client) -> list[dict[str, Any]]:
+    """Return the stored answer, without the ids of its calls."""
+    (answer,) = house.read(client).answers
+    return [{name: value for name, value in part.items() if name != "call_id"} for part in answer["parts"]]
+
+
+async def main() -> None:
+    logging.disable(logging.CRITICAL)
+    with tempfile.TemporaryDirectory() as folder:
+        async with open_servers(Path(folder)) as servers:
+            async with open_house(servers, Tally(), SETTINGS) as house:
+                client = house.client()
+                await read(client, prompt(1))
+                undisturbed = parts_of(house, client)
+            limits = {"timeout": FUNCTION_SECONDS, "run_timeout": FUNCTION_SECONDS}
+            async with open_house(servers, Tally(), SETTINGS, functions=FUNCTIONS, **limits) as house:
+                await house.client().say("[echo:Hello.]")
+                await house.log.has("job ended", "watch")  # the run function has a process, as where there are users
+                client = house.client()
+                reading = await read(client, prompt(TOKEN_MILLISECONDS))
+                answer_id = reading.streams[0].answer_id
+                invocations = house.log.count("turn handed over", answer_id) + 1
+                is_equal = parts_of(house, client) == undisturbed
+    result = (
+        f"{reading.seconds:.0f} s with functions of {FUNCTION_SECONDS} s: {invocations} invocations, "
+        f"{reading.reconnects} reconnects of its reader, longest silence {reading.longest_silence:.1f} s, "
+        f"ended {reading.streams[-1].finished_as}, parts {'equal to' if is_equal else 'DIFFER from'} those of an "
+        "undisturbed turn"
+    )
+    print(result, flush=True)
+    assert reading.seconds >= LEAST_SECONDS
+    assert invocations >= LEAST_INVOCATIONS
+    assert {stream.answer_id for stream in reading.streams} == {answer_id}
+    assert reading.streams[-1].finished_as == "complete"
+    assert is_equal
+    assert reading.longest_silence <= MOST_SILENT_SECONDS
+    write_down("long turn", result)
+
+
+if __name__ == "__main__":
+    asyncio.run(main())
