@@ -6,7 +6,7 @@ from collections.abc import AsyncIterator
 import pytest
 
 from omniagent.session.manager import new_id
-from tests.faults.client import Client, Json, a_moment
+from tests.faults.client import Client, Exchange, Json, Stream, a_moment
 from tests.faults.house import LEASE_SECONDS, House, Servers, open_house
 from tests.faults.truth import Tally
 
@@ -37,16 +37,20 @@ async def killed_at(house: House, client: Client, kind: str, times: int) -> str:
     return (await exchange.end()).answer_id
 
 
+async def read_on(client: Client, reader: Exchange) -> Stream:
+    """Read to the end of the answer, as a page does: a stream that ends without `finish` is resumed."""
+    stream = await reader.end()
+    async with asyncio.timeout(IN_TIME_SECONDS):
+        while stream.finished_as is None:
+            stream = await client.resume().end()
+    return stream
+
+
 async def test_a_killed_turn_is_finished_unasked_and_a_reader_sees_it_go_on(watched: House) -> None:
     client = watched.client()
     answer_id = await killed_at(watched, client, "tool-output-available", 1)
-    reader = client.resume()
-    answer = await finished(watched, client)
+    stream, answer = await asyncio.gather(read_on(client, client.resume()), finished(watched, client))
     assert (answer["status"], answer["client_message_id"]) == ("complete", answer_id)
-    stream = await reader.end()
-    async with asyncio.timeout(IN_TIME_SECONDS):
-        while stream.finished_as is None:  # it had seen text that was withdrawn: its client reads again
-            stream = await client.resume().end()
     assert (stream.answer_id, stream.finished_as) == (answer_id, "complete")
     assert watched.servers.ledger.read_text().count(answer_id) == 1
 
@@ -90,7 +94,7 @@ async def test_a_turn_that_outlives_its_invocation_goes_on_in_the_run_function(s
         client = house.client()
         first = await client.ask(prompt).end()
         assert (first.status, first.finished_as, first.done) == (200, None, False), "it goes on elsewhere"
-        stream = await client.resume().end()
+        stream = await read_on(client, client.resume())
         answer = await finished(house, client)
         assert (answer["status"], answer["client_message_id"]) == ("complete", first.answer_id)
         assert (stream.answer_id, stream.finished_as) == (first.answer_id, "complete")
