@@ -162,6 +162,7 @@ class Race:
         for _ in range(3000):
             if ending.done() and await self.registry.running(self._session.key) is None:
                 break
+            await self._approve_all()
             self.clock.pass_by(LEASE_SECONDS / 10)
             await asyncio.sleep(0.003)
         assert last.stream is not None, last.refusal
