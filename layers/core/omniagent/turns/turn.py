@@ -273,7 +273,7 @@ class Turn:
             await self._settle_budget()
             result = await conclusion.store(ending)
             if result.stored:
-                taken = [self._keeper.claim.message_id, *result.message.steering_ids]
+                taken = [self._keeper.claim.message_id, self._plan.message_id, *result.message.steering_ids]
         except Exception as exc:
             logger.exception("turn not concluded")
             result = conclusion.failed(exc)
@@ -469,7 +469,7 @@ class Turn:
         """The messages that are to join this answer before its next model call."""
         if not self._keeper.inbox:
             return []
-        known = self._joined | {self._keeper.claim.message_id}
+        known = self._joined | {self._keeper.claim.message_id, self._plan.message_id}
         return [m for m in self._keeper.inbox if m.steers and not m.stopped and m.id not in known]
 
 
