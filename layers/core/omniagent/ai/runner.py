@@ -123,7 +123,7 @@ class Runner:
         from omniagent.turns.inbox import run_next  # only where messages wait
 
         answer = await run_next(self._setup(), self._limit(deadline))
-        return None if answer is None else await AnswerStream(self._session.session_id, lambda: _ready(answer))
+        return None if answer is None else await self._ready(answer)
 
     async def accept(self, query: str | Query, *, busy: Busy | None = None) -> str:
         """Accept a message that somebody answers later, with `run_accepted`: it is durable, and waits in the session.
@@ -145,7 +145,7 @@ class Runner:
 
         limit = self._limit(deadline)
         answer = await run_accepted(self._setup(), message_id, limit)
-        return None if answer is None else await AnswerStream(self._session.session_id, lambda: _ready(answer))
+        return None if answer is None else await self._ready(answer)
 
     def answer(
         self,
@@ -200,7 +200,7 @@ class Runner:
         if answer is None:
             return None
         replayed = ReplayedAnswer(self._session.session_id, answer)
-        return await AnswerStream(self._session.session_id, lambda: _ready(replayed))
+        return await self._ready(replayed)
 
     async def _followed(
         self, running: RunningTurn | None, deadline: float | None, *, resets: bool
@@ -209,7 +209,7 @@ class Runner:
             return None
         limit = self._limit(deadline)
         followed = await FollowedAnswer.begun(self._setup(), running.claim, limit, resets=resets)
-        return None if followed is None else await AnswerStream(self._session.session_id, lambda: _ready(followed))
+        return None if followed is None else await self._ready(followed)
 
     async def continue_turn(self, *, deadline: float | None = None) -> AnswerStream | None:
         """Finish the session's turn if its process died. None when it runs, has ended, or somebody else continues it.
@@ -221,7 +221,7 @@ class Runner:
 
         limit = self._limit(deadline)
         turn = await Takeover(self._setup(), limit).open()
-        return None if turn is None else await AnswerStream(self._session.session_id, lambda: _ready(turn))
+        return None if turn is None else await self._ready(turn)
 
     async def look(self, turn_id: str, attempt: int = 0) -> float | None:
         """Look after a turn, for the process that is the `attempt`th to work on it, as `TurnHooks.on_begin` said.
@@ -358,6 +358,14 @@ class Runner:
 
         return Deletion(self._registry, self._ledger, self._hooks.on_erase, time_left)
 
+    async def _ready(self, source: AnswerSource) -> AnswerStream:
+        """Return the stream of an answer that is open already."""
+
+        async def opened() -> AnswerSource:
+            return source
+
+        return await AnswerStream(self._session.session_id, opened)
+
     def _limit(self, deadline: float | None) -> TimeLimit:
         settings, goes_on = self._settings, self._hooks.on_hand_over is not None
         most = settings.max_turn_seconds if goes_on else math.inf
@@ -422,10 +430,6 @@ def _process_ledger() -> "Ledger":
     from omniagent.turns.memory_ledger import MemoryLedger
 
     return MemoryLedger()
-
-
-async def _ready(source: AnswerSource) -> AnswerSource:
-    return source
 
 
 @lru_cache(maxsize=8)

@@ -10,7 +10,14 @@ from typing import TYPE_CHECKING
 from omniagent.ai.result import AnswerSource
 from omniagent.errors import InvalidRequest, NotRegenerable, SessionErased, TooManyTurns, TurnInProgress
 from omniagent.session.manager import SessionManager, message_id_of, new_id
-from omniagent.turns.inbox import MAX_POSTED_CHARS, UNLIMITED_SECONDS, open_posted, run_next, waited_for
+from omniagent.turns.inbox import (
+    MAX_POSTED_CHARS,
+    UNLIMITED_SECONDS,
+    found_with_answer,
+    open_posted,
+    run_next,
+    waited_for,
+)
 from omniagent.turns.keeper import requested
 from omniagent.turns.lease import ERASE, REPAIR, Claim, InboxMessage, Reader, RunningTurn
 from omniagent.turns.repair import released_late
@@ -79,13 +86,10 @@ class Acceptance:
 
     async def _is_answered(self) -> bool:
         """Whether the session knows the message already. A dead turn of it is continued without anybody asking."""
-        message_id = self._query.message_id
-        message = await self._session.find(message_id)
-        if message is None:
+        found = await found_with_answer(self._session, self._query.message_id)
+        if found is None:
             return False
-        if message.role == "assistant" and message_id not in message.steering_ids:
-            raise InvalidRequest("This message id belongs to an answer. Choose another one.")
-        answer = message if message.role == "assistant" else await self._session.answer(message.turn_number)
+        _, answer = found
         if answer is not None and answer.status not in ("complete", "waiting"):
             raise NotRegenerable(ANSWERED_BADLY)
         return True

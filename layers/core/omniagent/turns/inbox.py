@@ -24,7 +24,7 @@ from omniagent.errors import (
 )
 from omniagent.messages import StopReason
 from omniagent.protocol import events, sse
-from omniagent.session.manager import SessionHead, message_id_of, new_id
+from omniagent.session.manager import SessionHead, SessionManager, SessionMessage, message_id_of, new_id
 from omniagent.turns.follow import FollowedAnswer, ReaderSeat
 from omniagent.turns.keeper import KEEP_ALIVE_SECONDS
 from omniagent.turns.lease import REPAIR, Claim, InboxMessage, RunningTurn
@@ -189,6 +189,22 @@ async def _interrupt(setup: TurnSetup, query: Query, limit: TimeLimit, held: Run
     return None
 
 
+async def found_with_answer(
+    session: SessionManager, message_id: str
+) -> tuple[SessionMessage, SessionMessage | None] | None:
+    """Return a message that is in the session already, and its answer: for one that has joined an answer, both are it.
+
+    Raises `InvalidRequest` for the id of an answer.
+    """
+    message = await session.find(message_id)
+    if message is None:
+        return None
+    if message.role == "assistant" and message_id not in message.steering_ids:
+        raise InvalidRequest("This message id belongs to an answer. Choose another one.")
+    answer = message if message.role == "assistant" else await session.answer(message.turn_number)
+    return message, answer
+
+
 async def open_posted(setup: TurnSetup, held: RunningTurn, limit: TimeLimit) -> AnswerSource | None:
     """Open the answer to the first message of the inbox. The time that it has waited is no part of its turn.
 
@@ -235,13 +251,10 @@ class PostedAnswer:
         """Return the answer of a message that is in the session already. Raises `TurnInProgress` if it may be
         answered again.
         """
-        message_id = self._query.message_id
-        message = await self._session.find(message_id)
-        if message is None:
+        found = await found_with_answer(self._session, self._query.message_id)
+        if found is None:
             return None
-        if message.role == "assistant" and message_id not in message.steering_ids:
-            raise InvalidRequest("This message id belongs to an answer. Choose another one.")
-        answer = message if message.role == "assistant" else await self._session.answer(message.turn_number)
+        message, answer = found
         is_latest = head is None or message.turn_number == head.latest_turn_number
         is_waiting = head is not None and head.waiting_id is not None
         settled = ("complete", "waiting") if is_waiting else ("complete",)
