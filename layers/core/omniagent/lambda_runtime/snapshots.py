@@ -33,8 +33,12 @@ def before_snapshot(close: Callable[[], Coroutine[Any, Any, None]], load: Callab
 
 
 def after_restore() -> None:
-    """Make this copy of the process differ from every other one. Registered by the import of this module."""
+    """Make this copy of the process differ from every other one. Registered by the import of this module.
+
+    Our ids need none of this: `uuid4` and `secrets` read the kernel's generator.
+    """
     random.seed()
+    # The keys of TLS come from OpenSSL's own generator, which seeds itself again only where the process id changed.
     ssl.RAND_add(os.urandom(32), 32.0)
     _renew_object_ids()
     process_credentials.forget()
