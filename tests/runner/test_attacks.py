@@ -330,19 +330,60 @@ async def test_a_late_stop_that_names_its_message_does_not_end_the_next_answer()
     assert (await stream.result()).text == "Second."
 
 
-async def test_an_answer_that_the_store_cannot_take_is_stored_as_failed_with_what_fits() -> None:
-    class Small(InMemorySessionManager):
-        async def finish_turn(self, answer: SessionMessage, *, attempt: int = 0) -> SessionMessage:
-            if len(answer.text) > 200_000:
-                raise StorageRejected("document too large")
-            return await super().finish_turn(answer, attempt=attempt)
+class SmallDocuments(InMemorySessionManager):
+    """A store that refuses an answer with too much in it."""
 
+    async def finish_turn(self, answer: SessionMessage, *, attempt: int = 0) -> SessionMessage:
+        if sum(len(part.model_dump_json()) for part in answer.parts) > 150_000:
+            raise StorageRejected("document too large")
+        return await super().finish_turn(answer, attempt=attempt)
+
+
+async def test_an_answer_that_the_store_cannot_take_is_stored_as_failed_with_what_fits() -> None:
     sessions = Sessions()
-    session = Small("ada", "chat", store=sessions.store, settings=QUICK)
+    session = SmallDocuments("ada", "chat", store=sessions.store, settings=QUICK)
     model = ScriptedModel("x" * 250_000, default="Still here.")
     result = await sessions.runner(model, session=session).run("Write a lot")
     assert (result.stored, result.message.status, len(result.text)) == (True, "failed", 100_000)
     assert (await sessions.runner(model, session=session).run("Go on")).text == "Still here."
+
+
+async def test_a_tool_of_an_answer_that_the_store_cannot_take_is_not_run_again_when_the_message_is_sent_again() -> None:
+    runs: list[str] = []
+
+    @tool
+    async def refund(order: str, notes: list[str]) -> str:
+        """Refund an order."""
+        runs.append(order)
+        return "done, " + "and more" * 4_000
+
+    sessions = Sessions()
+    session = SmallDocuments("ada", "chat", store=sessions.store, settings=QUICK)
+    call = ToolCall("refund", {"order": "42", "notes": ["why"] * 2_000})
+    model = ScriptedModel([call], "x" * 250_000, default="It is refunded.")
+    failed = await sessions.runner(model, refund, session=session).run(Query("Refund it", "m1"))
+    assert (failed.stored, failed.message.status, len(failed.text)) == (True, "failed", 100_000)
+    again = await sessions.runner(model, refund, session=session).run(Query("Refund it", "m1"))
+    assert (again.status, again.text, runs) == ("complete", "It is refunded.", ["42"])
+    (result,) = (
+        part for message in model.requests[-1].messages for part in message.parts if isinstance(part, ToolPart)
+    )
+    assert str(result.output).startswith("done, "), "the model reads what the tool returned"
+
+
+async def test_a_waiting_answer_that_the_store_cannot_take_asks_nobody_any_more() -> None:
+    @tool(approval=True)
+    async def refund(order: str) -> str:
+        """Refund an order."""
+        return order
+
+    sessions = Sessions()
+    session = SmallDocuments("ada", "chat", store=sessions.store, settings=QUICK)
+    model = ScriptedModel(["x" * 250_000, ToolCall("refund", {"order": "42"})], default="Still here.")
+    failed = await sessions.runner(model, refund, session=session).run("Refund it")
+    assert failed.message.status == "failed"
+    assert all(part.done for part in failed.message.parts if isinstance(part, ToolPart))
+    assert (await sessions.runner(model, refund, session=session).run("Go on")).text == "Still here."
 
 
 async def test_an_answer_without_bound_is_cut_and_the_session_goes_on() -> None:

@@ -1,6 +1,7 @@
 """The end of a turn: its answer is stored, then announced; the summary beside it is waited for last."""
 
 import asyncio
+import json
 import logging
 import time
 from collections.abc import Mapping
@@ -16,7 +17,19 @@ from omniagent.errors import (
     StorageUnavailable,
     TurnLost,
 )
-from omniagent.messages import FinishReason, Part, Status, StopReason, TextPart, Usage, has_content, steering_of
+from omniagent.messages import (
+    FinishReason,
+    Part,
+    Status,
+    SteeringPart,
+    StepPart,
+    StopReason,
+    TextPart,
+    ToolPart,
+    Usage,
+    close_open_calls,
+    has_content,
+)
 from omniagent.protocol import events
 from omniagent.session import window
 from omniagent.session.manager import SessionMessage, message_id_of
@@ -108,7 +121,9 @@ class SummaryBeside:
 
 
 REDUCED_CHARS = 100_000
-"""What is kept of an answer that the store cannot take as it is."""
+"""What is kept of the text of an answer that the store cannot take as it is."""
+REDUCED_CALL_CHARS = 1_000
+"""And of the arguments, and of the result, of each of its tool calls."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -285,11 +300,37 @@ class Conclusion:
 
 
 def _reduced(answer: SessionMessage) -> SessionMessage:
-    """Return what every store can take of an answer: its text, cut, as a failed one."""
+    """Return what every store can take of an answer, as a failed one: its text, cut, and which tools were called.
+
+    Their calls stay, so that none is run again when the message is sent again.
+    """
     error = AnswerTooLong()
     metadata = {**answer.metadata, "status": "failed", "errorCode": error.code, "errorText": error.public}
-    parts: list[Part] = [*steering_of(answer.parts), TextPart(text=answer.text[:REDUCED_CHARS])]
-    return replace(answer, parts=parts, status="failed", metadata=metadata)
+    parts: list[Part] = []
+    left = REDUCED_CHARS
+    for part in answer.parts:
+        if isinstance(part, TextPart) and left:
+            parts.append(TextPart(text=part.text[:left]))
+            left -= min(left, len(part.text))
+        elif isinstance(part, ToolPart):
+            parts.append(_reduced_call(part))
+        elif isinstance(part, StepPart | SteeringPart):
+            parts.append(part)
+    return replace(answer, parts=close_open_calls(parts), status="failed", metadata=metadata)
+
+
+def _reduced_call(part: ToolPart) -> ToolPart:
+    arguments, output = _cut(part.input), _cut(part.output)
+    if arguments is not part.input and not isinstance(part.input, str):
+        arguments = {"cut": arguments}  # a text would mean that the call was never complete
+    texts = {name: text[:REDUCED_CALL_CHARS] for name in ("error", "public_error") if (text := getattr(part, name))}
+    return part.model_copy(update={"input": arguments, "output": output, **texts})
+
+
+def _cut(value: Any) -> Any:
+    """Return a value that is short, else the beginning of its JSON."""
+    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
+    return value if len(text) <= REDUCED_CALL_CHARS else text[:REDUCED_CALL_CHARS]
 
 
 def _milliseconds(seconds: float) -> int:
