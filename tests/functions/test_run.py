@@ -14,13 +14,13 @@ from omniagent.errors import QueueUnavailable, RegistryUnavailable
 from omniagent.lambda_runtime import event_loop
 from omniagent.messages import CallRequest, TextPart, ToolPart
 from omniagent.session.manager import SessionMessage, TurnStart, new_id
-from omniagent.turns.lease import Claim, InboxMessage, RunningTurn
+from omniagent.turns.lease import Claim, InboxMessage, RunningTurn, TurnRegistry
 from omniagent.turns.memory_registry import MemoryRegistry
 from scripts.readme import LOOK_READS, look_dollars, looks_at
-from tests.fixtures.conversation import Clock
+from tests.fixtures.conversation import Clock, move_clock
 from tests.fixtures.functions import load
 from tests.fixtures.jobs import CONTEXT, batch
-from tests.fixtures.world import World, open_world
+from tests.fixtures.world import User, World, open_world
 
 Json = dict[str, Any]
 LEASE_SECONDS = 30.0
@@ -274,3 +274,91 @@ def test_requests_that_have_expired_are_closed_though_nobody_looks(run: Any, wor
     assert still is not None
     assert still["status"] == "waiting"
     assert run.handler({"kind": "expiry"}, CONTEXT) == {"status": "closed", "closed": 0}
+
+
+REFUND = '[tool:refund {"order": 42, "euros": 500}] [then] [echo:Done.]'
+
+
+def hold_up(world: World, user: User) -> None:
+    """Have a turn wait for an approval, and a message wait for it whose process is gone."""
+    assert user.ask(REFUND, message_id="m1")[-1]["data"]["status"] == "waiting"
+
+    async def posted() -> None:
+        claim, registry = Claim(user.key, new_id(), "m1"), world.services.registry
+        await registry.claim(claim)
+        await registry.post(claim, InboxMessage("m2", "[echo:The second.]"), 5)
+        await registry.release(claim)
+
+    event_loop.run(posted())
+
+
+def approvals(user: User) -> list[Json]:
+    """The answers that approve what the last message asks."""
+    calls = [part for part in user.messages()[-1]["parts"] if part["type"] == "tool-refund"]
+    return [{"tool_call_id": call["toolCallId"], "approved": True} for call in calls]
+
+
+@pytest.mark.parametrize("way", ["schedule", "look", "late answer", "stop"])
+def test_a_message_that_waited_for_a_turn_is_run_when_that_turn_is_closed(
+    run: Any, world: World, queue: RecordedRuns, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    user = world.user()
+    hold_up(world, user)
+    answers = approvals(user)
+    queue.sent.clear()
+    if way != "stop":
+        move_clock(monkeypatch, days=61)
+    match way:
+        case "schedule":
+            assert run.handler({"kind": "expiry"}, CONTEXT)["status"] == "closed"
+        case "look":
+            assert user.messages()[-1]["metadata"]["stopReason"] == "expired"
+        case "late answer":
+            assert user.post({"session_id": user.session, "answers": answers}).status_code == 410
+        case _:
+            assert user.call("POST", "/sessions/{}/cancel", json={"message_id": "m1"}).status_code == 202
+    [message] = [sent for sent in queue.sent if sent["session_id"] == user.key]
+    assert message.pop("delay") == 0
+    run.handler(batch(json.dumps(message)), CONTEXT)
+    second = answer_of(world, user.key, 2)
+    assert second is not None
+    assert second["parts"][-1]["text"] == "The second."
+
+
+class Counted(MemoryRegistry):
+    """Counts its calls: each would be a request of DynamoDB."""
+
+    calls = 0
+
+    def __getattribute__(self, name: str) -> Any:
+        if name in TurnRegistry.__abstractmethods__:
+            Counted.calls += 1
+        return super().__getattribute__(name)
+
+
+def test_a_turn_that_waits_has_no_watch_and_nothing_is_written_read_or_sent_for_it(
+    run: Any, world: World, queue: RecordedRuns, clock: Clock
+) -> None:
+    """Not even with a message behind it. An hourly look for expired requests serves all sessions, and only reads."""
+    world.services.__dict__["registry"] = Counted(lease_seconds=LEASE_SECONDS, clock=clock)
+    user = world.user()
+    hold_up(world, user)
+    world.database.command("profile", 2)
+    clock.pass_by(LEASE_SECONDS)
+    watches_of_the_turn = [json.dumps(sent) for sent in queue.sent]
+    queue.sent.clear()
+    for message in watches_of_the_turn:  # sent when it began, delivered while it waits
+        run.handler(batch(message), CONTEXT)
+    assert (len(watches_of_the_turn), queue.sent) == (1, [])
+    requests = Counted.calls
+    run.handler({"kind": "expiry"}, CONTEXT)
+    assert (Counted.calls, queue.sent) == (requests, [])
+    world.database.command("profile", 0)
+    done = list(world.database["system.profile"].find())
+    assert [operation for operation in done if "find" in operation.get("command", {})], "it is profiled"
+    writes = {"insert", "update", "remove", "findAndModify", "findandmodify"}
+    assert [each for each in done if each["op"] in writes or writes & each.get("command", {}).keys()] == []
+    assert user.post({"session_id": user.session, "answers": approvals(user)}).status_code == 200
+    second = answer_of(world, user.key, 2)
+    assert second is not None
+    assert second["parts"][-1]["text"] == "The second.", "whoever approves answers what has waited"

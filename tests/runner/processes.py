@@ -1,6 +1,7 @@
 """Processes whose calls of the store and the registry a test can lead astray."""
 
 import asyncio
+from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -50,21 +51,25 @@ class Process:
 
 
 class DyingProcess(Process):
-    """Dies at its n-th call: before it has an effect, or after."""
+    """Dies at the n-th call of a name: before it has an effect, or after."""
 
     def __init__(
-        self, store: InMemoryStore, registry: MemoryRegistry, settings: Settings, *, at: int, has_effect: bool
+        self,
+        store: InMemoryStore,
+        registry: MemoryRegistry,
+        settings: Settings,
+        *,
+        at: tuple[str, int],
+        has_effect: bool,
     ) -> None:
         super().__init__(store, registry, settings)
-        self.died_in: str | None = None
-        self._calls = 0
+        self._calls: Counter[str] = Counter()
         self._at = at
         self._has_effect = has_effect
 
     async def call(self, name: str, call: Call, unavailable: type[OmniAgentError]) -> Any:
-        self._calls += name != "renew"  # its number depends on the time
-        if self._calls == self._at and not self.is_dead:
-            self.died_in = name
+        self._calls[name] += 1
+        if (name, self._calls[name]) == self._at and not self.is_dead:
             if self._has_effect:
                 await call()
             self.is_dead = True

@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from omniagent import AnswerStream, Gate, MemoryRegistry, Runner, RunResult, ScriptedModel, ToolCall, tool
-from omniagent.errors import NotWaiting, TurnInProgress
+from omniagent import AnswerStream, Gate, MemoryRegistry, Query, Runner, RunResult, ScriptedModel, ToolCall, tool
+from omniagent.errors import NotWaiting, TooManyTurns, TurnInProgress, UnknownRequest
 from omniagent.protocol import sse
 from omniagent.turns.lease import Claim, InboxMessage, OnDead, RunningTurn
 from tests.fixtures.conversation import move_clock
@@ -215,6 +215,31 @@ async def test_a_steering_message_that_came_too_late_joins_the_answer_when_it_go
     assert sessions.history[1:] == [("", "Done. ", "…"), ("m2", "m2?", "joined"), ("", "In short: done.", "complete")]
 
 
+async def test_a_message_whose_own_turn_goes_on_does_not_join_it(sessions: Busily) -> None:
+    """Its process died after it had stored the answer, and before the message had left the inbox."""
+    approved = asyncio.Event()
+
+    @tool(approval=True)
+    async def refund(order: str) -> str:
+        """Refund an order."""
+        await approved.wait()
+        return f"refunded {order}"
+
+    model = ScriptedModel(REFUND, "Done.")
+    waiting = await sessions.runner(model, refund).run(ask("m1"))
+    claim = Claim(sessions.session().key, waiting.message_id, "m1")
+    await sessions.registry.claim(claim)
+    await sessions.registry.post(claim, InboxMessage("m1", "m1?", steers=True), 10)
+    await sessions.registry.release(claim)
+    going_on = await sessions.runner(model, refund).answer(waiting.requests[0].approve())
+    await renewed(sessions, "m1")
+    approved.set()
+    await going_on.result()
+    assert await sessions.waiting() == [], "it has left with its turn"
+    assert sessions.history == [("m1", "m1?", "complete"), ("", "Done.", "complete")]
+    await going_on.ended()
+
+
 async def test_a_message_is_answered_when_what_was_asked_before_it_has_expired(
     sessions: Busily, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -229,12 +254,28 @@ async def test_a_message_is_answered_when_what_was_asked_before_it_has_expired(
     assert sessions.messages[1].metadata["stopReason"] == "expired"
 
 
-async def test_a_regeneration_is_refused_while_messages_wait_behind_what_is_asked(sessions: Busily) -> None:
-    model, second, waiting = await queued_behind(sessions, "Done.", "Two.")
-    with pytest.raises(TurnInProgress):
-        await runner(sessions, model).run(replace(ask("m1"), regenerate=True, replaces=waiting.message_id))
-    await runner(sessions, model).answer(waiting.requests[0].approve()).result()
+async def test_a_regeneration_replaces_what_is_asked_and_the_messages_behind_it_are_answered_then(
+    sessions: Busily,
+) -> None:
+    sessions.settings = replace(sessions.settings, follow_seconds=0.0)
+    model, second, waiting = await queued_behind(sessions, "Without it.", "Two.")
     await second.ended()
+    regenerated = await runner(sessions, model).start(Query(regenerate=True, replaces=waiting.message_id))
+    assert (await regenerated.result()).text == "Without it."
+    await regenerated.ended()
+    assert said(sessions) == [("m1", "m1?"), ("", "Without it."), ("m2", "m2?"), ("", "Two.")]
+    with pytest.raises((NotWaiting, UnknownRequest)):
+        await runner(sessions, model).answer(waiting.requests[0].approve(), message_id=waiting.message_id)
+
+
+async def test_a_regeneration_of_a_message_that_never_arrived_is_asked_behind_those_that_wait(
+    sessions: Busily,
+) -> None:
+    model, second, _ = await queued_behind(sessions, "Two.", "Three.")
+    third = await runner(sessions, model).start(replace(ask("m3"), regenerate=True))
+    assert ((await second.result()).text, (await third.result()).text) == ("Two.", "Three.")
+    await asyncio.gather(second.ended(), third.ended())
+    assert [line[0] for line in sessions.history if line[0]] == ["m1", "m2", "m3"]
 
 
 async def test_deleting_the_session_reaches_a_message_that_is_held_up(sessions: Busily) -> None:
@@ -284,6 +325,7 @@ async def test_a_message_in_the_background_comes_instead_of_an_answer(sessions: 
 
 
 async def test_a_message_in_the_background_that_was_sent_before_waits_for_the_answer(sessions: Busily) -> None:
+    sessions.settings = replace(sessions.settings, max_readers_per_user=1)
     gate = Gate()
     model = ScriptedModel([gate, REFUND], "Done.", "Two.")
     first = await runner(sessions, model).start(ask("m1"))
@@ -292,8 +334,12 @@ async def test_a_message_in_the_background_that_was_sent_before_waits_for_the_an
     gate.set()
     request = (await first.result()).requests[0]
     await first.ended()
+    with pytest.raises(TooManyTurns):
+        await runner(sessions, model).accept(ask("m3", "queue"))
     assert await runner(sessions, model).run_accepted("m2") is None
     assert await sessions.waiting() == ["m2"]
+    other = sessions.runner(model, session=sessions.session("another"))
+    await other.accept(ask("m3"))  # what may wait for a month takes nobody's seat
     approved = await runner(sessions, model).answer(request.approve())
     await approved.ended()
     assert said(sessions) == [("m1", "m1?"), ("", "Done."), ("m2", "m2?"), ("", "Two.")]

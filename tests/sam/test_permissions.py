@@ -37,7 +37,7 @@ ALLOWED = {
     | grants("sqs:SendMessage", QUEUE, RUNS),
     "SessionsRole": common("sessions")
     | grants("dynamodb:GetItem dynamodb:PutItem dynamodb:UpdateItem dynamodb:DeleteItem dynamodb:Query", TABLE)
-    | grants("sqs:SendMessage", QUEUE),
+    | grants("sqs:SendMessage", QUEUE, RUNS),
     "SummaryRole": common("summary")
     | grants("sqs:ReceiveMessage sqs:DeleteMessage sqs:GetQueueAttributes sqs:SendMessage", QUEUE)
     | grants("dynamodb:GetItem dynamodb:PutItem dynamodb:UpdateItem dynamodb:DeleteItem dynamodb:Query", TABLE),

@@ -226,16 +226,18 @@ class Runner:
     async def look(self, turn_id: str, attempt: int = 0) -> float | None:
         """Look after a turn, for the process that is the `attempt`th to work on it, as `TurnHooks.on_begin` said.
 
-        Returns None when nothing is to be done: the turn has ended, or a later process works on it, which somebody
-        looks after. 0 when it is to be taken up: its process died, or a message waits whose process died. Otherwise
-        the seconds after which to look again.
+        Returns None when nothing is to be done: the turn has ended, waits for somebody, or a later process works on
+        it, which somebody looks after. 0 when it is to be taken up: its process died, or a message waits whose process
+        died. Otherwise the seconds after which to look again.
         """
         held = await self._registry.running(self._session.key)
         if held is not None and held.alive:
             is_his = held.claim.turn_id == turn_id and held.claim.attempt <= attempt
             return held.lease_left if is_his or held.claim.is_chore else None
         if held is not None and held.inbox:
-            return 0.0
+            from omniagent.turns.inbox import waited_for  # only where messages wait
+
+            return 0.0 if await waited_for(self._setup(), held) is None else None
         head = await self._session.head()
         return None if head is None or head.active_turn_id is None else 0.0
 
@@ -260,12 +262,11 @@ class Runner:
         grace, ledger = self._hooks.grace_seconds, self._ledger
         if grace and await stop_dead_turn(self._session, self._registry, message_id, ledger, grace_seconds=grace):
             return True
-        return await stop_waiting(self._session, self._registry, message_id, ledger) or is_stopped
+        return await stop_waiting(self._session, self._registry, message_id, ledger, self._hooks) or is_stopped
 
     async def settle(self) -> SessionHead | None:
         """Read the session itself, after closing a turn whose process died. None when there is no such session."""
-        grace = self._hooks.grace_seconds
-        return await settle(self._session, self._registry, self._ledger, grace_seconds=grace)
+        return await settle(self._session, self._registry, self._ledger, self._hooks)
 
     async def rate(self, message_id: str, feedback: Feedback | None) -> SessionMessage:
         """Store what the user thinks of an answer, in the answer and in the turn's trace. None takes it back.

@@ -21,7 +21,7 @@ from omniagent.persistence.erasure import Erasure
 from omniagent.persistence.mongo_session import MongoSessionManager, is_open
 from omniagent.persistence.store import ConversationStore, from_bson, from_bsons, session_message, to_bson, translated
 from omniagent.persistence.stored_values import now
-from omniagent.session.manager import SessionMessage, new_id
+from omniagent.session.manager import SessionManager, SessionMessage, new_id
 from omniagent.tracing import SpanKind, trace_method
 
 Item = TypeVar("Item")
@@ -164,7 +164,8 @@ class Catalog(Erasure):
     @trace_method(kind=SpanKind.DB, name="mongodb.expired_sessions", attributes=_SESSIONS)
     async def expired_sessions(self, limit: int) -> list[str]:
         """Return the keys of sessions whose turn has waited longer than its requests allow."""
-        expired = {"waiting_until": {**HAS_EXPIRY, "$lte": now()}, "active_turn_id": None, "erased_at": None}
+        is_over = {**HAS_EXPIRY, "$lte": SessionManager.now()}
+        expired = {"waiting_until": is_over, "active_turn_id": None, "erased_at": None}
         with translated():
             found = await self._store.sessions.find(expired, {"_id": 1}).sort("waiting_until").limit(limit).to_list()
         return [session["_id"] for session in found]

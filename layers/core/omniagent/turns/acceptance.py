@@ -159,6 +159,7 @@ async def run_accepted(setup: TurnSetup, message_id: str, limit: TimeLimit) -> A
     if held.alive:
         raise TurnInProgress
     if await waited_for(setup, held) is not None:
+        await setup.registry.leave(_seat(setup.session, message_id))
         return None
     head = await setup.session.head()
     if held.inbox[0].id == message_id and (head is None or head.active_turn_id is None):

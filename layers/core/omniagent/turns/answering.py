@@ -103,6 +103,7 @@ class AnswerOpening(Opening):
         except RequestExpired:
             if message.status == "waiting":
                 await self._change(closed(message, "expired", EXPIRED_ERROR), state)
+                self._has_closed = True
             raise
         except StorageConflict as exc:
             raise TurnInProgress(retry_after=1.0) from exc

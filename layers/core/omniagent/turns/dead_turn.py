@@ -10,6 +10,7 @@ from omniagent.ai.providers.llm_provider import ModelToolCall
 from omniagent.messages import FinishReason, Usage
 from omniagent.protocol import sse
 from omniagent.session.manager import SessionMessage, SessionState
+from omniagent.turns.lease import REGENERATE
 from omniagent.turns.recorder import AnswerRecorder, Emit, Note
 from omniagent.turns.replay import (
     APPROVED,
@@ -22,7 +23,7 @@ from omniagent.turns.replay import (
     kept_steps,
     record_frames,
 )
-from omniagent.turns.setup import REGENERATE, Query, TurnPlan
+from omniagent.turns.setup import Query, TurnPlan
 
 
 @dataclass(frozen=True, slots=True)

@@ -182,8 +182,7 @@ class FollowedAnswer:
 
     async def _ending(self, sent: bytes) -> bytes:
         """End the stream as its turn could not: with what is stored of its answer, which a repair sees to."""
-        grace = self._setup.hooks.grace_seconds
-        await settle(self._session, self._registry, self._setup.ledger, grace_seconds=grace)
+        await settle(self._session, self._registry, self._setup.ledger, self._setup.hooks)
         answer = await self._stored(sent)
         has_started = next(sse.decode(sent), None) is not None  # a regeneration holds its start back
         if answer is None:

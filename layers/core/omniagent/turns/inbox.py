@@ -11,6 +11,7 @@ from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from omniagent.ai.context import call_back
 from omniagent.ai.result import AnswerSource, RunResult
 from omniagent.errors import (
     InvalidRequest,
@@ -61,15 +62,15 @@ async def meet(setup: TurnSetup, query: Query, limit: TimeLimit, held: RunningTu
         return await PostedAnswer(setup, query, limit).joined()
     if not held.alive and (waiting_id := await waited_for(setup, held)) is not None:
         # Instead of an answer: what is asked is closed, and those that waited before this message are answered first.
-        if not can_wait or len(query.text) > MAX_POSTED_CHARS:
+        if len(query.text) > MAX_POSTED_CHARS:
             raise TurnInProgress
         return await _post(PostedAnswer(setup, query, limit), held, await setup.session.head(), interrupts=waiting_id)
-    if not held.alive and (query.busy == "reject" or not can_wait):
+    if not held.alive and query.busy == "reject":
         # Messages wait, and somebody may be about to run the next. If nobody is, this one runs them first.
         taken = await _taken_by(setup)
         if taken is None or not (taken.alive or taken.inbox):
             return None
-        if taken.alive or not can_wait:
+        if taken.alive:
             raise TurnInProgress
         held, query = taken, replace(query, busy="queue")
     head = await setup.session.head()
@@ -102,7 +103,7 @@ async def _post(
         # Nothing is posted to a session that does not exist yet: its deletion would not find the message.
         await asyncio.sleep(answer.settings.tick_seconds)
         return None
-    return await answer.known(head) or await answer.posted(held.claim, interrupts)
+    return await answer.known(head) or await answer.posted(held, interrupts)
 
 
 async def waited_for(setup: TurnSetup, held: RunningTurn) -> str | None:
@@ -262,8 +263,8 @@ class PostedAnswer:
             raise TurnInProgress
         return ReplayedAnswer(self._session.session_id, answer)
 
-    async def posted(self, claim: Claim, interrupts: str = "") -> "PostedAnswer | None":
-        """Post the message to the turn that holds the session. None when it does not any more."""
+    async def posted(self, held: RunningTurn, interrupts: str = "") -> "PostedAnswer | None":
+        """Post the message to the turn that holds the session, or held it last. None when it does not any more."""
         await self._enter()
         request: TurnBudget | None = None
         is_posted = False
@@ -274,12 +275,14 @@ class PostedAnswer:
                 request = self._setup.account.request(new_id())
                 await request.admitted()
             most = self.settings.max_waiting_messages
-            is_posted = await self._registry.post(claim, message, most, stop=query.busy == "interrupt")
+            is_posted = await self._registry.post(held.claim, message, most, stop=query.busy == "interrupt")
         finally:
             if not is_posted:
                 if request is not None:
                     await request.give_back()
                 await self._seat.leave()
+        if is_posted and not held.alive:  # no turn runs that somebody looks after
+            await call_back(self._setup.hooks.on_begin, held.claim.turn_id, held.claim.attempt)
         return self._start() if is_posted else None
 
     @property

@@ -17,6 +17,8 @@ ERASE = ":erase"
 """The message id of a claim that deletes the session."""
 ANSWER = "answer:"
 """What the message id of a claim begins with that goes on with a waiting answer."""
+REGENERATE = "regenerate:"
+"""What the message id of a claim begins with that answers the latest turn again."""
 
 GIVEN_BACK = 0.0
 """The end of the lease of a session that nobody holds and that is kept for its inbox."""
@@ -51,8 +53,8 @@ class Claim:
 
     @property
     def goes_first(self) -> bool:
-        """Whether it need not wait for the messages of the inbox: a chore, or a turn that has waited and goes on."""
-        return self.is_chore or self.message_id.startswith(ANSWER)
+        """Whether it need not wait for the messages of the inbox: they come after the turn that it is about."""
+        return self.is_chore or self.message_id.startswith((ANSWER, REGENERATE))
 
     def is_named(self, message_id: str | None) -> bool:
         """Whether a stop means this turn. None means whichever runs. A repair and an erasure cannot be stopped."""
@@ -153,8 +155,8 @@ class TurnRegistry(ABC):
         """Take the session if nobody holds it. Returns the turn that holds it, or None when it is now ours.
 
         `on_dead` is called with the claim of a dead process that had held it: nobody else hears of that one again. A
-        session whose inbox is not empty is kept for its first message: no other can be claimed. A repair may, and so
-        may a turn that has waited and goes on.
+        session whose inbox is not empty is kept for its first message: no other can be claimed. What is about the
+        latest turn goes first: a repair, a turn that has waited and goes on, a regeneration.
         """
 
     @abstractmethod

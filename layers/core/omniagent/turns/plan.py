@@ -5,8 +5,10 @@ import logging
 import time
 from collections.abc import Coroutine, Sequence
 from contextlib import AbstractContextManager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from omniagent.ai.context import call_back
 from omniagent.ai.result import AnswerSource
 from omniagent.errors import (
     BudgetExceeded,
@@ -58,6 +60,8 @@ class Opening:
         self._is_handed_over = False
         self._may_continue = True
         self._may_wait = True
+        self._has_closed = False
+        """A turn that waited was closed, and messages may have waited for it."""
         self._dead: Claim | None = None
         self._budget: TurnBudget | None = None
 
@@ -105,6 +109,10 @@ class Opening:
         except _SentAgain:
             await self._abandon(keeper, is_settled=False)
             return await self._continue()
+        except _NeverSent:
+            await self._abandon(keeper, is_settled=False)
+            self._query = replace(self._query, regenerate=False, replaces=None)
+            return await self._open()
         except _HandedOver as exc:
             await self._abandon(keeper, is_settled=False)
             await self._put_back(exc.claim)
@@ -171,7 +179,7 @@ class Opening:
             await close_dead_turn(self._session, self._registry, state.head, self._setup.ledger)
             state = await self._session.load(query.known_id)
         elif state.head.has_expired(self._session.now()):
-            await close_waiting(self._session, "expired")
+            self._has_closed = await close_waiting(self._session, "expired")
             state = await self._session.load(query.known_id)
         plan = await self._plan(state)
         if not isinstance(plan, TurnPlan):
@@ -200,6 +208,8 @@ class Opening:
             if number is None and state.head.waiting_id not in (None, self._posted.interrupts):
                 raise TurnInProgress  # it was sent before anybody was asked, and waits for the answer
         if number is None:
+            if self._query.regenerate and self._query.is_new(state):
+                raise _NeverSent
             plan = plan_turn(self._query, state, self._setup.settings)
         elif (answer := await self._session.answer(number)) is not None:
             plan = answer
@@ -287,11 +297,17 @@ class Opening:
             logger.warning("slot not withdrawn", extra={"cause": f"{type(exc).__name__}: {exc}"})
         finally:
             taken = [self._posted.id] if self._posted is not None and is_settled else []
-            await asyncio.shield(keeper.finish(taken=taken))
+            leaves_messages = await asyncio.shield(keeper.finish(taken=taken))
+            if leaves_messages and self._has_closed:
+                await call_back(self._setup.hooks.on_hand_over, keeper.claim.turn_id, 0)
 
 
 class _SentAgain(Exception):
     """The session has a dead turn, and the message has been sent before."""
+
+
+class _NeverSent(Exception):
+    """The message to answer again has not arrived yet: it is asked now, behind those that wait."""
 
 
 class _HandedOver(Exception):
@@ -305,7 +321,7 @@ class _HandedOver(Exception):
 def plan_turn(query: Query, state: SessionState, settings: Settings) -> TurnPlan | SessionMessage:
     """Return the plan, or the stored answer to replay. Raises a `RequestError` when the session cannot serve it."""
     if query.regenerate:
-        return _plan_regeneration(query, state, settings)
+        return _plan_regeneration(query, state)
     earlier = state.earlier
     if earlier is None:
         return _plan_new(query, state, settings)
@@ -334,12 +350,10 @@ def _plan_new(query: Query, state: SessionState, settings: Settings) -> TurnPlan
     return TurnPlan(number, query.message_id, query.text, waited=unanswered, seen_turn_id=seen_turn_id)
 
 
-def _plan_regeneration(query: Query, state: SessionState, settings: Settings) -> TurnPlan | SessionMessage:
+def _plan_regeneration(query: Query, state: SessionState) -> TurnPlan | SessionMessage:
     earlier, question, answer = state.earlier, state.question, state.answer
     if earlier is not None and earlier.turn_number < state.head.latest_turn_number:
         raise NotRegenerable
-    if earlier is None and query.message_id and query.text.strip():
-        return _plan_new(query, state, settings)  # its send never arrived: it is asked now
     if question is None or (earlier is None and query.message_id):
         raise NotFound
     if answer is not None and query.replaces and query.replaces == answer.metadata.get("replaces"):

@@ -8,6 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
+from omniagent.ai.context import call_back
 from omniagent.errors import RegistryUnavailable, StorageConflict
 from omniagent.messages import Status, Usage
 from omniagent.session.manager import (
@@ -22,6 +23,7 @@ from omniagent.tracing import session_state, turn_state
 from omniagent.turns.keeper import taken
 from omniagent.turns.lease import REPAIR, Claim, TurnRegistry
 from omniagent.turns.replay import calls_beside, calls_of, last_attempt, record_frames
+from omniagent.turns.setup import TurnHooks
 
 if TYPE_CHECKING:
     from omniagent.turns.ledger import Ledger
@@ -32,7 +34,7 @@ BURY_SECONDS = 2.0
 
 
 async def settle(
-    session: SessionManager, registry: TurnRegistry, ledger: "Ledger | None" = None, *, grace_seconds: float = 0.0
+    session: SessionManager, registry: TurnRegistry, ledger: "Ledger | None" = None, hooks: TurnHooks = TurnHooks()
 ) -> SessionHead | None:
     """Read the session for somebody who looks at it. A dead turn is closed first, after some grace, and one that waited
     too long.
@@ -45,7 +47,7 @@ async def settle(
         return head
     claim = Claim(session.key, new_id(), REPAIR)
     try:
-        if grace_seconds and await _is_looked_after(registry, session.key, grace_seconds):
+        if hooks.grace_seconds and await _is_looked_after(registry, session.key, hooks.grace_seconds):
             return head
         if await taken(registry, claim, partial(bury, session, registry, ledger)) is not None:
             return head  # alive, or somebody else is repairing it
@@ -55,11 +57,17 @@ async def settle(
             else:
                 await close_dead_turn(session, registry, head, ledger)
         finally:
-            await registry.release(claim)
+            await _let_go(registry, claim, hooks)
     except RegistryUnavailable as exc:
         logger.warning("dead turn not repaired", extra={"turn_id": head.active_turn_id, "cause": str(exc)})
         return head
     return await session.head()
+
+
+async def _let_go(registry: TurnRegistry, claim: Claim, hooks: TurnHooks) -> None:
+    """Give the session back. Messages that waited for the turn which was closed are to be run by somebody."""
+    if await registry.release(claim):
+        await call_back(hooks.on_hand_over, claim.turn_id, 0)
 
 
 async def close_waiting(session: SessionManager, reason: Literal["expired", "cancelled"]) -> bool:
@@ -82,7 +90,11 @@ async def close_waiting(session: SessionManager, reason: Literal["expired", "can
 
 
 async def stop_waiting(
-    session: SessionManager, registry: TurnRegistry, message_id: str | None, ledger: "Ledger | None" = None
+    session: SessionManager,
+    registry: TurnRegistry,
+    message_id: str | None,
+    ledger: "Ledger | None" = None,
+    hooks: TurnHooks = TurnHooks(),
 ) -> bool:
     """Close a waiting turn because its user stops it. Returns False if none waits, or another message's."""
     head = await session.head()
@@ -98,7 +110,7 @@ async def stop_waiting(
     try:
         return await close_waiting(session, "cancelled")
     finally:
-        await registry.release(claim)
+        await _let_go(registry, claim, hooks)
 
 
 async def stop_dead_turn(

@@ -16,7 +16,7 @@ from omniagent.messages import Part, Usage, plain_text
 from omniagent.session.manager import SessionManager, SessionMessage, SessionState, check_id, new_id
 from omniagent.session.summaries import CallMeter, SummaryPipeline
 from omniagent.settings import Busy, Settings
-from omniagent.turns.lease import TurnRegistry
+from omniagent.turns.lease import REGENERATE, TurnRegistry
 
 if TYPE_CHECKING:  # only a deployment with budgets imports it
     from omniagent.turns.dead_turn import DeadTurn
@@ -161,9 +161,6 @@ class TimeLimit:
         return self.stop_at - time.monotonic()
 
 
-REGENERATE = "regenerate:"
-
-
 @dataclass(frozen=True, slots=True)
 class Query:
     """What a user asks. The same `message_id` never makes a second turn."""
@@ -193,6 +190,10 @@ class Query:
     def known_id(self) -> str | None:
         """The id by which the session may know this message already."""
         return self.message_id or self.replaces
+
+    def is_new(self, state: SessionState) -> bool:
+        """Whether the session does not know the message that it has the text of."""
+        return state.earlier is None and bool(self.message_id and self.text.strip())
 
     def checked(self, settings: Settings) -> "Query":
         """Return the query as it can be stored. Raises `InvalidRequest`."""
@@ -243,7 +244,8 @@ class TurnHooks:
     """
     on_hand_over: Callable[[str, int], Awaitable[None]] | None = None
     """Called in the same way when a turn has no more time in its process: another is to go on with it at once. Without
-    it the turn ends there, with what it has.
+    it the turn ends there, with what it has. Also called when a turn that waited is closed, and messages had waited for
+    it: somebody is to run them.
     """
     on_end: Callable[[RunResult], Awaitable[None]] | None = None
     """Called when a turn has ended and its readers have seen the end."""

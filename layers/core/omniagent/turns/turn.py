@@ -305,7 +305,7 @@ class Turn:
         if self._context is not None:
             await self._in_time(call_back(self._setup.agent.callbacks.on_finish, self._context, result))
         await self._in_time(call_back(self._setup.hooks.on_end, result))
-        if self._leaves_messages and self._plan.continued is not None and not self._is_shut_down:
+        if self._leaves_messages and self._keeper.claim.goes_first and not self._is_shut_down:
             from omniagent.turns.inbox import look_after  # only where messages wait
 
             await look_after(self._setup, self._assignment.limit)

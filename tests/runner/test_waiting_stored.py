@@ -1,0 +1,54 @@
+"""A turn that waits, with MongoDB and DynamoDB, and answers that come to many processes."""
+
+import asyncio
+from typing import Any
+
+from local.aws import Aws
+from omniagent import Agent, RunContext, Runner, ScriptedModel, ToolCall, tool
+from omniagent.ai.approvals import ToolAnswer
+from omniagent.aws.turn_table import DynamoRegistry
+from omniagent.errors import TooManyReaders, TurnInProgress
+from tests.fixtures.conversation import Conversation, dynamodb_api, events_of
+
+Json = dict[str, Any]
+INSTANCES, ANSWERS = 5, 50
+
+
+async def test_fifty_identical_answers_at_many_instances_run_the_tool_once(
+    conversation: Conversation, aws: Aws, turns_table: str
+) -> None:
+    refunds: list[str | None] = []
+
+    @tool(approval=True)
+    async def refund(order: str, context: RunContext) -> str:
+        """Refund an order."""
+        refunds.append(context.call_id)
+        return f"refunded {order}"
+
+    model = ScriptedModel(["Hm. ", ToolCall("refund", {"order": "42"})], "Done.")
+    agent = Agent("shop", "", [refund])
+    registries = [
+        DynamoRegistry(turns_table, lease_seconds=30.0, api=dynamodb_api(aws.endpoint)) for _ in range(INSTANCES)
+    ]
+    runners = [
+        conversation.but(agent=agent, provider=model, registry=registry).runner()  # with a session of its own
+        for registry in registries
+    ]
+    request = (await runners[0].run("Refund 42")).requests[0]
+    responses = await asyncio.gather(*(answered(runners[n % INSTANCES], request.approve()) for n in range(ANSWERS)))
+    assert (refunds, len(model.requests)) == ([request.call_id], 2)
+    assert {"".join(event.get("delta", "") for event in events) for events in responses} == {"Done."}
+    assert {events[0]["messageId"] for events in responses} == {request.message_id}
+    assert [message["status"] for message in conversation.messages] == ["complete", "complete"]
+    assert await registries[0].running(conversation.session.key) is None
+    await asyncio.gather(*(registry.aclose() for registry in registries))
+
+
+async def answered(runner: Runner, answer: ToolAnswer) -> list[Json]:
+    """Answer, and again when told to come back later: nothing else may go wrong."""
+    async with asyncio.timeout(60):
+        while True:
+            try:
+                return await events_of(await runner.answer(answer))
+            except (TooManyReaders, TurnInProgress):
+                await asyncio.sleep(0.05)
