@@ -19,6 +19,7 @@ from omniagent.turns.lease import (
     ERASE,
     MAX_CHUNK_BYTES,
     MAX_INBOX_BYTES,
+    REGENERATE,
     REPAIR,
     Claim,
     InboxMessage,
@@ -529,14 +530,15 @@ async def test_a_session_whose_inbox_is_not_empty_is_kept_for_its_first_message(
     assert await registry.running(claim.session) is None
 
 
-async def test_a_turn_that_has_waited_goes_before_the_messages_and_a_release_tells_whether_any_are_left(
-    registry: TurnRegistry, claim: Claim
+@pytest.mark.parametrize("kind", [ANSWER, REGENERATE])
+async def test_what_is_about_the_latest_turn_goes_before_the_messages_and_a_release_tells_whether_any_are_left(
+    registry: TurnRegistry, claim: Claim, kind: str
 ) -> None:
     await registry.claim(claim)
     message = InboxMessage("a", "Instead.", interrupts="an answer")
     assert await registry.post(claim, message, 10)
     assert await registry.release(claim), "one is left"
-    going_on = claim_of(claim, f"{ANSWER}an answer")
+    going_on = claim_of(claim, f"{kind}an answer")
     assert await registry.claim(going_on) is None
     assert (await registry.renew(going_on)).inbox == (message,)
     assert await registry.release(going_on)
