@@ -1,6 +1,7 @@
 """What a team registers once in project.py, and the packages it may import, in all three functions."""
 
 import json
+import sys
 from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
@@ -25,7 +26,8 @@ def run_project(mongod: str, cloud: Aws, model: OfflineModel, tmp_path: Path) ->
     @asynccontextmanager
     async def run(requirements: str = "", **modules: Path | str) -> AsyncIterator[Product]:
         code = functions_with(tmp_path, **modules)
-        (code / "requirements.txt").write_text(requirements)
+        if requirements:
+            (code / "requirements.txt").write_text(requirements)
 
         def change(function: Function) -> Function:
             return function.having(code=code)
@@ -58,6 +60,21 @@ async def test_what_is_registered_once_is_used_by_all_three_functions(run_projec
 
         too_long = await user.call("POST", "/chat", json={"query": "x" * 101})
         assert (too_long.status_code, "100 characters" in too_long.text) == (422, True)
+
+
+def parent_of(pid: int) -> str:
+    """The command of a process's parent."""
+    parent = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[1]
+    return Path(f"/proc/{parent}/cmdline").read_text()
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="processes are found in /proc")
+async def test_functions_with_the_packages_of_this_repository_are_forked(run_project: RunProject) -> None:
+    """Each cold start would cost a second more of every test that runs functions."""
+    async with run_project(agent=SHOP) as product:
+        assert (await product.user().call("GET", "/sessions")).status_code == 200
+        [process] = product.emulator.processes("sessions")
+        assert "zygote_process" in parent_of(process.pid)
 
 
 SHOP = '''
