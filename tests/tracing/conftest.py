@@ -39,6 +39,10 @@ class Recorded:
         names = {span.context.span_id: span.name for span in spans if span.context is not None}
         return [names[span.parent.span_id] if span.parent else None for span in spans if span.name == name]
 
+    def forget(self) -> None:
+        """Drop what was recorded so far."""
+        self._exporter.clear()
+
     def everything(self) -> str:
         """All that was recorded, as one text to search for what must not be there."""
         return "\n".join(span.to_json() for span in self._exporter.get_finished_spans())

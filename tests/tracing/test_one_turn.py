@@ -9,7 +9,9 @@ from starlette.responses import Response
 from starlette.routing import Route
 
 from omniagent.ai.agent import Agent
+from omniagent.ai.context import Callbacks, RunContext
 from omniagent.ai.providers.scripted import ScriptedModel, ToolCall
+from omniagent.ai.result import RunResult
 from omniagent.ai.runner import Runner
 from omniagent.ai.tools import tool
 from omniagent.http.problems import Boundary
@@ -92,3 +94,32 @@ async def test_a_turn_that_is_stopped_tells_why(recorded: Recorded) -> None:
     assert ("turn", "stopping", "cancelled") in states(recorded)
     turn = recorded.attributes("turn")
     assert (turn["omniagent.turn_status"], turn["omniagent.stop_reason"]) == ("cancelled", "cancelled")
+
+
+async def test_a_turn_that_waits_and_goes_on_is_known_to_spans_and_callbacks(recorded: Recorded) -> None:
+    told: list[object] = []
+
+    @tool(approval=True)
+    async def pay() -> str:
+        """Pay."""
+        return "paid"
+
+    async def on_start(context: RunContext) -> None:
+        told.append(context.is_continued)
+
+    async def on_finish(context: RunContext, result: RunResult) -> None:
+        told.append(result.status)
+
+    callbacks = Callbacks(on_start=on_start, on_finish=on_finish)
+    agent = Agent("guide", "Be brief.", tools=[pay], callbacks=callbacks)
+    session = InMemorySessionManager("ada", "s-1")
+    runner = Runner(agent, session, provider=ScriptedModel([ToolCall("pay")], "Done."))
+    stream = runner.run_stream("Pay.")
+    await stream.ended()
+    assert states(recorded)[2:] == [("turn", "running", "waiting"), ("session", "running", "waiting")]
+    assert recorded.attributes("turn")["omniagent.turn_status"] == "waiting"
+    assert recorded.attributes("tool pay")["omniagent.tool_waits_for"] == "approval"
+    recorded.forget()
+    await runner.answer((await stream.result()).requests[0].approve()).ended()
+    assert states(recorded)[:2] == [("session", "waiting", "running"), ("turn", "waiting", "running")]
+    assert told == [False, "waiting", True, "complete"]
