@@ -278,6 +278,18 @@ async def test_a_regeneration_of_a_message_that_never_arrived_is_asked_behind_th
     assert [line[0] for line in sessions.history if line[0]] == ["m1", "m2", "m3"]
 
 
+@pytest.mark.parametrize("regenerate", [False, True])
+async def test_a_message_that_is_held_up_and_sent_again_waits_on_and_closes_nothing(
+    sessions: Busily, regenerate: bool
+) -> None:
+    model, second, waiting = await queued_behind(sessions, "Done.", "Two.")
+    again = await runner(sessions, model).start(replace(ask("m2"), regenerate=regenerate))
+    await runner(sessions, model).answer(waiting.requests[0].approve()).result()
+    assert [(await stream.result()).text for stream in (second, again)] == ["Two.", "Two."]
+    await asyncio.gather(second.ended(), again.ended())
+    assert said(sessions) == [("m1", "m1?"), ("", "Hm. Done."), ("m2", "m2?"), ("", "Two.")]
+
+
 async def test_deleting_the_session_reaches_a_message_that_is_held_up(sessions: Busily) -> None:
     model, second, _ = await queued_behind(sessions)
     assert await runner(sessions, model).erase()

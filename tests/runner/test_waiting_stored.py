@@ -7,7 +7,7 @@ from local.aws import Aws
 from omniagent import Agent, RunContext, Runner, ScriptedModel, ToolCall, tool
 from omniagent.ai.approvals import ToolAnswer
 from omniagent.aws.turn_table import DynamoRegistry
-from omniagent.errors import TooManyReaders, TurnInProgress
+from omniagent.errors import TooManyReaders
 from tests.fixtures.conversation import Conversation, dynamodb_api, events_of
 
 Json = dict[str, Any]
@@ -50,5 +50,5 @@ async def answered(runner: Runner, answer: ToolAnswer) -> list[Json]:
         while True:
             try:
                 return await events_of(await runner.answer(answer))
-            except (TooManyReaders, TurnInProgress):
+            except TooManyReaders:
                 await asyncio.sleep(0.05)

@@ -8,7 +8,6 @@ from omniagent.ai.result import AnswerSource, RunResult
 from omniagent.errors import (
     Forbidden,
     NotWaiting,
-    RequestExpired,
     StorageConflict,
     TurnInProgress,
     UnknownRequest,
@@ -21,7 +20,7 @@ from omniagent.turns.lease import ANSWER, Claim, RunningTurn
 from omniagent.turns.plan import Opening
 from omniagent.turns.replay import CONTINUED
 from omniagent.turns.setup import Query, TimeLimit, TurnPlan, TurnSetup
-from omniagent.turns.waiting import EXPIRED_ERROR, Judge, Judgement, closed, end_of, frames_after, start_of
+from omniagent.turns.waiting import Judge, Judgement, end_of, frames_after, start_of
 
 
 class AnswerOpening(Opening):
@@ -100,11 +99,6 @@ class AnswerOpening(Opening):
             if judgement.is_new:
                 await self._change(judgement.message, state)
             return StillWaiting(self._session, judgement)
-        except RequestExpired:
-            if message.status == "waiting":
-                await self._change(closed(message, "expired", EXPIRED_ERROR), state)
-                self._has_closed = True
-            raise
         except StorageConflict as exc:
             raise TurnInProgress(retry_after=1.0) from exc
 

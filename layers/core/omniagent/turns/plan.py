@@ -113,6 +113,11 @@ class Opening:
             await self._abandon(keeper, is_settled=False)
             self._query = replace(self._query, regenerate=False, replaces=None)
             return await self._open()
+        except _HeldUp:
+            from omniagent.turns.inbox import PostedAnswer
+
+            await self._abandon(keeper, is_settled=False)
+            return await PostedAnswer(self._setup, self._query, self._limit).joined()
         except _HandedOver as exc:
             await self._abandon(keeper, is_settled=False)
             await self._put_back(exc.claim)
@@ -210,12 +215,24 @@ class Opening:
         if number is None:
             if self._query.regenerate and self._query.is_new(state):
                 raise _NeverSent
+            if self._posted is None and state.head.waiting_id is not None:
+                await self._check_not_held_up()
             plan = plan_turn(self._query, state, self._setup.settings)
         elif (answer := await self._session.answer(number)) is not None:
             plan = answer
         else:
             raise NotRegenerable
         return plan if isinstance(plan, TurnPlan) else ReplayedAnswer(self._session.session_id, plan)
+
+    async def _check_not_held_up(self) -> None:
+        """Leave what is asked alone for a message that is sent again: it was sent before anybody was asked."""
+        held = await self._registry.running(self._session.key)
+        if held is None or all(message.id != self._query.message_id for message in held.inbox):
+            return
+        from omniagent.turns.inbox import waited_for  # only where messages wait
+
+        if await waited_for(self._setup, held) is not None:
+            raise _HeldUp
 
     async def _ensure_admitted(self, holders: Sequence[str], limit: int, turn_id: str) -> None:
         """Refuse a turn too many. Slots of dead turns are given back first: the dead never count."""
@@ -308,6 +325,10 @@ class _SentAgain(Exception):
 
 class _NeverSent(Exception):
     """The message to answer again has not arrived yet: it is asked now, behind those that wait."""
+
+
+class _HeldUp(Exception):
+    """The message waits in the inbox for the answer to what a turn asks."""
 
 
 class _HandedOver(Exception):
