@@ -27,7 +27,7 @@ from omniagent import (
 from omniagent.errors import InboxFull, InvalidRequest, ModelUnavailable, TooManyRequests, TurnInProgress
 from omniagent.protocol import sse
 from omniagent.settings import Busy
-from omniagent.turns import inbox
+from omniagent.turns import posted_answer
 from omniagent.turns.lease import Claim, InboxMessage
 from tests.fixtures.conversation import Clock
 from tests.runner.busily import Busily, ask, renewed
@@ -357,9 +357,11 @@ async def test_a_message_over_the_budget_gets_a_turn_that_says_so(sessions: Busi
 async def test_the_inbox_is_loaded_only_where_a_message_waits(
     sessions: Busily, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delitem(sys.modules, "omniagent.turns.inbox", raising=False)
+    rooms = ("omniagent.turns.inbox", "omniagent.turns.busy", "omniagent.turns.posted_answer")
+    for room in rooms:
+        monkeypatch.delitem(sys.modules, room, raising=False)
     await sessions.runner(ScriptedModel("One.")).run(ask("m1"))
-    assert "omniagent.turns.inbox" not in sys.modules
+    assert not sys.modules.keys() & set(rooms)
 
 
 def test_a_busy_policy_that_does_not_exist_is_refused() -> None:
@@ -407,7 +409,7 @@ async def test_a_message_whose_request_ends_first_waits_on_and_the_same_request_
 
 
 async def test_a_message_that_waits_also_waits_for_a_slot(sessions: Busily, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inbox, "PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(posted_answer, "PAUSE_SECONDS", 0.01)
     gate, elsewhere = Gate(), Gate()
     model = ScriptedModel(["One", gate, "."], ["Elsewhere", elsewhere, "."], "Two.")
     first = await sessions.runner(model).start(ask("m1"))

@@ -114,7 +114,7 @@ class Opening:
             self._query = replace(self._query, regenerate=False, replaces=None)
             return await self._open()
         except _HeldUp:
-            from omniagent.turns.inbox import PostedAnswer
+            from omniagent.turns.posted_answer import PostedAnswer
 
             await self._abandon(keeper, is_settled=False)
             return await PostedAnswer(self._setup, self._query, self._limit).joined()
@@ -277,7 +277,7 @@ class Opening:
         if claim.message_id == ERASE:
             raise SessionErased
         if held.inbox or self._query.busy not in (None, "reject"):
-            from omniagent.turns.inbox import meet  # only where messages wait
+            from omniagent.turns.busy import meet  # only where messages wait
 
             return await meet(self._setup, self._query, self._limit, held)
         if claim.message_id == REPAIR:
