@@ -75,7 +75,7 @@ def costs_table() -> str:
     )
     gb_second = f"{DOLLARS_PER_GB_SECOND:.10f}".rstrip("0")
     return f"""\
-1,000 turns of {TURN_SECONDS} seconds, in us-east-1, besides the model's tokens, MongoDB and what logs cost:
+1,000 turns of {TURN_SECONDS} seconds in us-east-1, excluding the model's tokens, MongoDB and logs:
 
 | | arithmetic | $ |
 |---|---|---|
@@ -86,10 +86,10 @@ def costs_table() -> str:
 | **together** | | **{compute + requests + writes + watch:.2f}** |
 
 A turn writes {units} units: the claim, a renewal and a chunk for each of its {ticks} ticks, the last chunk and the
-release. Its watch is one message of the queue (sent, received, deleted) and one look of the run function: a request, a
-read of the claim, {LOOK_SECONDS * 1000:g} ms of {RUN_GB:g} GB; one more for each lease that the turn takes longer.
-While nobody asks, the run function looks once an hour for approval requests that have
-expired; nothing else runs or is paid for."""
+release. Its watch is one queue message (send, receive, delete) and one check by the run function: a request, a read
+of the claim, {LOOK_SECONDS * 1000:g} ms at {RUN_GB:g} GB. Each further lease of the turn's length adds one more.
+
+An idle stack has one recurring cost: once an hour, the run function checks for expired approval requests."""
 
 
 def soak_table() -> str:

@@ -239,14 +239,14 @@ SCENARIOS = [
     Scenario(
         "unknown tool",
         "[tool:fly {}] [then] [echo:I cannot.]",
-        [called(1, "fly", "{}", "error The model asked for a tool that does not exist."), text("I cannot.")],
+        [called(1, "fly", "{}", "error The model called a tool that does not exist."), text("I cannot.")],
         [
             STEP,
             used(
                 "fly",
                 {},
                 error="There is no tool 'fly'. Available: add, lookup, explode, sleep, recite, first, second.",
-                public="The model asked for a tool that does not exist.",
+                public="The model called a tool that does not exist.",
             ),
             STEP,
             said("I cannot."),
@@ -373,7 +373,7 @@ SCENARIOS = [
         [STEP, used("add", {"a": 1, "b": 2}, 3), STEP, used("add", {"a": 1, "b": 2}, 3), STEP, said(FALLBACK)],
         status="failed",
         reason="error",
-        error="The answer needed more steps than are allowed. Ask for less at once.",
+        error="The answer needed more steps than are allowed. Try a smaller request.",
         settings={"max_steps": 2},
     ),
     Scenario(

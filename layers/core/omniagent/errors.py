@@ -11,13 +11,13 @@ OmniAgentError
 │   ├── Forbidden               403
 │   ├── NotFound                404
 │   │   ├── SessionErased       the session is being deleted
-│   │   └── UnknownRequest      nothing of this id was asked
+│   │   └── UnknownRequest      there is no request with this id
 │   ├── NotAllowed              405
 │   ├── TurnInProgress          409, with Retry-After
 │   ├── NoRunningTurn           409
 │   ├── NotRegenerable          409
-│   ├── NotWaiting              409, what is answered waits no longer
-│   ├── AnswerConflict          409, it was answered differently
+│   ├── NotWaiting              409, the turn is no longer waiting
+│   ├── AnswerConflict          409, the request already has a different answer
 │   ├── RequestExpired          410
 │   ├── PayloadTooLarge         413
 │   ├── UnsupportedMediaType    415
@@ -25,7 +25,7 @@ OmniAgentError
 │   ├── TooManyTurns            429, with Retry-After
 │   ├── InboxFull               429, with Retry-After
 │   ├── TooManyReaders          429, with Retry-After
-│   └── BudgetExceeded          429, with Retry-After and the time of the reset: the tokens of a day
+│   └── BudgetExceeded          429, with Retry-After and the reset time: the tokens of a day
 │       └── TooManyRequests     the requests of a minute
 ├── ModelError                  the turn ends with the fallback answer
 │   ├── ModelUnavailable        unreachable, overloaded or silent
@@ -34,7 +34,7 @@ OmniAgentError
 │   ├── ModelStreamBroken       the stream ended early
 │   ├── EmptyAnswer
 │   ├── AnswerTooLong
-│   ├── InvalidOutput           the answer is not what Agent(output=…) asks for
+│   ├── InvalidOutput           the answer does not match Agent(output=…)
 │   └── StepLimitReached
 ├── ToolError                   the model reads it and can correct itself
 │   ├── UnknownTool
@@ -42,7 +42,7 @@ OmniAgentError
 │   ├── ToolTimeout
 │   ├── ToolFailed
 │   ├── ToolsBusy               too many sync tools are still running
-│   ├── TooManyToolCalls        more calls in one step or turn than are run
+│   ├── TooManyToolCalls        more calls in one step or turn than are allowed
 │   ├── ToolNotStarted          the deadline would pass before the tool's timeout
 │   └── ToolOutcomeUnknown      the process that ran the tool died
 ├── StorageError                503
@@ -55,8 +55,8 @@ OmniAgentError
 ├── QueueUnavailable            503, a queue cannot be reached
 │   └── NoQueue                 503, none is configured
 │       └── NoRunQueue          503, none for the run function
-├── WebhookFailed               502, the operator's server has not taken an event
-├── DeletionUnfinished          503, the same request again goes on
+├── WebhookFailed               502, the operator's server did not accept an event
+├── DeletionUnfinished          503, a retry of the request continues it
 ├── SecretsUnavailable          503, Secrets Manager cannot be reached
 └── IdentityUnavailable         503, the issuer's keys cannot be fetched
 
@@ -97,7 +97,7 @@ class ContractError(ConfigurationError):
 
 
 class RequestError(OmniAgentError):
-    """The caller has to change the request. The detail is written for the caller and is public."""
+    """The caller must change the request. The detail is written for the caller and is public."""
 
     status = 400
     code = "bad_request"
@@ -160,7 +160,7 @@ class SessionErased(NotFound):
 
 class UnknownRequest(NotFound):
     code = "unknown_request"
-    public = "Nothing of this id was asked, or you have no access to it."
+    public = "There is no request with this id, or you have no access to it."
 
 
 class NotAllowed(RequestError):
@@ -196,21 +196,21 @@ class NotWaiting(RequestError):
     status = 409
     code = "not_waiting"
     title = "Not waiting"
-    public = "This answer does not wait for anything any more: the conversation went on, or it was stopped."
+    public = "This answer is no longer waiting: the conversation continued, or the answer was stopped."
 
 
 class AnswerConflict(RequestError):
     status = 409
     code = "answer_conflict"
     title = "Already answered"
-    public = "This was answered differently before. The first answer counts."
+    public = "This request already has a different answer. The first answer counts."
 
 
 class RequestExpired(RequestError):
     status = 410
     code = "request_expired"
     title = "Request expired"
-    public = "Nobody answered this in time. Ask again."
+    public = "This request expired before it was answered. Ask again."
 
 
 class PayloadTooLarge(RequestError):
@@ -243,27 +243,27 @@ class TooManyTurns(RequestError):
 
 
 class InboxFull(RequestError):
-    """Messages that wait for their turn are stored beside the running one, and few of them."""
+    """The session's inbox holds `MAX_WAITING_MESSAGES` already."""
 
     status = 429
     code = "inbox_full"
-    title = "Too many messages wait"
-    public = "Too many messages wait in this session. Wait for the answer to one of them."
+    title = "Too many queued messages"
+    public = "This session has too many queued messages. Wait for one of them to be answered."
     retry_after = 5.0
 
 
 class TooManyReaders(RequestError):
-    """Each one that follows a running answer holds a process."""
+    """Too many requests follow running answers; each holds a process."""
 
     status = 429
     code = "too_many_readers"
     title = "Too many readers"
-    public = "This answer, or your others, are being read too often at once. Close a tab or try again in a moment."
+    public = "Too many connections are reading your answers at once. Close a tab or try again in a moment."
     retry_after = 5.0
 
 
 class BudgetExceeded(RequestError):
-    """The user has spent the tokens of the day, or running turns have reserved the rest of them."""
+    """The user's tokens of the day are spent, or reserved by running turns."""
 
     status = 429
     code = "budget_exceeded"
@@ -273,11 +273,11 @@ class BudgetExceeded(RequestError):
     def __init__(self, detail: str = "", *, retry_after: float | None = None, reset_at: datetime | None = None) -> None:
         super().__init__(detail, retry_after=retry_after)
         self.reset_at = reset_at
-        """When the budget is whole again."""
+        """When the budget resets."""
 
 
 class TooManyRequests(BudgetExceeded):
-    """The user has made the requests of the minute."""
+    """The user has reached the requests allowed per minute."""
 
     code = "too_many_requests"
     title = "Too many requests"
@@ -320,7 +320,7 @@ class EmptyAnswer(ModelError):
 
 class AnswerTooLong(ModelError):
     code = "answer_too_long"
-    public = "The answer was too long. Ask for less at once."
+    public = "The answer was too long. Try a smaller request."
 
 
 class InvalidOutput(ModelError):
@@ -332,7 +332,7 @@ class InvalidOutput(ModelError):
 
 class StepLimitReached(ModelError):
     code = "step_limit_reached"
-    public = "The answer needed more steps than are allowed. Ask for less at once."
+    public = "The answer needed more steps than are allowed. Try a smaller request."
 
 
 class ToolError(OmniAgentError):
@@ -348,7 +348,7 @@ class ToolError(OmniAgentError):
 
 class UnknownTool(ToolError):
     code = "unknown_tool"
-    public = "The model asked for a tool that does not exist."
+    public = "The model called a tool that does not exist."
 
 
 class InvalidArguments(ToolError):
@@ -375,7 +375,7 @@ class ToolsBusy(ToolError):
 
 class TooManyToolCalls(ToolError):
     code = "too_many_tool_calls"
-    public = "The model asked for more tool calls than are run."
+    public = "The model requested more tool calls than are allowed."
 
 
 class ToolNotStarted(ToolError):
@@ -384,7 +384,7 @@ class ToolNotStarted(ToolError):
 
 
 class ToolOutcomeUnknown(ToolError):
-    """The process that ran the tool died. Only a tool with `retry_safe=True` is run again."""
+    """The process died while it ran the tool. Only a tool with `retry_safe=True` is run again."""
 
     code = "tool_outcome_unknown"
     public = "The tool was interrupted, and its outcome is unknown."
@@ -433,7 +433,7 @@ class RegistryUnavailable(OmniAgentError):
 
 
 class RegistryMisconfigured(ConfigurationError, RegistryUnavailable):
-    """DynamoDB refuses the table: it does not exist, or the role may not use it. A running turn goes on without it."""
+    """The DynamoDB table does not exist, or the role may not use it. A running turn continues without it."""
 
     status = 500
     retry_after = None
@@ -463,11 +463,11 @@ class NoRunQueue(NoQueue):
 
     code = "no_run_queue"
     title = "No run queue"
-    public = "This deployment answers nothing in the background: RUN_QUEUE_URL is not set."
+    public = "This deployment does not support background turns: RUN_QUEUE_URL is not set."
 
 
 class WebhookFailed(OmniAgentError):
-    """The webhook's server has not taken an event. It is sent again later."""
+    """The webhook's server did not accept an event. It is retried later."""
 
     status = 502
     code = "webhook_failed"
@@ -476,7 +476,7 @@ class WebhookFailed(OmniAgentError):
 
 
 class DeletionUnfinished(OmniAgentError):
-    """There is more to delete than one invocation can. What is deleted so far is visible to nobody."""
+    """There is more to delete than one invocation can. Nobody can see what is left."""
 
     status = 503
     code = "deletion_unfinished"

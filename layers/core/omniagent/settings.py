@@ -22,7 +22,7 @@ def setting(default: Any, doc: str, *, env: str = "", secret: bool = False, mini
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """What one user may spend. 0 is no limit."""
+    """Spending limits of one user. 0 means no limit."""
 
     requests_per_minute: int = 0
     tokens_per_day: int = 0
@@ -31,7 +31,7 @@ class Budget:
         for name in ("requests_per_minute", "tokens_per_day"):
             value = getattr(self, name)
             if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-                raise ConfigurationError(f"Budget({name}=…) must be a whole number from 0 on, not {value!r:.100}")
+                raise ConfigurationError(f"Budget({name}=…) must be an integer of 0 or more, not {value!r:.100}")
 
     @property
     def is_limited(self) -> bool:
@@ -44,20 +44,22 @@ class Settings:
 
     model: str = setting(
         "gpt-4.1-mini",
-        "Default model, for an agent that names none. Several, separated by commas, form a fallback chain.",
+        "Model for agents that do not name one. A comma-separated list forms a fallback chain.",
         env="OMNIAGENT_MODEL",
     )
     openai_api: OpenAIApi = setting("responses", "OpenAI API to call: `responses` or `chat`.")
-    openai_api_key: str = setting("", "API key of the model, for local use. On Lambda use the secret.", secret=True)
-    openai_secret_arn: str = setting("", "Secrets Manager ARN of the model API's key.")
+    openai_api_key: str = setting("", "Model API key, for local use. On Lambda, use `OPENAI_SECRET_ARN`.", secret=True)
+    openai_secret_arn: str = setting("", "Secrets Manager ARN of the model API key.")
     openai_base_url: str = setting("", "Base URL of an OpenAI-compatible server. Empty: OpenAI.")
     model_timeout_seconds: float = setting(
         60.0,
-        "Longest silence of a model call, in total: before its first byte (retries included) and within the answer.",
+        "Maximum silence of a model call: before its first byte (retries included) and between two chunks.",
         minimum=0.1,
     )
     model_max_retries: int = setting(
-        2, "Retries of a model call that failed before its first byte, within that time.", minimum=0
+        2,
+        "Maximum retries of a model call that fails before its first byte, within `MODEL_TIMEOUT_SECONDS`.",
+        minimum=0,
     )
     summary_model: str = setting("", "Model for summaries. Empty: the agent's model.")
     name_model: str = setting("", "Model for session names. Empty: the agent's model.")
@@ -65,8 +67,10 @@ class Settings:
         False, "Name a session after its first complete answer. Otherwise clients call `POST /sessions/{id}/name`."
     )
 
-    mongodb_uri: str = setting("", "MongoDB URI, for local use. On Lambda use the secret.", secret=True)
-    mongodb_secret_arn: str = setting("", "Secrets Manager ARN of the MongoDB URI.")
+    mongodb_uri: str = setting(
+        "", "MongoDB connection string, for local use. On Lambda, use `MONGODB_SECRET_ARN`.", secret=True
+    )
+    mongodb_secret_arn: str = setting("", "Secrets Manager ARN of the MongoDB connection string.")
     mongodb_database: str = setting("omniagent", "Name of the MongoDB database.")
     mongodb_timeout_seconds: float = setting(8.0, "Timeout of one MongoDB operation.", minimum=0.1)
 
@@ -78,9 +82,9 @@ class Settings:
     max_tool_calls_per_step: int = setting(16, "Maximum number of tool calls that run in one step.", minimum=1)
     max_tool_calls_per_turn: int = setting(64, "Maximum number of tool calls that run in one turn.", minimum=1)
     request_expiry_days: float = setting(
-        60.0, "How long a turn waits for an approval or a client's tool; it is then closed as denied.", minimum=0.0
+        60.0, "How long a turn waits for an approval or a client tool. It is then closed as denied.", minimum=0.0
     )
-    max_output_tokens: int = setting(0, "Maximum output tokens of one model call; 0 leaves it to the model.", minimum=0)
+    max_output_tokens: int = setting(0, "Maximum output tokens of one model call. 0: the model's own limit.", minimum=0)
 
     context_max_turns: int = setting(30, "Maximum number of recent turns in the prompt.", minimum=1)
     context_max_tokens: int = setting(32_000, "Maximum tokens of recent turns in the prompt.", minimum=100)
@@ -92,29 +96,30 @@ class Settings:
         24_000, "Maximum input tokens of one summary call; longer input is split.", minimum=50
     )
 
-    turns_table: str = setting("", "DynamoDB table of running turns. Empty: kept in memory, for a single process.")
+    turns_table: str = setting("", "DynamoDB table of running turns. Empty: in memory, for a single process.")
     summary_queue_url: str = setting("", "URL of the SQS queue for summary regeneration.")
     run_queue_url: str = setting(
-        "", "URL of the SQS queue of the run function, which finishes turns whose process died. Empty: nobody does."
+        "",
+        "URL of the run function's SQS queue. Empty: dead turns are not finished, and there are no background turns.",
     )
     webhook_url: str = setting(
-        "", "URL of your own server that is told how turns ended, from the run queue. Empty: nobody is told."
+        "", "URL of your server that receives an event when a turn ends. Needs the run queue. Empty: no webhooks."
     )
     webhook_secret: str = setting(
-        "", "Secret that webhooks are signed with, for local use. On Lambda use the secret.", secret=True
+        "", "Signing secret of webhooks, for local use. On Lambda, use `WEBHOOK_SECRET_ARN`.", secret=True
     )
-    webhook_secret_arn: str = setting("", "Secrets Manager ARN of the secret that webhooks are signed with.")
-    webhook_content: bool = setting(False, "Send the text of the answer in webhooks.")
+    webhook_secret_arn: str = setting("", "Secrets Manager ARN of the webhooks' signing secret.")
+    webhook_content: bool = setting(False, "Include the answer's text in webhooks.")
     max_turn_seconds: float = setting(
         3600.0,
-        "Longest turn, where there is a run queue: a turn that outlives its invocation goes on in the next one.",
+        "Maximum length of a turn where there is a run queue. Such a turn continues in the next invocation.",
         minimum=1.0,
     )
     tick_seconds: float = setting(
-        0.5, "Interval at which a turn checks for a stop and appends to its event log.", minimum=0.01
+        0.5, "Interval at which a turn renews its lease, checks for a stop and appends to its event log.", minimum=0.01
     )
     lease_seconds: float = setting(
-        10.0, "Lease of a running turn: how long a session stays locked after its process died.", minimum=0.1
+        10.0, "Lease of a running turn: how long its session stays locked after the process dies.", minimum=0.1
     )
     deadline_margin_seconds: float = setting(
         8.0, "Time reserved before the Lambda deadline to store the answer.", minimum=0.0
@@ -123,52 +128,58 @@ class Settings:
     auth_mode: AuthMode = setting("iam", "Authentication of callers: `iam`, `jwt`, or `none` (local only).")
     trusted_principals: str = setting(
         "",
-        "ARNs of the roles and users that may name their end user in `x-user-id` in `iam` mode, separated by commas. "
-        "Empty: nobody may.",
+        "Comma-separated ARNs of the roles and users that may name their end user in `x-user-id`, in `iam` mode. "
+        "Empty: none.",
     )
     jwt_issuer: str = setting("", "Required `iss` of JWTs.")
-    jwt_audience: str = setting("", "Required `aud` of JWTs. Empty: tokens that have none, by `JWT_CLIENT_IDS` alone.")
-    jwt_client_ids: str = setting(
-        "", "Clients whose tokens are taken, by `azp` or `client_id`, separated by commas. Empty: any client's."
+    jwt_audience: str = setting(
+        "", "Required `aud` of JWTs. Empty: tokens without `aud`, checked by `JWT_CLIENT_IDS` alone."
     )
-    jwt_token_use: TokenUse = setting("access", "Kind of token that is taken: `access` or `id`.")
+    jwt_client_ids: str = setting(
+        "", "Comma-separated clients whose tokens are accepted, by `azp` or `client_id`. Empty: any client."
+    )
+    jwt_token_use: TokenUse = setting("access", "Accepted kind of token: `access` or `id`.")
     jwt_jwks_url: str = setting("", "URL of the issuer's JWKS. Empty: the issuer's /.well-known/jwks.json.")
     cors_origins: str = setting(
-        "", "Web origins that may call through API Gateway, separated by commas. A Function URL has its own."
+        "", "Comma-separated web origins that may call through API Gateway. A Function URL has its own CORS settings."
     )
 
-    max_body_bytes: int = setting(6_000_000, "Maximum size of a request body. Lambda takes 6 MB.", minimum=1_000)
+    max_body_bytes: int = setting(
+        6_000_000, "Maximum size of a request body. Lambda's own limit is 6 MB.", minimum=1_000
+    )
     max_message_chars: int = setting(32_000, "Maximum length of a user message.", minimum=1)
     max_turns_per_session: int = setting(100_000, "Maximum number of turns in a session.", minimum=1)
     max_running_turns_per_user: int = setting(5, "Maximum number of turns a user may have running at once.", minimum=1)
     busy: Busy = setting(
         "reject",
-        "What becomes of a message that comes while its session answers another, unless the request says: `reject` "
-        "(409), `queue` (answered after it), `steer` (joins it) or `interrupt` (stops it and is answered then).",
+        "Default policy for a message that arrives while its session is answering another: `reject` (409), `queue` "
+        "(answer it afterwards), `steer` (add it to the running answer) or `interrupt` (stop that answer first).",
     )
-    max_waiting_messages: int = setting(10, "Maximum number of messages that wait in one session.", minimum=1)
+    max_waiting_messages: int = setting(10, "Maximum number of queued messages in one session.", minimum=1)
     max_readers_per_user: int = setting(
-        20, "Maximum number of requests that may follow running turns of a user at once.", minimum=1
+        20, "Maximum number of requests that may follow a user's running turns at once.", minimum=1
     )
-    max_readers_per_session: int = setting(10, "Maximum number of them in one session.", minimum=1)
+    max_readers_per_session: int = setting(
+        10, "Maximum number of requests that may follow one session's turn at once.", minimum=1
+    )
     follow_seconds: float = setting(
-        120.0, "How long a request follows a running turn before it ends itself: the client then resumes.", minimum=0.01
+        120.0, "How long a request follows a running turn. Its stream then ends, and the client resumes.", minimum=0.01
     )
     budget_requests_per_minute: int = setting(
-        0, "Turns, names and summaries that a user may ask for in one minute; 0: no limit.", minimum=0
+        0, "Maximum turns, names and summaries per user and minute. 0: no limit.", minimum=0
     )
     budget_tokens_per_day: int = setting(
-        0, "Tokens that a user may spend in one day (UTC), input and output together; 0: no limit.", minimum=0
+        0, "Maximum input and output tokens per user and day (UTC). 0: no limit.", minimum=0
     )
     budget_reserve_tokens: int = setting(
         40_000,
-        "Tokens reserved of that budget before a turn calls the model, until its count is known. A turn that outgrows "
-        "them reserves as many again.",
+        "Tokens that a turn reserves from that budget before it calls the model. The real count replaces them at its "
+        "end. A turn that outgrows its reservation reserves the same amount again.",
         minimum=1,
     )
 
     session_retention_days: int = setting(
-        0, "Sessions in which nothing was said for so many days are deleted; 0 keeps them.", minimum=0
+        0, "Days after its last message when a session is deleted. 0: never.", minimum=0
     )
 
     docs_enabled: bool = setting(True, "Serve /docs and /openapi.json.")
@@ -177,16 +188,16 @@ class Settings:
     otel_exporter_otlp_headers: str = setting(
         "", "Headers for the collector, such as an API key: `name=value,name=value`, URL-encoded.", secret=True
     )
-    trace_content: bool = setting(False, "Record messages, tool inputs and outputs in traces.")
+    trace_content: bool = setting(False, "Record messages, tool inputs and tool outputs in traces.")
 
     @property
     def budget(self) -> Budget:
-        """The budget of a user whose category has none of its own."""
+        """The default budget, for users whose category has none."""
         return Budget(requests_per_minute=self.budget_requests_per_minute, tokens_per_day=self.budget_tokens_per_day)
 
     @classmethod
     def from_env(cls, env: Mapping[str, str] | None = None, *, defaults: Mapping[str, Any] | None = None) -> "Settings":
-        """Read the environment, with `defaults` for what it does not set. An error names the variable."""
+        """Read the environment. `defaults` apply to variables it does not set. An error names the variable."""
         source = os.environ if env is None else env
         found = {f.name: _read(f, source[env_name(f)]) for f in fields(cls) if source.get(env_name(f))}
         return cls(**{**checked_defaults(defaults or {}), **found})

@@ -96,7 +96,7 @@ async def _ask_user(
     question: Annotated[str, Field(min_length=1, max_length=2_000, description="The question, as the user reads it.")],
     choices: Annotated[
         list[Annotated[str, Field(min_length=1, max_length=200)]],
-        Field(max_length=MAX_CHOICES, description="Answers to choose from. Empty: the user answers in own words."),
+        Field(max_length=MAX_CHOICES, description="Answers to choose from. Empty: the user answers freely."),
     ] = [],  # noqa: B006 - a default of the schema, never changed
 ) -> Annotated[str, Field(min_length=1, max_length=10_000)]:
     """Ask the user a question and wait for the answer. Use it when you cannot go on without it."""

@@ -150,13 +150,13 @@ def _speaker(principal: str, is_trusted: bool, scope: Scope) -> Caller:
     sent = [header for header in (USER_HEADER, CATEGORY_HEADER) if _header(scope, header) is not None]
     if sent and not is_trusted:
         raise Forbidden(
-            f"You may not send {sent[0]}: only principals that the operator trusts speak for others.",
+            f"You may not send {sent[0]}. Only principals that the operator trusts may act for other users.",
             reason="principal not trusted",
         )
     named = _named(scope, USER_HEADER)
     if named is None and principal.endswith(_SHARED_SESSION):
         raise Forbidden(
-            "Users of a Cognito identity pool sign with one and the same ARN, so you cannot be told apart. "
+            "All users of a Cognito identity pool sign with the same ARN, so they cannot be distinguished. "
             "Call through a back end, or send a token to a deployment in jwt mode.",
             reason="principal shared by many",
         )
@@ -185,7 +185,7 @@ async def _local_caller(scope: Scope) -> Caller:
     is_from_here = all(is_loopback(name) for name in (address, *hosts)) and (not origin or is_loopback_origin(origin))
     if not is_from_here:
         raise Unauthenticated(
-            "Without authentication only this machine may call.", challenge="Loopback", reason="not from this machine"
+            "Without authentication, only this machine may call.", challenge="Loopback", reason="not from this machine"
         )
     return Caller(f"local:{_named(scope, USER_HEADER) or 'me'}", _named(scope, CATEGORY_HEADER))
 

@@ -33,19 +33,19 @@ class ChatAnswer(BaseModel):
 SdkVersion = Annotated[
     str | None,
     Header(
-        description="`7` for chunks that only version 7 of the AI SDK knows: `steering-message`, "
-        "`tool-approval-response`, `reset-step`. `5` for none that 5 does not know: a `data-approval-request` for "
-        "`tool-approval-request`, an error for `tool-output-denied`."
+        description="`7` enables chunks that only AI SDK 7 accepts: `steering-message`, `tool-approval-response`, "
+        "`reset-step`. `5` replaces the chunks that AI SDK 5 rejects: `tool-approval-request` becomes "
+        "`data-approval-request`, and `tool-output-denied` becomes an error."
     ),
 ]
 
 
 class AcceptedMessage(BaseModel):
-    """The message is durable. The run function answers it."""
+    """The message is stored. The run function answers it."""
 
     sessionId: str  # noqa: N815 - the client's name, as in the stream
-    messageId: str = Field(description="The user's message. Send it with the same id again: it is answered once.")  # noqa: N815
-    stream: str = Field(description="Where the answer is streamed, from its first event on.")
+    messageId: str = Field(description="The user message's id. A retry with the same id is answered once.")  # noqa: N815
+    stream: str = Field(description="Path of the answer's event stream.")
 
 
 async def chat(
@@ -53,21 +53,24 @@ async def chat(
     background: Annotated[bool, Query()] = False,
     x_ai_sdk: SdkVersion = None,
 ) -> None:
-    """Answer a message, or go on with an answer that waits. `?stream=false` returns the complete answer as JSON.
-    `?background=true` returns 202 at once: the message is stored, and answered without this request.
+    """Send a message and stream the answer, or continue a waiting turn.
 
-    `busy` in the body says what to do while the session answers another message: `reject` (409), `queue` (it is
-    answered after that one), `steer` (it joins that answer before its next model call) or `interrupt` (that answer is
-    ended with what it has). A message that waits has been stored when the stream starts, with comments.
+    `?stream=false` returns the complete answer as JSON. `?background=true` stores the message, returns 202 at once and
+    answers it in the background.
+
+    `busy` in the body applies while the session is answering another message. `reject` returns 409. `queue` answers
+    this message afterwards. `steer` adds it to the running answer before its next model call. `interrupt` stops the
+    running answer, keeps its text, and then answers this message. A queued message is stored before its stream starts;
+    the stream carries comments while it waits.
     """
 
 
 async def resume(session_id: Annotated[str, Path(pattern=ID_PATTERN)], x_ai_sdk: SdkVersion = None) -> None:
-    """Follow the running answer from its first event. A stream that ends without `finish` is to be resumed."""
+    """Stream the running answer from its first event. If the stream ends without `finish`, resume again."""
 
 
 async def decide(request_id: Annotated[str, Path(pattern=ID_PATTERN)]) -> None:
-    """Approve or deny a call that waits, as whoever may. The turn goes on for whoever asked."""
+    """Approve or deny a waiting tool call, as any permitted approver. The turn continues for its own user."""
 
 
 class Decided(BaseModel):
@@ -117,8 +120,8 @@ def chat_openapi(settings: Settings) -> dict[str, Any]:
         response_class=Response,
         responses=documented(errors.TooManyReaders, errors.RegistryUnavailable)
         | {
-            200: {"description": "The same stream, from its first event on.", "content": EVENTS},
-            204: {"description": "Nothing is being answered, or has been a moment ago."},
+            200: {"description": "The answer's event stream, from its first event.", "content": EVENTS},
+            204: {"description": "No answer is running, and none has just ended."},
         },
     )
     app.add_api_route(
@@ -129,7 +132,7 @@ def chat_openapi(settings: Settings) -> dict[str, Any]:
         responses=documented(errors.TurnInProgress, *ANSWERS, errors.TooManyTurns, *PAID, *WITH_BODY)
         | {
             200: {
-                "description": "The decision is stored, and the turn goes on if nothing else is asked.",
+                "description": "The decision is stored. The turn continues if no other request is open.",
                 "content": {"application/json": {"schema": Decided.model_json_schema()}},
             }
         },

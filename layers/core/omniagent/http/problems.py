@@ -51,12 +51,12 @@ class Problem(BaseModel):
     """An error (RFC 9457)."""
 
     type: str = Field("about:blank", description="Always about:blank.")
-    title: str = Field(description="The kind of error, for people.")
+    title: str = Field(description="A short name of the error, for people.")
     status: int = Field(description="The HTTP status code.")
-    detail: str = Field(description="What went wrong, and what the caller can do.")
-    code: str = Field(description="The kind of error, for programs.")
+    detail: str = Field(description="What went wrong and what the caller can do.")
+    code: str = Field(description="A stable identifier of the error, for programs.")
     request_id: str = Field(description="Identifies the request in the operator's logs.")
-    reset_at: datetime | None = Field(None, description="With a 429 of a budget: when the budget is whole again.")
+    reset_at: datetime | None = Field(None, description="When the budget resets. Only with a 429 for a budget.")
 
 
 Recover = Callable[[BaseException], Awaitable[None]]

@@ -43,7 +43,7 @@ FeedbackText = Annotated[
 
 
 class NewSession(BaseModel):
-    """A session to create. Without an id it gets a new one."""
+    """A session to create. Without an `id`, one is generated."""
 
     id: str | None = Field(None, pattern=ID_PATTERN)
     name: Name | None = None
@@ -61,12 +61,12 @@ class StopRequest(BaseModel):
     message_id: str | None = Field(
         None,
         pattern=ID_PATTERN,
-        description="Stop only the turn that answers this message. Without it, the running turn and all that wait.",
+        description="Stop only the turn that answers this message. Default: the running turn and all queued messages.",
     )
 
 
 class NewFeedback(BaseModel):
-    """What the user thinks of an answer. Both null take it back."""
+    """The user's feedback on an answer. Setting both fields to null withdraws it."""
 
     model_config = ConfigDict(json_schema_extra={"anyOf": [{"required": ["rating"]}, {"required": ["text"]}]})
 
@@ -94,10 +94,12 @@ class SessionResource(_Resource):
     name: str | None
     latest_turn_number: int
     answering: bool = Field(description="A turn is running.")
-    waiting: bool = Field(description="The latest turn waits for an approval, or for a tool of the client.")
+    waiting: bool = Field(description="The latest turn waits for an approval or a client tool.")
     created_at: datetime
     updated_at: datetime = Field(description="When the last turn began or ended. Lists are sorted by it.")
-    extra: dict[str, Any] = Field(default_factory=dict, description="Fields of the team's own document class.")
+    extra: dict[str, Any] = Field(
+        default_factory=dict, description="Fields that the project adds to its document class."
+    )
 
     @classmethod
     def of(cls, session: Session) -> "SessionResource":
@@ -125,10 +127,10 @@ class SessionList(_Resource):
 
 
 class MessageList(_Resource):
-    """Complete turns in their order, as messages for `useChat`."""
+    """Complete turns in order, as messages in the format of `useChat`."""
 
     messages: list[dict[str, Any]] = Field(description="UIMessages of the AI SDK.")
-    before: str | None = Field(description="Pass it as `before` for the turns before these. Null on the last page.")
+    before: str | None = Field(description="Pass it as `before` for earlier turns. Null on the last page.")
     summarized_to: int | None = Field(description="The last turn that the summary covers. Null without a summary.")
 
     @classmethod
@@ -140,18 +142,18 @@ class MessageList(_Resource):
 
 
 class ApprovalResource(_Resource):
-    """What a turn waits for, for whoever may answer it."""
+    """A request of a waiting turn: an approval, or the output of a client tool."""
 
     id: str = Field(description="Answer an approval with `POST /chat/approvals/{id}` of the chat function.")
-    kind: RequestKind = Field(description="`approval`, or `output` of a tool that only the client can run.")
+    kind: RequestKind = Field(description="`approval`, or `output` for a tool that only the client can run.")
     tool: str
     tool_call_id: str
     input: Any = None
-    reason: str | None = Field(description="Why it needs approval.")
+    reason: str | None = Field(description="Why the call needs approval.")
     expires_at: datetime | None
-    user: str = Field(description="Who asked the question that led to the call.")
-    session_id: str | None = Field(description="The session, if it is the caller's own.")
-    message_id: str | None = Field(description="The waiting answer, if it is the caller's own.")
+    user: str = Field(description="The user whose message led to the call.")
+    session_id: str | None = Field(description="The session. Null if it belongs to another user.")
+    message_id: str | None = Field(description="The waiting answer. Null if it belongs to another user.")
 
     @classmethod
     def of(cls, request: "ToolRequest", *, is_own: bool) -> "ApprovalResource":
@@ -170,14 +172,14 @@ class ApprovalResource(_Resource):
 
 
 class ApprovalList(_Resource):
-    """One page of what waits for the caller, the newest first. A page may hold fewer than asked for, or none."""
+    """One page of requests, newest first. A page may hold fewer than `limit`, or none."""
 
     approvals: list[ApprovalResource]
     before: str | None = Field(description="Pass it as `before` for the next page. Null on the last page.")
 
 
 class SummaryResource(_Resource):
-    """What the model is shown in place of the turns that it covers, and of all before."""
+    """The text that replaces the turns it covers, and all earlier ones, in the model's prompt."""
 
     content: str
     token_count: int
@@ -191,7 +193,7 @@ class SummaryResource(_Resource):
 
 
 class FeedbackResource(_Resource):
-    """The feedback of an answer, as it is stored."""
+    """The stored feedback on an answer."""
 
     message_id: str
     rating: Rating | None
@@ -215,14 +217,16 @@ class TokenUsage(_Resource):
     """The tokens of this day (UTC)."""
 
     limit: int
-    used: int = Field(description="Spent: input and output of answers, names and summaries.")
-    estimated: int = Field(description="The part of `used` that no provider counted: calls that were cut off.")
-    reserved: int = Field(description="Set aside for answers that are being written.")
+    used: int = Field(description="Input and output tokens of answers, names and summaries.")
+    estimated: int = Field(
+        description="The estimated part of `used`: calls that were cut off before the provider reported usage."
+    )
+    reserved: int = Field(description="Tokens reserved by running answers.")
     resets_at: datetime
 
 
 class UsageResource(_Resource):
-    """What the caller may spend and has spent. Null where there is no limit."""
+    """The caller's limits and usage. Null where there is no limit."""
 
     requests_per_minute: RequestUsage | None
     tokens_per_day: TokenUsage | None

@@ -38,7 +38,7 @@ from omniagent.turns.waiting import is_expired
 
 SessionId = Annotated[str, Path(pattern=ID_PATTERN)]
 SdkVersion = Annotated[
-    str | None, Header(description="`7` for parts that only version 7 of the AI SDK knows: `steering-message`.")
+    str | None, Header(description="`7` enables parts that only AI SDK 7 accepts: `steering-message`.")
 ]
 MessageId = Annotated[str, Path(pattern=ID_PATTERN)]
 Search = Annotated[str, StringConstraints(max_length=100, pattern=LINE_PATTERN)]
@@ -50,7 +50,7 @@ def sessions_app(services: Services) -> FastAPI:
     """Return the app of the sessions function."""
     app = create_app(
         "OmniAgent sessions",
-        "Lists, reads, renames, stops and deletes a user's chats. This page loads its scripts from the internet.",
+        "Lists, reads, renames, stops and deletes a user's chats. This page loads its scripts from a CDN.",
         services,
     )
     app.include_router(router)
@@ -60,13 +60,13 @@ def sessions_app(services: Services) -> FastAPI:
 @router.post(
     "/sessions",
     status_code=201,
-    responses=documented(*WITH_BODY) | {200: {"model": SessionResource, "description": "The session exists already."}},
+    responses=documented(*WITH_BODY) | {200: {"model": SessionResource, "description": "The session already exists."}},
     openapi_extra=body_schema(NewSession, required=False),
 )
 async def create_session(
     request: Request, response: Response, caller: CurrentCaller, services: ProcessServices
 ) -> SessionResource:
-    """Create a session. If the id is taken, the existing session is returned."""
+    """Create a session. If the id exists, return the existing session."""
     body = await read_model(request, NewSession, services.settings.max_body_bytes, default={})
     session = await services.session(caller.client_id, body.id, category=caller.category)
     created, is_new = await (await services.catalog()).create(session, body.name)
@@ -80,9 +80,9 @@ async def list_sessions(
     services: ProcessServices,
     limit: Annotated[int, Query(ge=1, le=100)] = 20,
     before: Annotated[str | None, Query(max_length=256, description="`before` of the previous page.")] = None,
-    search: Annotated[Search | None, Query(description="A part of the name, or of what was said.")] = None,
+    search: Annotated[Search | None, Query(description="Text to find in the session's name or messages.")] = None,
 ) -> SessionList:
-    """List the sessions, the most recently used first."""
+    """List the caller's sessions, most recently used first."""
     catalog = await services.catalog()
     page = await catalog.list_page(user_id_of(caller.client_id), limit=limit, before=before, search=search)
     # A turn whose process died is still marked as running.
@@ -122,7 +122,7 @@ async def rename_session(
 async def delete_session(
     session_id: SessionId, request: Request, caller: CurrentCaller, services: ProcessServices
 ) -> None:
-    """Delete a session and all its messages. A running turn is lost."""
+    """Delete a session and all its messages. A running turn is discarded."""
     await services.erase_session(_key(caller, session_id), time_left=time_left(request.scope))
 
 
@@ -131,12 +131,12 @@ async def list_messages(
     session_id: SessionId,
     caller: CurrentCaller,
     services: ProcessServices,
-    limit: Annotated[int, Query(ge=2, le=100, description="At most this many messages. Turns are not split.")] = 50,
+    limit: Annotated[int, Query(ge=2, le=100, description="Maximum number of messages. Turns are not split.")] = 50,
     before: Annotated[int | None, Query(ge=1, le=2**31, description="Return the turns before this number.")] = None,
     *,
     x_ai_sdk: SdkVersion = None,
 ) -> MessageList:
-    """Read the newest turns, or those before a given one, as messages for `useChat`."""
+    """List messages in the format of `useChat`: the newest turns, or those before a given turn."""
     session = await _settled(services, caller, session_id)
     catalog = await services.catalog()
     page, summarized_to = await asyncio.gather(
@@ -154,7 +154,7 @@ async def list_messages(
 async def delete_message(
     session_id: SessionId, message_id: MessageId, caller: CurrentCaller, services: ProcessServices
 ) -> None:
-    """Delete one message. A summary that mentions it stays as it is until it is rebuilt."""
+    """Delete one message. A summary that mentions it does not change until it is rebuilt."""
     session = await _settled(services, caller, session_id)
     await (await services.catalog()).delete_message(session.id, message_id)
 
@@ -167,7 +167,7 @@ async def delete_message(
 async def rate_answer(
     session_id: SessionId, message_id: MessageId, request: Request, caller: CurrentCaller, services: ProcessServices
 ) -> FeedbackResource:
-    """Store what the user thinks of an answer, in the place of what they thought before."""
+    """Store the user's feedback on an answer, replacing any earlier feedback."""
     body = await read_model(request, NewFeedback, services.settings.max_body_bytes)
     runner = await services.runner(caller.client_id, session_id)
     return FeedbackResource.of(await runner.rate(message_id, body.feedback()))
@@ -179,7 +179,7 @@ async def rate_answer(
 async def take_feedback_back(
     session_id: SessionId, message_id: MessageId, caller: CurrentCaller, services: ProcessServices
 ) -> None:
-    """Delete the feedback of an answer, if it has any."""
+    """Delete the feedback on an answer, if there is any."""
     runner = await services.runner(caller.client_id, session_id)
     await runner.rate(message_id, None)
 
@@ -193,14 +193,14 @@ async def take_feedback_back(
 async def cancel_turn(
     session_id: SessionId, request: Request, caller: CurrentCaller, services: ProcessServices
 ) -> Accepted:
-    """Stop the running turn, and every message that waits for its own; close a turn that waits for an answer.
+    """Stop the running turn and all queued messages, and close a turn that waits for an approval or a client tool.
 
-    The answer so far is kept. A `message_id` stops only the turn of that message: the one that runs, that waits, or
-    that the message has joined.
+    The text streamed so far is kept. With `message_id`, stop only the turn of that message: the running turn, a queued
+    one, or the one that the message has joined.
     """
     body = await read_model(request, StopRequest, services.settings.max_body_bytes, default={})
     runner = await services.runner(caller.client_id, session_id)
-    # The registry first: a session's very first turn runs a moment before the session is stored.
+    # The registry first: a session's first turn starts shortly before the session is stored.
     if not await runner.stop(body.message_id):
         await (await services.catalog()).get(_key(caller, session_id))
         raise errors.NoRunningTurn
@@ -214,7 +214,7 @@ async def cancel_turn(
 async def name_session_by_model(
     session_id: SessionId, caller: CurrentCaller, services: ProcessServices
 ) -> SessionResource:
-    """Let the model name the session. A name that the user sets meanwhile is kept."""
+    """Have the model name the session. If the user sets a name meanwhile, the user's name is kept."""
     runner = await services.runner(caller.client_id, session_id, category=caller.category)
     await runner.name()
     return SessionResource.of(await (await services.catalog()).get(_key(caller, session_id)))
@@ -233,16 +233,16 @@ async def get_summary(session_id: SessionId, caller: CurrentCaller, services: Pr
     "/sessions/{session_id}/summary",
     status_code=202,
     responses=documented(errors.NotFound, errors.QueueUnavailable, errors.NoQueue, *PAID)
-    | {200: {"model": Accepted, "description": "The summary is up to date: nothing is queued."}},
+    | {200: {"model": Accepted, "description": "The summary is up to date. Nothing was queued."}},
 )
 async def queue_summary(
     session_id: SessionId,
     response: Response,
     caller: CurrentCaller,
     services: ProcessServices,
-    rebuild: Annotated[bool, Query(description="Write the summary again from the first turn.")] = False,
+    rebuild: Annotated[bool, Query(description="Rebuild the summary from the first turn.")] = False,
 ) -> Accepted:
-    """Bring the summary up to date in the background. What is queued already, or pointless, is not queued again."""
+    """Update the summary in the background. Nothing is queued if a job is already queued or nothing would change."""
     catalog = await services.catalog()
     session = await catalog.get(_key(caller, session_id))
     if not services.settings.summary_queue_url:
@@ -263,7 +263,7 @@ async def list_approvals(
     limit: Annotated[int, Query(ge=1, le=100)] = 20,
     before: Annotated[str | None, Query(max_length=256, description="`before` of the previous page.")] = None,
 ) -> ApprovalList:
-    """List what waits for the caller: in their own sessions, and what the project lets them approve for others."""
+    """List the requests that the caller may answer: in their own sessions, and for others if the project permits it."""
     catalog = await services.catalog()
     # Without a rule nobody approves for others: only the caller's own sessions are read.
     user_id = None if services.project.approvers is not None else user_id_of(caller.client_id)
@@ -276,7 +276,7 @@ async def list_approvals(
 
 @router.get("/usage", responses=documented(errors.RegistryUnavailable))
 async def get_usage(caller: CurrentCaller, services: ProcessServices) -> UsageResource:
-    """Read what the caller has spent, and of what. Without a limit nothing is counted."""
+    """Read the caller's limits and usage. Without a limit, nothing is counted."""
     runner = await services.runner(caller.client_id, None, category=caller.category)
     return UsageResource.of(runner.budget, await runner.spending())
 
@@ -294,7 +294,7 @@ async def delete_me(request: Request, caller: CurrentCaller, services: ProcessSe
 async def _requests_for(
     services: Services, caller: Caller, message: Message, user: str, category: str | None
 ) -> list[ApprovalResource]:
-    """Return what a waiting answer of a user asks of the caller. One that nobody answered in time is closed."""
+    """Return a waiting answer's requests that the caller may answer. An expired one is closed instead."""
     answer, session_id = session_message(message), public_session_id(message.session_id)
     if is_expired(answer, SessionManager.now()):
         await (await services.runner_of_key(message.session_id)).settle()

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from omniagent.turns.ledger import TurnBudget
 
 NOT_A_MESSAGE = "Only a new message can be answered in the background."
-ANSWERED_BADLY = "This message has an answer that did not come to its end. Send it without `background` to ask again."
+ANSWERED_BADLY = "The answer to this message is incomplete. Send the message without `background` to answer it again."
 
 
 class Acceptance:
@@ -52,7 +52,7 @@ class Acceptance:
         if self._query.regenerate or not self._query.text:
             raise InvalidRequest(NOT_A_MESSAGE)
         if len(self._query.text) > MAX_POSTED_CHARS:
-            raise InvalidRequest(f"A message in the background has at most {MAX_POSTED_CHARS} characters.")
+            raise InvalidRequest(f"A background message may have at most {MAX_POSTED_CHARS} characters.")
         await self._session.create()  # what waits in it is deleted with it
         is_accepted = False
         try:

@@ -133,7 +133,7 @@ class AnswerOpening(Opening):
         meant = [request for request in requests if request.call_id in answered or request.id in answered]
         allowed = [await may_answer(self._rule, self._approver, request) for request in meant]
         if not all(allowed) or not (allowed or is_own):
-            raise Forbidden("You may not approve this: somebody else has to.") if is_own else UnknownRequest
+            raise Forbidden("You may not approve this call. Another approver must.") if is_own else UnknownRequest
 
     @property
     def _message_id(self) -> str:

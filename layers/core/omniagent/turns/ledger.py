@@ -117,7 +117,7 @@ class Spending:
         if self.spent.tokens >= budget.tokens_per_day:
             return BudgetExceeded(retry_after=self._seconds_until(reset), reset_at=reset)
         return BudgetExceeded(
-            "The rest of your tokens for today is reserved for answers that are still being written.",
+            "The rest of your tokens for today is reserved by running answers.",
             retry_after=BUSY_RETRY_SECONDS,
             reset_at=reset,
         )
