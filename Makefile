@@ -48,7 +48,7 @@ MAKE_VENV = [ -x $(BIN)/python ] || $(UV) venv -q --clear --python $(PYTHON) $(V
 	@$(UV) pip install -q --python $(SAM_BIN)/python --require-hashes -r requirements-sam.txt
 	@touch $@
 
-test: $(VENV)/.dev ## run every test and print the coverage; with ARGS, a part of them: ARGS=tests/http
+test: $(VENV)/.dev ## run every test and print the coverage; ARGS=tests/http runs a part
 ifdef ARGS
 	@$(BIN)/python -m pytest -n 4 $(ARGS)
 else
@@ -58,7 +58,7 @@ else
 	@$(BIN)/coverage report
 endif
 
-soak: $(VENV)/.dev ## 1,000 turns under 260 kills, freezes, partitions and slow servers; writes the README's table (10 minutes)
+soak: $(VENV)/.dev ## run 1,000 turns through 260 kills, freezes, partitions and slow servers; writes the README's table (10 minutes)
 	@$(BIN)/python -m tests.faults.soak $(ARGS)
 	@$(BIN)/python -m scripts.readme
 
@@ -67,11 +67,11 @@ check: $(VENV)/.dev ## lint, format and types
 	@$(BIN)/ruff format --check .
 	@$(BIN)/mypy
 
-format: $(VENV)/.dev ## format and fix what ruff can fix
+format: $(VENV)/.dev ## format the code and apply ruff's fixes
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
 
-lock: $(UV) ## pin the dependencies of pyproject.toml again, with hashes
+lock: $(UV) ## pin the dependencies of pyproject.toml, with hashes
 	@$(LOCK) --upgrade pyproject.toml -o layers/core/requirements.txt
 	@# cargo-lambda asks for a compiler of 400 MB that only `cargo lambda build` uses: left out, and nothing is resolved
 	@# again when the file is installed.
@@ -97,30 +97,30 @@ build: .venv-sam/.installed ## build for Lambda (python3.13, arm64) into .aws-sa
 	@$(SAM_BUILD)
 
 build-here: TARGET_ARCH = here
-build-here: .venv-sam/.installed ## build for this machine (python3.13 where it can be had) into .build/here
+build-here: .venv-sam/.installed ## build for this machine (with python3.13 if available) into .build/here
 	@TARGET_ARCH=here $(SAM_BUILD) --build-dir .build/here
 
-test-arm64: $(VENV)/.dev build ## run one conversation on what `make build` made, on an emulated arm64 (3 minutes)
+test-arm64: $(VENV)/.dev build ## run one conversation on the built artifact, on an emulated arm64 (3 minutes)
 	@$(BIN)/python -m pytest tests/sam/arm64_turn.py
 
-preflight: $(VENV)/.dev ## check what a deploy needs: the stage's parameters, region, credentials, secrets (STAGE=dev)
+preflight: $(VENV)/.dev ## check the prerequisites of a deploy: parameters, region, credentials, secrets (STAGE=dev)
 	@$(BIN)/python -m scripts.preflight $(STAGE)
 
 # The release is new each time, so that a parameter's new value is published as well (see template.yaml).
-deploy: preflight build ## deploy to AWS: STAGE=dev or STAGE=prod, its parameters in parameters/
+deploy: preflight build ## deploy to AWS: STAGE=dev or STAGE=prod, with its file in parameters/
 	@SAM_CLI_TELEMETRY=0 $(SAM_BIN)/sam deploy --config-env $(STAGE:dev=default) \
 		--parameter-overrides file://parameters/$(STAGE).yaml Release=$$(date +%s) $(SAM_ARGS)
 
-smoke: $(VENV)/.run ## prove a deployment from outside: STAGE=dev, or URL=…, or CHAT_URL=… SESSIONS_URL=…; TOKEN=… ORIGIN=…
+smoke: $(VENV)/.run ## test a deployment from outside: STAGE=dev, or URL=…, or CHAT_URL=… SESSIONS_URL=…; TOKEN=… ORIGIN=…
 	@STAGE=$(STAGE) $(BIN)/python -m scripts.smoke
 
-ledger: $(VENV)/.dev ## spend budgets from 8 processes at once, and through kills, and compare the ledger's and the model's counts; writes the table of docs/operations.md (5 minutes)
+ledger: $(VENV)/.dev ## spend budgets from 8 processes and through kills, and compare the ledger with the model's counts; writes a table in docs/operations.md (5 minutes)
 	@$(BIN)/python -m tests.faults.ledger_run
 	@$(BIN)/python -m scripts.readme
 
 .PHONY: ledger
 
-continue: $(VENV)/.dev ## kill 500 turns at random and at 13 named stages, and whoever continues them: their watch finishes them all; with processes, too, and a turn of 200 s with functions of 20 s (8 minutes)
+continue: $(VENV)/.dev ## kill 500 turns, and the processes that continue them, at random and at 13 named stages: all must finish; then a turn of 200 s in functions of 20 s (8 minutes)
 	@$(BIN)/python -m tests.turns.continue_run $(ARGS)
 	@$(BIN)/python -m tests.faults.continue_processes
 	@$(BIN)/python -m tests.faults.long_turn
@@ -128,22 +128,22 @@ continue: $(VENV)/.dev ## kill 500 turns at random and at 13 named stages, and w
 
 .PHONY: continue
 
-races: $(VENV)/.dev ## 1,000 races of messages that queue, steer and interrupt with ends, stops and kills; writes the README's table (5 minutes)
+races: $(VENV)/.dev ## race messages that queue, steer and interrupt against ends, stops and kills, 1,000 times; writes the README's table (5 minutes)
 	@$(BIN)/python -m tests.runner.busy_races $(ARGS)
 	@$(BIN)/python -m scripts.readme
 
-forgeries: $(VENV)/.dev ## 10,000 forged answers to turns that wait: none may run a tool or change anything; writes the README's table (3 minutes)
+forgeries: $(VENV)/.dev ## send 10,000 forged answers to waiting turns: none may run a tool or change data; writes the README's table (3 minutes)
 	@PYTHONPATH=functions $(BIN)/python -m tests.security.forgeries $(ARGS)
 	@$(BIN)/python -m scripts.readme
 
 .PHONY: races forgeries
 
-burst: $(VENV)/.dev ## 50 cold starts at once on a busy machine, and what became of their 150 turns (5 minutes)
+burst: $(VENV)/.dev ## start 50 cold functions at once on a busy machine and check their 150 turns (5 minutes)
 	@$(BIN)/python -m pytest -s tests/functions/burst.py
 
 .PHONY: burst
 
-clean: ## remove what was built
+clean: ## remove build output
 	@rm -rf .aws-sam .build
 
 distclean: clean clean-local ## remove the environments as well
@@ -157,21 +157,21 @@ invoke: $(VENV)/.run ## invoke a function: FUNCTION=chat EVENT=events/chat-hello
 
 .PHONY: invoke
 
-screenshots: $(VENV)/.dev ## take the pictures in docs/ again
+screenshots: $(VENV)/.dev ## retake the screenshots in docs/
 	@$(BIN)/python -m pytest tests/browser/screenshots.py
 
-walk: $(VENV)/.dev ## count the files and functions that one POST /chat walks through
+walk: $(VENV)/.dev ## count the files and functions that one POST /chat enters
 	@$(BIN)/python -m scripts.walk
 
-readme: $(VENV)/.dev ## write the README's tables from the code
+readme: $(VENV)/.dev ## regenerate the tables in the README and docs/
 	@$(BIN)/python -m scripts.readme
 
 .PHONY: screenshots walk readme
 
-run: $(VENV)/.run ## run the whole product on this machine, with a page to chat on: PORT=8000
+run: $(VENV)/.run ## run the whole product on this machine, with a playground in the browser: PORT=8000
 	@$(BIN)/python -m local run $(ARGS)
 
-chat: $(VENV)/.run ## chat in the terminal with what `make run` started
+chat: $(VENV)/.run ## chat in the terminal with the running `make run`
 	@$(BIN)/python -m local chat $(ARGS)
 
 clean-local: ## remove the data of make run
@@ -182,10 +182,10 @@ clean-local: ## remove the data of make run
 # On the Python of its peers.
 bench bench-quick: export TARGET_PYTHON = $(shell $(PYTHON) -c 'import sys; print("%d.%d" % sys.version_info[:2])')
 
-bench: $(VENV)/.dev build-here ## measure the product beside its peers and write bench/RESULTS.md (15 minutes)
+bench: $(VENV)/.dev build-here ## compare the product with its peers and write bench/RESULTS.md (15 minutes)
 	@$(BIN)/python -m bench
 
-bench-quick: $(VENV)/.dev build-here ## the same in small, nothing written (2 minutes)
+bench-quick: $(VENV)/.dev build-here ## a short benchmark that writes nothing (2 minutes)
 	@$(BIN)/python -m bench --quick
 
 .PHONY: bench bench-quick
