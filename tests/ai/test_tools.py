@@ -311,5 +311,16 @@ def test_an_output_becomes_plain_json(output: Any, rendered: Any) -> None:
     assert render_output(output, 1000) == rendered
 
 
+def test_a_number_of_more_digits_than_python_writes_is_rendered_in_hexadecimal() -> None:
+    assert render_output(16**5000, 10_000) == hex(16**5000)
+
+
+def test_objects_that_refer_to_each_other_are_refused_instead_of_rendered_for_ever() -> None:
+    tree: dict[str, Any] = {}
+    tree |= {"left": tree, "right": tree}
+    with pytest.raises(ValueError, match="refer to each other"):
+        render_output(tree, 1000)
+
+
 def test_a_long_output_is_cut_and_says_so() -> None:
     assert render_output(["x" * 200], 100) == '["' + "x" * 98 + "\n[cut: 104 more characters]"

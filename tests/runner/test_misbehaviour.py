@@ -21,6 +21,7 @@ from omniagent import (
     RunResult,
     ScriptedModel,
     ToolCall,
+    ToolError,
     TurnHooks,
     tool,
 )
@@ -153,6 +154,34 @@ async def test_a_callback_that_hangs_does_not_keep_the_process_past_its_time() -
         await stream.ended()
     assert len(results) == 1
     assert await sessions.are_free()
+
+
+async def test_an_output_that_cannot_be_rendered_fails_its_call_and_not_the_turn() -> None:
+    class Silent:
+        def __str__(self) -> str:
+            raise RuntimeError("secret")
+
+    @tool
+    async def lookup() -> Any:
+        """Look something up."""
+        return Silent()
+
+    model = ScriptedModel(ToolCall("lookup", {}), "It failed.")
+    result = await Sessions().runner(model, lookup).run("Hello?")
+    [part] = [part for part in result.parts if isinstance(part, ToolPart)]
+    assert (result.status, part.error) == ("complete", "lookup failed. Try something else or tell the user.")
+
+
+async def test_the_text_of_a_tool_error_is_cut_as_an_output_is_and_can_be_encoded() -> None:
+    @tool
+    async def lookup() -> str:
+        """Look something up."""
+        raise ToolError("\ud800" + "x" * 1_000)
+
+    sessions = Sessions(replace(QUICK, tool_output_chars=100))
+    result = await sessions.runner(ScriptedModel(ToolCall("lookup", {}), "Sorry."), lookup).run("Hello?")
+    [part] = [part for part in result.parts if isinstance(part, ToolPart)]
+    assert part.error == "?" + "x" * 99 + "\n[cut: 901 more characters]"
 
 
 async def test_a_cost_hook_that_raises_changes_nothing() -> None:

@@ -223,7 +223,12 @@ def render_output(output: Any, limit: int) -> Any:
     """Return a tool's result as plain JSON, or as cut text when it is longer than `limit`."""
     output = plain(output)
     text = output if isinstance(output, str) else json.dumps(output, ensure_ascii=False)
-    return output if len(text) <= limit else f"{text[:limit]}\n[cut: {len(text) - limit} more characters]"
+    return output if len(text) <= limit else cut_text(text, limit)
+
+
+def cut_text(text: str, limit: int) -> str:
+    """Return the text, or its beginning and how much is missing when it is longer than `limit`."""
+    return text if len(text) <= limit else f"{text[:limit]}\n[cut: {len(text) - limit} more characters]"
 
 
 def _snake(name: str) -> str:

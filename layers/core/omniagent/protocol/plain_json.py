@@ -2,9 +2,11 @@
 
 import json
 import math
+from collections.abc import Callable
 from dataclasses import fields, is_dataclass
 from datetime import date, time
 from enum import Enum
+from itertools import count
 from typing import Any
 
 from pydantic import BaseModel
@@ -12,6 +14,8 @@ from pydantic import BaseModel
 from omniagent.messages import plain_text
 
 MAX_DEPTH = 32
+MAX_VALUES = 250_000
+"""Objects that refer to each other multiply with every level: the depth alone does not bound them."""
 _INT64 = 2**63
 
 
@@ -23,15 +27,24 @@ def parse(text: str) -> Any:
         raise ValueError("nested too deep") from exc
 
 
-def plain(value: Any, depth: int = 0) -> Any:  # noqa: PLR0911 - one return a kind of value
-    """Return the value as plain JSON: models and dataclasses as objects. What has no place in it becomes text."""
+def plain(value: Any, depth: int = 0) -> Any:
+    """Return the value as plain JSON: models and dataclasses as objects. What has no place in it becomes text.
+
+    Raises ValueError for more than `MAX_VALUES` values, and whatever an object's own code raises.
+    """
+    return _plain(value, depth, count(1).__next__)
+
+
+def _plain(value: Any, depth: int, counted: Callable[[], int]) -> Any:  # noqa: PLR0911 - one return a kind of value
+    if counted() > MAX_VALUES:
+        raise ValueError(f"more than {MAX_VALUES} values: too many, or objects that refer to each other")
     match value:
         case Enum():
-            return plain(value.value, depth)
+            return _plain(value.value, depth, counted)
         case None | bool():
             return value
         case int():
-            return value if -_INT64 <= value < _INT64 else str(value)
+            return value if -_INT64 <= value < _INT64 else _digits(value)
         case float():
             return value if math.isfinite(value) else str(value)
         case str():
@@ -39,16 +52,25 @@ def plain(value: Any, depth: int = 0) -> Any:  # noqa: PLR0911 - one return a ki
         case _ if depth == MAX_DEPTH:
             return plain_text(str(value))
         case dict():
-            return {plain_text(str(key)).replace("\0", ""): plain(item, depth + 1) for key, item in value.items()}
+            return {
+                plain_text(str(key)).replace("\0", ""): _plain(item, depth + 1, counted) for key, item in value.items()
+            }
         case list() | tuple() | set() | frozenset():
-            return [plain(item, depth + 1) for item in value]
+            return [_plain(item, depth + 1, counted) for item in value]
         case BaseModel():
-            return plain(_dumped(value), depth)
+            return _plain(_dumped(value), depth, counted)
         case date() | time():
             return value.isoformat()
         case _ if is_dataclass(value) and not isinstance(value, type):
-            return {each.name: plain(getattr(value, each.name), depth + 1) for each in fields(value)}
+            return {each.name: _plain(getattr(value, each.name), depth + 1, counted) for each in fields(value)}
     return plain_text(str(value))
+
+
+def _digits(number: int) -> str:
+    try:
+        return str(number)
+    except ValueError:  # Python writes no more than 4,300 decimal digits
+        return hex(number)
 
 
 def _dumped(model: BaseModel) -> dict[str, Any]:

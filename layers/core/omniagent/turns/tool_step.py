@@ -11,7 +11,7 @@ from typing import Any, TypeVar
 from omniagent.ai.agent import Agent
 from omniagent.ai.context import RunContext, call_back
 from omniagent.ai.providers.llm_provider import ModelToolCall
-from omniagent.ai.tools import Tool, render_output
+from omniagent.ai.tools import Tool, cut_text, render_output
 from omniagent.errors import (
     InvalidArguments,
     ToolError,
@@ -22,7 +22,7 @@ from omniagent.errors import (
     TooManyToolCalls,
     UnknownTool,
 )
-from omniagent.messages import CallRequest, ToolPart
+from omniagent.messages import CallRequest, ToolPart, plain_text
 from omniagent.protocol import plain_json
 from omniagent.session.manager import SessionManager, new_id
 from omniagent.settings import Settings
@@ -135,7 +135,8 @@ class ToolStep:
             except ToolError as exc:
                 span.error(exc)
                 self._note_failure(name, exc)
-                self._recorder.tool_error(call.call_id, error=str(exc), public=exc.public)
+                error = plain_text(cut_text(str(exc), self._settings.tool_output_chars))
+                self._recorder.tool_error(call.call_id, error=error, public=exc.public)
                 await call_back(callbacks.on_tool_end, context, name, exc)
                 return False
         return True
@@ -185,7 +186,11 @@ class ToolStep:
         if tool is None:
             names = ", ".join(tool.name for tool in self._agent.tools) or "none"
             raise UnknownTool(f"There is no tool {call.name!r}. Available: {names}.")
-        output = await self._in_time(tool, tool.invoke(tool.parse(call.arguments), context))
+        return await self._in_time(tool, self._rendered(tool, call.arguments, context))
+
+    async def _rendered(self, tool: Tool, arguments: str, context: RunContext) -> Any:
+        """Run a tool and render its output. Both run the team's code: an object of its own is rendered by itself."""
+        output = await tool.invoke(tool.parse(arguments), context)
         return render_output(output, self._settings.tool_output_chars)
 
     async def _in_time(self, tool: Tool, work: Coroutine[Any, Any, Result]) -> Result:
