@@ -1,5 +1,6 @@
 """Errors as the public sees them, and bodies that are refused before anything happens."""
 
+import gzip
 import json
 import logging
 from collections.abc import AsyncIterator
@@ -49,6 +50,9 @@ def build_app(recovered: list[BaseException]) -> FastAPI:
 
     @app.get("/limited")
     async def limited(limit: int) -> None: ...
+
+    @app.delete("/limited")
+    async def unlimited() -> None: ...
 
     @app.get("/late")
     async def late() -> StreamingResponse:
@@ -136,6 +140,8 @@ async def test_the_frameworks_own_refusals_are_problems_too(client: httpx.AsyncC
     assert problem(await client.get("/nowhere"))["code"] == "not_found"
     wrong = await client.delete("/echo")
     assert (problem(wrong)["code"], wrong.headers["allow"]) == ("method_not_allowed", "POST")
+    twice = await client.put("/limited")
+    assert twice.headers["allow"] == "DELETE, GET"
     invalid = problem(await client.get("/limited", params={"limit": "<script>"}))
     assert (invalid["status"], invalid["code"]) == (422, "invalid_request")
     assert invalid["detail"].startswith("query.limit: ")
@@ -231,6 +237,12 @@ async def test_a_body_one_byte_too_long_is_refused(client: httpx.AsyncClient) ->
 @pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "application/jsonp"])
 async def test_another_content_type_is_refused(client: httpx.AsyncClient, kind: str) -> None:
     assert problem(await post(client, b"{}", kind))["status"] == 415
+
+
+async def test_a_compressed_body_is_refused_with_the_reason(client: httpx.AsyncClient) -> None:
+    headers = {"content-type": "application/json", "content-encoding": "gzip"}
+    response = await client.post("/echo", content=gzip.compress(b"{}"), headers=headers)
+    assert (problem(response)["status"], "content encoding" in problem(response)["detail"]) == (415, True)
 
 
 async def test_a_missing_content_type_means_json(client: httpx.AsyncClient) -> None:

@@ -203,6 +203,15 @@ def test_empty_choices_deltas_and_details_are_nothing() -> None:
     assert told == [ModelText("hi"), ModelFinish("stop", Usage(5))]
 
 
+@pytest.mark.parametrize("usage", [[1], "5", {"prompt_tokens_details": 7, "input_tokens_details": 7}])
+def test_an_answer_does_not_fail_for_counts_of_an_unknown_shape(usage: object) -> None:
+    told = read(ChatReader(), frames([*chat_chunks({"content": "hi"}), {"choices": [], "usage": usage}]))
+    assert told == [ModelText("hi"), ModelFinish("stop", Usage())]
+    delta, _ = text_deltas("hi")
+    told = response(delta, {"type": "response.completed", "response": {"usage": usage}})
+    assert told == [ModelText("hi"), ModelFinish("stop", Usage())]
+
+
 ERRORS: list[tuple[object, type[ModelError]]] = [
     ({"code": "server_error", "message": "x"}, ModelUnavailable),
     ({"code": "rate_limit_exceeded", "message": "x"}, ModelUnavailable),

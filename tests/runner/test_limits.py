@@ -32,7 +32,7 @@ async def test_a_message_that_is_too_long(conversation: Conversation) -> None:
     assert asked.messages == []
 
 
-@pytest.mark.parametrize("bad", ["a b", "a/b", "é", "x" * 129, "a:b", "a\n"])
+@pytest.mark.parametrize("bad", ["a b", "a/b", "é", "x" * 129, "a:b", "a\n", ".", "..", ".a"])
 async def test_ids_that_are_no_plain_tokens(conversation: Conversation, bad: str) -> None:
     await refused(conversation, Query("Hello?", bad), InvalidRequest)
     with pytest.raises(InvalidRequest):

@@ -12,6 +12,7 @@ from pydantic import BaseModel, Field
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.responses import Response
+from starlette.routing import Match
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from omniagent.errors import (
@@ -103,6 +104,8 @@ class Boundary:
             if started:
                 raise  # the status line is out: the runtime cuts the response off
             await self._recover_from(exc)
+            if isinstance(exc, HTTPException) and exc.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
+                exc.headers = {"allow": _allowed(scope)}
             await problem_response(exc, request_id_of(scope))(scope, receive, send_safely)
 
     async def _recover_from(self, exc: Exception) -> None:
@@ -117,6 +120,12 @@ class Boundary:
 async def raise_again(_: object, exc: Exception) -> NoReturn:
     """An exception handler that leaves a framework's own errors to `Boundary`."""
     raise exc
+
+
+def _allowed(scope: Scope) -> str:
+    """The methods of a path. The framework names those of the first route that has it."""
+    routes = [route for route in scope["app"].routes if route.matches(scope)[0] is not Match.NONE]
+    return ", ".join(sorted({method for route in routes for method in route.methods}))
 
 
 def _span_name(scope: Scope) -> str:

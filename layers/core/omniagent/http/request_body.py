@@ -71,6 +71,8 @@ async def read_json(request: Request, limit: int, *, default: Any = None) -> Any
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind not in ("", "application/json"):
         raise UnsupportedMediaType
+    if request.headers.get("content-encoding", "identity").strip().lower() != "identity":
+        raise UnsupportedMediaType("Send the body without a content encoding.")
     return parse_json(body)
 
 

@@ -35,7 +35,7 @@ def plain(value: Any, depth: int = 0) -> Any:
     return _plain(value, depth, count(1).__next__)
 
 
-def _plain(value: Any, depth: int, counted: Callable[[], int]) -> Any:  # noqa: PLR0911 - one return a kind of value
+def _plain(value: Any, depth: int, counted: Callable[[], int]) -> Any:  # noqa: C901, PLR0911 - one case a kind
     if counted() > MAX_VALUES:
         raise ValueError(f"more than {MAX_VALUES} values: too many, or objects that refer to each other")
     match value:

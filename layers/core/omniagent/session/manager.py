@@ -16,7 +16,8 @@ from omniagent.messages import ChatMessage, Feedback, Part, Role, Status, ToolPa
 from omniagent.session.window import PastTurn, estimate_answer, estimate_parts
 from omniagent.settings import Settings
 
-ID_PATTERN = r"^[A-Za-z0-9_.~-]{1,128}$"
+ID_PATTERN = r"^[A-Za-z0-9_~-][A-Za-z0-9_.~-]{0,127}$"
+"""No dot comes first: clients resolve `/sessions/..` before they send it, and could not reach that session again."""
 _ID = re.compile(ID_PATTERN)
 NOT_AN_ANSWER = "Only an answer can be rated."
 NEVER = datetime(9999, 12, 31, tzinfo=UTC)
@@ -29,7 +30,7 @@ def new_id() -> str:
 def check_id(value: str, what: str) -> str:
     """Return the id, or refuse one that is not a plain token."""
     if not _ID.fullmatch(value):
-        raise InvalidRequest(f"{what} must be 1 to 128 of the characters A-Z a-z 0-9 _ . ~ -")
+        raise InvalidRequest(f"{what} must be 1 to 128 of the characters A-Z a-z 0-9 _ . ~ - and begin with no dot")
     return value
 
 

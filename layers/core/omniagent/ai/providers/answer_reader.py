@@ -132,6 +132,12 @@ def token_count(value: object) -> int:
     return value if type(value) is int and 0 <= value <= MAX_TOKENS else 0
 
 
+def counts_of(holder: Json, name: str) -> Json:
+    """The counts under a name, or none when the API sent something else there: no answer fails for its bill."""
+    counts = holder.get(name)
+    return counts if isinstance(counts, dict) else {}
+
+
 def new_call_id() -> str:
     return f"call_{uuid.uuid4().hex[:24]}"
 

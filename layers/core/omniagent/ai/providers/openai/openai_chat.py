@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterable, Iterator
 from typing import Any, ClassVar
 
-from omniagent.ai.providers.answer_reader import AnswerReader, Call, Json, new_call_id, token_count
+from omniagent.ai.providers.answer_reader import AnswerReader, Call, Json, counts_of, new_call_id, token_count
 from omniagent.ai.providers.llm_provider import ModelEvent, ModelRequest, OutputFormat, ToolSpec
 from omniagent.ai.providers.openai.openai_client import reported
 from omniagent.ai.providers.openai.openai_provider import (
@@ -126,7 +126,7 @@ class ChatReader(AnswerReader):
                 self._reason = _FINISH.get(reason, "other")
                 self._close()
         if event.get("usage"):
-            self._usage = _usage(event["usage"])
+            self._usage = _usage(counts_of(event, "usage"))
             if self._reason:  # the usage comes last
                 self._finish(self._reason, self._usage)
 
@@ -188,6 +188,6 @@ def _usage(usage: Json) -> Usage:
     return Usage(
         input_tokens=token_count(usage.get("prompt_tokens")),
         output_tokens=token_count(usage.get("completion_tokens")),
-        cached_input_tokens=token_count((usage.get("prompt_tokens_details") or {}).get("cached_tokens")),
-        reasoning_tokens=token_count((usage.get("completion_tokens_details") or {}).get("reasoning_tokens")),
+        cached_input_tokens=token_count(counts_of(usage, "prompt_tokens_details").get("cached_tokens")),
+        reasoning_tokens=token_count(counts_of(usage, "completion_tokens_details").get("reasoning_tokens")),
     )

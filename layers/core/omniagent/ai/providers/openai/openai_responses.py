@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
 
-from omniagent.ai.providers.answer_reader import AnswerReader, Call, Json, token_count
+from omniagent.ai.providers.answer_reader import AnswerReader, Call, Json, counts_of, token_count
 from omniagent.ai.providers.llm_provider import ModelRequest, OutputFormat, ToolSpec
 from omniagent.ai.providers.openai.openai_client import reported
 from omniagent.ai.providers.openai.openai_provider import (
@@ -195,10 +195,10 @@ def _sealed(item: Json) -> Json | None:
 
 
 def _usage(response: Json) -> Usage:
-    usage = response.get("usage") or {}
+    usage = counts_of(response, "usage")
     return Usage(
         input_tokens=token_count(usage.get("input_tokens")),
         output_tokens=token_count(usage.get("output_tokens")),
-        cached_input_tokens=token_count((usage.get("input_tokens_details") or {}).get("cached_tokens")),
-        reasoning_tokens=token_count((usage.get("output_tokens_details") or {}).get("reasoning_tokens")),
+        cached_input_tokens=token_count(counts_of(usage, "input_tokens_details").get("cached_tokens")),
+        reasoning_tokens=token_count(counts_of(usage, "output_tokens_details").get("reasoning_tokens")),
     )
