@@ -13,15 +13,18 @@ _LEVELS = frozenset({"WARNING", "ERROR", "CRITICAL"})
 _DIED = re.compile(r"(?:RequestId: (\S+) )?Error: (Runtime exited.*|Task timed out.*)")
 # What to do about the failures that everybody meets, by what the log calls them. The first that fits counts.
 _ADVICE = (
-    ("insufficient_quota", "The account of the key has no quota left: look at its billing, or use another key."),
-    ("status_code 401", "The model's API refused the key: look at OPENAI_API_KEY and start again."),
-    ("status_code 403", "The model's API does not allow this key: look at its project and at the model's name."),
-    ("status_code 404", "Nothing is there under this name: look at OPENAI_BASE_URL, OPENAI_API and the model's name."),
-    ("status_code 405", "The address speaks another API: look at OPENAI_BASE_URL and OPENAI_API."),
-    ("status_code 429", "The model's API limits the rate of requests: wait, or use another key."),
-    ("APIConnectionError", "The model's API cannot be reached: look at OPENAI_BASE_URL and at the network."),
-    ("silent for too long", "The model's API does not answer: look at OPENAI_BASE_URL and at the network."),
-    ("ServerSelectionTimeout", "MongoDB cannot be reached: look at MONGODB_URI and at the server."),
+    ("insufficient_quota", "The API key's account has no quota left. Check its billing, or use another key."),
+    ("status_code 401", "The model's API rejected the key. Check OPENAI_API_KEY and restart."),
+    ("status_code 403", "The model's API does not allow this key. Check its project and the model's name."),
+    (
+        "status_code 404",
+        "The model's API does not know this path or model. Check OPENAI_BASE_URL, OPENAI_API and the model's name.",
+    ),
+    ("status_code 405", "The server has a different API. Check OPENAI_BASE_URL and OPENAI_API."),
+    ("status_code 429", "The model's API limits the request rate. Wait, or use another key."),
+    ("APIConnectionError", "The model's API cannot be reached. Check OPENAI_BASE_URL and the network."),
+    ("silent for too long", "The model's API does not respond. Check OPENAI_BASE_URL and the network."),
+    ("ServerSelectionTimeout", "MongoDB cannot be reached. Check MONGODB_URI and the server."),
 )
 
 

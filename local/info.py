@@ -88,7 +88,9 @@ class StackInfo:
 
     def _run_project(self) -> str:
         if self._built:
-            raise ServiceError("The agent is not read from what `sam build` made, which may be for another machine.")
+            raise ServiceError(
+                "The agent cannot be read from a `sam build` artifact, which may be for another machine."
+            )
         python = environment_of(self._chat) / "bin" / "python"
         path = os.pathsep.join(str(folder) for folder in (self._chat.code, *self._chat.layers))
         return subprocess.run(

@@ -32,9 +32,9 @@ KILLED = 130
 
 def register(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Add the command."""
-    parser = commands.add_parser("run", help="run the whole product, with a page to chat on")
-    parser.add_argument("--port", default=os.environ.get("PORT") or str(DEFAULT_PORT), help="PORT in the environment")
-    parser.add_argument("--data", type=Path, default=DATA, help="where the data is kept between runs")
+    parser = commands.add_parser("run", help="run the whole product, with a playground in the browser")
+    parser.add_argument("--port", default=os.environ.get("PORT") or str(DEFAULT_PORT), help="default: $PORT, else 8000")
+    parser.add_argument("--data", type=Path, default=DATA, help="folder that keeps the data between runs")
     parser.add_argument(
         "--template", type=Path, default=TEMPLATE, help="another template, such as .build/here/template.yaml"
     )
@@ -96,7 +96,7 @@ class _Command:
                 stack.check()
                 await asyncio.sleep(CHECK_SECONDS)
                 if changed := await source.follow():
-                    _say(f"{', '.join(map(_from_here, changed))} changed: the functions start anew.")
+                    _say(f"{', '.join(map(_from_here, changed))} changed: restarting the functions.")
                     _complain(await _warm_up(stack.url))
 
     def _end(self) -> None:
@@ -106,7 +106,7 @@ class _Command:
             # Whatever is still starting is on a leash and goes with this process.
             os._exit(KILLED)
         self._ending = True
-        _say("\nStopping ... (Ctrl-C again to stop at once)")
+        _say("\nStopping ... (press Ctrl-C again to stop at once)")
         self._serving.cancel()
 
 
@@ -120,7 +120,7 @@ async def _warm_up(url: str) -> list[str]:
 
 def _complain(broken: list[str]) -> None:
     for function in broken:
-        _say(f"The {function} function fails: its log is above. Correct it, and it starts anew.")
+        _say(f"The {function} function failed; see its log above. It restarts when you save a fix.")
 
 
 def _ready_block(options: StackOptions, url: str, seconds: float) -> str:
@@ -143,7 +143,7 @@ OmniAgent is ready after {seconds:.1f} s.
 
 def _model(options: StackOptions) -> str:
     if options.offline:
-        return "offline, made up answers; for a real one: OPENAI_API_KEY=... make run"
+        return "offline model with canned answers; for a real one: OPENAI_API_KEY=... make run"
     name = options.environment.get("OMNIAGENT_MODEL", "the project's model")
     return f"{name} at {options.openai_base_url or 'OpenAI'}"
 

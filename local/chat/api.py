@@ -94,7 +94,7 @@ class ChatApi:
         try:
             response = self._http.request(method, self._sessions + path)
         except httpx.HTTPError as error:
-            raise NoAnswer(f"Nothing answers at {self._sessions}: {error}.") from error
+            raise NoAnswer(f"No server responds at {self._sessions}: {error}.") from error
         _raise_for_problem(response)
         document: Json = response.json()
         return document
@@ -107,9 +107,9 @@ class ChatApi:
                     _raise_for_problem(response)
                 yield from _events(response)
         except httpx.ConnectError as error:
-            raise NoAnswer(f"Nothing answers at {url}: {error}.") from error
+            raise NoAnswer(f"No server responds at {url}: {error}.") from error
         except httpx.HTTPError as error:
-            raise ConnectionLost(f"The connection broke: {error}.") from error
+            raise ConnectionLost(f"The connection was lost: {error}.") from error
 
 
 def _events(response: httpx.Response) -> Iterator[Json]:
@@ -120,7 +120,7 @@ def _events(response: httpx.Response) -> Iterator[Json]:
             return
         if line.startswith("data: "):
             yield json.loads(line.removeprefix("data: "))
-    raise ConnectionLost("The connection broke before the answer's end.")
+    raise ConnectionLost("The connection was lost before the end of the answer.")
 
 
 def _raise_for_problem(response: httpx.Response) -> None:
@@ -129,5 +129,5 @@ def _raise_for_problem(response: httpx.Response) -> None:
     try:
         detail = str(response.json()["detail"])
     except (ValueError, KeyError, TypeError):
-        detail = f"The server answered {response.status_code} {response.reason_phrase}."
+        detail = f"The server returned {response.status_code} {response.reason_phrase}."
     raise ApiError(detail, response.status_code)

@@ -13,25 +13,25 @@ from local.chat.turn import INTERRUPTED, ShownTurn
 from local.chat.view import View
 from local.processes import ServiceError
 
-HELP = """/new         begin another session
+HELP = """/new         start another session
 /sessions    list the sessions
-/open N      go on with a session of that list
-/regenerate  have the last question answered again
-/answer      answer what the last turn waits for
-/quit        leave (Ctrl-D)
-Ctrl-C       stop the answer; twice: leave"""
+/open N      continue a session from that list
+/regenerate  answer the last message again
+/answer      answer the last turn's request
+/quit        quit (Ctrl-D)
+Ctrl-C       stop the answer; twice: quit"""
 
 
 def register(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Add the command."""
     parser = commands.add_parser("chat", help="chat in the terminal")
     here = f"http://127.0.0.1:{os.environ.get('PORT') or 8000}"
-    parser.add_argument("--url", default=here, help="of the chat function; without it what `make run` started")
-    parser.add_argument("--sessions-url", default="", help="of the sessions function, where it is another")
+    parser.add_argument("--url", default=here, help="URL of the chat function; default: the running `make run`")
+    parser.add_argument("--sessions-url", default="", help="URL of the sessions function, if it differs")
     parser.add_argument(
-        "--token", default=os.environ.get("OMNIAGENT_TOKEN", ""), help="OMNIAGENT_TOKEN in the environment"
+        "--token", default=os.environ.get("OMNIAGENT_TOKEN", ""), help="bearer token; default: $OMNIAGENT_TOKEN"
     )
-    parser.add_argument("--session", default="", help="the id of a session to go on with")
+    parser.add_argument("--session", default="", help="id of a session to continue")
     parser.set_defaults(run=run, here=here)
 
 
@@ -44,7 +44,7 @@ def run(arguments: argparse.Namespace) -> int:
             conversation.open(arguments.session)
         except NoAnswer as error:
             is_here = arguments.url == arguments.here
-            advice = f"Nothing answers at {arguments.url}: start it with `make run`."
+            advice = f"No server responds at {arguments.url}. Start it with `make run`."
             raise ServiceError(advice if is_here else str(error)) from None
         except ApiError as error:
             raise ServiceError(str(error)) from None
@@ -80,8 +80,8 @@ class Conversation:
         }
 
     def open(self, session_id: str = "") -> None:
-        """Go on with a session, taking up an answer that is on its way, or begin a new one."""
-        # Asked in any case: it tells whether there is a server.
+        """Open a session and follow its running answer, or start a new session."""
+        # Always called: it also checks that there is a server.
         self._listed = self._api.sessions()
         self._session_id = session_id or uuid4().hex
         self._view.note(f"Session {self._session_id}. /help lists the commands.")
@@ -93,10 +93,10 @@ class Conversation:
                 for message in messages[1:]:
                     self._view.message(message)
                 if any(map(pending, messages)):
-                    self._view.note("The last turn waits for you: /answer.")
+                    self._view.note("The last turn is waiting for you: /answer.")
 
     def hold(self) -> int:
-        """Converse until the person leaves; returns the exit code."""
+        """Chat until the user quits. Return the exit code."""
         interrupted = False
         while True:
             try:
@@ -113,7 +113,7 @@ class Conversation:
                 if interrupted:
                     return INTERRUPTED
                 interrupted = True
-                self._view.note("(Ctrl-C again to leave)")
+                self._view.note("(press Ctrl-C again to quit)")
 
     def _answer(self, line: str) -> None:
         name, _, argument = line.partition(" ")
@@ -121,7 +121,7 @@ class Conversation:
             if name in self._commands:
                 self._commands[name](argument.strip())
             elif name.startswith("/"):
-                self._view.error(f"There is no command {name}. /help lists them.")
+                self._view.error(f"Unknown command {name}. /help lists the commands.")
             elif line:
                 self._show(self._api.ask(self._session_id, line))
         except ApiError as error:
@@ -137,7 +137,7 @@ class Conversation:
     def _answer_requests(self) -> None:
         waiting = [message for message in self._api.messages(self._session_id) if pending(message)]
         if not waiting:
-            self._view.note("Nothing waits for an answer.")
+            self._view.note("No request is waiting for an answer.")
             return
         answers: list[Json] = []
         is_left = False
@@ -150,7 +150,7 @@ class Conversation:
         if answers:
             self._show(self._api.answer(self._session_id, waiting[-1]["id"], answers), asks=not is_left)
         if is_left:
-            self._view.note("(it waits: /answer goes on, another message closes it)")
+            self._view.note("(waiting: /answer continues it, another message closes it)")
 
     def _list(self) -> None:
         self._listed = self._api.sessions()
@@ -162,4 +162,4 @@ class Conversation:
         if number.isdigit() and 0 < int(number) <= len(self._listed):
             self.open(self._listed[int(number) - 1]["id"])
         else:
-            self._view.error("Name a number that /sessions lists.")
+            self._view.error("Enter a number from /sessions.")

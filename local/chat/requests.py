@@ -44,7 +44,7 @@ class Requests:
     def _approval(self, name: str, arguments: Any, why: str) -> Json:
         self._view.say(f"{name} {shortened(arguments)} needs your approval. {why}".rstrip())
         while True:
-            verdict, _, reason = self._read("Approve it? y or n, and a reason if you like: ").partition(" ")
+            verdict, _, reason = self._read("Approve? y or n, and an optional reason: ").partition(" ")
             # A pasted block is no verdict, whatever it begins with.
             if verdict.lower() in YES | NO and "\n" not in reason:
                 return {"approved": verdict.lower() in YES} | ({"reason": reason.strip()} if reason.strip() else {})

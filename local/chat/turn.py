@@ -34,7 +34,7 @@ class ShownTurn:
                     seen = True
                     self._show_event(event)
             except ConnectionLost:
-                self._view.note("(the connection broke, this is the answer from its start)")
+                self._view.note("(reconnected; this is the answer from its start)")
                 seen = self._show_again() or seen
             finally:
                 self._ended.set()

@@ -18,7 +18,7 @@ export class ApiError extends Error {
    * @param {number | null} retryAfter In seconds.
    */
   constructor(status, problem, retryAfter = null) {
-    super(problem.detail ?? `The server answered with status ${status}.`);
+    super(problem.detail ?? `The server returned status ${status}.`);
     this.status = status;
     this.title = problem.title ?? "Request failed";
     this.code = problem.code ?? "";

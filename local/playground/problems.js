@@ -65,5 +65,5 @@ export function isTooEarly(error) {
 
 /** A question that has no answer, although nobody is answering it. @returns {Problem} */
 export function unanswered() {
-  return { ...failure(false), detail: "There is no answer to this question." };
+  return { ...failure(false), detail: "This message has no answer." };
 }

@@ -2,7 +2,7 @@
 
 /** @import { Message, Part, StreamEvent, ToolPart } from "./types.js" */
 
-const UNANSWERED = "Nobody answered before the conversation went on. The call was not run.";
+const UNANSWERED = "Nobody answered before the conversation continued. The call was not run.";
 
 /**
  * Builds one answer out of its events. `live` says that events arrive as they happen, so that times can be taken.

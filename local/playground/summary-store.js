@@ -6,8 +6,8 @@
 const LOOKS = 120;
 const LOOK_MS = 500;
 const UP_TO_DATE = "The summary is up to date.";
-const TOO_SHORT = "There is nothing to summarise yet: the model reads the last turn as it was said.";
-const LATE = "The summary is still being written. Look again in a moment.";
+const TOO_SHORT = "There is nothing to summarise yet. The model reads the last turn in full.";
+const LATE = "The summary is still being generated. Check again in a moment.";
 
 /** Fires `change` when there is another summary, and when one is being made. */
 export class SummaryStore extends EventTarget {

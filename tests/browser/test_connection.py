@@ -40,7 +40,7 @@ async def test_a_stack_that_does_not_answer_is_not_taken(open_page: OpenPage, wi
     dialog = playground.page.get_by_role("dialog", name="Connection")
     await dialog.get_by_label("ChatUrl").fill(wire.url)
     await dialog.get_by_role("button", name="Connect").click()
-    await expect(dialog).to_contain_text("Both addresses are needed")
+    await expect(dialog).to_contain_text("Enter both addresses")
     await dialog.get_by_label("SessionsUrl").fill(wire.url)
     await dialog.get_by_role("button", name="Connect").click()
     await expect(dialog).to_contain_text(re.compile("cannot be reached.*CorsOrigins"))

@@ -181,7 +181,7 @@ async def test_a_failed_answer_is_said_and_retry_answers_the_same_message(playgr
 
 async def test_a_failed_answer_tells_what_the_log_knows(playground: Playground, page: Page) -> None:
     await playground.begin("[fail:401] Hello")
-    await expect(playground.alert).to_contain_text("The model's API refused the key: look at OPENAI_API_KEY")
+    await expect(playground.alert).to_contain_text("The model's API rejected the key. Check OPENAI_API_KEY")
     await expect(playground.alert).to_contain_text("turn failed")
 
     # What a function that cannot start leaves in the log, as text and never as markup.
@@ -259,15 +259,15 @@ async def test_a_question_that_is_refused_can_stop_the_other_answer_and_be_sent(
 
 
 async def test_messages_written_during_an_answer_are_sent_after_it_or_taken_back(playground: Playground) -> None:
-    waiting = playground.page.get_by_role("list", name="Messages that wait").get_by_role("listitem")
+    waiting = playground.page.get_by_role("list", name="Queued messages").get_by_role("listitem")
     await playground.begin(SLOW)
     for text in ("[echo:Second]", "[echo:Third]", "Not this one"):
         await playground.message.fill(text)
         await playground.message.press("Enter")
         await expect(playground.message).to_have_value("")
     await expect(waiting).to_have_count(3)
-    await expect(waiting.first).to_contain_text("Sent after this answer")
-    await waiting.nth(2).get_by_role("button", name="Take this message back").click()
+    await expect(waiting.first).to_contain_text("Queued: sent after this answer")
+    await waiting.nth(2).get_by_role("button", name="Remove this message").click()
     await expect(playground.message).to_have_value("Not this one")
     await playground.stop.click()
     # Whoever stops an answer decides what comes next.

@@ -28,7 +28,7 @@ async def test_an_approval_survives_a_reload_is_denied_in_one_tab_and_the_other_
     await playground.ask(REFUND)
     approval = card(playground, "Allow refund?")
     await expect(approval).to_contain_text("Order 42 is large.")
-    await expect(playground.page.get_by_label("Waits for you")).to_be_visible()
+    await expect(playground.page.get_by_label("Waiting for you")).to_be_visible()
     await playground.page.reload()
     await expect(approval).to_be_visible()
     other = await open_page(f"/#/chat/{playground.session_id}")
@@ -41,7 +41,7 @@ async def test_an_approval_survives_a_reload_is_denied_in_one_tab_and_the_other_
         await expect(page.answer).to_contain_text("All done.")
         await expect(page.tools).to_contain_text("Denied")
         await expect(card(page, "Allow refund?")).to_have_count(0)
-        await expect(page.page.get_by_label("Waits for you")).to_have_count(0)
+        await expect(page.page.get_by_label("Waiting for you")).to_have_count(0)
         await expect(page.tools).to_contain_text("too much")
     assert (await playground.stored())[-1]["metadata"]["status"] == "complete"
 

@@ -98,7 +98,7 @@ async def test_a_second_interrupt_leaves_a_turn_that_does_not_stop() -> None:
 def test_two_interrupts_at_the_prompt_leave(chat: Terminal) -> None:
     chat.wait_until_it_reads()
     chat.type(INTERRUPT)
-    chat.read_until("(Ctrl-C again to leave)\n> ")
+    chat.read_until("(press Ctrl-C again to quit)\n> ")
     chat.wait_until_it_reads()
     chat.type(INTERRUPT)
     assert chat.exit_code() == 130
@@ -152,7 +152,7 @@ def test_what_the_server_refuses_is_shown_in_its_words(chat: Terminal) -> None:
     shown = chat.read_until("\n> ")
     assert shown == "/regenerate\nIt does not exist, or you have no access to it.\n> "
     chat.type("/unknown\n")
-    chat.read_until("There is no command /unknown. /help lists them.\n")
+    chat.read_until("Unknown command /unknown. /help lists the commands.\n")
 
 
 def test_reasoning_and_failures_are_shown(chat: Terminal) -> None:
@@ -166,7 +166,7 @@ def test_reasoning_and_failures_are_shown(chat: Terminal) -> None:
 
 def test_without_a_stack_it_says_how_to_start_one() -> None:
     with command("chat", PORT="1") as running:
-        assert running.end() == (1, "Nothing answers at http://127.0.0.1:1: start it with `make run`.\n")
+        assert running.end() == (1, "No server responds at http://127.0.0.1:1. Start it with `make run`.\n")
 
 
 def test_what_a_turn_waits_for_is_asked_and_a_paste_is_no_approval(

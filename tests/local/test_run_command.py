@@ -95,17 +95,17 @@ def test_a_function_that_fails_is_said_and_every_change_of_it_is_taken_up(tmp_pa
     with command("run", "--data", str(tmp_path / "data"), "--template", str(template), PORT="0") as running:
         url = running.read_until("Sessions").split()[1]
         said = running.read_until("function fails")
-        assert said == "The chat function fails: its log is above. Correct it, and it starts anew.\n"
+        assert said == "The chat function failed; see its log above. It restarts when you save a fix.\n"
         assert any("SyntaxError" in line for line in running.said)
         for answer in ("corrected", "changed"):
             (tmp_path / "chat" / "app.py").write_text(f"def handler(event, context):\n    return {answer!r}\n")
-            running.read_until("chat/app.py changed: the functions start anew.")
+            running.read_until("chat/app.py changed: restarting the functions.")
             running.read_until("chat      invocation")
             assert httpx.get(url.replace("sessions", "chat"), trust_env=False, timeout=60).json() == answer
         (tmp_path / "chat" / "requirements.txt").write_text("tabulate==0.9.0\n")
-        running.read_until("chat/requirements.txt changed: the functions start anew.")
+        running.read_until("chat/requirements.txt changed: restarting the functions.")
         (tmp_path / "chat" / "app.py").write_text(USES_A_PACKAGE)
-        running.read_until("chat/app.py changed: the functions start anew.")
+        running.read_until("chat/app.py changed: restarting the functions.")
         running.read_until("chat      invocation")
         assert httpx.get(url.replace("sessions", "chat"), trust_env=False, timeout=60).json() == "0.9.0"
 

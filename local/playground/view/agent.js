@@ -13,7 +13,7 @@ export class AgentView {
   async show(load) {
     if (!this.#panel.hasChildNodes()) fill(this.#panel, note("Reading the agent…"));
     const agent = await load();
-    if (!agent) fill(this.#panel, note("A deployed stack does not tell what its agent is made of."));
+    if (!agent) fill(this.#panel, note("A deployed stack does not expose its agent's definition."));
     else if (agent.error) fill(this.#panel, note("The agent cannot be loaded."), section("Error", agent.error, "error"));
     else fill(this.#panel, about(agent), tools(agent.tools ?? []));
   }
@@ -27,7 +27,7 @@ function about({ name, model, instructions, made_by }) {
     h("h2", {}, name),
     h("p", { class: "quiet" }, `Model: ${model}`),
     h("h3", {}, "Instructions"),
-    made_by && h("p", { class: "quiet" }, `Written for each turn by ${made_by}. Now they would be:`),
+    made_by && h("p", { class: "quiet" }, `Generated for each turn by ${made_by}. At the moment:`),
     h("p", { class: "instructions" }, instructions),
   );
 }

@@ -1,4 +1,4 @@
-/** The field to write in. Enter sends, or queues during an answer; Shift+Enter breaks the line; the button stops. */
+/** The field to write in. Enter sends, or queues during an answer; Shift+Enter starts a new line; the button stops. */
 
 import { byId, fill } from "./dom.js";
 import { icon } from "./icons.js";

@@ -19,7 +19,7 @@ export function copyButton(text, label) {
   async function copy() {
     const copied = await writeClipboard(text());
     fill(button, icon(copied ? "check" : "alert"));
-    button.setAttribute("aria-label", copied ? "Copied" : "Copying was not allowed");
+    button.setAttribute("aria-label", copied ? "Copied" : "The browser blocked copying");
     setTimeout(() => {
       fill(button, icon("copy"));
       button.setAttribute("aria-label", label);

@@ -36,7 +36,7 @@ export class QueueView {
     return h(
       "li",
       {},
-      h("span", { class: "queue-label" }, busy ? "Sent after this answer" : "Not sent"),
+      h("span", { class: "queue-label" }, busy ? "Queued: sent after this answer" : "Not sent"),
       h("span", { class: "queue-text" }, text),
       !busy &&
         h("button", { type: "button", class: "small-button strong", click: () => sendQueued(index) }, "Send now"),
@@ -45,7 +45,7 @@ export class QueueView {
         {
           type: "button",
           class: "icon-button",
-          "aria-label": "Take this message back",
+          "aria-label": "Remove this message",
           title: "Take back",
           click: () => takeBack(index),
         },

@@ -54,7 +54,7 @@ export class Settings {
       const sessionsUrl = toBaseUrl(this.#field("sessionsUrl").value);
       if (Boolean(chatUrl) === Boolean(sessionsUrl))
         return { chatUrl, sessionsUrl, token: this.#field("token").value.trim() };
-      this.#say("Both addresses are needed: the stack's outputs ChatUrl and SessionsUrl.");
+      this.#say("Enter both addresses: the stack's outputs ChatUrl and SessionsUrl.");
     } catch {
       this.#say("This is not a web address.");
     }

@@ -112,7 +112,7 @@ export class Sidebar {
           "data-key": session.id,
         },
         session.answering && h("span", { class: "dot", title: "Answering" }),
-        session.waiting && h("span", { class: "dot waiting", role: "img", "aria-label": "Waits for you:", title: "Waits for you" }),
+        session.waiting && h("span", { class: "dot waiting", role: "img", "aria-label": "Waiting for you:", title: "Waiting for you" }),
         name,
       ),
       this.#button("pencil", `Rename ${name}`, `rename ${session.id}`, () => rename(session.id)),

@@ -11,7 +11,7 @@ import { icon } from "./icons.js";
 const STATES = {
   "input-streaming": { class: "running", says: "Preparing" },
   "input-available": { class: "running", says: "Running" },
-  "approval-requested": { class: "running", says: "Waits for approval" },
+  "approval-requested": { class: "running", says: "Waiting for approval" },
   "approval-responded": { class: "running", says: "Answered" },
   "output-available": { class: "done", says: "Done" },
   "output-error": { class: "failed", says: "Failed" },

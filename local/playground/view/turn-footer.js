@@ -12,7 +12,7 @@ import { Waterfall } from "./waterfall.js";
 /** @import { CallAnswer } from "../conversation.js" */
 
 const ENDINGS = {
-  waiting: "Waits for you",
+  waiting: "Waiting for you",
   unanswered: "Not answered",
   expired: "Expired",
   cancelled: "Stopped",

@@ -27,7 +27,7 @@ export function welcome(ask) {
     h(
       "p",
       { class: "quiet" },
-      "Your agent, streaming from a real Lambda function. Stop it, reload the page, pull the plug: the answer survives.",
+      "Your agent, streaming from a real Lambda function. Stop it, reload the page, kill the process: the answer survives.",
     ),
     h("div", { class: "examples" }, ...cards),
   );
