@@ -94,7 +94,7 @@ def test_a_function_that_fails_is_said_and_every_change_of_it_is_taken_up(tmp_pa
     template.write_text(json.dumps(_broken_template(tmp_path)))
     with command("run", "--data", str(tmp_path / "data"), "--template", str(template), PORT="0") as running:
         url = running.read_until("Sessions").split()[1]
-        said = running.read_until("function fails")
+        said = running.read_until("function failed")
         assert said == "The chat function failed; see its log above. It restarts when you save a fix.\n"
         assert any("SyntaxError" in line for line in running.said)
         for answer in ("corrected", "changed"):
