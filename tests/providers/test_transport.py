@@ -272,6 +272,29 @@ async def test_the_time_until_the_headers_counts_as_silence_before_the_first_byt
         await provider.aclose()
 
 
+async def test_an_answer_that_came_while_the_event_loop_was_blocked_is_read(
+    provider_of: MakeProvider, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A tool that blocks the loop, or a machine without a free core, is not the model's silence."""
+    loop = asyncio.get_running_loop()
+    real_time, skew = loop.time, 0.0
+    monkeypatch.setattr(loop, "time", lambda: real_time() + skew)
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal skew
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(HELLO)
+        skew += 200_000  # the answer is in the socket, and nobody has read it
+        await reader.read()
+        writer.close()
+
+    async with await asyncio.start_server(talk, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        provider = provider_of("responses", f"http://127.0.0.1:{port}/v1", timeout_seconds=100_000, max_retries=0)
+        assert [event.text for event in await streamed(provider, ask("Hi.")) if isinstance(event, ModelText)]
+        await provider.aclose()
+
+
 async def test_an_answer_may_take_longer_than_the_timeout_as_long_as_it_goes_on(
     provider_of: MakeProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,6 +9,7 @@ import select
 import socket
 import ssl
 from collections.abc import Iterable
+from types import TracebackType
 from typing import Any, Final
 
 import httpcore2
@@ -16,6 +17,55 @@ from httpcore2 import SOCKET_OPTION
 
 # A reader that falls behind by this much stops the sender.
 MAX_BUFFERED_BYTES: Final = 1_048_576
+LATE_SECONDS: Final = 0.1
+"""A timer that is later than this shows that the event loop was blocked, or its process got no CPU."""
+GRACE_SECONDS: Final = 1.0
+"""How long a process that was held up looks whether its peer has answered meanwhile."""
+
+
+class PeerTimeout:
+    """`asyncio.timeout_at` for the silence of a peer: what has arrived while this process did not run is no silence.
+
+    A timeout that fires late is extended once, so that the loop can read what is in its sockets. `asyncio.timeout`
+    would cancel the reader, which is behind it in the same round of the loop.
+    """
+
+    def __init__(self, when: float) -> None:
+        self._when = when
+        self._loop = asyncio.get_running_loop()
+        self._timeout = asyncio.timeout(None)
+        self._is_extended = False
+        self._timer: asyncio.TimerHandle | None = None
+
+    async def __aenter__(self) -> "PeerTimeout":
+        await self._timeout.__aenter__()
+        self._timer = self._loop.call_at(self._when, self._expire)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.stop()
+        await self._timeout.__aexit__(kind, error, traceback)
+
+    def stop(self) -> None:
+        """The peer has spoken."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def _expire(self) -> None:
+        now = self._loop.time()
+        if now - self._when > LATE_SECONDS and not self._is_extended:
+            self._is_extended = True
+            self._timer = self._loop.call_at(now + GRACE_SECONDS, self._expire)
+        else:
+            self._timeout.reschedule(now)
+
+
+def peer_timeout(seconds: float | None) -> "PeerTimeout | asyncio.Timeout":
+    """Wait for a peer for so many seconds; None is for ever."""
+    return asyncio.timeout(None) if seconds is None else PeerTimeout(asyncio.get_running_loop().time() + seconds)
 
 
 class AsyncioBackend(httpcore2.AsyncNetworkBackend):
@@ -31,7 +81,7 @@ class AsyncioBackend(httpcore2.AsyncNetworkBackend):
     ) -> httpcore2.AsyncNetworkStream:
         local = (local_address, 0) if local_address else None
         try:
-            async with asyncio.timeout(timeout):
+            async with peer_timeout(timeout):
                 _, stream = await asyncio.get_running_loop().create_connection(
                     _SocketStream, host, port, local_addr=local
                 )
@@ -134,7 +184,7 @@ class _SocketStream(asyncio.Protocol, httpcore2.AsyncNetworkStream):
             await self.aclose()
             raise httpcore2.ConnectError("bytes arrived before the TLS handshake")
         try:
-            async with asyncio.timeout(timeout):
+            async with peer_timeout(timeout):
                 self._transport = await self._loop.start_tls(
                     self._transport, self, ssl_context, server_hostname=server_hostname
                 )

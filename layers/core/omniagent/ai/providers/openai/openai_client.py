@@ -24,7 +24,7 @@ from omniagent.errors import (
     ModelStreamBroken,
     ModelUnavailable,
 )
-from omniagent.network import AsyncioBackend
+from omniagent.network import AsyncioBackend, PeerTimeout
 from omniagent.tls import tls_context
 
 TRANSLATIONS: dict[type[Exception], type[ModelError]] = {
@@ -207,7 +207,7 @@ class OpenAIClient:
         # Serialised here, because the SDK raises UnicodeEncodeError for half a surrogate pair in a tool's output.
         content = json.dumps(body, ensure_ascii=False, separators=(",", ":"), default=str).encode("utf-8", "replace")
         with translated():
-            async with asyncio.timeout_at(first_byte_by):
+            async with PeerTimeout(first_byte_by):
                 try:
                     return await self._request(path, content)
                 except openai.AuthenticationError:
@@ -327,10 +327,10 @@ async def _arrivals(response: httpx2.Response, first_byte_by: float) -> AsyncGen
     async def pump() -> None:
         is_encoded = "content-encoding" in response.headers
         try:
-            async with asyncio.timeout_at(first_byte_by) as silence:
+            async with PeerTimeout(first_byte_by) as silence:
                 async for chunk in response.aiter_bytes() if is_encoded else response.aiter_raw():
-                    if silence.when() is not None:
-                        silence.reschedule(None)  # from here on the transport's own read timeout applies
+                    if not pieces:
+                        silence.stop()  # from here on the transport's own read timeout applies
                     pieces.append(chunk)
                     arrived.set()
         finally:
