@@ -94,10 +94,12 @@ async def test_a_server_that_comes_back_is_called_again() -> None:
         anyio.EndOfStream(),
         RuntimeError("another loop"),
         httpcore2.ReadTimeout("silence"),
+        MemoryError(),
+        asyncio.CancelledError("of a task that nobody here has cancelled"),
     ],
     ids=lambda failure: type(failure).__name__,
 )
-async def test_whatever_breaks_on_the_way_is_one_error(monkeypatch: pytest.MonkeyPatch, failure: Exception) -> None:
+async def test_whatever_breaks_on_the_way_is_one_error(monkeypatch: pytest.MonkeyPatch, failure: BaseException) -> None:
     async def request(*_: Any, **__: Any) -> None:
         raise failure
 
@@ -134,8 +136,9 @@ async def test_a_cancelled_call_is_cancelled(monkeypatch: pytest.MonkeyPatch) ->
         (429, {}),
         (503, b"<html>"),
         (200, b"[]"),
+        (200, b"[" * 100_000),
     ],
-    ids=["500", "throttled", "kms", "429", "html", "list"],
+    ids=["500", "throttled", "kms", "429", "html", "list", "nested"],
 )
 async def test_what_may_pass_is_tried_again(answer: tuple[int, Any]) -> None:
     with Endpoint(answer, (200, {"TableNames": []})) as endpoint:

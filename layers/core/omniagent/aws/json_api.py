@@ -342,8 +342,10 @@ class AwsJson:
                 headers=[*signed.items()],
                 extensions=_timeouts(self._timeout_seconds),
             )
-        except Exception as exc:
+        except (Exception, asyncio.CancelledError) as exc:
             # Not only the client's own errors: TLS, sockets and anyio raise theirs.
+            if isinstance(exc, asyncio.CancelledError) and _is_cancelled():
+                raise
             raise AwsUnreachable(f"{operation}: {type(exc).__name__} {exc}".rstrip()) from exc
         return _read(operation, response.status, response.content)
 
@@ -351,6 +353,12 @@ class AwsJson:
         if self._http is None:
             self._http = _pool()
         return self._http
+
+
+def _is_cancelled() -> bool:
+    """Whether somebody has cancelled this task. Otherwise a cancellation has escaped from a library's own tasks."""
+    task = asyncio.current_task()
+    return task is None or task.cancelling() > 0
 
 
 async def _pause(seconds: float) -> float:
@@ -389,7 +397,7 @@ def endpoint_override(service: str) -> str | None:
 def _read(operation: str, status: int, content: bytes) -> dict[str, Any]:
     try:
         answer = json.loads(content or b"{}")
-    except ValueError as exc:
+    except (ValueError, RecursionError, MemoryError) as exc:
         raise AwsUnreachable(f"{operation}: HTTP {status} without JSON") from exc
     if not isinstance(answer, dict):
         raise AwsUnreachable(f"{operation}: HTTP {status} without a JSON object")
