@@ -28,6 +28,7 @@ from omniagent.ai.approvals import requests_of
 from omniagent.errors import NotFound, TurnInProgress
 from omniagent.messages import TextPart, ToolPart
 from omniagent.protocol import sse
+from omniagent.settings import Busy
 from omniagent.turns.replay import record_frames
 from tests.fixtures.conversation import Clock
 from tests.fixtures.examples import examples
@@ -157,6 +158,26 @@ class OneSession(RuleBasedStateMachine):
             assert self._do(stream.result()).status == "complete"
             self._do(stream.ended())
         turn.status = "complete"
+
+    @precondition(lambda self: self.running and not self.running.process.is_dead)
+    @rule(busy=st.sampled_from(["queue", "steer", "interrupt"]))
+    def post(self, busy: Busy) -> None:
+        """Send a message while another one is being answered. It is answered after that one, or joins its answer."""
+        assert self.running is not None
+        self.messages += 1
+        query, turn = Query(f"Question {self.messages}?", f"m{self.messages}", busy=busy), self.running.turn
+        self.script, self.expected_model_calls = ["An answer."], self.expected_model_calls + 1
+        stream = self._do(self._runner().start(query))
+        if busy != "interrupt":
+            self.running.gate.set()
+        self._ended("cancelled" if busy == "interrupt" else "complete")
+        answer = self._do(self._session().answer(turn.number))
+        if answer is None or query.message_id not in answer.steering_ids:
+            self.turns.append(Expected(turn.number + 1, query.message_id, "complete"))
+        else:
+            assert busy == "steer"
+        assert self._do(stream.result()).turn_number == len(self.turns)
+        self._do(stream.ended())
 
     @precondition(lambda self: self.running and not self.running.process.is_dead)
     @rule()
