@@ -14,7 +14,14 @@ from omniagent.errors import (
 )
 from omniagent.messages import StopReason
 from omniagent.protocol import sse
-from omniagent.session.manager import SessionManager, SessionMessage, SessionState, continuation_id, user_id_of
+from omniagent.session.manager import (
+    SessionManager,
+    SessionMessage,
+    SessionState,
+    continuation_id,
+    message_id_of,
+    user_id_of,
+)
 from omniagent.turns.follow import FollowedAnswer
 from omniagent.turns.lease import ANSWER, Claim, RunningTurn
 from omniagent.turns.plan import Opening
@@ -42,7 +49,8 @@ class AnswerOpening(Opening):
         self._approver = approver or Approver(session.user, session.category)
         self._rule = rule
         self._waited: SessionMessage | None = None
-        self._may_continue = False  # a run that died is closed, and answered again
+        self._run: AnswerSource | None = None
+        self._may_continue = False  # `_continue_run` does
 
     async def _open(self) -> AnswerSource:
         """Find the message first: what is settled needs no claim, and a plain answer does not name it."""
@@ -55,7 +63,18 @@ class AnswerOpening(Opening):
             return RestOfAnswer(self._session, await self._judged(message))
         if message.turn_number != state.head.latest_turn_number:
             raise NotWaiting
+        active_turn_id = state.head.active_turn_id
+        if active_turn_id is not None and message_id_of(active_turn_id) == message.id:
+            await self._continue_run(message)
         return await super()._open()
+
+    async def _continue_run(self, message: SessionMessage) -> None:
+        """Continue the run that goes on with this answer, if its process died. Nobody else's answers do that."""
+        if (await self._judged(message)).is_new:
+            return
+        from omniagent.turns.takeover import Takeover  # only where a process died
+
+        self._run = await Takeover(self._setup, self._limit).open()
 
     def _claim(self) -> Claim:
         message_id = self._message_id
@@ -71,7 +90,7 @@ class AnswerOpening(Opening):
         if followed is None:
             return None
         try:
-            return FollowedRest(followed, self._session, await self._repeated())
+            return FollowedRest(followed, self._session, await self._repeated(), self._run)
         except BaseException:
             await followed.ended()
             raise
@@ -170,11 +189,17 @@ class StillWaiting(RestOfAnswer):
 
 
 class FollowedRest:
-    """The rest of an answer that another request goes on with, for somebody who gave the same answers."""
+    """The rest of an answer that another request goes on with, for somebody who gave the same answers.
 
-    def __init__(self, followed: FollowedAnswer, session: SessionManager, judgement: Judgement) -> None:
+    `run` is the run itself where this request has continued it: its process had died.
+    """
+
+    def __init__(
+        self, followed: FollowedAnswer, session: SessionManager, judgement: Judgement, run: AnswerSource | None = None
+    ) -> None:
         self.message_id = judgement.message.id
         self._followed = followed
+        self._run = run
         self._session = session
         self._judgement = judgement
 
@@ -202,6 +227,10 @@ class FollowedRest:
 
     async def ended(self) -> None:
         await self._followed.ended()
+        if self._run is not None:
+            await self._run.ended()
 
     def stop(self, reason: StopReason) -> None:
-        """It runs elsewhere, and goes on."""
+        """End the run that goes on here. One that runs elsewhere goes on."""
+        if self._run is not None:
+            self._run.stop(reason)

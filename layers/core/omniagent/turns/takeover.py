@@ -13,7 +13,7 @@ from omniagent.tracing import SpanKind, bind_context, trace_operation
 from omniagent.tracing.attributes import AGENT_NAME, TURN_NUMBER
 from omniagent.turns.dead_turn import DeadTurn
 from omniagent.turns.keeper import LeaseKeeper, taken
-from omniagent.turns.lease import Claim, Renewal, RunningTurn
+from omniagent.turns.lease import ANSWER, Claim, Renewal, RunningTurn
 from omniagent.turns.repair import bury, close_dead_turn, settle_spending
 from omniagent.turns.replay import COUNTED, TAKEN_OVER
 from omniagent.turns.setup import Assignment, Query, TimeLimit, TurnSetup
@@ -69,8 +69,9 @@ class Takeover:
         """Return the claim of the dead turn, for this process."""
         if held is not None:
             return replace(held.claim, owner=new_id(), attempt=held.claim.attempt + 1)
-        dead = await self._read(turn_id)
-        return Claim(self._session.key, turn_id, dead.claim_id or turn_id, owner=new_id(), attempt=dead.takeovers + 1)
+        dead, message_id = await self._read(turn_id), message_id_of(turn_id)
+        claim_id = dead.claim_id or (turn_id if message_id == turn_id else ANSWER + message_id)
+        return Claim(self._session.key, turn_id, claim_id, owner=new_id(), attempt=dead.takeovers + 1)
 
     async def _open_claimed(self, keeper: LeaseKeeper, *, is_stopped: bool) -> Turn | None:
         claim, state = keeper.claim, await self._session.load()
