@@ -1,6 +1,6 @@
-"""A message that is accepted now and answered later, by another process: until then it waits in the session's inbox.
+"""Accepts a message now, to be answered later by another process. Until then it is in the session's inbox.
 
-Loaded only where a message is to be answered in the background.
+Imported only for background messages.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ ANSWERED_BADLY = "The answer to this message is incomplete. Send the message wit
 
 
 class Acceptance:
-    """Accepts one message. The busy policy is the query's, as for a message that is answered at once."""
+    """Accepts one message, under the query's busy policy."""
 
     def __init__(self, setup: TurnSetup, query: Query) -> None:
         self._session = setup.session
@@ -44,16 +44,16 @@ class Acceptance:
         self._message = InboxMessage(query.message_id, query.text, steers=query.busy == "steer")
 
     async def accept(self) -> bool:
-        """Make the message durable. Returns False if it was answered before: nothing is left to do.
+        """Make the message durable. Returns False if it is already answered.
 
-        Raises what refuses it: `InvalidRequest`, `NotRegenerable`, `TurnInProgress`, `TooManyTurns`, `InboxFull`,
+        Raises `InvalidRequest`, `NotRegenerable`, `TurnInProgress`, `TooManyTurns`, `InboxFull`,
         `BudgetExceeded`, `SessionErased`.
         """
         if self._query.regenerate or not self._query.text:
             raise InvalidRequest(NOT_A_MESSAGE)
         if len(self._query.text) > MAX_POSTED_CHARS:
             raise InvalidRequest(f"A background message may have at most {MAX_POSTED_CHARS} characters.")
-        await self._session.create()  # what waits in it is deleted with it
+        await self._session.create()  # so that a deletion of the session finds the message
         is_accepted = False
         try:
             while (posted := await self._attempt()) is None:
@@ -65,7 +65,7 @@ class Acceptance:
         return posted
 
     async def _attempt(self) -> bool | None:
-        """Post the message. Returns whether it waits now; None to try again."""
+        """Post the message. Return whether it is queued, or None to retry."""
         if await self._is_answered():
             return False
         held = await self._registry.running(self._session.key)
@@ -77,7 +77,7 @@ class Acceptance:
         return await self._meet(held)
 
     async def _post_first(self, claim: Claim) -> bool:
-        """Post the message to a session that nobody holds. The claim is given back at once, and keeps it for it."""
+        """Post the message to an unclaimed session: claim, post, release. The session is then reserved for it."""
         try:
             await self._count()
             return await self._post(claim, await self._waiting_id())
@@ -85,7 +85,7 @@ class Acceptance:
             await asyncio.shield(self._registry.release(claim))
 
     async def _is_answered(self) -> bool:
-        """Whether the session knows the message already. A dead turn of it is continued without anybody asking."""
+        """Whether the session already has the message. Its dead turn is continued without a new request."""
         found = await found_with_answer(self._session, self._query.message_id)
         if found is None:
             return False
@@ -95,7 +95,7 @@ class Acceptance:
         return True
 
     async def _meet(self, held: RunningTurn) -> bool | None:
-        """Do what the busy policy says about the turn that holds the session, or the messages that wait in it."""
+        """Apply the busy policy to the turn that holds the session, or to its queued messages."""
         if any(message.id == self._query.message_id for message in held.inbox):
             return True
         if held.claim.message_id == ERASE:
@@ -105,8 +105,8 @@ class Acceptance:
             return None
         if held.alive and await released_late(self._registry, held.claim, await self._session.head()):
             return None
-        is_busy = held.alive or held.inbox  # else it holds a turn that has died, which is continued before this message
-        # A message that is sent while a turn waits comes instead of an answer, whatever the policy.
+        is_busy = held.alive or held.inbox  # otherwise a dead turn, which is continued before this message
+        # A message sent while a turn waits replaces the answer to its request, whatever the policy.
         ends = None if held.alive else await self._waiting_id()
         if is_busy and ends is None and self._query.busy in (None, "reject"):
             raise TurnInProgress(retry_after=1.0 if held.stopping else max(1.0, held.lease_left))
@@ -129,7 +129,7 @@ class Acceptance:
             await self._registry.leave(self._seat)
 
     async def _count(self) -> None:
-        """Count the request, and the message among all that the user waits for. Tokens are reserved when it runs."""
+        """Count the request, and the message among the user's readers. Tokens are reserved when it runs."""
         if self._seat is None:
             self._seat = _seat(self._session, self._query.message_id)
             others = await self._registry.enter(self._seat)
@@ -141,16 +141,16 @@ class Acceptance:
 
 
 def _seat(session: SessionManager, message_id: str) -> Reader:
-    """Return what counts a message that waits: another process ends it. It counts no longer than an hour."""
+    """Return the reader that counts a queued message. Another process removes it; it expires after an hour."""
     return Reader(f"{session.session_id}/{message_id}", session.user_id, session.key, UNLIMITED_SECONDS)
 
 
 async def run_accepted(setup: TurnSetup, message_id: str, limit: TimeLimit) -> AnswerSource | None:
-    """Run the turn of a message that was accepted. None when it does not wait any more.
+    """Run the turn of an accepted message. None if it is no longer queued.
 
-    Messages and dead turns before it come first. None as well where a turn before it waits for somebody: whoever goes
-    on with that one answers the message. Raises `TurnInProgress` while somebody else holds the session, and
-    what refuses the turn: the message waits on.
+    Messages and dead turns before it come first. Also None if a turn before it waits for a human: the process that
+    continues that turn answers the message. Raises `TurnInProgress` while another process holds the session, or the
+    error that refuses the turn; the message then stays queued.
     """
     held = await setup.registry.running(setup.session.key)
     if held is None or all(message.id != message_id for message in held.inbox):

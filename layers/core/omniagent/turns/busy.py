@@ -1,6 +1,6 @@
-"""The busy policy: what becomes of a message while a turn runs, or others wait before it.
+"""The busy policy: what happens to a message while a turn runs or other messages are queued.
 
-Loaded only where a message meets a running turn, or others that wait.
+Imported only when that is the case.
 """
 
 import asyncio
@@ -21,21 +21,21 @@ INTERRUPT_SECONDS = 30.0
 
 
 async def meet(setup: TurnSetup, query: Query, limit: TimeLimit, held: RunningTurn) -> AnswerSource | None:
-    """Do what the message's busy policy says. Returns its answer, or None to try the claim again.
+    """Apply the message's busy policy. Return its answer, or None to retry the claim.
 
     Raises `TurnInProgress`, `InboxFull`, `TooManyReaders` or `BudgetExceeded`.
     """
     query = replace(query, busy=query.busy or "reject")
-    can_wait = bool(query.text) and not query.regenerate  # the answers to a turn that waits are no message either
+    can_wait = bool(query.text) and not query.regenerate  # answers to a waiting turn are not messages either
     if can_wait and any(message.id == query.message_id for message in held.inbox):
         return await PostedAnswer(setup, query, limit).joined()
     if not held.alive and (waiting_id := await waited_for(setup, held)) is not None:
-        # Instead of an answer: what is asked is closed, and those that waited before this message are answered first.
+        # It replaces an answer: the open requests are closed, and messages queued before it are answered first.
         if len(query.text) > MAX_POSTED_CHARS:
             raise TurnInProgress
         return await _post(PostedAnswer(setup, query, limit), held, await setup.session.head(), interrupts=waiting_id)
     if not held.alive and query.busy == "reject":
-        # Messages wait, and somebody may be about to run the next. If nobody is, this one runs them first.
+        # Messages are queued, and another process may be about to run the next. Otherwise this one runs them first.
         taken = await wait_for_runner(setup)
         if taken is None or not (taken.alive or taken.inbox):
             return None
@@ -69,14 +69,14 @@ async def _post(
     answer: "PostedAnswer", held: RunningTurn, head: SessionHead | None, *, interrupts: str
 ) -> AnswerSource | None:
     if held.alive and head is None:
-        # Nothing is posted to a session that does not exist yet: its deletion would not find the message.
+        # Never post to a session that does not exist yet: its deletion would not find the message.
         await asyncio.sleep(answer.settings.tick_seconds)
         return None
     return await answer.known(head) or await answer.posted(held, interrupts)
 
 
 async def _is_over(setup: TurnSetup, held: RunningTurn, head: SessionHead | None) -> bool:
-    """Whether the session is about to be free: its turn has ended, or a dead one is being repaired."""
+    """Whether the session is about to become free: its turn has ended, or a dead turn is being repaired."""
     if await released_late(setup.registry, held.claim, head):
         return True
     if held.claim.message_id == REPAIR:
@@ -86,7 +86,7 @@ async def _is_over(setup: TurnSetup, held: RunningTurn, head: SessionHead | None
 
 
 async def _interrupt(setup: TurnSetup, query: Query, limit: TimeLimit, held: RunningTurn) -> AnswerSource | None:
-    """Stop the running turn for a regeneration. Its message is stored already, so it need not be posted."""
+    """Stop the running turn for a regeneration. Its message is already stored, so it is not posted."""
     patience = min(INTERRUPT_SECONDS, limit.stop_at - limit.started_at)
     if query.busy != "interrupt" or time.monotonic() - limit.started_at > patience:
         raise TurnInProgress

@@ -1,4 +1,4 @@
-"""`DeadTurn`: what the chunk log knows of a turn whose process died, for whoever continues it."""
+"""`DeadTurn`: the state of a turn whose process died, read from its chunk log, for a takeover."""
 
 import time
 from collections.abc import Sequence
@@ -28,7 +28,7 @@ from omniagent.turns.setup import Query, TurnPlan
 
 @dataclass(frozen=True, slots=True)
 class FinishedStep:
-    """A model call that has ended, with the tools that it asked for. It is not made again."""
+    """A completed model call with the tools that it requested. It is not repeated."""
 
     reason: FinishReason
     calls: Sequence[ModelToolCall] = ()
@@ -36,26 +36,26 @@ class FinishedStep:
 
 @dataclass(frozen=True, slots=True)
 class DeadTurn:
-    """A turn as its log shows it. The step that was being written is not in it: it is asked again."""
+    """A turn as its log shows it, without the unfinished step, which is generated again."""
 
     raw: bytes
     """The log as it is."""
     frames: Sequence[bytes]
-    """What stays of it."""
+    """The frames that are kept."""
     steps: Sequence[FinishedStep]
     calls: Sequence[Usage]
     """What each model call has cost."""
     cut_call: Usage | None
-    """What the one that was cut off has cost, as far as anybody knows."""
+    """The known cost of the call that was cut off."""
     next_chunk: int
     takeovers: int
-    """How many processes have continued it, as far as the log knows."""
+    """The number of takeovers that the log records."""
     hand_overs: int
-    """How many of those before had time for no more, and did not die."""
+    """How many of the processes before were out of time and handed over, rather than died."""
     is_handed_over: bool
-    """The last one did not die."""
+    """The last process handed over rather than died."""
     has_open_calls: bool
-    """It stopped before it started the tools of its last step."""
+    """It handed over before it started the tools of its last step."""
     begun_at: float | None
     """The wall clock at which the first process began; None if it logged nothing."""
     claim_id: str | None
@@ -65,11 +65,11 @@ class DeadTurn:
     was_asked: bool
     """The first model call has begun: the callbacks of the start have been called."""
     is_readable: bool
-    """Whether the log is whole, and one that can be continued."""
+    """Whether the log is complete and the turn can be continued."""
     has_approved: bool
-    """The calls that were approved may have run."""
+    """The approved calls may have run."""
     before: SessionMessage | None = None
-    """The answer that it goes on with, as it was stored when it began."""
+    """The waiting answer that it continues, as it was stored when the run began."""
 
     @classmethod
     def read(cls, chunks: Sequence[tuple[int, bytes]]) -> "DeadTurn":
@@ -97,23 +97,23 @@ class DeadTurn:
             claim_id=begun.get("message"),
             first_token_at=first_token,
             was_asked=sse.START_STEP in raw,
-            # A stream without its beginning is an earlier version's: it does not say which steps have ended.
+            # A log without its start was written by an earlier version and does not record which steps have ended.
             has_approved=any(APPROVED in note for note in notes),
             is_readable=is_whole and (bool(begun) or not _has_events(kept)),
         )
 
     def recorder(self, emit: Emit, note: Note) -> AnswerRecorder:
-        """Return the answer so far. What is recorded from now on is emitted."""
+        """Return a recorder with the answer so far. Later additions are emitted."""
         frames = b"".join(self.frames)
         if self.before is None or not self.has_started:
             return record_frames(frames, emit, note)
-        from omniagent.turns.waiting import recorded_again  # only where a turn had waited
+        from omniagent.turns.waiting import recorded_again  # needed only for a turn that waited
 
         return recorded_again(self.before, frames, emit, note)
 
     @property
     def has_started(self) -> bool:
-        """Whether a reader has seen anything of it; of a run that goes on with an answer, all that was shown before."""
+        """Whether a reader has seen any of it. A run that continues a waiting answer has shown what came before."""
         return _has_events(self.frames) and (self.before is None or CONTINUED in self.frames)
 
     @property
@@ -123,25 +123,25 @@ class DeadTurn:
 
     @property
     def now(self) -> datetime:
-        """When it began, as its context tells."""
+        """When it began, for the run context."""
         return datetime.now(UTC) if self.begun_at is None else datetime.fromtimestamp(self.begun_at, UTC)
 
     def answers(self, query: Query, state: SessionState) -> bool:
-        """Whether this is the turn of a message, which is being sent again."""
+        """Whether this is the turn of the given message, which is being retried."""
         if self.claim_id is not None:
             return self.claim_id == query.claim_id
         asked = state.question.id if state.question is not None else None
         return not query.regenerate and asked == query.message_id and state.answer is None
 
     def plan(self, state: SessionState, claim_id: str) -> TurnPlan | None:
-        """Return what the turn is to do: as the session says, which has not changed since it began."""
+        """Return the turn's plan, from the session, which has not changed since the turn began."""
         question, answer, before = state.question, state.answer, self.before
         if before is not None:
             message_id, text = (question.id, question.text) if question is not None else ("", "")
             return TurnPlan(before.turn_number, message_id, text, again=True, waited=before)
         if question is None:
             return None
-        # What is in the log already need not be kept.
+        # What is already in the log need not be stored again.
         kept = () if self.has_started else kept_steps(answer, regenerates=claim_id.startswith(REGENERATE))
         return TurnPlan(
             question.turn_number, question.id, question.text, again=answer is not None, previous=answer, kept=kept

@@ -1,6 +1,6 @@
-"""The messages that wait in a session's inbox, and whoever runs the next of them.
+"""The messages queued in a session's inbox, and how the next of them is run.
 
-Loaded only where messages wait.
+Imported only when messages are queued.
 """
 
 import asyncio
@@ -19,17 +19,17 @@ from omniagent.turns.setup import Query, TimeLimit, TurnSetup
 logger = logging.getLogger(__name__)
 
 GRACE_TICKS = 4
-"""How long a message that waits has the session for itself. Then whoever waits behind it runs its turn."""
+"""How long a session is reserved for the first queued message. After that, the request behind it runs its turn."""
 MAX_POSTED_CHARS = 60_000
 """A message must fit into the item of the claim, and into one chunk of the log."""
 UNLIMITED_SECONDS = 3600.0
-"""How long somebody who waits without a deadline counts as a reader."""
+"""How long a waiting request without a deadline counts as a reader."""
 
 
 async def waited_for(setup: TurnSetup, held: RunningTurn) -> str | None:
-    """Return the answer that the messages of the inbox wait for: somebody was asked in it after they were sent.
+    """Return the waiting answer that blocks the inbox: its request was made after the messages were sent.
 
-    None where none waits, or one of them came instead of an answer: they may be answered.
+    None if no answer waits, or if one of the messages replaces the answer to the request.
     """
     head = await setup.session.head()
     if head is None or head.has_expired(setup.session.now()):
@@ -39,9 +39,9 @@ async def waited_for(setup: TurnSetup, held: RunningTurn) -> str | None:
 
 
 async def run_next(setup: TurnSetup, limit: TimeLimit) -> AnswerSource | None:
-    """Run the first message of the session's inbox, if nobody does. None when none waits.
+    """Run the first message of the inbox unless another process does. None if the inbox is empty.
 
-    For whoever touches the session after the process of the message's poster has died. Raises what refuses the turn.
+    For the next request of the session after the poster's process died. Raises the error that refuses the turn.
     """
     held = await setup.registry.running(setup.session.key)
     if held is None or held.alive or not held.inbox or await waited_for(setup, held) is not None:
@@ -53,7 +53,7 @@ async def run_next(setup: TurnSetup, limit: TimeLimit) -> AnswerSource | None:
 
 
 async def look_after(setup: TurnSetup, limit: TimeLimit) -> None:
-    """Run the messages that a turn leaves which had waited for somebody: whoever posted them may be long gone."""
+    """Run the messages that were queued behind a waiting turn. Their own processes may be gone."""
     while time.monotonic() < latest_begin(limit):
         try:
             answer = await run_next(setup, limit)
@@ -66,22 +66,22 @@ async def look_after(setup: TurnSetup, limit: TimeLimit) -> None:
 
 
 def latest_begin(limit: TimeLimit) -> float:
-    """When it is too late to begin the turn of a message that has waited: a part of the time is the turn's own."""
+    """The latest time to begin a queued message's turn. The rest of the deadline belongs to the turn itself."""
     return limit.stop_at - (limit.stop_at - limit.started_at) / 4 if limit.deadline is not None else math.inf
 
 
 async def continue_dead(setup: TurnSetup, limit: TimeLimit) -> AnswerSource | None:
-    """Continue a turn whose process died: the messages that wait come after it. None when there is none."""
+    """Continue a turn whose process died, before the queued messages. None if there is none."""
     head = await setup.session.head()
     if head is None or head.active_turn_id is None:
         return None
-    from omniagent.turns.takeover import Takeover  # only where a process died
+    from omniagent.turns.takeover import Takeover  # needed only after a crash
 
     return await Takeover(setup, replace(limit, started_at=time.monotonic())).open()
 
 
 async def wait_for_runner(setup: TurnSetup) -> RunningTurn | None:
-    """Wait a moment for somebody to run the next message that waits. Returns what the session is then."""
+    """Wait briefly for another process to run the next queued message. Return the session's state after that."""
     for _ in range(GRACE_TICKS):
         held = await setup.registry.running(setup.session.key)
         if held is None or held.alive or not held.inbox:
@@ -93,7 +93,7 @@ async def wait_for_runner(setup: TurnSetup) -> RunningTurn | None:
 async def found_with_answer(
     session: SessionManager, message_id: str
 ) -> tuple[SessionMessage, SessionMessage | None] | None:
-    """Return a message that is in the session already, and its answer: for one that has joined an answer, both are it.
+    """Return a stored message and its answer. For a message that joined an answer, both are that answer.
 
     Raises `InvalidRequest` for the id of an answer.
     """
@@ -107,9 +107,9 @@ async def found_with_answer(
 
 
 async def open_posted(setup: TurnSetup, held: RunningTurn, limit: TimeLimit) -> AnswerSource | None:
-    """Open the answer to the first message of the inbox. The time that it has waited is no part of its turn.
+    """Open the answer to the first message of the inbox. Its waiting time does not count as turn time.
 
-    What another message has come to end need not be waited for.
+    A turn that a queued message interrupts need not be waited for.
     """
     limit = replace(limit, started_at=time.monotonic())
     ended = (other.interrupts for other in held.inbox if other.interrupts and not other.stopped)

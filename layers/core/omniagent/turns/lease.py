@@ -9,22 +9,22 @@ MAX_CHUNK_BYTES = 300_000
 """A chunk must fit into one item of the table (400 KB), whatever its frames are."""
 
 CLOCK_SECONDS = 1.0
-"""How much the clocks of two processes may differ: a lease that is ended has run out by both."""
+"""Maximum clock skew between two processes. An ended lease has expired by both clocks."""
 
 REPAIR = ":repair"
 """The message id of a claim that only closes a dead turn. No client can choose one with a colon."""
 ERASE = ":erase"
 """The message id of a claim that deletes the session."""
 ANSWER = "answer:"
-"""What the message id of a claim begins with that goes on with a waiting answer."""
+"""Prefix of the message id of a claim that continues a waiting answer."""
 REGENERATE = "regenerate:"
-"""What the message id of a claim begins with that answers the latest turn again."""
+"""Prefix of the message id of a claim that regenerates the latest answer."""
 
 GIVEN_BACK = 0.0
-"""The end of the lease of a session that nobody holds and that is kept for its inbox."""
+"""Lease end of an unclaimed session that is reserved for its inbox."""
 
 MAX_INBOX_BYTES = 200_000
-"""The texts of a session's inbox must fit into one item of the table, beside the claim. One message always fits."""
+"""The inbox's texts must fit into the claim's item. One message always fits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,29 +35,29 @@ class Claim:
     turn_id: str
     message_id: str
     aliases: frozenset[str] = frozenset()
-    """Further ids by which a stop may name the turn: those of its question and of the answer that it replaces."""
+    """Other ids that a stop may use for the turn: its question's, and that of the answer it replaces."""
     owner: str = ""
-    """Set by a process that continues the turn of one that died: a random id."""
+    """A random id, set by a process that takes over a dead turn."""
     attempt: int = 0
-    """How many processes have worked on the turn before this one."""
+    """The number of processes that worked on the turn before this one."""
 
     @property
     def token(self) -> str:
-        """Tells the processes apart that have held the session."""
+        """Distinguishes the processes that have held the session."""
         return self.owner or self.turn_id
 
     @property
     def is_chore(self) -> bool:
-        """Whether it closes or deletes something and answers nobody."""
+        """Whether the claim only repairs or erases, and answers no message."""
         return self.message_id in (REPAIR, ERASE)
 
     @property
     def goes_first(self) -> bool:
-        """Whether it need not wait for the messages of the inbox: they come after the turn that it is about."""
+        """Whether the claim goes before the inbox: its messages come after the turn that it is about."""
         return self.is_chore or self.message_id.startswith((ANSWER, REGENERATE))
 
     def is_named(self, message_id: str | None) -> bool:
-        """Whether a stop means this turn. None means whichever runs. A repair and an erasure cannot be stopped."""
+        """Whether a stop applies to this turn. None means any running turn. A repair or erasure cannot be stopped."""
         if self.is_chore:
             return False
         return message_id is None or message_id in {self.message_id, self.turn_id} | self.aliases
@@ -70,11 +70,11 @@ class InboxMessage:
     id: str
     text: str
     steers: bool = False
-    """It joins the turn that runs, if that makes another model call; else it gets a turn of its own."""
+    """It joins the running turn if that makes another model call; otherwise it gets its own turn."""
     stopped: bool = False
     """It was stopped: its turn ends before it calls the model."""
     interrupts: str = ""
-    """The id of the answer that it came to end. Should that one wait for somebody, it is closed as unanswered."""
+    """The id of the answer that it interrupts. If that answer waits for a human, it is closed as unanswered."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,11 +84,11 @@ class RunningTurn:
     claim: Claim
     stopping: bool
     lease_left: float
-    """Seconds until the lease runs out; zero or less when its process is taken for dead, or messages wait."""
+    """Seconds until the lease expires. Zero or less: the process counts as dead, or the inbox holds the session."""
     lease_until: float = 0.0
-    """The same as a time of the registry's clock: it changes with every renewal."""
+    """The lease's end by the registry's clock. It changes with every renewal."""
     inbox: tuple[InboxMessage, ...] = ()
-    """The messages that were posted, in order. Those that a turn has taken are in it until that turn has ended."""
+    """The posted messages in order. Those that joined a turn stay until that turn has ended."""
 
     @property
     def alive(self) -> bool:
@@ -96,17 +96,17 @@ class RunningTurn:
 
     @property
     def has_died(self) -> bool:
-        """Whether its process has neither renewed the lease nor given the session back."""
+        """Whether its process neither renewed the lease nor released the session."""
         return not self.alive and self.lease_until != GIVEN_BACK
 
     def is_looked_after(self, grace_seconds: float) -> bool:
-        """Whether its process lives, or died so recently that somebody may still continue the turn."""
+        """Whether its process is alive, or died so recently that the turn may still be continued."""
         return self.lease_left > -grace_seconds
 
 
 def keeps_out(held: RunningTurn, claim: Claim) -> bool:
-    """Whether a session that nobody holds is kept for another message than the claim's."""
-    if not held.inbox or claim.goes_first or claim.turn_id == held.claim.turn_id:  # the last: a dead turn goes on
+    """Whether an unclaimed session is reserved for another message than the claim's."""
+    if not held.inbox or claim.goes_first or claim.turn_id == held.claim.turn_id:  # the last: a takeover of a dead turn
         return False
     return held.inbox[0].id != claim.message_id
 
@@ -130,7 +130,7 @@ Renewal.LOST = Renewal("lost")
 
 @dataclass(frozen=True, slots=True)
 class Reader:
-    """A request that follows a running turn. It counts until it leaves, or until its time is over."""
+    """A request that follows a running turn. It counts until it leaves or expires."""
 
     id: str
     user_id: str
@@ -152,48 +152,47 @@ class TurnRegistry(ABC):
 
     @abstractmethod
     async def claim(self, claim: Claim, on_dead: OnDead | None = None) -> RunningTurn | None:
-        """Take the session if nobody holds it. Returns the turn that holds it, or None when it is now ours.
+        """Claim the session if it is free. Return the turn that holds it, or None if the claim succeeded.
 
-        `on_dead` is called with the claim of a dead process that had held it: nobody else hears of that one again. A
-        session whose inbox is not empty is kept for its first message: no other can be claimed. What is about the
-        latest turn goes first: a repair, a turn that has waited and goes on, a regeneration.
+        `on_dead` is called with the claim of a dead process that held it before; no other caller sees that claim.
+        A session with a non-empty inbox is reserved for its first message and cannot be claimed for another. Claims
+        about the latest turn go first: a repair, the continuation of a waiting turn, a regeneration.
         """
 
     @abstractmethod
     async def seize(self, claim: Claim) -> RunningTurn | None:
-        """Take the session from whoever holds it, who learns it at the next renewal. Returns the previous holder.
+        """Take the session from its holder, who notices at the next renewal. Return the previous holder.
 
-        What was in the inbox is deleted.
+        The inbox is deleted.
         """
 
     @abstractmethod
     async def renew(self, claim: Claim) -> Renewal:
         """Extend the lease and read the stop flag and the inbox, in one write.
 
-        An expired lease that nobody took is still ours.
+        An expired lease can still be renewed if no other process has claimed the session.
         """
 
     @abstractmethod
     async def post(self, claim: Claim, message: InboxMessage, limit: int, *, stop: bool = False) -> bool:
-        """Add a message to the inbox, behind all others, while the session belongs to this claim: one write.
+        """Append a message to the inbox if this claim holds the session: one write.
 
-        `stop` also flags the claim's turn to stop. A message that is in the inbox already is not added again. Returns
-        False when the session belongs to somebody else or nobody, or is being deleted. Raises `InboxFull` when
-        `limit` messages are there.
+        `stop` also flags the claim's turn to stop. A message that is already in the inbox is not added again. Returns
+        False if another claim or none holds the session, or it is being deleted. Raises `InboxFull` over `limit`.
         """
 
     @abstractmethod
     async def release(self, claim: Claim, taken: Collection[str] = ()) -> bool:
-        """Give the session back and take the messages of these ids out of the inbox. Returns whether others are left.
+        """Release the session and remove these messages from the inbox. Return whether others are left.
 
-        The session is then kept for the first of them. A claim that somebody else took meanwhile is left alone.
+        The session is then reserved for the first of them. Does nothing if another process has claimed the session.
         """
 
     @abstractmethod
     async def let_go(self, claim: Claim) -> None:
-        """End the lease at once, for whoever continues the turn: the claim and the inbox stay.
+        """End the lease now, so that another process can take over at once. The claim and the inbox stay.
 
-        A claim that somebody else took meanwhile is left alone.
+        Does nothing if another process has claimed the session.
         """
 
     @abstractmethod
@@ -202,16 +201,16 @@ class TurnRegistry(ABC):
 
     @abstractmethod
     async def stop(self, session: str, message_id: str | None = None) -> bool:
-        """Flag the session's turn to stop, and every message of its inbox as stopped; or the one that is named.
+        """Flag the session's turn and every inbox message as stopped, or only the named message.
 
-        Returns False when there is none, or another message's.
+        Returns False if there is no such turn or message.
         """
 
     @abstractmethod
     async def append(self, claim: Claim, number: int, frames: bytes) -> bool:
-        """Add the frames of one tick to the turn's chunk log. Our own chunk may be written again.
+        """Append the frames of one tick to the turn's chunk log. Writing our own chunk again is allowed.
 
-        Returns False when another process has written a chunk of this number: it continues the turn.
+        Returns False if another process has written a chunk with this number: it has taken over the turn.
         """
 
     @abstractmethod
@@ -220,14 +219,14 @@ class TurnRegistry(ABC):
 
     @abstractmethod
     async def enter(self, reader: Reader) -> Sequence[str]:
-        """Count a reader. Returns the sessions, in some form of their keys, of all that the user has, its own first.
+        """Add a reader. Return the sessions of all the user's readers, as opaque keys, this one's first.
 
-        Of many that enter at the same moment each sees those before it.
+        Concurrent readers each see those that entered before them.
         """
 
     @abstractmethod
     async def leave(self, reader: Reader) -> None:
-        """Count a reader no more."""
+        """Remove a reader."""
 
     @abstractmethod
     async def erase(self, owner: str, limit: int = 500) -> bool:
@@ -237,9 +236,9 @@ class TurnRegistry(ABC):
         """
 
     async def orphaned(self, limit: int = 100) -> Sequence[str]:  # noqa: ARG002 - for those that can tell
-        """Return sessions, by key, that nobody holds and in whose inbox messages wait.
+        """Return the keys of unclaimed sessions with a non-empty inbox.
 
-        A registry that cannot find them returns none: whoever touches such a session next runs them.
+        A registry that cannot find them returns none. The next request for such a session runs the messages.
         """
         return ()
 

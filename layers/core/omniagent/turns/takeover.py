@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 MAX_ATTEMPTS = 5
-"""So many processes continue a turn. One that kills them all ends interrupted."""
+"""Maximum takeovers of one turn. A turn that kills them all ends as interrupted."""
 
 
 class Takeover:
@@ -40,9 +40,9 @@ class Takeover:
         """Only the turn of this message is continued."""
 
     async def open(self) -> Turn | None:
-        """Return the turn, which goes on from here. None when there is nothing to continue, or somebody else does it.
+        """Take over and return the turn. None if there is nothing to continue, or another process does it.
 
-        A turn that cannot be continued is closed as interrupted, one that was to be stopped as cancelled.
+        A turn that cannot be continued is closed as interrupted; one with a pending stop is closed as cancelled.
         """
         session = self._session
         with bind_context(session_id=session.session_id, user_id=session.user_id, user_category=session.category):
@@ -51,7 +51,7 @@ class Takeover:
             if head is None or head.active_turn_id is None or (held is not None and held.alive):
                 return None
             if held is not None and held.claim.turn_id != head.active_turn_id:
-                held = None  # of somebody who began to repair it
+                held = None  # of a process that began to repair it
             claim = await self._claim(head.active_turn_id, held)
             settling = partial(bury, session, self._registry, self._setup.ledger)
             if await taken(self._registry, claim, settling) is not None:
@@ -76,7 +76,7 @@ class Takeover:
     async def _open_claimed(self, keeper: LeaseKeeper, *, is_stopped: bool) -> Turn | None:
         claim, state = keeper.claim, await self._session.load()
         if state.head.active_turn_id != claim.turn_id:
-            return None  # it came to its end meanwhile
+            return None  # it has ended meanwhile
         dead = replace(await self._read(claim.turn_id), before=await self._before(claim.turn_id))
         if self._query is not None and not dead.answers(self._query, state):
             return None
@@ -88,13 +88,13 @@ class Takeover:
         continued = await self._log_takeover(claim, dead, attempt)
         if continued is None:
             return None
-        # It was admitted once: it goes on, however many turns run now.
+        # It was admitted once, so it continues regardless of the current number of running turns.
         await self._session.admit(self._setup.settings.max_running_turns_per_user, claim.turn_id)
         budget, refusal = None, None
         try:
             budget = await self._reserve(claim, continued)
         except BudgetExceeded as exc:
-            refusal = exc  # it ends as it would have in its first process: with the reason
+            refusal = exc  # it ends as in its first process: with the refusal
         limit = replace(self._limit, started_at=time.monotonic() - dead.seconds)
         assignment = Assignment(claim.turn_id, plan, state, limit, budget, refusal, dead=continued, attempt=attempt)
         return await self._begin(keeper, assignment)
@@ -107,7 +107,7 @@ class Takeover:
             try:
                 await turn.begin()
             except StorageConflict:
-                return None  # the turn came to its end after all
+                return None  # the turn has ended after all
             finally:
                 if not turn.has_begun:
                     span.end()
@@ -119,10 +119,9 @@ class Takeover:
         return turn
 
     async def _log_takeover(self, claim: Claim, dead: DeadTurn, attempt: int) -> DeadTurn | None:
-        """Write down that another process goes on from here. Returns the turn as the log has it then.
+        """Log the takeover. Return the turn as the log then shows it, or None if another process took it over.
 
-        A last chunk of the dead process may come meanwhile. After this one, none of them can. None when the turn was
-        taken over from us.
+        The dead process may still write a last chunk before this one. After it, its writes are fenced off.
         """
         while True:
             notes = [sse.encode_note({TAKEN_OVER: attempt, "owner": claim.owner})]
@@ -136,7 +135,7 @@ class Takeover:
                 return None
 
     async def _before(self, turn_id: str) -> SessionMessage | None:
-        """Return the answer that a run goes on with, as it was stored when that began; None for any other turn."""
+        """Return the waiting answer that a run continues, as it was stored when the run began. None for other turns."""
         message_id = message_id_of(turn_id)
         return None if message_id == turn_id else await self._session.find(message_id)
 
