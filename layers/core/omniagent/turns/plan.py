@@ -41,11 +41,11 @@ Opened = TypeVar("Opened")
 
 REPAIR_POLL_SECONDS = 0.1
 HAND_OVER_SECONDS = 3.0
-"""How long a message waits for the process that goes on with the session's turn, before it is told that one runs."""
+"""How long a message waits for the next process of a handed-over turn before it is refused as busy."""
 
 
 class Opening:
-    """Opens the answer to one message: of a turn that starts now, that runs already, or that has ended."""
+    """Opens the answer to one message: of a new turn, a running turn, or one that has ended."""
 
     def __init__(self, setup: TurnSetup, query: Query, limit: TimeLimit, posted: InboxMessage | None = None) -> None:
         self._setup = setup
@@ -61,16 +61,16 @@ class Opening:
         self._may_continue = True
         self._may_wait = True
         self._has_closed = False
-        """A turn that waited was closed, and messages may have waited for it."""
+        """A waiting turn was closed, and messages may be queued behind it."""
         self._dead: Claim | None = None
         self._budget: TurnBudget | None = None
 
     async def open(self) -> AnswerSource:
-        """Return the answer to read. Raises a `RequestError`, or what makes the session unavailable."""
+        """Return the answer to read. Raises a `RequestError`, or the error that makes the session unavailable."""
         return await self._traced(self._open())
 
     async def open_posted(self) -> AnswerSource | None:
-        """Return the answer to the first message of the inbox. None when somebody else holds the session."""
+        """Return the answer to the first message of the inbox. None if another process holds the session."""
         return await self._traced(self._open_posted())
 
     async def _traced(self, opening: Coroutine[Any, Any, Opened]) -> Opened:
@@ -136,7 +136,7 @@ class Opening:
         await bury(self._session, self._registry, self._setup.ledger, dead)
 
     async def _check_not_handed_over(self, turn_id: str) -> None:
-        """Leave a turn alone that the next process is about to go on with. It is closed only if none does."""
+        """Give the next process time to take over a handed-over turn. It is closed only if none does."""
         grace, dead = self._setup.hooks.grace_seconds, self._dead
         if not grace or dead is None or dead.turn_id != turn_id or self._posted is not None:
             return
@@ -146,7 +146,7 @@ class Opening:
             raise _HandedOver(dead)
 
     async def _put_back(self, claim: Claim) -> None:
-        """Have the session held as it was found, and wait a little for the next process."""
+        """Restore the session's claim as it was found, and wait briefly for the next process."""
         if await self._registry.claim(claim) is None:
             await self._registry.let_go(claim)
         if not self._may_wait:
@@ -163,8 +163,8 @@ class Opening:
         return Claim(self._session.key, new_id(), self._query.claim_id, self._query.aliases)
 
     async def _continue(self) -> AnswerSource:
-        """Continue the dead turn of this very message. One that cannot be continued is closed, and answered again."""
-        from omniagent.turns.takeover import Takeover  # only where a process died
+        """Continue the dead turn of this message. If that is impossible, the turn is closed and answered again."""
+        from omniagent.turns.takeover import Takeover  # needed only after a crash
 
         self._may_continue = False
         return await Takeover(self._setup, self._limit, self._query).open() or await self._open()
@@ -175,7 +175,7 @@ class Opening:
         turn_id = keeper.claim.turn_id
         if self._setup.account is not None:
             self._budget = self._setup.account.open(turn_id, is_request=self._posted is None)
-        # Slot and tokens are asked for while the session is read. A replay needs none and gives them back.
+        # Slot and tokens are requested while the session is read. A replay needs neither and returns them.
         holders, state = await both(self._session.admit(limit, turn_id), self._session.load(query.known_id))
         if state.head.active_turn_id is not None:
             if self._may_continue and (query.regenerate or state.earlier is not None):
@@ -195,7 +195,7 @@ class Opening:
         return await self._begin(keeper, plan, state)
 
     async def _ensure_paid(self, budget: "TurnBudget") -> None:
-        """Wait for the reservation. A message that was accepted earlier gets a turn that says why it failed."""
+        """Wait for the reservation. If refused, a message accepted earlier gets a turn that says why it failed."""
         try:
             await budget.admitted()
         except BudgetExceeded as exc:
@@ -208,10 +208,10 @@ class Opening:
         if self._posted is not None:
             if self._posted.stopped:
                 self._refusal = asyncio.CancelledError()
-            # Known already: its turn has died, or it has joined one. That is its answer.
+            # Already stored: its turn died, or it joined another turn. That is its answer.
             number = state.earlier.turn_number if state.earlier is not None else None
             if number is None and state.head.waiting_id not in (None, self._posted.interrupts):
-                raise TurnInProgress  # it was sent before anybody was asked, and waits for the answer
+                raise TurnInProgress  # it was sent before the approval request, and waits for its answer
         if number is None:
             if self._query.regenerate and self._query.is_new(state):
                 raise _NeverSent
@@ -225,7 +225,7 @@ class Opening:
         return plan if isinstance(plan, TurnPlan) else ReplayedAnswer(self._session.session_id, plan)
 
     async def _check_not_held_up(self) -> None:
-        """Leave what is asked alone for a message that is sent again: it was sent before anybody was asked."""
+        """Keep the open requests for a retried message: it was first sent before they were made."""
         held = await self._registry.running(self._session.key)
         if held is None or all(message.id != self._query.message_id for message in held.inbox):
             return
@@ -235,7 +235,7 @@ class Opening:
             raise _HeldUp
 
     async def _ensure_admitted(self, holders: Sequence[str], limit: int, turn_id: str) -> None:
-        """Refuse a turn too many. Slots of dead turns are given back first: the dead never count."""
+        """Enforce the limit of running turns. Slots of dead turns are released first and never count."""
         if not holders:
             return
         alive = await living(self._registry, {session_of_slot(slot) for slot in holders})
@@ -265,12 +265,12 @@ class Opening:
         except StorageConflict as exc:
             raise TurnInProgress(retry_after=1.0) from exc
         finally:
-            # From its begin on the turn releases the claim, gives back the slot and ends the span itself.
+            # Once begun, the turn itself releases the claim and the slot and ends the span.
             self._is_handed_over = turn.has_begun
         return turn
 
     async def _join(self, held: RunningTurn) -> AnswerSource | None:
-        """Follow the turn that answers this very message, or wait for it. None to try the claim again."""
+        """Follow the turn that answers this message, or wait for it. None to retry the claim."""
         claim = held.claim
         if claim.message_id == self._query.claim_id and held.alive:
             return await FollowedAnswer.begun(self._setup, claim, self._limit)
@@ -281,7 +281,7 @@ class Opening:
 
             return await meet(self._setup, self._query, self._limit, held)
         if claim.message_id == REPAIR:
-            await asyncio.sleep(REPAIR_POLL_SECONDS)  # a moment, or until the repairer's lease runs out
+            await asyncio.sleep(REPAIR_POLL_SECONDS)  # until the repair is done, or its lease expires
             return None
         head = await self._session.head()
         if await released_late(self._registry, claim, head):
@@ -291,7 +291,7 @@ class Opening:
         raise TurnInProgress(retry_after=1.0 if held.stopping else max(1.0, held.lease_left))
 
     async def _replayed(self, head: SessionHead | None) -> ReplayedAnswer | None:
-        """Return the answer of an earlier turn to this very message: another one that runs does not refuse it."""
+        """Return an earlier turn's answer to this message. Another running turn does not prevent a replay."""
         query = self._query
         message = None if query.regenerate or not query.text else await self._session.find(query.message_id)
         if head is None or message is None or message.turn_number >= head.latest_turn_number:
@@ -302,15 +302,15 @@ class Opening:
         return None if answer is None else ReplayedAnswer(self._session.session_id, answer)
 
     async def _abandon(self, keeper: LeaseKeeper, *, is_settled: bool) -> None:
-        """Give back the tokens, the slot and the claim of a turn that does not begin.
+        """Return the tokens, the slot and the claim of a turn that does not begin.
 
-        A message of the inbox that is settled, answered or refused for good, leaves it.
+        An inbox message that is answered, or refused for good, is removed from the inbox.
         """
         try:
             if self._budget is not None:
                 await self._budget.give_back()
             await self._session.withdraw(slot_of(self._session.key, keeper.claim.turn_id))
-        except Exception as exc:  # a stale slot is found when somebody needs it
+        except Exception as exc:  # a stale slot is released when another turn needs it
             logger.warning("slot not withdrawn", extra={"cause": f"{type(exc).__name__}: {exc}"})
         finally:
             taken = [self._posted.id] if self._posted is not None and is_settled else []
@@ -320,19 +320,19 @@ class Opening:
 
 
 class _SentAgain(Exception):
-    """The session has a dead turn, and the message has been sent before."""
+    """The session has a dead turn, and this message is a retry."""
 
 
 class _NeverSent(Exception):
-    """The message to answer again has not arrived yet: it is asked now, behind those that wait."""
+    """The message to regenerate has not arrived yet: it is answered now, behind the queued messages."""
 
 
 class _HeldUp(Exception):
-    """The message waits in the inbox for the answer to what a turn asks."""
+    """The message is queued behind a turn that waits for a human."""
 
 
 class _HandedOver(Exception):
-    """The session has a turn that the next process is about to go on with."""
+    """The session has a handed-over turn that the next process is about to continue."""
 
     def __init__(self, claim: Claim) -> None:
         super().__init__()
@@ -349,7 +349,7 @@ def plan_turn(query: Query, state: SessionState, settings: Settings) -> TurnPlan
     if earlier.role != "user" and query.message_id not in earlier.steering_ids:
         raise InvalidRequest("This message id belongs to an answer. Choose another one.")
     if earlier.turn_number < state.head.latest_turn_number:
-        raise NotRegenerable  # an older answer is replayed before this is asked
+        raise NotRegenerable  # older answers were replayed before this check
     if state.answer is not None and state.answer.status in ("complete", "waiting"):
         return state.answer
     question = earlier if earlier.role == "user" else state.question
@@ -365,7 +365,7 @@ def _plan_new(query: Query, state: SessionState, settings: Settings) -> TurnPlan
     seen_turn_id = state.head.latest_turn_id
     if answer is None or answer.status != "waiting":
         return TurnPlan(number, query.message_id, query.text, seen_turn_id=seen_turn_id)
-    from omniagent.turns.waiting import closed  # only where a turn waits
+    from omniagent.turns.waiting import closed  # needed only for a waiting turn
 
     unanswered = closed(answer, "unanswered")
     return TurnPlan(number, query.message_id, query.text, waited=unanswered, seen_turn_id=seen_turn_id)
@@ -388,7 +388,7 @@ def _plan_again(question: SessionMessage, answer: SessionMessage | None, *, rege
 
 
 def older_turn(query: Query, state: SessionState) -> int | None:
-    """Return the number of the turn, before the latest, that answered this very message."""
+    """Return the number of the turn, before the latest, that answered this message."""
     earlier = state.earlier
     if query.regenerate or earlier is None:
         return None

@@ -1,4 +1,4 @@
-"""`PostedAnswer`: whoever posted a message to a session's inbox waits here for its answer."""
+"""`PostedAnswer`: a request that posted a message to a session's inbox waits here for its answer."""
 
 import asyncio
 import logging
@@ -41,15 +41,15 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 PAUSE_SECONDS = 2.0
-"""Between two attempts to begin a turn that the user's other turns, or a store that is away, hold up."""
+"""Pause between attempts to begin a turn that the user's limit or an unreachable store prevents."""
 
 
 class PostedAnswer:
-    """The answer to a message of the inbox: of its own turn, or of the turn that it has joined.
+    """The answer to a message of the inbox: of its own turn, or of the turn that it joined.
 
-    Whoever waits holds a process and is counted as a reader. The waiting is a task: it goes on without a reader. One
-    whose time is over ends without the end of an answer, and the message stays in the inbox: the same request again
-    waits again. Where the turn before it waits for somebody, that is after FOLLOW_SECONDS: it may take a month.
+    A waiting request holds a process, so it counts as a reader. The wait is its own task and continues without a
+    reader. When it runs out of time, its stream ends without `finish` and the message stays in the inbox; a retry
+    waits again. Behind a turn that waits for a human, that is after FOLLOW_SECONDS: the approval may take a month.
     """
 
     def __init__(self, setup: TurnSetup, query: Query, limit: TimeLimit) -> None:
@@ -71,12 +71,12 @@ class PostedAnswer:
         self._task: asyncio.Task[AnswerSource | None] | None = None
 
     async def joined(self) -> "PostedAnswer":
-        """Wait for a message that is in the inbox already."""
+        """Wait for a message that is already in the inbox."""
         await self._enter()
         return self._start()
 
     async def known(self, head: SessionHead | None) -> ReplayedAnswer | None:
-        """Return the answer of a message that is in the session already. Raises `TurnInProgress` if it may be
+        """Return the answer of a stored message. Raises `TurnInProgress` if the message may be
         answered again.
         """
         found = await found_with_answer(self._session, self._query.message_id)
@@ -91,7 +91,7 @@ class PostedAnswer:
         return ReplayedAnswer(self._session.session_id, answer)
 
     async def posted(self, held: RunningTurn, interrupts: str = "") -> "PostedAnswer | None":
-        """Post the message to the turn that holds the session, or held it last. None when it does not any more."""
+        """Post the message to the turn that holds the session, or held it last. None if it no longer does."""
         await self._enter()
         request: TurnBudget | None = None
         is_posted = False
@@ -108,13 +108,13 @@ class PostedAnswer:
                 if request is not None:
                     await request.give_back()
                 await self._seat.leave()
-        if is_posted and not held.alive:  # no turn runs that somebody looks after
+        if is_posted and not held.alive:  # no watched turn is running
             await call_back(self._setup.hooks.on_begin, held.claim.turn_id, held.claim.attempt)
         return self._start() if is_posted else None
 
     @property
     def message_id(self) -> str:
-        """The id of the answer's message. Empty while the message waits."""
+        """The id of the answer's message. Empty while the message is queued."""
         source = self._source
         return source.message_id if source is not None else ""
 
@@ -141,20 +141,20 @@ class PostedAnswer:
         return await source.result()
 
     async def ended(self) -> None:
-        """Wait until nothing more is done here: for the turn of this message, and those that were run before it."""
+        """Wait for all work of this process: this message's turn, and the turns run before it."""
         await asyncio.wait([self._started])
         sources = [*self._run_for_others, *([self._source] if self._source is not None else [])]
         await asyncio.gather(*(source.ended() for source in sources))
         await self._seat.leave()
 
     def stop(self, reason: StopReason) -> None:
-        """End the turn with what it has. One that has not begun ends when its time has come; nobody waits for it."""
+        """Stop the turn and keep its text. A turn that has not begun ends when it is due; nothing waits for it."""
         self._is_stopped = True
         if self._source is not None:
             self._source.stop(reason)
 
     def shut_down(self) -> None:
-        """Wait no more. The message stays in the inbox."""
+        """Stop waiting. The message stays in the inbox."""
         self._started.cancel()
 
     @property
@@ -177,7 +177,7 @@ class PostedAnswer:
         return self
 
     async def _wait(self) -> AnswerSource | None:
-        """Wait until there is an answer to read. None when the time is over."""
+        """Wait until there is an answer to read. None on timeout."""
         pause = tick = self.settings.tick_seconds
         while time.monotonic() < self._give_up_at:
             try:
@@ -212,7 +212,7 @@ class PostedAnswer:
         if held is None or held.alive or await self._is_held_up(held, inbox[place]) or not self._may_run(place):
             return None
         if held.claim.token != self._continued_from:
-            self._continued_from = held.claim.token  # once: one that cannot be continued is closed by the next turn
+            self._continued_from = held.claim.token  # only once: the next turn closes one that cannot be continued
             if (dead := await continue_dead(self._setup, self._limit)) is not None:
                 self._run_for_others.append(dead)
                 return None
@@ -222,7 +222,7 @@ class PostedAnswer:
         return None
 
     async def _is_held_up(self, held: RunningTurn, own: InboxMessage) -> bool:
-        """Whether the turn before waits for somebody. A message that was stopped is not waited for then."""
+        """Whether the previous turn waits for a human. A stopped message does not wait for that."""
         if await waited_for(self._setup, held) is None:
             self._held_up_since = None
             return False
@@ -241,7 +241,7 @@ class PostedAnswer:
         return ReplayedAnswer(self._session.session_id, answer)
 
     async def _has_joined(self, held: RunningTurn) -> bool:
-        """Read on in the log of the running turn until the message is there."""
+        """Read the running turn's log until the message has joined it."""
         if self._log_of != held.claim.turn_id:
             self._log_of, self._read_to = held.claim.turn_id, -1
         chunks = await self._registry.read(self._session.key, held.claim.turn_id, self._read_to)
@@ -252,7 +252,7 @@ class PostedAnswer:
         return False
 
     def _may_run(self, place: int) -> bool:
-        """Whether it is this message's turn, or whoever waits before it does not come: each place waits its time."""
+        """Whether this message is due, or the requests before it have missed their time; each place adds one period."""
         now = time.monotonic()
         self._free_since = self._free_since or now
         if now - self._free_since < place * GRACE_TICKS * self.settings.tick_seconds:
@@ -261,7 +261,7 @@ class PostedAnswer:
         return True
 
     async def _run_for_another(self, held: RunningTurn) -> None:
-        """Run the turn of the first message that waits: its own process does not."""
+        """Run the first queued message's turn, because its own process does not."""
         try:
             source = await open_posted(self._setup, held, self._limit)
         except OmniAgentError as exc:
@@ -273,7 +273,7 @@ class PostedAnswer:
             self._run_for_others.append(source)
 
     async def _followed(self, claim: Claim) -> FollowedAnswer | None:
-        """Follow a turn once it has begun. This reader is counted already."""
+        """Follow a turn once it has begun. This reader is already counted."""
         return await FollowedAnswer.begun(self._setup, claim, self._limit, is_counted=True)
 
     async def _enter(self) -> None:

@@ -36,11 +36,11 @@ BURY_SECONDS = 2.0
 async def settle(
     session: SessionManager, registry: TurnRegistry, ledger: "Ledger | None" = None, hooks: TurnHooks = TurnHooks()
 ) -> SessionHead | None:
-    """Read the session for somebody who looks at it. A dead turn is closed first, after some grace, and one that waited
-    too long.
+    """Read the session for a request. First close a dead turn, after a grace period, and a waiting turn that has
+    expired.
 
-    The claim is taken before anything is repaired, so an owner that still lives learns it within a tick. Without the
-    registry nothing is repaired, and the session is served as it is.
+    The claim is taken before any repair, so an owner that is still alive notices within a tick. If the registry is
+    unreachable, nothing is repaired and the session is served as it is.
     """
     head = await session.head()
     if head is None or (head.active_turn_id is None and not head.has_expired(session.now())):
@@ -50,7 +50,7 @@ async def settle(
         if hooks.grace_seconds and await _is_looked_after(registry, session.key, hooks.grace_seconds):
             return head
         if await taken(registry, claim, partial(bury, session, registry, ledger)) is not None:
-            return head  # alive, or somebody else is repairing it
+            return head  # alive, or being repaired by another process
         try:
             if head.active_turn_id is None:
                 await close_waiting(session, "expired")
@@ -65,7 +65,7 @@ async def settle(
 
 
 async def _let_go(registry: TurnRegistry, claim: Claim, hooks: TurnHooks) -> None:
-    """Give the session back. Messages that waited for the turn which was closed are to be run by somebody."""
+    """Release the session, and have the messages that were queued behind the closed turn run."""
     if await registry.release(claim):
         await call_back(hooks.on_hand_over, claim.turn_id, 0)
 
@@ -82,7 +82,7 @@ async def close_waiting(session: SessionManager, reason: Literal["expired", "can
         return False
     ended = closed(answer, reason, EXPIRED_ERROR if reason == "expired" else STOPPED_ERROR)
     ended = replace(ended, turn_id=continuation_id(answer.id))
-    with suppress(StorageConflict):  # answered or closed by somebody else meanwhile
+    with suppress(StorageConflict):  # answered or closed concurrently
         await session.change_waiting(ended, seen_turn_id=head.latest_turn_id)
         turn_state("waiting", "cancelled", stop_reason=reason)
         session_state("waiting", "idle")
@@ -96,7 +96,7 @@ async def stop_waiting(
     ledger: "Ledger | None" = None,
     hooks: TurnHooks = TurnHooks(),
 ) -> bool:
-    """Close a waiting turn because its user stops it. Returns False if none waits, or another message's."""
+    """Close a waiting turn because its user stops it. Returns False if none waits, or only another message's."""
     head = await session.head()
     if head is None or head.waiting_until is None or head.active_turn_id is not None:
         return False
@@ -121,9 +121,9 @@ async def stop_dead_turn(
     *,
     grace_seconds: float,
 ) -> bool:
-    """Close a turn that no process works on just now, and another would continue, because its user stops it.
+    """Close a dead or handed-over turn, which another process would continue, because its user stops it.
 
-    Returns False if there is none, or another message's.
+    Returns False if there is none, or only another message's.
     """
     held, head = await registry.running(session.key), await session.head()
     if held is None or held.alive or head is None or head.active_turn_id != held.claim.turn_id:
@@ -132,7 +132,7 @@ async def stop_dead_turn(
         return False
     claim = Claim(session.key, new_id(), REPAIR)
     if await taken(registry, claim, partial(bury, session, registry, ledger)) is not None:
-        return await registry.stop(session.key, message_id)  # it goes on already
+        return await registry.stop(session.key, message_id)  # already taken over
     try:
         await close_dead_turn(session, registry, head, ledger, is_stopped=True)
     finally:
@@ -146,9 +146,9 @@ async def _is_looked_after(registry: TurnRegistry, key: str, grace_seconds: floa
 
 
 async def bury(session: SessionManager, registry: TurnRegistry, ledger: "Ledger | None", dead: Claim) -> None:
-    """Settle what a dead process had reserved, whether its turn had begun or not. Never raises.
+    """Settle a dead process's reservation, whether its turn had begun or not. Never raises.
 
-    The caller holds the session. A turn that had begun is closed, or continued, by whoever reads the session then.
+    The caller holds the session. If the turn had begun, the next reader of the session closes or continues it.
     """
     if ledger is None or dead.is_chore:
         return
@@ -166,7 +166,7 @@ async def bury(session: SessionManager, registry: TurnRegistry, ledger: "Ledger 
 
 
 async def settle_spending(session: SessionManager, turn_id: str, frames: bytes, ledger: "Ledger") -> None:
-    """Settle what the process had reserved that wrote last to the log of a turn."""
+    """Settle the reservation of the process that last wrote to a turn's log."""
     owner, own_frames = last_attempt(frames)
     calls, cut_call = calls_of(own_frames, record_frames(frames).parts)
     calls += [*calls_beside(own_frames), *([cut_call] if cut_call is not None else [])]
@@ -181,9 +181,9 @@ async def close_dead_turn(
     *,
     is_stopped: bool = False,
 ) -> None:
-    """Store what a dead turn had streamed, marked interrupted, or cancelled. The caller holds the session's claim.
+    """Store a dead turn's streamed text as an interrupted or cancelled answer. The caller holds the session's claim.
 
-    What it had reserved of the user's budget is settled first: a repair that dies as well is repeated.
+    Its reservation is settled first, so that a repair that dies as well can be repeated.
     """
     if head.active_turn_id is None:
         return
@@ -199,7 +199,7 @@ async def close_dead_turn(
     usage = sum(calls, Usage())
     parts, before, steps = recorder.parts, None, 0
     if message_id != head.active_turn_id and (before := (await session.load(message_id)).earlier) is not None:
-        from omniagent.turns.waiting import merged  # only where a turn had waited
+        from omniagent.turns.waiting import merged  # needed only for a turn that waited
 
         parts, usage = merged(before.parts, logged, parts), before.usage + usage
         steps = int(before.metadata.get("steps", 0))
@@ -233,7 +233,7 @@ async def close_dead_turn(
 
 
 async def released_late(registry: TurnRegistry, claim: Claim, head: SessionHead | None) -> bool:
-    """Give back the claim of a turn that has ended: its owner could not, the table was slow or away.
+    """Release the claim of an ended turn whose owner could not: the table was slow or unreachable.
 
     Returns False for a turn that has not ended.
     """
@@ -244,7 +244,7 @@ async def released_late(registry: TurnRegistry, claim: Claim, head: SessionHead 
 
 
 async def living(registry: TurnRegistry, sessions: Iterable[str]) -> set[str]:
-    """Return those of the sessions, by key, that a living process is answering."""
+    """Return the keys of those sessions that a live process is answering."""
     keys = list(sessions)
     turns = await asyncio.gather(*(registry.running(key) for key in keys))
     return {key for key, turn in zip(keys, turns, strict=True) if turn is not None and turn.alive}

@@ -1,4 +1,4 @@
-"""An answer told again: recorded from the frames of its chunk log, or streamed from its stored parts."""
+"""Replays an answer: records it from the frames of its chunk log, or streams it from its stored parts."""
 
 import json
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
@@ -29,7 +29,7 @@ from omniagent.turns.recorder import AnswerRecorder, Emit, Note
 
 
 class ReplayedAnswer:
-    """The stream of an answer that is stored: the same message, without asking the model."""
+    """The stream of a stored answer: the same message, without a model call."""
 
     def __init__(self, session_id: str, answer: SessionMessage) -> None:
         self.message_id = answer.id
@@ -60,10 +60,10 @@ def record_frames(
     *,
     begin: Callable[[AnswerRecorder], Collection[str]] = lambda _: (),
 ) -> AnswerRecorder:
-    """Record an answer again from the frames that were sent of it. `close()` then emits the missing end.
+    """Record an answer again from its logged frames. `close()` then emits the missing end.
 
-    It ends where the log cannot be read: whatever is in there, the session must go on. `begin` records what comes
-    before the frames, and returns the ids of calls of which they tell nothing new.
+    Recording stops at the first unreadable frame: a corrupt log must not block the session. `begin` records what
+    precedes the frames, and returns the ids of calls about which the frames add nothing.
     """
     is_live = False
     recorder = AnswerRecorder(
@@ -76,7 +76,7 @@ def record_frames(
             for event in sse.decode(frame):
                 if event.get("toolCallId") in known:
                     continue
-                # The values of an event are the top: only within them does depth count.
+                # Depth is counted within an event's values, not from the event itself.
                 _record(recorder, plain(event, depth=-1), errors)
             for noted in sse.decode_notes(frame):
                 _record_note(recorder, noted, errors)
@@ -85,8 +85,8 @@ def record_frames(
 
 
 def kept_frames(frames: Sequence[bytes]) -> list[bytes]:
-    """Return a log without what was withdrawn: the steps that a process was writing when it died, or the end of a
-    stream whose answer it could not store.
+    """Return a log without withdrawn frames: steps that were unfinished when a process died, and the end of a stream
+    whose answer could not be stored.
     """
     kept: list[bytes] = []
     open_at: int | None = None
@@ -107,19 +107,19 @@ def _ends_a_stream(frame: bytes) -> bool:
 
 
 def emit_parts(parts: Sequence[Part], emit: Emit) -> None:
-    """Emit a stored answer as the events that would have streamed it. What it waits for stays open."""
+    """Emit a stored answer as the events that would have streamed it. Open requests stay open."""
     recorder = AnswerRecorder(emit)
     for part in parts:
         emit_part(recorder, part)
         if isinstance(part, ToolPart) and not part.done:
-            recorder.tool_decided(part.call_id, part.request)  # others of its step are still asked for
+            recorder.tool_decided(part.call_id, part.request)  # other calls of its step are still open
     recorder.close(waiting=True)
 
 
 def missing_frames(sent: bytes, answer: SessionMessage) -> bytes:
-    """Return the frames that a reader of `sent` still lacks of an answer that is stored.
+    """Return the frames of a stored answer that a reader of `sent` is missing.
 
-    The parts that were sent are a prefix of the stored ones: only the last of them can be incomplete.
+    The sent parts are a prefix of the stored ones; only the last of them can be incomplete.
     """
     told: list[events.StreamEvent] = []
     recorder = record_frames(sent, told.append)
@@ -159,7 +159,7 @@ def _complete_part(recorder: AnswerRecorder, known: Part, part: Part, *, is_last
 
 
 def emit_part(recorder: AnswerRecorder, part: Part) -> None:
-    """Record a part as if it had just come."""
+    """Record a part as if it were new."""
     match part:
         case StepPart():
             recorder.start_step()
@@ -197,10 +197,10 @@ def _emit_call(recorder: AnswerRecorder, part: ToolPart, known: ToolPart | None 
 
 
 def kept_steps(answer: SessionMessage | None, *, regenerates: bool = False) -> Sequence[Part]:
-    """Return the steps that are not done again when a turn that was closed early is answered once more: those up to the
-    last one with a call that may have taken effect, without what the model wrote after its calls.
+    """Return the steps that are not repeated when a turn that was closed early is answered again: those up to the last
+    one with a call that may have taken effect, without the text after its calls.
 
-    Whoever regenerates an answer that was stopped wants another one.
+    Empty for the regeneration of a stopped answer: its user wants a different one.
     """
     if answer is None or answer.status in ("complete", "waiting") or (regenerates and answer.status == "cancelled"):
         return ()
@@ -215,7 +215,7 @@ def kept_steps(answer: SessionMessage | None, *, regenerates: bool = False) -> S
 
 
 def keep_steps(recorder: AnswerRecorder, parts: Sequence[Part]) -> None:
-    """Record steps that are not done again, with the notes that tell whoever continues the turn so."""
+    """Record steps that are not repeated, with the notes that a takeover needs."""
     steps: list[list[Part]] = []
     for part in parts:
         if isinstance(part, StepPart) or not steps:
@@ -313,34 +313,33 @@ _TOOL_EVENTS: dict[str, Callable[[AnswerRecorder, str, dict[str, Any]], None]] =
 
 
 ASKED, COUNTED, BESIDE = "asked", "counted", "beside"
-"""The notes on what a turn costs: a model call begins, has ended, and one for something else has ended.
+"""Cost notes: a model call begins, a model call has ended, a call beside the turn has ended.
 
-The first and the last are made where there is a budget.
+The first and the last are written only with a budget.
 """
 BEGUN, CALL, STEP, TAKEN_OVER, HANDED_OVER = "begun", "call", "step", "taken_over", "handed_over"
-"""The notes that let another process continue a turn: when it began, a tool call as the model wrote it, a model call
-that has ended, the place where another process went on, and that the one before had time for no more, but had done
-something. They are written before a tool runs.
+"""Takeover notes: when the turn began, a tool call as the model wrote it, a completed model call, a takeover, and a
+hand-over by a process that ran out of time but made progress. They are written before a tool runs.
 """
 APPROVED = "approved"
-"""The note that the calls of a turn which has waited are about to run."""
+"""Note: the approved calls of a turn that waited are about to run."""
 CONTINUED = b": continued\n\n"
-"""Stands in the log of a turn that goes on, after what it had shown before it waited."""
+"""Marks, in the log of a continued turn, the end of what it had shown before it waited."""
 _ENDINGS = tuple(f'data: {{"type":"{kind}"'.encode() for kind in ("abort", "error", "finish", "data-session"))
 _STEP_NOTE, _TAKEOVER_NOTE = (f': {{"{name}":'.encode() for name in (STEP, TAKEN_OVER))
 
 
 class FollowedLog:
-    """What a reader of the chunk log is sent of it.
+    """Decides what a reader of the chunk log is sent.
 
-    A step that is being written is held back until its process is seen to live: should it have died, another one
-    writes the step again, and a reader that has seen nothing of it sees one undisturbed answer. One that has seen it
-    is told to reset the step, or is sent nothing more: it resumes, and then sees the new one.
+    An unfinished step is held back until its process is known to be alive. If the process died, another one generates
+    the step again, and a reader that has not seen it sees one undisturbed answer. A reader that has seen it gets
+    `reset-step`, or its stream ends and it resumes.
     """
 
     def __init__(self, *, resets: bool = False) -> None:
         self.sent: list[bytes] = []
-        """What the client has been sent and still shows."""
+        """What the client has been sent and still displays."""
         self.has_ended = False
         self._log: list[bytes] = []
         """The same with the notes, as it is logged."""
@@ -349,7 +348,7 @@ class FollowedLog:
         self._is_reset = False
 
     def take(self, chunks: Sequence[bytes]) -> bytes:
-        """Take the next chunks and return what is to be sent."""
+        """Take the next chunks and return the bytes to send."""
         if not chunks:
             return b""
         is_first = not self._log and not self._held
@@ -362,7 +361,7 @@ class FollowedLog:
         return shown + self.trust() + self._send(new)
 
     def trust(self) -> bytes:
-        """Return what was held back: its process lives."""
+        """Return the held-back bytes: the process is alive."""
         held, self._held = self._held, b""
         return self._send(held)
 
@@ -373,7 +372,7 @@ class FollowedLog:
         return self._send(safe)
 
     def _withdraw(self, unsent: bytes) -> bytes:
-        """Pass over what a dead process was writing, and return what else there was."""
+        """Discard a dead process's unfinished step and return the rest."""
         mark = sse.encode_note({TAKEN_OVER: 0})
         sent = sse.split(b"".join(self._log))
         kept = kept_frames([*sent, *sse.split(self._held + unsent), mark])[:-1]
@@ -410,19 +409,19 @@ def last_attempt(frames: bytes) -> tuple[str | None, bytes]:
 
 
 def handed_over_at(frames: bytes) -> float | None:
-    """Return the wall clock at which a turn was left to the next process. None when one works on it, or died."""
+    """Return the wall-clock time of a turn's hand-over. None if a process works on it, or died."""
     marks = [note for note in sse.decode_notes(frames) if TAKEN_OVER in note or HANDED_OVER in note]
     at = marks[-1].get("at") if marks and HANDED_OVER in marks[-1] else None
     return at if isinstance(at, float) else None
 
 
 def calls_beside(frames: bytes) -> list[Usage]:
-    """Return what was called beside a turn, for its summary: its user pays for it, but it is no part of the answer."""
+    """Return the cost of calls beside a turn, for its summary: charged to the user, not counted in the answer."""
     return [Usage.from_dict(note[BESIDE]) for note in sse.decode_notes(frames) if isinstance(note.get(BESIDE), dict)]
 
 
 def calls_of(frames: bytes, parts: Sequence[Part]) -> tuple[list[Usage], Usage | None]:
-    """Return what a turn's own model calls have cost, by the notes among its frames, and an estimate of one that was
+    """Return the cost of a turn's own model calls, from the notes in its frames, with an estimate for a call that was
     cut off.
     """
     calls: list[Usage] = []
