@@ -14,11 +14,13 @@ from omniagent.settings import Settings, env_name
 README = ROOT / "README.md"
 AGENTS = ROOT / "docs" / "agents.md"
 OPERATIONS = ROOT / "docs" / "operations.md"
+CONTRIBUTING = ROOT / "CONTRIBUTING.md"
 SOAK = ROOT / "docs" / "soak.json"
 LEDGER = ROOT / "docs" / "ledger.json"
 FORGERIES = ROOT / "docs" / "forgeries.json"
 RACES = ROOT / "docs" / "races.json"
 CONTINUE = ROOT / "docs" / "continue.json"
+GREEN = ROOT / "docs" / "green.json"
 
 TURN_SECONDS = 10
 CHAT_GB = 1.0
@@ -151,6 +153,27 @@ def continue_table() -> str:
     return _runs_table(CONTINUE, "continue")
 
 
+def green_table() -> str:
+    """What the last `make green` came to."""
+    if not GREEN.exists():
+        return "`make green` has not been run for this version yet."
+    report: dict[str, Any] = json.loads(GREEN.read_text())
+    runs = report["runs"]
+    green = sum(run["green"] for run in runs)
+    rows = [
+        f"**{green} of {report['wanted']} runs of {report['commit']} were green**, {report['at once']} at once:",
+        "",
+        "| run | tests | failed | coverage | seconds | load average |",
+        "|---|---|---|---|---|---|",
+    ]
+    for number, run in enumerate(runs, start=1):
+        failed = " ".join([str(run["failed"]), *run["failures"]])
+        rows.append(
+            f"| {number} | {run['passed']:,} | {failed} | {run['coverage']} % | {run['seconds']} | {run['load']:.1f} |"
+        )
+    return "\n".join(rows)
+
+
 def _runs_table(path: Path, command: str) -> str:
     if not path.exists():
         return f"`make {command}` has not been run for this version yet."
@@ -180,6 +203,7 @@ PAGES: dict[Path, Tables] = {
     },
     AGENTS: {"names": names_table},
     OPERATIONS: {"ledger": ledger_table, "continue": continue_table},
+    CONTRIBUTING: {"green": green_table},
 }
 
 
