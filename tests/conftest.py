@@ -5,7 +5,7 @@ import signal
 
 from hypothesis import settings
 
-from tests.fixtures.examples import THOROUGH
+from tests.fixtures.examples import THOROUGH, examples
 
 # What is imported and collected is no garbage: looking through it again and again costs each worker seconds.
 gc.disable()
@@ -23,7 +23,7 @@ pytest_plugins = [
 
 # A busy machine is no failure: no property has a time limit of its own. Every run tries the same examples, but a
 # thorough one.
-settings.register_profile("patient", settings(), deadline=None, derandomize=THOROUGH == 1)
+settings.register_profile("patient", deadline=None, derandomize=THOROUGH == 1, max_examples=examples(50))
 settings.load_profile("patient")
 
 # A job in the background inherits an ignored SIGINT, and so would the programs that tests interrupt.

@@ -16,6 +16,7 @@ from pymongo import MongoClient
 
 from local.ports import free_port
 from local.template import ROOT
+from tests.fixtures.endings import PATIENCE_SECONDS
 
 LONG_ANSWER = "[slow:20] [long:2000]"
 """The offline model takes 20 ms for each of 2000 words."""
@@ -61,13 +62,13 @@ def text_of(answer: dict[str, Any]) -> str:
 
 def test_chat_remembers_the_run_before_and_uses_its_tools(environment: dict[str, str]) -> None:
     with running(environment, "examples.chat", "My name is Ada.") as first:
-        _, error = first.communicate(timeout=60)
+        _, error = first.communicate(timeout=PATIENCE_SECONDS)
     assert first.returncode == 0, error.decode()
     with running(environment, "examples.chat") as second:
         shown, error = second.communicate(
             b"What is my name?\nMultiply 17 by 23, and what is today's date?\n"
             b"[tool:forget_everything {}] [then] [echo:Nothing is forgotten.]\nnot now\n",
-            timeout=60,
+            timeout=PATIENCE_SECONDS,
         )
     assert second.returncode == 0, error.decode()
     _, name, numbers = shown.decode().split("> ", 2)
@@ -82,7 +83,7 @@ def test_ctrl_c_in_chat_stores_what_was_shown(environment: dict[str, str]) -> No
         assert process.stdout is not None
         first = process.stdout.read(40)
         os.killpg(process.pid, signal.SIGINT)  # as a terminal does
-        rest, error = process.communicate(timeout=60)
+        rest, error = process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == 0, error.decode()
     shown, stopped, _ = (first + rest).decode().partition("\n[stopped]")
     assert stopped
@@ -103,7 +104,7 @@ def test_a_server_that_gets_sigterm_stores_what_was_streamed(environment: dict[s
                     events.append(json.loads(line.removeprefix("data: ")))
                 if len(events) == 20:
                     process.send_signal(signal.SIGTERM)
-        _, log = process.communicate(timeout=60)
+        _, log = process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode in (0, -signal.SIGTERM), log.decode()
     assert [event["type"] for event in events if event["type"] in ("abort", "finish")] == ["abort", "finish"]
     streamed = "".join(event["delta"] for event in events if event["type"] == "text-delta")
@@ -141,5 +142,5 @@ def test_the_tests_of_an_agent_pass() -> None:
         "no:xdist",
         "examples/test_agent.py",
     ]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=100)
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False, timeout=PATIENCE_SECONDS)
     assert done.returncode == 0, done.stdout

@@ -17,7 +17,7 @@ from tests.fixtures.workers import CLOSING_LINES
 from tests.local.commands import descendants, still_running
 
 # A first run installs everything from the registries.
-INSTALL_SECONDS = 400
+INSTALL_SECONDS = 900
 # What a machine behind a mirror or a proxy needs to reach its registries.
 REGISTRY = ("PIP_", "UV_", "SSL_", "REQUESTS_CA", "HTTP_", "HTTPS_", "http_", "https_", "NO_PROXY", "no_proxy")
 
@@ -35,7 +35,7 @@ def environment(home: Path) -> dict[str, str]:
 
 def test_a_clone_runs_and_answers_with_the_two_commands(tmp_path: Path, pytestconfig: pytest.Config) -> None:
     clone = tmp_path / "omniagent"
-    subprocess.run(["git", "clone", "-q", str(ROOT), str(clone)], check=True, timeout=60)
+    subprocess.run(["git", "clone", "-q", str(ROOT), str(clone)], check=True, timeout=INSTALL_SECONDS)
     env = environment(tmp_path)
     began = time.monotonic()
     log = tmp_path / "run.log"
@@ -54,7 +54,7 @@ def test_a_clone_runs_and_answers_with_the_two_commands(tmp_path: Path, pytestco
         pytestconfig.stash[CLOSING_LINES].append(f"fresh clone: first answer {seconds:.0f} s after `make run`")
     finally:
         os.killpg(run.pid, signal.SIGINT)  # Ctrl-C
-        run.wait(30)
+        run.wait(120)
     assert still_running(processes) == {}
     assert (clone / ".local").is_dir()
     installed = {path.name.partition("-")[0] for path in clone.glob(".venv/lib/python*/site-packages/*.dist-info")}

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 FOLDER = Path(__file__).parent / "hook"
-INSTALL_SECONDS = 300
+INSTALL_SECONDS = 600
 
 
 def installed(package: str) -> Path:

@@ -18,6 +18,7 @@ from tests.browser.hook_page import HTML
 from tests.browser.npm_packages import FOLDER, installed
 from tests.browser.witness import Witness
 from tests.docs.blocks import read_blocks
+from tests.fixtures.endings import PATIENCE_SECONDS
 
 MOUNT = """
 import { createRoot } from "react-dom/client";
@@ -40,7 +41,7 @@ def script(tmp_path_factory: pytest.TempPathFactory) -> Path:
     options = ("--bundle", "--format=esm", "--jsx=automatic", '--define:process.env.NODE_ENV="production"')
     command = [str(FOLDER / "node_modules/.bin/esbuild"), "mount.tsx", *options, "--outfile=hook.js"]
     environment = {**os.environ, "NODE_PATH": str(FOLDER / "node_modules")}
-    subprocess.run(command, cwd=folder, env=environment, check=True, timeout=60)
+    subprocess.run(command, cwd=folder, env=environment, check=True, timeout=PATIENCE_SECONDS)
     return folder / "hook.js"
 
 

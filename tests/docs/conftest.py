@@ -11,6 +11,7 @@ from local.aws import Aws
 from local.model import OfflineModel
 from local.template import ROOT
 from tests.docs.blocks import read_blocks
+from tests.fixtures.endings import PATIENCE_SECONDS
 from tests.fixtures.product import Product, running_product
 
 EXAMPLE = ROOT / "examples" / "nextjs"
@@ -43,7 +44,7 @@ def type_errors() -> str:
         capture_output=True,
         text=True,
         check=False,
-        timeout=110,
+        timeout=PATIENCE_SECONDS,
     )
     assert checked.returncode in (0, 2), checked.stderr
     return checked.stdout
@@ -64,5 +65,5 @@ def _install() -> None:
     for name in ("package.json", "package-lock.json", ".npmrc"):
         shutil.copy(EXAMPLE / name, COPY / name)
     options = ["--omit=optional", "--ignore-scripts", "--prefer-offline", "--no-audit", "--no-fund"]
-    subprocess.run(["npm", "ci", *options], cwd=COPY, check=True, timeout=110)
+    subprocess.run(["npm", "ci", *options], cwd=COPY, check=True, timeout=PATIENCE_SECONDS)
     stamp.write_text(wanted)

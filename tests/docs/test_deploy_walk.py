@@ -16,6 +16,7 @@ from local.background import BackgroundStack
 from local.template import ROOT
 from scripts.parameters import parameter_findings
 from tests.docs.blocks import Block, read_blocks
+from tests.fixtures.endings import PATIENCE_SECONDS
 from tests.fixtures.product import Product
 
 BLOCKS = [block for block in read_blocks(ROOT / "docs" / "deploy.md") if block.language == "sh"]
@@ -50,7 +51,7 @@ async def walk(block: Block, folder: Path, aws: Aws, **variables: str) -> str:
         capture_output=True,
         text=True,
         check=False,
-        timeout=100,
+        timeout=PATIENCE_SECONDS,
     )
     assert done.returncode == 0, f"{block.text}\n{done.stdout}\n{done.stderr}"
     return done.stdout

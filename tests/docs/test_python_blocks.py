@@ -10,6 +10,7 @@ import pytest
 
 from local.template import ROOT
 from tests.docs.blocks import PAGES, read_blocks
+from tests.fixtures.endings import PATIENCE_SECONDS
 
 NAMES = [str(page.relative_to(ROOT)) for page in PAGES]
 RUN = [page for page in PAGES if any(block.runs for block in read_blocks(page))]
@@ -26,7 +27,7 @@ def run(page: Path, mongod: str) -> subprocess.CompletedProcess[str]:
         capture_output=True,
         text=True,
         check=False,
-        timeout=100,
+        timeout=PATIENCE_SECONDS,
     )
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from omniagent.session.manager import new_id, session_key, user_id_of
 from tests.docs.conftest import COPY, EXAMPLE
+from tests.fixtures.endings import PATIENCE_SECONDS
 from tests.fixtures.product import Product
 
 DRIVER = "route_driver.mjs"
@@ -36,14 +37,13 @@ async def call(product: Product, *requests: dict[str, Any]) -> list[dict[str, An
         capture_output=True,
         text=True,
         check=False,
-        timeout=100,
+        timeout=PATIENCE_SECONDS,
     )
     assert done.returncode == 0, done.stderr
     answers: list[dict[str, Any]] = json.loads(done.stdout)
     return answers
 
 
-@pytest.mark.timeout(300)
 @pytest.mark.usefixtures("type_errors")  # which installs the packages
 async def test_the_route_handler_signs_for_the_user_of_its_session(product: Product) -> None:
     session, ada = new_id(), f"ada-{new_id()}"

@@ -2,19 +2,15 @@
 
 import json
 
-import pytest
-
 from local.template import ROOT
 from tests.docs.blocks import read_blocks
 from tests.docs.conftest import EXAMPLE
 
 
-@pytest.mark.timeout(300)  # the first run installs the packages
 def test_the_nextjs_example_type_checks(type_errors: str) -> None:
     assert [line for line in type_errors.splitlines() if not line.startswith(("readme-", " "))] == []
 
 
-@pytest.mark.timeout(300)
 def test_the_snippets_of_the_readme_type_check(type_errors: str) -> None:
     assert any(block.language == "tsx" for block in read_blocks(ROOT / "README.md"))
     assert [line for line in type_errors.splitlines() if line.startswith("readme-")] == []

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from local.template import ROOT
 
-PATIENCE_SECONDS = 30.0
+PATIENCE_SECONDS = 120.0
 _PARENT = re.compile(r"\d+ \(.*\) \S (\d+)")
 
 

@@ -52,7 +52,7 @@ async def stored(store: ConversationStore, answer: SessionMessage) -> SessionMes
 
 
 @given(parts=PARTS, metadata=OBJECTS)
-@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
 async def test_every_answer_comes_back_equal(store: ConversationStore, parts: list[Part], metadata: Json) -> None:
     answer = answer_of(parts, metadata)
     assert await stored(store, answer) == answer

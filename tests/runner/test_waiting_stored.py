@@ -1,6 +1,7 @@
 """A turn that waits, with MongoDB and DynamoDB, and answers that come to many processes."""
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 
 from local.aws import Aws
@@ -8,10 +9,12 @@ from omniagent import Agent, RunContext, Runner, ScriptedModel, ToolCall, tool
 from omniagent.ai.approvals import ToolAnswer
 from omniagent.aws.turn_table import DynamoRegistry
 from omniagent.errors import TooManyReaders
-from tests.fixtures.conversation import Conversation, dynamodb_api, events_of
+from tests.fixtures.conversation import QUICK, Conversation, dynamodb_api, events_of
 
 Json = dict[str, Any]
 INSTANCES, ANSWERS = 5, 50
+# Fifty readers that looked for news as often as a single one would keep the machine busy with nothing else.
+SLOW = replace(QUICK, tick_seconds=0.5)
 
 
 async def test_fifty_identical_answers_at_many_instances_run_the_tool_once(
@@ -30,10 +33,8 @@ async def test_fifty_identical_answers_at_many_instances_run_the_tool_once(
     registries = [
         DynamoRegistry(turns_table, lease_seconds=30.0, api=dynamodb_api(aws.endpoint)) for _ in range(INSTANCES)
     ]
-    runners = [
-        conversation.but(agent=agent, provider=model, registry=registry).runner()  # with a session of its own
-        for registry in registries
-    ]
+    shop = conversation.but(agent=agent, provider=model, settings=SLOW)
+    runners = [shop.but(registry=registry).runner() for registry in registries]  # each with a session of its own
     request = (await runners[0].run("Refund 42")).requests[0]
     responses = await asyncio.gather(*(answered(runners[n % INSTANCES], request.approve()) for n in range(ANSWERS)))
     assert (refunds, len(model.requests)) == ([request.call_id], 2)
@@ -46,9 +47,9 @@ async def test_fifty_identical_answers_at_many_instances_run_the_tool_once(
 
 async def answered(runner: Runner, answer: ToolAnswer) -> list[Json]:
     """Answer, and again when told to come back later: nothing else may go wrong."""
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(300):
         while True:
             try:
                 return await events_of(await runner.answer(answer))
             except TooManyReaders:
-                await asyncio.sleep(0.05)
+                await asyncio.sleep(0.5)

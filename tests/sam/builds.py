@@ -12,6 +12,7 @@ from typing import Any
 from local.cloudformation import Document
 from local.interpreters import built_for, find_python
 from local.template import ROOT, TEMPLATE
+from tests.fixtures.endings import PATIENCE_SECONDS
 
 SAM_BIN = ROOT / ".venv-sam" / "bin"
 UV = ROOT / ".uv" / "bin" / "uv"
@@ -106,7 +107,7 @@ class Translator:
         return self._send({"template": str(TEMPLATE), "env_vars": env_vars})
 
     def close(self) -> None:
-        self._process.communicate(timeout=30)
+        self._process.communicate(timeout=PATIENCE_SECONDS)
 
     def _ask(self, template: Path, parameters: Mapping[str, str], *, lint: bool) -> dict[str, Any]:
         return self._send({"template": str(template), "parameters": parameters, "lint": lint})

@@ -19,8 +19,6 @@ from local.template import ROOT
 from tests.fixtures.functions import functions_with
 from tests.sam.builds import SAM_BIN, Build, files
 
-pytestmark = pytest.mark.timeout(900)
-
 FUNCTIONS = ("ChatFunction", "SessionsFunction", "SummaryFunction", "RunFunction")
 LAMBDA_LIMIT = 250_000_000
 EM_AARCH64 = 183

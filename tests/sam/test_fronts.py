@@ -11,8 +11,6 @@ from local.template import TEMPLATE
 from omniagent.http import cors
 from tests.sam.builds import Translator
 
-pytestmark = pytest.mark.timeout(900)
-
 API = {"Front": "api-gateway"}
 JWT = {"AuthMode": "jwt", "JwtIssuer": "https://auth.example.com/", "JwtAudience": "omniagent"}
 ID_TOKENS = {"JwtTokenUse": "id"}

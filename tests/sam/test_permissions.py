@@ -9,8 +9,6 @@ import pytest
 from local.cloudformation import Document
 from tests.sam.builds import MONGO_SECRET, OPENAI_SECRET
 
-pytestmark = pytest.mark.timeout(900)
-
 JWT = {"AuthMode": "jwt", "JwtIssuer": "https://auth.example.com/", "JwtAudience": "omniagent"}
 KEY = "arn:aws:kms:us-east-1:123456789012:key/11111111-2222-3333-4444-555555555555"
 TABLE = "arn:aws:dynamodb:us-east-1:123456789012:table/TurnsTable"

@@ -3,13 +3,9 @@
 import json
 import re
 
-import pytest
-
 from local.template import ROOT
 from omniagent.settings import Settings
 from tests.sam.builds import Translator
-
-pytestmark = pytest.mark.timeout(900)
 
 EXAMPLE = ROOT / "parameters" / "local.example.json"
 COMMAND = r"`sam local invoke (\w+) --event (events/[\w-]+\.json)`"

@@ -20,8 +20,6 @@ from omniagent.settings import Settings, env_name
 from omniagent.turns import repair
 from tests.sam.builds import Translator, run_sam
 
-pytestmark = pytest.mark.timeout(900)
-
 FUNCTIONS = ("ChatFunction", "SessionsFunction", "SummaryFunction", "RunFunction")
 # Read by Lambda, Powertools and our metrics rather than by Settings.
 THEIRS = {
