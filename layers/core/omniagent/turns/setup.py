@@ -1,4 +1,4 @@
-"""What a turn is given: the message, the plan, the time, and what all turns of one runner have in common."""
+"""A turn's inputs: the message, the plan, the time limit, and what all turns of one runner share."""
 
 import asyncio
 import logging
@@ -25,29 +25,29 @@ if TYPE_CHECKING:  # only a deployment with budgets imports it
 logger = logging.getLogger(__name__)
 
 STOP_SECONDS = 2.0
-"""How long cancelled work may take to end. What ignores its cancellation is left behind then."""
+"""How long cancelled work may take to end. Work that ignores its cancellation is then abandoned."""
 
 EraseHook = Callable[[str, str | None], Awaitable[None]]
-"""Takes the user's name, and the id of a session; None stands for everything of the user."""
+"""Takes the user's name and a session's id. None means everything of the user."""
 
 First = TypeVar("First")
 Second = TypeVar("Second")
 
 
 async def cancelled(*tasks: "asyncio.Task[Any]") -> None:
-    """Cancel tasks and wait until they are gone; how they ended does not matter any more."""
+    """Cancel tasks and wait for them to end. Their results are ignored."""
     for task in tasks:
         task.cancel()
     done, left_behind = await asyncio.wait(tasks, timeout=STOP_SECONDS)
     for task in done:
         if not task.cancelled():
-            task.exception()  # asyncio warns of an exception that nobody has looked at
+            task.exception()  # otherwise asyncio warns about an unretrieved exception
     if left_behind:
         logger.warning("cancellation ignored", extra={"tasks": [task.get_name() for task in left_behind]})
 
 
 async def insist(work: Callable[[], Awaitable[First]]) -> First:
-    """Run something that must be done once more if it is cancelled: `asyncio.run` cancels every task at its end."""
+    """Run something and repeat it once if it is cancelled: `asyncio.run` cancels every task at its end."""
     try:
         return await work()
     except asyncio.CancelledError:
@@ -62,10 +62,10 @@ def ensure_not_cancelled() -> None:
 
 
 async def both(first: Coroutine[Any, Any, First], second: Coroutine[Any, Any, Second]) -> tuple[First, Second]:
-    """Run two coroutines at the same time. When one fails, the other has ended before its error is raised.
+    """Run two coroutines concurrently. If one fails, its error is raised after the other has ended.
 
-    It is not cancelled: on Python 3.11 a MongoDB call that is cancelled while it looks for a server can leave PyMongo's
-    lock taken for good, and every later call of the process then hangs. Such calls end by themselves.
+    The other is not cancelled: on Python 3.11, cancelling a MongoDB call during server selection can leave PyMongo's
+    lock held forever, and every later call of the process hangs. Such calls end by themselves.
     """
     tasks = asyncio.create_task(first), asyncio.create_task(second)
     try:
@@ -78,7 +78,7 @@ async def both(first: Coroutine[Any, Any, First], second: Coroutine[Any, Any, Se
 
 
 async def within(seconds: float, work: Coroutine[Any, Any, First]) -> First:
-    """Wait so many seconds for a MongoDB call. It then goes on by itself, for the reason that `both` gives.
+    """Wait up to `seconds` for a MongoDB call. After that it continues on its own, for the reason in `both`.
 
     Raises `TimeoutError`.
     """
@@ -107,7 +107,7 @@ def _forget(task: "asyncio.Task[Any]") -> None:
 STORE_SECONDS_WITHOUT_DEADLINE = 30.0
 CLOSING_SECONDS = 60.0
 SECONDS_TO_TELL = 1.0
-"""Kept at the very end to tell the client that its answer could not be stored."""
+"""Time reserved at the very end to tell the client that its answer could not be stored."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,15 +118,15 @@ class TimeLimit:
     margin_seconds: float
     started_at: float = field(default_factory=time.monotonic)
     most_seconds: float = math.inf
-    """The longest turn, where it may go on in another process."""
+    """Maximum length of the turn, if another process may continue it."""
     opened_at: float = field(default_factory=time.monotonic)
     """When this process began to work on the turn."""
 
     @property
     def stop_at(self) -> float:
-        """When the answer has to end.
+        """When the answer must end.
 
-        Some of this process's time is kept for storing, never more than a quarter of it.
+        Some of this process's time is reserved for storing, at most a quarter.
         """
         if self.deadline is None:
             return math.inf
@@ -135,29 +135,29 @@ class TimeLimit:
 
     @property
     def is_closing(self) -> bool:
-        """Whether so little time is left that a turn which may go on elsewhere begins nothing new here."""
+        """Whether so little time is left that a turn which can be handed over starts nothing new here."""
         return self.time_left() < min(CLOSING_SECONDS, (self.stop_at - self.opened_at) / 4)
 
     @property
     def is_last(self) -> bool:
-        """Whether the turn itself has no more time than this process."""
+        """Whether the turn's own time ends with this process, so there is no hand-over."""
         return self.deadline is None or self.stop_at >= self.started_at + self.most_seconds
 
     @property
     def give_up_at(self) -> float:
-        """When it is too late to store: a little time is left to say so."""
+        """When storing is given up, with enough time left to say so."""
         if self.deadline is None:
             return time.monotonic() + STORE_SECONDS_WITHOUT_DEADLINE
         return self.deadline - min(SECONDS_TO_TELL, (self.deadline - self.stop_at) / 4)
 
     def closing_seconds(self, most: float) -> float:
-        """How long the session may take to be given back: the readers still have to see the end in time."""
+        """How long the release of the session may take. The readers must still see the end in time."""
         if self.deadline is None:
             return most
         return max(0.0, min(most, (self.deadline - time.monotonic()) / 2))
 
     def time_left(self) -> float:
-        """Seconds until the answer has to end."""
+        """Seconds until the answer must end."""
         return self.stop_at - time.monotonic()
 
 
@@ -168,31 +168,31 @@ class Query:
     text: str = ""
     message_id: str = ""
     regenerate: bool = False
-    """Answer the latest turn again, in place. `message_id` and `text` then name the message that was asked."""
+    """Answer the latest turn again, in place. `message_id` and `text` are then those of its message."""
     replaces: str | None = None
-    """With `regenerate`: the answer to replace. The same one again returns the answer that replaced it."""
+    """With `regenerate`: the answer to replace. A retry returns the answer that replaced it."""
     busy: Busy | None = None
-    """What to do while the session answers another message; None leaves it to the settings."""
+    """The policy while the session answers another message. None: the setting's."""
 
     @property
     def claim_id(self) -> str:
-        """What a retry of the same request has in common with it."""
+        """The idempotency key: equal for a retry of the same request."""
         if self.regenerate:
             return f"{REGENERATE}{self.replaces or self.message_id}"
         return self.message_id
 
     @property
     def aliases(self) -> frozenset[str]:
-        """The ids by which a client may name the turn of a regeneration."""
+        """The ids that a client may use for the turn of a regeneration."""
         return frozenset(filter(None, (self.message_id, self.replaces))) if self.regenerate else frozenset()
 
     @property
     def known_id(self) -> str | None:
-        """The id by which the session may know this message already."""
+        """The id under which the session may already have this message."""
         return self.message_id or self.replaces
 
     def is_new(self, state: SessionState) -> bool:
-        """Whether the session does not know the message that it has the text of."""
+        """Whether the session does not have the message whose text is given."""
         return state.earlier is None and bool(self.message_id and self.text.strip())
 
     def checked(self, settings: Settings) -> "Query":
@@ -212,56 +212,56 @@ class Query:
 
 @dataclass(frozen=True, slots=True)
 class TurnPlan:
-    """What a turn is to do."""
+    """What a turn will do."""
 
     number: int
     message_id: str
     text: str
     again: bool = False
-    """The turn exists already and is answered once more."""
+    """The turn already exists and is answered again."""
     previous: SessionMessage | None = None
-    """The answer that the turn has already."""
+    """The turn's existing answer."""
     kept: Sequence[Part] = ()
-    """The steps of `previous` whose tools may have taken effect: the turn goes on after them, and runs none again."""
+    """The steps of `previous` whose tools may have taken effect. The turn continues after them and repeats none."""
     waited: SessionMessage | None = None
-    """A waiting answer that is answered now, to go on with it, or that is closed as the next turn begins."""
+    """A waiting answer that this turn continues, or closes as it begins."""
     seen_turn_id: str | None = None
-    """The run that wrote last when the session was read."""
+    """The run that had written last when the session was read."""
 
     @property
     def continued(self) -> SessionMessage | None:
-        """The answer that the turn goes on with."""
+        """The waiting answer that the turn continues."""
         return self.waited if self.waited is not None and self.waited.turn_number == self.number else None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnHooks:
-    """Called by the runtime. What they raise is logged and changes nothing, but for `on_erase`."""
+    """Called by the runtime. Exceptions are logged and ignored, except those of `on_erase`."""
 
     on_begin: Callable[[str, int], Awaitable[None]] | None = None
-    """Called with the id of a turn that begins, beside everything else: somebody is to look after it. The number is how
-    many processes have worked on the turn before this one.
+    """Called with a turn's id when it begins, in parallel with its other work, so that it can be watched. The number
+    counts the processes that worked on the turn before this one.
     """
     on_hand_over: Callable[[str, int], Awaitable[None]] | None = None
-    """Called in the same way when a turn has no more time in its process: another is to go on with it at once. Without
-    it the turn ends there, with what it has. Also called when a turn that waited is closed, and messages had waited for
-    it: somebody is to run them.
+    """Called in the same way when a turn runs out of time in its process, so that another takes over at once. Without
+    it, the turn ends there and its text is stored. Also called when a waiting turn is closed with messages queued
+    behind it, so that they are run.
     """
     on_end: Callable[[RunResult], Awaitable[None]] | None = None
     """Called when a turn has ended and its readers have seen the end."""
     on_model_call: Callable[[Purpose, Usage], None] | None = None
-    """Called with what the model calls for summaries and names have cost."""
+    """Called with the cost of model calls for summaries and names."""
     on_refusal: Callable[[BudgetExceeded], None] | None = None
-    """Called when a user's budget refuses something."""
+    """Called when a user's budget refuses a request."""
     on_erase: EraseHook | None = None
-    """Deletes what a team stores elsewhere of a session or a user. Should it raise, the deletion is unfinished."""
+    """Deletes a team's own data of a session or a user. If it raises, the deletion is unfinished."""
     grace_seconds: float = 0.0
-    """More than 0: somebody continues turns whose process died, and nobody else closes them for so long."""
+    """If above 0, dead turns are continued by a watcher, and nothing else closes them for this long."""
     leaves_summaries: bool = False
-    """Somebody else makes the summaries that an answer does not wait for: `RunResult.summary_missed` says so."""
+    """Summaries that an answer does not wait for are generated elsewhere; `RunResult.summary_missed` reports them."""
 
     def note_cost(self, purpose: Purpose, usage: Usage) -> None:
-        """Report what model calls have cost, if anybody wants to know."""
+        """Report the cost of model calls, if there is a hook."""
         if self.on_model_call is None or not usage.total_tokens:
             return
         try:
@@ -281,15 +281,15 @@ class TurnSetup:
     registry: TurnRegistry
     summaries: Callable[[CallMeter | None], SummaryPipeline]
     name: Callable[[], Coroutine[Any, Any, str]] | None = None
-    """Names the session; None leaves that to its clients."""
+    """Names the session. None: its clients do."""
     hooks: TurnHooks = TurnHooks()
     account: "Account | None" = None
-    """The user's budget; None where there is no limit."""
+    """The user's budget. None: no limit."""
     ledger: "Ledger | None" = None
-    """Where a turn that died may have reserved something."""
+    """The ledger in which a dead turn may have a reservation."""
 
     def may_hand_over(self, limit: TimeLimit) -> bool:
-        """Whether another process may go on with a turn that has no more time in this one."""
+        """Whether another process may continue a turn that runs out of time in this one."""
         return self.hooks.on_hand_over is not None and not limit.is_last
 
     @property
@@ -304,7 +304,7 @@ class TurnSetup:
 
 @dataclass(frozen=True, slots=True)
 class Assignment:
-    """One turn: its id, what it is to do, the state it starts from, and the time it has."""
+    """One turn: its id, its plan, its initial state and its time limit."""
 
     turn_id: str
     plan: TurnPlan
@@ -312,9 +312,9 @@ class Assignment:
     limit: TimeLimit
     budget: "TurnBudget | None" = None
     refusal: BaseException | None = None
-    """Ends the turn of a message that has waited before it calls the model: its budget, or a stop."""
+    """Ends a queued message's turn before it calls the model: its budget, or a stop."""
     was_posted: bool = False
-    """The message has waited in the inbox."""
+    """The message was queued in the inbox."""
     dead: "DeadTurn | None" = None
     """Set for a turn that is continued."""
     attempt: int = 0

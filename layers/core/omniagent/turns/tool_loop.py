@@ -34,11 +34,11 @@ if TYPE_CHECKING:
     from omniagent.turns.ledger import TurnBudget
 
 ASSUMED_OUTPUT_TOKENS = 1_000
-"""What a budget has to have left for the output of a model call, where nothing limits it."""
+"""Tokens assumed for a model call's output if nothing limits it."""
 
 
 class HandOver(Exception):
-    """The loop stopped where it can go on in another process."""
+    """The loop stopped at a point where another process can continue it."""
 
     def __init__(self, *, has_open_calls: bool) -> None:
         super().__init__()
@@ -48,7 +48,7 @@ class HandOver(Exception):
 
 @dataclass(slots=True)
 class Progress:
-    """What the loop has done so far. It stays readable when the loop is stopped or fails."""
+    """The loop's progress. It stays readable when the loop is stopped or fails."""
 
     usage: Usage = Usage()
     steps: int = 0
@@ -57,19 +57,19 @@ class Progress:
     first_token_at: float | None = None
     output: Any = None
     is_waiting: bool = False
-    """The last step has calls that wait for a human or for the client."""
+    """The last step has calls that wait for an approval or a client tool."""
     usage_before: Usage = Usage()
-    """The part of `usage` that was spent before the turn waited."""
+    """The part of `usage` from before the turn waited."""
     has_moved: bool = False
-    """This process has finished a model call, or tools."""
+    """This process has completed a model call or tools."""
     calls_before: int = 0
-    """The tool calls before that. `tool_calls` and `tool_errors` are those of this run."""
+    """The tool calls from before the turn waited. `tool_calls` and `tool_errors` are those of this run."""
 
 
 class ToolLoop:
-    """Answers one question. The recorder has the answer, also when the loop does not reach its end.
+    """Answers one message. The recorder has the answer, even if the loop does not complete.
 
-    `before_tools` returns when the user's message is durable and the log says which tools are about to run.
+    `before_tools` returns when the user's message is durable and the log records which tools are about to run.
     """
 
     def __init__(
@@ -101,10 +101,9 @@ class ToolLoop:
         time_left: Callable[[], float],
         dead: "DeadTurn | None" = None,
     ) -> FinishReason:
-        """Run the loop and return why the model stopped. Raises a `ModelError` when there is no answer.
+        """Run the loop and return why the model stopped. Raises a `ModelError` if there is no answer.
 
-        It goes on after the last step that a `dead` turn has finished. A turn that has waited begins with the calls
-        that were approved.
+        It continues after the last completed step of a `dead` turn. A turn that waited begins with its approved calls.
         """
         settings = self._setup.settings
         tools = partial(ToolStep, self._setup.agent, self._recorder, context, settings, time_left)
@@ -125,7 +124,7 @@ class ToolLoop:
         return reason
 
     async def _catch_up(self, dead: "DeadTurn", tools: Callable[[], ToolStep]) -> FinishReason | None:
-        """Take over what a dead process has done. The tools of its last step may have been running."""
+        """Take over a dead process's steps. The tools of its last step may have been running."""
         progress, parts = self.progress, self._recorder.parts
         progress.usage += sum(dead.calls, dead.cut_call or Usage())
         if dead.first_token_at is not None:
@@ -138,7 +137,7 @@ class ToolLoop:
         progress.tool_calls = sum(len(step.calls) for step in earlier)
         for step, text in zip(earlier, _texts_of_steps(parts)[steps_before:], strict=False):
             if not step.calls:
-                self._is_accepted(step.reason, text)  # it was not, and the model was told why
+                self._is_accepted(step.reason, text)  # it was rejected, and the model was told why
         return await self._end_step(last.reason, last.calls, tools, in_doubt=not dead.has_open_calls)
 
     async def _end_step(
@@ -169,7 +168,7 @@ class ToolLoop:
             return None
         if self.progress.steps >= self._setup.settings.max_steps:
             return reason
-        # What joined a dead turn last was not answered by it.
+        # The last message that joined a dead turn has not been answered.
         is_asked = self._joining() or isinstance(self._recorder.parts[-1], SteeringPart)
         return None if is_asked else reason
 
@@ -209,14 +208,14 @@ class ToolLoop:
         return finish.reason, calls
 
     def _checkpoint(self, *, has_open_calls: bool = False) -> None:
-        """Leave the rest to another process if little time is left. One that has done nothing yet goes on."""
+        """Hand over if little time is left. A process that has done nothing yet continues."""
         if self.progress.has_moved and self._is_closing():
             raise HandOver(has_open_calls=has_open_calls)
 
     def _note_end(self, reason: FinishReason, calls: Sequence[ModelToolCall]) -> None:
-        """Note that the call has ended, and all of its tool calls before that."""
+        """Log the call's tool calls, then the end of the call."""
         for call in calls:
-            # Longer arguments are an error, with their rest or without it.
+            # Longer arguments are an error, complete or truncated.
             self._recorder.note({CALL: [call.call_id, call.name, call.arguments[: MAX_INPUT_CHARS + 1]]})
         seconds_ago = time.monotonic() - (self.progress.first_token_at or time.monotonic())
         self._recorder.note({STEP: reason, "first": time.time() - seconds_ago})
@@ -274,7 +273,7 @@ class ToolLoop:
 
 
 def last_text(parts: Sequence[Part]) -> str:
-    """Return the last text of an answer: what an agent with `output` is judged by."""
+    """Return the last text of an answer, which `Agent(output=…)` validates."""
     return next((part.text for part in reversed(parts) if isinstance(part, TextPart)), "")
 
 
@@ -285,6 +284,6 @@ def _texts_of_steps(parts: Sequence[Part]) -> list[str]:
 
 
 def _estimated(request: ModelRequest, output: Sequence[Part], *, is_stopped: bool) -> Usage:
-    """Estimate what a call has cost that ended early. The model has read its input, unless it failed by itself."""
+    """Estimate the cost of a call that ended early. The input counts, unless the call itself failed."""
     usage = window.estimate_call(window.estimate_request(request), output)
     return usage if usage.output_tokens or is_stopped else Usage()

@@ -1,4 +1,4 @@
-"""The tool calls of one step: run beside each other, and none outlives the step."""
+"""The tool calls of one step. They run concurrently, and none outlives the step."""
 
 import asyncio
 import json
@@ -37,7 +37,7 @@ Result = TypeVar("Result")
 
 
 class ToolStep:
-    """Runs tool calls for one turn. Whatever goes wrong in one becomes an error that the model reads."""
+    """Runs tool calls for one turn. Every failure becomes an error that the model reads."""
 
     def __init__(
         self,
@@ -53,14 +53,13 @@ class ToolStep:
         self._settings = settings
         self._time_left = time_left
         self.waits = False
-        """A call of the step waits for a human or for the client."""
+        """A call of the step waits for an approval or a client tool."""
 
     async def run(self, calls: Sequence[ModelToolCall], left_in_turn: int, *, in_doubt: bool = False) -> int:
-        """Run the calls of one step and return how many failed. Cancelling it ends them all.
+        """Run the calls of one step and return how many failed. Cancellation ends them all.
 
-        Calls that have to be approved, or that only the client can run, are left to wait. Calls that are `in_doubt` may
-        have been running when a process died: those with a result are left alone, and of the others only those run
-        again that may.
+        Calls that need approval, or that only the client can run, wait. Calls `in_doubt` may have been running when a
+        process died: those with a result are kept, and the others run again only if they are `retry_safe`.
         """
         refusals = [self._refusal(index, left_in_turn) for index in range(len(calls))]
         pending = [
@@ -72,7 +71,7 @@ class ToolStep:
         return await self._all([call for call, _ in pending], runs)
 
     async def run_approved(self, parts: Sequence[ToolPart], *, in_doubt: bool = False) -> int:
-        """Run calls that had to wait and return how many failed. Their arguments are those that were stored."""
+        """Run calls that had to wait, with their stored arguments, and return how many failed."""
         calls = [ModelToolCall(part.call_id, part.name, _json(part.input)) for part in parts]
         return await self._all(calls, [self._run(call, "", is_approved=True, in_doubt=in_doubt) for call in calls])
 
@@ -104,7 +103,7 @@ class ToolStep:
     async def _run(
         self, call: ModelToolCall, refusal: str, *, is_approved: bool = False, in_doubt: bool = False
     ) -> bool:
-        """Run one tool call and record its result, or let it wait. Returns False when it failed."""
+        """Run one tool call and record its result, or let it wait. Returns False if it failed."""
         name, callbacks = call.name, self._agent.callbacks
         context = self._context.for_call(call.call_id)
         attributes = {TOOL_NAME: name, TOOL_ID: call.call_id}
@@ -116,7 +115,7 @@ class ToolStep:
                     raise TooManyToolCalls(refusal)
                 if not is_approved and (request := await self._request(call, arguments, context)) is not None:
                     if (known := self._recorder.call(call.call_id).request) is not None:
-                        request = request.model_copy(update={"id": known.id})  # it was shown before its process died
+                        request = request.model_copy(update={"id": known.id})  # already shown before its process died
                     self.waits = True
                     self._recorder.tool_request(call.call_id, request)
                     span.set(TOOL_WAITS_FOR, request.kind)
@@ -142,9 +141,9 @@ class ToolStep:
         return True
 
     async def _request(self, call: ModelToolCall, arguments: Any, context: RunContext) -> CallRequest | None:
-        """Return what has to be asked before the call; None if it may run.
+        """Return the request that the call needs first. None if it may run.
 
-        What is shown is what is judged, and later run: the arguments as they are recorded, not as the model wrote them.
+        The recorded arguments are shown, checked and later run, not the model's raw text.
         """
         tool = self._agent.tool(call.name)
         if tool is None or not tool.may_wait:
@@ -194,7 +193,7 @@ class ToolStep:
         return render_output(output, self._settings.tool_output_chars)
 
     async def _in_time(self, tool: Tool, work: Coroutine[Any, Any, Result]) -> Result:
-        """Await a team's code for as long as the tool may take. Whatever it raises becomes a `ToolError`."""
+        """Await a team's code within the tool's timeout. Any exception becomes a `ToolError`."""
         try:
             seconds = self._timeout(tool)
         except ToolError:
@@ -214,7 +213,7 @@ class ToolStep:
             raise ToolFailed(f"{tool.name} failed. Try something else or tell the user.") from exc
 
     def _timeout(self, tool: Tool) -> float:
-        """A tool gets its own time, or what is left of the turn's."""
+        """The tool's own timeout, or the turn's remaining time if that is less."""
         own = self._settings.tool_timeout_seconds if tool.timeout_seconds is None else tool.timeout_seconds
         left = self._time_left()
         if left <= 0:
@@ -223,7 +222,7 @@ class ToolStep:
 
     @cached_property
     def _expires_at(self) -> datetime:
-        """When the requests of this step expire: all at the same time, so that none outlives the others."""
+        """When the requests of this step expire. They share one time, so that none outlives the others."""
         return SessionManager.now() + timedelta(days=self._settings.request_expiry_days)
 
     def _note_failure(self, name: str, exc: ToolError) -> None:
@@ -231,7 +230,7 @@ class ToolStep:
 
 
 class _UnreadableArguments(InvalidArguments):
-    """Not JSON, or far too long: the client is told so before any input is available."""
+    """Not JSON, or far too long. The client gets the error before any input is available."""
 
 
 def _json(arguments: Any) -> str:

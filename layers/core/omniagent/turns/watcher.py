@@ -19,7 +19,7 @@ from omniagent.turns.setup import cancelled
 logger = logging.getLogger(__name__)
 
 MAX_PAUSE_SECONDS = 60.0
-"""The longest pause after looks, or attempts at one session, that have failed again and again."""
+"""Maximum backoff after repeated failures of a check, or of one session."""
 
 
 class TurnRunner(Protocol):
@@ -29,7 +29,7 @@ class TurnRunner(Protocol):
         """Finish the session's turn if its process died."""
 
     async def run_next(self) -> AnswerStream | None:
-        """Run the first message that waits in the session, if nobody does."""
+        """Run the session's first queued message, unless another process does."""
 
 
 Verb = Callable[[TurnRunner], Awaitable[AnswerStream | None]]
@@ -49,21 +49,21 @@ class _Failures:
     retry_at: float = 0.0
 
     def note(self, pause_seconds: float) -> None:
-        """Wait for twice as long after each failure."""
+        """Exponential backoff."""
         self.count += 1
         pause = min(MAX_PAUSE_SECONDS, pause_seconds * 2 ** min(self.count, 10))
         self.retry_at = asyncio.get_running_loop().time() + pause
 
 
 class TurnWatcher:
-    """Looks for turns whose process died and finishes them, and runs messages that wait for nobody.
+    """Finishes turns whose process died, and runs queued messages whose process died.
 
     async with TurnWatcher(store, registry, lambda at: Runner(agent, session_of(at), registry=registry)):
         ...  # serve
 
-    `runner` makes the runner of a session from its address, with the same registry. Every server process may have a
-    watcher: the claim decides who continues a turn. Nothing is ever raised into the server; what fails is logged and
-    tried again later. Closing ends the looking. Turns that were continued go on until the store is closed.
+    `runner` creates a session's runner from its address, with the same registry. Every server process may have a
+    watcher: the claim decides which one continues a turn. Nothing is raised into the server; failures are logged and
+    retried. Closing stops the watcher. Turns that it continued run until the store is closed.
     """
 
     def __init__(
@@ -86,16 +86,16 @@ class TurnWatcher:
         self._max_turns = max_turns
         self._looking: asyncio.Task[None] | None = None
         self._turns: dict[str, asyncio.Task[None]] = {}
-        """By the session's key: whoever waits for the end of a turn that was taken up here."""
+        """By session key: the tasks that wait for the turns taken over here."""
         self._failures: dict[str, _Failures] = {}
 
     def start(self) -> None:
-        """Look from now on, every half lease. Nothing happens when it does already."""
+        """Start checking every half lease. Does nothing if already started."""
         if self._looking is None:
             self._looking = asyncio.create_task(self._watch(), name="turn-watcher")
 
     async def aclose(self) -> None:
-        """Look no more. Call it before the store is closed, which ends the turns that run."""
+        """Stop checking. Call it before the store is closed, which ends the running turns."""
         looking, self._looking = self._looking, None
         tasks = [*([looking] if looking is not None else []), *self._turns.values()]
         if tasks:
@@ -111,7 +111,7 @@ class TurnWatcher:
         await self.aclose()
 
     async def look(self) -> int:
-        """Look once, and return how many sessions were taken up. Raises what the store or the registry raises."""
+        """Check once and return the number of sessions taken over. Errors of the store and the registry are raised."""
         taken, seen = 0, set[str]()
         async for address, verb in self._candidates():
             seen.add(address.key)
@@ -123,7 +123,7 @@ class TurnWatcher:
         return taken
 
     async def _candidates(self) -> AsyncIterator[tuple[SessionAddress, Verb]]:
-        """Yield the sessions that may need somebody, and what to do there. Most of their turns are alive."""
+        """Yield the sessions that may need a takeover, and the action. Most of their turns are alive."""
         async for addresses in self._sessions.unfinished(datetime.now(UTC) - self._lease):
             for address in addresses:
                 yield address, _continue
@@ -135,7 +135,7 @@ class TurnWatcher:
         failures = 0
         while True:
             pause = min(max(MAX_PAUSE_SECONDS, self._interval), self._interval * 2**failures)
-            # Processes that were started together need not look together.
+            # Jitter: processes that start together should not check together.
             await asyncio.sleep(pause * random.uniform(0.75, 1.25))  # noqa: S311 - no secret
             try:
                 await self.look()
@@ -145,7 +145,7 @@ class TurnWatcher:
                 logger.warning("dead turns not looked for", extra={"cause": f"{type(exc).__name__}: {exc}"})
 
     async def _take_up(self, address: SessionAddress, verb: Verb) -> bool:
-        """Continue the session's turn, or run the message that waits in it. Returns False when nobody has to."""
+        """Continue the session's turn, or run its queued message. Returns False if there is nothing to do."""
         try:
             runner = self._runner(address)
             answer = await verb(runner)
@@ -161,7 +161,7 @@ class TurnWatcher:
         return True
 
     async def _attend(self, address: SessionAddress, runner: TurnRunner, answer: AnswerStream) -> None:
-        """Wait for the end of a turn, and run the messages that wait behind it."""
+        """Wait for the end of a turn, then run the messages queued behind it."""
         following: AnswerStream | None = answer
         try:
             while following is not None:
@@ -179,7 +179,7 @@ class TurnWatcher:
         failures.note(self._interval)
         details = {"session_key": address.key, "failures": failures.count, "cause": f"{type(exc).__name__}: {exc}"}
         if isinstance(exc, TooManyTurns | TurnInProgress):
-            logger.info("session not taken up", extra=details)  # its user is busy: it is tried again
+            logger.info("session not taken up", extra=details)  # the user's limit is reached: it is retried
         else:
             logger.warning("session not taken up", extra=details, exc_info=exc)
 
