@@ -203,7 +203,7 @@ def steering_of(parts: Sequence[Part]) -> list[SteeringPart]:
 
 @dataclass(frozen=True, slots=True)
 class Usage:
-    """Tokens as the provider counted them. Adds up over the steps of a turn."""
+    """Tokens as reported by the provider, summed over the steps of a turn."""
 
     input_tokens: int = 0
     output_tokens: int = 0

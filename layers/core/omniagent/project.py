@@ -21,7 +21,7 @@ if TYPE_CHECKING:  # Beanie takes a quarter of a cold start: only a project with
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Project:
-    """What a deployment is made of. A mistake in it is raised when it is made, as `ConfigurationError`."""
+    """The configuration of a deployment. A mistake raises `ConfigurationError` when it is created."""
 
     agent: Agent
     documents: "DocumentModels | None" = None

@@ -1,4 +1,4 @@
-"""What a waiting turn asks, what is answered, and who may answer: the types of a human in the loop."""
+"""The types of a human in the loop: requests of a waiting turn, answers, and who may answer."""
 
 import inspect
 import logging
@@ -24,7 +24,7 @@ NOTHING: Final = _Nothing()
 
 @dataclass(frozen=True, slots=True)
 class ToolAnswer:
-    """The answer to one request: a verdict, the output of a client's tool, or why it has none."""
+    """The answer to one request: a verdict, the output of a client tool, or its error."""
 
     call_id: str = ""
     approved: bool | None = None
@@ -33,14 +33,14 @@ class ToolAnswer:
     output: Any = NOTHING
     error: str | None = None
     request_id: str = ""
-    """The id of the request, where it is known. It is enough without the call's."""
+    """The request's id, if known. It suffices without the call's id."""
     is_echo: bool = False
-    """The client only repeats a part of its message: where the call is settled, it means nothing."""
+    """The client only repeats a part of its message. Ignored if the call is settled."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolRequest:
-    """What a waiting turn asks: may this call run, or what does the client's tool return?"""
+    """A request of a waiting turn: an approval, or the output of a client tool."""
 
     id: str
     call_id: str
@@ -48,10 +48,10 @@ class ToolRequest:
     input: Any = None
     kind: RequestKind = "approval"
     reason: str | None = None
-    """Why it needs approval, as the tool's rule says."""
+    """Why the call needs approval, from the tool's rule."""
     expires_at: datetime | None = None
     user: str = ""
-    """Who asked the question that led to the call."""
+    """The user whose message led to the call."""
     category: str | None = None
     session_id: str = ""
     message_id: str = ""
@@ -64,17 +64,17 @@ class ToolRequest:
         return ToolAnswer(self.call_id, approved=False, reason=reason, request_id=self.id)
 
     def reply(self, output: Any) -> ToolAnswer:
-        """Answer for a client's tool."""
+        """Answer with a client tool's output."""
         return ToolAnswer(self.call_id, output=output, request_id=self.id)
 
     def fail(self, error: str) -> ToolAnswer:
-        """Say why a client's tool has no output."""
+        """Answer with a client tool's error."""
         return ToolAnswer(self.call_id, error=error, request_id=self.id)
 
 
 @dataclass(frozen=True, slots=True)
 class Approver:
-    """Whoever answers. `claims` is what was verified about them: a token's claims, a signer's ARN."""
+    """The person who answers a request. `claims` are verified: a token's claims, or a signer's ARN."""
 
     user: str
     category: str | None = None
@@ -82,13 +82,13 @@ class Approver:
 
 
 ApproverRule = Callable[[Approver, ToolRequest], bool | Awaitable[bool]]
-"""Says whether somebody may see and answer a request for approval."""
+"""Decides whether a person may see and answer an approval request."""
 
 
 def requests_of(
     message: SessionMessage, *, user: str = "", category: str | None = None, session_id: str = "", settled: bool = False
 ) -> Sequence[ToolRequest]:
-    """Return what an answer waits for; with `settled` also what it has waited for."""
+    """Return an answer's open requests; with `settled`, also its settled ones."""
     parts = [part for part in message.parts if isinstance(part, ToolPart)] if settled else message.pending
     return [
         ToolRequest(
@@ -110,10 +110,10 @@ def requests_of(
 
 
 async def may_answer(rule: ApproverRule | None, approver: Approver, request: ToolRequest) -> bool:
-    """Say whether somebody may answer. A client's tool runs where the question was asked, and only there.
+    """Whether a person may answer. Only the session's own user answers for a client tool.
 
-    Without a rule it is the asker alone who approves; with one it is whoever the rule says, the asker included. A rule
-    that raises allows nothing.
+    Without a rule, only the session's user approves. With one, the rule decides for everyone, including that user. A
+    rule that raises allows nothing.
     """
     if rule is None or request.kind == "output":
         return approver.user == request.user

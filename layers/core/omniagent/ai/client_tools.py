@@ -4,7 +4,7 @@
     async def locate(accuracy: Literal["low", "high"]) -> Position:
         \"\"\"Find out where the user is.\"\"\"
 
-The body is never run: the signature is what counts. A call makes the turn wait; its output is validated when it comes.
+The body never runs: only the signature is used. A call makes the turn wait; its output is validated on arrival.
 """
 
 import inspect
@@ -23,7 +23,7 @@ MAX_CHOICES = 20
 
 
 class ClientTool(Tool, described=False):
-    """A tool without code: what the model may ask of the client, and what the client has to answer."""
+    """A tool without code that the client runs: the schemas of its arguments and its output."""
 
     is_client = True
 
@@ -57,7 +57,7 @@ def client_tool(
 def client_tool(
     function: Callable[..., Any] | None = None, /, *, name: str | None = None, description: str | None = None
 ) -> ClientTool | Callable[[Callable[..., Any]], ClientTool]:
-    """Declare a tool that only the client runs. Its parameters and its return annotation are what is validated."""
+    """Declare a tool that only the client runs. Its parameters and return annotation are its schemas."""
 
     def make(function: Callable[..., Any]) -> ClientTool:
         if not inspect.isroutine(function):

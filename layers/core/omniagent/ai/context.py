@@ -1,4 +1,4 @@
-"""What a team's own code knows of the turn it works for: `RunContext`, and the callbacks of an agent."""
+"""`RunContext`, the turn as a team's own code sees it, and the callbacks of an agent."""
 
 import asyncio
 import functools
@@ -39,22 +39,22 @@ def _running_loop() -> asyncio.AbstractEventLoop | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunContext(Generic[Deps_co]):
-    """One turn, as a team's own code sees it. A tool asks for it with a parameter annotated `RunContext`."""
+    """One turn, as a team's own code sees it. A tool gets it through a parameter annotated `RunContext`."""
 
     user: str
     category: str | None = None
-    """The user's category, as the caller's credentials say now."""
+    """The user's category, from the caller's current credentials."""
     session_id: str = ""
     turn_id: str = ""
     turn_number: int = 1
     query: str = ""
     now: datetime = field(default_factory=lambda: datetime.now(UTC))
     deps: Deps_co = field(default=None, compare=False, repr=False)  # type: ignore[assignment]  # None without deps
-    """What `Agent(deps=…)` opened."""
+    """The object that `Agent(deps=…)` opened."""
     is_continued: bool = False
-    """The turn had waited for an answer, and goes on."""
+    """Whether the turn waited for an answer and now continues."""
     call_id: str | None = None
-    """The id of the tool call, also when it is run again: the tool's idempotency key. None outside a tool call."""
+    """The tool call's id, the same if it is run again: use it as the idempotency key. None outside a tool call."""
     sink: DataSink | None = field(default=None, compare=False, repr=False)
     loop: asyncio.AbstractEventLoop | None = field(default_factory=_running_loop, compare=False, repr=False)
     """Where the sink is called."""
@@ -65,7 +65,7 @@ class RunContext(Generic[Deps_co]):
 
     @contextmanager
     def while_running(self) -> Iterator["RunContext[Deps_co]"]:
-        """Yield the context of a running call. What it emits later, from a thread that was given up, reaches nobody."""
+        """Yield the context of a running call. Later emits, from an abandoned thread, are dropped."""
         sink, is_running = self.sink, True
         if sink is None:
             yield self
@@ -92,7 +92,7 @@ class RunContext(Generic[Deps_co]):
         if self.loop is None or self.loop is _running_loop():
             self.sink(part, transient)
         else:
-            with suppress(RuntimeError):  # the loop is closed: nobody listens any more
+            with suppress(RuntimeError):  # the loop is closed
                 self.loop.call_soon_threadsafe(self.sink, part, transient)
 
 
@@ -120,7 +120,7 @@ ToolCallback = Callable[[RunContext[Any], str, Any], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Callbacks:
-    """Called as the turn goes on. A callback that raises is logged and changes nothing."""
+    """Called during a turn. Exceptions of a callback are logged and ignored."""
 
     on_start: Callable[[RunContext[Any]], Awaitable[None]] | None = None
     on_tool_start: ToolCallback | None = None
@@ -145,7 +145,7 @@ def _may_be_async(callback: Any) -> bool:
 
 
 async def call_back(callback: Callable[..., Awaitable[None]] | None, *arguments: Any) -> None:
-    """Call a callback if there is one. Whatever it raises is logged and goes no further."""
+    """Call a callback if there is one. Exceptions are logged and not raised."""
     if callback is None:
         return
     try:

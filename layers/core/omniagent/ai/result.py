@@ -1,4 +1,4 @@
-"""What a run gives back: `RunResult`, and `AnswerStream`, whoever answers."""
+"""The results of a run: `RunResult` and `AnswerStream`."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Mapping, Sequence
@@ -21,23 +21,23 @@ class RunResult:
 
     session_id: str
     message: SessionMessage
-    """The answer that the turn now has."""
+    """The turn's current answer."""
     status: Status
     """How the turn ended. A regeneration that showed nothing leaves the previous answer in `message`."""
     finish_reason: FinishReason = "other"
     output: Any = None
     """The validated answer of an agent with `output=Model`."""
     error: OmniAgentError | None = None
-    """Why there is no whole answer; its `__cause__` is what happened."""
+    """Why the answer is incomplete. `__cause__` is the original exception."""
     stored: bool = True
     tool_calls: int = 0
     tool_errors: int = 0
     summary_missed: bool = False
-    """A summary was due and was not made. Known only when everything has ended, as `on_end` is told."""
+    """A due summary was not generated. Known only when everything has ended, as in `on_end`."""
     usage_before: Usage = Usage()
-    """The part of `usage` that was spent before the turn waited. `tool_calls` counts those since."""
+    """The part of `usage` from before the turn waited. `tool_calls` counts only later calls."""
     is_continued: bool = False
-    """The turn had waited, and went on."""
+    """The turn waited and then continued."""
 
     @classmethod
     def of(cls, session_id: str, message: SessionMessage, output: Any = None) -> "RunResult":
@@ -46,7 +46,7 @@ class RunResult:
 
     @property
     def requests(self) -> "Sequence[ToolRequest]":
-        """What a turn waits for whose status is `waiting`: approvals, and outputs of the client's tools."""
+        """The open requests of a `waiting` turn: approvals, and outputs of client tools."""
         from omniagent.ai.approvals import requests_of  # only where a turn waits
 
         return requests_of(self.message, session_id=self.session_id)
@@ -90,14 +90,14 @@ class AnswerSource(Protocol):
         """Wait for the end and return what was stored."""
 
     async def ended(self) -> None:
-        """Wait until nothing more is done for this answer in this process."""
+        """Wait for all work on this answer in this process."""
 
     def stop(self, reason: StopReason) -> None:
-        """End a turn of this process with what it has. One that runs elsewhere goes on."""
+        """Stop a turn of this process and keep its text. A turn that runs elsewhere continues."""
 
 
 class AnswerStream:
-    """An answer as it is made: `async for event in stream`, `stream.sse()` for bytes, `await stream.result()`.
+    """A streamed answer: `async for event in stream`, `stream.sse()` for bytes, `await stream.result()`.
 
     The turn starts with the first of these, or with `await stream`; every refusal is raised there, before the first
     event. A reader that stops reading does not stop the turn: `Runner.stop()` does.
@@ -132,7 +132,7 @@ class AnswerStream:
         return await (await self._opened()).result()
 
     async def ended(self) -> None:
-        """Wait until nothing more is done for this answer here: callbacks, a summary beside it, the release."""
+        """Wait for all work on this answer here: callbacks, a summary, the release."""
         await (await self._opened()).ended()
 
     async def _events(self) -> AsyncIterator[StreamEvent]:

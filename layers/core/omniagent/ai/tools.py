@@ -196,7 +196,7 @@ def tool(
     approval: Approval = False,
     retry_safe: bool = False,
 ) -> FunctionTool[P, R] | Callable[[Callable[P, R]], FunctionTool[P, R]]:
-    """Turn an annotated function, async or not, into a tool. Its docstring tells the model what it does.
+    """Turn an annotated function (async or not) into a tool. The model reads its docstring.
 
     With `approval` a call waits until a human has approved it: always, or where a rule says so. With `retry_safe` it is
     run again when the process died that ran it; `RunContext.call_id` is the same then.

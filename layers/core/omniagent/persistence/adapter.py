@@ -11,7 +11,7 @@ from omniagent.settings import Settings
 
 
 class MongoBackendAdapter:
-    """Opens MongoDB for the process and hands out the store.
+    """Connects the process to MongoDB and provides the store.
 
     async with MongoBackendAdapter("mongodb://127.0.0.1:27017") as store:
         session = MongoSessionManager(store, "user:ada")

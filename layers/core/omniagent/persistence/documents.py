@@ -139,7 +139,7 @@ class Message(Document):
 
 
 class Summary(Document):
-    """What happened in the turns `start_turn_number` to `end_turn_number` and all before.
+    """A summary of the turns `start_turn_number` to `end_turn_number` and all earlier ones.
 
     Both ends are unique in a session: two racing summaries can leave neither a gap nor an overlap. A draft is part of
     a rebuild that has not been published yet.

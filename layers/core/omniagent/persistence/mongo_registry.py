@@ -37,7 +37,7 @@ _EXPIRY: Final = IndexModel([("expires_at", ASCENDING)], expireAfterSeconds=0)
 
 
 class MongoTurnRegistry(TurnRegistry):
-    """Running turns in the database of a store. Servers that share the database share their turns.
+    """The turn registry in a store's MongoDB database, shared by all servers of that database.
 
     `lease_seconds` is how long a dead process keeps a session from answering. The clocks of the servers must agree to
     within a part of it.

@@ -10,7 +10,7 @@ from omniagent.session.manager import session_key, user_id_of
 
 @dataclass(frozen=True, slots=True)
 class SessionAddress:
-    """What a `SessionManager` is made from."""
+    """A session's user, id and category: what a `SessionManager` is created from."""
 
     user: str
     session_id: str

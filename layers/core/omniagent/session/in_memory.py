@@ -67,7 +67,7 @@ class _Session:
 
 
 class InMemoryStore:
-    """The users and sessions of this process. A test may have one of its own."""
+    """Users and sessions in memory. A test may create its own."""
 
     outlives_process = False
 
@@ -95,7 +95,7 @@ DEFAULT_STORE = InMemoryStore()
 
 
 class InMemorySessionManager(SessionManager):
-    """Reads and writes one session of an `InMemoryStore`, the process's own unless another is given.
+    """Reads and writes one session of an `InMemoryStore`, by default the process's own.
 
     No method awaits anything between a check and its write: each is as atomic as a transaction.
     """

@@ -1,8 +1,8 @@
-"""What a user may spend: requests a minute and tokens a day, reserved before a model call and settled after it.
+"""Budgets: requests per minute and tokens per day, reserved before a model call and settled after it.
 
-A ledger keeps one page per user and day. A reservation is written under its turn's id, so that it is settled exactly
-once: by the turn, or by whoever repairs it. A user is admitted while anything is left, and a turn reserves more before
-it spends more: a budget is exceeded by the last reservation at most.
+A ledger keeps one page per user and day. A reservation is stored under its turn's id, so it is settled exactly once,
+by the turn or by its repair. A user is admitted while any budget is left, and a turn reserves more before it spends
+more: a budget is exceeded by the last reservation at most.
 """
 
 import asyncio
@@ -22,18 +22,18 @@ from omniagent.turns.replay import ASKED, BESIDE, COUNTED
 logger = logging.getLogger(__name__)
 
 STALE_MINUTES = 20
-"""Longer than any Lambda runs: the process of an older reservation is dead."""
+"""Longer than any Lambda invocation: the process of an older reservation is dead."""
 JOB = "job"
-"""What the reservation of a name or a summary begins with: no turn's id does."""
+"""Prefix of the reservation of a name or a summary. No turn's id has it."""
 SETTLE_SECONDS = 2.0
 MAX_UNSETTLED = 100
 BUSY_RETRY_SECONDS = 2.0
-"""When to try again while only running turns hold what is left."""
+"""When to retry while running turns have reserved the rest."""
 
 
 @dataclass(frozen=True, slots=True)
 class Moment:
-    """A point in time, as the ledger counts it: the day, and the minute of that day, both in UTC."""
+    """A point in time: the day and the minute of that day, in UTC."""
 
     at: datetime
 
@@ -64,7 +64,7 @@ class Moment:
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Tokens that were spent, and how many of them are an estimate: the provider did not count the call."""
+    """Tokens spent, and how many of them are estimated because the provider did not report the call."""
 
     tokens: int = 0
     estimated: int = 0
@@ -82,7 +82,7 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class Reservation:
-    """Tokens set aside on one page of a user, under an id that only one turn has."""
+    """Tokens reserved on a user's page, under the unique id of a turn."""
 
     user_id: str
     day: str
@@ -104,10 +104,10 @@ class Spending:
     reserved: int = 0
     open: tuple[Reservation, ...] = ()
     released: tuple[Reservation, ...] = ()
-    """Settled by somebody else than their owners."""
+    """Settled by a repair, not by their owners."""
 
     def refusal(self, budget: Budget) -> BudgetExceeded | None:
-        """Return why this budget admits nothing more, if so."""
+        """Return why the budget refuses, if it does."""
         if budget.requests_per_minute and self.requests >= budget.requests_per_minute:
             reset = self.moment.next_minute
             return TooManyRequests(retry_after=self._seconds_until(reset), reset_at=reset)
@@ -124,7 +124,7 @@ class Spending:
 
     @property
     def stale(self) -> list[Reservation]:
-        """The reservations that nobody is going to settle."""
+        """The reservations of dead processes."""
         return [held for held in self.open if self.moment.minute - held.minute > STALE_MINUTES]
 
     def _seconds_until(self, moment: datetime) -> float:
@@ -132,23 +132,23 @@ class Spending:
 
 
 class Ledger(ABC):
-    """The pages of all users. Every method raises `RegistryUnavailable` when they cannot be reached."""
+    """The spending of all users. Every method raises `RegistryUnavailable` if the store cannot be reached."""
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         self._clock = clock
         self._unsettled: dict[TurnBudget, Callable[[], Awaitable[None]]] = {}
 
     def repeat_later(self, budget: "TurnBudget", settling: Callable[[], Awaitable[None]]) -> None:
-        """Keep a settlement that failed: the next reservation of this process, of whatever user, repeats it."""
+        """Keep a failed settlement. The next reservation of this process, of any user, repeats it."""
         if len(self._unsettled) < MAX_UNSETTLED:
             self._unsettled[budget] = settling
 
     async def reserve(
         self, user_id: str, reservation_id: str, budget: Budget, tokens: int, *, is_request: bool = True
     ) -> Reservation:
-        """Count a request and set tokens aside, if the budget has anything left. Raises `BudgetExceeded`.
+        """Count a request and reserve tokens, if any budget is left. Raises `BudgetExceeded`.
 
-        No tokens leave nothing to settle. Whatever is open longer than a process can live is released on the way.
+        With no tokens there is nothing to settle. Reservations of dead processes are released on the way.
         """
         if self._unsettled:
             late, self._unsettled = self._unsettled, {}
@@ -170,16 +170,16 @@ class Ledger(ABC):
         return held
 
     async def settle(self, held: Reservation, cost: Cost) -> None:
-        """Put what was spent in the place of a reservation. Repeating it changes nothing.
+        """Replace a reservation with the tokens spent. Idempotent.
 
-        Where a repair has settled it meanwhile, only what it did not know is added.
+        If a repair has settled it meanwhile, only what the repair did not know is added.
         """
         await self._settle(held, cost, by_owner=True)
 
     async def settle_dead(self, user_id: str, reservation_id: str, calls: Iterable[Usage]) -> None:
-        """Settle what a dead process had reserved, today or yesterday.
+        """Settle a dead process's reservation of today or yesterday.
 
-        Where somebody has settled it who knew less, the rest is added. Nothing happens where its owner has.
+        If a repair that knew less has settled it, the difference is added. Does nothing if the owner has settled it.
         """
         moment, cost = self.now(), sum(map(Cost.of, calls), Cost())
         for day in (moment.day, moment.yesterday):
@@ -199,19 +199,19 @@ class Ledger(ABC):
 
     @abstractmethod
     async def extend(self, held: Reservation, budget: Budget, tokens: int) -> Reservation:
-        """Set more tokens aside, if the budget has anything left. Raises `BudgetExceeded`."""
+        """Reserve more tokens, if any budget is left. Raises `BudgetExceeded`."""
 
     @abstractmethod
     async def give_back(self, held: Reservation) -> None:
-        """Undo a reservation: nothing was asked of the model."""
+        """Undo a reservation: the model was not called."""
 
     @abstractmethod
     async def charge(self, user_id: str, charge_id: str, cost: Cost) -> None:
-        """Add what was spent without a reservation. The same id again changes nothing."""
+        """Add tokens spent without a reservation. Idempotent by id."""
 
     @abstractmethod
     async def forget(self, user_id: str) -> None:
-        """Delete a user's pages but today's, which ends with its day: deleting oneself must not refill a budget."""
+        """Delete a user's pages except today's, which expires: deleting an account must not refill its budget."""
 
     async def aclose(self) -> None:  # noqa: B027 - a ledger without connections has nothing to close
         """Close the ledger's connections."""
@@ -222,8 +222,8 @@ class Ledger(ABC):
 
     @abstractmethod
     async def _settle(self, held: Reservation, cost: Cost, *, by_owner: bool) -> None:
-        """Settle in one atomic write. Whoever is not the owner leaves a note of what it knew: who comes later and knows
-        more adds the rest.
+        """Settle in one atomic write. A settler that is not the owner records what it knew, so that a later one can
+        add the difference.
         """
 
     @abstractmethod
@@ -232,13 +232,13 @@ class Ledger(ABC):
 
 
 def reservation_key(reservation_id: str) -> str:
-    """Return what a page knows a reservation by: short, as a page has to fit into one write unit (1 KB)."""
+    """Return a reservation's short key. A page must fit into one write unit (1 KB)."""
     return reservation_id[:12]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Account:
-    """One user at the ledger, with the user's budget."""
+    """One user's view of the ledger, with the user's budget."""
 
     ledger: Ledger
     user_id: str
@@ -265,7 +265,7 @@ class Account:
 
 
 class TurnBudget:
-    """What one turn or job has reserved and spent. Made before anything is read, so that nothing waits for it."""
+    """What one turn or job has reserved and spent. Started before anything is read, so that nothing waits for it."""
 
     def __init__(self, account: Account, reservation_id: str, tokens: int, *, is_request: bool = True) -> None:
         self._account = account
@@ -295,16 +295,16 @@ class TurnBudget:
             raise
 
     async def before_call(self, input_tokens: int, output_tokens: int) -> None:
-        """Make sure that a call of about so many tokens is covered. Raises `BudgetExceeded`.
+        """Ensure that the reservation covers a call of about this many tokens. Raises `BudgetExceeded`.
 
-        Whoever was admitted may make the first one, however little is left.
+        An admitted turn may always make its first call.
         """
         held, account = self._held, self._account
         if held is None or not held.tokens:
             return
         missing = self._spent.tokens + input_tokens + output_tokens - held.tokens
         if missing > 0 and self._has_called:
-            # The page does not know yet what the last call has cost over the reservation.
+            # The page does not include yet what the last call cost beyond the reservation.
             over = max(0, self._spent.tokens - held.tokens)
             limit = Budget(tokens_per_day=max(1, account.budget.tokens_per_day - over))
             try:
@@ -315,15 +315,15 @@ class TurnBudget:
         self._note(sse.encode_note({ASKED: input_tokens}))
 
     def counted(self, usage: Usage, *, beside: bool = False) -> None:
-        """Note what a model call has cost: one of the turn's own, or one beside it."""
+        """Record the cost of a model call: one of the turn's own, or one beside it."""
         self._has_called = True
         self._spent += Cost.of(usage)
         self._note(sse.encode_note({BESIDE if beside else COUNTED: usage.to_dict()}))
 
     async def after_call(self) -> None:
-        """Write down what a call of a job, or beside a turn, has cost, before what came of it is stored.
+        """Record the cost of a job's call, or of a call beside a turn, before its result is stored.
 
-        While a turn runs that is its log's business: a repair reads it there.
+        While a turn runs, its log records the cost, and a repair reads it there.
         """
         if self._settled is None and self._checkpoint is not None:
             await self._checkpoint()
@@ -331,7 +331,7 @@ class TurnBudget:
             await self.settle()
 
     async def settle(self, seconds: float = SETTLE_SECONDS) -> None:
-        """Settle what was spent so far. Never raises: what fails is repeated by the next call, or reservation."""
+        """Settle the tokens spent so far. Never raises: a failure is repeated by the next call or reservation."""
         if self._held is None or not self._account.budget.tokens_per_day:
             return
         try:
@@ -342,7 +342,7 @@ class TurnBudget:
             self._account.ledger.repeat_later(self, self.settle)
 
     async def give_back(self) -> None:
-        """Undo the reservation of a turn that does not begin, unless a call has been paid for. Never raises."""
+        """Undo the reservation of a turn that does not begin, unless a call was already paid for. Never raises."""
         if self._settled is not None:
             return
         try:
@@ -357,7 +357,7 @@ class TurnBudget:
                 self._account.ledger.repeat_later(self, self.give_back)
 
     async def close(self) -> None:
-        """Settle, or give back where no call was paid for."""
+        """Settle, or undo the reservation if no call was paid for."""
         await (self.settle() if self._has_called else self.give_back())
 
     async def _settle(self, held: Reservation) -> None:
@@ -367,7 +367,7 @@ class TurnBudget:
         if self._settled is None:
             await ledger.settle(held, spent)
         else:
-            # What was spent after the end of the answer: by a summary beside it.
+            # Tokens spent after the end of the answer, by a summary.
             await ledger.charge(held.user_id, f"{self._charges}{held.id}", spent - self._settled)
             self._charges += 1
         self._settled = spent

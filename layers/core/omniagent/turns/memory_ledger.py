@@ -19,7 +19,7 @@ class _Page:
 
 
 class MemoryLedger(Ledger):
-    """Shared by every runner of the process that answers the same users."""
+    """An in-memory ledger, shared by all runners of a process."""
 
     def __init__(self, clock: Callable[[], float] = time.time) -> None:
         super().__init__(clock)

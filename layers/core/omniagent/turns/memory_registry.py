@@ -21,7 +21,7 @@ from omniagent.turns.lease import (
 )
 
 KEPT_BYTES = 64 * 1024 * 1024
-"""The most that is kept of the logs of turns that have ended. Their answers are stored elsewhere."""
+"""Maximum size of the kept logs of ended turns. Their answers are stored elsewhere."""
 
 
 @dataclass(slots=True)
@@ -38,7 +38,7 @@ class _Chunk:
 
 @dataclass(slots=True)
 class MemoryRegistry(TurnRegistry):
-    """Shared by every runner of the process that answers the same sessions."""
+    """An in-memory registry, shared by all runners of a process."""
 
     outlives_process: ClassVar[bool] = False
 
@@ -164,7 +164,7 @@ class MemoryRegistry(TurnRegistry):
             self._drop_log(claim.session, turn_id)
 
     def _keep_log(self, session: str, turn_id: str) -> None:
-        """Keep the log of a turn that has ended, for its readers and for a repair, until newer ones need the space."""
+        """Keep an ended turn's log for readers and repairs until newer logs need the space."""
         log = self._logs.get(session, {}).get(turn_id)
         if log is None:
             return

@@ -163,7 +163,7 @@ class TimeLimit:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """What a user asks. The same `message_id` never makes a second turn."""
+    """A user's message. `message_id` is its idempotency key: the same id never makes a second turn."""
 
     text: str = ""
     message_id: str = ""

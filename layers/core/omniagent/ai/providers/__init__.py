@@ -64,7 +64,7 @@ _registrations: dict[str, Registration] = {
 
 
 def register_provider(prefix_or_name: str, provider: Registration) -> None:
-    """Let a provider answer to `NAME/any-model` and to every model whose name begins with the prefix."""
+    """Register a provider for `NAME/any-model` and for every model whose name begins with the prefix."""
     _registrations[prefix_or_name] = provider
 
 

@@ -19,7 +19,7 @@ logger = logging.getLogger(__name__)
 
 
 class FallbackProvider(LLMProvider):
-    """Asks the first provider, and the next one when it is unavailable before its first event.
+    """Calls the first provider, and the next one if it is unavailable before its first event.
 
     Once an event has come the answer is being paid for, and a failure is raised as it is. A call's `overrides.model`
     and `overrides.extra` are meant for the first provider; the others answer with their own model. Sealed reasoning

@@ -25,7 +25,7 @@ class ToolSpec:
 
 @dataclass(frozen=True, slots=True)
 class Overrides:
-    """What one call changes: another model, a temperature, extra fields of the request."""
+    """Parameters that override an agent's: another model, a temperature, extra request fields."""
 
     model: str | None = None
     temperature: float | None = None
@@ -44,7 +44,7 @@ class OutputFormat:
 
 @dataclass(frozen=True, slots=True)
 class ModelRequest:
-    """One call of the model. The provider turns it into its API's request and changes nothing in it."""
+    """One model call. The provider converts it to its API's request and must not modify it."""
 
     instructions: str
     messages: Sequence[ChatMessage]

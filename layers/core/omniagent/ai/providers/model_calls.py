@@ -162,7 +162,7 @@ def _record_output(span: Span, seen: Sequence[ModelEvent], api_text: str) -> Non
 
 
 class ProviderPool:
-    """Returns the provider of a model, the same one every time.
+    """Returns the provider of a model, and caches it.
 
     `registrations` are the pool's own and come before those of `register_provider`. A factory is called with the
     model's name and with those of the pool's options that it has parameters for. A registered instance answers for

@@ -49,7 +49,7 @@ class ToolCall:
 
 
 class Gate(asyncio.Event):
-    """A pause in a script. `await gate.reached()` returns once the model waits there; `gate.set()` lets it go on."""
+    """A pause in a script. `await gate.reached()` returns once the model waits there; `gate.set()` resumes it."""
 
     def __init__(self) -> None:
         super().__init__()
