@@ -40,10 +40,10 @@ if TYPE_CHECKING:
     from omniagent.turns.ledger import Account, Ledger, Spending, TurnBudget
 
 TimeLeft = Callable[[], float]
-"""Returns the seconds that are left for a long piece of work."""
+"""Returns the seconds left for a long operation."""
 
 REPLAY_SECONDS = 10.0
-"""How long after its end an answer is still streamed to whoever resumes."""
+"""How long after its end an answer can still be resumed."""
 
 _process_registry = MemoryRegistry()
 
@@ -53,12 +53,12 @@ def _forever() -> float:
 
 
 class Runner:
-    """Runs the turns of one session with one agent. Cheap to make: one per request.
+    """Runs the turns of one session with one agent. Cheap to create: one per request.
 
-    Without a `provider` the agent's model is looked up in `providers`, by default those that the settings describe.
-    Without a `registry` one in memory serves the whole process. `budget` limits what the user may spend, by default as
-    the settings say, and `ledger` keeps count of it, by default in memory. `approvers` says who may approve what tools
-    ask for; by default it is the session's user.
+    Without a `provider`, the agent's model is looked up in `providers`, by default those of the settings. Without a
+    `registry`, the process shares one in memory. `budget` limits the user's spending (default: the settings), and
+    `ledger` counts it (default: in memory). `approvers` decides who may approve tool calls (default: the session's
+    user).
     """
 
     def __init__(
@@ -88,13 +88,13 @@ class Runner:
     async def run(self, query: str | Query, *, busy: Busy | None = None, deadline: float | None = None) -> RunResult:
         """Answer and return the stored result.
 
-        Cancelling it stops the turn; the partial answer is stored before the cancellation goes on.
+        Cancelling it stops the turn. The partial answer is stored before the cancellation propagates.
         """
         answer = await self._open(query, busy, deadline)
         try:
             return await answer.result()
         except asyncio.CancelledError:
-            answer.stop("cancelled")  # one that somebody else runs goes on
+            answer.stop("cancelled")  # a turn that runs elsewhere continues
             with suppress(asyncio.CancelledError):
                 await answer.ended()
             raise
@@ -102,23 +102,23 @@ class Runner:
     def run_stream(
         self, query: str | Query, *, busy: Busy | None = None, deadline: float | None = None
     ) -> AnswerStream:
-        """Answer as a stream: of a new turn, the one that answers the same message already, or its stored answer.
+        """Answer as a stream: of a new turn, of the running turn of the same message, or of its stored answer.
 
-        `busy` says what to do while the session answers another message: `reject`, `queue`, `steer` or `interrupt`, by
-        default as the settings say. `deadline` is a `time.monotonic()` by which everything must be stored.
+        `busy` is the policy while the session answers another message: `reject`, `queue`, `steer` or `interrupt`
+        (default: the setting). `deadline` is the `time.monotonic()` by which everything must be stored.
         """
         return AnswerStream(self._session.session_id, lambda: self._open(query, busy, deadline))
 
     async def start(
         self, query: str | Query, *, busy: Busy | None = None, deadline: float | None = None
     ) -> AnswerStream:
-        """Start `run_stream` at once: every refusal is raised here, and the user's message is durable then."""
+        """Start `run_stream` at once. Every refusal is raised here; afterwards the user's message is durable."""
         return await self.run_stream(query, busy=busy, deadline=deadline)
 
     async def run_next(self, *, deadline: float | None = None) -> AnswerStream | None:
-        """Run the first message that waits in the session, if nobody does: its own process has died.
+        """Run the session's first queued message if its own process died.
 
-        None when none waits, or somebody runs it.
+        None if none is queued, or another process runs it.
         """
         from omniagent.turns.inbox import run_next  # only where messages wait
 
@@ -126,9 +126,9 @@ class Runner:
         return None if answer is None else await self._ready(answer)
 
     async def accept(self, query: str | Query, *, busy: Busy | None = None) -> str:
-        """Accept a message that somebody answers later, with `run_accepted`: it is durable, and waits in the session.
+        """Store a message that is answered later, with `run_accepted`. It is durable, in the session's inbox.
 
-        Returns the message's id. The same id again changes nothing. Raises every refusal that can be known now.
+        Returns the message's id. Idempotent by id. Raises every refusal that can be known now.
         """
         from omniagent.turns.acceptance import Acceptance  # only where a message is answered in the background
 
@@ -137,9 +137,10 @@ class Runner:
         return checked.message_id
 
     async def run_accepted(self, message_id: str, *, deadline: float | None = None) -> AnswerStream | None:
-        """Run the turn of an accepted message, or what comes before it. None when it does not wait any more.
+        """Run the turn of an accepted message, or one before it. None if the message is no longer queued.
 
-        Raises `TurnInProgress` while somebody else holds the session, and what refuses the turn: the message waits on.
+        Raises `TurnInProgress` while another process holds the session, or the error that refuses the turn; the
+        message then stays queued.
         """
         from omniagent.turns.acceptance import run_accepted
 
@@ -154,12 +155,12 @@ class Runner:
         approver: "Approver | None" = None,
         deadline: float | None = None,
     ) -> AnswerStream:
-        """Answer what a waiting turn asks, and go on with it: the stream is the rest of its answer.
+        """Answer a waiting turn's requests and continue it. The stream is the rest of its answer.
 
-        With answers to only some of the requests of the step, they are stored and the turn goes on waiting. The same
-        answers again join the run that goes on, or replay it. `message_id` is the waiting answer's, by default the
-        latest. `approver` answers in the place of the session's user. Raises a `RequestError`, and then has changed
-        nothing: `UnknownRequest`, `NotWaiting`, `AnswerConflict`, `RequestExpired`, `InvalidRequest`, `Forbidden`.
+        Answers to only some of a step's requests are stored, and the turn keeps waiting. A retry joins the continued
+        run or replays it. `message_id` is the waiting answer's (default: the latest). `approver` answers instead of the
+        session's user. A `RequestError` means that nothing has changed: `UnknownRequest`, `NotWaiting`,
+        `AnswerConflict`, `RequestExpired`, `InvalidRequest`, `Forbidden`.
         """
 
         async def opened() -> AnswerSource:
@@ -174,23 +175,23 @@ class Runner:
         return AnswerStream(self._session.session_id, opened)
 
     async def resume(self, *, deadline: float | None = None, resets: bool = False) -> AnswerStream | None:
-        """Follow the running turn from its first event; None when none runs. A dead turn is closed first.
+        """Follow the running turn from its first event. None if none runs. A dead turn is closed first.
 
-        A stream that ends without `finish` has followed for FOLLOW_SECONDS, or until its deadline, or the process of
-        its turn died in the middle of a step that was shown, and which another one writes again: resume again. A client
-        that `resets` a step (`reset-step`, AI SDK 7) is told so instead. Raises `TooManyReaders`.
+        A stream ends without `finish` after FOLLOW_SECONDS, at its deadline, or if the turn's process died in a step
+        that was shown and that another process generates again: resume again. A client that supports `reset-step`
+        (`resets`, AI SDK 7) gets that chunk instead. Raises `TooManyReaders`.
 
-        A message that waits, and whose process has died, is answered now. An answer that has just ended is streamed
-        once more: a page that read the messages before it was stored would otherwise never show it.
+        A queued message whose process died is answered now. An answer that has just ended is streamed once more: a page
+        that read the messages before it was stored would otherwise never show it.
         """
         running = await self._registry.running(self._session.key)
         if (followed := await self._followed(running, deadline, resets=resets)) is not None:
             return followed
         if running is not None and running.inbox:
-            with suppress(TooManyTurns, TurnInProgress):  # it waits on
+            with suppress(TooManyTurns, TurnInProgress):  # it stays queued
                 if (waiting := await self.run_next(deadline=deadline)) is not None:
                     return waiting
-            running = await self._registry.running(self._session.key)  # somebody else runs it
+            running = await self._registry.running(self._session.key)  # another process runs it
             if (followed := await self._followed(running, deadline, resets=resets)) is not None:
                 return followed
         head = await self.settle()
@@ -212,10 +213,10 @@ class Runner:
         return None if followed is None else await self._ready(followed)
 
     async def continue_turn(self, *, deadline: float | None = None) -> AnswerStream | None:
-        """Finish the session's turn if its process died. None when it runs, has ended, or somebody else continues it.
+        """Finish the session's turn if its process died. None if it runs, has ended, or another process continues it.
 
-        What the dead process has finished is not done again: neither model calls nor tools. A tool that was running
-        runs again only with `retry_safe`. A turn that cannot be continued is closed as interrupted.
+        Completed model calls and tools are not repeated. A tool that was running is run again only with `retry_safe`.
+        A turn that cannot be continued is closed as interrupted.
         """
         from omniagent.turns.takeover import Takeover  # only where a process died
 
@@ -224,11 +225,11 @@ class Runner:
         return None if turn is None else await self._ready(turn)
 
     async def look(self, turn_id: str, attempt: int = 0) -> float | None:
-        """Look after a turn, for the process that is the `attempt`th to work on it, as `TurnHooks.on_begin` said.
+        """Check a turn for the `attempt`th process that works on it, as `TurnHooks.on_begin` reported.
 
-        Returns None when nothing is to be done: the turn has ended, waits for somebody, or a later process works on
-        it, which somebody looks after. 0 when it is to be taken up: its process died, or a message waits whose process
-        died. Otherwise the seconds after which to look again.
+        Returns None if there is nothing to do: the turn has ended, waits for a human, or a later process works on it,
+        which has its own watch. Returns 0 if it needs a takeover: its process died, or that of a queued message.
+        Otherwise returns the seconds until the next check.
         """
         held = await self._registry.running(self._session.key)
         if held is not None and held.alive:
@@ -242,19 +243,19 @@ class Runner:
         return None if head is None or head.active_turn_id is None else 0.0
 
     async def take_up(self, *, deadline: float | None = None) -> AnswerStream | None:
-        """Continue the session's turn if its process died, else run the message that waits, if nobody does.
+        """Continue the session's turn if its process died; otherwise run a queued message whose process died.
 
-        None when there is neither, or somebody else is doing it.
+        None if there is neither, or another process is doing it.
         """
         return await self.continue_turn(deadline=deadline) or await self.run_next(deadline=deadline)
 
     async def stop(self, message_id: str | None = None) -> bool:
-        """Tell the running turn, and every message that waits, to end with what they have. False when there are none.
+        """Stop the running turn and every queued message. The text so far is kept. False if there is nothing to stop.
 
-        `message_id` is the user's message or the answer that is meant, of a regeneration also the answer that it
-        replaces: a late stop then ends no other answer. A message that waits is stored, with an answer that was stopped
-        before it began, when its turn comes; one that has joined an answer stops that answer. A turn that waits for an
-        approval or for the client is closed: nothing of it runs any more.
+        `message_id` names the user's message or the answer, or the answer that a regeneration replaces, so that a late
+        stop ends no other answer. A queued message is stored with an empty, stopped answer when it is due. A message
+        that joined an answer stops that answer. A turn that waits for an approval or a client tool is closed, and none
+        of its calls run.
         """
         is_stopped = await self._registry.stop(self._session.key, message_id)
         if is_stopped and message_id is not None:
@@ -265,13 +266,13 @@ class Runner:
         return await stop_waiting(self._session, self._registry, message_id, ledger, self._hooks) or is_stopped
 
     async def settle(self) -> SessionHead | None:
-        """Read the session itself, after closing a turn whose process died. None when there is no such session."""
+        """Read the session, after closing a turn whose process died. None if it does not exist."""
         return await settle(self._session, self._registry, self._ledger, self._hooks)
 
     async def rate(self, message_id: str, feedback: Feedback | None) -> SessionMessage:
-        """Store what the user thinks of an answer, in the answer and in the turn's trace. None takes it back.
+        """Store the user's feedback with the answer and in the turn's trace. None withdraws it.
 
-        Raises `NotFound`, and `InvalidRequest` for a message that is no answer.
+        Raises `NotFound`, and `InvalidRequest` for a message that is not an answer.
         """
         await self.settle()
         answer = await self._session.rate(message_id, feedback)
@@ -281,7 +282,7 @@ class Runner:
         return answer
 
     async def name(self) -> str:
-        """Let the model name the session. A name that somebody chooses meanwhile stands. Raises `BudgetExceeded`."""
+        """Have the model name the session. A name that the user sets meanwhile is kept. Raises `BudgetExceeded`."""
         return await self._name(is_request=True)
 
     async def _name(self, *, is_request: bool = False) -> str:
@@ -298,7 +299,7 @@ class Runner:
         return completion.text
 
     async def summarize(self, *, rebuild: bool = False, time_left: TimeLeft = _forever) -> Summarized:
-        """Bring the summary up to date, or write it again from the first turn on. Raises `BudgetExceeded`."""
+        """Update the summary, or rebuild it from the first turn. Raises `BudgetExceeded`."""
         async with self._paid(is_request=False) as budget:
             if budget is not None:
                 await budget.admitted()
@@ -308,30 +309,30 @@ class Runner:
         return summarized
 
     async def count_request(self) -> None:
-        """Count a request whose model calls somebody else will make. Raises `BudgetExceeded`."""
+        """Count a request whose model calls are made elsewhere. Raises `BudgetExceeded`."""
         if self._account is not None:
             await self._account.count_request(new_id())
 
     async def spending(self) -> "Spending | None":
-        """Read what the user has spent today; None where nothing is limited, and nothing counted."""
+        """Read what the user has spent today. None without a limit: nothing is counted then."""
         return None if self._account is None else await self._account.ledger.spending(self._session.user_id)
 
     async def erase(self, *, resume: bool = False, time_left: TimeLeft = _forever) -> bool:
-        """Delete the session with everything in it; a running turn is lost. Raises `NotFound`.
+        """Delete the session with everything in it. A running turn is discarded. Raises `NotFound`.
 
-        Returns False when the time did not suffice: the session is gone for everybody, and calling it again goes on.
-        With `resume` it only goes on: a session that was made under the same id since is left alone.
+        Returns False if it ran out of time: the session is already invisible, and another call continues. `resume` only
+        continues an earlier deletion: a session created under the same id since then is not touched.
         """
         return await self._deletion(time_left).of_session(self._session, resume=resume)
 
     async def erase_user(self, *, resume: bool = False, time_left: TimeLeft = _forever) -> bool:
-        """Delete the session's user with all their sessions, in the same way. May be repeated."""
+        """Delete the session's user with all their sessions, in the same way. Idempotent."""
         return await self._deletion(time_left).of_user(self._session, resume=resume)
 
     async def erase_leftovers(self, before: datetime, *, time_left: TimeLeft = _forever) -> bool:
         """Delete sessions of the user that were created before a time, when the user was deleted.
 
-        A transaction that was under way then may have made one afterwards. What the user has done since stays.
+        A transaction in progress at that time may have created one afterwards. Later sessions are kept.
         """
         return await self._deletion(time_left).of_sessions(self._session, before=before)
 
@@ -341,12 +342,12 @@ class Runner:
 
     @property
     def budget(self) -> Budget:
-        """What the user may spend."""
+        """The user's spending limits."""
         return Budget() if self._account is None else self._account.budget
 
     @asynccontextmanager
     async def _paid(self, *, is_request: bool = True) -> "AsyncIterator[TurnBudget | None]":
-        """Reserve for a name or a summary while something is read, and settle what was spent, however it ends."""
+        """Reserve for a name or a summary in parallel with a read, and settle the cost however it ends."""
         budget = None if self._account is None else self._account.open_job(new_id(), is_request=is_request)
         try:
             yield budget
@@ -360,7 +361,7 @@ class Runner:
         return Deletion(self._registry, self._ledger, self._hooks.on_erase, time_left)
 
     async def _ready(self, source: AnswerSource) -> AnswerStream:
-        """Return the stream of an answer that is open already."""
+        """Return the stream of an answer that is already open."""
 
         async def opened() -> AnswerSource:
             return source

@@ -1,4 +1,4 @@
-"""The end of a turn: its answer is stored, then announced; the summary beside it is waited for last."""
+"""The end of a turn: store the answer, announce it, then wait for the summary."""
 
 import asyncio
 import json
@@ -45,7 +45,7 @@ logger = logging.getLogger(__name__)
 
 
 class SummaryBeside:
-    """Starts when the turn has begun and stores itself, whenever it is ready."""
+    """A summary that runs beside the answer and stores itself when it is ready."""
 
     def __init__(self, setup: TurnSetup, assignment: Assignment) -> None:
         self._setup = setup
@@ -55,7 +55,7 @@ class SummaryBeside:
         self._task: asyncio.Task[Summarized] | None = None
         self._is_given_up = asyncio.Event()
         self.missed = False
-        """A summary was due and was not made."""
+        """A due summary was not generated."""
 
     @property
     def end_turn_number(self) -> int:
@@ -77,10 +77,10 @@ class SummaryBeside:
         return await self._setup.summaries(None if self._budget is None else self).update(most=1)
 
     async def before_call(self, input_tokens: int, output_tokens: int) -> None:
-        """The turn was admitted, and its summary saves more than it costs."""
+        """Whether the turn was admitted and its summary saves more than it costs."""
 
     def counted(self, usage: Usage) -> None:
-        """Add a call to what the turn has spent."""
+        """Add a call to the turn's cost."""
         if self._budget is not None:
             self._budget.counted(usage, beside=True)
 
@@ -89,11 +89,11 @@ class SummaryBeside:
             await self._budget.after_call()
 
     def give_up(self) -> None:
-        """Wait for the summary no longer: the process ends."""
+        """Stop waiting for the summary: the process ends."""
         self._is_given_up.set()
 
     async def finish(self, limit: TimeLimit) -> None:
-        """Wait for the summary: a tick where somebody else makes those that are missed, else while there is time."""
+        """Wait for the summary: one tick if missed summaries are generated elsewhere, otherwise while there is time."""
         task, hooks = self._task, self._setup.hooks
         if task is None:
             return
@@ -121,9 +121,9 @@ class SummaryBeside:
 
 
 REDUCED_CHARS = 100_000
-"""What is kept of the text of an answer that the store cannot take as it is."""
+"""Maximum text kept of an answer that the store rejects."""
 REDUCED_CALL_CHARS = 1_000
-"""And of the arguments, and of the result, of each of its tool calls."""
+"""The same for the arguments and the result of each of its tool calls."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +175,7 @@ class Conclusion:
         return self._not_stored(self._answer(Ending("failed", "error", error=error)), error)
 
     def _answer(self, ending: Ending) -> SessionMessage:
-        """Close the answer for good. Failed without a previous answer, it ends with the fallback text."""
+        """Close the answer for good. A failed answer without a predecessor ends with the fallback text."""
         has_previous = self._assignment.plan.previous is not None
         if ending.status == "failed" and (has_content(self._recorder.parts) or not has_previous):
             self._recorder.add_paragraph(self._setup.agent.fallback)
@@ -193,7 +193,7 @@ class Conclusion:
         )
 
     async def _stored(self, answer: SessionMessage) -> SessionMessage:
-        """Store the answer, again and again while there is time. One that cannot be stored whole is reduced once."""
+        """Store the answer, with retries while there is time. If the store rejects it, it is reduced once."""
         try:
             return await self._store_in_time(answer)
         except StorageRejected:
@@ -219,7 +219,7 @@ class Conclusion:
         return await self._setup.session.finish_turn(answer, attempt=self._assignment.attempt)
 
     def _announce(self, stored: SessionMessage, ending: Ending) -> None:
-        """Push the end of the stream. A previous answer that stays in its place is the one that is shown."""
+        """Push the end of the stream. If the previous answer stays in place, the stream shows that one."""
         self._log.hold()
         if stored.id != message_id_of(self._assignment.turn_id):
             self._log.drop_start()
@@ -300,9 +300,9 @@ class Conclusion:
 
 
 def _reduced(answer: SessionMessage) -> SessionMessage:
-    """Return what every store can take of an answer, as a failed one: its text, cut, and which tools were called.
+    """Return a reduced, failed answer that every store accepts: truncated text and the tool calls.
 
-    Their calls stay, so that none is run again when the message is sent again.
+    The calls are kept, so that none is run again when the message is retried.
     """
     error = AnswerTooLong()
     metadata = {**answer.metadata, "status": "failed", "errorCode": error.code, "errorText": error.public}
@@ -322,13 +322,13 @@ def _reduced(answer: SessionMessage) -> SessionMessage:
 def _reduced_call(part: ToolPart) -> ToolPart:
     arguments, output = _cut(part.input), _cut(part.output)
     if arguments is not part.input and not isinstance(part.input, str):
-        arguments = {"cut": arguments}  # a text would mean that the call was never complete
+        arguments = {"cut": arguments}  # plain text would mean an incomplete call
     texts = {name: text[:REDUCED_CALL_CHARS] for name in ("error", "public_error") if (text := getattr(part, name))}
     return part.model_copy(update={"input": arguments, "output": output, **texts})
 
 
 def _cut(value: Any) -> Any:
-    """Return a value that is short, else the beginning of its JSON."""
+    """Return a short value unchanged, otherwise the beginning of its JSON."""
     text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
     return value if len(text) <= REDUCED_CALL_CHARS else text[:REDUCED_CALL_CHARS]
 

@@ -1,6 +1,6 @@
-"""Deletes sessions and users from every store: the chunk log, the conversations, the ledger, and what a team has.
+"""Deletes sessions and users from every store: the chunk log, the conversations, the ledger, and a team's own data.
 
-Everything is marked first, then deleted in pieces. Each step may be repeated after any failure.
+Everything is marked first, then deleted in batches. Each step is idempotent.
 """
 
 import asyncio
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Deletion:
-    """Deletes as much as the time suffices for. Each method returns False when there is more to do."""
+    """Deletes as much as time permits. Each method returns False if there is more to do."""
 
     registry: TurnRegistry
     ledger: "Ledger | None"
@@ -33,14 +33,14 @@ class Deletion:
     async def of_session(self, session: SessionManager, *, resume: bool = False) -> bool:
         """Mark the session as erased, then delete its chunks, its messages, its summaries and at last itself.
 
-        `resume` goes on with a deletion that was begun earlier: a session that has been made under the same id since
-        is left alone. Raises `NotFound`.
+        `resume` only continues an earlier deletion: a session created under the same id since then is not touched.
+        Raises `NotFound`.
         """
         if resume and await session.head() is not None:
             return True
         claim = Claim(session.key, new_id(), ERASE)
         if resume and await self._is_answering(session.key):
-            return False  # a turn that is about to be refused, or to make a new session: look again later
+            return False  # a turn that is about to be refused, or to create a new session: check again later
         held = await requested(self.registry, claim, self.registry.seize(claim))
         keeper = LeaseKeeper(self.registry, claim, tick_seconds=session.settings.tick_seconds)
         try:
@@ -49,12 +49,12 @@ class Deletion:
             is_known = resume or await session.mark_erased()
             is_done = await self._erase_log(session.key)
             if is_done and held is not None and held.alive:
-                # The owner of the turn learns at its next tick that it lost the claim, and may log one more chunk.
+                # The turn's owner notices the lost claim at its next tick, and may log one more chunk before that.
                 await asyncio.sleep(PAUSED_TICKS * session.settings.tick_seconds)
                 is_done = await self._erase_log(session.key)
             if is_done and is_known:
                 await self._call_hook(session, session.session_id)
-            # The session itself goes last: while it is there and marked, somebody can go on.
+            # The session is deleted last: while it exists and is marked, the deletion can be continued.
             is_done = is_done and await self._repeated(session.erase_some)
         finally:
             await keeper.finish()
@@ -63,9 +63,9 @@ class Deletion:
         return is_done
 
     async def of_user(self, session: SessionManager, *, resume: bool = False) -> bool:
-        """Delete the session's user with all their sessions and whatever else is stored under their id, the user last.
+        """Delete the user's sessions, everything else stored under their id, and finally the user.
 
-        `resume` goes on with a deletion that was begun earlier: a user who has come back since is left alone.
+        `resume` only continues an earlier deletion: a user who has come back since then is not touched.
         """
         if resume and not await session.user_is_erased():
             return True
@@ -85,7 +85,7 @@ class Deletion:
         """Delete all sessions of the session's user, or those created before a time."""
         while sessions := await session.sessions_of_user(before=before):
             for one in sessions:
-                with suppress(NotFound):  # deleted by somebody else meanwhile
+                with suppress(NotFound):  # deleted concurrently
                     if not await self.of_session(one):
                         return False
                 if self.time_left() <= 0:
@@ -93,7 +93,7 @@ class Deletion:
         return True
 
     async def _call_hook(self, session: SessionManager, session_id: str | None) -> None:
-        """Let the team delete what it has. Without the user's name there is nothing left that it could find."""
+        """Call the team's `on_erase`. Skipped without the user's name: there is nothing left to find by it."""
         if self.hook is None or not session.user:
             return
         try:
@@ -109,7 +109,7 @@ class Deletion:
         return await self._repeated(lambda: self.registry.erase(owner))
 
     async def _repeated(self, piece: Callable[[], Awaitable[bool]]) -> bool:
-        """Do a piece of work until it says that all is done. Returns False when the time is over before."""
+        """Repeat a batch until it reports completion. Returns False on timeout."""
         while not await piece():
             if self.time_left() <= 0:
                 return False

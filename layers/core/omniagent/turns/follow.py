@@ -21,7 +21,7 @@ from omniagent.turns.setup import TimeLimit, TurnSetup
 logger = logging.getLogger(__name__)
 
 GRACE_SECONDS = 10.0
-"""A reader that does not leave, as its process died, counts so much longer than it would have read."""
+"""How long a reader counts beyond its own time if its process died before it left."""
 
 
 class ReaderSeat:
@@ -33,7 +33,7 @@ class ReaderSeat:
         self._reader: Reader | None = None
 
     async def take(self, seconds: float) -> None:
-        """Count a reader who stays for so long at most. Raises `TooManyReaders`."""
+        """Count a reader that stays at most this long. Raises `TooManyReaders`."""
         session, settings = self._session, self._session.settings
         self._reader = Reader(new_id(), session.user_id, session.key, seconds + GRACE_SECONDS)
         own, *others = await self._registry.enter(self._reader)
@@ -43,21 +43,21 @@ class ReaderSeat:
             raise TooManyReaders
 
     async def leave(self) -> None:
-        """Count the reader no more."""
+        """Remove the reader."""
         reader, self._reader = self._reader, None
         if reader is None:
             return
         try:
             await self._registry.leave(reader)
-        except RegistryUnavailable as exc:  # it counts until its time is over
+        except RegistryUnavailable as exc:  # it counts until it expires
             logger.warning("reader not removed", extra={"cause": str(exc)})
 
 
 class FollowedAnswer:
     """The answer of a turn that runs elsewhere, from its first event to its end.
 
-    Whoever follows holds a process, so readers are counted. One whose time is over ends without the end of the answer:
-    a client that has seen no `finish` resumes.
+    A follower holds a process, so readers are counted. When its time is over, its stream ends without `finish`, and the
+    client resumes.
     """
 
     def __init__(self, setup: TurnSetup, claim: Claim, limit: TimeLimit, *, resets: bool = False) -> None:
@@ -82,7 +82,7 @@ class FollowedAnswer:
         resets: bool = False,
         is_counted: bool = False,
     ) -> "FollowedAnswer | None":
-        """Wait until the turn has begun: its message is durable then. None when it ended before it began.
+        """Wait until the turn has begun and its message is durable. None if it ended before it began.
 
         Raises `TooManyReaders`.
         """
@@ -104,14 +104,14 @@ class FollowedAnswer:
         return RunResult.of(self._session.session_id, answer)
 
     async def ended(self) -> None:
-        """Count this reader no more. The turn runs elsewhere."""
+        """Remove this reader. The turn runs elsewhere."""
         await self._seat.leave()
 
     def stop(self, reason: StopReason) -> None:
-        """The turn runs elsewhere and goes on."""
+        """Does nothing: the turn runs elsewhere."""
 
     async def frames(self) -> AsyncGenerator[bytes, None]:
-        """Yield the turn's frames from the first on, until the end of the answer or of this reader's time."""
+        """Yield the turn's frames from the first one, until the end of the answer or of this reader's time."""
         try:
             async with aclosing(self._all_frames(self._until)) as frames:
                 async for each in frames:
@@ -122,7 +122,7 @@ class FollowedAnswer:
     async def _all_frames(self, until: float) -> AsyncGenerator[bytes, None]:
         """Yield the frames of the turn. One that never began yields nothing.
 
-        A registry that cannot be reached for less than a lease costs a reader nothing but time.
+        If the registry is unreachable for less than a lease, the reader only waits.
         """
         log = FollowedLog(resets=self._resets)
         number, idle, is_alive = -1, 0.0, True
@@ -137,7 +137,7 @@ class FollowedAnswer:
                 number, idle = chunks[-1][0], 0.0
             if log.has_ended:
                 return
-            if not was_alive:  # the last chunk is written before the release: a turn that is gone got one more look
+            if not was_alive:  # the last chunk precedes the release, so a released turn's log was read once more
                 break
             if not chunks:
                 idle += poll_seconds
@@ -176,15 +176,15 @@ class FollowedAnswer:
         return running.is_looked_after(self._setup.hooks.grace_seconds)
 
     async def _is_being_answered(self) -> bool:
-        """Ask the store whether the turn has ended, where the registry does not tell."""
+        """Check in the store whether the turn has ended, if the registry cannot tell."""
         head = await self._session.head()
         return head is not None and head.active_turn_id == self._claim.turn_id
 
     async def _ending(self, sent: bytes) -> bytes:
-        """End the stream as its turn could not: with what is stored of its answer, which a repair sees to."""
+        """End the stream for a turn that could not: with its stored answer, after a repair."""
         await settle(self._session, self._registry, self._setup.ledger, self._setup.hooks)
         answer = await self._stored(sent)
-        has_started = next(sse.decode(sent), None) is not None  # a regeneration holds its start back
+        has_started = next(sse.decode(sent), None) is not None  # a regeneration withholds its start
         if answer is None:
             return _interrupted(sent) if has_started else sse.DONE
         if has_started and answer.id == self.message_id:
@@ -195,7 +195,7 @@ class FollowedAnswer:
         return b"".join(map(sse.encode, closing)) + b"".join(replayed)
 
     async def _stored(self, sent: bytes) -> SessionMessage | None:
-        """Return the answer that the turn has now: its own, or the one that was left in place or came after it."""
+        """Return the turn's current answer: its own, the previous one if it was kept, or a later one."""
         match next(sse.decode(sent), None):
             case {"messageMetadata": {"turnNumber": int(number)}}:
                 return await self._session.answer(number)

@@ -1,4 +1,4 @@
-"""The frames of a turn and the claim it runs under: logged and renewed once a tick."""
+"""The frames of a turn and its claim: logged and renewed once per tick."""
 
 import asyncio
 import logging
@@ -15,7 +15,7 @@ _SHOWS_NOTHING = (Start, StartStep, FinishStep, SteeringData)
 
 
 class EventLog:
-    """Each event is encoded once, when it is pushed. Readers start at the first frame and go at their own pace."""
+    """Each event is encoded once, when it is pushed. Readers start at the first frame and read at their own pace."""
 
     def __init__(self, frames: Iterable[bytes] = ()) -> None:
         self.frames: list[bytes] = list(frames)
@@ -39,29 +39,29 @@ class EventLog:
             self._wake()
 
     def note(self, frame: bytes) -> None:
-        """Add a note for whoever reads the chunk log. The readers of the stream do not see it."""
+        """Add a note to the chunk log. Readers of the stream do not see it."""
         self._last_note = len(self.frames)
         self.frames.append(frame)
 
     def mark_continued(self, mark: bytes) -> None:
-        """Readers here know all that was pushed so far, but the start: it is for those who read the chunk log."""
+        """Readers here already have everything pushed so far, except the start. It is for readers of the chunk log."""
         self.frames.append(mark)
         self._known_to = len(self.frames)
 
     def withhold_start(self) -> None:
-        """Keep the start of the answer back until something of it is shown: it may leave another one in place.
+        """Withhold the start of the answer until some of it is shown: it may leave a previous answer in place.
 
-        Readers get a comment meanwhile, so that they need not wait for the status line.
+        Readers get a comment meanwhile, so that the status line is not delayed.
         """
         self.frames.append(sse.KEEP_ALIVE)
         self._start = []
 
     def drop_start(self) -> None:
-        """Forget the start that was withheld: nothing of this answer will be shown."""
+        """Drop the withheld start: none of this answer will be shown."""
         self._start = None
 
     def hold(self) -> None:
-        """Keep what is pushed from now on from the readers until `close`."""
+        """Hide what is pushed from now on from readers until `close`."""
         if self._held_at is None:
             self._held_at = len(self.frames)
 
@@ -77,7 +77,7 @@ class EventLog:
         self._wake()
 
     async def read_frames(self) -> AsyncIterator[bytes]:
-        """Yield the stream's bytes from its start; frames that are ready together come as one piece."""
+        """Yield the stream's bytes from its start. Frames that are ready together are yielded as one piece."""
         position = 0
         if self._known_to:
             yield next(frame for frame in self.frames if frame.startswith(b"data: "))  # the start
@@ -95,7 +95,7 @@ class EventLog:
                 yield sse.KEEP_ALIVE
 
     async def _changed(self) -> bool:
-        """Wait for something new; False when only time has passed. A timer per wait is cheaper than `wait_for`."""
+        """Wait for a new frame. False on timeout. A timer per wait is cheaper than `wait_for`."""
         loop = asyncio.get_running_loop()
         future: asyncio.Future[None] = loop.create_future()
         self._waiting.append(future)
@@ -124,15 +124,15 @@ logger = logging.getLogger(__name__)
 
 RELEASE_SECONDS = 2.0
 STORE_SECONDS = 0.1
-"""An answer that is stored so soon is not worth a chunk of its own."""
+"""An answer that is stored within this time needs no chunk of its own."""
 CHECKPOINT_SECONDS = 2.0
 """How long a tool waits for the log."""
 PAUSED_TICKS = 2
-"""An owner that has not renewed its claim for so many ticks asks before it logs anything."""
+"""An owner that has not renewed its claim for this many ticks renews it before it logs."""
 
 
 async def requested(registry: TurnRegistry, claim: Claim, request: Awaitable[RunningTurn | None]) -> RunningTurn | None:
-    """Await a request for a claim. One that fails may have been granted all the same: the claim is given back."""
+    """Await a claim request. A failed request may still have been granted, so the claim is then released."""
     try:
         return await request
     except BaseException:
@@ -143,7 +143,7 @@ async def requested(registry: TurnRegistry, claim: Claim, request: Awaitable[Run
 
 
 async def taken(registry: TurnRegistry, claim: Claim, bury: Callable[[Claim], Awaitable[None]]) -> RunningTurn | None:
-    """Claim a session: returns what `registry.claim` returns. A dead process that had held it is buried first."""
+    """Claim a session, like `registry.claim`. The reservation of a dead previous holder is settled first."""
 
     async def take() -> RunningTurn | None:
         dead: list[Claim] = []
@@ -156,10 +156,10 @@ async def taken(registry: TurnRegistry, claim: Claim, bury: Callable[[Claim], Aw
 
 
 class LeaseKeeper:
-    """Owns one claim from the moment it was taken until it is released.
+    """Owns one claim from acquisition to release.
 
-    Whatever a tick raises is logged and the next tick tries again: a registry that fails costs the turn its stop and
-    resume, never its end.
+    A tick's exceptions are logged, and the next tick retries. If the registry fails, the turn loses stop and resume,
+    but it still ends in order.
     """
 
     def __init__(self, registry: TurnRegistry, claim: Claim, *, tick_seconds: float) -> None:
@@ -183,7 +183,7 @@ class LeaseKeeper:
         self._task = asyncio.create_task(self._tick_until_ended(), name="lease-keeper")
 
     def watch(self, on_renewal: Callable[[Renewal], None]) -> None:
-        """Call `on_renewal` when the turn is asked to stop, its claim is lost or messages are in its inbox."""
+        """Call `on_renewal` if the turn must stop, its claim is lost, or its inbox has messages."""
         self._on_renewal = on_renewal
         if self.lost:
             on_renewal(Renewal.LOST)
@@ -191,12 +191,12 @@ class LeaseKeeper:
     def attach(self, log: EventLog, *, logged: int = 0, next_chunk: int = 0) -> None:
         """Start appending the turn's frames to the chunk log: its message is durable now.
 
-        So many of the frames are `logged` already, in the chunks before the next one.
+        `logged` frames are already in earlier chunks.
         """
         self._log, self._logged_frames, self._next_chunk = log, logged, next_chunk
 
     async def checkpoint(self) -> None:
-        """Append all frames now. Never raises: without its registry a turn cannot be continued, but goes on."""
+        """Append all frames now. Never raises: without its registry a turn runs on, but cannot be taken over."""
         try:
             async with asyncio.timeout(CHECKPOINT_SECONDS):
                 if self._was_paused and not self.lost:
@@ -211,18 +211,18 @@ class LeaseKeeper:
         self._wake.set()
 
     def flush_soon(self) -> None:
-        """Append all frames while the turn is being stored, unless that is done in a moment."""
+        """Append all frames while the answer is being stored, unless that finishes at once."""
         self._flush_timer = asyncio.get_running_loop().call_later(STORE_SECONDS, self._wake.set)
 
     async def finish(self, seconds: float = RELEASE_SECONDS, taken: Collection[str] = ()) -> bool:
-        """Append what is left, then give the session back, without the messages that were taken of its inbox.
+        """Append the remaining frames, then release the session and remove the messages taken from its inbox.
 
-        Returns whether others are left there. Takes at most `seconds`, and never raises.
+        Returns whether others are left. Takes at most `seconds` and never raises.
         """
         return bool(await self._end(seconds, lambda: self._registry.release(self.claim, taken)))
 
     async def hand_over(self, seconds: float = RELEASE_SECONDS) -> None:
-        """Append what is left, then end the lease: another process goes on with the turn. Never raises either."""
+        """Append the remaining frames, then end the lease so that another process can take over. Never raises."""
         await self._end(seconds, lambda: self._registry.let_go(self.claim))
 
     async def _end(self, seconds: float, release: Callable[[], Awaitable[bool | None]]) -> bool | None:
@@ -266,20 +266,20 @@ class LeaseKeeper:
             renewal = await self._renew()
             [flushed] = [None] if self.lost else await asyncio.gather(self._flush(), return_exceptions=True)
         else:
-            # Both are awaited, whatever becomes of one: two ticks must never write the log at the same time.
+            # Always await both: two ticks must never write the log concurrently.
             renewal, flushed = await asyncio.gather(self._renew(), self._flush(), return_exceptions=True)
         self._note(renewal or flushed)
 
     @property
     def _was_paused(self) -> bool:
-        """Whether somebody may have taken the claim, and deleted the log, since we last asked.
+        """Whether another process may have taken the claim and deleted the log since the last renewal.
 
-        Whoever deletes a session waits so long after taking its claim: nothing may be logged later unasked.
+        A deletion waits this long after it takes the claim; later, nothing may be logged without a renewal.
         """
         return time.monotonic() - self._renewed_at > PAUSED_TICKS * self._tick_seconds
 
     async def _renew(self) -> BaseException | None:
-        """Renew the claim and pass on what the answer says. Returns the failure, if it failed."""
+        """Renew the claim and handle the reply. Return the failure, if any."""
         asked_at = time.monotonic()
         [renewal] = await asyncio.gather(self._registry.renew(self.claim), return_exceptions=True)
         if isinstance(renewal, BaseException):
@@ -324,7 +324,7 @@ class LeaseKeeper:
 
 
 def _chunk(frames: list[bytes]) -> list[bytes]:
-    """Take as many frames as fit into one item. A frame is never cut; the recorder keeps each small enough."""
+    """Take as many frames as fit into one item. A frame is never split; the recorder keeps each small enough."""
     size = 0
     for count, frame in enumerate(frames):
         size += len(frame)
