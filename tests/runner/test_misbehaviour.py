@@ -419,6 +419,27 @@ async def test_a_claim_that_was_granted_although_its_request_failed_is_given_bac
     assert await sessions.are_free()
 
 
+async def test_what_a_slow_registry_logs_after_the_session_was_deleted_is_deleted_as_well() -> None:
+    class Slow(MemoryRegistry):
+        entered, released = asyncio.Event(), asyncio.Event()
+
+        async def append(self, claim: Claim, number: int, frames: bytes) -> bool:
+            self.entered.set()
+            await self.released.wait()
+            return await super().append(claim, number, frames)
+
+    sessions = Sessions()
+    sessions.registry = registry = Slow()
+    stream = await sessions.runner(ScriptedModel(["Hello", Gate()])).start("Hello?")
+    await registry.entered.wait()
+    assert await sessions.runner(ScriptedModel()).erase()
+    registry.released.set()
+    assert not (await stream.result()).stored
+    await stream.ended()
+    assert await registry.read(sessions.session().key, stream.message_id) == []
+    assert await sessions.are_free()
+
+
 @pytest.mark.parametrize("moment", ["answering", "storing", "releasing"])
 def test_what_was_streamed_is_stored_when_the_event_loop_is_closed(moment: str) -> None:
     """`asyncio.run` cancels every task that is left when its coroutine returns."""

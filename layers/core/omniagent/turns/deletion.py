@@ -4,13 +4,14 @@ Everything is marked first, then deleted in batches. Each step is idempotent.
 """
 
 import asyncio
+import logging
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from omniagent.errors import DeletionUnfinished, NotFound
+from omniagent.errors import DeletionUnfinished, NotFound, OmniAgentError
 from omniagent.session.manager import SessionManager, new_id
 from omniagent.turns.keeper import PAUSED_TICKS, LeaseKeeper, requested
 from omniagent.turns.lease import ERASE, Claim, TurnRegistry
@@ -19,6 +20,22 @@ from omniagent.turns.setup import EraseHook
 
 if TYPE_CHECKING:
     from omniagent.turns.ledger import Ledger
+
+logger = logging.getLogger(__name__)
+
+
+async def erase_late_chunks(session: SessionManager, registry: TurnRegistry) -> None:
+    """Delete what a turn still logged after its session was deleted: a write that was slow is done at any later time.
+
+    Called by the process that lost the turn. Never raises.
+    """
+    try:
+        held = await registry.running(session.key)
+        if (held is None or held.claim.message_id == ERASE) and await session.head() is None:
+            while not await registry.erase(session.key):
+                pass
+    except OmniAgentError as exc:
+        logger.warning("late chunks not deleted", extra={"cause": f"{type(exc).__name__}: {exc}"})
 
 
 @dataclass(frozen=True, slots=True)

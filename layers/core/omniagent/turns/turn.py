@@ -305,6 +305,10 @@ class Turn:
         if self._context is not None:
             await self._in_time(call_back(self._setup.agent.callbacks.on_finish, self._context, result))
         await self._in_time(call_back(self._setup.hooks.on_end, result))
+        if self._keeper.lost:
+            from omniagent.turns.deletion import erase_late_chunks  # only where a turn was taken over
+
+            await self._in_time(erase_late_chunks(self._setup.session, self._setup.registry))
         if self._leaves_messages and self._keeper.claim.goes_first and not self._is_shut_down:
             from omniagent.turns.inbox import look_after  # only where messages wait
 
