@@ -67,7 +67,7 @@ def parameter_findings(parameters: Mapping[str, str]) -> Iterator[Finding]:
     known: dict[str, dict[str, Any]] = Document(TEMPLATE).section("Parameters")
     for name in parameters.keys() - known.keys():
         near = difflib.get_close_matches(name, known, 1)
-        yield error(f"{name} is no parameter of template.yaml{f': did you mean {near[0]}?' if near else '.'}")
+        yield error(f"{name} is not a parameter of template.yaml{f': did you mean {near[0]}?' if near else '.'}")
     for name, spec in known.items():
         value = parameters.get(name, spec.get("Default"))
         if value is None:
@@ -82,7 +82,7 @@ def parameter_findings(parameters: Mapping[str, str]) -> Iterator[Finding]:
     yield from _rule_findings({name: parameters[name] for name in parameters.keys() & known.keys()})
     for name, value in parameters.items():
         if re.search(r"\bexample\.(com|org|net)\b", value):
-            yield error(f"{name} is still the example: {value}. Put your own there, or remove the line.")
+            yield error(f"{name} is still the example: {value}. Replace it with your own, or remove the line.")
 
 
 def _value_findings(name: str, value: str, spec: Mapping[str, Any]) -> Iterator[Finding]:

@@ -46,7 +46,7 @@ def account_findings(session: boto3.Session, parameters: Mapping[str, str]) -> I
         _, _, _, region, account, *_ = [*parameters.get(name, "").split(":"), "", "", "", "", ""]
         if region and region != session.region_name:
             yield warning(
-                f"{name} is in {region}, the stack goes to {session.region_name}: each cold start pays the way."
+                f"{name} is in {region}, the stack in {session.region_name}: every cold start reads it across regions."
             )
         if account and account != caller["Account"]:
             yield warning(
@@ -72,7 +72,7 @@ def secret_findings(session: boto3.Session, parameters: Mapping[str, str]) -> It
         except ClientError as problem:
             yield from _secret_problem(name, arn, problem)
         except BotoCoreError as problem:
-            yield warning(f"{name} could not be looked at: {problem}")
+            yield warning(f"{name} could not be checked: {problem}")
         else:
             yield from (mongodb_findings(text) if name == "MongoSecretArn" else key_findings(text))
 
@@ -83,17 +83,17 @@ def _secret_problem(name: str, arn: str, problem: ClientError) -> Iterator[Findi
         yield error(f"{name}: there is no secret {arn}. Create it (docs/deploy.md, step 2), and copy its whole ARN.")
     else:
         yield warning(
-            f"{name} could not be looked at ({code}): you may not read it. The functions get their own permission."
+            f"{name} could not be checked ({code}): you may not read it. The functions get their own permission."
         )
 
 
 def mongodb_findings(uri: str) -> Iterator[Finding]:
     """The URI is whole, uses TLS, and its login is right, if the server can be reached from here."""
     if re.search(r"<[^>]*>", uri):
-        yield error("The MongoDB secret still has a placeholder in <brackets>: put the database user and password in.")
+        yield error("The MongoDB secret still has a placeholder in <brackets>: insert the database user and password.")
         return
     if not uri.startswith(("mongodb://", "mongodb+srv://")):
-        yield error("The MongoDB secret is no connection string: it must begin with mongodb+srv:// or mongodb://.")
+        yield error("The MongoDB secret is not a connection string: it must begin with mongodb+srv:// or mongodb://.")
         return
     try:
         require_mongodb_tls(uri)
@@ -109,7 +109,7 @@ def mongodb_findings(uri: str) -> Iterator[Finding]:
             client.admin.command("ping")
         except OperationFailure as problem:
             if problem.code in (BAD_LOGIN, 8000):
-                yield error("MongoDB refuses the login of the secret: check the database user and the password in it.")
+                yield error("MongoDB refuses the secret's login: check the database user and the password in it.")
         except PyMongoError:
             yield warning(
                 "MongoDB could not be reached from here. Lambda's addresses are not yours: allow them in the cluster's "
@@ -119,7 +119,7 @@ def mongodb_findings(uri: str) -> Iterator[Finding]:
 
 def key_findings(key: str) -> Iterator[Finding]:
     if re.search(r"\s", key) or "…" in key or "..." in key:
-        yield error("The OpenAI secret is no key: it has spaces or dots in it. Put the whole key in, and nothing else.")
+        yield error("The OpenAI secret is not a key: it contains spaces or dots. Store the whole key and nothing else.")
 
 
 def issuer_findings(parameters: Mapping[str, str]) -> Iterator[Finding]:

@@ -75,7 +75,7 @@ class Smoke:
 
     def refuses_strangers(self) -> str:
         if self._deployment.auth == "none":
-            raise Skipped("this deployment lets everybody of this machine in")
+            raise Skipped("this deployment accepts every caller on this machine")
         for path in ("/chat", "/sessions"):
             response = self._stranger.post(self._deployment.url(path), json={"query": "Hello"})
             expect_status(response, f"POST {path} without credentials", 401, 403)
@@ -87,7 +87,7 @@ class Smoke:
         with self._http.stream("POST", self._deployment.url("/chat"), json=body) as response:
             expect_status(response, "POST /chat", 200)
             version = response.headers.get("x-vercel-ai-ui-message-stream")
-            expect(version == "v1", f"x-vercel-ai-ui-message-stream is {version}: something on the way removes headers")
+            expect(version == "v1", f"x-vercel-ai-ui-message-stream is {version}: a proxy on the way removes headers")
             first, events, pieces = 0.0, [], _Pieces(response)
             for event in events_of(pieces.lines()):
                 first = first or time.monotonic() - began
@@ -96,8 +96,8 @@ class Smoke:
         self._answer_id, self._text = _answer_id(events), _text(events)
         expect(self._text, "the answer has no text")
         status = events[-2]["data"]["status"] if events[-2] else ""
-        expect(status == "complete", f"the turn ended {status}: look at the chat function's log")
-        expect(pieces.count > 1, "the answer came in one piece: something on the way buffers it")
+        expect(status == "complete", f"the turn ended {status}: see the chat function's log")
+        expect(pieces.count > 1, "the answer came in one piece: a proxy on the way buffers it")
         return (
             f"first event after {first:.1f} s, whole after {time.monotonic() - began:.1f} s, in {pieces.count} pieces"
         )
@@ -109,8 +109,8 @@ class Smoke:
         roles = [message["role"] for message in messages]
         expect(roles == ["user", "assistant"], f"the session holds {roles}")
         stored = "".join(part.get("text", "") for part in messages[1]["parts"] if part["type"] == "text")
-        expect(stored == self._text, "what is stored differs from what was streamed")
-        return "what is stored is what was streamed"
+        expect(stored == self._text, "the stored answer differs from the streamed one")
+        return "the stored answer equals the streamed one"
 
     def retries(self) -> str:
         body = {"session_id": self._session, "query": SHORT, "message_id": "smoke-1"}
@@ -119,7 +119,7 @@ class Smoke:
         events = list(events_of(iter(response.text.splitlines())))
         again = (_answer_id(events), _text(events))
         expect(
-            again == (self._answer_id, self._text), "the same message id got another answer: the model was asked twice"
+            again == (self._answer_id, self._text), "the same message id got another answer: the model was called twice"
         )
         return "the same message id replays the same answer"
 

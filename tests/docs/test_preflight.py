@@ -58,7 +58,7 @@ def test_good_parameters_pass() -> None:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"Modell": "gpt-4.1"}, "Modell is no parameter of template.yaml: did you mean Model?"),
+        ({"Modell": "gpt-4.1"}, "Modell is not a parameter of template.yaml: did you mean Model?"),
         ({"AuthMode": "none"}, "AuthMode is 'none'; it must be one of 'iam', 'jwt'."),
         ({"ChatTimeout": "1000"}, "ChatTimeout is 1000; it must be from 30 to 900."),
         ({"ChatTimeout": "5m"}, "ChatTimeout is '5m'; it must be a number."),
@@ -116,7 +116,7 @@ def test_a_secret_that_is_missing_or_holds_something_else_is_found(session: boto
     ("uri", "said"),
     [
         ("mongodb+srv://ada:<db_password>@cluster.mycompany.io", "a placeholder in <brackets>"),
-        ("cluster.mycompany.io", "no connection string"),
+        ("cluster.mycompany.io", "not a connection string"),
         ("mongodb://ada:pw@db.mycompany.io/?tls=true&tlsInsecure=true", "certificate is verified"),
         ("mongodb://ada:p@ss:word@db.mycompany.io/?tls=true", "Percent-encode"),
     ],
@@ -138,7 +138,7 @@ def test_a_mongodb_that_cannot_be_reached_from_here_is_a_warning(monkeypatch: py
 def test_a_key_that_was_copied_badly_is_found() -> None:
     assert texts(key_findings("sk-proj-abc")) == []
     for key in ("sk-…", "sk-abc\nOPENAI", "sk-..."):
-        assert "no key" in texts(key_findings(key))[0]
+        assert "not a key" in texts(key_findings(key))[0]
 
 
 def test_an_issuer_without_keys_is_found() -> None:

@@ -79,7 +79,7 @@ def test_a_deployment_that_is_down_fails_at_the_first_answer(capsys: pytest.Capt
 def test_a_proxy_that_changes_the_stream_is_found(stack: BackgroundStack, capsys: pytest.CaptureFixture[str]) -> None:
     with Buffering(stack.url) as proxy:
         assert smoke.main(["--url", proxy.url]) == 1
-    assert "something on the way removes headers" in capsys.readouterr().out
+    assert "a proxy on the way removes headers" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -42,13 +42,13 @@ _ONE_PRINCIPAL: Final = re.compile(
     re.ASCII,
 )
 _SIGNING_ROLE: Final = re.compile(r"arn:(aws[a-z-]*):sts::(\d{12}):assumed-role/([^/\s]+)/[^/\s]+", re.ASCII)
-# Everybody who signs with credentials of a Cognito identity pool has the role session of this name.
+# All users of a Cognito identity pool sign with the role session of this name.
 _SHARED_SESSION: Final = "/CognitoIdentityCredentials"
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """A user whose identity was proven. `claims` is what was verified about them: a token's claims, a signer's ARN."""
+    """An authenticated user. `claims` are verified: a token's claims, or a signer's ARN."""
 
     client_id: str
     category: str | None = None
@@ -58,7 +58,7 @@ class Caller:
 class TrustedPrincipals:
     """The AWS principals that may name their end user.
 
-    An entry is a role (all its sessions; `assumed-role/NAME/*` says the same), one session of a role, a user or a
+    An entry is a role (all its sessions; `assumed-role/NAME/*` is equivalent), one session of a role, a user or a
     federated user. There are no other wildcards.
     """
 
@@ -107,7 +107,7 @@ class Authenticator:
     async def authenticate(self, scope: Scope) -> Caller:
         """Return the caller of an ASGI request, and bind its hash to logs and spans.
 
-        Raises `Unauthenticated`, or `Forbidden` for a caller that may not speak for others.
+        Raises `Unauthenticated`, or `Forbidden` for a caller that may not act for others.
         """
         caller = await self._find(scope)
         bind_user(user_id_of(caller.client_id))
@@ -118,7 +118,7 @@ class Authenticator:
 
 
 def lazy_authenticator(settings: Settings, *, local: bool) -> Callable[[Scope], Awaitable[Caller]]:
-    """Return `authenticate` of an `Authenticator` that is made by the first request.
+    """Return `authenticate` of an `Authenticator` that the first request creates.
 
     A wrong setting is then a problem response and a log line instead of a function that cannot start.
     """
@@ -144,7 +144,7 @@ async def _signer(trusted: TrustedPrincipals, scope: Scope) -> Caller:
 
 
 def _speaker(principal: str, is_trusted: bool, scope: Scope) -> Caller:
-    """Return whom the principal speaks for: the user that it names, or itself."""
+    """Return the user that the principal acts for: the one it names, or itself."""
     signer = f"iam:{principal}"
     bind_user(user_id_of(signer))  # a refusal is logged with it
     sent = [header for header in (USER_HEADER, CATEGORY_HEADER) if _header(scope, header) is not None]
@@ -202,9 +202,9 @@ def _header(scope: Scope, name: str) -> str | None:
 
 
 def _named(scope: Scope, header: str) -> str | None:
-    """Return a name that a trusted caller sent. A comma is refused: it is how two headers are joined to one.
+    """Return a name that a trusted caller sent. A comma is refused: two headers are joined with one.
 
-    An empty name is refused as well: a back end that lost its user's name must not speak for itself.
+    An empty name is also refused: a back end that lost its user's name must not act as itself.
     """
     name = _header(scope, header)
     if name is None:

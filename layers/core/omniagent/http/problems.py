@@ -102,7 +102,7 @@ class Boundary:
             await self._app(scope, receive, send_safely)
         except Exception as exc:
             if started:
-                raise  # the status line is out: the runtime cuts the response off
+                raise  # the status line was sent: the runtime aborts the response
             await self._recover_from(exc)
             if isinstance(exc, HTTPException) and exc.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
                 exc.headers = {"allow": _allowed(scope)}
@@ -129,7 +129,7 @@ def _allowed(scope: Scope) -> str:
 
 
 def _span_name(scope: Scope) -> str:
-    """Method and route. An unknown path is left out: anyone can make up any number of them."""
+    """Method and route. Unknown paths are left out: their number is unbounded."""
     return f"{scope['method']} {getattr(scope.get('route'), 'path', '')}".strip()
 
 

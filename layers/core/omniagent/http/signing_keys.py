@@ -1,9 +1,9 @@
 """The issuer's published keys (JWKS), cached, and fetched no more often than its health allows.
 
-A refresh is due when the keys are old or a token names an unknown one. After a success the next refresh waits
-`REFRESH_SECONDS`, after a failure `FIRST_PAUSE_SECONDS` and twice as long each time: tokens with invented key ids make
-nobody ask the issuer, whether it works or fails. While it fails, keys that are not older than `KEYS_KEPT_SECONDS` stay
-valid.
+A refresh is due when the keys are old or a token names an unknown one. After a success, the next refresh waits
+`REFRESH_SECONDS`; after a failure, it backs off exponentially from `FIRST_PAUSE_SECONDS`. Tokens with invented key ids
+therefore cannot cause a flood of requests to the issuer. While the issuer fails, keys that are not older than
+`KEYS_KEPT_SECONDS` stay valid.
 """
 
 import asyncio
@@ -29,18 +29,18 @@ KEYS_LIFE_SECONDS: Final = 600
 KEYS_KEPT_SECONDS: Final = 3600
 REFRESH_SECONDS: Final = 30.0
 FIRST_PAUSE_SECONDS: Final = 1.0
-# The whole exchange, however slowly the answer trickles in.
+# The whole exchange, however slowly the response arrives.
 FETCH_TIMEOUT_SECONDS: Final = 4.0
 MAX_ANSWER_BYTES: Final = 512_000
 MAX_KEYS: Final = 100
-# Waiting does not help: there are no keys at this address, or they are elsewhere.
+# Not transient: there are no keys at this address, or they are elsewhere.
 _WRONG_ADDRESS: Final = (301, 302, 303, 307, 308, 400, 401, 403, 404, 405, 410)
 
 
 class SigningKeys:
     """The keys at one address. Concurrent callers share one fetch.
 
-    The clock is the wall's: a frozen process grows old as well.
+    Uses the wall clock, so that keys also age in a frozen process.
     """
 
     def __init__(
@@ -84,9 +84,9 @@ class SigningKeys:
         return error
 
     async def _refresh(self) -> None:
-        """Fetch the keys, unless it is too early for that. A failure is kept for whoever needs a key meanwhile."""
+        """Fetch the keys, unless it is too early. A failure is kept for callers that need a key meanwhile."""
         async with self._fetching:
-            # A longer wait is none of ours: the clock was set back.
+            # A longer wait means that the clock was set back.
             if 0 < self._next_fetch - self._clock() <= REFRESH_SECONDS:
                 return
             try:
@@ -95,7 +95,7 @@ class SigningKeys:
                 self._failed(exc)
                 return
             except BaseException as exc:
-                # Such as a cancelled request: whoever comes next must not take the keys for unknown.
+                # Such as a cancelled request: the next caller must not treat the keys as unknown.
                 self._failed(IdentityUnavailable(f"{self._url}: {type(exc).__name__}"))
                 raise
             self._keys, self._fetched_at, self._failure = keys, self._clock(), None
@@ -125,7 +125,7 @@ class SigningKeys:
         return keys
 
     async def _get(self) -> tuple[int, bytes]:
-        """Redirects are not followed, and the answer is not unpacked: a small one could become a huge one."""
+        """Redirects are not followed, and the response is not decompressed, against decompression bombs."""
         import httpx2  # shared with the clients of AWS and of the model, which load it anyway
 
         answer = bytearray()
@@ -143,7 +143,7 @@ class SigningKeys:
 
 
 def _read_keys(answer: bytes) -> "dict[str, PyJWK]":
-    """Return the keys that can check a signature. Anything else in the answer is passed over."""
+    """Return the keys that can check a signature. Other entries are ignored."""
     try:
         document = json.loads(answer)
     except (ValueError, RecursionError):
@@ -162,13 +162,13 @@ def _read_key(item: Any) -> "PyJWK | None":
 
     if not isinstance(item, dict) or not isinstance(item.get("kid"), str):
         return None
-    # A private key that is published is everybody's.
+    # A published private key is compromised.
     if item.get("use") not in (None, "sig") or "d" in item:
         return None
     try:
         key = jwt.PyJWK(item)
     except Exception:
-        # PyJWT and cryptography raise of every kind, and one odd key must not cost the others.
+        # PyJWT and cryptography raise many kinds of errors. One bad key must not affect the others.
         return None
     return key if key.algorithm_name in ALGORITHMS else None
 

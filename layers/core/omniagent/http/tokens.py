@@ -106,14 +106,14 @@ class TokenVerifier:
                 key,  # bound to the algorithm that the issuer published it for
                 algorithms=ALGORITHMS,
                 issuer=self._issuer,
-                audience=self._audience,  # None: a token that has one is for somebody else
+                audience=self._audience,  # None: a token with an audience is for another API
                 leeway=LEEWAY_SECONDS,
                 options={"require": required, "enforce_minimum_key_length": True},
             )
         except jwt.ExpiredSignatureError:
             raise _refused("The token has expired.", "expired") from None
         except (jwt.PyJWTError, ArithmeticError, TypeError, ValueError) as exc:
-            # The kind is enough for the log: messages may quote the token.
+            # Log the kind only: messages may quote the token.
             name = type(exc).__name__
             raise _invalid(_REASONS.get(name, name)) from None
 
@@ -124,7 +124,7 @@ class TokenVerifier:
             raise self._wrong_use("wrong typ claim")
         if self._use == "access" and any(name in claims for name in _ID_CLAIMS):
             raise self._wrong_use("an ID token")
-        if "events" in claims:  # a logout token or another security event, which is about a user and not from one
+        if "events" in claims:  # a logout token or another security event: about a user, not from one
             raise self._wrong_use("a security event")
 
     def _check_client(self, claims: Mapping[str, Any]) -> None:

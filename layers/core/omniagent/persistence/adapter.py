@@ -16,8 +16,8 @@ class MongoBackendAdapter:
     async with MongoBackendAdapter("mongodb://127.0.0.1:27017") as store:
         session = MongoSessionManager(store, "user:ada")
 
-    What is not given is read from the environment: MONGODB_URI, MONGODB_DATABASE, MONGODB_TIMEOUT_SECONDS. Leaving the
-    block, or `await adapter.shutdown()`, first ends the turns that run and waits until their answers are stored.
+    Missing arguments are read from the environment: MONGODB_URI, MONGODB_DATABASE, MONGODB_TIMEOUT_SECONDS. Leaving the
+    block, or `await adapter.shutdown()`, first ends the running turns and waits until their answers are stored.
     """
 
     def __init__(
@@ -68,8 +68,8 @@ class MongoBackendAdapter:
     def end_turns_on(self, *signals: int) -> None:
         """On each of these signals, such as `signal.SIGTERM`, end the running turns in order.
 
-        Call it after `initialize()`, in the main thread. The handler that was there before is called as well; where
-        it would end the process at once, it is called when all answers are stored. `shutdown()` puts it back.
+        Call it after `initialize()`, in the main thread. The previous handler is called as well; if it would end the
+        process at once, it is called after all answers are stored. `shutdown()` restores it.
         """
         if self._store is None:
             raise ConfigurationError("call `await adapter.initialize()` before end_turns_on()")

@@ -31,7 +31,7 @@ class Binding:
         return (self.address, self.database.name) == (other.address, other.database.name)
 
     def lost_classes_to(self, other: "Binding") -> bool:
-        """Whether the other has classes that are made from ours: Beanie binds their base classes, too."""
+        """Whether the other has subclasses of our classes: Beanie also binds base classes."""
         bases = {base for document in other.documents for base in document.mro()}
         return not self.same_database(other) and self.loop is other.loop and not bases.isdisjoint(self.documents)
 
@@ -44,7 +44,7 @@ _open: list[Binding] = []
 
 async def bind_classes(binding: Binding) -> None:
     """Bind the classes, or refuse when an open adapter has bound one of them to another database."""
-    # A connection whose event loop is closed was left open by mistake, and cannot be used any more.
+    # A connection whose event loop is closed was left open by mistake and is unusable.
     _open[:] = [other for other in _open if not other.loop.is_closed()]
     for other in _open:
         if other.shares_classes(binding) and not other.same_database(binding):
@@ -65,7 +65,7 @@ async def bind_classes(binding: Binding) -> None:
 
 
 async def release_classes(binding: Binding) -> None:
-    """Forget a connection that is being closed. Its classes go back to one that is still open."""
+    """Remove a connection that is being closed. Its classes are bound to one that is still open."""
     if binding not in _open:
         return
     _open.remove(binding)

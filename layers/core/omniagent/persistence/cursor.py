@@ -1,4 +1,4 @@
-"""Where a page of a list ended, as a text that a client hands back and does not read."""
+"""Opaque cursors: where a page of a list ended."""
 
 import base64
 import binascii
@@ -44,7 +44,7 @@ class SessionCursor(Cursor):
         return cls(session.updated_at, session.id.partition(":")[2])
 
     def older(self, user_id: str) -> dict[str, Any]:
-        """The condition for what comes after in the list. The first bound is what the index is entered by."""
+        """The condition for the following items. The index is entered by the first bound."""
         return _older("updated_at", self.time, f"{user_id}:{self.id}")
 
 

@@ -1,8 +1,8 @@
 """The documents: fields and indexes, nothing else.
 
-A session's `_id` is `<user id>:<the id the client chose>`, and messages and summaries carry it. Whose session it is
-stands in every key, so no query can reach another user's, and two users may choose the same id. Every other `_id` is
-random at the time of use, never an ObjectId: processes restored from one snapshot would make equal ones.
+A session's `_id` is `<user id>:<the id the client chose>`, and messages and summaries carry it. Every key contains the
+owner, so no query can reach another user's session, and two users may choose the same id. Every other `_id` is random
+at the time of use, never an ObjectId: processes restored from one snapshot would generate equal ones.
 """
 
 from datetime import UTC, datetime
@@ -42,7 +42,7 @@ class User(Document):
 
 
 class Session(Document):
-    """A conversation. `active_turn_id` is set while a turn runs and fences what that turn may write.
+    """A conversation. `active_turn_id` is set while a turn runs and fences its writes.
 
     `api_fields` of a team's class names the fields of its own that the API shows.
     """
@@ -55,23 +55,23 @@ class Session(Document):
     latest_turn_number: int = 0
     active_turn_id: str | None = None
     latest_turn_id: str | None = None
-    """The turn that began last, also after its end: nobody has answered since as long as it is the same."""
+    """The turn that began last, kept after its end. While it is unchanged, no other turn has begun."""
     turn_attempt: int = 0
-    """How many processes have continued the running turn. An earlier one cannot finish it."""
+    """The number of takeovers of the running turn. An earlier process cannot finish it."""
     open_question: dict[str, Any] | None = None
-    """The message of the running turn, as it is moved to the messages when the turn ends: beginning is one write."""
+    """The running turn's message, moved to the messages when the turn ends, so that beginning is one write."""
     fence: str | None = None
-    """Written by transactions that only read the session, so that no other changes it meanwhile."""
+    """Written by transactions that only read the session, to conflict with concurrent changes."""
     waiting_until: datetime | None = None
-    """Set while the latest turn waits for a human or a client: when the first of its requests expires."""
+    """When the first request of the waiting latest turn expires. None unless it waits."""
     summary_queued_at: datetime | None = None
     """Set while an update of the summary waits in the queue."""
     rebuild_queued_at: datetime | None = None
     """Set while a rebuild of the summary waits in the queue."""
     rebuilt_at: datetime | None = None
-    """When the summary was rebuilt. None after a message was deleted: the summary may still tell of it."""
+    """When the summary was rebuilt. None after a message was deleted: the summary may still mention it."""
     erased_at: datetime | None = None
-    """Set when the session is being deleted. From then on it counts as gone."""
+    """Set when the session is being deleted. From then on it is invisible."""
     created_at: datetime = Field(default_factory=now)
     updated_at: datetime = Field(default_factory=now)
 
@@ -81,11 +81,11 @@ class Session(Document):
             IndexModel(
                 [("user_id", ASCENDING), ("erased_at", ASCENDING), ("updated_at", DESCENDING), ("_id", DESCENDING)]
             ),
-            # For retention. Partial, so that MongoDB never takes it for another query: only retention's has the filter.
+            # For retention. Partial, so that MongoDB uses it for no other query: only retention's has the filter.
             IndexModel([("erased_at", ASCENDING), ("updated_at", ASCENDING)], partialFilterExpression=ANY_TURN_NUMBER),
             # The sessions whose turn runs, or has died: few.
             IndexModel([("updated_at", ASCENDING), ("_id", ASCENDING)], partialFilterExpression=UNFINISHED),
-            # For requests that have expired: it holds the sessions that wait, and serves only queries with its filter.
+            # For expired requests: it holds only waiting sessions and serves only queries with its filter.
             IndexModel([("waiting_until", ASCENDING)], partialFilterExpression={"waiting_until": HAS_EXPIRY}),
         ]
 
@@ -112,11 +112,11 @@ class Message(Document):
     feedback: Feedback | None = None
     """What the user thinks of an answer."""
     announced: str | None = None
-    """The last event of this answer that is on its way to the webhook."""
+    """The last event of this answer that was queued for the webhook."""
     requests: list[str] = Field(default_factory=list)
-    """The ids of what was asked in this answer: approvals, and outputs of the client's tools."""
+    """The ids of this answer's requests: approvals and client tool outputs."""
     asker: str | None = None
-    """The user's id while the answer waits: what waits is listed by it."""
+    """The user's id while the answer waits, for the list of waiting answers."""
     created_at: datetime = Field(default_factory=now)
 
     class Settings:
@@ -129,7 +129,7 @@ class Message(Document):
                 [("session_id", ASCENDING), (STEERING_ID, ASCENDING)],
                 partialFilterExpression={STEERING_ID: {"$exists": True}},
             ),
-            # What waits is rare: these hold nothing else, and serve only queries with the same filter.
+            # Waiting answers are rare. These indexes hold nothing else and serve only queries with the same filter.
             IndexModel([("requests", ASCENDING)], partialFilterExpression=HAS_REQUESTS),
             IndexModel([("created_at", DESCENDING), ("_id", DESCENDING)], partialFilterExpression=WAITING),
             IndexModel(

@@ -1,7 +1,7 @@
-"""Deletion: marked first, then done in pieces.
+"""Deletion: mark first, then delete in batches.
 
-A marked session counts as gone: nothing reads it or writes to it, and its id is refused until it is deleted. The rest
-is small writes that may be repeated after any failure, however large the session or the user is.
+A marked session is invisible: nothing reads it or writes to it, and its id is refused until it is deleted. The rest is
+small idempotent writes, however large the session or the user is.
 """
 
 from datetime import datetime
@@ -28,14 +28,14 @@ class Erasure:
 
     @trace_method(kind=SpanKind.DB, name="mongodb.mark_erased", attributes=_SESSIONS)
     async def mark_erased(self, key: str) -> bool:
-        """Mark a session as deleted. A turn that runs is lost. Returns False when there is no such session."""
+        """Mark a session as deleted. A running turn is discarded. Returns False if the session does not exist."""
         return await self._store.update_session({"_id": key}, _mark()) is not None
 
     @trace_method(kind=SpanKind.DB, name="mongodb.erase_some", attributes=_SESSIONS)
     async def erase_some(self, key: str, limit: int = PIECE) -> bool:
-        """Delete up to `limit` messages and summaries of a marked session, at last the session.
+        """Delete up to `limit` messages and summaries of a marked session, and finally the session.
 
-        Returns True when nothing is left, also when the id has been taken by a new session since.
+        Returns True if nothing is left, also if a new session has the id since.
         """
         with translated():
             if not await self._is_marked(self._store.sessions, key):
@@ -70,7 +70,7 @@ class Erasure:
     async def session_keys(
         self, user_id: str, *, after: str = "", limit: int = PIECE, before: datetime | None = None
     ) -> list[str]:
-        """Return keys of a user's sessions in order, those being deleted among them, to go through all of them.
+        """Return keys of a user's sessions in order, including those being deleted, for iterating over all of them.
 
         With `before` only those of the sessions that were created earlier.
         """
@@ -84,16 +84,16 @@ class Erasure:
 
     @trace_method(kind=SpanKind.DB, name="mongodb.mark_idle", attributes=_SESSIONS)
     async def mark_idle(self, before: datetime, limit: int = PIECE) -> list[str]:
-        """Mark up to `limit` sessions of any user in which nothing was said since, and return their keys."""
+        """Mark up to `limit` sessions of any user without messages since then, and return their keys."""
         idle: dict[str, Any] = ANY_TURN_NUMBER | {"erased_at": None, "updated_at": {"$lt": before}}
         with translated():
             keys = await self._ids(self._store.sessions, idle, limit)
-        # One by one, each if it is still idle: a turn may be beginning.
+        # One by one, each only if it is still idle: a turn may be beginning.
         return [key for key in keys if await self._store.update_session({"_id": key} | idle, _mark()) is not None]
 
     @trace_method(kind=SpanKind.DB, name="mongodb.cut_off", attributes=_SESSIONS)
     async def cut_off(self, before: datetime, limit: int = PIECE) -> list[str]:
-        """Return keys of up to `limit` sessions that were marked before a time and still are not deleted."""
+        """Return keys of up to `limit` sessions that were marked before a time and are not deleted yet."""
         with translated():
             return await self._ids(self._store.sessions, ANY_TURN_NUMBER | {"erased_at": {"$lt": before}}, limit)
 

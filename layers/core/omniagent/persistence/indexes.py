@@ -1,4 +1,4 @@
-"""Indexes, made once per schema and not on every cold start."""
+"""Indexes, created once per schema, not on every cold start."""
 
 import hashlib
 import json
@@ -13,7 +13,7 @@ from pymongo.asynchronous.database import AsyncDatabase
 from omniagent.persistence.documents import Session, Summary
 
 SCHEMA_COLLECTION = "omniagent_schema"
-# What earlier versions made and this one must not find: a draft has the span of a summary.
+# Indexes of earlier versions that must be dropped: a draft has the same span as a summary.
 _OBSOLETE = (
     (Summary, "session_id_1_end_turn_number_-1"),
     (Summary, "session_id_1_start_turn_number_1"),
@@ -23,9 +23,9 @@ _OBSOLETE = (
 
 
 async def ensure_indexes(database: AsyncDatabase[Any], documents: Sequence[type[Document]]) -> None:
-    """Make the indexes of documents that Beanie has bound, unless these very indexes were made before.
+    """Create the indexes of bound documents, unless exactly these were created before.
 
-    Beanie itself would also make those of the base classes, and with them collections that nobody uses.
+    Beanie itself would also create those of the base classes, and with them unused collections.
     """
     version = _schema_version(documents)
     schema = database[SCHEMA_COLLECTION]

@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 RECENT_TURNS = 3
 MAX_CHARACTERS = 2_000
 MAX_SECONDS = 10.0
-"""A name is not worth more waiting: the first words are one, too."""
+"""Maximum wait for a name. After that, the first words are used."""
 
 
 async def name_session(
@@ -28,7 +28,7 @@ async def name_session(
     max_seconds: float = MAX_SECONDS,
     meter: CallMeter | None = None,
 ) -> Completion:
-    """Return a short name for a session, and what it cost. When the model has none in time, it is the first words."""
+    """Return a short name for a session and its cost. If the model times out, the name is the first words."""
     turns = state.turns[-RECENT_TURNS:] if state.summary else state.turns[:1]
     messages = [_in_short(message) for message in window.messages_of(turns)]
     summary = state.summary.content[:MAX_CHARACTERS] if state.summary else None

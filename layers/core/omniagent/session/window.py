@@ -19,14 +19,14 @@ from omniagent.messages import (
 )
 
 CUT_OUTPUT_CHARS = 500
-"""What is left of a tool's output that had to give way."""
+"""Replaces a tool output that was dropped for space."""
 MIN_TURN_TOKENS = 64
-"""Less of a turn than this tells the model nothing."""
+"""Minimum tokens of a shortened turn. Less tells the model nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class PastTurn:
-    """One stored turn: the user's message, the answer, or what is left of them."""
+    """One stored turn: the user's message and the answer, or the one that is left."""
 
     number: int
     messages: tuple[ChatMessage, ...]
@@ -44,8 +44,8 @@ def compose(
 ) -> list[ChatMessage]:
     """Return the messages of one model call: the newest turns that fit, the question, the answer so far.
 
-    The token budget holds for all of them together. Old tool outputs give way first: those of earlier steps of this
-    answer, then those of earlier turns.
+    The token budget covers all of them. Old tool outputs are dropped first: those of earlier steps of this answer, then
+    those of earlier turns.
     """
     budget = limits.max_tokens - estimate_parts(question.parts)
     so_far = fit_answer(answer, budget)
@@ -54,9 +54,9 @@ def compose(
 
 
 def window(turns: Sequence[PastTurn], limits: Limits) -> list[PastTurn]:
-    """Return the newest turns that fit, in order. Nothing is skipped in between: the model sees no hole.
+    """Return the newest turns that fit, in order and without gaps.
 
-    A turn that does not fit is shown with its tool outputs cut. The newest one is shortened until it fits.
+    A turn that does not fit is shown without its tool outputs. The newest one is shortened until it fits.
     """
     chosen: list[PastTurn] = []
     budget = limits.max_tokens
@@ -116,7 +116,7 @@ def estimate_request(request: ModelRequest) -> int:
 
 
 def estimate_call(input_tokens: int, output: Sequence[Part]) -> Usage:
-    """Estimate what a model call has cost that ended before the provider counted it."""
+    """Estimate the cost of a model call that ended before the provider reported it."""
     reasoning = sum(estimate_text(part.text) for part in output if isinstance(part, ReasoningPart))
     return Usage(
         input_tokens=input_tokens,
@@ -182,7 +182,7 @@ def _shortened(turn: PastTurn, budget: int) -> PastTurn:
     shortened = _mapped(turn, [[_cut_to(part, share) for part in message.parts] for message in turn.messages])
     if shortened.tokens <= budget:
         return shortened
-    # More parts than tokens: only what the user said is left.
+    # More parts than tokens: only the user's message is left.
     kept = tuple(message for message in shortened.messages if message.role == "user")
     return replace(turn, messages=kept, tokens=sum(estimate_parts(message.parts) for message in kept))
 

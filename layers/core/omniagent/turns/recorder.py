@@ -1,4 +1,4 @@
-"""Records an answer as it happens: each call adds to the parts and emits the event that tells the client."""
+"""Records an answer as it is generated: each call adds to the parts and emits the client's event."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -21,20 +21,20 @@ from omniagent.protocol import events
 
 Emit = Callable[[events.StreamEvent], None]
 Note = Callable[[dict[str, Any]], None]
-"""Writes something into the chunk log that no client is sent."""
+"""Writes a note to the chunk log, which clients do not receive."""
 
 MAX_ANSWER_CHARS = 3_000_000
 """Keeps an answer within one MongoDB document (16 MB), whatever script it is written in."""
 MAX_DELTA_CHARS = 50_000
 """Keeps one frame within one item of the chunk log."""
 MAX_INPUT_CHARS = 50_000
-"""The longest arguments of a tool call that are kept."""
+"""Maximum length of a tool call's stored arguments."""
 
 
 class AnswerRecorder:
-    """The answer so far. At most one text or reasoning block is open; tool calls may be open beside each other.
+    """The answer so far. At most one text or reasoning block is open; several tool calls may be open at once.
 
-    Adding more than an answer may hold raises `AnswerTooLong`; what was recorded before stays.
+    Exceeding an answer's maximum size raises `AnswerTooLong`; earlier parts are kept.
     """
 
     def __init__(self, emit: Emit, note: Note = lambda _: None) -> None:
@@ -58,7 +58,7 @@ class AnswerRecorder:
 
     @property
     def approved_calls(self) -> list[ToolPart]:
-        """The calls that were approved and have not been run."""
+        """The approved calls that have not run."""
         return [part for part in self._parts if isinstance(part, ToolPart) and part.is_approved]
 
     def start_step(self) -> None:
@@ -105,15 +105,15 @@ class AnswerRecorder:
         self._block = None
 
     def end_shown_block(self) -> None:
-        """Close the open text or reasoning unless it is still empty: what comes next then belongs into it."""
+        """Close the open text or reasoning unless it is still empty: then the next part continues it."""
         self._join_pieces()
         if self._block is not None and self._block.text:
             self.end_block()
 
     def seal_reasoning(self, provider_data: dict[str, Any] | None) -> None:
-        """Close the open reasoning, and keep what the provider wants to see of it again.
+        """Close the open reasoning and keep the data that the provider needs in the next step.
 
-        Without open reasoning the model kept its thoughts to itself: nothing to show, but to be handed back.
+        Without open reasoning, the model's reasoning is hidden: there is nothing to show, only data to return.
         """
         block = self._block
         if provider_data is not None:
@@ -133,7 +133,7 @@ class AnswerRecorder:
         self._emit(events.ToolInputStart(call_id, name))
 
     def ensure_call(self, call_id: str, name: str) -> None:
-        """Begin a call that was not announced. Some servers give every step's call the same id."""
+        """Begin a call that was not announced. Some servers reuse one id for the calls of every step."""
         index = self._calls.get(call_id)
         known = None if index is None else self._parts[index]
         if not isinstance(known, ToolPart) or known.done:
@@ -146,7 +146,7 @@ class AnswerRecorder:
 
     def tool_input(self, call_id: str, arguments: Any) -> None:
         if call_id not in self._inputs_open and self.call(call_id).input == arguments:
-            return  # shown already: the call is run again
+            return  # already shown: the call is run again
         self._inputs_open.discard(call_id)
         part = self._update(call_id, input=arguments)
         self._emit(events.ToolInputAvailable(call_id, part.name, arguments))
@@ -160,13 +160,13 @@ class AnswerRecorder:
         self._emit(events.ToolInputError(call_id, part.name, part.input, public))
 
     def tool_request(self, call_id: str, request: CallRequest) -> None:
-        """The call is not run before its request is answered."""
+        """The call runs only after its request is answered."""
         self._update(call_id, request=request)
         if request.kind == "approval":
             self._emit(events.ToolApprovalRequest(request.id, call_id, request.reason))
 
     def tool_decided(self, call_id: str, request: CallRequest | None) -> None:
-        """Tell the readers what somebody has decided, and why. AI SDK 7 has an event of its own for it."""
+        """Send readers a decision and its reason. AI SDK 7 has its own event for it."""
         if request is None or request.kind != "approval" or request.approved is None:
             return
         verdict = {"approvalId": request.id, "toolCallId": call_id, "approved": request.approved}
@@ -188,7 +188,7 @@ class AnswerRecorder:
         self._emit(events.ToolOutputError(call_id, public))
 
     def data(self, part: DataPart, transient: bool = False) -> None:
-        """Show what a tool emitted, and keep it unless it is transient. The same name and id replaces it."""
+        """Send a tool's emitted part, and store it unless it is transient. The same name and id replaces it."""
         if not transient:
             self._grow(len(json.dumps(part.data)))
             place = self._place_of(part)
@@ -200,19 +200,19 @@ class AnswerRecorder:
         self._emit(events.DataChunk(part.name, part.data, part.id, transient))
 
     def steering(self, message_id: str, text: str) -> None:
-        """Add a user's message that joins the answer. The text is stored already and is not cut."""
+        """Add a user's message that joins the answer. The text is already stored and is not truncated."""
         self._grow(len(text))
         self.end_block()
         self._parts.append(SteeringPart(message_id=message_id, text=text))
         self._emit(events.SteeringData(message_id, {"text": text}))
 
     def close(self, *, waiting: bool = False) -> None:
-        """Close whatever is open: the answer ends here, or waits here."""
+        """Close everything that is open: the answer ends or waits here."""
         self.close_parts(waiting=waiting)
         self.finish_step()
 
     def close_parts(self, *, waiting: bool = False) -> None:
-        """Close the open text and tool calls and stay in the step. Where the turn is `waiting`, its requests stay."""
+        """Close the open text and tool calls within the step. If the turn is `waiting`, its requests stay open."""
         self.end_block()
         for call_id, index in self._calls.items():
             part = self._parts[index]
@@ -230,18 +230,18 @@ class AnswerRecorder:
             self.tool_error(part.call_id, error=error, public=error)
 
     def seal(self, *, waiting: bool = False) -> None:
-        """Close the answer for good: whoever still records is not heard any more."""
+        """Close the answer for good: later recordings are ignored."""
         self.close(waiting=waiting)
         self._emit = lambda _: None
         self.note = lambda _: None
 
     def add_paragraph(self, text: str) -> None:
-        """Add a text of its own, apart from whatever was said before it."""
+        """Add a separate text, apart from any text before it."""
         self.close_parts()
         if not self._in_step:
             self.start_step()
         has_text = any(isinstance(part, TextPart) and part.text for part in self._parts)
-        self._size = min(self._size, MAX_ANSWER_CHARS - len(text) - 2)  # the last words always fit
+        self._size = min(self._size, MAX_ANSWER_CHARS - len(text) - 2)  # the final text always fits
         self.text(f"\n\n{text}" if has_text else text)
         self.end_block()
 
@@ -277,7 +277,7 @@ class AnswerRecorder:
             self._pieces.clear()
 
     def _note_error(self, call_id: str, error: str, public: str) -> None:
-        """Note what the model is told, if the client is told something else."""
+        """Note the model's version of a text if the client gets a different one."""
         if error != public:
             self.note({"failed": [call_id, error[:MAX_INPUT_CHARS]]})
 
