@@ -41,24 +41,27 @@ ALLOWED: dict[str, set[str]] = LEAVES | {
         "tracing",
         "turns",
     },
+    "aws.announcements": {"aws", "messages", "persistence", "session", "settings"},
     "aws.services": {
         "ai",
         "ai.providers",
         "ai.runner",
         "aws",
+        "aws.announcements",
         "errors",
         "messages",
         "persistence",
         "project",
-        "session",
         "settings",
         "tls",
         "tracing",
         "turns",
     },
+    "aws.housekeeping": {"ai.runner", "aws.services", "errors", "persistence"},
     "http": {
         "ai",
         "ai.runner",
+        "aws.housekeeping",
         "aws.services",
         "errors",
         "messages",
@@ -148,7 +151,16 @@ def reachable(part: str) -> set[str]:
 
 @pytest.mark.parametrize("part", ["session", "ai", "turns", "ai.runner"])
 def test_the_life_of_a_turn_knows_neither_aws_nor_http_nor_mongodb(part: str) -> None:
-    assert not {"aws", "aws.services", "http", "lambda_runtime", "persistence", "project"} & reachable(part)
+    assert not {
+        "aws",
+        "aws.announcements",
+        "aws.services",
+        "aws.housekeeping",
+        "http",
+        "lambda_runtime",
+        "persistence",
+        "project",
+    } & reachable(part)
 
 
 def test_providers_know_nothing_of_sessions_and_turns() -> None:

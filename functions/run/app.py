@@ -13,6 +13,7 @@ from aws_lambda_powertools.utilities.typing import LambdaContext
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, PrivateAttr, TypeAdapter
 
 from omniagent.ai.runner import Runner
+from omniagent.aws.housekeeping import Housekeeping
 from omniagent.aws.json_api import ends_within
 from omniagent.aws.services import get_services
 from omniagent.aws.webhook import TurnEvent
@@ -86,7 +87,7 @@ class Watch(Job):
         runner = await services.runner_of_key(self.session_id)
         seconds = await runner.look(self.turn_id, self.attempt)
         if seconds is None:
-            await services.announce_missed(self.session_id, self.turn_id)
+            await services.announcements.announce_missed(self.session_id, self.turn_id)
             return "ended"
         if seconds:
             await self._look_again(seconds)
@@ -127,7 +128,7 @@ class Expiry(Job):
     kind: Literal["expiry"]
 
     async def run(self, deadline: float) -> dict[str, Any]:
-        closed = await services.close_expired(time_left=lambda: deadline - time.monotonic())
+        closed = await Housekeeping(services).close_expired(time_left=lambda: deadline - time.monotonic())
         return {"status": "closed", "closed": closed}
 
 
@@ -224,7 +225,7 @@ class WebhookDelivery(Job):
     event: TurnEvent
 
     async def run(self, deadline: float) -> dict[str, Any]:  # noqa: ARG002 - a delivery has a time limit of its own
-        is_delivered = await services.deliver_event(self.session_id, self.event, again=self.tries > 0)
+        is_delivered = await services.announcements.deliver(self.session_id, self.event, again=self.tries > 0)
         return {"status": "delivered" if is_delivered else "dropped", "event": self.event.id}
 
 

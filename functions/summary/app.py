@@ -14,6 +14,7 @@ from aws_lambda_powertools.utilities.data_classes.sqs_event import SQSRecord
 from aws_lambda_powertools.utilities.typing import LambdaContext
 from pydantic import AwareDatetime, BaseModel, Field, model_validator
 
+from omniagent.aws.housekeeping import Housekeeping
 from omniagent.aws.json_api import ends_within
 from omniagent.aws.services import get_services
 from omniagent.errors import BudgetExceeded, NotFound, OmniAgentError
@@ -26,6 +27,7 @@ from project import project
 
 logger = logging.getLogger(__name__)
 services = get_services(project)
+housekeeping = Housekeeping(services)
 before_snapshot(services.close, services.load)
 # Failures are logged here, one by one, and reported to the queue: only those come again.
 processor = BatchProcessor(event_type=EventType.SQS, raise_on_entire_batch_failure=False)
@@ -116,18 +118,18 @@ async def _summarize(job: Job, time_left: Callable[[], float]) -> dict[str, Any]
 async def _erase(job: Job, time_left: Callable[[], float], *, resume: bool) -> dict[str, Any]:
     """Delete a session or a user. The queue only goes on with deletions that were begun: it may deliver twice."""
     if job.session_id:
-        await services.erase_session(job.key, time_left=time_left, resume=resume)
+        await housekeeping.erase_session(job.key, time_left=time_left, resume=resume)
     elif resume:
-        await services.resume_user_erasure(job.user_id, job.before, time_left=time_left)
+        await housekeeping.resume_user_erasure(job.user_id, job.before, time_left=time_left)
     else:
-        await services.erase_user(job.user_id, time_left=time_left)
+        await housekeeping.erase_user(job.user_id, time_left=time_left)
     logger.info("deletion job ended")
     return {"session_id": job.key, "status": "erased"}
 
 
 async def _retain(time_left: Callable[[], float]) -> dict[str, Any]:
     """Delete the sessions that were left too long ago, as the schedule asks."""
-    deleted = await services.apply_retention(time_left=time_left)
+    deleted = await housekeeping.apply_retention(time_left=time_left)
     logger.info("retention ended", extra={"deleted": deleted})
     return {"status": "retained", "deleted": deleted}
 

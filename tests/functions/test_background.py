@@ -354,4 +354,4 @@ def test_nothing_is_told_of_a_deleted_user(run: Any, world: World, queue: KeptRu
     before = len(webhook.requests)
     delivered(run, queue, "webhook")
     assert len(webhook.requests) == before
-    assert event_loop.run(world.services.announce_missed(user.key, "t1")) is False
+    assert event_loop.run(world.services.announcements.announce_missed(user.key, "t1")) is False

@@ -4,7 +4,6 @@ import asyncio
 import functools
 import inspect
 import json
-import logging
 import re
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -113,8 +112,6 @@ def _checked_data(name: str, data: Any) -> Any:
     return data
 
 
-logger = logging.getLogger(__name__)
-
 ToolCallback = Callable[[RunContext[Any], str, Any], Awaitable[None]]
 
 
@@ -142,16 +139,3 @@ def _may_be_async(callback: Any) -> bool:
     if inspect.isroutine(callback) or isinstance(callback, functools.partial):
         return inspect.iscoroutinefunction(callback)
     return callable(callback)
-
-
-async def call_back(callback: Callable[..., Awaitable[None]] | None, *arguments: Any) -> None:
-    """Call a callback if there is one. Exceptions are logged and not raised."""
-    if callback is None:
-        return
-    try:
-        await callback(*arguments)
-    except (Exception, asyncio.CancelledError) as exc:
-        task = asyncio.current_task()
-        if isinstance(exc, asyncio.CancelledError) and (task is None or task.cancelling()):
-            raise  # the turn is cancelled, not only the callback's own work
-        logger.exception("callback failed", extra={"callback": getattr(callback, "__name__", repr(callback))})

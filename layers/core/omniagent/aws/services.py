@@ -7,9 +7,6 @@ that failed is tried again by the next invocation.
 import asyncio
 import logging
 import os
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import suppress
-from datetime import UTC, datetime, timedelta
 from functools import cache, cached_property
 from typing import TYPE_CHECKING
 
@@ -21,10 +18,6 @@ from omniagent.aws.turn_table import DynamoRegistry
 from omniagent.errors import (
     BudgetExceeded,
     ConfigurationError,
-    DeletionUnfinished,
-    NoQueue,
-    NotFound,
-    OmniAgentError,
     StorageError,
 )
 from omniagent.messages import Usage
@@ -34,7 +27,6 @@ from omniagent.persistence.contracts import DocumentModels
 from omniagent.persistence.mongo_session import MongoSessionManager
 from omniagent.persistence.store import ConversationStore, is_refused_login
 from omniagent.project import Project
-from omniagent.session.manager import message_id_of
 from omniagent.settings import Budget, Settings
 from omniagent.tls import check_mongodb_uri, check_url, check_webhook_url, is_laptop
 from omniagent.tracing import configure_tracing
@@ -46,25 +38,14 @@ from omniagent.turns.memory_registry import MemoryRegistry
 if TYPE_CHECKING:
     from omniagent.ai.result import RunResult
     from omniagent.ai.runner import Runner
-    from omniagent.aws.webhook import TurnEvent
-    from omniagent.messages import Status
-    from omniagent.session.manager import SessionMessage
+    from omniagent.aws.announcements import Announcements
     from omniagent.turns.ledger import Ledger
 
 logger = logging.getLogger(__name__)
 
 MONGODB_KEYS = ("MONGODB_URI", "mongodb_uri", "uri")
-WEBHOOK_KEYS = ("WEBHOOK_SECRET", "webhook_secret", "secret")
 WATCH_SECONDS = 60.0
 """How long after its lease a dead turn is left to the run function, which takes some 15 seconds at most."""
-LATE_COMMIT_SECONDS = 120
-"""MongoDB ends a transaction after 60 seconds: what began before a deletion has been committed by then, or never is."""
-ANY_SESSION = "any"
-RETENTION_PIECE = 100
-EXPIRED_PIECE = 1000
-CUT_OFF = timedelta(hours=1)
-"""A deletion that is not done by then has been cut off."""
-TimeLeft = Callable[[], float]
 OPENAI_KEYS = ("OPENAI_API_KEY", "openai_api_key", "api_key")
 
 
@@ -122,6 +103,13 @@ class Services:
         return RunQueue(self.settings.run_queue_url)
 
     @property
+    def announcements(self) -> "Announcements":
+        """The events for the operator's webhook. Asked for only where there is one."""
+        from omniagent.aws.announcements import Announcements
+
+        return Announcements(self.settings, self.store, self.run_queue, self.secrets)
+
+    @property
     def is_watched(self) -> bool:
         """Whether the run function continues turns whose process died."""
         return bool(self.settings.run_queue_url)
@@ -153,191 +141,25 @@ class Services:
 
     async def runner(self, user: str, session_id: str | None, *, category: str | None = None) -> "Runner":
         """Return what runs the turns of one session with the project's agent."""
-        return self._runner(await self.session(user, session_id, category=category))
+        return self.runner_for(await self.session(user, session_id, category=category))
 
     async def runner_of_key(self, key: str) -> "Runner":
         """The same for a job that knows only the session's key. Raises `NotFound`."""
-        return self._runner(await MongoSessionManager.of_key(await self.store(), key, settings=self.settings))
+        return self.runner_for(await MongoSessionManager.of_key(await self.store(), key, settings=self.settings))
 
     async def runner_of_accepted(self, key: str, category: str | None) -> "Runner":
         """The same for a message that was accepted from a user of this category."""
         session = await MongoSessionManager.of_key(await self.store(), key, settings=self.settings)
         session.category = category
-        return self._runner(session)
+        return self.runner_for(session)
 
     async def runner_of_request(self, request_id: str) -> "tuple[Runner, str]":
         """Return what runs the session in which something was asked, and the id of the answer that asked it."""
         key, message_id = await (await self.catalog()).find_request(request_id)
         return await self.runner_of_key(key), message_id
 
-    async def answer_later(self, key: str, message_id: str, category: str | None) -> None:
-        """Ask the run function to answer a message that was accepted."""
-        message = {"kind": "turn", "session_id": key, "message_id": message_id, "category": category}
-        await self.run_queue.send(message)
-
-    async def announce_missed(self, key: str, turn_id: str) -> bool:
-        """Announce the end of a turn whose process could not: it died, or the turn was closed by somebody else."""
-        if not self.settings.webhook_url:
-            return False
-        from omniagent.aws.webhook import TurnEvent
-
-        found = await (await self.catalog()).find_announced(key, message_id_of(turn_id))
-        if found is None or found[1] == TurnEvent.of(key, found[0]).id:
-            return False
-        if found[0].status == "waiting" and not found[0].pending:
-            return False  # all that it asked is answered: it goes on, and has an end to be announced later
-        await self._announce(key, found[0])
-        return True
-
-    async def deliver_event(self, key: str, event: "TurnEvent", *, again: bool = False) -> bool:
-        """Send an event to the webhook. False when there is none, or the session's user was deleted.
-
-        Raises `WebhookFailed`. `again`: it has failed before, so the secret is read anew.
-        """
-        settings = self.settings
-        if not settings.webhook_url:
-            return False
-        from omniagent.aws.webhook import WebhookClient
-
-        address = await (await self.store()).address_of(key)
-        if address is None:
-            return False
-        text = None
-        if settings.webhook_content:
-            session = await self.session(address.user, address.session_id)
-            answer = await session.find(event.message_id)
-            text = answer.text if answer is not None else None
-        secret = settings.webhook_secret
-        if arn := settings.webhook_secret_arn:
-            read = self.secrets.refresh if again else self.secrets.get
-            secret = await read(arn, *WEBHOOK_KEYS)
-        body = event.body(user=address.user, session_id=address.session_id, text=text)
-        await WebhookClient(settings.webhook_url).deliver(event.id, body, secret)
-        return True
-
-    async def queue_summary(self, key: str, *, rebuild: bool = False) -> bool:
-        """Ask the summary function to bring a session's summary up to date, or to write it anew.
-
-        Returns False when it was asked already and has not done it yet.
-        """
-        catalog = await self.catalog()
-        if not await catalog.note_summary_queued(key, rebuild=rebuild):
-            return False
-        try:
-            await self.summary_queue.send(key, rebuild=rebuild)
-        except BaseException:
-            await catalog.note_summary_done(key, rebuild=rebuild)
-            raise
-        return True
-
-    async def end_summary(self, key: str, *, rebuild: bool, is_done: bool) -> None:
-        """Note that a job of the queue has ended. What is left of it is queued."""
-        if is_done:
-            await (await self.catalog()).note_summary_done(key, rebuild=rebuild)
-        else:
-            await self.summary_queue.send(key, rebuild=rebuild)
-
-    async def erase_session(self, key: str, *, time_left: TimeLeft, resume: bool = False) -> None:
-        """Delete a session with everything in it. What the time does not suffice for is left to the queue.
-
-        Raises `NotFound`, and `DeletionUnfinished` where there is no queue: the same call again goes on. `resume` is
-        for the queue, which may deliver late and twice: a session made under the same id since is left alone.
-        """
-        runner = await self._eraser(key)
-        if not await _attempted(runner.erase(time_left=time_left, resume=resume), resume):
-            await self._leave(self.summary_queue.send_erasure(key))
-
-    async def erase_user(self, user_id: str, *, time_left: TimeLeft) -> None:
-        """Delete a user with all their sessions and whatever else is stored of them, in the same way.
-
-        A transaction that cannot see the deletion yet may still make a session, and its process may die before it
-        looks again. So the queue looks once more when no such transaction can be alive.
-        """
-        session = await self._session_to_erase(f"{user_id}:{ANY_SESSION}")
-        await session.mark_user_erased()
-        before = datetime.now(UTC)
-        with suppress(NoQueue):
-            await self.summary_queue.send_user_erasure(user_id, before, delay_seconds=LATE_COMMIT_SECONDS)
-        if not await _attempted(self._runner(session).erase_user(time_left=time_left)):
-            await self._leave(self.summary_queue.send_user_erasure(user_id, before))
-
-    async def resume_user_erasure(self, user_id: str, before: datetime | None, *, time_left: TimeLeft) -> None:
-        """Go on with the deletion of a user that began `before`, or look for what it could not see.
-
-        What a user has done who came back since stays.
-        """
-        runner = await self._eraser(f"{user_id}:{ANY_SESSION}")
-        is_done = await runner.erase_user(time_left=time_left, resume=True)
-        if is_done and before is not None:
-            is_done = await runner.erase_leftovers(before, time_left=time_left)
-        if not is_done:
-            await self._leave(self.summary_queue.send_user_erasure(user_id, before or datetime.now(UTC)))
-
-    async def apply_retention(self, *, time_left: TimeLeft) -> int:
-        """Delete the sessions that were left longer ago than the setting says. Returns how many were deleted.
-
-        What the time does not suffice for is left to the queue. Deletions that were cut off are finished, too.
-        """
-        days = self.settings.session_retention_days
-        if not days:
-            return 0
-        catalog, before = await self.catalog(), datetime.now(UTC) - timedelta(days=days)
-        deleted = await self._erase_marked(await catalog.cut_off(datetime.now(UTC) - CUT_OFF), time_left)
-        while time_left() > 0:
-            keys = await catalog.mark_idle(before, RETENTION_PIECE)
-            deleted += await self._erase_marked(keys, time_left)
-            if len(keys) < RETENTION_PIECE:
-                return deleted
-        with suppress(NoQueue):
-            await self.summary_queue.send_retention()
-        return deleted
-
-    async def close_expired(self, *, time_left: TimeLeft) -> int:
-        """Close the turns whose requests have expired unanswered. Returns how many sessions had one."""
-        closed = 0
-        for key in await (await self.catalog()).expired_sessions(EXPIRED_PIECE):
-            if time_left() <= 0:
-                break
-            with suppress(NotFound):
-                await (await self.runner_of_key(key)).settle()
-            closed += 1
-        return closed
-
-    async def recover(self, error: BaseException) -> None:
-        """After a failed request: when MongoDB refused the login and the secret has changed, connect anew next time."""
-        async with self._opening:
-            await self._login_changed(error)
-
-    async def close(self) -> None:
-        await self.project.agent.aclose()
-        await self.providers.aclose()
-        await self.registry.aclose()
-        if "ledger" in self.__dict__:
-            await self.ledger.aclose()
-        await self.summary_queue.close()
-        if "run_queue" in self.__dict__:
-            await self.run_queue.close()
-        async with self._opening:
-            await self._close_store()
-
-    def load(self) -> None:
-        """Import what a turn needs and a start leaves out, so that no copy of a snapshot has to."""
-        import omniagent.ai.runner
-        import omniagent.aws.metrics  # noqa: F401 - the imports are what is wanted
-
-        self.providers.get(self.project.agent.model or self.settings.model)
-
-    @cached_property
-    def _budget(self) -> Budget:
-        """What a user may spend whose category has no budget of its own."""
-        return self.settings.budget
-
-    @cached_property
-    def _has_budgets(self) -> bool:
-        """Whether any user has one: whoever repairs a turn settles what it had reserved."""
-        return any(budget.is_limited for budget in (self._budget, *self.project.budgets.values()))
-
-    def _runner(self, session: MongoSessionManager) -> "Runner":
+    def runner_for(self, session: MongoSessionManager) -> "Runner":
+        """Return what runs the turns of a session with the project's agent."""
         from omniagent.ai.runner import Runner
         from omniagent.turns.setup import TurnHooks
 
@@ -373,29 +195,66 @@ class Services:
             approvers=self.project.approvers,
         )
 
-    async def _eraser(self, key: str) -> "Runner":
-        return self._runner(await self._session_to_erase(key))
+    async def answer_later(self, key: str, message_id: str, category: str | None) -> None:
+        """Ask the run function to answer a message that was accepted."""
+        message = {"kind": "turn", "session_id": key, "message_id": message_id, "category": category}
+        await self.run_queue.send(message)
 
-    async def _session_to_erase(self, key: str) -> MongoSessionManager:
-        return await MongoSessionManager.to_erase(await self.store(), key, settings=self.settings)
+    async def queue_summary(self, key: str, *, rebuild: bool = False) -> bool:
+        """Ask the summary function to bring a session's summary up to date, or to write it anew.
 
-    async def _erase_marked(self, keys: Sequence[str], time_left: TimeLeft) -> int:
-        """Finish the deletion of marked sessions. One that fails stays marked, and is tried again later."""
-        deleted = 0
-        for key in keys:
-            try:
-                await self.erase_session(key, time_left=time_left, resume=True)
-                deleted += 1
-            except OmniAgentError as exc:
-                logger.warning("session not deleted", extra={"session_key": key, "cause": str(exc)})
-        return deleted
-
-    async def _leave(self, sending: Awaitable[None]) -> None:
-        """Leave the rest of a deletion to the queue."""
+        Returns False when it was asked already and has not done it yet.
+        """
+        catalog = await self.catalog()
+        if not await catalog.note_summary_queued(key, rebuild=rebuild):
+            return False
         try:
-            await sending
-        except NoQueue as exc:
-            raise DeletionUnfinished from exc
+            await self.summary_queue.send(key, rebuild=rebuild)
+        except BaseException:
+            await catalog.note_summary_done(key, rebuild=rebuild)
+            raise
+        return True
+
+    async def end_summary(self, key: str, *, rebuild: bool, is_done: bool) -> None:
+        """Note that a job of the queue has ended. What is left of it is queued."""
+        if is_done:
+            await (await self.catalog()).note_summary_done(key, rebuild=rebuild)
+        else:
+            await self.summary_queue.send(key, rebuild=rebuild)
+
+    async def recover(self, error: BaseException) -> None:
+        """After a failed request: when MongoDB refused the login and the secret has changed, connect anew next time."""
+        async with self._opening:
+            await self._login_changed(error)
+
+    async def close(self) -> None:
+        await self.project.agent.aclose()
+        await self.providers.aclose()
+        await self.registry.aclose()
+        if "ledger" in self.__dict__:
+            await self.ledger.aclose()
+        await self.summary_queue.close()
+        if "run_queue" in self.__dict__:
+            await self.run_queue.close()
+        async with self._opening:
+            await self._close_store()
+
+    def load(self) -> None:
+        """Import what a turn needs and a start leaves out, so that no copy of a snapshot has to."""
+        import omniagent.ai.runner
+        import omniagent.aws.metrics  # noqa: F401 - the imports are what is wanted
+
+        self.providers.get(self.project.agent.model or self.settings.model)
+
+    @cached_property
+    def _budget(self) -> Budget:
+        """What a user may spend whose category has no budget of its own."""
+        return self.settings.budget
+
+    @cached_property
+    def _has_budgets(self) -> bool:
+        """Whether any user has one: whoever repairs a turn settles what it had reserved."""
+        return any(budget.is_limited for budget in (self._budget, *self.project.budgets.values()))
 
     async def _turn_ended(self, key: str, result: "RunResult") -> None:
         from omniagent.aws.metrics import emit_turn
@@ -415,16 +274,7 @@ class Services:
             await self.queue_summary(key)
 
         if self.settings.webhook_url and result.stored:
-            await self._announce(key, result.message, result.status)
-
-    async def _announce(self, key: str, answer: "SessionMessage", status: "Status | None" = None) -> None:
-        """Queue the event of a turn's end. Noted afterwards: should that fail, it is sent twice, with one id."""
-        from omniagent.aws.webhook import TurnEvent
-
-        event = TurnEvent.of(key, answer, status)
-        message = {"kind": "webhook", "session_id": key, "event": event.model_dump(mode="json")}
-        await self.run_queue.send(message)
-        await (await self.catalog()).note_announced(key, answer.id, event.id)
+            await self.announcements.announce(key, result.message, result.status)
 
     def _check_webhook(self) -> None:
         hide(self.settings.webhook_secret)
@@ -468,17 +318,6 @@ class Services:
 
     async def _refreshed_openai_key(self) -> str:
         return await self.secrets.refresh(self.settings.openai_secret_arn, *OPENAI_KEYS)
-
-
-async def _attempted(deletion: Awaitable[bool], resume: bool = False) -> bool:
-    """Return whether all is deleted. What a team's hook could not delete is left to the queue, which repeats it."""
-    try:
-        return await deletion
-    except DeletionUnfinished as exc:
-        if resume:
-            raise  # by the queue itself: the job is delivered again, and at last is a dead letter
-        logger.exception("deletion left to the queue", extra={"cause": str(exc)})
-        return False
 
 
 def _emit_model_call(purpose: Purpose, usage: Usage) -> None:

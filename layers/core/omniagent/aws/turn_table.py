@@ -6,23 +6,21 @@ TTL deletes late, so every condition compares `lease_until` itself.
 """
 
 import asyncio
-import hashlib
 import logging
 import time
 import zlib
 from base64 import b64decode, b64encode
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
-from typing import Any
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 from omniagent.aws.json_api import DYNAMODB, AwsJson, AwsRefused, AwsUnreachable, patience
-from omniagent.errors import InboxFull, RegistryMisconfigured, RegistryUnavailable
+from omniagent.errors import RegistryMisconfigured, RegistryUnavailable
 from omniagent.tracing import SpanKind, current_span, trace_method
 from omniagent.tracing.attributes import DB_COLLECTION
 from omniagent.turns.lease import (
     CLOCK_SECONDS,
     ERASE,
-    GIVEN_BACK,
-    MAX_INBOX_BYTES,
     REPAIR,
     Claim,
     InboxMessage,
@@ -33,6 +31,9 @@ from omniagent.turns.lease import (
     TurnRegistry,
     keeps_out,
 )
+
+if TYPE_CHECKING:
+    from omniagent.aws.reader_items import ReaderItems
 
 logger = logging.getLogger(__name__)
 
@@ -54,10 +55,9 @@ _MISCONFIGURED = frozenset(
     }
 )
 _LOST = "ConditionalCheckFailedException"
-_OURS = "holder = :holder"
-_TURN = "turn"
+OURS = "holder = :holder"
+TURN = "turn"
 _CHUNKS = "chunk#"
-_READER = "reader#"
 _DELETES_AT_ONCE = 8
 _SHORT_TOKEN = 12
 """What a chunk carries of its holder's token: one of a tick's text has to fit into one write unit (1 KB)."""
@@ -107,7 +107,6 @@ class DynamoRegistry(TurnRegistry):
         self._lease_seconds = lease_seconds
         self._clock = clock
         self._claim_patience_seconds = claim_patience_seconds
-        self._gone: dict[str, list[str]] = {}
 
     @trace_method(kind=SpanKind.DB, name="aws.dynamodb.claim")
     async def claim(self, claim: Claim, on_dead: OnDead | None = None) -> RunningTurn | None:
@@ -117,7 +116,7 @@ class DynamoRegistry(TurnRegistry):
             Item=self._turn_item(claim),
             ConditionExpression="attribute_not_exists(session_id) OR "
             "(lease_until <= :now AND attribute_not_exists(inbox))",
-            ExpressionAttributeValues={":now": _number(self._clock())},
+            ExpressionAttributeValues={":now": as_number(self._clock())},
             ReturnValues="ALL_OLD",
             ReturnValuesOnConditionCheckFailure="ALL_OLD",
         )
@@ -125,7 +124,7 @@ class DynamoRegistry(TurnRegistry):
             self._tell_of_dead(claim.session, answer, on_dead)
             return None
         held = self._running(claim.session, answer["item"])
-        if _token(held.claim) == _token(claim):
+        if held.claim.token == claim.token:
             return None  # our own: the request was sent again because its first answer was lost
         return held if held.alive or keeps_out(held, claim) else await self._claim_with_inbox(claim, on_dead)
 
@@ -147,7 +146,7 @@ class DynamoRegistry(TurnRegistry):
             ConditionExpression=condition,
             ExpressionAttributeNames={f"#{name}": name for name in fields},
             ExpressionAttributeValues={
-                ":now": _number(self._clock()),
+                ":now": as_number(self._clock()),
                 **{f":{name}": value for name, value in fields.items()},
             },
             ReturnValues="ALL_OLD",
@@ -159,7 +158,7 @@ class DynamoRegistry(TurnRegistry):
         if answer["item"] is None:
             return await self.claim(claim, on_dead)  # all of the inbox was answered meanwhile
         held = self._running(claim.session, answer["item"])
-        return None if _token(held.claim) == _token(claim) else held
+        return None if held.claim.token == claim.token else held
 
     def _tell_of_dead(self, session: str, answer: dict[str, Any], on_dead: OnDead | None) -> None:
         if on_dead is None or not answer.get("Attributes"):
@@ -178,11 +177,11 @@ class DynamoRegistry(TurnRegistry):
         lease = self._lease(self._clock())
         answer = await self._table.call(
             "UpdateItem",
-            Key=item_key(claim.session, _TURN),
+            Key=item_key(claim.session, TURN),
             UpdateExpression="SET lease_until = :lease, expires_at = if_not_exists(kept_until, :expires)",
-            ConditionExpression=_OURS,
+            ConditionExpression=OURS,
             ExpressionAttributeValues={
-                ":holder": {"S": _token(claim)},
+                ":holder": {"S": claim.token},
                 ":lease": lease["lease_until"],
                 ":expires": lease["expires_at"],
             },
@@ -194,52 +193,22 @@ class DynamoRegistry(TurnRegistry):
 
     @trace_method(kind=SpanKind.DB, name="aws.dynamodb.post")
     async def post(self, claim: Claim, message: InboxMessage, limit: int, *, stop: bool = False) -> bool:
-        entry = _inbox_entry(message)
-        size = len(entry["M"]["text"]["B"])
-        kept_until = _number(self._clock() + CHUNK_LIFE_SECONDS, whole=True)
-        refused = await self._table.call(
-            "UpdateItem",
-            Key=item_key(claim.session, _TURN),
-            # TTL must not delete a message that nobody has answered: `kept_until` outlasts every renewal.
-            UpdateExpression="SET inbox = list_append(if_not_exists(inbox, :none), :entry), kept_until = :kept, "
-            f"expires_at = :kept, #state = {':stopping' if stop else '#state'} ADD inbox_ids :ids, inbox_size :size",
-            ConditionExpression=f"{_OURS} AND message_id <> :erase AND (attribute_not_exists(inbox) OR "
-            "(NOT contains(inbox_ids, :id) AND size(inbox) < :limit AND inbox_size <= :room))",
-            ExpressionAttributeNames={"#state": "state"},
-            ExpressionAttributeValues={
-                ":holder": {"S": _token(claim)},
-                ":erase": {"S": ERASE},
-                ":none": {"L": []},
-                ":entry": {"L": [entry]},
-                ":kept": kept_until,
-                ":ids": {"SS": [message.id]},
-                ":id": {"S": message.id},
-                ":size": {"N": str(size)},
-                ":limit": {"N": str(limit)},
-                ":room": {"N": str(MAX_INBOX_BYTES - size)},
-                **({":stopping": {"S": "stopping"}} if stop else {}),
-            },
-            ReturnValuesOnConditionCheckFailure="ALL_OLD",
-        )
-        if not refused.get("lost"):
-            return True
-        item = refused["item"] or {}
-        if item.get("holder") != {"S": _token(claim)} or item["message_id"] == {"S": ERASE}:
-            return False
-        if message.id not in item["inbox_ids"]["SS"]:
-            raise InboxFull
-        if stop:
+        from omniagent.aws.inbox_items import post_message  # only where messages wait
+
+        kept_until = self._clock() + CHUNK_LIFE_SECONDS
+        posted = await post_message(self._table, claim, message, limit, kept_until=kept_until, stop=stop)
+        if posted == "known" and stop:
             await self.stop(claim.session, claim.turn_id)
-        return True
+        return posted != "refused"
 
     @trace_method(kind=SpanKind.DB, name="aws.dynamodb.release")
     async def release(self, claim: Claim, taken: Collection[str] = ()) -> bool:
-        ours: dict[str, Any] = {":holder": {"S": _token(claim)}}
-        condition, values = f"{_OURS} AND attribute_not_exists(inbox)", ours
+        ours: dict[str, Any] = {":holder": {"S": claim.token}}
+        condition, values = f"{OURS} AND attribute_not_exists(inbox)", ours
         while True:
             refused = await self._table.call(
                 "DeleteItem",
-                Key=item_key(claim.session, _TURN),
+                Key=item_key(claim.session, TURN),
                 ConditionExpression=condition,
                 ExpressionAttributeValues=values,
                 ReturnValuesOnConditionCheckFailure="ALL_OLD",
@@ -249,52 +218,36 @@ class DynamoRegistry(TurnRegistry):
                 return False
             entries = [entry["M"] for entry in item["inbox"]["L"]]
             if any(entry["id"]["S"] not in taken for entry in entries):
-                await self._leave_inbox(claim, entries, taken)
-                return True
-            condition = f"{_OURS} AND size(inbox) = :count"
-            values = ours | {":count": {"N": str(len(entries))}}
+                from omniagent.aws.inbox_items import release_with_inbox
 
-    async def _leave_inbox(self, claim: Claim, entries: Sequence[dict[str, Any]], taken: Collection[str]) -> None:
-        """Give the session back and keep it for what is left. Only the owner removes, so places stay as they were."""
-        gone = [(place, entry) for place, entry in enumerate(entries) if entry["id"]["S"] in taken]
-        values: dict[str, Any] = {":holder": {"S": _token(claim)}, ":past": _number(GIVEN_BACK)}
-        removal = ""
-        if gone:
-            size = sum(len(entry["text"]["B"]) for _, entry in gone)
-            values |= {":ids": {"SS": [entry["id"]["S"] for _, entry in gone]}, ":size": {"N": str(-size)}}
-            places = ", ".join(f"inbox[{place}]" for place, _ in gone)
-            removal = f" REMOVE {places} DELETE inbox_ids :ids ADD inbox_size :size"
-        await self._table.call(
-            "UpdateItem",
-            Key=item_key(claim.session, _TURN),
-            UpdateExpression=f"SET lease_until = :past{removal}",
-            ConditionExpression=_OURS,
-            ExpressionAttributeValues=values,
-        )
+                await release_with_inbox(self._table, claim, entries, taken)
+                return True
+            condition = f"{OURS} AND size(inbox) = :count"
+            values = ours | {":count": {"N": str(len(entries))}}
 
     @trace_method(kind=SpanKind.DB, name="aws.dynamodb.let_go")
     async def let_go(self, claim: Claim) -> None:
         await self._table.call(
             "UpdateItem",
-            Key=item_key(claim.session, _TURN),
+            Key=item_key(claim.session, TURN),
             UpdateExpression="SET lease_until = :past",
-            ConditionExpression=_OURS,
+            ConditionExpression=OURS,
             ExpressionAttributeValues={
-                ":holder": {"S": _token(claim)},
-                ":past": _number(self._clock() - CLOCK_SECONDS),
+                ":holder": {"S": claim.token},
+                ":past": as_number(self._clock() - CLOCK_SECONDS),
             },
         )
 
     @trace_method(kind=SpanKind.DB, name="aws.dynamodb.running")
     async def running(self, session: str) -> RunningTurn | None:
-        answer = await self._table.call("GetItem", Key=item_key(session, _TURN), ConsistentRead=True)
+        answer = await self._table.call("GetItem", Key=item_key(session, TURN), ConsistentRead=True)
         return self._running(session, answer["Item"]) if "Item" in answer else None
 
     @trace_method(kind=SpanKind.DB, name="aws.dynamodb.stop")
     async def stop(self, session: str, message_id: str | None = None) -> bool:
         values = {
             ":stopping": {"S": "stopping"},
-            ":now": _number(self._clock()),
+            ":now": as_number(self._clock()),
             ":repair": {"S": REPAIR},
             ":erase": {"S": ERASE},
         }
@@ -304,7 +257,7 @@ class DynamoRegistry(TurnRegistry):
             values[":message"] = {"S": message_id}
         answer = await self._table.call(
             "UpdateItem",
-            Key=item_key(session, _TURN),
+            Key=item_key(session, TURN),
             UpdateExpression="SET #state = :stopping",
             ConditionExpression=condition,
             ExpressionAttributeNames={"#state": "state"},
@@ -313,32 +266,15 @@ class DynamoRegistry(TurnRegistry):
             ReturnValuesOnConditionCheckFailure="ALL_OLD",
         )
         item = answer.get("item") or answer.get("Attributes") or {}
-        return await self._stop_waiting(session, item, message_id) or not answer.get("lost")
+        if "inbox" not in item:  # nearly always
+            return not answer.get("lost")
+        from omniagent.aws.inbox_items import stop_waiting
 
-    async def _stop_waiting(self, session: str, item: dict[str, Any], message_id: str | None) -> bool:
-        """Flag messages of the inbox as stopped, each where it stood when the item was read."""
-        while places := [
-            (place, message.id) for place, message in enumerate(_inbox(item)) if message_id in (None, message.id)
-        ]:
-            refused = await self._table.call(
-                "UpdateItem",
-                Key=item_key(session, _TURN),
-                UpdateExpression="SET " + ", ".join(f"inbox[{place}].stopped = :true" for place, _ in places),
-                ConditionExpression=" AND ".join(f"inbox[{place}].id = :id{place}" for place, _ in places),
-                ExpressionAttributeValues={
-                    ":true": {"BOOL": True},
-                    **{f":id{place}": {"S": known} for place, known in places},
-                },
-                ReturnValuesOnConditionCheckFailure="ALL_OLD",
-            )
-            if not refused.get("lost"):
-                return True
-            item = refused["item"] or {}
-        return False
+        return await stop_waiting(self._table, session, item, message_id) or not answer.get("lost")
 
     @trace_method(kind=SpanKind.DB, name="aws.dynamodb.append")
     async def append(self, claim: Claim, number: int, frames: bytes) -> bool:
-        holder = {"S": _token(claim)[:_SHORT_TOKEN]}
+        holder = {"S": claim.token[:_SHORT_TOKEN]}
         answer = await self._table.call(
             "PutItem",
             Item={
@@ -347,9 +283,9 @@ class DynamoRegistry(TurnRegistry):
                     "B": b64encode(zlib.compress(frames, 1)).decode()
                 },  # a tick of text then costs one write unit
                 "holder": holder,
-                "expires_at": _number(self._clock() + CHUNK_LIFE_SECONDS, whole=True),
+                "expires_at": as_number(self._clock() + CHUNK_LIFE_SECONDS, whole=True),
             },
-            ConditionExpression=f"attribute_not_exists(session_id) OR {_OURS}",
+            ConditionExpression=f"attribute_not_exists(session_id) OR {OURS}",
             ExpressionAttributeValues={":holder": holder},
         )
         return not answer.get("lost")
@@ -379,36 +315,11 @@ class DynamoRegistry(TurnRegistry):
 
     @trace_method(kind=SpanKind.DB, name="aws.dynamodb.enter")
     async def enter(self, reader: Reader) -> Sequence[str]:
-        now = self._clock()
-        until = now + reader.seconds
-        answer = await self._table.call(
-            "UpdateItem",
-            Key=item_key(reader.user_id, "readers"),
-            UpdateExpression="SET #reader = :reader, expires_at = :expires",
-            ExpressionAttributeNames={"#reader": _reader(reader)},
-            ExpressionAttributeValues={
-                ":reader": {"S": f"{until:.3f}@{_short(reader.session)}"},
-                ":expires": _number(until + LEASE_LIFE_SECONDS, whole=True),
-            },
-            ReturnValues="ALL_NEW",
-        )
-        entries = {name: value["S"] for name, value in answer["Attributes"].items() if name.startswith(_READER)}
-        own = entries.pop(_reader(reader)).partition("@")[2]
-        live = {name for name, entry in entries.items() if float(entry.partition("@")[0]) > now}
-        if gone := sorted(entries.keys() - live):
-            self._gone[reader.id] = gone
-        return [own, *(entries[name].partition("@")[2] for name in live)]
+        return await self._readers.enter(reader)
 
     @trace_method(kind=SpanKind.DB, name="aws.dynamodb.leave")
     async def leave(self, reader: Reader) -> None:
-        # Those that never left, as their processes died, go with it.
-        names = {f"#n{n}": name for n, name in enumerate([_reader(reader), *self._gone.pop(reader.id, [])[:50]])}
-        await self._table.call(
-            "UpdateItem",
-            Key=item_key(reader.user_id, "readers"),
-            UpdateExpression=f"REMOVE {', '.join(names)}",
-            ExpressionAttributeNames=names,
-        )
+        await self._readers.leave(reader)
 
     @trace_method(kind=SpanKind.DB, name="aws.dynamodb.erase")
     async def erase(self, owner: str, limit: int = 500) -> bool:
@@ -422,11 +333,17 @@ class DynamoRegistry(TurnRegistry):
             Limit=limit,
         )
         # Whatever is stored under this key, but the claim of whoever is deleting.
-        keys = [key for key in page["Items"] if key["item"]["S"] != _TURN]
+        keys = [key for key in page["Items"] if key["item"]["S"] != TURN]
         for start in range(0, len(keys), _DELETES_AT_ONCE):
             some = keys[start : start + _DELETES_AT_ONCE]
             await asyncio.gather(*(self._table.call("DeleteItem", Key=key) for key in some))
         return "LastEvaluatedKey" not in page
+
+    @cached_property
+    def _readers(self) -> "ReaderItems":
+        from omniagent.aws.reader_items import ReaderItems  # only where somebody follows a turn
+
+        return ReaderItems(self._table, self._clock)
 
     async def _pages(self, **query: Any) -> AsyncIterator[list[dict[str, Any]]]:
         """Yield what a query finds. DynamoDB reads at most 1 MB at a time."""
@@ -442,11 +359,11 @@ class DynamoRegistry(TurnRegistry):
 
     def _turn_item(self, claim: Claim) -> dict[str, Any]:
         return {
-            **item_key(claim.session, _TURN),
+            **item_key(claim.session, TURN),
             "turn_id": {"S": claim.turn_id},
-            "holder": {"S": _token(claim)},
+            "holder": {"S": claim.token},
             "message_id": {"S": claim.message_id},
-            **({"attempt": _number(claim.attempt, whole=True)} if claim.attempt else {}),
+            **({"attempt": as_number(claim.attempt, whole=True)} if claim.attempt else {}),
             "state": {"S": "running"},
             **({"aliases": {"SS": sorted(claim.aliases)}} if claim.aliases else {}),
             **self._lease(self._clock()),
@@ -454,7 +371,7 @@ class DynamoRegistry(TurnRegistry):
 
     def _lease(self, now: float) -> dict[str, Any]:
         until = now + self._lease_seconds
-        return {"lease_until": _number(until), "expires_at": _number(until + LEASE_LIFE_SECONDS, whole=True)}
+        return {"lease_until": as_number(until), "expires_at": as_number(until + LEASE_LIFE_SECONDS, whole=True)}
 
     def _running(self, session: str, item: dict[str, Any]) -> RunningTurn:
         turn_id = item["turn_id"]["S"]
@@ -471,52 +388,23 @@ class DynamoRegistry(TurnRegistry):
         return RunningTurn(claim, item["state"]["S"] == "stopping", until - self._clock(), until, _inbox(item))
 
 
-def _token(claim: Claim) -> str:
-    """`Claim.token`, without another file on the way of every turn."""
-    return claim.owner or claim.turn_id
-
-
 def item_key(session: str, item: str) -> dict[str, Any]:
     return {"session_id": {"S": session}, "item": {"S": item}}
-
-
-def _inbox_entry(message: InboxMessage) -> dict[str, Any]:
-    text = b64encode(zlib.compress(message.text.encode(), 9)).decode()
-    entry = {"id": {"S": message.id}, "text": {"B": text}, "stopped": {"BOOL": message.stopped}}
-    entry |= {"steers": {"BOOL": True}} if message.steers else {}
-    return {"M": entry | ({"interrupts": {"S": message.interrupts}} if message.interrupts else {})}
 
 
 def _inbox(item: dict[str, Any]) -> tuple[InboxMessage, ...]:
     if "inbox" not in item:  # nearly always
         return ()
-    entries = (entry["M"] for entry in item["inbox"]["L"])
-    return tuple(
-        InboxMessage(
-            entry["id"]["S"],
-            zlib.decompress(b64decode(entry["text"]["B"])).decode(),
-            steers="steers" in entry,
-            stopped=entry["stopped"]["BOOL"],
-            interrupts=entry.get("interrupts", {}).get("S", ""),
-        )
-        for entry in entries
-    )
+    from omniagent.aws.inbox_items import read_inbox
 
-
-def _reader(reader: Reader) -> str:
-    return f"{_READER}{reader.id[:12]}"
-
-
-def _short(session: str) -> str:
-    """Return a session's key as readers are counted by it: a hash, so that an item of many stays small."""
-    return hashlib.blake2b(session.encode(), digest_size=6).hexdigest()
+    return read_inbox(item)
 
 
 def _chunk(turn_id: str, number: int) -> str:
     return f"{_CHUNKS}{turn_id}#{number:08d}"
 
 
-def _number(value: float, *, whole: bool = False) -> dict[str, str]:
+def as_number(value: float, *, whole: bool = False) -> dict[str, str]:
     return {"N": str(int(value)) if whole else f"{value:.3f}"}
 
 

@@ -10,6 +10,7 @@ from starlette.responses import Response
 
 from omniagent import errors
 from omniagent.ai.approvals import Approver, may_answer, requests_of
+from omniagent.aws.housekeeping import Housekeeping
 from omniagent.aws.services import Services
 from omniagent.http.auth import Caller
 from omniagent.http.documented import PAID, WITH_BODY, documented
@@ -123,7 +124,7 @@ async def delete_session(
     session_id: SessionId, request: Request, caller: CurrentCaller, services: ProcessServices
 ) -> None:
     """Delete a session and all its messages. A running turn is discarded."""
-    await services.erase_session(_key(caller, session_id), time_left=time_left(request.scope))
+    await Housekeeping(services).erase_session(_key(caller, session_id), time_left=time_left(request.scope))
 
 
 @router.get("/sessions/{session_id}/messages", responses=documented(errors.NotFound))
@@ -288,7 +289,7 @@ async def get_usage(caller: CurrentCaller, services: ProcessServices) -> UsageRe
 )
 async def delete_me(request: Request, caller: CurrentCaller, services: ProcessServices) -> None:
     """Delete the user and all their sessions."""
-    await services.erase_user(user_id_of(caller.client_id), time_left=time_left(request.scope))
+    await Housekeeping(services).erase_user(user_id_of(caller.client_id), time_left=time_left(request.scope))
 
 
 async def _requests_for(

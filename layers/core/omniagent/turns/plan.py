@@ -8,7 +8,6 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from omniagent.ai.context import call_back
 from omniagent.ai.result import AnswerSource
 from omniagent.errors import (
     BudgetExceeded,
@@ -30,7 +29,7 @@ from omniagent.turns.keeper import LeaseKeeper, taken
 from omniagent.turns.lease import ERASE, REPAIR, Claim, InboxMessage, RunningTurn
 from omniagent.turns.repair import bury, close_dead_turn, close_waiting, living, released_late
 from omniagent.turns.replay import ReplayedAnswer, handed_over_at, kept_steps
-from omniagent.turns.setup import Assignment, Query, TimeLimit, TurnPlan, TurnSetup, both
+from omniagent.turns.setup import Assignment, Query, TimeLimit, TurnPlan, TurnSetup, both, call_back
 from omniagent.turns.turn import Turn
 
 if TYPE_CHECKING:

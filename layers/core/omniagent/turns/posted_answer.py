@@ -6,7 +6,6 @@ import time
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING
 
-from omniagent.ai.context import call_back
 from omniagent.ai.result import AnswerSource, RunResult
 from omniagent.errors import (
     OmniAgentError,
@@ -33,7 +32,7 @@ from omniagent.turns.inbox import (
 from omniagent.turns.keeper import KEEP_ALIVE_SECONDS
 from omniagent.turns.lease import Claim, InboxMessage, RunningTurn
 from omniagent.turns.replay import ReplayedAnswer
-from omniagent.turns.setup import Query, TimeLimit, TurnSetup
+from omniagent.turns.setup import Query, TimeLimit, TurnSetup, call_back
 
 if TYPE_CHECKING:
     from omniagent.turns.ledger import TurnBudget

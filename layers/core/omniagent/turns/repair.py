@@ -8,7 +8,6 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
-from omniagent.ai.context import call_back
 from omniagent.errors import RegistryUnavailable, StorageConflict
 from omniagent.messages import Status, Usage
 from omniagent.session.manager import (
@@ -23,7 +22,7 @@ from omniagent.tracing import session_state, turn_state
 from omniagent.turns.keeper import taken
 from omniagent.turns.lease import REPAIR, Claim, TurnRegistry
 from omniagent.turns.replay import calls_beside, calls_of, last_attempt, record_frames
-from omniagent.turns.setup import TurnHooks
+from omniagent.turns.setup import TurnHooks, call_back
 
 if TYPE_CHECKING:
     from omniagent.turns.ledger import Ledger

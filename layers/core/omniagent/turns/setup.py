@@ -61,6 +61,19 @@ def ensure_not_cancelled() -> None:
         raise asyncio.CancelledError
 
 
+async def call_back(callback: Callable[..., Awaitable[None]] | None, *arguments: Any) -> None:
+    """Call a callback if there is one. Exceptions are logged and not raised."""
+    if callback is None:
+        return
+    try:
+        await callback(*arguments)
+    except (Exception, asyncio.CancelledError) as exc:
+        task = asyncio.current_task()
+        if isinstance(exc, asyncio.CancelledError) and (task is None or task.cancelling()):
+            raise  # the turn is cancelled, not only the callback's own work
+        logger.exception("callback failed", extra={"callback": getattr(callback, "__name__", repr(callback))})
+
+
 async def both(first: Coroutine[Any, Any, First], second: Coroutine[Any, Any, Second]) -> tuple[First, Second]:
     """Run two coroutines concurrently. If one fails, its error is raised after the other has ended.
 

@@ -9,7 +9,7 @@ from functools import cached_property
 from typing import Any, TypeVar
 
 from omniagent.ai.agent import Agent
-from omniagent.ai.context import RunContext, call_back
+from omniagent.ai.context import RunContext
 from omniagent.ai.providers.llm_provider import ModelToolCall
 from omniagent.ai.tools import Tool, cut_text, render_output
 from omniagent.errors import (
@@ -29,6 +29,7 @@ from omniagent.settings import Settings
 from omniagent.tracing import SpanKind, trace_operation
 from omniagent.tracing.attributes import TOOL_ID, TOOL_NAME, TOOL_WAITS_FOR
 from omniagent.turns.recorder import MAX_INPUT_CHARS, AnswerRecorder
+from omniagent.turns.setup import call_back
 
 logger = logging.getLogger(__name__)
 

@@ -11,7 +11,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from omniagent.ai import prompts
-from omniagent.ai.context import RunContext, call_back
+from omniagent.ai.context import RunContext
 from omniagent.ai.result import RunResult
 from omniagent.errors import AnswerTooLong, BudgetExceeded, ModelError, OmniAgentError, TurnInProgress
 from omniagent.messages import (
@@ -34,7 +34,7 @@ from omniagent.turns.keeper import RELEASE_SECONDS, EventLog, LeaseKeeper
 from omniagent.turns.lease import MAX_CHUNK_BYTES, InboxMessage, Renewal
 from omniagent.turns.recorder import AnswerRecorder
 from omniagent.turns.replay import BEGUN, HANDED_OVER, keep_steps
-from omniagent.turns.setup import STOP_SECONDS, Assignment, TurnPlan, TurnSetup, cancelled, insist, within
+from omniagent.turns.setup import STOP_SECONDS, Assignment, TurnPlan, TurnSetup, call_back, cancelled, insist, within
 from omniagent.turns.tool_loop import HandOver, Progress, ToolLoop
 
 logger = logging.getLogger(__name__)
@@ -347,6 +347,7 @@ class Turn:
             query=self._plan.text,
             deps=await agent.open_deps(),
             sink=self._show_data,
+            loop=asyncio.get_running_loop(),
             is_continued=self._plan.continued is not None,
             now=datetime.now(UTC) if self._dead is None else self._dead.now,
         )

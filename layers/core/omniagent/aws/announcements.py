@@ -1,0 +1,75 @@
+"""The events of turns for the operator's webhook: queued when a turn ends, delivered by the run function."""
+
+from collections.abc import Awaitable, Callable
+
+from omniagent.aws.queues import RunQueue
+from omniagent.aws.secrets import SecretStore
+from omniagent.aws.webhook import TurnEvent, WebhookClient
+from omniagent.messages import Status
+from omniagent.persistence.catalog import Catalog
+from omniagent.persistence.mongo_session import MongoSessionManager
+from omniagent.persistence.store import ConversationStore
+from omniagent.session.manager import SessionMessage, message_id_of
+from omniagent.settings import Settings
+
+WEBHOOK_KEYS = ("WEBHOOK_SECRET", "webhook_secret", "secret")
+
+
+class Announcements:
+    """The events of one deployment."""
+
+    def __init__(
+        self,
+        settings: Settings,
+        store: Callable[[], Awaitable[ConversationStore]],
+        queue: RunQueue,
+        secrets: SecretStore,
+    ) -> None:
+        self._settings = settings
+        self._store = store
+        self._queue = queue
+        self._secrets = secrets
+
+    async def announce(self, key: str, answer: SessionMessage, status: Status | None = None) -> None:
+        """Queue the event of a turn's end. Noted afterwards: should that fail, it is sent twice, with one id."""
+        event = TurnEvent.of(key, answer, status)
+        message = {"kind": "webhook", "session_id": key, "event": event.model_dump(mode="json")}
+        await self._queue.send(message)
+        await Catalog(await self._store()).note_announced(key, answer.id, event.id)
+
+    async def announce_missed(self, key: str, turn_id: str) -> bool:
+        """Announce the end of a turn whose process could not: it died, or the turn was closed by somebody else."""
+        if not self._settings.webhook_url:
+            return False
+        found = await Catalog(await self._store()).find_announced(key, message_id_of(turn_id))
+        if found is None or found[1] == TurnEvent.of(key, found[0]).id:
+            return False
+        if found[0].status == "waiting" and not found[0].pending:
+            return False  # all that it asked is answered: it goes on, and has an end to be announced later
+        await self.announce(key, found[0])
+        return True
+
+    async def deliver(self, key: str, event: TurnEvent, *, again: bool = False) -> bool:
+        """Send an event to the webhook. False when there is none, or the session's user was deleted.
+
+        Raises `WebhookFailed`. `again`: it has failed before, so the secret is read anew.
+        """
+        settings = self._settings
+        if not settings.webhook_url:
+            return False
+        store = await self._store()
+        address = await store.address_of(key)
+        if address is None:
+            return False
+        text = None
+        if settings.webhook_content:
+            session = MongoSessionManager(store, address.user, address.session_id, settings=settings)
+            answer = await session.find(event.message_id)
+            text = answer.text if answer is not None else None
+        secret = settings.webhook_secret
+        if arn := settings.webhook_secret_arn:
+            read = self._secrets.refresh if again else self._secrets.get
+            secret = await read(arn, *WEBHOOK_KEYS)
+        body = event.body(user=address.user, session_id=address.session_id, text=text)
+        await WebhookClient(settings.webhook_url).deliver(event.id, body, secret)
+        return True
