@@ -135,7 +135,7 @@ def test_a_session_is_not_made_for_a_user_who_was_deleted_meanwhile(world: World
 
     async def make() -> None:
         session = await world.services.session(user.client_id, new_id())
-        await session.slots.ensure_user()
+        await session.new_sessions.ensure_user()
         world.database.users.delete_one({"_id": user_id})
         with pytest.raises(SessionErased):
             await (await world.services.catalog()).create(session, "Late")

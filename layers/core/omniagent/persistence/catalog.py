@@ -55,18 +55,18 @@ class Catalog(Erasure):
         """
         if found := await self._find(session.key):
             return found, False
-        await session.slots.ensure_user()
+        await session.new_sessions.ensure_user()
         made = await self._store.fill(self.models.session(id=session.key, user_id=session.user_id, name=name), session)
 
         async def work(transaction: AsyncClientSession) -> None:
             await self._store.sessions.insert_one(to_bson(made), session=transaction)
-            await session.slots.refuse_erased(transaction)
+            await session.new_sessions.refuse_erased(transaction)
 
         try:
             await self._store.transaction(work)
         except StorageConflict:
             return await self.get(session.key), False
-        await session.slots.check_not_erased(session.key)
+        await session.new_sessions.check_not_erased()
         return made, True
 
     @trace_method(kind=SpanKind.DB, name="mongodb.list_sessions", attributes=_SESSIONS)

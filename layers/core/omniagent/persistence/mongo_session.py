@@ -13,6 +13,7 @@ from omniagent.errors import ConfigurationError, InvalidRequest, NotFound, Stora
 from omniagent.messages import Feedback
 from omniagent.persistence.documents import STEERING_ID, Summary
 from omniagent.persistence.erasure import Erasure
+from omniagent.persistence.new_sessions import NewSessions
 from omniagent.persistence.store import (
     ConversationStore,
     from_bson,
@@ -155,8 +156,9 @@ class MongoSessionManager(SessionManager):
         self.store = _checked(store)
         super().__init__(user, session_id, settings=settings, category=category)
         self.open_turns = store.open_turns
-        self.slots = UserSlots(store, self)
-        self._turns = TurnWrites(store, self, self.slots)
+        self.new_sessions = NewSessions(store, self)
+        self._slots = UserSlots(store, self, self.new_sessions)
+        self._turns = TurnWrites(store, self, self.new_sessions)
         self._summaries = SummaryWrites(store, self)
 
     @classmethod
@@ -195,7 +197,7 @@ class MongoSessionManager(SessionManager):
         return _head(found) if found else None
 
     async def create(self) -> None:
-        await self._turns.create_session()
+        await self.new_sessions.create_session()
 
     @trace_method(kind=SpanKind.DB, name="mongodb.load", attributes=_MESSAGES)
     async def load(self, message_id: str | None = None) -> SessionState:
@@ -234,10 +236,10 @@ class MongoSessionManager(SessionManager):
         return await self._message({"session_id": self.key, "turn_number": turn_number, "role": "assistant"})
 
     async def admit(self, limit: int, turn_id: str) -> Sequence[str]:
-        return await self.slots.admit(limit, turn_id)
+        return await self._slots.admit(limit, turn_id)
 
     async def withdraw(self, *slots: str) -> None:
-        await self.slots.withdraw(*slots)
+        await self._slots.withdraw(*slots)
 
     async def begin_turn(self, start: TurnStart) -> None:
         await self._turns.begin(start)

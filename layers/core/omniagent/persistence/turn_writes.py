@@ -16,8 +16,8 @@ from pymongo import ReturnDocument
 from pymongo.asynchronous.client_session import AsyncClientSession
 
 from omniagent.errors import SessionErased, StorageConflict, StorageError, TurnLost
-from omniagent.persistence.documents import STEERING_ID, Message, Session
-from omniagent.persistence.erasure import Erasure
+from omniagent.persistence.documents import STEERING_ID, Message
+from omniagent.persistence.new_sessions import USER_ERASED, NewSessions
 from omniagent.persistence.store import (
     ConversationStore,
     from_bson,
@@ -35,7 +35,6 @@ logger = logging.getLogger(__name__)
 AT_ONCE_SECONDS: Final = 1.0
 """How long the one write of a begin may take. Then the transaction does it: it ends a dead process's lock."""
 _USERS = {"db.collection.name": "users"}
-_ERASED = "The user is being deleted."
 
 
 class UserSlots:
@@ -44,20 +43,20 @@ class UserSlots:
     No transaction ever writes the user's document: one that a dead process left open would lock the user out.
     """
 
-    def __init__(self, store: ConversationStore, session: SessionManager) -> None:
+    def __init__(self, store: ConversationStore, session: SessionManager, new_sessions: NewSessions) -> None:
         self._store = store
         self._session = session
-        self._is_known = False
+        self._new = new_sessions
 
     @trace_method(kind=SpanKind.DB, name="mongodb.admit", attributes=_USERS)
     async def admit(self, limit: int, turn_id: str) -> Sequence[str]:
         """Take a slot for a turn of this session. See `SessionManager.admit`."""
         slot = slot_of(self._session.key, turn_id)
         while True:
-            user = await self._take_slot(limit, slot) or await self._insert([slot])
+            user = await self._take_slot(limit, slot) or await self._new.insert_user([slot])
             if user.get("erased_at") is not None:
-                raise SessionErased(_ERASED)
-            self._is_known = True
+                raise SessionErased(USER_ERASED)
+            self._new.user_is_known = True
             running: list[str] = user.get("running") or []
             if slot in running:
                 return ()
@@ -69,41 +68,6 @@ class UserSlots:
         """Give back slots. See `SessionManager.withdraw`."""
         with translated():
             await self._store.users.update_one({"_id": self._session.user_id}, {"$pullAll": {"running": list(slots)}})
-
-    async def ensure_user(self) -> None:
-        """Make the user's document, unless it was seen already."""
-        if self._is_known:
-            return
-        with translated():
-            user = await self._store.users.find_one({"_id": self._session.user_id}, {"erased_at": 1})
-        if (user or await self._insert([])).get("erased_at") is not None:
-            raise SessionErased(_ERASED)
-        self._is_known = True
-
-    async def refuse_erased(self, transaction: AsyncClientSession) -> None:
-        """Refuse to make a session of a user who is deleted, as far as the transaction can see.
-
-        A deletion that it cannot see yet has begun after this session's `created_at`, and finds it a while later.
-        """
-        user = await self._store.users.find_one(
-            {"_id": self._session.user_id, "erased_at": None}, {"_id": 1}, session=transaction
-        )
-        if user is None:
-            raise SessionErased(_ERASED)
-
-    async def check_not_erased(self, key: str) -> None:
-        """Refuse a session that was made while its user was being deleted, and delete it, too.
-
-        Asked after the session is stored: a deletion that has not seen the session marked the user before.
-        """
-        with translated():
-            user = await self._store.users.find_one({"_id": self._session.user_id}, {"erased_at": 1})
-        if user is not None and user.get("erased_at") is None:
-            return
-        erasure = Erasure(self._store)
-        await erasure.mark_erased(key)
-        await erasure.erase_some(key)
-        raise SessionErased(_ERASED)
 
     async def _take_slot(self, limit: int, slot: str) -> dict[str, Any] | None:
         running = {"$ifNull": ["$running", []]}
@@ -122,23 +86,6 @@ class UserSlots:
                 return_document=ReturnDocument.AFTER,
             )
 
-    async def _insert(self, running: list[str]) -> dict[str, Any]:
-        """Make the user's document if there is none, and return what there is."""
-        session = self._session
-        document = self._store.models.user(
-            id=session.user_id, client_id=session.user, category=session.category, running=running
-        )
-        fields = to_bson(await self._store.fill(document, session))
-        with translated():
-            user: dict[str, Any] | None = await self._store.users.find_one_and_update(
-                {"_id": fields.pop("_id")},
-                {"$setOnInsert": fields},
-                projection={"running": 1, "erased_at": 1},
-                upsert=True,
-                return_document=ReturnDocument.AFTER,
-            )
-        return user or {}
-
 
 _MESSAGES = {"db.collection.name": "messages"}
 
@@ -146,10 +93,10 @@ _MESSAGES = {"db.collection.name": "messages"}
 class TurnWrites:
     """The writes of one session's turns."""
 
-    def __init__(self, store: ConversationStore, session: SessionManager, slots: UserSlots) -> None:
+    def __init__(self, store: ConversationStore, session: SessionManager, new_sessions: NewSessions) -> None:
         self._store = store
         self._session = session
-        self._slots = slots
+        self._new = new_sessions
         # A question is moved byte for byte: what a field was decoded to might not be encoded again.
         self._raw_sessions = store.sessions.with_options(codec_options=DEFAULT_RAW_BSON_OPTIONS)
 
@@ -162,12 +109,10 @@ class TurnWrites:
         message = None if start.again else await self._question(start)
         if message is not None and await self._begin_at_once(start, message):
             return
-        new_session = await self._new_session() if start.turn_number == 1 and not start.again else None
+        new_session = await self._new.new_session() if start.turn_number == 1 and not start.again else None
 
         async def work(transaction: AsyncClientSession) -> bool:
-            is_new = new_session is not None and await self._insert_missing(new_session, transaction)
-            if is_new:
-                await self._slots.refuse_erased(transaction)
+            is_new = new_session is not None and await self._new.insert_session(new_session, transaction)
             if not await self._advance(start, transaction):
                 await self._refuse(start, transaction)
                 return is_new
@@ -182,27 +127,7 @@ class TurnWrites:
             return is_new
 
         if await self._store.transaction(work):
-            await self._slots.check_not_erased(self._session.key)
-
-    @trace_method(kind=SpanKind.DB, name="mongodb.create_session", attributes=_MESSAGES)
-    async def create_session(self) -> None:
-        """Make the session. See `SessionManager.create`."""
-        with translated():
-            found = await self._store.sessions.find_one({"_id": self._session.key}, {"erased_at": 1})
-        if found is not None:
-            if found.get("erased_at") is not None:
-                raise SessionErased
-            return
-        document = await self._new_session()
-
-        async def work(transaction: AsyncClientSession) -> bool:
-            is_new = document is not None and await self._insert_missing(document, transaction)
-            if is_new:
-                await self._slots.refuse_erased(transaction)
-            return is_new
-
-        if await self._store.transaction(work):
-            await self._slots.check_not_erased(self._session.key)
+            await self._new.check_not_erased()
 
     @trace_method(kind=SpanKind.DB, name="mongodb.finish_turn", attributes=_MESSAGES)
     async def finish(self, answer: SessionMessage, attempt: int = 0) -> SessionMessage:
@@ -260,24 +185,6 @@ class TurnWrites:
         models, key = self._store.models, self._session.key
         document = await self._store.fill_or_default(lambda: message_document(models, key, answer), self._session)
         return replace(session_message(document), turn_id=answer.turn_id), document
-
-    async def _new_session(self) -> Session | None:
-        """Make the session's document, unless there is one: the team's hook sees only documents that are new."""
-        session = self._session
-        await self._slots.ensure_user()
-        if self._store.models.fill is not None:
-            with translated():
-                if await self._store.sessions.find_one({"_id": session.key}, {"_id": 1}):
-                    return None
-        document = self._store.models.session(id=session.key, user_id=session.user_id)
-        return await self._store.fill(document, session)
-
-    async def _insert_missing(self, document: Session, transaction: AsyncClientSession) -> bool:
-        fields = to_bson(document)
-        inserted = await self._store.sessions.update_one(
-            {"_id": fields.pop("_id")}, {"$setOnInsert": fields}, upsert=True, session=transaction
-        )
-        return inserted.upserted_id is not None
 
     async def _begin_at_once(self, start: TurnStart, message: Message) -> bool:
         """Fence the session and store the message in it, in one write. False leaves the turn to the transaction.
