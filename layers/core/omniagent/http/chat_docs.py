@@ -8,10 +8,11 @@ from pydantic import BaseModel, Field
 from starlette.responses import HTMLResponse, Response
 
 from omniagent import errors
+from omniagent.http.answer_bodies import AnsweredBody, AnswersBody
 from omniagent.http.decisions import Decision
 from omniagent.http.documented import PAID, WITH_BODY, documented
 from omniagent.http.fastapi_app import bare_app
-from omniagent.http.request_body import body_schema, chat_body_schema
+from omniagent.http.request_body import MessageBody, PlainBody, SdkBody, body_schema, inlined
 from omniagent.messages import Status
 from omniagent.session.manager import ID_PATTERN
 from omniagent.settings import Settings
@@ -144,3 +145,9 @@ def chat_openapi(settings: Settings) -> dict[str, Any]:
 def chat_page() -> HTMLResponse:
     """Return Swagger UI for the document at /openapi.json."""
     return get_swagger_ui_html(openapi_url="/openapi.json", title=f"{TITLE} - Swagger UI")
+
+
+def chat_body_schema() -> dict[str, Any]:
+    """Describe the body for OpenAPI."""
+    kinds = [inlined(kind.model_json_schema()) for kind in (SdkBody, MessageBody, PlainBody, AnsweredBody, AnswersBody)]
+    return {"requestBody": {"required": True, "content": {"application/json": {"schema": {"anyOf": kinds}}}}}

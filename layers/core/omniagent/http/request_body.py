@@ -9,13 +9,10 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, NoReturn, Type
 
 from pydantic import (
     BaseModel,
-    BeforeValidator,
     ConfigDict,
     Field,
-    StrictBool,
     StringConstraints,
     ValidationError,
-    model_validator,
 )
 from starlette.requests import Request
 
@@ -188,10 +185,6 @@ MAX_PARTS = 64
 MAX_MESSAGES = 10_000
 """The AI SDK sends its whole history; only the last message is read."""
 
-MAX_ANSWER_PARTS = 1_000
-MAX_CALL_ID = 256
-_TOOL_TYPES = ("tool-", "dynamic-tool")
-
 Body = TypeVar("Body", bound=BaseModel)
 Id = Annotated[str, StringConstraints(pattern=ID_PATTERN)]
 
@@ -200,13 +193,6 @@ BUSY: Any = Field(
     None,
     description="What to do while the session answers another message. Null leaves it to the deployment's setting.",
 )
-
-
-def _tool_parts(parts: Any) -> Any:
-    """Leave out what is no tool's part: texts and data of the answer are not read."""
-    if not isinstance(parts, list):
-        return parts
-    return [part for part in parts if isinstance(part, dict) and str(part.get("type")).startswith(_TOOL_TYPES)]
 
 
 class UIPart(BaseModel):
@@ -262,75 +248,6 @@ class PlainBody(BaseModel):
     busy: Busy | None = BUSY
 
 
-class UIApproval(BaseModel):
-    model_config = ConfigDict(extra="ignore")
-
-    id: str = Field(min_length=1, max_length=128)
-    approved: StrictBool | None = None
-    reason: str | None = None
-
-
-class UIToolPart(BaseModel):
-    """A tool's part as the AI SDK's client sends it. The client's copy of the input is not read."""
-
-    model_config = ConfigDict(extra="ignore")
-
-    type: str = Field(max_length=128)
-    toolCallId: str = Field(min_length=1, max_length=MAX_CALL_ID)  # noqa: N815 - the client's name
-    state: str = Field("", max_length=64)
-    approval: UIApproval | None = None
-    output: Any = None
-    errorText: str | None = None  # noqa: N815 - the client's name
-
-    @model_validator(mode="after")
-    def _check(self) -> "UIToolPart":
-        if self.state == "approval-responded" and (self.approval is None or self.approval.approved is None):
-            raise ValueError("an answered approval has an `id` and is `approved` or not")
-        return self
-
-
-class AnsweredMessage(BaseModel):
-    """An assistant's message as the AI SDK's client sends it back, with its user's answers in it."""
-
-    model_config = ConfigDict(extra="ignore")
-
-    id: Id | None = None
-    role: Literal["assistant"] = "assistant"
-    parts: Annotated[list[UIToolPart], BeforeValidator(_tool_parts)] = Field(max_length=MAX_ANSWER_PARTS)
-
-
-class AnsweredBody(BaseModel):
-    """`{id, message}`, for a client that sends only the message whose tools were answered."""
-
-    model_config = ConfigDict(extra="ignore")
-
-    id: Id | None = None
-    message: AnsweredMessage
-    messageId: Id | None = None  # noqa: N815 - the client's name
-
-
-class PlainAnswer(BaseModel):
-    """The answer to one request: exactly one of `approved`, `output` and `error`."""
-
-    model_config = ConfigDict(extra="ignore")
-
-    tool_call_id: str = Field(min_length=1, max_length=MAX_CALL_ID)
-    approved: StrictBool | None = None
-    reason: str | None = Field(None, description="Why it is approved or denied.")
-    output: Any = Field(None, description="What the client's tool returned.")
-    error: str | None = Field(None, description="Why the client's tool returned nothing.")
-
-
-class AnswersBody(BaseModel):
-    """`{session_id, answers}`, for curl and scripts: answers to what a turn waits for."""
-
-    model_config = ConfigDict(extra="ignore")
-
-    session_id: Id
-    message_id: Id | None = None
-    answers: list[PlainAnswer] = Field(min_length=1, max_length=MAX_PARTS)
-
-
 @dataclass(frozen=True, slots=True)
 class ChatRequest:
     """A chat request, whichever body it came in."""
@@ -346,18 +263,22 @@ def read_chat_request(body: Any) -> ChatRequest:
     if not isinstance(body, dict):
         raise InvalidRequest("Send a JSON object with `messages`, `message`, `query` or `answers`.")
     if "messages" in body:
-        return _from_sdk(_validated(SdkBody, body))
+        return _from_sdk(validated(SdkBody, body))
     if "message" in body:
         if _has_role(body["message"], "assistant"):
-            return _answers(_validated(AnsweredBody, body))
-        request = _validated(MessageBody, body)
+            from omniagent.http.answer_bodies import AnsweredBody, answered
+
+            return answered(validated(AnsweredBody, body))
+        request = validated(MessageBody, body)
         return ChatRequest(session_id=request.id, query=_submitted(request.message, request.busy))
     if "query" in body:
-        plain = _validated(PlainBody, body)
+        plain = validated(PlainBody, body)
         query = Query(plain.query, plain.message_id or "", busy=plain.busy)
         return ChatRequest(session_id=plain.session_id, query=query)
     if "answers" in body:
-        return _plain_answers(_validated(AnswersBody, body))
+        from omniagent.http.answer_bodies import AnswersBody, plainly_answered
+
+        return plainly_answered(validated(AnswersBody, body))
     raise InvalidRequest("Send `messages` (the AI SDK's body), `message`, `query` or `answers`.")
 
 
@@ -369,56 +290,17 @@ def _from_sdk(body: SdkBody) -> ChatRequest:
         query = Query(question.text, question.message_id, regenerate=True, replaces=body.messageId, busy=body.busy)
         return ChatRequest(session_id=body.id, query=query)
     if _has_role(last, "assistant"):
-        return _answers(AnsweredBody(id=body.id, message=_validated(AnsweredMessage, last), messageId=body.messageId))
+        from omniagent.http.answer_bodies import AnsweredBody, AnsweredMessage, answered
+
+        message = validated(AnsweredMessage, last)
+        return answered(AnsweredBody(id=body.id, message=message, messageId=body.messageId))
     if not is_users:
         raise InvalidRequest("messages: the last message must have the role `user` or `assistant`.")
-    return ChatRequest(session_id=body.id, query=_submitted(_validated(UIMessage, last), body.busy))
+    return ChatRequest(session_id=body.id, query=_submitted(validated(UIMessage, last), body.busy))
 
 
 def _has_role(message: Any, role: str) -> bool:
     return isinstance(message, dict) and message.get("role") == role
-
-
-def _answers(body: AnsweredBody) -> ChatRequest:
-    """Read the answers out of an assistant's message. Its other parts are the client's copy of what is stored."""
-    from omniagent.ai.approvals import ToolAnswer  # only where a turn has waited
-
-    if body.messageId and body.message.id and body.messageId != body.message.id:
-        raise InvalidRequest("messageId: it must be the id of the last message.")
-    answers: list[ToolAnswer] = []
-    # Some models give the calls of every step the same ids: the last one is meant.
-    for part in {part.toolCallId: part for part in body.message.parts}.values():
-        match part.state, part.approval:
-            case "approval-responded", UIApproval(approved=bool(approved)) as approval:
-                answers.append(
-                    ToolAnswer(part.toolCallId, approved=approved, reason=approval.reason, request_id=approval.id)
-                )
-            case "output-available", _:
-                answers.append(ToolAnswer(part.toolCallId, output=part.output, is_echo=True))
-            case "output-error", _:
-                answers.append(ToolAnswer(part.toolCallId, error=part.errorText or "", is_echo=True))
-    if not answers:
-        raise InvalidRequest(
-            "messages: the last message is the assistant's and answers nothing. Send a user's message."
-        )
-    message_id = body.messageId or body.message.id or ""
-    return ChatRequest(session_id=body.id, query=Query(message_id=message_id), answers=answers)
-
-
-def _plain_answers(body: AnswersBody) -> ChatRequest:
-    from omniagent.ai.approvals import NOTHING, ToolAnswer  # only where a turn has waited
-
-    answers = [
-        ToolAnswer(
-            answer.tool_call_id,
-            approved=answer.approved,
-            reason=answer.reason,
-            output=answer.output if "output" in answer.model_fields_set else NOTHING,
-            error=answer.error,
-        )
-        for answer in body.answers
-    ]
-    return ChatRequest(session_id=body.session_id, query=Query(message_id=body.message_id or ""), answers=answers)
 
 
 def _regenerated(message: Any) -> Query:
@@ -427,7 +309,7 @@ def _regenerated(message: Any) -> Query:
     It is optional: a question that cannot be read is found by the answer's id.
     """
     try:
-        return _submitted(_validated(UIMessage, message))
+        return _submitted(validated(UIMessage, message))
     except InvalidRequest:
         return Query()
 
@@ -439,16 +321,11 @@ def _submitted(message: UIMessage, busy: Busy | None = None) -> Query:
     return Query("".join(part.text for part in message.parts), message.id or "", busy=busy)
 
 
-def _validated(kind: type[Body], value: Any) -> Body:
+def validated(kind: type[Body], value: Any) -> Body:
+    """Read a body, or a part of one. The error names its first wrong field."""
     try:
         return kind.model_validate(value)
     except ValidationError as exc:
         first = exc.errors(include_url=False, include_input=False)[0]
         where = ".".join(str(key) for key in first["loc"]) or "body"
         raise InvalidRequest(f"{where}: {first['msg']}") from exc
-
-
-def chat_body_schema() -> dict[str, Any]:
-    """Describe the body for OpenAPI."""
-    kinds = [inlined(kind.model_json_schema()) for kind in (SdkBody, MessageBody, PlainBody, AnsweredBody, AnswersBody)]
-    return {"requestBody": {"required": True, "content": {"application/json": {"schema": {"anyOf": kinds}}}}}

@@ -1,0 +1,132 @@
+"""The bodies of POST /chat that answer what a turn waits for: approvals, and outputs of the client's tools.
+
+Loaded only where a turn has waited.
+"""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictBool, model_validator
+
+from omniagent.ai.approvals import NOTHING, ToolAnswer
+from omniagent.errors import InvalidRequest
+from omniagent.http.request_body import MAX_PARTS, ChatRequest, Id
+from omniagent.turns.setup import Query
+
+MAX_ANSWER_PARTS = 1_000
+MAX_CALL_ID = 256
+_TOOL_TYPES = ("tool-", "dynamic-tool")
+
+
+def _tool_parts(parts: Any) -> Any:
+    """Leave out what is no tool's part: texts and data of the answer are not read."""
+    if not isinstance(parts, list):
+        return parts
+    return [part for part in parts if isinstance(part, dict) and str(part.get("type")).startswith(_TOOL_TYPES)]
+
+
+class UIApproval(BaseModel):
+    model_config = ConfigDict(extra="ignore")
+
+    id: str = Field(min_length=1, max_length=128)
+    approved: StrictBool | None = None
+    reason: str | None = None
+
+
+class UIToolPart(BaseModel):
+    """A tool's part as the AI SDK's client sends it. The client's copy of the input is not read."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    type: str = Field(max_length=128)
+    toolCallId: str = Field(min_length=1, max_length=MAX_CALL_ID)  # noqa: N815 - the client's name
+    state: str = Field("", max_length=64)
+    approval: UIApproval | None = None
+    output: Any = None
+    errorText: str | None = None  # noqa: N815 - the client's name
+
+    @model_validator(mode="after")
+    def _check(self) -> "UIToolPart":
+        if self.state == "approval-responded" and (self.approval is None or self.approval.approved is None):
+            raise ValueError("an answered approval has an `id` and is `approved` or not")
+        return self
+
+
+class AnsweredMessage(BaseModel):
+    """An assistant's message as the AI SDK's client sends it back, with its user's answers in it."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    id: Id | None = None
+    role: Literal["assistant"] = "assistant"
+    parts: Annotated[list[UIToolPart], BeforeValidator(_tool_parts)] = Field(max_length=MAX_ANSWER_PARTS)
+
+
+class AnsweredBody(BaseModel):
+    """`{id, message}`, for a client that sends only the message whose tools were answered."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    id: Id | None = None
+    message: AnsweredMessage
+    messageId: Id | None = None  # noqa: N815 - the client's name
+
+
+class PlainAnswer(BaseModel):
+    """The answer to one request: exactly one of `approved`, `output` and `error`."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    tool_call_id: str = Field(min_length=1, max_length=MAX_CALL_ID)
+    approved: StrictBool | None = None
+    reason: str | None = Field(None, description="Why it is approved or denied.")
+    output: Any = Field(None, description="What the client's tool returned.")
+    error: str | None = Field(None, description="Why the client's tool returned nothing.")
+
+
+class AnswersBody(BaseModel):
+    """`{session_id, answers}`, for curl and scripts: answers to what a turn waits for."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    session_id: Id
+    message_id: Id | None = None
+    answers: list[PlainAnswer] = Field(min_length=1, max_length=MAX_PARTS)
+
+
+def answered(body: AnsweredBody) -> ChatRequest:
+    """Read the answers out of an assistant's message. Its other parts are the client's copy of what is stored."""
+    if body.messageId and body.message.id and body.messageId != body.message.id:
+        raise InvalidRequest("messageId: it must be the id of the last message.")
+    answers: list[ToolAnswer] = []
+    # Some models give the calls of every step the same ids: the last one is meant.
+    for part in {part.toolCallId: part for part in body.message.parts}.values():
+        match part.state, part.approval:
+            case "approval-responded", UIApproval(approved=bool(approved)) as approval:
+                answers.append(
+                    ToolAnswer(part.toolCallId, approved=approved, reason=approval.reason, request_id=approval.id)
+                )
+            case "output-available", _:
+                answers.append(ToolAnswer(part.toolCallId, output=part.output, is_echo=True))
+            case "output-error", _:
+                answers.append(ToolAnswer(part.toolCallId, error=part.errorText or "", is_echo=True))
+    if not answers:
+        raise InvalidRequest(
+            "messages: the last message is the assistant's and answers nothing. Send a user's message."
+        )
+    message_id = body.messageId or body.message.id or ""
+    return ChatRequest(session_id=body.id, query=Query(message_id=message_id), answers=answers)
+
+
+def plainly_answered(body: AnswersBody) -> ChatRequest:
+    """Read the answers of `{session_id, answers}`."""
+    answers = [
+        ToolAnswer(
+            answer.tool_call_id,
+            approved=answer.approved,
+            reason=answer.reason,
+            output=answer.output if "output" in answer.model_fields_set else NOTHING,
+            error=answer.error,
+        )
+        for answer in body.answers
+    ]
+    return ChatRequest(session_id=body.session_id, query=Query(message_id=body.message_id or ""), answers=answers)
