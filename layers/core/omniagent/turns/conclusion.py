@@ -1,13 +1,14 @@
-"""The end of a turn: store the answer, announce it, then wait for the summary."""
+"""The end of a turn: store the answer, announce it, then wait for the summary and the other work beside it."""
 
 import asyncio
 import json
 import logging
 import time
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
+from omniagent.ai.context import RunContext
 from omniagent.ai.result import RunResult
 from omniagent.errors import (
     AnswerTooLong,
@@ -23,7 +24,6 @@ from omniagent.messages import (
     Status,
     SteeringPart,
     StepPart,
-    StopReason,
     TextPart,
     ToolPart,
     Usage,
@@ -35,11 +35,11 @@ from omniagent.session import window
 from omniagent.session.manager import SessionMessage, message_id_of
 from omniagent.session.summaries import Summarized
 from omniagent.tracing import current_traceparent
-from omniagent.turns.keeper import EventLog
+from omniagent.turns.keeper import RELEASE_SECONDS, EventLog, LeaseKeeper
 from omniagent.turns.recorder import AnswerRecorder
 from omniagent.turns.replay import emit_parts
-from omniagent.turns.setup import Assignment, TimeLimit, TurnSetup, cancelled, insist, within
-from omniagent.turns.tool_loop import Progress
+from omniagent.turns.setup import Assignment, TimeLimit, TurnSetup, call_back, cancelled, insist, within
+from omniagent.turns.tool_loop import Ending, Progress
 
 logger = logging.getLogger(__name__)
 
@@ -120,20 +120,98 @@ class SummaryBeside:
             hooks.note_cost("summary", summarized.usage)
 
 
+CALLBACK_SECONDS = 60.0
+"""How long a callback may take that nobody's answer waits for."""
+NAME_SECONDS = 12.0
+"""A little more than the model gets for a name: what comes then are the first words."""
+
+
+class SideWork:
+    """What is done beside a turn and after it, while no reader waits: notice, summary, name and callbacks."""
+
+    def __init__(self, setup: TurnSetup, assignment: Assignment, keeper: LeaseKeeper) -> None:
+        self.summary = SummaryBeside(setup, assignment)
+        self._setup = setup
+        self._assignment = assignment
+        self._keeper = keeper
+        self._notice: asyncio.Task[None] | None = None
+        self._is_shut_down = False
+
+    def give_notice(self) -> None:
+        """Tell whoever looks after turns that this one begins."""
+        notice = call_back(self._setup.hooks.on_begin, self._assignment.turn_id, self._assignment.attempt)
+        self._notice = asyncio.create_task(notice, name="notice")
+
+    async def cancel_notice(self) -> None:
+        """Give the notice up: the turn does not begin."""
+        if self._notice is not None:
+            await cancelled(self._notice)
+
+    def shut_down(self) -> None:
+        """Wait for nothing that another process can do."""
+        self._is_shut_down = True
+        self.summary.give_up()
+
+    async def hand_over(self) -> None:
+        """Tell whoever looks after turns that another process is to go on with this one."""
+        await self._in_time(self._setup.hooks.on_hand_over, self._assignment.turn_id, self._assignment.attempt)
+        await self._noticed()
+        await self.summary.finish(self._assignment.limit)
+
+    async def finish(self, result: RunResult, context: RunContext | None, *, leaves_messages: bool) -> None:
+        """Do what comes after the answer. The readers have seen the end of it."""
+        await self._noticed()
+        await self._name_session(result)
+        await self.summary.finish(self._assignment.limit)
+        await settle_budget(self._assignment)
+        result = replace(result, summary_missed=self.summary.missed)
+        if context is not None:
+            await self._in_time(self._setup.agent.callbacks.on_finish, context, result)
+        await self._in_time(self._setup.hooks.on_end, result)
+        if self._keeper.lost:
+            from omniagent.turns.deletion import erase_late_chunks  # only where a turn was taken over
+
+            await self._in_time(erase_late_chunks, self._setup.session, self._setup.registry)
+        if leaves_messages and self._keeper.claim.goes_first and not self._is_shut_down:
+            from omniagent.turns.inbox import look_after  # only where messages wait
+
+            await look_after(self._setup, self._assignment.limit)
+
+    async def _noticed(self) -> None:
+        if self._notice is not None:
+            await asyncio.wait([self._notice])
+
+    async def _in_time(self, callback: Callable[..., Awaitable[None]] | None, *arguments: Any) -> None:
+        """Wait for a callback, but not for ever: whoever waits for the turn's end waits for it, too."""
+        task = asyncio.create_task(call_back(callback, *arguments), name="callback")
+        try:
+            await asyncio.wait([task], timeout=self._assignment.limit.closing_seconds(CALLBACK_SECONDS))
+        finally:
+            if not task.done():
+                logger.warning("callback takes too long and is cancelled")
+                await cancelled(task)
+
+    async def _name_session(self, result: RunResult) -> None:
+        """Name a session that has none after a complete answer."""
+        name, seconds = self._setup.name, min(NAME_SECONDS, self._assignment.limit.time_left())
+        if name is None or self._assignment.state.head.name or result.status != "complete" or seconds <= 0:
+            return
+        try:
+            await within(seconds, name())
+        except (OmniAgentError, TimeoutError) as exc:
+            logger.warning("session not named", extra={"cause": f"{type(exc).__name__}: {exc}"})
+
+
+async def settle_budget(assignment: Assignment) -> None:
+    """Write down what the turn has cost so far."""
+    if assignment.budget is not None:
+        await assignment.budget.settle(assignment.limit.closing_seconds(RELEASE_SECONDS))
+
+
 REDUCED_CHARS = 100_000
 """Maximum text kept of an answer that the store rejects."""
 REDUCED_CALL_CHARS = 1_000
 """The same for the arguments and the result of each of its tool calls."""
-
-
-@dataclass(frozen=True, slots=True)
-class Ending:
-    """How the answer ended."""
-
-    status: Status
-    reason: FinishReason
-    stop_reason: StopReason | None = None
-    error: OmniAgentError | None = None
 
 
 class Conclusion:

@@ -1,8 +1,12 @@
-"""The tool loop: model, tools, model, until there is an answer or the steps are used up."""
+"""The tool loop: model, tools, model, until there is an answer or the steps are used up; and the task that runs it.
+
+`AnswerWork` says how the answer ended: by itself, stopped early with what it has, or cut off to go on elsewhere.
+"""
 
 import asyncio
+import logging
 import time
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
@@ -20,18 +24,40 @@ from omniagent.ai.providers.llm_provider import (
     ModelToolStart,
 )
 from omniagent.ai.providers.model_calls import call_model
-from omniagent.errors import EmptyAnswer, InvalidOutput, ModelStreamBroken, StepLimitReached
-from omniagent.messages import ChatMessage, FinishReason, Part, SteeringPart, StepPart, TextPart, ToolPart, Usage
+from omniagent.errors import (
+    BudgetExceeded,
+    EmptyAnswer,
+    InvalidOutput,
+    ModelError,
+    ModelStreamBroken,
+    OmniAgentError,
+    StepLimitReached,
+)
+from omniagent.messages import (
+    ChatMessage,
+    FinishReason,
+    Part,
+    Status,
+    SteeringPart,
+    StepPart,
+    StopReason,
+    TextPart,
+    ToolPart,
+    Usage,
+)
 from omniagent.session import window
+from omniagent.tracing import turn_state
 from omniagent.turns.lease import InboxMessage
 from omniagent.turns.recorder import MAX_INPUT_CHARS, AnswerRecorder
 from omniagent.turns.replay import APPROVED, CALL, COUNTED, STEP
-from omniagent.turns.setup import TurnSetup, ensure_not_cancelled
+from omniagent.turns.setup import STOP_SECONDS, TimeLimit, TurnSetup, cancelled, ensure_not_cancelled
 from omniagent.turns.tool_step import ToolStep
 
 if TYPE_CHECKING:
     from omniagent.turns.dead_turn import DeadTurn
     from omniagent.turns.ledger import TurnBudget
+
+logger = logging.getLogger(__name__)
 
 ASSUMED_OUTPUT_TOKENS = 1_000
 """Tokens assumed for a model call's output if nothing limits it."""
@@ -93,6 +119,14 @@ class ToolLoop:
         self._compose = compose
         self._before_tools = before_tools
         self._correction: ChatMessage | None = None
+
+    def may_hand_over(self, limit: TimeLimit) -> bool:
+        """Whether another process may go on with the loop that has no more time in this one."""
+        return self._setup.may_hand_over(limit)
+
+    def seal(self) -> None:
+        """Take nothing more into the answer, whatever a tool that was left behind still does."""
+        self._recorder.seal()
 
     async def run(
         self,
@@ -287,3 +321,113 @@ def _estimated(request: ModelRequest, output: Sequence[Part], *, is_stopped: boo
     """Estimate the cost of a call that ended early. The input counts, unless the call itself failed."""
     usage = window.estimate_call(window.estimate_request(request), output)
     return usage if usage.output_tokens or is_stopped else Usage()
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How the answer ended."""
+
+    status: Status
+    reason: FinishReason
+    stop_reason: StopReason | None = None
+    error: OmniAgentError | None = None
+
+
+class AnswerWork:
+    """The task that makes the answer, with the loop. It can be stopped, and ends at its deadline."""
+
+    def __init__(self, loop: ToolLoop, answer: Coroutine[Any, Any, FinishReason], limit: TimeLimit) -> None:
+        self._loop = loop
+        self._limit = limit
+        self._task = asyncio.create_task(answer, name="answer")
+        self._stopped = asyncio.Event()
+        self._is_cut = False
+        self.stop_reason: StopReason | None = None
+        self.has_open_calls = False
+        """With no ending: the tools of the last step have not been started."""
+
+    @property
+    def is_closing(self) -> bool:
+        """Whether nothing new is to be begun here: another process goes on."""
+        return self._limit.is_closing and self.stop_reason is None and self._loop.may_hand_over(self._limit)
+
+    def stop(self, reason: StopReason) -> None:
+        """End the answer with what it has. Nothing happens when it is already ending."""
+        if self._may_be_ended():
+            turn_state("running", "stopping", stop_reason=reason)
+            self.stop_reason = reason
+            self._end_early()
+
+    async def cancel(self) -> None:
+        """Give the answer up: its turn does not begin."""
+        await cancelled(self._task)
+
+    async def ending(self) -> Ending | None:
+        """Wait until the answer ends, or has to: exactly one of complete, waiting, cancelled, failed.
+
+        None when it goes on in another process.
+        """
+        task, timer = self._task, self._deadline_timer()
+        try:
+            await self._wait()
+        except asyncio.CancelledError:
+            # The event loop is being closed: what was streamed is stored first.
+            self.stop("shutdown")
+            await asyncio.wait([task], timeout=STOP_SECONDS)
+        finally:
+            if timer is not None:
+                timer.cancel()
+        if not task.done() or task.cancelled():
+            return None if self._is_cut else Ending("cancelled", "other", self.stop_reason or "cancelled")
+        if (exc := task.exception()) is None:
+            return Ending("waiting" if self._loop.progress.is_waiting else "complete", task.result())
+        if isinstance(exc, HandOver):
+            self.has_open_calls = exc.has_open_calls
+            return None
+        if isinstance(exc, ModelError | BudgetExceeded):
+            logger.warning("turn failed", extra={"code": exc.code, "cause": str(exc)})
+            return Ending("failed", "error", error=exc)
+        # Instructions, deps and tools are a team's code: the turn still ends in order, the log has the cause.
+        logger.error("turn failed", exc_info=exc)
+        return Ending("failed", "error", error=_ours(exc))
+
+    async def _wait(self) -> None:
+        stopped = asyncio.create_task(self._stopped.wait())
+        try:
+            await asyncio.wait([self._task, stopped], return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait([self._task], timeout=STOP_SECONDS)
+        finally:
+            await cancelled(stopped)
+        if not self._task.done():
+            logger.warning("a tool ignores its cancellation and is left behind")
+            if not self._is_cut:
+                self._loop.seal()
+
+    def _deadline_timer(self) -> asyncio.TimerHandle | None:
+        if self._limit.deadline is None:
+            return None
+        return asyncio.get_running_loop().call_later(max(0.0, self._limit.time_left()), self._time_is_over)
+
+    def _time_is_over(self) -> None:
+        """End the answer at its deadline; or cut it off where it is, and leave it to another process."""
+        if not self._loop.may_hand_over(self._limit):
+            self.stop("deadline")
+        elif self._may_be_ended():
+            self._is_cut = True
+            self._end_early()
+
+    def _may_be_ended(self) -> bool:
+        return not self._task.done() and self.stop_reason is None
+
+    def _end_early(self) -> None:
+        self._stopped.set()
+        self._task.cancel()
+
+
+def _ours(exc: BaseException) -> OmniAgentError:
+    """Return the error of a turn for whatever a team's code raised; what it was stays its cause."""
+    if isinstance(exc, OmniAgentError):
+        return exc
+    error = OmniAgentError(f"{type(exc).__name__}: {exc}")
+    error.__cause__ = exc
+    return error

@@ -4,16 +4,15 @@ import asyncio
 import logging
 import math
 import time
-from collections.abc import AsyncIterator, Coroutine, Sequence
+from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
 from omniagent.ai import prompts
 from omniagent.ai.context import RunContext
 from omniagent.ai.result import RunResult
-from omniagent.errors import AnswerTooLong, BudgetExceeded, ModelError, OmniAgentError, TurnInProgress
+from omniagent.errors import AnswerTooLong, TurnInProgress
 from omniagent.messages import (
     ChatMessage,
     DataPart,
@@ -29,20 +28,15 @@ from omniagent.protocol import events, sse
 from omniagent.session import window
 from omniagent.session.manager import SessionMessage, TurnStart, message_id_of, slot_of
 from omniagent.tracing import Span, bind_context, session_state, turn_ended, turn_state
-from omniagent.turns.conclusion import Conclusion, Ending, SummaryBeside
+from omniagent.turns.conclusion import Conclusion, SideWork, settle_budget
 from omniagent.turns.keeper import RELEASE_SECONDS, EventLog, LeaseKeeper
 from omniagent.turns.lease import MAX_CHUNK_BYTES, InboxMessage, Renewal
 from omniagent.turns.recorder import AnswerRecorder
 from omniagent.turns.replay import BEGUN, HANDED_OVER, keep_steps
-from omniagent.turns.setup import STOP_SECONDS, Assignment, TurnPlan, TurnSetup, call_back, cancelled, insist, within
-from omniagent.turns.tool_loop import HandOver, Progress, ToolLoop
+from omniagent.turns.setup import Assignment, TurnPlan, TurnSetup, call_back, cancelled, insist, within
+from omniagent.turns.tool_loop import AnswerWork, Ending, Progress, ToolLoop
 
 logger = logging.getLogger(__name__)
-
-CALLBACK_SECONDS = 60.0
-"""How long a callback may take that nobody's answer waits for."""
-NAME_SECONDS = 12.0
-"""A little more than the model gets for a name: what comes then are the first words."""
 
 
 class Turn:
@@ -53,38 +47,30 @@ class Turn:
         self._setup = setup
         self._assignment = assignment
         self._plan = assignment.plan
+        self._dead = dead = assignment.dead
         self._keeper = keeper
         self._span = span
-        self._dead = dead = assignment.dead
         self._log = EventLog(dead.frames if dead is not None else ())
         recorder = AnswerRecorder if dead is None else dead.recorder
         self._recorder = recorder(self._log.push, self._note)
-        self._begun: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._budget = assignment.budget
-        if self._budget is not None:
-            self._budget.attach(self._log.note, keeper.checkpoint)
+        if assignment.budget is not None:
+            assignment.budget.attach(self._log.note, keeper.checkpoint)
         self._loop = ToolLoop(
             setup,
             self._recorder,
             self._compose,
             self._before_tools,
-            budget=self._budget,
+            budget=assignment.budget,
             joining=self._joining,
             progress=_progress(self._plan),
             is_closing=self._is_closing,
         )
-        self._summary = SummaryBeside(setup, assignment)
+        self._side = SideWork(setup, assignment, keeper)
         self._context: RunContext | None = None
-        self._stop_reason: StopReason | None = None
-        self._stopped = asyncio.Event()
-        self._is_cut = False
-        self._has_open_calls = False
-        self._is_shut_down = False
-        self._leaves_messages = False
-        self._work: asyncio.Task[FinishReason] | None = None
-        self._concluded: asyncio.Future[RunResult] = asyncio.get_running_loop().create_future()
+        self._work: AnswerWork | None = None
         self._task: asyncio.Task[None] | None = None
-        self._noticing: asyncio.Task[None] | None = None
+        self._begun: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._concluded: asyncio.Future[RunResult] = asyncio.get_running_loop().create_future()
 
     async def begin(self) -> None:
         """Start the turn. Returns when the user's message is durable: only then may a reader see the stream."""
@@ -110,16 +96,12 @@ class Turn:
 
     def stop(self, reason: StopReason) -> None:
         """End the turn with what it has. Nothing happens when it is already ending."""
-        if self._work is not None and not self._work.done() and self._stop_reason is None:
-            turn_state("running", "stopping", stop_reason=reason)
-            self._stop_reason = reason
-            self._stopped.set()
-            self._work.cancel()
+        if self._work is not None:
+            self._work.stop(reason)
 
     def shut_down(self) -> None:
-        self._is_shut_down = True
         self.stop("shutdown")
-        self._summary.give_up()
+        self._side.shut_down()
 
     async def ended(self) -> None:
         """Wait until nothing more is done for this turn."""
@@ -139,14 +121,14 @@ class Turn:
         try:
             with bind_context(session_id=session.session_id, user_id=session.user_id, turn=self._plan.number):
                 self._span.set_content(input=self._plan.text)
-                await self._begin()
-                ending = await self._ending()
+                work = await self._begin()
+                ending = await work.ending()
                 if ending is None:
-                    await self._hand_over()
+                    await self._hand_over(work)
                     return
-                result = await self._finish(ending)
+                result, leaves_messages = await self._finish(work, ending)
                 self._concluded.set_result(result)
-                await self._after(result)
+                await self._side.finish(result, self._context, leaves_messages=leaves_messages)
         except BaseException as exc:
             self._span.error(exc)
             if self.has_begun and not self._concluded.done():
@@ -158,13 +140,13 @@ class Turn:
                 self._span.end()
             session.open_turns.discard(self)
 
-    async def _begin(self) -> None:
+    async def _begin(self) -> AnswerWork:
         """Store the user's message while the model is already being asked. Tools wait for it."""
         session, plan = self._setup.session, self._plan
         self._start_stream()
-        self._work = asyncio.create_task(self._answer(), name="answer")
+        self._work = work = AnswerWork(self._loop, self._answer(), self._assignment.limit)
         self._keeper.watch(self._on_renewal)
-        self._noticing = asyncio.create_task(self._give_notice(), name="notice")
+        self._side.give_notice()
         start = TurnStart(
             self._assignment.turn_id,
             plan.number,
@@ -179,8 +161,9 @@ class Turn:
         try:
             await session.begin_turn(start)
         except BaseException:
-            await cancelled(self._work, self._noticing)
-            await self._settle_budget()
+            await work.cancel()
+            await self._side.cancel_notice()
+            await settle_budget(self._assignment)
             raise
         was_waiting = plan.waited is not None
         session_state("waiting" if was_waiting else "idle", "running")
@@ -190,7 +173,8 @@ class Turn:
             self._keeper.attach(self._log)
         else:
             self._keeper.attach(self._log, logged=len(self._dead.frames), next_chunk=self._dead.next_chunk)
-        self._summary.start()
+        self._side.summary.start()
+        return work
 
     def _take_up(self, answer: SessionMessage) -> None:
         """Go on with an answer: the chunk log gets what it had shown before, then everybody the new results."""
@@ -204,10 +188,6 @@ class Turn:
                 emit_result(self._recorder, part)
             else:
                 self._recorder.tool_decided(part.call_id, part.request)
-
-    async def _give_notice(self) -> None:
-        """Tell whoever looks after turns that this one begins."""
-        await call_back(self._setup.hooks.on_begin, self._assignment.turn_id, self._assignment.attempt)
 
     def _start_stream(self) -> None:
         """Push the start of the answer, unless it is in the log of the turn that is continued."""
@@ -240,37 +220,37 @@ class Turn:
         await asyncio.shield(self._begun)
         await self._keeper.checkpoint()
 
-    async def _hand_over(self) -> None:
+    async def _hand_over(self, work: AnswerWork) -> None:
         """Leave the turn to another process. Readers here see no end: they resume."""
         limit, turn_id, attempt = self._assignment.limit, self._assignment.turn_id, self._assignment.attempt
         if self._loop.progress.has_moved:  # otherwise it counts as a death: it must not go on so for ever
-            calls = "open" if self._has_open_calls else "closed"
+            calls = "open" if work.has_open_calls else "closed"
             self._note({HANDED_OVER: attempt, "calls": calls, "at": time.time()})
         await self._keeper.hand_over(limit.closing_seconds(RELEASE_SECONDS))
         logger.info("turn handed over", extra={"turn_id": turn_id, "attempt": attempt})
         self._log.close()
         self._concluded.set_exception(TurnInProgress("The answer is still being written. Send the same request again."))
         self._concluded.exception()  # asyncio warns of an exception that nobody has looked at
-        await self._in_time(call_back(self._setup.hooks.on_hand_over, turn_id, attempt))
-        if self._noticing is not None:
-            await asyncio.wait([self._noticing])
-        await self._summary.finish(limit)
+        await self._side.hand_over()
 
-    async def _finish(self, ending: Ending) -> RunResult:
-        """Conclude the turn. Whatever fails on the way, the stream is ended and the session given back."""
+    async def _finish(self, work: AnswerWork, ending: Ending) -> tuple[RunResult, bool]:
+        """Conclude the turn. Whatever fails on the way, the stream is ended and the session given back.
+
+        Returns the result, and whether messages wait in the session.
+        """
         conclusion = Conclusion(
             self._setup,
             self._assignment,
             recorder=self._recorder,
             log=self._log,
             progress=self._loop.progress,
-            summary=self._summary,
+            summary=self._side.summary,
         )
         taken: list[str] = []
         try:
             self._keeper.flush_soon()
             # Before the answer is stored: a turn that dies here is repaired, and what it cost is settled once.
-            await self._settle_budget()
+            await settle_budget(self._assignment)
             result = await conclusion.store(ending)
             if result.stored:
                 taken = [self._keeper.claim.message_id, self._plan.message_id, *result.message.steering_ids]
@@ -281,58 +261,18 @@ class Turn:
             self._log.end()
             try:
                 # The session is free before the readers see the end: whoever saw it may ask at once again.
-                await insist(lambda: self._give_back(taken))
+                leaves_messages = await insist(lambda: self._give_back(taken))
             finally:
                 self._log.close()
         turn_ended(
-            "stopping" if self._stop_reason else "running",
+            "stopping" if work.stop_reason else "running",
             result.status,
             finish_reason=result.finish_reason,
-            stop_reason=self._stop_reason,
+            stop_reason=work.stop_reason,
         )
         session_state("running", "waiting" if result.status == "waiting" else "idle")
         self._span.set_content(output=result.text)
-        return result
-
-    async def _after(self, result: RunResult) -> None:
-        """What nobody waits for: the session's name, the summary beside the answer, and the callbacks."""
-        if self._noticing is not None:
-            await asyncio.wait([self._noticing])
-        await self._name_session(result)
-        await self._summary.finish(self._assignment.limit)
-        await self._settle_budget()
-        result = replace(result, summary_missed=self._summary.missed)
-        if self._context is not None:
-            await self._in_time(call_back(self._setup.agent.callbacks.on_finish, self._context, result))
-        await self._in_time(call_back(self._setup.hooks.on_end, result))
-        if self._keeper.lost:
-            from omniagent.turns.deletion import erase_late_chunks  # only where a turn was taken over
-
-            await self._in_time(erase_late_chunks(self._setup.session, self._setup.registry))
-        if self._leaves_messages and self._keeper.claim.goes_first and not self._is_shut_down:
-            from omniagent.turns.inbox import look_after  # only where messages wait
-
-            await look_after(self._setup, self._assignment.limit)
-
-    async def _in_time(self, callback: Coroutine[Any, Any, None]) -> None:
-        """Wait for a callback, but not for ever: whoever waits for the turn's end waits for it, too."""
-        task = asyncio.create_task(callback, name="callback")
-        try:
-            await asyncio.wait([task], timeout=self._assignment.limit.closing_seconds(CALLBACK_SECONDS))
-        finally:
-            if not task.done():
-                logger.warning("callback takes too long and is cancelled")
-                await cancelled(task)
-
-    async def _name_session(self, result: RunResult) -> None:
-        """Name a session that has none after a complete answer. The readers have seen the end of it."""
-        name, seconds = self._setup.name, min(NAME_SECONDS, self._assignment.limit.time_left())
-        if name is None or self._assignment.state.head.name or result.status != "complete" or seconds <= 0:
-            return
-        try:
-            await within(seconds, name())
-        except (OmniAgentError, TimeoutError) as exc:
-            logger.warning("session not named", extra={"cause": f"{type(exc).__name__}: {exc}"})
+        return result, leaves_messages
 
     async def _answer(self) -> FinishReason:
         if self._assignment.refusal is not None:
@@ -375,59 +315,11 @@ class Turn:
             messages.remove(question)
         return [prompts.summary_message(summary.content), *messages] if summary else messages
 
-    async def _ending(self) -> Ending | None:
-        """Wait until the answer ends, or has to: exactly one of complete, waiting, cancelled, failed.
-
-        None when it goes on in another process.
-        """
-        work = self._work
-        if work is None:
-            raise RuntimeError("the turn has not been started")
-        timer = self._deadline_timer()
-        try:
-            await self._wait_for(work)
-        except asyncio.CancelledError:
-            # The event loop is being closed: what was streamed is stored first.
-            self.stop("shutdown")
-            await asyncio.wait([work], timeout=STOP_SECONDS)
-        finally:
-            if timer is not None:
-                timer.cancel()
-        if not work.done() or work.cancelled():
-            return None if self._is_cut else Ending("cancelled", "other", self._stop_reason or "cancelled")
-        if (exc := work.exception()) is None:
-            return Ending("waiting" if self._loop.progress.is_waiting else "complete", work.result())
-        if isinstance(exc, HandOver):
-            self._has_open_calls = exc.has_open_calls
-            return None
-        if isinstance(exc, ModelError | BudgetExceeded):
-            logger.warning("turn failed", extra={"code": exc.code, "cause": str(exc)})
-            return Ending("failed", "error", error=exc)
-        # Instructions, deps and tools are a team's code: the turn still ends in order, the log has the cause.
-        logger.error("turn failed", exc_info=exc)
-        return Ending("failed", "error", error=_ours(exc))
-
-    async def _wait_for(self, work: "asyncio.Task[FinishReason]") -> None:
-        stopped = asyncio.create_task(self._stopped.wait())
-        try:
-            await asyncio.wait([work, stopped], return_when=asyncio.FIRST_COMPLETED)
-            await asyncio.wait([work], timeout=STOP_SECONDS)
-        finally:
-            await cancelled(stopped)
-        if not work.done():
-            logger.warning("a tool ignores its cancellation and is left behind")
-            if not self._is_cut:
-                self._recorder.seal()
-
-    async def _settle_budget(self) -> None:
-        if self._budget is not None:
-            await self._budget.settle(self._assignment.limit.closing_seconds(RELEASE_SECONDS))
-
-    async def _give_back(self, taken: Sequence[str]) -> None:
-        """Give back the slot, then the session: its next turn needs one."""
+    async def _give_back(self, taken: Sequence[str]) -> bool:
+        """Give back the slot, then the session: its next turn needs one. Returns whether messages wait in it."""
         limit = self._assignment.limit
         await self._withdraw(limit.closing_seconds(RELEASE_SECONDS))
-        self._leaves_messages = await self._keeper.finish(limit.closing_seconds(RELEASE_SECONDS), taken)
+        return await self._keeper.finish(limit.closing_seconds(RELEASE_SECONDS), taken)
 
     async def _withdraw(self, seconds: float) -> None:
         """Give the user's slot back. Should that fail, it is found to be stale when somebody needs it."""
@@ -437,28 +329,13 @@ class Turn:
         except Exception as exc:
             logger.warning("slot of the turn not withdrawn", extra={"cause": f"{type(exc).__name__}: {exc}"})
 
-    def _deadline_timer(self) -> asyncio.TimerHandle | None:
-        if self._assignment.limit.deadline is None:
-            return None
-        return asyncio.get_running_loop().call_later(max(0.0, self._assignment.limit.time_left()), self._time_is_over)
-
-    def _time_is_over(self) -> None:
-        """End the turn at its deadline; or cut it off where it is, and leave it to another process."""
-        if not self._setup.may_hand_over(self._assignment.limit):
-            self.stop("deadline")
-        elif self._work is not None and not self._work.done() and self._stop_reason is None:
-            self._is_cut = True
-            self._stopped.set()
-            self._work.cancel()
-
     def _tool_seconds(self) -> float:
         """How long a tool may take. One that is running when the turn is handed over is cut off, not timed out."""
         limit = self._assignment.limit
         return math.inf if self._setup.may_hand_over(limit) else limit.time_left()
 
     def _is_closing(self) -> bool:
-        limit = self._assignment.limit
-        return limit.is_closing and self._stop_reason is None and self._setup.may_hand_over(limit)
+        return self._work is not None and self._work.is_closing
 
     def _on_renewal(self, renewal: Renewal) -> None:
         if renewal.state == "lost":
@@ -489,12 +366,3 @@ def _progress(plan: TurnPlan) -> Progress:
         steps=sum(isinstance(part, StepPart) for part in continued.parts),
         calls_before=sum(isinstance(part, ToolPart) for part in continued.parts),
     )
-
-
-def _ours(exc: BaseException) -> OmniAgentError:
-    """Return the error of a turn for whatever a team's code raised; what it was stays its cause."""
-    if isinstance(exc, OmniAgentError):
-        return exc
-    error = OmniAgentError(f"{type(exc).__name__}: {exc}")
-    error.__cause__ = exc
-    return error
