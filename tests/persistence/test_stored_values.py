@@ -14,7 +14,8 @@ from omniagent.messages import DataPart, Part, ReasoningPart, TextPart, ToolPart
 from omniagent.persistence.documents import Message
 from omniagent.persistence.mongo_session import MongoSessionManager
 from omniagent.persistence.store import ConversationStore
-from omniagent.session.manager import RollingSummary, SessionMessage, TurnStart, new_id
+from omniagent.session.manager import SessionMessage, TurnStart, new_id
+from omniagent.session.summary_store import RollingSummary
 from tests.persistence.turns import converse, open_session
 
 Json = dict[str, Any]

@@ -6,7 +6,8 @@ from omniagent.messages import TextPart
 from omniagent.persistence.erasure import Erasure
 from omniagent.persistence.mongo_session import MongoSessionManager
 from omniagent.persistence.store import ConversationStore
-from omniagent.session.manager import RollingSummary, SessionMessage, TurnStart, new_id
+from omniagent.session.manager import SessionMessage, TurnStart, new_id
+from omniagent.session.summary_store import RollingSummary
 
 
 def open_session(store: ConversationStore, session_id: str = "chat", user: str = "") -> MongoSessionManager:

@@ -31,7 +31,8 @@ from omniagent.errors import (
     TooManyRequests,
 )
 from omniagent.messages import ToolPart
-from omniagent.session.manager import RollingSummary, TurnStart, user_id_of
+from omniagent.session.manager import TurnStart, user_id_of
+from omniagent.session.summary_store import RollingSummary
 from omniagent.turns.ledger import Cost, Reservation
 from tests.fixtures.conversation import Clock
 from tests.turns.registries import until

@@ -7,7 +7,8 @@ from datetime import UTC, datetime, timedelta
 from pymongo.database import Database
 
 from omniagent.persistence.mongo_session import TURNS_PER_READ
-from omniagent.session.manager import RollingSummary, new_id
+from omniagent.session.manager import new_id
+from omniagent.session.summary_store import RollingSummary
 from tests.fixtures.conversation import QUICK, Conversation, Json
 from tests.fixtures.stream import outline
 

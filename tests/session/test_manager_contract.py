@@ -27,7 +27,6 @@ from omniagent.messages import (
 from omniagent.persistence.mongo_session import MongoSessionManager
 from omniagent.session.in_memory import InMemorySessionManager, InMemoryStore
 from omniagent.session.manager import (
-    RollingSummary,
     SessionHead,
     SessionManager,
     SessionMessage,
@@ -35,6 +34,7 @@ from omniagent.session.manager import (
     new_id,
     slot_of,
 )
+from omniagent.session.summary_store import RollingSummary
 from omniagent.settings import Settings
 
 Open = Callable[..., SessionManager]

@@ -25,8 +25,9 @@ from omniagent import (
 )
 from omniagent.errors import EmptyAnswer, ModelUnavailable, NotFound
 from omniagent.messages import Part, TextPart, ToolPart, Usage
-from omniagent.session.manager import RollingSummary, SessionMessage, TurnStart
+from omniagent.session.manager import SessionMessage, TurnStart
 from omniagent.session.summaries import SummaryPipeline
+from omniagent.session.summary_store import RollingSummary
 from omniagent.session.window import estimate_text
 
 SOON = Settings(tick_seconds=0.02, summary_after_turns=3)

@@ -27,7 +27,6 @@ from omniagent.persistence.stored_values import now, storable_text
 from omniagent.persistence.turn_writes import TurnWrites, UserSlots
 from omniagent.session.manager import (
     NOT_AN_ANSWER,
-    RollingSummary,
     SessionHead,
     SessionManager,
     SessionMessage,
@@ -37,6 +36,7 @@ from omniagent.session.manager import (
     session_key,
     turns_of,
 )
+from omniagent.session.summary_store import RollingSummary
 from omniagent.session.window import PastTurn
 from omniagent.settings import Settings
 from omniagent.tracing import SpanKind, trace_method

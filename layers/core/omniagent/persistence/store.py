@@ -38,7 +38,8 @@ from omniagent.persistence.documents import UNFINISHED, Message, Summary
 from omniagent.persistence.indexes import ensure_indexes
 from omniagent.persistence.orphans import APP_NAME, end_orphans
 from omniagent.session.addresses import SessionAddress
-from omniagent.session.manager import OpenTurns, RollingSummary, SessionManager, SessionMessage, public_session_id
+from omniagent.session.manager import OpenTurns, SessionManager, SessionMessage, public_session_id
+from omniagent.session.summary_store import RollingSummary
 
 logger = logging.getLogger(__name__)
 

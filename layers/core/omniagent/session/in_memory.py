@@ -15,7 +15,6 @@ from omniagent.session.addresses import SessionAddress
 from omniagent.session.manager import (
     NOT_AN_ANSWER,
     OpenTurns,
-    RollingSummary,
     SessionHead,
     SessionManager,
     SessionMessage,
@@ -26,6 +25,7 @@ from omniagent.session.manager import (
     slot_of,
     turns_of,
 )
+from omniagent.session.summary_store import RollingSummary
 from omniagent.session.window import PastTurn
 from omniagent.settings import Settings
 

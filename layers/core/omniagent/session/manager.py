@@ -4,8 +4,8 @@ import asyncio
 import hashlib
 import re
 import uuid
-from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Mapping, Sequence
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from itertools import groupby
@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 from omniagent.errors import InvalidRequest
 from omniagent.messages import ChatMessage, Feedback, Part, Role, Status, ToolPart, Usage, has_content, steering_of
+from omniagent.session.summary_store import RollingSummary, SummaryStore
 from omniagent.session.window import PastTurn, estimate_answer, estimate_parts
 from omniagent.settings import Settings
 
@@ -126,16 +127,6 @@ class SessionMessage:
     def steering_ids(self) -> list[str]:
         """The ids of the user's messages that joined this answer."""
         return [part.message_id for part in steering_of(self.parts)]
-
-
-@dataclass(frozen=True, slots=True)
-class RollingSummary:
-    """What happened in the turns `start_turn_number` to `end_turn_number`, and in all before."""
-
-    content: str
-    token_count: int
-    start_turn_number: int
-    end_turn_number: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -293,7 +284,7 @@ class OpenTurns:
             self._turns.difference_update(turns)
 
 
-class SessionManager(ABC):
+class SessionManager(SummaryStore):
     """Reads and writes one session. What the model is shown of it is decided in `window`, not here.
 
     Every method raises `StorageUnavailable` when the store cannot be reached.
@@ -392,30 +383,6 @@ class SessionManager(ABC):
         An answer that replaces this one starts without feedback. Raises `NotFound`, and `InvalidRequest` for a message
         that is no answer.
         """
-
-    @abstractmethod
-    def past_turns(self, first: int, last: int) -> AsyncIterator[Sequence[PastTurn]]:
-        """Yield the turns `first` to `last` in order, some at a time."""
-
-    @abstractmethod
-    async def latest_summary(self, *, draft: bool = False) -> RollingSummary | None:
-        """Read the newest summary, or the newest draft of a rebuild."""
-
-    @abstractmethod
-    async def add_summary(self, summary: RollingSummary, *, draft: bool = False) -> bool:
-        """Store a summary that continues the newest one (or the newest draft).
-
-        Returns False when it does not continue it any more, or covers the session's latest turn, which may still be
-        answered again.
-        """
-
-    @abstractmethod
-    async def publish_draft(self) -> bool:
-        """Put the newest draft in the place of all summaries. Returns False when there is none."""
-
-    @abstractmethod
-    async def drop_summaries(self) -> None:
-        """Delete all summaries: every turn that they covered has been deleted."""
 
     @abstractmethod
     async def rename(self, name: str, *, was: str | None) -> bool:

@@ -12,7 +12,8 @@ from omniagent.ai.providers.model_calls import Completion, complete
 from omniagent.errors import EmptyAnswer, ModelUnavailable, NotFound
 from omniagent.messages import ChatMessage, TextPart, Usage
 from omniagent.session import window
-from omniagent.session.manager import RollingSummary, SessionManager
+from omniagent.session.manager import SessionManager
+from omniagent.session.summary_store import RollingSummary
 from omniagent.session.window import PastTurn
 
 
