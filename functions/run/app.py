@@ -15,6 +15,7 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, PrivateAttr, T
 from omniagent.ai.runner import Runner
 from omniagent.aws.housekeeping import Housekeeping
 from omniagent.aws.json_api import ends_within
+from omniagent.aws.queues import watch_delay
 from omniagent.aws.services import get_services
 from omniagent.aws.webhook import TurnEvent
 from omniagent.errors import NotFound, NotRegenerable, OmniAgentError, RequestError, TooManyTurns, TurnInProgress
@@ -55,10 +56,13 @@ class Job(BaseModel):
     traceparent: str = Field("", max_length=128)
     _is_sent_again: bool = PrivateAttr(default=False)
 
-    @property
-    def is_sent_again(self) -> bool:
-        """Whether it has queued its own repetition. A second one each time would soon be thousands."""
-        return self._is_sent_again
+    async def send_again(self, seconds: float, **changes: Any) -> None:
+        """Queue this job for a later time, but only once: a second one each time would soon be thousands."""
+        if self._is_sent_again:
+            return
+        again = self.model_dump(mode="json", exclude={"traceparent"}) | changes
+        await services.run_queue.send(again, delay_seconds=seconds)
+        self._is_sent_again = True
 
     async def run(self, deadline: float) -> dict[str, Any]:
         """Do the work by the `time.monotonic()` of the deadline and say what was done.
@@ -90,7 +94,7 @@ class Watch(Job):
             await services.announcements.announce_missed(self.session_id, self.turn_id)
             return "ended"
         if seconds:
-            await self._look_again(seconds)
+            await self.send_again(watch_delay(seconds), tries=0)
             return "alive"
         if self.tries < MAX_TRIES:
             await self._watch_take_up()
@@ -98,8 +102,7 @@ class Watch(Job):
             stream = await runner.take_up(deadline=deadline)
         except RequestError as exc:  # a message that waits has to wait on: it is looked at again
             logger.warning("message that waits not run", extra={"cause": f"{type(exc).__name__}: {exc}"})
-            if not self.is_sent_again:
-                await self._look_again(_pause(self.tries), tries=self.tries)
+            await self.send_again(watch_delay(_pause(self.tries)))
             return "refused"
         if stream is None:
             return "settled"
@@ -111,15 +114,11 @@ class Watch(Job):
 
         Should this process die as well, the queue would redeliver far too late.
         """
+        seconds = max(services.settings.lease_seconds, _pause(self.tries))
         try:
-            await self._look_again(max(services.settings.lease_seconds, _pause(self.tries)), tries=self.tries + 1)
-            self._is_sent_again = True
+            await self.send_again(watch_delay(seconds), tries=self.tries + 1)
         except OmniAgentError as exc:
             logger.warning("turn is taken up unwatched", extra={"cause": f"{type(exc).__name__}: {exc}"})
-
-    async def _look_again(self, seconds: float, tries: int = 0) -> None:
-        key, turn_id, attempt = self.session_id, self.turn_id, self.attempt
-        await services.run_queue.send_watch(key, turn_id, attempt, delay_seconds=seconds, tries=tries)
 
 
 class Expiry(Job):
@@ -160,13 +159,13 @@ class BackgroundTurn(Job):
                 stream = await runner.run_accepted(self.message_id, deadline=deadline)
             except (TurnInProgress, TooManyTurns) as exc:
                 is_watched = self.watched and isinstance(exc, TooManyTurns)  # else a watch finds a holder, and ends
-                await self._come_again(self._busy_pause(), looks=1, watched=is_watched)
+                await self.send_again(self._busy_pause(), looks=self.looks + 1, watched=is_watched)
                 return "waits"
             if stream is None:
                 return "answered"
             await stream.ended()
             if time.monotonic() > deadline - MIN_TURN_SECONDS:
-                await self._come_again(0, watched=False)
+                await self.send_again(0, watched=False)
                 return "continues"
 
     async def _watch_begin(self, runner: Runner) -> None:
@@ -180,11 +179,6 @@ class BackgroundTurn(Job):
 
     def _busy_pause(self) -> float:
         return min(BUSY_SECONDS * 2.0 ** min(self.looks // LOOKS_PER_PAUSE, 10), MAX_BUSY_SECONDS)
-
-    async def _come_again(self, seconds: float, *, watched: bool, looks: int = 0) -> None:
-        again = self.model_dump(mode="json", exclude={"traceparent"})
-        again |= {"looks": self.looks + looks, "watched": watched}
-        await services.run_queue.send(again, delay_seconds=seconds)
 
 
 class ScheduledTurn(Job):
@@ -274,10 +268,7 @@ async def _take(job: AnyJob, deadline: float) -> None:
         logger.warning(
             "job failed", extra={"kind": job.kind, "tries": job.tries, "cause": f"{type(exc).__name__}: {exc}"}
         )
-        if job.is_sent_again:
-            return
-        again = job.model_dump(mode="json", exclude={"traceparent"}) | {"tries": job.tries + 1}
-        await services.run_queue.send(again, delay_seconds=_pause(job.tries))
+        await job.send_again(_pause(job.tries), tries=job.tries + 1)
 
 
 def _pause(tries: int) -> float:

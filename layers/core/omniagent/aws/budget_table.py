@@ -70,14 +70,7 @@ class DynamoLedger(Ledger):
 
     async def forget(self, user_id: str) -> None:
         moment = self.now()
-        pages = await self._table.call(
-            "Query",
-            ConsistentRead=True,
-            KeyConditionExpression="session_id = :owner",
-            ProjectionExpression="session_id, #item",
-            ExpressionAttributeNames={"#item": "item"},
-            ExpressionAttributeValues={":owner": _page_key(user_id, "")["session_id"]},
-        )
+        pages = await self._table.keys_of(_page_key(user_id, "")["session_id"]["S"])
         for key in pages["Items"]:
             if key != _page_key(user_id, moment.day):
                 await self._table.call("DeleteItem", Key=key)

@@ -68,17 +68,10 @@ class RunQueue(JobQueue):
         """Queue a message of any kind, to be delivered after the delay."""
         await self._send(message, delay_seconds)
 
-    async def send_watch(self, key: str, turn_id: str, attempt: int, *, delay_seconds: float, tries: int = 0) -> None:
-        """Have a turn looked at after the delay, for the process that is the `attempt`th to work on it.
-
-        `tries` is how often it may have been taken up in vain.
-        """
-        # SQS counts whole seconds: a second more, and the lease has run out.
-        delay = math.ceil(delay_seconds) + 1 if delay_seconds else 0
-        message: dict[str, Any] = {"kind": "watch", "session_id": key, "turn_id": turn_id, "attempt": attempt}
-        if tries:
-            message["tries"] = tries
-        await self.send(message, delay_seconds=delay)
+    async def send_watch(self, key: str, turn_id: str, attempt: int, *, delay_seconds: float) -> None:
+        """Have a turn looked at after the delay, for the process that is the `attempt`th to work on it."""
+        message = {"kind": "watch", "session_id": key, "turn_id": turn_id, "attempt": attempt}
+        await self.send(message, delay_seconds=watch_delay(delay_seconds))
 
 
 class SummaryQueue(JobQueue):
@@ -99,6 +92,11 @@ class SummaryQueue(JobQueue):
     async def send_retention(self) -> None:
         """Queue the rest of the deletion of sessions that were left long ago."""
         await self._send({"retention": True})
+
+
+def watch_delay(seconds: float) -> int:
+    """Return the delay of a look at a turn. SQS counts whole seconds: a second more, and the lease has run out."""
+    return math.ceil(seconds) + 1 if seconds else 0
 
 
 def _region(host: str) -> str | None:

@@ -87,6 +87,18 @@ class DynamoTable:
         except AwsUnreachable as exc:
             raise RegistryUnavailable(f"DynamoDB {exc}") from exc
 
+    async def keys_of(self, owner: str, **options: Any) -> dict[str, Any]:
+        """Read a page of the keys that are stored under a session's key, or a user's id."""
+        return await self.call(
+            "Query",
+            ConsistentRead=True,
+            KeyConditionExpression="session_id = :owner",
+            ProjectionExpression="session_id, #item",
+            ExpressionAttributeNames={"#item": "item"},
+            ExpressionAttributeValues={":owner": {"S": owner}},
+            **options,
+        )
+
     async def aclose(self) -> None:
         await self._api.aclose()
 
@@ -323,15 +335,7 @@ class DynamoRegistry(TurnRegistry):
 
     @trace_method(kind=SpanKind.DB, name="aws.dynamodb.erase")
     async def erase(self, owner: str, limit: int = 500) -> bool:
-        page = await self._table.call(
-            "Query",
-            ConsistentRead=True,
-            KeyConditionExpression="session_id = :owner",
-            ProjectionExpression="session_id, #item",
-            ExpressionAttributeNames={"#item": "item"},
-            ExpressionAttributeValues={":owner": {"S": owner}},
-            Limit=limit,
-        )
+        page = await self._table.keys_of(owner, Limit=limit)
         # Whatever is stored under this key, but the claim of whoever is deleting.
         keys = [key for key in page["Items"] if key["item"]["S"] != TURN]
         for start in range(0, len(keys), _DELETES_AT_ONCE):
