@@ -22,6 +22,7 @@ AGENT = Agent("helper", "Be helpful.")
         ({"providers": [LLMProvider]}, "providers=.* must be a dict"),
         ({"providers": {"acme": "acme"}}, "'acme' must be an LLMProvider, or a function"),
         ({"providers": {"acme": Agent}}, "not the class Agent"),
+        ({"providers": {"acme": lambda: None}}, "'acme' is called with the model's name, and does not take it"),
         ({"on_erase": print}, "on_erase=.* must be an async function"),
         ({"settings": {"max_stepps": 3}}, "unknown setting 'max_stepps'; known settings: model, "),
         ({"settings": {"max_steps": "three"}}, "max_steps must be a number, not 'three'"),

@@ -51,19 +51,29 @@ class Words(RootModel[list[str]]):
         ({"instructions": None}, "instructions must be text or a function that returns text"),
         ({"instructions": ["Be helpful."]}, "instructions must be text or a function that returns text"),
         ({"instructions": lambda: ""}, "instructions take the context: write `def instructions"),
-        ({"output": dict}, r"needs a pydantic model as its output"),
+        (
+            {"output": dict},
+            r"needs a pydantic model as its output, not <class 'dict'>: write `class Output",
+        ),
         ({"output": Report(title="", stars=1)}, "needs a pydantic model as its output"),
         ({"output": Words}, "its output is a RootModel: put the value in a field of a BaseModel"),
         ({"model": object()}, "model must be str or None"),
         ({"callbacks": plain_function}, "callbacks must be Callbacks"),
         ({"overrides": {"model": "m"}}, "overrides must be Overrides"),
         ({"summary": "m"}, "summary must be Overrides"),
+        ({"overrides": Overrides(temperature="hot")}, "overrides: temperature must be int or float, not 'hot'"),  # type: ignore[arg-type]
+        ({"summary": Overrides(max_output_tokens=True)}, "summary: max_output_tokens must be int, not True"),
         ({"fallback": None}, "fallback must be str"),
     ],
 )
 def test_a_mistake_is_refused_where_it_is_made(options: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigurationError, match=f"^agent shop:? {said}"):
         Agent(**({"name": "shop", "instructions": ""} | options))
+
+
+def test_an_agent_has_a_name() -> None:
+    with pytest.raises(ConfigurationError, match=r"Agent\(name=…\) must not be empty"):
+        Agent("", "Be helpful.")
 
 
 @pytest.mark.parametrize("callback", [plain_function, lambda *_: None, partial(plain_function, "x"), "on_start"])

@@ -174,10 +174,11 @@ def test_a_function_that_cannot_be_a_tool_is_refused_with_what_to_write(function
         tool(function)
 
 
-def test_a_time_limit_of_nothing_is_refused() -> None:
-    with pytest.raises(ConfigurationError, match="tool f: timeout_seconds must be more than 0, not 0"):
+@pytest.mark.parametrize("limit", [0, -1, "5"])
+def test_a_time_limit_that_is_none_is_refused(limit: Any) -> None:
+    with pytest.raises(ConfigurationError, match=f"f: timeout_seconds must be a number more than 0, not {limit!r}"):
 
-        @tool(timeout_seconds=0)
+        @tool(timeout_seconds=limit)
         def f() -> str:
             return ""
 
@@ -202,6 +203,13 @@ def test_a_class_that_cannot_be_a_tool_is_refused_with_what_to_write() -> None:
             class Arguments(BaseModel): ...
 
             def __call__(self, arguments: Any) -> Any: ...
+
+    with pytest.raises(ConfigurationError, match="tool Turned: its __call__ takes the context first: write `async def"):
+
+        class Turned(Tool):
+            class Arguments(BaseModel): ...
+
+            async def __call__(self, context: RunContext, arguments: Any) -> Any: ...
 
     with pytest.raises(ConfigurationError, match="tool Wide: its __call__ has other parameters"):
 

@@ -357,6 +357,11 @@ class ShowsNothing(Message):
     api_fields: ClassVar = ("ratings",)
 
 
+class ShowsText(Message):
+    api_fields: ClassVar = "ratings"  # type: ignore[assignment]  # the mistake
+    ratings: int = 0
+
+
 @pytest.mark.parametrize(
     ("models", "named"),
     [
@@ -368,6 +373,8 @@ class ShowsNothing(Message):
         ({"message": OtherEncoders}, "OtherEncoders.Settings.bson_encoders must hold those of Message"),
         ({"session": ShowsToo}, "api_fields names 'active_turn_id', which is no field of its own"),
         ({"message": ShowsNothing}, "api_fields names 'ratings'"),
+        ({"message": ShowsText}, r"api_fields must be a tuple of names: write \('ratings',\)"),
+        ({"further": Order}, "further must be a tuple of classes, not <class"),
         ({"further": (NotADocument,)}, "further takes Beanie Document classes"),
         ({"fill": "tenant"}, "fill must be a function"),
         ({"fill": lambda document: document}, r"fill must take \(document, user, category\)"),

@@ -90,7 +90,7 @@ def test_an_empty_name_is_a_wrong_setting(model: str | list[str]) -> None:
 
 
 def test_a_factory_that_makes_something_else_is_named() -> None:
-    with pytest.raises(ConfigurationError, match="'acme/x' made no LLMProvider"):
+    with pytest.raises(ConfigurationError, match="registered for 'acme/x' makes must be an LLMProvider, not None"):
         ProviderPool(registrations={"acme": lambda _: None}).get("acme/x")  # type: ignore[dict-item,return-value]
 
 

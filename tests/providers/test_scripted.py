@@ -102,6 +102,12 @@ async def test_a_script_that_is_used_up_says_what_to_add() -> None:
     assert text_of(await streamed(ScriptedModel(default="Always."), ask("Hi."))) == "Always."
 
 
+@pytest.mark.parametrize("item", [3, {"name": "refund"}, b"Hello", ["Hello", 3], [["Hello"]]])
+def test_what_is_no_answer_is_refused_when_the_script_is_made(item: object) -> None:
+    with pytest.raises(ConfigurationError, match=r"is no answer: write text, ToolCall\(…\)"):
+        ScriptedModel("Hello.", item)  # type: ignore[arg-type]  # the mistake
+
+
 async def test_summaries_and_names_take_nothing_from_the_script() -> None:
     model = ScriptedModel("Hello.", summary="In short.", name=lambda request: request.instructions)
     assert (await complete(model, ask("Hi."), purpose="summary")).text == "In short."

@@ -1,9 +1,11 @@
 """What a team can put into a turn: typed output, its own context, models by name, an end in order."""
 
 import asyncio
-from collections.abc import AsyncIterator
+import re
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from pydantic import BaseModel, Field
@@ -14,7 +16,10 @@ from omniagent import (
     Gate,
     InMemorySessionManager,
     InMemoryStore,
+    LLMProvider,
     MemoryRegistry,
+    ModelRequest,
+    ModelText,
     MongoBackendAdapter,
     MongoSessionManager,
     ProviderPool,
@@ -27,7 +32,8 @@ from omniagent import (
     TurnHooks,
     tool,
 )
-from omniagent.errors import DeletionUnfinished, NotFound, RegistryUnavailable, SessionErased
+from omniagent.ai.providers.llm_provider import ModelEvent
+from omniagent.errors import DeletionUnfinished, InvalidRequest, NotFound, RegistryUnavailable, SessionErased
 from omniagent.messages import DataPart
 from omniagent.session.naming import MAX_SECONDS
 from omniagent.turns.lease import Claim
@@ -145,6 +151,83 @@ def test_a_silent_model_names_a_chat_by_its_first_words(monkeypatch: pytest.Monk
 def test_a_runner_says_what_it_was_given_wrong(agent: object, chat: object) -> None:
     with pytest.raises(ConfigurationError, match=r"Runner\(agent, session\)"):
         Runner(agent, chat)  # type: ignore[arg-type]
+
+
+class Bare(LLMProvider):
+    def __init__(self) -> None:
+        """Leaves out what the base class does."""
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
+        yield ModelText(request.instructions)
+
+
+@pytest.mark.parametrize(
+    ("provider", "said"),
+    [
+        ("gpt-4.1", r"must be an LLMProvider, not 'gpt-4.1': the name of a model goes into Agent\(model=…\)"),
+        (ScriptedModel, "must be an LLMProvider, not <class"),
+        (Bare(), r"Bare has no model: call super\(\).__init__\(model\)"),
+    ],
+)
+def test_a_runner_refuses_what_is_no_provider(provider: Any, said: str) -> None:
+    with pytest.raises(ConfigurationError, match=said):
+        Runner(Agent("helper", ""), session(), provider=provider)
+
+
+class Careless(LLMProvider):
+    def __init__(self, *events: Any) -> None:
+        super().__init__("careless")
+        self.events = events
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
+        for event in self.events:
+            yield event
+
+
+@pytest.mark.parametrize(
+    ("events", "said"),
+    [
+        (["Hello"], r"careless: the provider yielded 'Hello': yield ModelText\(…\) and the like, and ModelFinish"),
+        ([ModelText("Hello")], "careless: the stream has no end: no ModelFinish came"),
+    ],
+)
+async def test_a_turn_fails_with_what_its_provider_left_out(events: list[Any], said: str) -> None:
+    result = await Runner(Agent("helper", ""), session(), provider=Careless(*events)).run("?")
+    assert result.status == "failed"
+    assert re.match(said, str(result.error))
+
+
+def test_a_provider_whose_stream_cannot_be_one_is_refused_where_it_is_written() -> None:
+    with pytest.raises(ConfigurationError, match="provider Whole: its stream is no async generator: write `async def"):
+
+        class Whole(LLMProvider):
+            async def stream(self, request: ModelRequest) -> str:  # type: ignore[override]
+                return request.instructions
+
+    with pytest.raises(ConfigurationError, match="provider Sync: its stream is no async generator"):
+
+        class Sync(LLMProvider):
+            def stream(self, request: ModelRequest) -> Any:
+                yield ModelText(request.instructions)
+
+
+@pytest.mark.parametrize("query", [None, 3, [{"role": "user", "content": "Hi"}], Query(None)])  # type: ignore[arg-type]
+async def test_a_query_that_is_no_text_is_refused(query: Any) -> None:
+    with pytest.raises(ConfigurationError, match=r"the query is .*: write text, or Query\(text"):
+        await Runner(Agent("helper", ""), session(), provider=ScriptedModel()).run(query)
+
+
+@pytest.mark.parametrize("answers", [(), (True,), ("yes",)])
+def test_what_is_no_answer_is_refused(answers: Any) -> None:
+    with pytest.raises(ConfigurationError, match=r"Runner.answer takes answers such as request.approve\(\), not \("):
+        Runner(Agent("helper", ""), session(), provider=ScriptedModel()).answer(*answers)
+
+
+def test_a_session_names_its_user_and_itself_in_text() -> None:
+    with pytest.raises(ConfigurationError, match="the user of a session is 7: pass a name, as text"):
+        InMemorySessionManager(7)  # type: ignore[arg-type]
+    with pytest.raises(InvalidRequest, match="session id must be 1 to 128"):
+        InMemorySessionManager("ada", 7)  # type: ignore[arg-type]
 
 
 async def test_closing_the_adapter_stores_what_was_streamed_first(conversation: Conversation, mongod: str) -> None:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from omniagent.ai.agent import Agent
-from omniagent.ai.providers import LLMProvider, ProviderFactory
+from omniagent.ai.providers import LLMProvider, ProviderFactory, check_registration
 from omniagent.ai.signatures import check_rule
 from omniagent.errors import ConfigurationError
 from omniagent.settings import Budget, Settings, checked_defaults
@@ -46,7 +46,7 @@ class Project:
         if self.documents is not None:
             _check_documents(self.documents)
         for name, provider in _entries("providers", self.providers):
-            _check_provider(name, provider)
+            check_registration(f"Project(providers=…): {name!r}", provider)
         checked_defaults(dict(_entries("settings", self.settings)))
         for category, budget in _entries("budgets", self.budgets):
             if not isinstance(budget, Budget):
@@ -72,18 +72,6 @@ def _check_documents(documents: object) -> None:
 
     if not isinstance(documents, DocumentModels):
         raise ConfigurationError(f"Project(documents=…) must be DocumentModels(…), not {_shown(documents)}")
-
-
-def _check_provider(name: str, provider: object) -> None:
-    if isinstance(provider, LLMProvider):
-        return
-    if isinstance(provider, type) and issubclass(provider, LLMProvider):
-        return  # a class is a factory: it is called with the model's name
-    if isinstance(provider, type) or not callable(provider):
-        raise ConfigurationError(
-            f"Project(providers=…): {name!r} must be an LLMProvider, or a function that takes the model's name and "
-            f"options and returns one, not {_shown(provider)}"
-        )
 
 
 def _shown(value: object) -> str:

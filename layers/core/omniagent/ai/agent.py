@@ -5,7 +5,7 @@ import contextvars
 import functools
 import inspect
 import re
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AsyncContextDecorator, ContextDecorator
 from dataclasses import dataclass, field
 from functools import lru_cache
@@ -153,12 +153,16 @@ class Agent:
         owner = f"agent {self.name}"
         object.__setattr__(self, "tools", _checked_tools(owner, self.tools))
         object.__setattr__(self, "_shared", SharedDeps(owner, self.deps))
+        if self.name == "":
+            raise ConfigurationError("Agent(name=…) must not be empty")
         _check_instructions(owner, self.instructions)
         if self.output is not None:
             check_model(owner, "output", self.output)
         for attribute, kind in _KINDS.items():
             if not isinstance(getattr(self, attribute), kind):
                 raise ConfigurationError(f"{owner}: {attribute} must be {_named(kind)}")
+        for attribute in ("overrides", "summary"):
+            _check_overrides(f"{owner}: {attribute}", getattr(self, attribute))
 
     def tool(self, name: str) -> Tool | None:
         return next((tool for tool in self.tools if tool.name == name), None)
@@ -212,6 +216,14 @@ _KINDS: dict[str, tuple[type, ...]] = {
 
 def _named(kinds: tuple[type, ...]) -> str:
     return " or ".join("None" if kind is type(None) else kind.__name__ for kind in kinds)
+
+
+def _check_overrides(owner: str, overrides: Overrides) -> None:
+    kinds = {"model": (str,), "temperature": (int, float), "max_output_tokens": (int,), "extra": (Mapping,)}
+    for name, kind in kinds.items():
+        value = getattr(overrides, name)
+        if value is not None and (not isinstance(value, kind) or isinstance(value, bool)):
+            raise ConfigurationError(f"{owner}: {name} must be {_named(kind)}, not {value!r:.100}")
 
 
 def _checked_tools(owner: str, tools: Any) -> tuple[Tool, ...]:

@@ -12,11 +12,11 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from datetime import datetime
-from functools import cache, lru_cache
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from omniagent.ai.agent import Agent
-from omniagent.ai.providers.llm_provider import LLMProvider, Overrides
+from omniagent.ai.providers.llm_provider import LLMProvider, Overrides, check_provider
 from omniagent.ai.providers.model_calls import ProviderPool
 from omniagent.ai.result import AnswerSource, AnswerStream, RunResult
 from omniagent.errors import ConfigurationError, NotFound, TooManyTurns, TurnInProgress
@@ -74,7 +74,7 @@ class Runner:
         ledger: "Ledger | None" = None,
         approvers: "ApproverRule | None" = None,
     ) -> None:
-        _check(agent, session)
+        _check(agent, session, provider)
         self._agent = agent
         self._session = session
         self._provider = provider
@@ -163,8 +163,13 @@ class Runner:
         `AnswerConflict`, `RequestExpired`, `InvalidRequest`, `Forbidden`.
         """
 
+        from omniagent.ai.approvals import ToolAnswer  # only where a turn has waited
+
+        if not answers or not all(isinstance(answer, ToolAnswer) for answer in answers):
+            raise ConfigurationError(f"Runner.answer takes answers such as request.approve(), not {answers!r:.100}")
+
         async def opened() -> AnswerSource:
-            from omniagent.turns.answering import AnswerOpening  # only where a turn has waited
+            from omniagent.turns.answering import AnswerOpening
 
             limit = self._limit(deadline)
             opening = AnswerOpening(
@@ -382,6 +387,8 @@ class Runner:
 
     def _checked(self, query: str | Query, busy: Busy | None) -> Query:
         asked = Query(query) if isinstance(query, str) else query
+        if not isinstance(asked, Query) or not isinstance(asked.text, str):
+            raise ConfigurationError(f"the query is {query!r:.100}: write text, or Query(text, message_id=…)")
         return (asked if busy is None else replace(asked, busy=busy)).checked(self._settings)
 
     def _setup(self) -> TurnSetup:
@@ -416,22 +423,9 @@ class Runner:
 def _account(session: SessionManager, budget: Budget, ledger: "Ledger | None", hooks: TurnHooks) -> "Account | None":
     if not (budget.requests_per_minute or budget.tokens_per_day):
         return None
-    from omniagent.turns.ledger import Account  # only where something is limited
+    from omniagent.turns.ledger import open_account  # only where something is limited
 
-    return Account(
-        ledger=ledger or _process_ledger(),
-        user_id=session.user_id,
-        budget=budget,
-        reserve_tokens=session.settings.budget_reserve_tokens,
-        on_refusal=hooks.on_refusal,
-    )
-
-
-@cache
-def _process_ledger() -> "Ledger":
-    from omniagent.turns.memory_ledger import MemoryLedger
-
-    return MemoryLedger()
+    return open_account(session, budget, ledger, hooks)
 
 
 @lru_cache(maxsize=8)
@@ -439,7 +433,7 @@ def _default_pool(settings: Settings) -> ProviderPool:
     return ProviderPool.from_settings(settings)
 
 
-def _check(agent: object, session: object) -> None:
+def _check(agent: object, session: object, provider: object) -> None:
     if not isinstance(agent, Agent):
         raise ConfigurationError(f"Runner(agent, session): the agent is {agent!r:.100}, not an Agent(…)")
     if not isinstance(session, SessionManager):
@@ -447,3 +441,5 @@ def _check(agent: object, session: object) -> None:
             f"Runner(agent, session): the session is {session!r:.100}: write MongoSessionManager(store, user, id) "
             "or InMemorySessionManager(user, id)"
         )
+    if provider is not None:
+        check_provider("Runner(provider=…)", provider)

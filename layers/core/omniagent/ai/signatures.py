@@ -37,8 +37,9 @@ def read_signature(function: Callable[..., Any], name: str) -> tuple[type[BaseMo
 def check_model(owner: str, attribute: str, model: Any) -> None:
     """Check that a class describes one JSON object: model APIs take nothing else."""
     if not (isinstance(model, type) and issubclass(model, BaseModel)):
+        name = attribute.capitalize()
         raise ConfigurationError(
-            f"{owner} needs a pydantic model as its {attribute}: write `class {attribute}(BaseModel)`"
+            f"{owner} needs a pydantic model as its {attribute}, not {model!r:.100}: write `class {name}(BaseModel)`"
         )
     if issubclass(model, RootModel):
         raise ConfigurationError(f"{owner}: its {attribute} is a RootModel: put the value in a field of a BaseModel")
@@ -51,6 +52,8 @@ def check_call(cls: type) -> bool:
     if not inspect.iscoroutinefunction(call):
         raise ConfigurationError(f"tool {cls.__name__}: its __call__ is not async: write {expected}")
     signature = inspect.signature(call)
+    if any(_is_context(hint) for hint in _hints_of_first(call, signature)):
+        raise ConfigurationError(f"tool {cls.__name__}: its __call__ takes the context first: write {expected}")
     if _takes(signature, "self", "arguments", "context"):
         return True
     if _takes(signature, "self", "arguments"):
@@ -69,6 +72,15 @@ def check_rule(owner: str, rule: Any, *parameters: str) -> None:
         raise ConfigurationError(f"{owner} must take ({shown})") from exc
     except ValueError:  # a built-in that does not tell
         return
+
+
+def _hints_of_first(call: Callable[..., Any], signature: inspect.Signature) -> list[Any]:
+    """Return the annotation of the first parameter after `self`, if it has one that is known."""
+    try:
+        hints = get_type_hints(call)
+    except NameError:
+        return []
+    return [hints[name] for name in list(signature.parameters)[1:2] if name in hints]
 
 
 def _takes(signature: inspect.Signature, *values: str) -> bool:

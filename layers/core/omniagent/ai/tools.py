@@ -239,5 +239,7 @@ def check_options(name: str, timeout_seconds: float | None) -> None:
     """Refuse a name that model APIs do not take, and a timeout of nothing."""
     if not _NAME.fullmatch(name):
         raise ConfigurationError(f"tool name {name!r} may hold only letters, digits, _ and -, 64 at most")
-    if timeout_seconds is not None and not timeout_seconds > 0:
-        raise ConfigurationError(f"tool {name}: timeout_seconds must be more than 0, not {timeout_seconds!r}")
+    if timeout_seconds is None:
+        return
+    if not isinstance(timeout_seconds, int | float) or not timeout_seconds > 0:
+        raise ConfigurationError(f"tool {name}: timeout_seconds must be a number more than 0, not {timeout_seconds!r}")

@@ -37,6 +37,8 @@ class DocumentModels:
         contracts = {"user": User, "session": Session, "message": Message, "summary": Summary}
         for role, contract in contracts.items():
             _check(role, getattr(self, role), contract)
+        if not isinstance(self.further, tuple | list):
+            raise ContractError(f"DocumentModels.further must be a tuple of classes, not {self.further!r:.100}")
         for model in self.further:
             if not _is_document(model):
                 raise ContractError(f"DocumentModels.further takes Beanie Document classes, not {model!r}")
@@ -80,7 +82,10 @@ def _check_fields(name: str, model: type[Document], contract: type[Document]) ->
     for field_name, field in own.items():
         if field.is_required():
             raise ContractError(f"{name}.{field_name} needs a default")
-    for field_name in getattr(model, "api_fields", ()):
+    api_fields = getattr(model, "api_fields", ())
+    if isinstance(api_fields, str):
+        raise ContractError(f"{name}.api_fields must be a tuple of names: write ({api_fields!r},)")
+    for field_name in api_fields:
         if field_name not in own:
             raise ContractError(f"{name}.api_fields names {field_name!r}, which is no field of its own")
 

@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from itertools import groupby
 from typing import Any, Protocol
 
-from omniagent.errors import InvalidRequest
+from omniagent.errors import ConfigurationError, InvalidRequest
 from omniagent.messages import ChatMessage, Feedback, Part, Role, Status, ToolPart, Usage, has_content, steering_of
 from omniagent.session.summary_store import RollingSummary, SummaryStore
 from omniagent.session.window import PastTurn, estimate_answer, estimate_parts
@@ -30,7 +30,7 @@ def new_id() -> str:
 
 def check_id(value: str, what: str) -> str:
     """Return the id, or refuse one that is not a plain token."""
-    if not _ID.fullmatch(value):
+    if not isinstance(value, str) or not _ID.fullmatch(value):
         raise InvalidRequest(f"{what} must be 1 to 128 of the characters A-Z a-z 0-9 _ . ~ - and begin with no dot")
     return value
 
@@ -296,6 +296,8 @@ class SessionManager(SummaryStore):
     def __init__(
         self, user: str, session_id: str | None = None, *, settings: Settings | None = None, category: str | None = None
     ) -> None:
+        if not isinstance(user, str):
+            raise ConfigurationError(f"the user of a session is {user!r:.100}: pass a name, as text")
         self.user = user
         self.category = category
         self.session_id = check_id(session_id, "session id") if session_id else new_id()

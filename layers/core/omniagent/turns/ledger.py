@@ -12,12 +12,15 @@ from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
+from functools import cache
 
 from omniagent.errors import BudgetExceeded, RegistryUnavailable, TooManyRequests
 from omniagent.messages import Usage
 from omniagent.protocol import sse
+from omniagent.session.manager import SessionManager
 from omniagent.settings import Budget
 from omniagent.turns.replay import ASKED, BESIDE, COUNTED
+from omniagent.turns.setup import TurnHooks
 
 logger = logging.getLogger(__name__)
 
@@ -376,3 +379,21 @@ class TurnBudget:
         logger.info("budget exceeded", extra={"code": refusal.code, "retry_after": refusal.retry_after})
         if self._account.on_refusal is not None:
             self._account.on_refusal(refusal)
+
+
+def open_account(session: SessionManager, budget: Budget, ledger: Ledger | None, hooks: TurnHooks) -> Account:
+    """Open the account of a session's user. Without a ledger, one in memory serves the whole process."""
+    return Account(
+        ledger=ledger or _process_ledger(),
+        user_id=session.user_id,
+        budget=budget,
+        reserve_tokens=session.settings.budget_reserve_tokens,
+        on_refusal=hooks.on_refusal,
+    )
+
+
+@cache
+def _process_ledger() -> Ledger:
+    from omniagent.turns.memory_ledger import MemoryLedger
+
+    return MemoryLedger()

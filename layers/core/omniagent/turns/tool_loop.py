@@ -26,6 +26,7 @@ from omniagent.ai.providers.llm_provider import (
 from omniagent.ai.providers.model_calls import call_model
 from omniagent.errors import (
     BudgetExceeded,
+    ConfigurationError,
     EmptyAnswer,
     InvalidOutput,
     ModelError,
@@ -286,7 +287,9 @@ class ToolLoop:
                         calls.append(event)
                     case ModelFinish():
                         return event, calls
-        raise ModelStreamBroken(f"{self._setup.model}: the stream has no end")
+                    case _:
+                        raise _no_event(self._setup.model, event)
+        raise ModelStreamBroken(f"{self._setup.model}: the stream has no end: no ModelFinish came")
 
     def _is_accepted(self, reason: FinishReason, text: str) -> bool:
         """Validate the answer of an agent with `output`. The model may correct it once."""
@@ -304,6 +307,11 @@ class ToolLoop:
     def _note_first_token(self) -> None:
         if self.progress.first_token_at is None:
             self.progress.first_token_at = time.monotonic()
+
+
+def _no_event(model: str, value: object) -> ConfigurationError:
+    hint = "yield ModelText(…) and the like, and ModelFinish(…) last"
+    return ConfigurationError(f"{model}: the provider yielded {value!r:.100}: {hint}")
 
 
 def last_text(parts: Sequence[Part]) -> str:

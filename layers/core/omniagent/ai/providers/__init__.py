@@ -8,10 +8,11 @@
 With a `base_url`, a model that nothing else claims is OpenAI's: that of the compatible server.
 """
 
+import inspect
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
-from omniagent.ai.providers.llm_provider import LLMProvider
+from omniagent.ai.providers.llm_provider import LLMProvider, check_provider
 from omniagent.errors import ConfigurationError, UnknownModelError
 
 __all__ = [
@@ -19,6 +20,7 @@ __all__ = [
     "ProviderFactory",
     "Registration",
     "chain_of",
+    "check_registration",
     "find_provider",
     "get_llm_provider",
     "register_provider",
@@ -65,7 +67,27 @@ _registrations: dict[str, Registration] = {
 
 def register_provider(prefix_or_name: str, provider: Registration) -> None:
     """Register a provider for `NAME/any-model` and for every model whose name begins with the prefix."""
+    check_registration(f"register_provider({prefix_or_name!r}, …)", provider)
     _registrations[prefix_or_name] = provider
+
+
+def check_registration(where: str, provider: object) -> None:
+    """Refuse what cannot answer to a name."""
+    if isinstance(provider, LLMProvider):
+        check_provider(where, provider)
+        return
+    if not callable(provider) or (isinstance(provider, type) and not issubclass(provider, LLMProvider)):
+        shown = f"the class {provider.__name__}" if isinstance(provider, type) else f"{provider!r:.100}"
+        raise ConfigurationError(
+            f"{where} must be an LLMProvider, or a function that takes the model's name and options and returns one, "
+            f"not {shown}"
+        )
+    try:
+        inspect.signature(provider).bind_partial("model")
+    except TypeError as exc:
+        raise ConfigurationError(f"{where} is called with the model's name, and does not take it") from exc
+    except ValueError:  # a built-in that does not tell
+        return
 
 
 def get_llm_provider(name_or_model: str, **options: Any) -> LLMProvider:

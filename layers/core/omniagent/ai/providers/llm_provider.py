@@ -1,10 +1,12 @@
 """The interface of a model provider: one request in, a stream of typed events out."""
 
+import inspect
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from omniagent.errors import ConfigurationError
 from omniagent.messages import ChatMessage, FinishReason, Usage
 
 Purpose = Literal["answer", "summary", "name"]
@@ -129,6 +131,15 @@ class LLMProvider(ABC):
     system: str = "unknown"
     """The vendor's name, for traces (`llm.system`)."""
 
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Refuse a `stream` that cannot be one."""
+        super().__init_subclass__(**kwargs)
+        if inspect.iscoroutinefunction(cls.stream) or inspect.isgeneratorfunction(cls.stream):
+            raise ConfigurationError(
+                f"provider {cls.__name__}: its stream is no async generator: "
+                "write `async def stream(self, request)`, with `yield`"
+            )
+
     def __init__(self, model: str) -> None:
         self.model = model
 
@@ -142,3 +153,12 @@ class LLMProvider(ABC):
     def model_for(self, overrides: Overrides) -> str:
         """Return the name of the model that a call with these overrides asks."""
         return overrides.model or self.model
+
+
+def check_provider(where: str, provider: object) -> None:
+    """Refuse what is no provider, and one whose `__init__` has left out that of `LLMProvider`."""
+    if not isinstance(provider, LLMProvider):
+        hint = ": the name of a model goes into Agent(model=…)" if isinstance(provider, str) else ""
+        raise ConfigurationError(f"{where} must be an LLMProvider, not {provider!r:.100}{hint}")
+    if not isinstance(getattr(provider, "model", None), str):
+        raise ConfigurationError(f"{where}: {type(provider).__name__} has no model: call super().__init__(model)")

@@ -11,7 +11,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
-from omniagent.ai.providers import ProviderFactory, Registration, chain_of, find_provider
+from omniagent.ai.providers import ProviderFactory, Registration, chain_of, check_registration, find_provider
 from omniagent.ai.providers.fallback import FallbackProvider
 from omniagent.ai.providers.llm_provider import (
     KeySource,
@@ -23,6 +23,7 @@ from omniagent.ai.providers.llm_provider import (
     ModelText,
     ModelToolCall,
     Purpose,
+    check_provider,
 )
 from omniagent.errors import ConfigurationError, ModelError, ModelUnavailable
 from omniagent.messages import FinishReason, Usage
@@ -174,6 +175,8 @@ class ProviderPool:
     ) -> None:
         self._options = {name: value for name, value in (options or {}).items() if value is not None}
         self._registrations = dict(registrations or {})
+        for name, registration in self._registrations.items():
+            check_registration(f"ProviderPool: {name!r}", registration)
         self._providers: dict[str, LLMProvider] = {}
         self._made: list[LLMProvider] = []
 
@@ -224,8 +227,7 @@ class ProviderPool:
         if isinstance(found, LLMProvider):
             return found
         provider = found(model, **_accepted(found, self._options))
-        if not isinstance(provider, LLMProvider):
-            raise ConfigurationError(f"The provider registered for {name!r} made no LLMProvider but {provider!r}")
+        check_provider(f"what the provider registered for {name!r} makes", provider)
         self._made.append(provider)
         return provider
 

@@ -87,6 +87,8 @@ class ScriptedModel(LLMProvider):
         model: str = "scripted",
     ) -> None:
         super().__init__(model)
+        for item in (*script, summary, name, *(() if default is None else (default,))):
+            _check_item(item)
         self.requests: list[ModelRequest] = []
         self.running = 0
         self._script = script
@@ -130,6 +132,16 @@ class ScriptedModel(LLMProvider):
             f"ScriptedModel: the script has {len(self._script)} answers and the model was called once more. "
             f"Add an answer or `default=...`. The last message of the request: {last!r}"
         )
+
+
+def _check_item(item: object) -> None:
+    for beat in item if isinstance(item, list | tuple) else (item,):
+        is_iterator = beat is item and isinstance(beat, Iterable) and not isinstance(beat, dict | bytes)
+        if not (isinstance(beat, Beat) or is_iterator or callable(beat)):
+            raise ConfigurationError(
+                f"ScriptedModel: {beat!r:.100} is no answer: write text, ToolCall(…), an event such as ModelText(…), "
+                "an exception, a function of the request, or a list of these"
+            )
 
 
 async def _resolved(item: ScriptItem, request: ModelRequest) -> Answer:
