@@ -1,7 +1,7 @@
-"""Your agent: its instructions, its tools, its model. `project.py` puts it into service.
+"""Your agent: its instructions, tools and model. `project.py` registers it.
 
 A tool is an annotated function with a docstring; the model reads both. Raise `ToolError` to tell the model what to
-correct. Anything else that a tool raises stays in the log.
+correct. Any other exception of a tool stays in the log.
 """
 
 import ast
@@ -56,7 +56,7 @@ def days_between(start: date, end: date) -> int:
 
 
 def large_refund(_: RunContext, arguments: Any) -> str | None:
-    """Say why a refund has to be approved; None lets it run at once."""
+    """Return why a refund needs approval. None lets it run at once."""
     is_large = arguments.euros > LARGE_REFUND_EUROS
     return f"Refunds of more than {LARGE_REFUND_EUROS} euros need approval." if is_large else None
 
@@ -68,13 +68,13 @@ def refund(
     context: RunContext,
 ) -> str:
     """Pay money back for an order of the user."""
-    # An example without a shop behind it. Yours checks that the order is `context.user`'s, and pays with
+    # An example without a real shop. Yours must check that the order belongs to `context.user`, and pay with
     # `context.call_id` as the idempotency key.
     return f"Refunded {euros:.2f} euros for order {order} (payment {context.call_id})."
 
 
 def instructions(context: RunContext) -> str:
-    """Told to the model at the start of every turn."""
+    """The instructions, generated at the start of every turn."""
     return (
         "You are a helpful assistant. Answer in the user's language, in Markdown, and briefly. "
         "Use the tools for arithmetic, times and dates instead of guessing, and for refunds. "
@@ -86,7 +86,7 @@ agent = Agent(name="assistant", instructions=instructions, tools=[calculator, cu
 
 
 def _evaluate(node: ast.expr) -> float:
-    # Floats throughout: a huge power of one overflows at once, where one of whole numbers would fill the memory.
+    # Floats throughout: a huge power overflows at once, whereas one of integers would fill the memory.
     match node:
         case ast.Constant(value=int() | float() as value):
             return float(value)

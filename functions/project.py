@@ -1,12 +1,12 @@
-"""Your project. All functions import it: what you register here works in the chat, the sessions and the summaries.
+"""Your project. All functions import it: what you register here works in every function.
 
 project = Project(
     agent=agent,
-    documents=DocumentModels(session=Ticket),     # document classes of your own
+    documents=DocumentModels(session=Ticket),     # your own document classes
     providers={"acme": AcmeProvider},             # models named acme/…
-    settings={"max_steps": 4},                    # your defaults; parameters of the stack win
-    budgets={"trial": Budget(tokens_per_day=20_000)},  # what users of a category may spend
-    on_erase=forget,                              # deletes what your tools have stored of a user
+    settings={"max_steps": 4},                    # your defaults; stack parameters override them
+    budgets={"trial": Budget(tokens_per_day=20_000)},  # spending limits of a user category
+    on_erase=forget,                              # deletes what your tools stored about a user
 )
 """
 

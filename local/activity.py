@@ -1,4 +1,4 @@
-"""Tells pages what happens to their user's chats, whoever asked for it: another tab, another browser, the terminal."""
+"""Notifies pages of changes in their user's chats, made in another tab, another browser or the terminal."""
 
 import asyncio
 import json
@@ -8,11 +8,11 @@ from urllib.parse import parse_qs, urlsplit
 
 from local.emulator.http import NO_STORE, Exchange, Headers
 
-# A comment this often finds out who has left.
+# A comment this often detects closed connections.
 HEARTBEAT_SECONDS = 15.0
 MAX_WAITING = 1_000
 USER = "x-user-id"
-# A page names itself in its requests, and is not told of them.
+# A page sends its id with its requests and is not notified of its own.
 CLIENT = "x-client-id"
 
 
@@ -23,14 +23,14 @@ class _Page:
 
 
 class Activity:
-    """Passes each change on to the pages that listen for its user. Who listens later, reads the API first."""
+    """Sends each change to the pages that listen for its user. A page that connects later reads the API first."""
 
     def __init__(self) -> None:
         """Nobody listens yet."""
         self._listeners: dict[asyncio.Queue[str], _Page] = {}
 
     def publish(self, request: Exchange, session_id: str) -> None:
-        """Say that a request began or ended a turn of a session, or changed the session."""
+        """Announce that a request began or ended a session's turn, or changed the session."""
         user, client = request.header(USER), request.header(CLIENT)
         for queue, page in self._listeners.items():
             if page.user == user and page.client != client:

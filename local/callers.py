@@ -1,8 +1,8 @@
 """Who may call a server of this machine: programs that run here, and the web pages that a server names.
 
-A browser runs pages of any site, and each of them can send requests to this machine. Two headers that no page can
-forge give it away: `Host`, when a page's own name points here (DNS rebinding), and `Origin`. A request that a page
-makes without an origin, such as one for a picture, carries `Sec-Fetch-Site`.
+Any web page in a browser can send requests to this machine. Two headers that no page can forge reveal it: `Host`, if a
+page's own name points here (DNS rebinding), and `Origin`. A page's request without an origin, such as for an image,
+carries `Sec-Fetch-Site`.
 """
 
 from collections.abc import Callable
@@ -17,8 +17,8 @@ REFUSAL = "Only this machine may call."
 class Callers:
     """Programs of this machine, and some pages.
 
-    `neighbours` are the pages that any server of this machine serves, `origins` those of other sites. `visitors`
-    follow a link from another site to a page.
+    `neighbours` allows pages of any server on this machine, `origins` those of other sites. `visitors` allows
+    navigation by links from other sites.
     """
 
     neighbours: bool = False

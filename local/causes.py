@@ -1,4 +1,4 @@
-"""Why a request failed, as the functions' log tells it: what the public does not hear, the person at the laptop may."""
+"""Why a request failed, from the functions' logs. Shown to the developer on a laptop, never to the public."""
 
 import json
 import re
@@ -11,7 +11,7 @@ REQUESTS_KEPT = 200
 CAUSES_PER_REQUEST = 20
 _LEVELS = frozenset({"WARNING", "ERROR", "CRITICAL"})
 _DIED = re.compile(r"(?:RequestId: (\S+) )?Error: (Runtime exited.*|Task timed out.*)")
-# What to do about the failures that everybody meets, by what the log calls them. The first that fits counts.
+# Advice for common failures, by their text in the log. The first match counts.
 _ADVICE = (
     ("insufficient_quota", "The API key's account has no quota left. Check its billing, or use another key."),
     ("status_code 401", "The model's API rejected the key. Check OPENAI_API_KEY and restart."),
@@ -47,7 +47,7 @@ class Causes:
         self._by_request: OrderedDict[str, list[Cause]] = OrderedDict()
 
     def add(self, function: str, line: str) -> None:
-        """Take a line that a function wrote, or the platform about it."""
+        """Take a log line of a function or of the platform."""
         if found := _read(function, line):
             request_id, cause = found
             if not request_id:

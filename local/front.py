@@ -1,4 +1,4 @@
-"""The one origin of `make run`: the playground, the two functions behind it, and what is told only on a laptop."""
+"""The one origin of `make run`: the playground, the two functions behind it, and local diagnostics."""
 
 import errno
 import json
@@ -37,8 +37,8 @@ ROUTES = {
 # Longest wait for the last spans of a turn.
 TRACE_SECONDS = 1.0
 MARKDOWN_BYTES = 2_000_000
-# The page runs its own scripts only, and loads no picture from elsewhere: text of a model must not call out. It may
-# talk to any stack, because it is the first client of a deployed one too.
+# The page runs only its own scripts and loads no external images, so that model output cannot exfiltrate data. It may
+# call any stack, because it is also a client for deployed ones.
 PAGE_POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; "
     "manifest-src 'self'; connect-src 'self' https: http://127.0.0.1:* http://localhost:*; "
@@ -63,10 +63,10 @@ async def _nothing() -> dict[str, Any]:
 
 
 class Front:
-    """Serves from its start on; the functions are reached once `open_to` named them."""
+    """Serves from its start. Functions are reachable once `open_to` has named them."""
 
     def __init__(self, traces: Traces, causes: Causes | None = None, *, playground: Path = PLAYGROUND) -> None:
-        """Take the traces to tell, and to add to, the causes of failures, and the folder of the page."""
+        """Take the trace store, the causes of failures, and the page's folder."""
         self._traces = traces
         self._causes = causes or Causes()
         self._files = Files(playground, PAGE_HEADERS)
@@ -93,7 +93,7 @@ class Front:
             raise ServiceError(f"Port {port} cannot be used: {error.strerror}.") from None
 
     def open_to(self, functions: Mapping[str, str], info: Info, agent: Info | None = None) -> None:
-        """Forward to these addresses, by the names of ROUTES, and tell what `info` and `agent` return."""
+        """Forward to these addresses, by the names of ROUTES, and serve what `info` and `agent` return."""
         self._functions = functions
         self._info = info
         self._agent = agent or _nothing
@@ -154,7 +154,7 @@ class Front:
             await _problem(exchange, 502, f"The {function} function cannot be reached.", cors)
 
     async def _tell_failure(self, exchange: Exchange, function: str, request_id: str, cors: Headers) -> None:
-        """Say what Lambda keeps to itself: why a function died, or did not start."""
+        """Report what Lambda hides: why a function died or did not start."""
         request_id = request_id or start_of(function)
         causes = self._causes.of(request_id)
         known = [cause.cause for cause in causes if cause.cause] or [cause.message for cause in causes]

@@ -1,4 +1,4 @@
-"""Functions follow their source: after a change their processes make room for new ones."""
+"""Reloads functions: after a source change, their processes are replaced."""
 
 import asyncio
 from collections.abc import Iterable
@@ -12,10 +12,10 @@ POLL_SECONDS = 0.02
 
 
 class Reload:
-    """Looks for changes of the functions' source, and ends the processes that run what it was."""
+    """Detects changes of the functions' source and ends the processes that run the old version."""
 
     def __init__(self, emulator: Emulator, functions: Iterable[Function]) -> None:
-        """Take the source as it is for what the processes run."""
+        """Take the current source as the version that the processes run."""
         self._emulator = emulator
         # Of a layer only our own package: what is installed beside it does not change.
         self._folders = {
@@ -59,6 +59,6 @@ class Reload:
                 try:
                     found[file] = file.stat().st_mtime_ns
                 except FileNotFoundError:
-                    # Editors replace files: it is back in a moment.
+                    # Editors replace files: it reappears shortly.
                     continue
         return found

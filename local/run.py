@@ -20,10 +20,10 @@ from local.template import TEMPLATE
 
 DEFAULT_PORT = 8000
 PARAMETERS = {"DocsEnabled": "true", "NameSessions": "true"}
-"""What differs from the template's defaults. A setting in the environment wins."""
+"""Overrides of the template's defaults. A setting in the environment takes precedence."""
 AGENT = "functions/agent.py"
 HIGHEST_PORT = 65535
-# A pace that can be read along.
+# A readable pace.
 TOKENS_PER_SECOND = 40.0
 CHECK_SECONDS = 0.5
 WARM_UP_SECONDS = 90.0
@@ -80,7 +80,7 @@ class _Command:
         return 0
 
     async def _serve(self) -> None:
-        """Serve until a service ends by itself, which is an error, or until this is cancelled."""
+        """Serve until cancelled. A service that ends by itself is an error."""
         began = time.monotonic()
         _say("Starting OmniAgent ...")
         async with local_stack(self._options) as stack:
@@ -103,7 +103,7 @@ class _Command:
         if self._ending or self._serving is None:
             if self._stack:
                 self._stack.kill()
-            # Whatever is still starting is on a leash and goes with this process.
+            # Services that are still starting are tied to this process and end with it.
             os._exit(KILLED)
         self._ending = True
         _say("\nStopping ... (press Ctrl-C again to stop at once)")
@@ -111,7 +111,7 @@ class _Command:
 
 
 async def _warm_up(url: str) -> list[str]:
-    """Start a process of each function that has an address, and name those that fail."""
+    """Start a process of each function that has a URL, and return the names of those that fail."""
     paths = {"chat": "/chat/warm-up/stream", "sessions": "/sessions?limit=1"}
     async with httpx.AsyncClient(base_url=url, timeout=WARM_UP_SECONDS, trust_env=False) as http:
         answers = await asyncio.gather(*(http.get(path) for path in paths.values()))

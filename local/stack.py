@@ -27,7 +27,7 @@ from local.traces import Traces
 from omniagent.settings import Settings, env_name
 
 DATA = ROOT / ".local"
-# What the stack itself decides. Any other setting reaches the functions from the caller's environment.
+# Set by the stack itself. Any other setting reaches the functions from the caller's environment.
 DECIDED = frozenset(
     {
         "AUTH_MODE",
@@ -66,14 +66,14 @@ class Startable(Protocol):
 
 @dataclass(frozen=True)
 class StackOptions:
-    """What to run. Whatever is not given is started.
+    """What to run. Servers that are not given are started.
 
-    `folder` keeps the data of MongoDB; without it the data is gone afterwards. `functions` limits what runs, by the
-    names people type. `change` has the last word on each function. `auth` is iam, jwt or none; for jwt the issuer
-    goes into `parameters`. `emulator` holds further arguments of the emulator, such as `freeze` and `ports`.
-    `port` is where the playground and the functions are to be found as one origin, 0 for a free one; with None there
-    is no such front, and no traces. `tokens_per_second` is the pace of the offline model, 0 for as fast as possible.
-    `on_ready` hears of each part that runs, and of the seconds that it took.
+    `folder` keeps MongoDB's data; without it the data is deleted at the end. `functions` limits which functions run, by
+    name. `change` is applied last to each function. `auth` is iam, jwt or none; jwt needs the issuer in `parameters`.
+    `emulator` holds further arguments of the emulator, such as `freeze` and `ports`. `port` is the one origin of the
+    playground and the functions, 0 for a free one; with None there is no front and there are no traces.
+    `tokens_per_second` is the pace of the offline model, 0 for no limit. `on_ready` is called with each part that is
+    ready and the seconds it took.
     """
 
     template: Path = TEMPLATE
@@ -113,7 +113,7 @@ class StackOptions:
 
 @dataclass(frozen=True)
 class Stack:
-    """What runs. `mongod` and `model` are None when others than ours are used, `front` when none was asked for."""
+    """The running stack. `mongod` and `model` are None if external ones are used, `front` if none was requested."""
 
     functions: list[Function]
     emulator: Emulator
@@ -140,9 +140,9 @@ class Stack:
         """End every process at once."""
         everything: list[Startable | Process] = [*self._services(), *self.emulator.processes()]
         for running in everything:
-            # One that has ended is what is wanted.
+            # Already ended.
             with suppress(ProcessLookupError, ServiceError):
-                # Each leads a group of its own.
+                # Each is a process group leader.
                 os.killpg(running.pid, signal.SIGKILL)
 
     def _services(self) -> list[Startable]:
@@ -155,10 +155,10 @@ async def local_stack(options: StackOptions) -> AsyncIterator[Stack]:
     if options.folder and DATA in (options.folder, *options.folder.parents):
         make_private(DATA)
     for name in options.functions:
-        Template(options.template).find_function(name)  # a wrong name is said before anything is started
+        Template(options.template).find_function(name)  # fail early on a wrong name
     async with AsyncExitStack() as stack:
         traces, causes = Traces(), Causes()
-        # First: a port that is taken is said at once, and so is a server that cannot be reached.
+        # First, to fail early on a port in use or an unreachable server.
         front = await _open_front(options, Front(traces, causes), stack)
         if options.mongodb_uri:
             await asyncio.to_thread(check_mongodb, options.mongodb_uri)
@@ -169,7 +169,7 @@ async def local_stack(options: StackOptions) -> AsyncIterator[Stack]:
         await secrets_api.start()
         template = await asyncio.to_thread(_deploy, options, aws, model)
         functions = _functions(options, template)
-        # The collector is this process: what was said stays on this machine.
+        # The collector is this process: message text stays on this machine.
         traced = {"OTEL_EXPORTER_OTLP_ENDPOINT": front.url, "TRACE_CONTENT": "true"} if front else {}
         environment = {**aws.environment, **secrets_api.environment, **traced, **options.environment}
         on_line = options.emulator.get("on_line", log_line)
@@ -204,13 +204,13 @@ async def _open_front(options: StackOptions, front: Front, stack: AsyncExitStack
 async def _start_services(
     options: StackOptions, stack: AsyncExitStack
 ) -> tuple[Mongod | None, Aws, ModelProcess | None]:
-    """Start what was not given, all at the same time."""
+    """Start the missing servers concurrently."""
     mongod = None if options.mongodb_uri else Mongod(options.folder / "mongod" if options.folder else None)
     aws = options.aws or Aws(access_key=secrets.token_urlsafe())
     model = ModelProcess(tokens_per_second=options.tokens_per_second) if options.offline else None
     wanted: dict[str, Startable] = {}
     if mongod:
-        # A missing one is said before anything is started.
+        # Fail early on a missing one.
         find_mongod()
         wanted["MongoDB"] = mongod
     if not options.aws:
@@ -220,7 +220,7 @@ async def _start_services(
     # A service lives as long as the thread that started it, so the threads are the stack's own.
     threads = stack.enter_context(ThreadPoolExecutor(max_workers=max(1, len(wanted))))
     for service in wanted.values():
-        # In a thread: while it ends, a second Ctrl-C is still heard.
+        # In a thread, so that a second Ctrl-C still works while it ends.
         stack.push_async_callback(asyncio.to_thread, service.__exit__)
     starts = (_start(name, service, threads, options.on_ready) for name, service in wanted.items())
     outcomes = await asyncio.gather(*starts, return_exceptions=True)
@@ -238,7 +238,7 @@ async def _start(
     try:
         await asyncio.shield(starting)
     except asyncio.CancelledError:
-        # A thread cannot be cancelled, and what it started could not be ended before.
+        # A thread cannot be cancelled, so its service can only be ended now.
         await asyncio.wait([starting])
         raise
     on_ready(name, time.monotonic() - began)

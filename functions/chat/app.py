@@ -1,4 +1,4 @@
-"""The chat function: POST /chat streams an answer, GET /chat/{id}/stream picks a running one up."""
+"""The chat function: POST /chat streams an answer, GET /chat/{id}/stream resumes a running one."""
 
 from omniagent.aws.services import get_services
 from omniagent.http.chat_app import chat_app

@@ -1,1 +1,1 @@
-"""A terminal client for the API: it streams, shows tools, stops turns and takes running ones up again."""
+"""A terminal client for the API: it streams, shows tools, stops turns and resumes running ones."""

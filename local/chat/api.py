@@ -15,7 +15,7 @@ TIMEOUT = httpx.Timeout(30, read=120)
 
 
 class ApiError(Exception):
-    """A request failed. The message is for the person at the terminal."""
+    """A request failed. The message is shown to the user."""
 
     def __init__(self, message: str, status: int = 0) -> None:
         """Keep the HTTP status, 0 when there was no answer."""
@@ -28,11 +28,11 @@ class NoAnswer(ApiError):
 
 
 class ConnectionLost(ApiError):
-    """A stream broke off. The turn goes on without it."""
+    """The stream was cut off. The turn continues on the server."""
 
 
 class ChatApi:
-    """One stack: the addresses of its two functions, which locally are the same."""
+    """One stack: the URLs of its two functions, which are equal locally."""
 
     def __init__(self, url: str, sessions_url: str = "", *, token: str = "") -> None:
         """Take the address of the chat function, of the sessions function if it is another, and a bearer token."""
@@ -57,18 +57,18 @@ class ChatApi:
         return self._stream("POST", f"{self._chat}/chat", body)
 
     def regenerate(self, session_id: str) -> Iterator[Json]:
-        """Have the last message answered again."""
+        """Answer the last message again."""
         # Of the AI SDK's body only the trigger counts here, but it always has messages.
         body = {"id": session_id, "trigger": "regenerate-message", "messages": [{"role": "user", "parts": []}]}
         return self._stream("POST", f"{self._chat}/chat", body)
 
     def answer(self, session_id: str, message_id: str, answers: list[Json]) -> Iterator[Json]:
-        """Answer what a turn waits for and yield the events of its rest."""
+        """Answer a waiting turn's requests and yield the rest of its events."""
         body = {"session_id": session_id, "message_id": message_id, "answers": answers}
         return self._stream("POST", f"{self._chat}/chat", body)
 
     def resume(self, session_id: str) -> Iterator[Json]:
-        """Yield the events of the running answer from its first on; nothing when none runs."""
+        """Yield the running answer's events from the first one. Nothing if none runs."""
         return self._stream("GET", f"{self._chat}/chat/{session_id}/stream")
 
     def cancel(self, session_id: str) -> None:

@@ -1,4 +1,4 @@
-"""What a waiting turn asks, asked at the terminal."""
+"""The requests of a waiting turn, at the terminal."""
 
 import contextlib
 import json
@@ -15,21 +15,21 @@ UNANSWERED = "The user did not answer."
 
 
 def pending(message: Json) -> list[Json]:
-    """Return the calls that a stored answer waits with."""
+    """Return the open calls of a stored answer."""
     if message.get("metadata", {}).get("status") != "waiting":
         return []
     return [part for part in message["parts"] if part.get("state") in {"approval-requested", "input-available"}]
 
 
 class Requests:
-    """Asks the person, and makes answers for the API of what is typed."""
+    """Asks the user and converts the input to answers for the API."""
 
     def __init__(self, view: View) -> None:
         """Show the requests here."""
         self._view = view
 
     def answers(self, message: Json) -> Iterator[Json]:
-        """Ask for everything that the answer waits for. Ctrl-C and Ctrl-D leave the rest unanswered."""
+        """Ask for all open requests of the answer. Ctrl-C and Ctrl-D leave the rest unanswered."""
         for part in pending(message):
             name = part["type"].removeprefix("tool-")
             arguments = part.get("input") or {}
@@ -45,7 +45,7 @@ class Requests:
         self._view.say(f"{name} {shortened(arguments)} needs your approval. {why}".rstrip())
         while True:
             verdict, _, reason = self._read("Approve? y or n, and an optional reason: ").partition(" ")
-            # A pasted block is no verdict, whatever it begins with.
+            # A pasted block is not a verdict, whatever it begins with.
             if verdict.lower() in YES | NO and "\n" not in reason:
                 return {"approved": verdict.lower() in YES} | ({"reason": reason.strip()} if reason.strip() else {})
 
@@ -78,7 +78,7 @@ class Requests:
 
 
 def _forget_typed() -> None:
-    """Drop what was typed or pasted before the question could be read: it is no answer to it."""
+    """Discard input typed or pasted before the question was shown."""
     if sys.stdin.isatty():
         with contextlib.suppress(ImportError, OSError):
             import termios

@@ -26,7 +26,7 @@ class ShownTurn:
         self.is_waiting = False
 
     def show(self, events: Iterator[Json]) -> bool:
-        """Show the events and say whether there were any. A second Ctrl-C leaves the program."""
+        """Show the events and return whether there were any. A second Ctrl-C quits the program."""
         seen = False
         with _on_interrupt(self._interrupted):
             try:
@@ -59,11 +59,11 @@ class ShownTurn:
         if self._stopping:
             raise SystemExit(INTERRUPTED)
         self._stopping = True
-        # In a thread: the stream is read on, so that its end is seen.
+        # In a thread, so that the stream is read to its end.
         threading.Thread(target=self._stop, name="stop", daemon=True).start()
 
     def _stop(self) -> None:
-        """Ask the server to stop until it does: right after the question there is no turn to stop yet."""
+        """Repeat the stop request until it succeeds: right after the message there is no turn to stop yet."""
         while not self._ended.is_set():
             try:
                 self._api.cancel(self._session_id)
@@ -75,7 +75,7 @@ class ShownTurn:
 
 @contextmanager
 def _on_interrupt(act: Callable[[], None]) -> Iterator[None]:
-    """Let Ctrl-C call `act` instead of breaking what runs."""
+    """Make Ctrl-C call `act` instead of interrupting."""
 
     def handle(_number: int, _frame: FrameType | None) -> None:
         act()

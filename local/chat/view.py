@@ -9,7 +9,7 @@ from local.chat.api import Json
 
 DIM, RED, BOLD, RESET = "\x1b[2m", "\x1b[31m", "\x1b[1m", "\x1b[0m"
 LONGEST_VALUE = 200
-# What a model or a tool writes must not command the terminal.
+# Output of a model or a tool must not contain terminal control sequences.
 _CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _ABORTS = {
     "cancelled": "stopped",
@@ -80,7 +80,7 @@ class View:
 
     def _finish(self, metadata: Json) -> None:
         known = [f"{metadata['durationMs'] / 1000:.1f} s"] if "durationMs" in metadata else []
-        # A model that was stopped tells no tokens.
+        # A stopped model call reports no tokens.
         if tokens := metadata.get("usage", {}).get("totalTokens"):
             known.append(f"{tokens} tokens")
         self.note(", ".join(known))
