@@ -6,6 +6,7 @@ import re
 import select
 import subprocess
 import sys
+import termios
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -81,6 +82,7 @@ class Terminal:
 def terminal(*arguments: str) -> Iterator[Terminal]:
     """Run `python -m local ...` in a terminal of its own."""
     device, inside = pty.openpty()
+    _keep_output_at_interrupts(inside)
     with subprocess.Popen(
         [sys.executable, "-c", START, *arguments],
         cwd=ROOT,
@@ -96,3 +98,10 @@ def terminal(*arguments: str) -> Iterator[Terminal]:
         finally:
             process.kill()
             os.close(device)
+
+
+def _keep_output_at_interrupts(device: int) -> None:
+    """Ctrl-C otherwise discards what the program has printed and the test, on a busy machine, has not read yet."""
+    attributes = termios.tcgetattr(device)
+    attributes[3] |= termios.NOFLSH
+    termios.tcsetattr(device, termios.TCSANOW, attributes)

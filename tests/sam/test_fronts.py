@@ -200,7 +200,7 @@ def test_a_canary_is_rolled_back_by_the_alarms_of_its_function(deploy: Deploy) -
         (API | {"ApiAuthorizerArn": AUTHORIZER}, ["ApiAuthorizerArn needs AuthMode jwt"]),
         (
             API | JWT | ID_TOKENS | {"ApiUserPoolArn": POOL, "ApiAuthorizerArn": AUTHORIZER},
-            ["Give ApiUserPoolArn or ApiAuthorizerArn, not both"],
+            ["Set ApiUserPoolArn or ApiAuthorizerArn, not both"],
         ),
     ],
 )
