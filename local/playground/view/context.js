@@ -37,7 +37,7 @@ export class ContextView {
     const begins = info ? ` The next summary begins at ${formatCount(info.summary_after_tokens)}.` : "";
     this.#chip.setAttribute("aria-label", `Context window: ${tokens} tokens.${begins} Open the details`);
     fill(this.#chip, info && gauge(use, info), h("span", {}, tokens));
-    fill(this.#rebuild, icon("refresh"), rebuilding ? "Writing…" : summary ? "Regenerate" : "Summarise now");
+    fill(this.#rebuild, icon("refresh"), rebuilding ? "Writing…" : summary ? "Rebuild" : "Summarise now");
     this.#rebuild.disabled = rebuilding || !messages.length;
     fill(this.#panel, this.#figures(use, info), this.#summary(summary));
   }
