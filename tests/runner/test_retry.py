@@ -4,6 +4,7 @@ Each test runs with both registries: `MemoryRegistry` and DynamoDB.
 """
 
 import asyncio
+from dataclasses import replace
 
 import pytest
 
@@ -62,6 +63,25 @@ async def test_an_older_message_is_replayed_too(conversation: Conversation) -> N
     await conversation.ask(Query("[echo:Second.]", "m2"))
     assert outline(await conversation.ask(Query("[echo:First.]", "m1")))[3] == "text-delta 0 First."
     assert conversation.document["latest_turn_number"] == 2
+
+
+async def test_another_text_under_the_id_of_a_stored_message_is_refused(conversation: Conversation) -> None:
+    edited = Query("[echo:Edited.]", "m1")
+    await conversation.ask(Query("[fail:status:400]", "m1"))
+    with pytest.raises(InvalidRequest, match="cannot be edited"):
+        await conversation.start(edited)
+    await conversation.ask(Query("[echo:Second.]", "m2"))
+    with pytest.raises(InvalidRequest, match="cannot be edited"):
+        await conversation.start(edited)
+    turn = await conversation.start(Query("[stall] [echo:one two]", "m3"))
+    for query in (edited, replace(edited, busy="queue")):
+        with pytest.raises(InvalidRequest, match="cannot be edited"):
+            await conversation.start(query)
+    with pytest.raises(InvalidRequest, match="cannot be edited"):
+        await conversation.runner().accept(edited)
+    await conversation.stop()
+    await turn.ended()
+    assert conversation.document["latest_turn_number"] == 3
 
 
 async def test_a_replayed_tool_call_is_the_one_that_was_streamed(conversation: Conversation) -> None:

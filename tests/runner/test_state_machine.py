@@ -104,7 +104,7 @@ class OneSession(RuleBasedStateMachine):
     @rule(kind=kinds, data=st.data())
     def retry(self, kind: str, data: st.DataObject) -> None:
         turn = data.draw(st.sampled_from(self.turns))
-        query = Query("The same.", turn.message_id)
+        query = Query(f"Question {turn.message_id[1:]}?", turn.message_id)
         if self.running is not None and turn is self.running.turn:
             self._joined_or_refused(query)
         elif turn is self.turns[-1] and turn.status not in ("complete", "waiting"):

@@ -41,17 +41,22 @@ export async function loadMessages(id: string, before?: string): Promise<Message
   }
 }
 
-/** Stop the answer to this message on the server. The stream then ends by itself and keeps what was said. */
-export async function stopAnswer(id: string, messageId: string): Promise<void> {
+/**
+ * Stop the answer to this message on the server. The stream then ends by itself and keeps what was said.
+ * False when no such answer runs: it has ended, or has not begun yet.
+ */
+export async function stopAnswer(id: string, messageId: string): Promise<boolean> {
   try {
     await request(`${path(id)}/cancel`, {
       method: "POST",
       headers: { "content-type": "application/json" },
       body: JSON.stringify({ message_id: messageId }),
     });
+    return true;
   } catch (error) {
-    // It has ended meanwhile.
-    if (!(error instanceof Problem && error.code === "no_running_turn")) throw error;
+    // The first message of a chat makes the session.
+    if (error instanceof Problem && ["no_running_turn", "not_found"].includes(error.code)) return false;
+    throw error;
   }
 }
 

@@ -4,6 +4,8 @@ import { CHAT_URL, type ChatMessage, type MessagePage, loadMessages, request, st
 
 const ATTEMPTS = 8;
 const LONGEST_WAIT_MS = 15_000;
+/** An answer that has not begun cannot be stopped yet. */
+const STOP_PAUSE_MS = 300;
 
 type Events = {
   /** A turn was stored. */
@@ -62,7 +64,8 @@ export class Conversation {
   /** Stop on the server, in whichever instance it runs. `chat.stop()` would only close this page's connection. */
   async stop(): Promise<void> {
     const question = this.#question();
-    if (question) await stopAnswer(this.chat.id, question.id);
+    if (!question) return;
+    while (!(await stopAnswer(this.chat.id, question.id)) && this.chat.status === "submitted") await wait(STOP_PAUSE_MS);
   }
 
   /** Try again what failed, as the same message. Where the connection failed, look for the answer first. */

@@ -89,7 +89,8 @@ class Acceptance:
         found = await found_with_answer(self._session, self._query.message_id)
         if found is None:
             return False
-        _, answer = found
+        message, answer = found
+        self._query.check_same(message)
         if answer is not None and answer.status not in ("complete", "waiting"):
             raise NotRegenerable(ANSWERED_BADLY)
         return True

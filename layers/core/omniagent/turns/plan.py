@@ -176,6 +176,8 @@ class Opening:
             self._budget = self._setup.account.open(turn_id, is_request=self._posted is None)
         # Slot and tokens are requested while the session is read. A replay needs neither and returns them.
         holders, state = await both(self._session.admit(limit, turn_id), self._session.load(query.known_id))
+        if state.earlier is not None and not query.regenerate:
+            query.check_same(state.earlier)
         if state.head.active_turn_id is not None:
             if self._may_continue and (query.regenerate or state.earlier is not None):
                 raise _SentAgain
@@ -297,6 +299,7 @@ class Opening:
             return None
         if message.role == "assistant" and query.message_id not in message.steering_ids:
             return None
+        query.check_same(message)
         answer = await self._session.answer(message.turn_number)
         return None if answer is None else ReplayedAnswer(self._session.session_id, answer)
 

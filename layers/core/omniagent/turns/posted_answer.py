@@ -82,6 +82,7 @@ class PostedAnswer:
         if found is None:
             return None
         message, answer = found
+        self._query.check_same(message)
         is_latest = head is None or message.turn_number == head.latest_turn_number
         is_waiting = head is not None and head.waiting_id is not None
         settled = ("complete", "waiting") if is_waiting else ("complete",)

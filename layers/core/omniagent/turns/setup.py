@@ -12,7 +12,7 @@ from omniagent.ai.agent import Agent
 from omniagent.ai.providers.llm_provider import LLMProvider, Overrides, Purpose
 from omniagent.ai.result import RunResult
 from omniagent.errors import BudgetExceeded, InvalidRequest
-from omniagent.messages import Part, Usage, plain_text
+from omniagent.messages import Part, Usage, plain_text, steering_of
 from omniagent.session.manager import SessionManager, SessionMessage, SessionState, check_id, new_id
 from omniagent.session.summaries import CallMeter, SummaryPipeline
 from omniagent.settings import Busy, Settings
@@ -207,6 +207,16 @@ class Query:
     def is_new(self, state: SessionState) -> bool:
         """Whether the session does not have the message whose text is given."""
         return state.earlier is None and bool(self.message_id and self.text.strip())
+
+    def check_same(self, earlier: SessionMessage) -> None:
+        """Refuse another text under a known id: the stored answer would be shown below a question nobody answered."""
+        joined = [part.text for part in steering_of(earlier.parts) if part.message_id == self.message_id]
+        if earlier.role == "assistant" and not joined:
+            return
+        if self.text != (joined[0] if joined else earlier.text):
+            raise InvalidRequest(
+                "This message id was sent before, with another text. Sent messages cannot be edited: choose a new id."
+            )
 
     def checked(self, settings: Settings) -> "Query":
         """Return the query as it can be stored. Raises `InvalidRequest`."""
