@@ -300,6 +300,10 @@ async def test_a_hook_that_fails_loses_no_answer_and_no_summary(mongod: str, own
     assert (answer["tenant"], made["tenant"]) == ("", ""), "its default, not what the hook had half done"
 
 
+class AnyMessage(Message):
+    tenant: Any = None
+
+
 async def test_a_value_that_cannot_be_stored_is_rejected_and_nothing_is_half_done(
     mongod: str, own_database: Database[Json]
 ) -> None:
@@ -307,12 +311,42 @@ async def test_a_value_that_cannot_be_stored_is_rejected_and_nothing_is_half_don
         if isinstance(document, Message):
             document.tenant = object()
 
-    models = DocumentModels(**TENANT, fill=fill)  # type: ignore[arg-type]
+    models = DocumentModels(message=AnyMessage, fill=fill)
     async with MongoBackendAdapter(mongod, own_database.name, documents=models) as store:
         session = open_session(store)
-        with pytest.raises(StorageRejected, match="TenantMessage cannot be stored"):
+        with pytest.raises(StorageRejected, match="AnyMessage cannot be stored"):
             await begin(session, 1)
         assert await session.head() is None
+
+
+def fill_wrongly(document: Any, _user: str, _category: str | None) -> None:
+    document.tenant = 7
+
+
+def fill_the_runtimes_field(document: Any, _user: str, _category: str | None) -> None:
+    document.created_at = None
+
+
+def fill_and_return(document: Any, _user: str, _category: str | None) -> Any:
+    return document
+
+
+@pytest.mark.parametrize(
+    ("fill", "said"),
+    [
+        (fill_wrongly, "fill set Tenant[A-Z][a-z]+.tenant to 7: Input should be a valid string"),
+        (fill_the_runtimes_field, "fill changed Tenant[A-Z][a-z]+.created_at: set only fields of your own"),
+        (fill_and_return, "fill must change the document and return None, not Tenant"),
+    ],
+)
+async def test_a_hook_that_would_make_a_document_unreadable_is_told_so(
+    mongod: str, own_database: Database[Json], fill: Any, said: str
+) -> None:
+    models = DocumentModels(**TENANT, fill=fill)  # type: ignore[arg-type]
+    async with MongoBackendAdapter(mongod, own_database.name, documents=models) as store:
+        with pytest.raises(ContractError, match=said):
+            await begin(open_session(store), 1)
+    assert own_database.messages.count_documents({}) == 0
 
 
 # The contract

@@ -7,6 +7,7 @@ from typing import Any
 
 from beanie import Document
 from beanie.odm.fields import ExpressionField
+from pydantic import ValidationError
 
 from omniagent.errors import ContractError
 from omniagent.persistence.documents import Message, Session, Summary, User
@@ -112,3 +113,30 @@ def indexes_of(model: type[Document]) -> list[Mapping[str, Any]]:
     """The indexes that a document class asks for, as the driver describes them."""
     settings = getattr(model, "Settings", None)
     return [index.document for index in getattr(settings, "indexes", ()) if hasattr(index, "document")]
+
+
+def checked_filling(filling: object) -> Awaitable[None]:
+    """Return what an async `fill` returned. Refuses anything that cannot be awaited."""
+    if not inspect.isawaitable(filling):
+        raise ContractError(f"DocumentModels.fill must change the document and return None, not {filling!r:.100}")
+    return filling
+
+
+def check_filled(document: Document, before: Document) -> None:
+    """Validate what `fill` has set. A wrong value would make the document unreadable.
+
+    The fields of the runtime must stay as they were.
+    """
+    name = type(document).__name__
+    contract = next((each for each in (User, Session, Message, Summary) if isinstance(document, each)), Document)
+    for field_name in type(document).model_fields:
+        value, old = getattr(document, field_name), getattr(before, field_name)
+        if value is old or value == old:
+            continue
+        if field_name in contract.model_fields:
+            raise ContractError(f"DocumentModels.fill changed {name}.{field_name}: set only fields of your own")
+        try:
+            type(document).__pydantic_validator__.validate_assignment(document, field_name, value)
+        except ValidationError as exc:
+            problem = exc.errors(include_url=False, include_input=False)[0]["msg"]
+            raise ContractError(f"DocumentModels.fill set {name}.{field_name} to {value!r:.100}: {problem}") from exc

@@ -33,7 +33,7 @@ from omniagent.errors import (
 )
 from omniagent.messages import ToolPart, Usage, close_open_calls
 from omniagent.persistence.bound_classes import Binding, bind_classes, release_classes
-from omniagent.persistence.contracts import DocumentModels
+from omniagent.persistence.contracts import DocumentModels, check_filled, checked_filling
 from omniagent.persistence.documents import UNFINISHED, Message, Summary
 from omniagent.persistence.indexes import ensure_indexes
 from omniagent.persistence.orphans import APP_NAME, end_orphans
@@ -210,10 +210,12 @@ class ConversationStore:
         """Let the team fill its own fields of a new document."""
         if self.models.fill is None:
             return document
+        before = document.model_copy()
         try:
-            filling = self.models.fill(document, session.user, session.category)
+            filling: Any = self.models.fill(document, session.user, session.category)
             if filling is not None:
-                await filling
+                await checked_filling(filling)
+            check_filled(document, before)
         except OmniAgentError:
             raise
         except Exception as exc:
