@@ -88,8 +88,10 @@ def costs_table() -> str:
 | **together** | | **{compute + requests + writes + watch:.2f}** |
 
 A turn writes {units} units: the claim, a renewal and a chunk for each of its {ticks} ticks, the last chunk and the
-release. Its watch is one queue message (send, receive, delete) and one check by the run function: a request, a read
-of the claim, {LOOK_SECONDS * 1000:g} ms at {RUN_GB:g} GB. Each further lease of the turn's length adds one more.
+release. A question of more than about 600 characters adds two units per further KB (compressed): the claim carries
+it until the turn has begun. The watch is one queue message (send, receive, delete) and one check by the run function: a
+request, a read of the claim, {LOOK_SECONDS * 1000:g} ms at {RUN_GB:g} GB. Each further lease of the turn's length adds
+one more.
 
 An idle stack has one recurring cost: once an hour, the run function checks for expired approval requests."""
 

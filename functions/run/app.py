@@ -88,7 +88,7 @@ class Watch(Job):
                 return {"status": "not_found"}
 
     async def _look(self, deadline: float) -> str:
-        runner = await services.runner_of_key(self.session_id)
+        runner = await services.runner_of_turn(self.session_id)
         seconds = await runner.look(self.turn_id, self.attempt)
         if seconds is None:
             await services.announcements.announce_missed(self.session_id, self.turn_id)

@@ -16,6 +16,7 @@ from omniagent.messages import CallRequest, TextPart, ToolPart
 from omniagent.session.manager import SessionMessage, TurnStart, new_id
 from omniagent.turns.lease import Claim, InboxMessage, RunningTurn, TurnRegistry
 from omniagent.turns.memory_registry import MemoryRegistry
+from omniagent.turns.setup import Query
 from scripts.readme import LOOK_READS, look_dollars, looks_at
 from tests.fixtures.conversation import Clock, move_clock
 from tests.fixtures.functions import load
@@ -186,6 +187,57 @@ def test_a_message_that_waits_for_a_dead_process_is_run_and_looked_after(
     assert second is not None
     assert second["parts"][-1]["text"] == "The second."
     assert (second["client_message_id"], 0, 31) in watches(queue)
+
+
+def ask(world: World, user: str, text: str = "[echo:Asked again.]", *, category: str | None = None) -> tuple[str, str]:
+    """Claim a turn that a process dies of before it stores anything. Returns the key of its session, and its id."""
+
+    async def claimed() -> tuple[str, str]:
+        session = await world.services.session(user, new_id(), category=category)
+        question = Query(text, "m1").packed(session)
+        claim = Claim(session.key, new_id(), "m1", question=question)
+        await world.services.registry.claim(claim)
+        return session.key, claim.turn_id
+
+    return event_loop.run(claimed())
+
+
+def test_a_question_that_was_never_stored_is_asked_again_for_a_user_whom_nobody_knows(
+    run: Any, world: World, queue: RecordedRuns, clock: Clock
+) -> None:
+    user = f"user:{new_id()}"
+    key, turn_id = ask(world, user, category="gold")
+    run.handler(batch(watch(key, turn_id)), CONTEXT)
+    assert watches(queue) == [(turn_id, 0, 31)], "it may be alive"
+    queue.sent.clear()
+    clock.pass_by(LEASE_SECONDS)
+    run.handler(batch(watch(key, turn_id)), CONTEXT)
+    answer = answer_of(world, key)
+    assert answer is not None
+    assert (answer["status"], answer["parts"][-1]["text"]) == ("complete", "Asked again.")
+    assert watches(queue) == [(turn_id, 0, 31), (answer["client_message_id"], 1, 31)]
+    known = world.database.users.find_one({"client_id": user})
+    assert known is not None
+    assert known["category"] == "gold"
+    queue.sent.clear()
+    run.handler(batch(watch(key, turn_id)), CONTEXT)  # delivered again
+    assert queue.sent == []
+    assert world.database.messages.count_documents({"session_id": key}) == 2
+
+
+def test_a_question_that_was_never_stored_does_not_outlive_the_deletion_of_its_user(
+    run: Any, world: World, queue: RecordedRuns, clock: Clock
+) -> None:
+    user = world.user()
+    user.ask("[echo:Hello.]")
+    key, turn_id = ask(world, user.client_id)
+    assert user.call("DELETE", "/users/me").status_code == 204
+    clock.pass_by(LEASE_SECONDS)
+    queue.sent.clear()
+    run.handler(batch(watch(key, turn_id)), CONTEXT)
+    assert event_loop.run(world.services.registry.running(key)) is None
+    assert world.database.messages.count_documents({"session_id": key}) == 0
+    assert world.database.users.count_documents({"client_id": user.client_id}) == 0
 
 
 def test_a_turn_is_finished_even_if_nobody_can_be_told_to_look_after_it(

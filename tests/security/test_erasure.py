@@ -119,7 +119,7 @@ async def test_nothing_of_a_deleted_user_is_found_in_any_store(product: Product)
     await product.emulator.settled()
     assert search.places(SAID) == set()
     user_id = ada.key.partition(":")[0]
-    assert search.places(user_id) <= {"queues", "logs", "budget"}, "where the hash of the name stays a while"
+    assert search.places(user_id) <= {"queues", "logs", "budget", "turn"}, "where the hash of the name stays a while"
     assert all(re.fullmatch(r"[\w#@~-]+", value) for value in _budget(product, user_id)), "it holds numbers alone"
     assert search.places(ada.headers["x-user-id"]) == set()
     assert (await ada.call("DELETE", "/users/me")).status_code == 204

@@ -29,8 +29,7 @@ from omniagent.messages import Part, ToolPart
 from omniagent.protocol import sse
 from omniagent.session.manager import SessionMessage
 from omniagent.turns.replay import record_frames
-from omniagent.turns.setup import TimeLimit
-from omniagent.turns.takeover import MAX_ATTEMPTS
+from omniagent.turns.setup import MAX_ATTEMPTS, TimeLimit
 from tests.fixtures.conversation import Clock
 from tests.runner.processes import Process, bury
 from tests.runner.sessions import QUICK

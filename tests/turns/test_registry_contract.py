@@ -10,7 +10,7 @@ import pytest
 
 from local.aws import Aws
 from local.ports import free_port
-from omniagent import MongoBackendAdapter, MongoTurnRegistry
+from omniagent import InMemorySessionManager, MongoBackendAdapter, MongoTurnRegistry, Query
 from omniagent.aws.turn_table import DynamoRegistry
 from omniagent.errors import ConfigurationError, InboxFull, RegistryMisconfigured, RegistryUnavailable
 from omniagent.session.manager import new_id
@@ -637,6 +637,94 @@ async def test_inboxes_that_nobody_empties_are_found(registry: TurnRegistry, clo
     for each in claims[:3]:
         await registry.seize(each)  # or later tests would find them
         await registry.release(each)
+
+
+async def question(registry: TurnRegistry, claim: Claim) -> bytes | None:
+    running = await registry.running(claim.session)
+    return None if running is None else running.claim.question
+
+
+async def test_a_claim_carries_a_question_until_it_is_renewed_without_one(registry: TurnRegistry, claim: Claim) -> None:
+    asking = replace(claim, question=b"\x00packed\xff")
+    await registry.claim(asking)
+    assert await question(registry, claim) == asking.question
+    await registry.renew(asking)
+    assert await question(registry, claim) == asking.question, "its turn has not begun"
+    await registry.renew(claim)
+    assert await question(registry, claim) == b""
+
+
+async def test_the_question_of_a_dead_process_is_told_once_and_not_kept(
+    registry: TurnRegistry, claim: Claim, clock: Clock
+) -> None:
+    dead: list[Claim] = []
+    await registry.claim(replace(claim, question=b"asked"))
+    clock.pass_by(10)
+    assert await question(registry, claim) == b"asked"
+    await registry.claim(next_claim(claim), dead.append)
+    assert [each.question for each in dead] == [b"asked"]
+    assert await question(registry, claim) == b""
+
+
+async def test_a_session_that_is_given_back_or_seized_has_no_question(registry: TurnRegistry, claim: Claim) -> None:
+    asking = replace(claim, question=b"asked")
+    await registry.claim(asking)
+    await post(registry, claim, "a", "b")
+    assert await registry.release(asking, ["a"])
+    assert await question(registry, claim) == b""
+    await registry.claim(replace(claim_of(claim, "b"), question=b"asked"))
+    assert await question(registry, claim) == b"asked"
+    await registry.seize(next_claim(claim))
+    assert await question(registry, claim) == b""
+
+
+async def test_a_dead_question_goes_before_the_messages_that_came_after_it(
+    registry: TurnRegistry, claim: Claim, clock: Clock
+) -> None:
+    await registry.claim(replace(claim, question=b"asked"))
+    await post(registry, claim, "a")
+    clock.pass_by(10)
+    assert await registry.claim(next_claim(claim)) is not None, "it is kept for the inbox"
+    again = replace(next_claim(claim), attempt=1, question=b"asked")
+    assert await registry.claim(again) is None
+    held = await registry.running(claim.session)
+    assert held is not None
+    assert (held.claim.question, [message.id for message in held.inbox]) == (b"asked", ["a"])
+    assert await registry.claim(replace(claim, attempt=2, owner="b")) is not None, "it lives"
+    clock.pass_by(10)
+    assert await registry.claim(replace(claim, attempt=2, owner="b")) is None
+    assert await question(registry, claim) == b"", "it has none of its own"
+
+
+async def test_a_claim_with_its_question_costs_one_write_unit(aws: Aws, turns_table: str, clock: Clock) -> None:
+    """As the README's costs say. DynamoDB bills by the names and values of an item, in pieces of 1 KB."""
+    registry = DynamoRegistry(turns_table, lease_seconds=10.0, api=dynamodb_api(aws.endpoint), clock=clock)
+    session = InMemorySessionManager("user:ada.lovelace@example.com", new_id(), category="gold")
+    words = random.Random(1)
+    text = "".join(words.choice("etaoinshrdlu     ") for _ in range(600))
+    query = Query(text, new_id())
+    await registry.claim(Claim(session.key, new_id(), query.message_id, question=query.packed(session)))
+    key = {"session_id": {"S": session.key}, "item": {"S": "turn"}}
+    item = aws.dynamodb.get_item(TableName=turns_table, Key=key)["Item"]
+    values = [(name, each) for name, value in item.items() for each in value.values()]
+    size = sum(len(name) + len(each if isinstance(each, bytes) else str(each)) for name, each in values)
+    assert "question" in item
+    assert size < 1024
+
+
+async def test_dead_questions_are_found(registry: TurnRegistry, clock: Clock) -> None:
+    if isinstance(registry, DynamoRegistry):
+        return  # the run function's queue finds them
+    dead, begun, alive = [Claim(f"user:{new_id()}", "t", "m", question=b"asked") for _ in range(3)]
+    for each in (dead, begun):
+        await registry.claim(each)
+    await registry.renew(replace(begun, question=b""))
+    clock.pass_by(10)
+    await registry.claim(alive)
+    sessions = {each.session for each in (dead, begun, alive)}
+    assert sessions & set(await registry.orphaned()) == {dead.session}
+    await registry.seize(dead)  # or later tests would find it
+    await registry.release(dead)
 
 
 async def test_a_database_that_cannot_be_reached_is_unavailable(mongod: str, claim: Claim) -> None:

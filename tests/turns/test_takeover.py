@@ -12,7 +12,7 @@ from omniagent.messages import Part, ReasoningPart, TextPart, ToolPart
 from omniagent.protocol import sse
 from omniagent.turns.memory_ledger import MemoryLedger
 from omniagent.turns.replay import record_frames
-from omniagent.turns.takeover import MAX_ATTEMPTS
+from omniagent.turns.setup import MAX_ATTEMPTS
 from tests.fixtures.conversation import read
 from tests.turns.deaths import GRAVES, LEASE_SECONDS, NEVER, QUERY, MortalProcess, Stage, World
 
@@ -99,13 +99,6 @@ async def test_a_turn_that_was_stored_before_its_process_died_needs_nothing(stag
     assert await world.continued() is None
     assert len(world.model.requests) == 2
     assert list((await world.answer()).parts) == await undisturbed()
-
-
-async def test_a_turn_that_never_began_is_not_continued_and_blocks_nobody() -> None:
-    world = World("after claim")
-    await world.die()
-    assert await world.continued() is None
-    assert (await world.runner().run(QUERY)).status == "complete"
 
 
 async def test_a_living_turn_is_left_alone() -> None:

@@ -30,7 +30,7 @@ from omniagent.turns.follow import FollowedAnswer
 from omniagent.turns.lease import RunningTurn, TurnRegistry
 from omniagent.turns.memory_registry import MemoryRegistry
 from omniagent.turns.plan import Opening
-from omniagent.turns.repair import settle, stop_dead_turn, stop_waiting
+from omniagent.turns.repair import is_unbegun, settle, stop_dead_turn, stop_waiting
 from omniagent.turns.replay import ReplayedAnswer
 from omniagent.turns.setup import Query, TimeLimit, TurnHooks, TurnSetup
 
@@ -192,9 +192,9 @@ class Runner:
         running = await self._registry.running(self._session.key)
         if (followed := await self._followed(running, deadline, resets=resets)) is not None:
             return followed
-        if running is not None and running.inbox:
+        if running is not None and (running.inbox or running.claim.question):
             with suppress(TooManyTurns, TurnInProgress):  # it stays queued
-                if (waiting := await self.run_next(deadline=deadline)) is not None:
+                if (waiting := await self._unattended(running, deadline)) is not None:
                     return waiting
             running = await self._registry.running(self._session.key)  # another process runs it
             if (followed := await self._followed(running, deadline, resets=resets)) is not None:
@@ -217,8 +217,16 @@ class Runner:
         followed = await FollowedAnswer.begun(self._setup(), running.claim, limit, resets=resets)
         return None if followed is None else await self._ready(followed)
 
+    async def _unattended(self, running: RunningTurn, deadline: float | None) -> AnswerStream | None:
+        """Ask again what a process had not begun that died, or run the message that waits."""
+        if is_unbegun(running, await self._session.head()):
+            return await self.continue_turn(deadline=deadline)
+        return await self.run_next(deadline=deadline)
+
     async def continue_turn(self, *, deadline: float | None = None) -> AnswerStream | None:
-        """Finish the session's turn if its process died. None if it runs, has ended, or another process continues it.
+        """Finish the session's turn if its process died. A question that was never stored is asked again.
+
+        None if it runs, has ended, or another process continues it.
 
         Completed model calls and tools are not repeated. A tool that was running is run again only with `retry_safe`.
         A turn that cannot be continued is closed as interrupted.
@@ -232,19 +240,21 @@ class Runner:
     async def look(self, turn_id: str, attempt: int = 0) -> float | None:
         """Check a turn for the `attempt`th process that works on it, as `TurnHooks.on_begin` reported.
 
-        Returns None if there is nothing to do: the turn has ended, waits for a human, or a later process works on it,
-        which has its own watch. Returns 0 if it needs a takeover: its process died, or that of a queued message.
-        Otherwise returns the seconds until the next check.
+        Returns None if there is nothing to do: the turn was refused or has ended, waits for a human, or a later process
+        works on it, which has its own watch. Returns 0 if it needs a takeover: its process died, or that of a queued
+        message. Otherwise returns the seconds until the next check.
         """
         held = await self._registry.running(self._session.key)
         if held is not None and held.alive:
             is_his = held.claim.turn_id == turn_id and held.claim.attempt <= attempt
             return held.lease_left if is_his or held.claim.is_chore else None
+        head = await self._session.head()
+        if held is not None and is_unbegun(held, head):
+            return 0.0
         if held is not None and held.inbox:
             from omniagent.turns.inbox import waited_for  # only where messages wait
 
             return 0.0 if await waited_for(self._setup(), held) is None else None
-        head = await self._session.head()
         return None if head is None or head.active_turn_id is None else 0.0
 
     async def take_up(self, *, deadline: float | None = None) -> AnswerStream | None:
@@ -266,7 +276,7 @@ class Runner:
         if is_stopped and message_id is not None:
             return True
         grace, ledger = self._hooks.grace_seconds, self._ledger
-        if grace and await stop_dead_turn(self._session, self._registry, message_id, ledger, grace_seconds=grace):
+        if await stop_dead_turn(self._session, self._registry, message_id, ledger, grace_seconds=grace):
             return True
         return await stop_waiting(self._session, self._registry, message_id, ledger, self._hooks) or is_stopped
 

@@ -59,12 +59,12 @@ async def release_with_inbox(
     """Give the session back and keep it for what is left. Only the owner removes, so places stay as they were."""
     gone = [(place, entry) for place, entry in enumerate(entries) if entry["id"]["S"] in taken]
     values: dict[str, Any] = {":holder": {"S": claim.token}, ":past": as_number(GIVEN_BACK)}
-    removal = ""
+    removal = " REMOVE question"
     if gone:
         size = sum(len(entry["text"]["B"]) for _, entry in gone)
         values |= {":ids": {"SS": [entry["id"]["S"] for _, entry in gone]}, ":size": {"N": str(-size)}}
         places = ", ".join(f"inbox[{place}]" for place, _ in gone)
-        removal = f" REMOVE {places} DELETE inbox_ids :ids ADD inbox_size :size"
+        removal += f", {places} DELETE inbox_ids :ids ADD inbox_size :size"
     await table.call(
         "UpdateItem",
         Key=item_key(claim.session, TURN),

@@ -18,6 +18,7 @@ from omniagent.aws.turn_table import DynamoRegistry
 from omniagent.errors import (
     BudgetExceeded,
     ConfigurationError,
+    NotFound,
     StorageError,
 )
 from omniagent.messages import Usage
@@ -146,6 +147,19 @@ class Services:
     async def runner_of_key(self, key: str) -> "Runner":
         """The same for a job that knows only the session's key. Raises `NotFound`."""
         return self.runner_for(await MongoSessionManager.of_key(await self.store(), key, settings=self.settings))
+
+    async def runner_of_turn(self, key: str) -> "Runner":
+        """The same for a turn to look after. Of one that has not begun only its claim may know the user."""
+        try:
+            return await self.runner_of_key(key)
+        except NotFound:
+            from omniagent.turns.unbegun import Asked
+
+            held = await self.registry.running(key)
+            address = None if held is None else Asked.address(held.claim)
+            if address is None:
+                raise
+            return await self.runner(address.user, address.session_id, category=address.category)
 
     async def runner_of_accepted(self, key: str, category: str | None) -> "Runner":
         """The same for a message that was accepted from a user of this category."""

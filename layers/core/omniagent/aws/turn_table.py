@@ -1,7 +1,8 @@
 """Running turns in a DynamoDB table, shared by every process.
 
-Key (session_id, item): `turn` is the lease, the stop flag and the inbox; `chunk#<turn_id>#<n>` is what one tick
-streamed. Of a user's id: `readers`, who follows a turn until when; `budget#<day>` is kept by `budget_table`.
+Key (session_id, item): `turn` is the lease, the stop flag, the inbox, and what is asked until the turn has begun;
+`chunk#<turn_id>#<n>` is what one tick streamed. Of a user's id: `readers`, who follows a turn until when;
+`budget#<day>` is kept by `budget_table`.
 TTL deletes late, so every condition compares `lease_until` itself.
 """
 
@@ -146,7 +147,7 @@ class DynamoRegistry(TurnRegistry):
         key = {name: fields.pop(name) for name in ("session_id", "item")}
         del fields["expires_at"]  # `kept_until` is later
         assignments = ", ".join(f"#{name} = :{name}" for name in fields)
-        others = ", ".join({"aliases", "attempt"} - fields.keys())
+        others = ", ".join({"aliases", "attempt", "question"} - fields.keys())
         condition = "lease_until <= :now"
         if not claim.goes_first:
             condition += " AND (inbox[0].id = :message_id OR turn_id = :turn_id)"
@@ -190,7 +191,8 @@ class DynamoRegistry(TurnRegistry):
         answer = await self._table.call(
             "UpdateItem",
             Key=item_key(claim.session, TURN),
-            UpdateExpression="SET lease_until = :lease, expires_at = if_not_exists(kept_until, :expires)",
+            UpdateExpression="SET lease_until = :lease, expires_at = if_not_exists(kept_until, :expires)"
+            + ("" if claim.question else " REMOVE question"),
             ConditionExpression=OURS,
             ExpressionAttributeValues={
                 ":holder": {"S": claim.token},
@@ -370,6 +372,7 @@ class DynamoRegistry(TurnRegistry):
             **({"attempt": as_number(claim.attempt, whole=True)} if claim.attempt else {}),
             "state": {"S": "running"},
             **({"aliases": {"SS": sorted(claim.aliases)}} if claim.aliases else {}),
+            **({"question": {"B": b64encode(claim.question).decode()}} if claim.question else {}),
             **self._lease(self._clock()),
         }
 
@@ -387,6 +390,7 @@ class DynamoRegistry(TurnRegistry):
             frozenset(item.get("aliases", {}).get("SS", ())),
             owner="" if holder == turn_id else holder,
             attempt=int(item.get("attempt", {}).get("N", 0)),
+            question=b64decode(item["question"]["B"]) if "question" in item else b"",
         )
         until = float(item["lease_until"]["N"])
         return RunningTurn(claim, item["state"]["S"] == "stopping", until - self._clock(), until, _inbox(item))

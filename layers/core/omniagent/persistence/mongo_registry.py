@@ -31,8 +31,10 @@ from omniagent.turns.lease import (
 
 LIFE: Final = timedelta(days=90)
 """A log is what a repair needs, however late somebody comes back."""
+ERASURE_LIFE: Final = timedelta(hours=2)
 _HAS_INBOX: Final[dict[str, Any]] = {"inbox.0": {"$exists": True}}
 _NO_INBOX: Final[dict[str, Any]] = {"inbox.0": {"$exists": False}}
+_HAS_QUESTION: Final[dict[str, Any]] = {"question": {"$exists": True}}
 _EXPIRY: Final = IndexModel([("expires_at", ASCENDING)], expireAfterSeconds=0)
 
 
@@ -60,7 +62,8 @@ class MongoTurnRegistry(TurnRegistry):
         free: dict[str, Any] = {"_id": claim.session, "lease_until": {"$lte": self._clock()}}
         if not claim.goes_first:
             free["$or"] = [_NO_INBOX, {"turn_id": claim.turn_id}, {"inbox.0.id": claim.message_id}]
-        update = {"$set": self._fields(claim), "$setOnInsert": {"inbox": [], "inbox_bytes": 0}}
+        update: dict[str, Any] = {"$set": self._fields(claim), "$setOnInsert": {"inbox": [], "inbox_bytes": 0}}
+        update |= _without_question(claim)
         while True:
             try:
                 with _reachable():
@@ -84,8 +87,9 @@ class MongoTurnRegistry(TurnRegistry):
         with _reachable():
             while True:
                 try:
+                    emptied = {"inbox": [], "inbox_bytes": 0, "expires_at": datetime.now(UTC) + ERASURE_LIFE}
                     previous = await self._turns.find_one_and_replace(
-                        {"_id": claim.session}, self._fields(claim) | {"inbox": [], "inbox_bytes": 0}, upsert=True
+                        {"_id": claim.session}, self._fields(claim) | emptied, upsert=True
                     )
                 except DuplicateKeyError:
                     continue  # somebody has just claimed it
@@ -95,7 +99,7 @@ class MongoTurnRegistry(TurnRegistry):
         with _reachable():
             found = await self._turns.find_one_and_update(
                 _held(claim),
-                {"$set": {"lease_until": self._clock() + self._lease_seconds}},
+                {"$set": {"lease_until": self._clock() + self._lease_seconds}} | _without_question(claim),
                 return_document=ReturnDocument.AFTER,
             )
         return Renewal.LOST if found is None else Renewal(found["state"], _inbox(found))
@@ -134,6 +138,7 @@ class MongoTurnRegistry(TurnRegistry):
             changes: list[dict[str, Any]] = [
                 {"$set": {"lease_until": GIVEN_BACK, "inbox": left}},
                 {"$set": {"inbox_bytes": {"$sum": sizes}}},
+                {"$unset": "question"},
             ]
             is_ours = (await self._turns.update_one(_held(claim), changes)).matched_count
             is_empty = await self._turns.delete_one(_held(claim) | _NO_INBOX | {"lease_until": GIVEN_BACK})
@@ -217,7 +222,8 @@ class MongoTurnRegistry(TurnRegistry):
         return len(found) < limit
 
     async def orphaned(self, limit: int = 100) -> Sequence[str]:
-        free = _HAS_INBOX | {"lease_until": {"$lte": self._clock()}}
+        is_free = {"lease_until": {"$lte": self._clock()}}
+        free = {"$or": [_HAS_INBOX | is_free, _HAS_QUESTION | is_free]}
         with _reachable():
             found = await self._turns.find(free, {"_id": 1}).sort("lease_until", ASCENDING).limit(limit).to_list()
         return [turn["_id"] for turn in found]
@@ -228,9 +234,11 @@ class MongoTurnRegistry(TurnRegistry):
             return
         async with self._preparing:
             if not self._is_prepared:
-                orphans = IndexModel([("lease_until", ASCENDING)], partialFilterExpression=_HAS_INBOX)
+                free = [("lease_until", ASCENDING)]
+                orphans = IndexModel(free, partialFilterExpression=_HAS_INBOX)
+                not_begun = IndexModel(free, name="not_begun", partialFilterExpression=_HAS_QUESTION)
                 with _reachable():
-                    await self._turns.create_indexes([orphans, _EXPIRY])
+                    await self._turns.create_indexes([orphans, not_begun, _EXPIRY])
                     await self._chunks.create_indexes([_EXPIRY])
                     await self._readers.create_indexes([_EXPIRY])
                 self._is_prepared = True
@@ -246,6 +254,7 @@ class MongoTurnRegistry(TurnRegistry):
             "state": "running",
             "lease_until": self._clock() + self._lease_seconds,
             "expires_at": _expiry(),
+            **({"question": claim.question} if claim.question else {}),
         }
 
     def _running(self, found: dict[str, Any]) -> RunningTurn:
@@ -256,6 +265,7 @@ class MongoTurnRegistry(TurnRegistry):
             frozenset(found["aliases"]),
             owner=found["owner"],
             attempt=found["attempt"],
+            question=bytes(found.get("question", b"")),
         )
         lease_until: float = found["lease_until"]
         left = lease_until - self._clock()
@@ -276,6 +286,10 @@ def _reachable() -> Iterator[None]:
 
 def _held(claim: Claim) -> dict[str, Any]:
     return {"_id": claim.session, "holder": claim.token}
+
+
+def _without_question(claim: Claim) -> dict[str, Any]:
+    return {} if claim.question else {"$unset": {"question": 1}}
 
 
 def _inbox(found: dict[str, Any]) -> tuple[InboxMessage, ...]:

@@ -20,7 +20,7 @@ from omniagent.turns.inbox import (
 )
 from omniagent.turns.keeper import requested
 from omniagent.turns.lease import ERASE, REPAIR, Claim, InboxMessage, Reader, RunningTurn
-from omniagent.turns.repair import released_late
+from omniagent.turns.repair import is_dead, released_late
 from omniagent.turns.setup import Query, TimeLimit, TurnSetup
 
 if TYPE_CHECKING:
@@ -162,8 +162,7 @@ async def run_accepted(setup: TurnSetup, message_id: str, limit: TimeLimit) -> A
     if await waited_for(setup, held) is not None:
         await setup.registry.leave(_seat(setup.session, message_id))
         return None
-    head = await setup.session.head()
-    if held.inbox[0].id == message_id and (head is None or head.active_turn_id is None):
+    if held.inbox[0].id == message_id and not is_dead(held, await setup.session.head()):
         source = await open_posted(setup, held, limit)
     else:
         source = await run_next(setup, limit)

@@ -127,25 +127,14 @@ NAME_SECONDS = 12.0
 
 
 class SideWork:
-    """What is done beside a turn and after it, while no reader waits: notice, summary, name and callbacks."""
+    """What is done beside a turn and after it, while no reader waits: summary, name and callbacks."""
 
     def __init__(self, setup: TurnSetup, assignment: Assignment, keeper: LeaseKeeper) -> None:
         self.summary = SummaryBeside(setup, assignment)
         self._setup = setup
         self._assignment = assignment
         self._keeper = keeper
-        self._notice: asyncio.Task[None] | None = None
         self._is_shut_down = False
-
-    def give_notice(self) -> None:
-        """Tell whoever looks after turns that this one begins."""
-        notice = call_back(self._setup.hooks.on_begin, self._assignment.turn_id, self._assignment.attempt)
-        self._notice = asyncio.create_task(notice, name="notice")
-
-    async def cancel_notice(self) -> None:
-        """Give the notice up: the turn does not begin."""
-        if self._notice is not None:
-            await cancelled(self._notice)
 
     def shut_down(self) -> None:
         """Wait for nothing that another process can do."""
@@ -154,13 +143,13 @@ class SideWork:
 
     async def hand_over(self) -> None:
         """Tell whoever looks after turns that another process is to go on with this one."""
-        await self._in_time(self._setup.hooks.on_hand_over, self._assignment.turn_id, self._assignment.attempt)
-        await self._noticed()
+        await self._in_time(self._setup.hooks.on_hand_over, self._assignment.turn_id, self._keeper.claim.attempt)
+        await self._keeper.noticed()
         await self.summary.finish(self._assignment.limit)
 
     async def finish(self, result: RunResult, context: RunContext | None, *, leaves_messages: bool) -> None:
         """Do what comes after the answer. The readers have seen the end of it."""
-        await self._noticed()
+        await self._keeper.noticed()
         await self._name_session(result)
         await self.summary.finish(self._assignment.limit)
         await settle_budget(self._assignment)
@@ -172,14 +161,11 @@ class SideWork:
             from omniagent.turns.deletion import erase_late_chunks  # only where a turn was taken over
 
             await self._in_time(erase_late_chunks, self._setup.session, self._setup.registry)
-        if leaves_messages and self._keeper.claim.goes_first and not self._is_shut_down:
+        claim = self._keeper.claim
+        if leaves_messages and claim.goes_first and not claim.attempt and not self._is_shut_down:
             from omniagent.turns.inbox import look_after  # only where messages wait
 
             await look_after(self._setup, self._assignment.limit)
-
-    async def _noticed(self) -> None:
-        if self._notice is not None:
-            await asyncio.wait([self._notice])
 
     async def _in_time(self, callback: Callable[..., Awaitable[None]] | None, *arguments: Any) -> None:
         """Wait for a callback, but not for ever: whoever waits for the turn's end waits for it, too."""

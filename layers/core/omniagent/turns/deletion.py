@@ -86,6 +86,8 @@ class Deletion:
         """
         if resume and not await session.user_is_erased():
             return True
+        # What the user has asked and no process has begun is in no session that could be found: it is not asked again.
+        await self.registry.seize(Claim(session.user_id, new_id(), ERASE))
         if not await self._repeated(session.mark_user_erased):
             return False
         is_forgotten = False

@@ -14,7 +14,7 @@ from omniagent.protocol import events, sse
 from omniagent.session.manager import SessionMessage, message_id_of, new_id
 from omniagent.turns.keeper import KEEP_ALIVE_SECONDS
 from omniagent.turns.lease import Claim, Reader
-from omniagent.turns.repair import settle
+from omniagent.turns.repair import is_unbegun, settle
 from omniagent.turns.replay import FollowedLog, ReplayedAnswer, missing_frames, record_frames
 from omniagent.turns.setup import TimeLimit, TurnSetup
 
@@ -173,7 +173,10 @@ class FollowedAnswer:
             return False
         self._was_renewed = self._lease_until is not None and running.lease_until != self._lease_until
         self._lease_until = running.lease_until
-        return running.is_looked_after(self._setup.hooks.grace_seconds)
+        if running.alive or not running.is_looked_after(self._setup.hooks.grace_seconds):
+            return running.alive
+        # One that never began is not waited for: whoever asks it again writes another log.
+        return not (running.claim.question and is_unbegun(running, await self._session.head()))
 
     async def _is_being_answered(self) -> bool:
         """Check in the store whether the turn has ended, if the registry cannot tell."""

@@ -14,6 +14,7 @@ from omniagent.errors import InvalidRequest, OmniAgentError
 from omniagent.session.manager import SessionManager, SessionMessage
 from omniagent.turns.lease import RunningTurn
 from omniagent.turns.plan import Opening
+from omniagent.turns.repair import is_dead
 from omniagent.turns.setup import Query, TimeLimit, TurnSetup
 
 logger = logging.getLogger(__name__)
@@ -49,7 +50,7 @@ async def run_next(setup: TurnSetup, limit: TimeLimit) -> AnswerSource | None:
     held = await wait_for_runner(setup)
     if held is None or held.alive or not held.inbox:
         return None
-    return await continue_dead(setup, limit) or await open_posted(setup, held, limit)
+    return await continue_dead(setup, limit, held) or await open_posted(setup, held, limit)
 
 
 async def look_after(setup: TurnSetup, limit: TimeLimit) -> None:
@@ -70,10 +71,9 @@ def latest_begin(limit: TimeLimit) -> float:
     return limit.stop_at - (limit.stop_at - limit.started_at) / 4 if limit.deadline is not None else math.inf
 
 
-async def continue_dead(setup: TurnSetup, limit: TimeLimit) -> AnswerSource | None:
+async def continue_dead(setup: TurnSetup, limit: TimeLimit, held: RunningTurn) -> AnswerSource | None:
     """Continue a turn whose process died, before the queued messages. None if there is none."""
-    head = await setup.session.head()
-    if head is None or head.active_turn_id is None:
+    if not is_dead(held, await setup.session.head()):
         return None
     from omniagent.turns.takeover import Takeover  # needed only after a crash
 
@@ -114,4 +114,4 @@ async def open_posted(setup: TurnSetup, held: RunningTurn, limit: TimeLimit) -> 
     limit = replace(limit, started_at=time.monotonic())
     ended = (other.interrupts for other in held.inbox if other.interrupts and not other.stopped)
     message = replace(held.inbox[0], interrupts=next(ended, ""))
-    return await Opening(setup, Query(message.text, message.id), limit, message).open_posted()
+    return await Opening(setup, Query(message.text, message.id), limit, message).open_once()

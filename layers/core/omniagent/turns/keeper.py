@@ -3,8 +3,10 @@
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Coroutine, Iterable
 from contextlib import suppress
+from dataclasses import replace
+from typing import Any
 
 from omniagent.protocol import sse
 from omniagent.protocol.events import FinishStep, Start, StartStep, SteeringData, StreamEvent
@@ -162,7 +164,14 @@ class LeaseKeeper:
     but it still ends in order.
     """
 
-    def __init__(self, registry: TurnRegistry, claim: Claim, *, tick_seconds: float) -> None:
+    def __init__(
+        self,
+        registry: TurnRegistry,
+        claim: Claim,
+        *,
+        tick_seconds: float,
+        notice: Callable[[], Coroutine[Any, Any, None]] | None = None,
+    ) -> None:
         self.claim = claim
         self.lost = False
         self.inbox: tuple[InboxMessage, ...] = ()
@@ -180,6 +189,10 @@ class LeaseKeeper:
         self._failing = False
         self._flushing = asyncio.Lock()
         self._renewed_at = time.monotonic()
+        self._notify = notice
+        self._notice: asyncio.Task[None] | None = None
+        if claim.question:
+            self.give_notice()
         self._task = asyncio.create_task(self._tick_until_ended(), name="lease-keeper")
 
     def watch(self, on_renewal: Callable[[Renewal], None]) -> None:
@@ -191,8 +204,9 @@ class LeaseKeeper:
     def attach(self, log: EventLog, *, logged: int = 0, next_chunk: int = 0) -> None:
         """Start appending the turn's frames to the chunk log: its message is durable now.
 
-        `logged` frames are already in earlier chunks.
+        `logged` frames are already in earlier chunks. The next renewal deletes the question.
         """
+        self.claim = replace(self.claim, question=b"")
         self._log, self._logged_frames, self._next_chunk = log, logged, next_chunk
 
     async def checkpoint(self) -> None:
@@ -220,6 +234,22 @@ class LeaseKeeper:
         Returns whether others are left. Takes at most `seconds` and never raises.
         """
         return bool(await self._end(seconds, lambda: self._registry.release(self.claim, taken)))
+
+    def give_notice(self) -> None:
+        """Have somebody look after the turn. Nothing happens when that was done before."""
+        if self._notice is None and self._notify is not None:
+            self._notice = asyncio.create_task(self._notify(), name="notice")
+
+    async def abandon(self, taken: Collection[str] = ()) -> bool:
+        """Give the session back for a turn that does not begin: nobody need look after it."""
+        if self._notice is not None:
+            self._notice.cancel()
+        return await self.finish(taken=taken)
+
+    async def noticed(self) -> None:
+        """Wait until whoever looks after turns knows of this one, or cannot be told."""
+        if self._notice is not None:
+            await asyncio.wait([self._notice])
 
     async def hand_over(self, seconds: float = RELEASE_SECONDS) -> None:
         """Append the remaining frames, then end the lease so that another process can take over. Never raises."""

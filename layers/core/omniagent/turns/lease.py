@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar, Literal
 
 MAX_CHUNK_BYTES = 300_000
@@ -40,6 +40,8 @@ class Claim:
     """A random id, set by a process that takes over a dead turn."""
     attempt: int = 0
     """The number of processes that worked on the turn before this one."""
+    question: bytes = field(default=b"", compare=False, repr=False)
+    """The packed question (`Query.packed`) until the turn has begun: if this process dies, another asks it again."""
 
     @property
     def token(self) -> str:
@@ -54,7 +56,7 @@ class Claim:
     @property
     def goes_first(self) -> bool:
         """Whether the claim goes before the inbox: its messages come after the turn that it is about."""
-        return self.is_chore or self.message_id.startswith((ANSWER, REGENERATE))
+        return self.is_chore or self.attempt > 0 or self.message_id.startswith((ANSWER, REGENERATE))
 
     def is_named(self, message_id: str | None) -> bool:
         """Whether a stop applies to this turn. None means any running turn. A repair or erasure cannot be stopped."""
@@ -170,7 +172,8 @@ class TurnRegistry(ABC):
     async def renew(self, claim: Claim) -> Renewal:
         """Extend the lease and read the stop flag and the inbox, in one write.
 
-        An expired lease can still be renewed if no other process has claimed the session.
+        An expired lease can still be renewed if no other process has claimed the session. A claim
+        without a question deletes the stored one.
         """
 
     @abstractmethod
@@ -186,6 +189,7 @@ class TurnRegistry(ABC):
         """Release the session and remove these messages from the inbox. Return whether others are left.
 
         The session is then reserved for the first of them. Does nothing if another process has claimed the session.
+        The claim's question is deleted in any case.
         """
 
     @abstractmethod
@@ -236,7 +240,8 @@ class TurnRegistry(ABC):
         """
 
     async def orphaned(self, limit: int = 100) -> Sequence[str]:  # noqa: ARG002 - for those that can tell
-        """Return the keys of unclaimed sessions with a non-empty inbox.
+        """Return the keys of unclaimed sessions with a non-empty inbox, or whose process died before its turn began.
+
 
         A registry that cannot find them returns none. The next request for such a session runs the messages.
         """

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from typing import ClassVar
 
 from omniagent.errors import InboxFull
@@ -28,6 +29,11 @@ KEPT_BYTES = 64 * 1024 * 1024
 class _Lease:
     turn: RunningTurn
     until: float
+
+    @property
+    def has_work(self) -> bool:
+        """Whether somebody has to do something once nobody holds the session."""
+        return bool(self.turn.inbox or self.turn.claim.question)
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +80,7 @@ class MemoryRegistry(TurnRegistry):
         if lease is None or lease.turn.claim.token != claim.token:
             return Renewal.LOST
         lease.until = self.clock() + self.lease_seconds
+        lease.turn = replace(lease.turn, claim=claim)
         return Renewal("stopping" if lease.turn.stopping else "running", lease.turn.inbox)
 
     async def post(self, claim: Claim, message: InboxMessage, limit: int, *, stop: bool = False) -> bool:
@@ -94,7 +101,8 @@ class MemoryRegistry(TurnRegistry):
         if lease is None or lease.turn.claim.token != claim.token:
             return False
         if left := tuple(message for message in lease.turn.inbox if message.id not in taken):
-            lease.turn, lease.until = replace(lease.turn, inbox=left), GIVEN_BACK
+            given_back = replace(claim, question=b"")
+            lease.turn, lease.until = replace(lease.turn, claim=given_back, inbox=left), GIVEN_BACK
         else:
             del self._leases[claim.session]
         self._keep_log(claim.session, claim.turn_id)
@@ -153,7 +161,8 @@ class MemoryRegistry(TurnRegistry):
 
     async def orphaned(self, limit: int = 100) -> Sequence[str]:
         now = self.clock()
-        return [key for key, lease in self._leases.items() if lease.turn.inbox and lease.until <= now][:limit]
+        free = (key for key, lease in self._leases.items() if lease.until <= now and lease.has_work)
+        return list(islice(free, limit))
 
     def _take(self, claim: Claim, inbox: tuple[InboxMessage, ...] = ()) -> None:
         self._leases[claim.session] = _Lease(

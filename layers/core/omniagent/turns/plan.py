@@ -68,9 +68,12 @@ class Opening:
         """Return the answer to read. Raises a `RequestError`, or the error that makes the session unavailable."""
         return await self._traced(self._open())
 
-    async def open_posted(self) -> AnswerSource | None:
-        """Return the answer to the first message of the inbox. None if another process holds the session."""
-        return await self._traced(self._open_posted())
+    async def open_once(self, attempt: int = 0) -> AnswerSource | None:
+        """Return the answer to the inbox's first message, or to a dead process's. None if the session is held.
+
+        `attempt` counts the processes that died of it.
+        """
+        return await self._traced(self._open_once(attempt))
 
     async def _traced(self, opening: Coroutine[Any, Any, Opened]) -> Opened:
         span = self._span
@@ -95,14 +98,14 @@ class Opening:
                 return answer
         return await self._open_kept(claim)
 
-    async def _open_posted(self) -> AnswerSource | None:
-        claim = Claim(self._session.key, new_id(), self._query.claim_id)
+    async def _open_once(self, attempt: int) -> AnswerSource | None:
+        claim = replace(self._claim(), attempt=attempt)
         if await taken(self._registry, claim, self._bury) is not None:
             return None
         return await self._open_kept(claim)
 
     async def _open_kept(self, claim: Claim) -> AnswerSource:
-        keeper = LeaseKeeper(self._registry, claim, tick_seconds=self._setup.settings.tick_seconds)
+        keeper = self._setup.keeper(claim)
         try:
             answer = await self._open_claimed(keeper)
         except _SentAgain:
@@ -123,8 +126,10 @@ class Opening:
             return await self._open()
         except BaseException as exc:
             if not self._is_handed_over:
-                is_refused = isinstance(exc, RequestError) and not isinstance(exc, TooManyTurns | TurnInProgress)
-                await self._abandon(keeper, is_settled=is_refused)
+                is_refused = isinstance(exc, RequestError)
+                is_settled = is_refused and not isinstance(exc, TooManyTurns | TurnInProgress)
+                is_kept = keeper.claim.attempt > 0 and not is_refused
+                await self._abandon(keeper, is_settled=is_settled, is_kept=is_kept)
             raise
         if not isinstance(answer, Turn):
             await self._abandon(keeper, is_settled=True)
@@ -146,7 +151,7 @@ class Opening:
 
     async def _put_back(self, claim: Claim) -> None:
         """Restore the session's claim as it was found, and wait briefly for the next process."""
-        if await self._registry.claim(claim) is None:
+        if await self._registry.claim(replace(claim, question=b"")) is None:
             await self._registry.let_go(claim)
         if not self._may_wait:
             raise TurnInProgress(retry_after=1.0)
@@ -159,7 +164,9 @@ class Opening:
             await asyncio.sleep(self._setup.settings.tick_seconds)
 
     def _claim(self) -> Claim:
-        return Claim(self._session.key, new_id(), self._query.claim_id, self._query.aliases)
+        query, session = self._query, self._session
+        question = b"" if self._posted is not None else query.packed(session)  # the inbox has it
+        return Claim(session.key, new_id(), query.claim_id, query.aliases, question=question)
 
     async def _continue(self) -> AnswerSource:
         """Continue the dead turn of this message. If that is impossible, the turn is closed and answered again."""
@@ -303,10 +310,11 @@ class Opening:
         answer = await self._session.answer(message.turn_number)
         return None if answer is None else ReplayedAnswer(self._session.session_id, answer)
 
-    async def _abandon(self, keeper: LeaseKeeper, *, is_settled: bool) -> None:
+    async def _abandon(self, keeper: LeaseKeeper, *, is_settled: bool, is_kept: bool = False) -> None:
         """Return the tokens, the slot and the claim of a turn that does not begin.
 
-        An inbox message that is answered, or refused for good, is removed from the inbox.
+        An inbox message that is answered, or refused for good, is removed from the inbox. With `is_kept` the claim
+        keeps a dead process's question, to be asked later.
         """
         try:
             if self._budget is not None:
@@ -316,7 +324,7 @@ class Opening:
             logger.warning("slot not withdrawn", extra={"cause": f"{type(exc).__name__}: {exc}"})
         finally:
             taken = [self._posted.id] if self._posted is not None and is_settled else []
-            leaves_messages = await asyncio.shield(keeper.finish(taken=taken))
+            leaves_messages = await asyncio.shield(keeper.hand_over() if is_kept else keeper.abandon(taken))
             if leaves_messages and self._has_closed:
                 await call_back(self._setup.hooks.on_hand_over, keeper.claim.turn_id, 0)
 

@@ -213,7 +213,7 @@ class PostedAnswer:
             return None
         if held.claim.token != self._continued_from:
             self._continued_from = held.claim.token  # only once: the next turn closes one that cannot be continued
-            if (dead := await continue_dead(self._setup, self._limit)) is not None:
+            if (dead := await continue_dead(self._setup, self._limit, held)) is not None:
                 self._run_for_others.append(dead)
                 return None
         if place == 0:

@@ -20,7 +20,7 @@ from omniagent.session.manager import (
 )
 from omniagent.tracing import session_state, turn_state
 from omniagent.turns.keeper import taken
-from omniagent.turns.lease import REPAIR, Claim, TurnRegistry
+from omniagent.turns.lease import REPAIR, Claim, RunningTurn, TurnRegistry
 from omniagent.turns.replay import calls_beside, calls_of, last_attempt, record_frames
 from omniagent.turns.setup import TurnHooks, call_back
 
@@ -125,18 +125,33 @@ async def stop_dead_turn(
     Returns False if there is none, or only another message's.
     """
     held, head = await registry.running(session.key), await session.head()
-    if held is None or held.alive or head is None or head.active_turn_id != held.claim.turn_id:
+    if held is None or held.alive or not held.claim.is_named(message_id):
         return False
-    if not held.is_looked_after(grace_seconds) or not held.claim.is_named(message_id):
+    is_forgotten = is_unbegun(held, head)  # a question that was never stored is forgotten
+    is_begun = head is not None and head.active_turn_id == held.claim.turn_id and held.is_looked_after(grace_seconds)
+    if not (is_forgotten or is_begun):
         return False
     claim = Claim(session.key, new_id(), REPAIR)
     if await taken(registry, claim, partial(bury, session, registry, ledger)) is not None:
         return await registry.stop(session.key, message_id)  # already taken over
     try:
-        await close_dead_turn(session, registry, head, ledger, is_stopped=True)
+        if head is not None and not is_forgotten:
+            await close_dead_turn(session, registry, head, ledger, is_stopped=True)
     finally:
         await registry.release(claim)
     return True
+
+
+def is_unbegun(held: RunningTurn, head: SessionHead | None) -> bool:
+    """Whether the process that held the session died before it stored the question, which the claim carries."""
+    if not (held.has_died and held.claim.question):
+        return False
+    return head is None or head.latest_turn_id != held.claim.turn_id
+
+
+def is_dead(held: RunningTurn, head: SessionHead | None) -> bool:
+    """Whether a session that nobody holds has a turn to be continued, or asked again."""
+    return (head is not None and head.active_turn_id is not None) or is_unbegun(held, head)
 
 
 async def _is_looked_after(registry: TurnRegistry, key: str, grace_seconds: float) -> bool:

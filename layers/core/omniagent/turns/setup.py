@@ -1,11 +1,14 @@
 """A turn's inputs: the message, the plan, the time limit, and what all turns of one runner share."""
 
 import asyncio
+import json
 import logging
 import math
 import time
+import zlib
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 from omniagent.ai.agent import Agent
@@ -16,7 +19,8 @@ from omniagent.messages import Part, Usage, plain_text, steering_of
 from omniagent.session.manager import SessionManager, SessionMessage, SessionState, check_id, new_id
 from omniagent.session.summaries import CallMeter, SummaryPipeline
 from omniagent.settings import Busy, Settings
-from omniagent.turns.lease import REGENERATE, TurnRegistry
+from omniagent.turns.keeper import LeaseKeeper
+from omniagent.turns.lease import REGENERATE, Claim, TurnRegistry
 
 if TYPE_CHECKING:  # only a deployment with budgets imports it
     from omniagent.turns.dead_turn import DeadTurn
@@ -29,6 +33,11 @@ STOP_SECONDS = 2.0
 
 EraseHook = Callable[[str, str | None], Awaitable[None]]
 """Takes the user's name and a session's id. None means everything of the user."""
+
+MAX_ATTEMPTS = 5
+"""So many processes continue a turn. One that kills them all ends interrupted."""
+MAX_QUESTION_BYTES = 100_000
+"""A larger question is not carried by its claim: every write of the claim's item is billed by its size."""
 
 First = TypeVar("First")
 Second = TypeVar("Second")
@@ -199,6 +208,12 @@ class Query:
         """The ids that a client may use for the turn of a regeneration."""
         return frozenset(filter(None, (self.message_id, self.replaces))) if self.regenerate else frozenset()
 
+    def packed(self, session: SessionManager) -> bytes:
+        """Return the query, and who asks it, as a claim carries it. Empty if it is too large."""
+        asked = [session.user, session.category, self.text, self.message_id, self.regenerate, self.replaces]
+        packed = zlib.compress(json.dumps(asked).encode(), 1)
+        return packed if len(packed) <= MAX_QUESTION_BYTES else b""
+
     @property
     def known_id(self) -> str | None:
         """The id under which the session may already have this message."""
@@ -262,8 +277,9 @@ class TurnHooks:
     """Called by the runtime. Exceptions are logged and ignored, except those of `on_erase`."""
 
     on_begin: Callable[[str, int], Awaitable[None]] | None = None
-    """Called with a turn's id when it begins, in parallel with its other work, so that it can be watched. The number
-    counts the processes that worked on the turn before this one.
+    """Called with a turn's id when it is claimed, in parallel with its other work, so that it can be watched. The
+    number counts the processes that worked on the turn before this one. A turn without a question of its own (a
+    takeover, a queued message, an answer to a waiting turn) is announced when it begins.
     """
     on_hand_over: Callable[[str, int], Awaitable[None]] | None = None
     """Called in the same way when a turn runs out of time in its process, so that another takes over at once. Without
@@ -310,6 +326,11 @@ class TurnSetup:
     """The user's budget. None: no limit."""
     ledger: "Ledger | None" = None
     """The ledger in which a dead turn may have a reservation."""
+
+    def keeper(self, claim: Claim) -> LeaseKeeper:
+        """Keep a claim that was just taken."""
+        notice = partial(call_back, self.hooks.on_begin, claim.turn_id, claim.attempt)
+        return LeaseKeeper(self.registry, claim, tick_seconds=self.settings.tick_seconds, notice=notice)
 
     def may_hand_over(self, limit: TimeLimit) -> bool:
         """Whether another process may continue a turn that runs out of time in this one."""

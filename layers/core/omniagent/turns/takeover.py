@@ -6,6 +6,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
+from omniagent.ai.result import AnswerSource
 from omniagent.errors import BudgetExceeded, StorageConflict
 from omniagent.protocol import sse
 from omniagent.session.manager import SessionHead, SessionMessage, message_id_of, new_id
@@ -14,18 +15,16 @@ from omniagent.tracing.attributes import AGENT_NAME, TURN_NUMBER
 from omniagent.turns.dead_turn import DeadTurn
 from omniagent.turns.keeper import LeaseKeeper, taken
 from omniagent.turns.lease import ANSWER, Claim, Renewal, RunningTurn
-from omniagent.turns.repair import bury, close_dead_turn, settle_spending
+from omniagent.turns.repair import bury, close_dead_turn, is_unbegun, settle_spending
 from omniagent.turns.replay import COUNTED, TAKEN_OVER
-from omniagent.turns.setup import Assignment, Query, TimeLimit, TurnSetup
+from omniagent.turns.setup import MAX_ATTEMPTS, Assignment, Query, TimeLimit, TurnSetup
 from omniagent.turns.turn import Turn
+from omniagent.turns.unbegun import ask_again
 
 if TYPE_CHECKING:
     from omniagent.turns.ledger import TurnBudget
 
 logger = logging.getLogger(__name__)
-
-MAX_ATTEMPTS = 5
-"""Maximum takeovers of one turn. A turn that kills them all ends as interrupted."""
 
 
 class Takeover:
@@ -39,15 +38,18 @@ class Takeover:
         self._query = query
         """Only the turn of this message is continued."""
 
-    async def open(self) -> Turn | None:
+    async def open(self) -> AnswerSource | None:
         """Take over and return the turn. None if there is nothing to continue, or another process does it.
 
-        A turn that cannot be continued is closed as interrupted; one with a pending stop is closed as cancelled.
+        A turn that cannot be continued is closed as interrupted; one with a pending stop is closed as cancelled. A
+        question that was never stored is asked again.
         """
         session = self._session
         with bind_context(session_id=session.session_id, user_id=session.user_id, user_category=session.category):
             head = await session.head()
             held = await self._registry.running(session.key)
+            if held is not None and is_unbegun(held, head):
+                return await ask_again(self._setup, self._limit, held)
             if head is None or head.active_turn_id is None or (held is not None and held.alive):
                 return None
             if held is not None and held.claim.turn_id != head.active_turn_id:
@@ -56,19 +58,19 @@ class Takeover:
             settling = partial(bury, session, self._registry, self._setup.ledger)
             if await taken(self._registry, claim, settling) is not None:
                 return None
-            keeper = LeaseKeeper(self._registry, claim, tick_seconds=self._setup.settings.tick_seconds)
+            keeper = self._setup.keeper(claim)
             turn: Turn | None = None
             try:
                 turn = await self._open_claimed(keeper, is_stopped=held is not None and held.stopping)
             finally:
                 if turn is None:
-                    await keeper.finish()
+                    await keeper.abandon()
             return turn
 
     async def _claim(self, turn_id: str, held: RunningTurn | None) -> Claim:
         """Return the claim of the dead turn, for this process."""
         if held is not None:
-            return replace(held.claim, owner=new_id(), attempt=held.claim.attempt + 1)
+            return replace(held.claim, owner=new_id(), attempt=held.claim.attempt + 1, question=b"")
         dead, message_id = await self._read(turn_id), message_id_of(turn_id)
         claim_id = dead.claim_id or (turn_id if message_id == turn_id else ANSWER + message_id)
         return Claim(self._session.key, turn_id, claim_id, owner=new_id(), attempt=dead.takeovers + 1)

@@ -146,7 +146,7 @@ class Turn:
         self._start_stream()
         self._work = work = AnswerWork(self._loop, self._answer(), self._assignment.limit)
         self._keeper.watch(self._on_renewal)
-        self._side.give_notice()
+        self._keeper.give_notice()
         start = TurnStart(
             self._assignment.turn_id,
             plan.number,
@@ -162,7 +162,6 @@ class Turn:
             await session.begin_turn(start)
         except BaseException:
             await work.cancel()
-            await self._side.cancel_notice()
             await settle_budget(self._assignment)
             raise
         was_waiting = plan.waited is not None
@@ -222,7 +221,7 @@ class Turn:
 
     async def _hand_over(self, work: AnswerWork) -> None:
         """Leave the turn to another process. Readers here see no end: they resume."""
-        limit, turn_id, attempt = self._assignment.limit, self._assignment.turn_id, self._assignment.attempt
+        limit, turn_id, attempt = self._assignment.limit, self._assignment.turn_id, self._keeper.claim.attempt
         if self._loop.progress.has_moved:  # otherwise it counts as a death: it must not go on so for ever
             calls = "open" if work.has_open_calls else "closed"
             self._note({HANDED_OVER: attempt, "calls": calls, "at": time.time()})

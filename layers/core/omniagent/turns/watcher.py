@@ -15,6 +15,7 @@ from omniagent.session.addresses import SessionAddress, SessionDirectory
 from omniagent.settings import Settings
 from omniagent.turns.lease import TurnRegistry
 from omniagent.turns.setup import cancelled
+from omniagent.turns.unbegun import Asked
 
 logger = logging.getLogger(__name__)
 
@@ -39,8 +40,8 @@ async def _continue(runner: TurnRunner) -> AnswerStream | None:
     return await runner.continue_turn()
 
 
-async def _run_next(runner: TurnRunner) -> AnswerStream | None:
-    return await runner.run_next()
+async def _take_up(runner: TurnRunner) -> AnswerStream | None:
+    return await runner.continue_turn() or await runner.run_next()
 
 
 @dataclass(slots=True)
@@ -128,8 +129,15 @@ class TurnWatcher:
             for address in addresses:
                 yield address, _continue
         for key in await self._registry.orphaned():
-            if (orphan := await self._sessions.address_of(key)) is not None:
-                yield orphan, _run_next
+            if (orphan := await self._address_of(key)) is not None:
+                yield orphan, _take_up
+
+    async def _address_of(self, key: str) -> SessionAddress | None:
+        """Return the address of a session. Of one that does not exist yet only its claim knows the user."""
+        if (known := await self._sessions.address_of(key)) is not None:
+            return known
+        held = await self._registry.running(key)
+        return None if held is None else Asked.address(held.claim)
 
     async def _watch(self) -> None:
         failures = 0
