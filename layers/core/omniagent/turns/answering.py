@@ -1,6 +1,6 @@
 """From an answer to the turn that waited for it: judged by what is stored, kept until all are there, then taken up."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Collection, Sequence
 from dataclasses import replace
 
 from omniagent.ai.approvals import Approver, ApproverRule, ToolAnswer, may_answer, requests_of
@@ -137,22 +137,32 @@ class AnswerOpening(Opening):
         await self._session.change_waiting(changed, seen_turn_id=state.head.latest_turn_id)
 
     async def _judged(self, message: SessionMessage) -> Judgement:
-        """Judge the answers. Whoever may not give them learns nothing of them."""
-        await self._check_approver(message)
+        """Judge the answers. A stranger who may not give them learns nothing of them.
+
+        The session's user repeats, in the AI SDK's body, what somebody else has approved. That is no approval: only
+        what is answered anew is theirs to answer.
+        """
         settings, agent = self._setup.settings, self._setup.agent
         judge = Judge(agent.tool, settings.tool_output_chars, user_id_of(self._approver.user), self._session.now())
-        return judge.judge(message, self._answers)
+        if self._approver.user != self._session.user:
+            named = {name for answer in self._answers for name in (answer.call_id, answer.request_id) if name}
+            allowed = await self._allowed(message, named)
+            if not allowed or not all(allowed):
+                raise UnknownRequest
+            return judge.judge(message, self._answers)
+        judgement = judge.judge(message, self._answers)
+        if not all(await self._allowed(message, judgement.new_requests)):
+            raise Forbidden("You may not approve this call. Another approver must.")
+        return judgement
 
-    async def _check_approver(self, message: SessionMessage) -> None:
-        session, is_own = self._session, self._approver.user == self._session.user
-        answered = {name for answer in self._answers for name in (answer.call_id, answer.request_id) if name}
+    async def _allowed(self, message: SessionMessage, names: Collection[str]) -> list[bool]:
+        """Say of each request of these ids, its own or its call's, whether the approver may answer it."""
+        session = self._session
         requests = requests_of(
             message, user=session.user, category=session.category, session_id=session.session_id, settled=True
         )
-        meant = [request for request in requests if request.call_id in answered or request.id in answered]
-        allowed = [await may_answer(self._rule, self._approver, request) for request in meant]
-        if not all(allowed) or not (allowed or is_own):
-            raise Forbidden("You may not approve this call. Another approver must.") if is_own else UnknownRequest
+        meant = [request for request in requests if request.call_id in names or request.id in names]
+        return [await may_answer(self._rule, self._approver, request) for request in meant]
 
     @property
     def _message_id(self) -> str:

@@ -36,10 +36,14 @@ class Judgement:
     """What answers make of a waiting answer."""
 
     message: SessionMessage
-    is_new: bool
-    """At least one of them was not given before."""
     call_ids: frozenset[str]
     """The calls that were answered."""
+    new_requests: frozenset[str]
+    """The requests whose answer was not given before."""
+
+    @property
+    def is_new(self) -> bool:
+        return bool(self.new_requests)
 
     @property
     def is_complete(self) -> bool:
@@ -61,7 +65,8 @@ class Judge:
 
         The same answer again is taken and changes nothing, and so is what a client only repeats of its message.
         """
-        parts, is_new, call_ids = list(message.parts), False, set()
+        parts = list(message.parts)
+        call_ids, new_requests = set[str](), set[str]()
         for answer in answers:
             index = _find(parts, answer)
             if index is None:
@@ -73,7 +78,7 @@ class Judge:
                 continue
             if part.is_pending and message.status == "waiting":
                 parts[index] = self._answered(part, part.request, answer)
-                is_new = True
+                new_requests.add(part.request.id)
             elif part.request.answered_by is None and not answer.is_echo:
                 raise RequestExpired if message.metadata.get("stopReason") == "expired" else NotWaiting
             elif not self._is_repeated(part, part.request, answer):
@@ -81,7 +86,7 @@ class Judge:
             call_ids.add(part.call_id)
         if not call_ids and not all(answer.is_echo for answer in answers):
             raise NotWaiting
-        return Judgement(replace(message, parts=parts), is_new, frozenset(call_ids))
+        return Judgement(replace(message, parts=parts), frozenset(call_ids), frozenset(new_requests))
 
     def _answered(self, part: ToolPart, request: CallRequest, answer: ToolAnswer) -> ToolPart:
         _check_kind(part, request, answer)
