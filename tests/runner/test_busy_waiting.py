@@ -309,6 +309,21 @@ async def test_the_answers_to_a_turn_that_waits_are_never_queued(sessions: Busil
     await sessions.registry.release(claim)
 
 
+async def test_answers_wait_for_a_request_that_holds_the_session_for_a_moment(sessions: Busily) -> None:
+    """Such as the question, sent again: it is replayed, and its claim released."""
+    sessions.registry = registry = Watched()
+    model = ScriptedModel(REFUND, "Done.")
+    waiting = await runner(sessions, model).run(ask("m1"))
+    claim = Claim(sessions.session().key, "another turn", "m1")
+    assert await registry.claim(claim) is None
+    answering = asyncio.create_task(runner(sessions, model).answer(waiting.requests[0].approve()).result())
+    async with asyncio.timeout(10):
+        while registry.writes["claim"] < 3:  # noqa: ASYNC110 - no event announces it
+            await asyncio.sleep(0)
+    await registry.release(claim)
+    assert (await answering).text == "Done."
+
+
 async def test_a_message_joins_a_turn_that_goes_on_after_an_approval(sessions: Busily) -> None:
     gate = Gate()
     model = ScriptedModel(REFUND, ["Done", gate, "."], "In short: done.", "Next.")

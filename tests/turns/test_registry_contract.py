@@ -388,6 +388,21 @@ async def test_a_claim_is_repeated_while_dynamodb_is_busy(claim: Claim) -> None:
         await registry.aclose()
 
 
+async def test_a_claim_that_was_refused_for_a_holder_who_has_died_since_is_made_again(claim: Claim) -> None:
+    """The process was frozen between the refusal and the look at it."""
+    item = {
+        **{name: {"S": name} for name in ("turn_id", "holder", "message_id")},
+        "state": {"S": "running"},
+        "lease_until": {"N": "1"},
+        "inbox": {"L": [{"M": {"id": {"S": "m1"}, "text": {"B": "eJwDAAAAAAE="}, "stopped": {"BOOL": False}}}]},
+    }
+    refused = (400, {"__type": "ConditionalCheckFailedException", "Item": item})
+    with Endpoint(refused, refused, refused, (200, {})) as endpoint:
+        registry = DynamoRegistry("turns", lease_seconds=10.0, api=dynamodb_api(endpoint.url))
+        assert await registry.claim(claim_of(claim, f"{ANSWER}an answer")) is None
+        await registry.aclose()
+
+
 async def test_a_table_that_does_not_answer_in_time_is_unavailable(aws: Aws, turns_table: str, claim: Claim) -> None:
     impatient = dynamodb_api(aws.endpoint, timeout_seconds=0.2, attempts=1)
     registry = DynamoRegistry(turns_table, lease_seconds=10.0, api=impatient, claim_patience_seconds=0)

@@ -171,7 +171,10 @@ class DynamoRegistry(TurnRegistry):
         if answer["item"] is None:
             return await self.claim(claim, on_dead)  # all of the inbox was answered meanwhile
         held = self._running(claim.session, answer["item"])
-        return None if held.claim.token == claim.token else held
+        if held.claim.token == claim.token:
+            return None
+        # Somebody held it, and has died since if this process was frozen meanwhile.
+        return held if held.alive or keeps_out(held, claim) else await self.claim(claim, on_dead)
 
     def _tell_of_dead(self, session: str, answer: dict[str, Any], on_dead: OnDead | None) -> None:
         if on_dead is None or not answer.get("Attributes"):

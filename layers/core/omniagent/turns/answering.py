@@ -1,5 +1,6 @@
 """From an answer to the turn that waited for it: judged by what is stored, kept until all are there, then taken up."""
 
+import asyncio
 from collections.abc import AsyncIterator, Collection, Sequence
 from dataclasses import replace
 
@@ -29,6 +30,9 @@ from omniagent.turns.replay import CONTINUED
 from omniagent.turns.setup import Query, TimeLimit, TurnPlan, TurnSetup
 from omniagent.turns.waiting import Judge, Judgement, end_of, frames_after, start_of
 
+PATIENCE_TICKS = 4
+"""How long answers wait for a request that holds the session: nobody sends them a second time by themselves."""
+
 
 class AnswerOpening(Opening):
     """Opens the rest of an answer that waited: of a turn that goes on now, that goes on already, or that has ended."""
@@ -49,6 +53,7 @@ class AnswerOpening(Opening):
         self._approver = approver or Approver(session.user, session.category)
         self._rule = rule
         self._waited: SessionMessage | None = None
+        self._ticks_left = PATIENCE_TICKS
         self._run: AnswerSource | None = None
         self._may_continue = False  # `_continue_run` does
 
@@ -85,7 +90,7 @@ class AnswerOpening(Opening):
     async def _join(self, held: RunningTurn) -> AnswerSource | None:
         """Read on with the run that goes on with this answer, if these answers are among those that it was given."""
         if held.claim.message_id != ANSWER + self._message_id:
-            return await super()._join(held)
+            return None if await self._is_passing(held) else await super()._join(held)
         followed = await FollowedAnswer.begun(self._setup, held.claim, self._limit)
         if followed is None:
             return None
@@ -94,6 +99,15 @@ class AnswerOpening(Opening):
         except BaseException:
             await followed.ended()
             raise
+
+    async def _is_passing(self, held: RunningTurn) -> bool:
+        """Wait a tick for a request that holds the session and leaves what is asked alone, such as a replay."""
+        head = await self._session.head()
+        if not held.alive or not self._ticks_left or head is None or head.waiting_id != self._message_id:
+            return False
+        self._ticks_left -= 1
+        await asyncio.sleep(self._setup.settings.tick_seconds)
+        return True
 
     async def _repeated(self) -> Judgement:
         """Judge the answers by those that a run was given that goes on already."""
