@@ -350,7 +350,7 @@ def approvals(user: User) -> list[Json]:
     return [{"tool_call_id": call["toolCallId"], "approved": True} for call in calls]
 
 
-@pytest.mark.parametrize("way", ["schedule", "look", "late answer", "stop"])
+@pytest.mark.parametrize("way", ["schedule", "look", "late answer", "stop", "deletion"])
 def test_a_message_that_waited_for_a_turn_is_run_when_that_turn_is_closed(
     run: Any, world: World, queue: RecordedRuns, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
@@ -358,7 +358,7 @@ def test_a_message_that_waited_for_a_turn_is_run_when_that_turn_is_closed(
     hold_up(world, user)
     answers = approvals(user)
     queue.sent.clear()
-    if way != "stop":
+    if way not in ("stop", "deletion"):
         move_clock(monkeypatch, days=61)
     match way:
         case "schedule":
@@ -367,8 +367,11 @@ def test_a_message_that_waited_for_a_turn_is_run_when_that_turn_is_closed(
             assert user.messages()[-1]["metadata"]["stopReason"] == "expired"
         case "late answer":
             assert user.post({"session_id": user.session, "answers": answers}).status_code == 410
-        case _:
+        case "stop":
             assert user.call("POST", "/sessions/{}/cancel", json={"message_id": "m1"}).status_code == 202
+        case _:
+            path = f"/sessions/{{}}/messages/{user.messages()[-1]['id']}"
+            assert user.call("DELETE", path).status_code == 204
     [message] = [sent for sent in queue.sent if sent["session_id"] == user.key]
     assert message.pop("delay") == 0
     run.handler(batch(json.dumps(message)), CONTEXT)

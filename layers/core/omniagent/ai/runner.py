@@ -16,6 +16,7 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from omniagent.ai.agent import Agent
+from omniagent.ai.context import call_back
 from omniagent.ai.providers.llm_provider import LLMProvider, Overrides, check_provider
 from omniagent.ai.providers.model_calls import ProviderPool
 from omniagent.ai.result import AnswerSource, AnswerStream, RunResult
@@ -144,8 +145,7 @@ class Runner:
         """
         from omniagent.turns.acceptance import run_accepted
 
-        limit = self._limit(deadline)
-        answer = await run_accepted(self._setup(), message_id, limit)
+        answer = await run_accepted(self._setup(), message_id, self._limit(deadline))
         return None if answer is None else await self._ready(answer)
 
     def answer(
@@ -205,16 +205,14 @@ class Runner:
         answer = await self._session.answer(head.latest_turn_number)
         if answer is None:
             return None
-        replayed = ReplayedAnswer(self._session.session_id, answer)
-        return await self._ready(replayed)
+        return await self._ready(ReplayedAnswer(self._session.session_id, answer))
 
     async def _followed(
         self, running: RunningTurn | None, deadline: float | None, *, resets: bool
     ) -> AnswerStream | None:
         if running is None or not running.is_looked_after(self._hooks.grace_seconds):
             return None
-        limit = self._limit(deadline)
-        followed = await FollowedAnswer.begun(self._setup(), running.claim, limit, resets=resets)
+        followed = await FollowedAnswer.begun(self._setup(), running.claim, self._limit(deadline), resets=resets)
         return None if followed is None else await self._ready(followed)
 
     async def _unattended(self, running: RunningTurn, deadline: float | None) -> AnswerStream | None:
@@ -233,8 +231,7 @@ class Runner:
         """
         from omniagent.turns.takeover import Takeover  # only where a process died
 
-        limit = self._limit(deadline)
-        turn = await Takeover(self._setup(), limit).open()
+        turn = await Takeover(self._setup(), self._limit(deadline)).open()
         return None if turn is None else await self._ready(turn)
 
     async def look(self, turn_id: str, attempt: int = 0) -> float | None:
@@ -256,6 +253,11 @@ class Runner:
 
             return 0.0 if await waited_for(self._setup(), held) is None else None
         return None if head is None or head.active_turn_id is None else 0.0
+
+    async def wake(self) -> None:
+        """Have the queued messages run if no process does: what they waited for is gone."""
+        if await self.look("") == 0.0:
+            await call_back(self._hooks.on_hand_over, new_id(), 0)
 
     async def take_up(self, *, deadline: float | None = None) -> AnswerStream | None:
         """Continue the session's turn if its process died; otherwise run a queued message whose process died.

@@ -155,9 +155,13 @@ async def list_messages(
 async def delete_message(
     session_id: SessionId, message_id: MessageId, caller: CurrentCaller, services: ProcessServices
 ) -> None:
-    """Delete one message. A summary that mentions it does not change until it is rebuilt."""
+    """Delete one message. A summary that mentions it does not change until it is rebuilt.
+
+    Deleting an answer that waits withdraws what it asks.
+    """
     session = await _settled(services, caller, session_id)
     await (await services.catalog()).delete_message(session.id, message_id)
+    await (await services.runner(caller.client_id, session_id)).wake()
 
 
 @router.put(
