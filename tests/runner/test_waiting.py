@@ -269,6 +269,17 @@ async def test_the_output_of_a_clients_tool_is_validated(sessions: Sessions) -> 
     assert next(part for part in result.parts if isinstance(part, ToolPart)).error == "no permission"
 
 
+@pytest.mark.parametrize("is_echo", [False, True])
+async def test_an_output_for_a_call_that_was_closed_is_refused(sessions: Sessions, is_echo: bool) -> None:
+    """Also in the AI SDK's body, which repeats the outputs of calls that are settled."""
+    runner = sessions.runner(ScriptedModel(ToolCall("locate", {"accuracy": "high"})), locate)
+    waiting = await runner.run("Where am I?")
+    assert await runner.stop()
+    late = ToolAnswer(waiting.requests[0].call_id, output={"latitude": 1}, is_echo=is_echo)
+    with pytest.raises(NotWaiting):
+        await runner.answer(late, message_id=waiting.message_id)
+
+
 async def test_ask_user_takes_one_of_its_choices(sessions: Sessions) -> None:
     call = ToolCall("ask_user", {"question": "Which?", "choices": ["red", "blue"]})
     runner = sessions.runner(ScriptedModel(call, "Blue it is."), ask_user)

@@ -1,7 +1,9 @@
 """Kills between the answer, the tool and the continuation; requests that expire; what both model APIs are shown."""
 
 import asyncio
+from contextlib import nullcontext
 from copy import deepcopy
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -14,6 +16,7 @@ from omniagent.session.manager import TurnStart, message_id_of
 from omniagent.settings import Settings
 from omniagent.turns.lease import Claim
 from omniagent.turns.replay import record_frames
+from omniagent.turns.waiting import Judge
 from tests.fixtures.conversation import Clock, Conversation, each_api, events_of
 from tests.runner.processes import DyingProcess, bury
 from tests.runner.sessions import QUICK, Sessions
@@ -228,6 +231,18 @@ async def test_what_nobody_answered_in_time_is_denied_when_somebody_looks(look: 
     assert refunds.orders == []
     await sessions.store.open_turns.finish()
     assert await sessions.are_free()
+
+
+async def test_a_request_expires_between_the_look_at_the_session_and_the_verdict() -> None:
+    refunds, sessions = Refunds(), Sessions(EXPIRING)
+    waiting = await sessions.runner(ScriptedModel(ToolCall("refund", {"order": "42"})), refunds.tool).run("Refund 42")
+    [request] = waiting.requests
+    assert request.expires_at is not None
+    for seconds, is_late in ((-1, False), (0, True)):
+        now = request.expires_at + timedelta(seconds=seconds)
+        judge = Judge(lambda _: None, output_chars=100, answered_by="ada", now=now)
+        with pytest.raises(RequestExpired) if is_late else nullcontext():
+            assert judge.judge(waiting.message, [request.approve()]).is_complete
 
 
 @client_tool

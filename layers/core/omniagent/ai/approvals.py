@@ -37,6 +37,11 @@ class ToolAnswer:
     is_echo: bool = False
     """The client only repeats a part of its message. Ignored if the call is settled."""
 
+    @property
+    def is_only_told(self) -> bool:
+        """Whether the client repeats what it was told of a call that nobody answered: an error, and no output."""
+        return self.is_echo and self.output is NOTHING
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToolRequest:

@@ -79,7 +79,7 @@ class Judge:
             if part.is_pending and message.status == "waiting":
                 parts[index] = self._answered(part, part.request, answer)
                 new_requests.add(part.request.id)
-            elif part.request.answered_by is None and not answer.is_echo:
+            elif part.request.answered_by is None and not answer.is_only_told:
                 raise RequestExpired if message.metadata.get("stopReason") == "expired" else NotWaiting
             elif not self._is_repeated(part, part.request, answer):
                 raise AnswerConflict
