@@ -219,6 +219,16 @@ async def test_fifty_identical_answers_at_once_run_the_tool_once(shop: Shop, ses
         assert text == "Done."
 
 
+async def test_answers_to_each_call_of_a_step_that_come_at_once_are_all_kept(shop: Shop, sessions: Sessions) -> None:
+    orders = [str(number) for number in range(8)]
+    calls = [ToolCall("refund", {"order": order}) for order in orders]
+    runner = sessions.runner(ScriptedModel(calls, "Done."), shop.refund)
+    requests = (await runner.run("Refund them")).requests
+    results = await asyncio.gather(*(runner.answer(request.approve()).result() for request in requests))
+    assert sorted(result.status for result in results) == ["complete", *["waiting"] * 7]
+    assert sorted(shop.refunds) == orders
+
+
 async def test_resuming_a_turn_that_goes_on_replays_it_from_its_beginning(shop: Shop, sessions: Sessions) -> None:
     gate = asyncio.Event()
     runner = sessions.runner(

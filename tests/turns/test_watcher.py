@@ -133,6 +133,22 @@ async def test_messages_that_wait_for_nobody_are_answered_one_after_the_other() 
     await watcher.aclose()
 
 
+async def test_many_sessions_in_which_nothing_can_be_run_hide_no_other() -> None:
+    """Such as those whose messages wait behind an approval."""
+    world = World()
+    await world.session.create()
+    for key in (*(f"!{number}" for number in range(150)), world.session.key):
+        claim = Claim(key, new_id(), "m0")
+        await world.registry.claim(claim)
+        await world.registry.post(claim, InboxMessage("m1", "And?"), 10)
+        await world.registry.release(claim)
+    world.clock.pass_by(LEASE_SECONDS)
+    watcher = watcher_of(world)
+    assert await watcher.look() == 1
+    await until(lambda: is_complete(world))
+    await watcher.aclose()
+
+
 async def test_what_fails_is_logged_and_tried_again_later(caplog: pytest.LogCaptureFixture) -> None:
     world = World("mid text")
     await world.die()

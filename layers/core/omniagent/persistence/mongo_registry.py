@@ -221,11 +221,11 @@ class MongoTurnRegistry(TurnRegistry):
             await self._chunks.delete_many({"_id": {"$in": [chunk["_id"] for chunk in found]}})
         return len(found) < limit
 
-    async def orphaned(self, limit: int = 100) -> Sequence[str]:
-        is_free = {"lease_until": {"$lte": self._clock()}}
+    async def orphaned(self, after: str = "", limit: int = 100) -> Sequence[str]:
+        is_free = {"_id": {"$gt": after}, "lease_until": {"$lte": self._clock()}}
         free = {"$or": [_HAS_INBOX | is_free, _HAS_QUESTION | is_free]}
         with _reachable():
-            found = await self._turns.find(free, {"_id": 1}).sort("lease_until", ASCENDING).limit(limit).to_list()
+            found = await self._turns.find(free, {"_id": 1}).sort("_id", ASCENDING).limit(limit).to_list()
         return [turn["_id"] for turn in found]
 
     async def _prepare(self) -> None:

@@ -3,7 +3,6 @@
 import time
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
-from itertools import islice
 from typing import ClassVar
 
 from omniagent.errors import InboxFull
@@ -159,10 +158,10 @@ class MemoryRegistry(TurnRegistry):
             self._drop_log(owner, turn_id)
         return owner not in self._logs
 
-    async def orphaned(self, limit: int = 100) -> Sequence[str]:
+    async def orphaned(self, after: str = "", limit: int = 100) -> Sequence[str]:
         now = self.clock()
         free = (key for key, lease in self._leases.items() if lease.until <= now and lease.has_work)
-        return list(islice(free, limit))
+        return sorted(key for key in free if key > after)[:limit]
 
     def _take(self, claim: Claim, inbox: tuple[InboxMessage, ...] = ()) -> None:
         self._leases[claim.session] = _Lease(

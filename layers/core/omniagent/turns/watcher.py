@@ -128,9 +128,12 @@ class TurnWatcher:
         async for addresses in self._sessions.unfinished(datetime.now(UTC) - self._lease):
             for address in addresses:
                 yield address, _continue
-        for key in await self._registry.orphaned():
-            if (orphan := await self._address_of(key)) is not None:
-                yield orphan, _take_up
+        after = ""
+        while keys := await self._registry.orphaned(after):
+            for key in keys:
+                if (orphan := await self._address_of(key)) is not None:
+                    yield orphan, _take_up
+            after = keys[-1]
 
     async def _address_of(self, key: str) -> SessionAddress | None:
         """Return the address of a session. Of one that does not exist yet only its claim knows the user."""
