@@ -12,12 +12,12 @@ from omniagent import Agent, MemoryRegistry, Runner, ScriptedModel, ToolCall, To
 from omniagent.errors import AnswerConflict, NotWaiting, RequestExpired, ToolOutcomeUnknown
 from omniagent.messages import ORPHAN_ERROR, ToolPart
 from omniagent.session.in_memory import InMemorySessionManager
-from omniagent.session.manager import TurnStart, message_id_of
+from omniagent.session.manager import TurnStart, continuation_id, message_id_of
 from omniagent.settings import Settings
 from omniagent.turns.lease import Claim
 from omniagent.turns.replay import record_frames
 from omniagent.turns.waiting import Judge
-from tests.fixtures.conversation import Clock, Conversation, each_api, events_of
+from tests.fixtures.conversation import Clock, Conversation, each_api, events_of, move_clock
 from tests.runner.processes import DyingProcess, bury
 from tests.runner.sessions import QUICK, Sessions
 
@@ -252,18 +252,34 @@ async def locate() -> str:
 
 
 @each_api
-@pytest.mark.parametrize("verdict", ["approve", "deny", "unanswered"])
-async def test_both_apis_take_the_history_of_a_turn_that_waited(conversation: Conversation, verdict: str) -> None:
+@pytest.mark.parametrize("ending", ["approved", "denied", "in part", "unanswered", "stopped", "expired", "killed"])
+async def test_both_apis_take_the_history_of_a_turn_that_waited(
+    conversation: Conversation, ending: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The offline model refuses what the APIs refuse: above all a call without its output."""
     refunds = Refunds()
     asked = conversation.but(agent=Agent("helper", "Help.", [refunds.tool, locate]))
     runner = asked.runner()
     waiting = await runner.run('[tool:refund {"order": "42"}] [tool:locate {}] [then] [echo:Done.]')
     first, second = waiting.requests
-    if verdict != "unanswered":
-        answer = first.approve() if verdict == "approve" else first.deny("too much")
-        result = await runner.answer(answer, second.reply("Rome")).result()
-        assert (result.status, result.text) == ("complete", "Done.")
+    match ending:
+        case "approved" | "denied":
+            answer = first.approve() if ending == "approved" else first.deny("too much")
+            result = await runner.answer(answer, second.reply("Rome")).result()
+            assert (result.status, result.text) == ("complete", "Done.")
+        case "in part":
+            assert (await runner.answer(first.approve()).result()).status == "waiting"
+        case "stopped":
+            assert await runner.stop()
+        case "expired":
+            move_clock(monkeypatch, days=61)
+        case "killed":
+            head, agent = await asked.session.head(), asked.agent
+            judge = Judge(agent.tool, output_chars=100, answered_by="ada", now=asked.session.now())
+            answered = judge.judge(waiting.message, [first.approve(), second.reply("Rome")]).message
+            turn_id, seen = continuation_id(waiting.message_id), head.latest_turn_id if head is not None else None
+            start = TurnStart(turn_id, 1, "", [], again=True, waited=answered, seen_turn_id=seen)
+            await asked.session.begin_turn(start)
     result = await runner.run("[echo:And on.]")
     assert (result.status, result.text, result.turn_number) == ("complete", "And on.", 2)
-    assert refunds.orders == (["42"] if verdict == "approve" else [])
+    assert refunds.orders == (["42"] if ending == "approved" else [])
