@@ -13,6 +13,8 @@ from tests.security.shop import REFUND, SHOP, Json, answered, ran, tools, wait
 
 
 def approvers(approver: Approver, request: ToolRequest) -> bool:
+    if request.input == {"order": "unheard-of"}:
+        raise LookupError("a bug of the rule's")
     return approver.category == "boss" or (approver.user == request.user and request.input != {"order": "big"})
 
 
@@ -53,6 +55,19 @@ def test_a_rule_lets_another_user_approve_and_tells_them_only_what_they_may_see(
     check_problem(other.call("POST", path, json={"approved": True}), 404, "unknown_request")
     assert tools(user.messages()[-1])[0]["output"] == "refunded big"
     assert ran == ["big"]
+
+
+def test_a_rule_that_raises_lets_nobody_approve(office: World) -> None:
+    user, manager = office.user(), boss(office)
+    message = wait(user, REFUND.replace("42", "unheard-of"))
+    [part] = tools(message)
+    path = f"/chat/approvals/{part['approval']['id']}"
+    check_problem(manager.call("POST", path, json={"approved": True}), 404, "unknown_request")
+    check_problem(user.post(answered(user, message, approved=True)), 403, "forbidden")
+    for each in (user, manager):
+        asked = each.call("GET", "/approvals").json()["approvals"]
+        assert part["approval"]["id"] not in [request["id"] for request in asked]
+    assert ran == []
 
 
 def test_a_rule_for_others_does_not_answer_the_clients_tools(office: World) -> None:
