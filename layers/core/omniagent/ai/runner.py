@@ -16,7 +16,6 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from omniagent.ai.agent import Agent
-from omniagent.ai.context import call_back
 from omniagent.ai.providers.llm_provider import LLMProvider, Overrides, check_provider
 from omniagent.ai.providers.model_calls import ProviderPool
 from omniagent.ai.result import AnswerSource, AnswerStream, RunResult
@@ -33,7 +32,7 @@ from omniagent.turns.memory_registry import MemoryRegistry
 from omniagent.turns.plan import Opening
 from omniagent.turns.repair import is_unbegun, settle, stop_dead_turn, stop_waiting
 from omniagent.turns.replay import ReplayedAnswer
-from omniagent.turns.setup import Query, TimeLimit, TurnHooks, TurnSetup
+from omniagent.turns.setup import Query, TimeLimit, TurnHooks, TurnSetup, call_back
 
 if TYPE_CHECKING:
     from omniagent.ai.approvals import Approver, ApproverRule, ToolAnswer

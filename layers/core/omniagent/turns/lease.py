@@ -242,8 +242,8 @@ class TurnRegistry(ABC):
     async def orphaned(self, after: str = "", limit: int = 100) -> Sequence[str]:  # noqa: ARG002 - for those that can
         """Return the keys of unclaimed sessions with a non-empty inbox, or whose process died before its turn began.
 
-        They come in order, starting after a given key. Some of them stay so for months: their messages are queued behind an approval. A registry that cannot find them
-        returns none. The next request for such a session runs the messages.
+        They come in order, starting after a given key. Some stay so for months, queued behind an approval. A registry
+        that cannot find them returns none. The next request for such a session runs the messages.
         """
         return ()
 
