@@ -103,9 +103,13 @@ class App {
     this.#activity.addEventListener("change", (event) => this.#onActivity(/** @type {CustomEvent} */ (event).detail));
     if (changed && location.hash) history.replaceState(null, "", location.pathname);
     this.#route();
+    const api = this.#api;
     await this.#activity.listening;
+    if (api !== this.#api) return; // another stack was chosen meanwhile
     void this.#sessions.refresh();
-    this.#info = await this.#api.info();
+    const info = await api.info();
+    if (api !== this.#api) return;
+    this.#info = info;
     const traces = (/** @type {number} */ turn) => this.#api.traces(this.#chat.id, turn);
     this.#view.traces = this.#info ? traces : null;
     this.#render();
