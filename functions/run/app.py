@@ -206,6 +206,9 @@ class ScheduledTurn(Job):
             message_id = await runner.accept(Query(self.query, f"{self.schedule}-{due}", busy=self.busy))
         except NotRegenerable:
             return {"status": "answered"}  # delivered again
+        except TurnInProgress:
+            logger.warning("scheduled message rejected: its session is busy", extra={"schedule": self.schedule})
+            return {"status": "rejected"}
         key = session_key(user_id_of(self.user), session_id)
         accepted = BackgroundTurn(kind="turn", session_id=key, message_id=message_id, category=self.category)
         return await accepted.run(deadline)

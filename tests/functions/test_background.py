@@ -231,6 +231,39 @@ def test_an_unsigned_request_and_a_queue_that_is_down_are_told(world: World, que
     assert (response.status_code, response.json()["code"]) == (503, "queue_unavailable")
 
 
+def test_a_message_that_is_sent_again_while_it_waits_has_one_job(run: Any, world: World, queue: KeptRuns) -> None:
+    user = world.user()
+    for _ in range(5):
+        accept(user, message_id="m1")
+    assert len(queue.sent) == 1
+    delivered(run, queue)
+    assert texts(user) == ["[echo:Done.]", "Done."]
+
+
+def test_a_message_that_nobody_can_be_told_of_is_not_accepted_and_can_be_sent_again(
+    run: Any, world: World, queue: KeptRuns
+) -> None:
+    user, body = world.user(), {"query": "[echo:Done.]", "message_id": "m1"}
+    queue.is_down = True
+    response = user.call("POST", "/chat?background=true", json={"session_id": user.session} | body)
+    assert response.status_code == 503
+    assert event_loop.run(world.services.registry.running(user.key)) is None
+    queue.is_down = False
+    accept(user, message_id="m1")
+    delivered(run, queue)
+    assert texts(user) == ["[echo:Done.]", "Done."]
+
+
+def test_a_schedule_that_is_to_be_rejected_by_a_busy_session_is_not_tried_again(
+    run: Any, world: World, queue: KeptRuns
+) -> None:
+    user = world.user()
+    accept(user)
+    queue.sent.clear()
+    run.handler(batch(schedule(user=user.client_id, session_id=user.session, busy="reject")), CONTEXT)
+    assert queue.sent == []
+
+
 def schedule(**changes: Any) -> str:
     message = {
         "kind": "schedule",

@@ -8,7 +8,7 @@ async for event in runner.run_stream("Hello"):
 
 import asyncio
 import math
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from datetime import datetime
@@ -125,15 +125,23 @@ class Runner:
         answer = await run_next(self._setup(), self._limit(deadline))
         return None if answer is None else await self._ready(answer)
 
-    async def accept(self, query: str | Query, *, busy: Busy | None = None) -> str:
+    async def accept(
+        self,
+        query: str | Query,
+        *,
+        busy: Busy | None = None,
+        on_posted: Callable[[str], Awaitable[None]] | None = None,
+    ) -> str:
         """Store a message that is answered later, with `run_accepted`. It is durable, in the session's inbox.
 
-        Returns the message's id. Idempotent by id. Raises every refusal that can be known now.
+        Returns the message's id. Idempotent by id. `on_posted` is called with the id the first time, to have the
+        message answered. If it raises, the message is removed, unless another turn's watch answers it anyway. Raises
+        every refusal that can be known now.
         """
         from omniagent.turns.acceptance import Acceptance  # only where a message is answered in the background
 
         checked = self._checked(query, busy)
-        await Acceptance(self._setup(), checked).accept()
+        await Acceptance(self._setup(), checked).accept(on_posted)
         return checked.message_id
 
     async def run_accepted(self, message_id: str, *, deadline: float | None = None) -> AnswerStream | None:

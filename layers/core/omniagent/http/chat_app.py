@@ -112,9 +112,13 @@ async def _accepted(services: "Services", caller: Caller, runner: "Runner", body
         raise InvalidRequest("Only a new message can be answered in the background.")
     if not services.is_watched:
         raise NoRunQueue
-    message_id = await runner.accept(body.query)
     session_id, stream = runner.session_id, f"/chat/{runner.session_id}/stream"
-    await services.answer_later(session_key(user_id_of(caller.client_id), session_id), message_id, caller.category)
+    key = session_key(user_id_of(caller.client_id), session_id)
+
+    async def answer_later(message_id: str) -> None:
+        await services.answer_later(key, message_id, caller.category)
+
+    message_id = await runner.accept(body.query, on_posted=answer_later)
     accepted = {"sessionId": session_id, "messageId": message_id, "stream": stream}
     headers = {"location": stream, "cache-control": "no-store", "x-session-id": session_id}
     return JSONResponse(accepted, status_code=202, headers=headers)

@@ -4,6 +4,8 @@ Imported only for background messages.
 """
 
 import asyncio
+import logging
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -26,6 +28,8 @@ from omniagent.turns.setup import Query, TimeLimit, TurnSetup
 if TYPE_CHECKING:
     from omniagent.turns.ledger import TurnBudget
 
+logger = logging.getLogger(__name__)
+
 NOT_A_MESSAGE = "Only a new message can be answered in the background."
 ANSWERED_BADLY = "The answer to this message is incomplete. Send the message without `background` to answer it again."
 
@@ -41,13 +45,14 @@ class Acceptance:
         self._query = query
         self._request: TurnBudget | None = None
         self._seat: Reader | None = None
+        self._is_posted = False
         self._message = InboxMessage(query.message_id, query.text, steers=query.busy == "steer")
 
-    async def accept(self) -> bool:
-        """Make the message durable. Returns False if it is already answered.
+    async def accept(self, on_posted: Callable[[str], Awaitable[None]] | None = None) -> None:
+        """Make the message durable. `on_posted` is called if it was not before.
 
         Raises `InvalidRequest`, `NotRegenerable`, `TurnInProgress`, `TooManyTurns`, `InboxFull`,
-        `BudgetExceeded`, `SessionErased`.
+        `BudgetExceeded`, `SessionErased`, and what `on_posted` raises if no other process will answer the message.
         """
         if self._query.regenerate or not self._query.text:
             raise InvalidRequest(NOT_A_MESSAGE)
@@ -59,10 +64,31 @@ class Acceptance:
             while (posted := await self._attempt()) is None:
                 pass
             is_accepted = posted
+            if on_posted is not None and self._is_posted:
+                is_accepted = await self._announced(on_posted)
         finally:
             if not is_accepted:
                 await self._give_back()
-        return posted
+
+    async def _announced(self, on_posted: Callable[[str], Awaitable[None]]) -> bool:
+        """Have the message answered. One that nobody can be told of is taken back, if nobody comes to it anyway."""
+        try:
+            await on_posted(self._query.message_id)
+        except Exception as exc:
+            if await self._took_back():
+                await self._give_back()
+                raise
+            # The turn that holds the session, or that of a message before this one, has a watch: it runs this one, too.
+            logger.warning("accepted message not announced", extra={"cause": f"{type(exc).__name__}: {exc}"})
+        return True
+
+    async def _took_back(self) -> bool:
+        """Take the message out of the inbox. False while somebody holds the session, or others wait before it."""
+        claim = Claim(self._session.key, new_id(), self._query.message_id)
+        if await requested(self._registry, claim, self._registry.claim(claim)) is not None:
+            return False
+        await asyncio.shield(self._registry.release(claim, [self._query.message_id]))
+        return True
 
     async def _attempt(self) -> bool | None:
         """Post the message. Return whether it is queued, or None to retry."""
@@ -117,7 +143,8 @@ class Acceptance:
 
     async def _post(self, claim: Claim, ends: str | None, *, stop: bool = False) -> bool:
         message = replace(self._message, interrupts=ends or "")
-        return await self._registry.post(claim, message, self._settings.max_waiting_messages, stop=stop)
+        self._is_posted = await self._registry.post(claim, message, self._settings.max_waiting_messages, stop=stop)
+        return self._is_posted
 
     async def _waiting_id(self) -> str | None:
         head = await self._session.head()
