@@ -194,6 +194,9 @@ import aws_lambda_powertools, awslambdaric, beanie, boto3, fastapi, jwt, mangum,
 from importlib.metadata import version
 for service in ("bedrock-agent-runtime", "dynamodb", "s3", "secretsmanager", "ses", "sqs", "sts"):
     boto3.client(service, region_name="us-east-1")
+boto3.client("ec2", region_name="us-east-1").get_paginator("describe_instances")
+boto3.client("s3").get_waiter("bucket_exists")
+boto3.resource("dynamodb", region_name="us-east-1").Table("turns")
 print(version("openai"), version("fastapi"), len(boto3.Session().get_available_services()))
 """
     expected = pinned(ROOT / "layers/core/requirements.txt")
