@@ -233,6 +233,17 @@ async def test_garbage_is_collected_from_the_first_event_on_but_not_searched_for
 
 
 @pytest.mark.usefixtures("process")
+async def test_what_an_invocation_leaves_is_collected_before_the_next_one(api: RuntimeApi) -> None:
+    left = []
+    for _ in range(3):
+        api.invoke(url_event("/garbage"))
+        post = await api.posted()
+        await post.prelude()
+        left.append((await post.json())["left"])
+    assert left == [0, 0, 0]
+
+
+@pytest.mark.usefixtures("process")
 async def test_the_path_is_the_functions_then_the_layers(api: RuntimeApi, layer: Path) -> None:
     api.invoke(url_event("/identity"))
     post = await api.posted()

@@ -75,6 +75,27 @@ async def identity(scope: Scope, receive: Receive, send: Send) -> None:
     await send(body(data, more=False))
 
 
+class Cycle:
+    """Refers to itself, so that only the collector can free it."""
+
+    alive = 0
+
+    def __init__(self) -> None:
+        self.itself = self
+        Cycle.alive += 1
+
+    def __del__(self) -> None:
+        Cycle.alive -= 1
+
+
+async def garbage(scope: Scope, receive: Receive, send: Send) -> None:
+    """Leave garbage, and tell how much earlier invocations have left."""
+    data = json.dumps({"left": Cycle.alive}).encode()
+    Cycle()
+    await send(start(200, (b"content-type", b"application/json")))
+    await send(body(data, more=False))
+
+
 async def empty(scope: Scope, receive: Receive, send: Send) -> None:
     await send(start(204, (b"x-answer", b"none"), (b"content-length", b"0")))
     await send(body(b"", more=False))
@@ -182,6 +203,7 @@ _APPS: dict[str, Callable[[Scope, Receive, Send], Awaitable[None]]] = {
     "/events": events,
     "/identity": identity,
     "/empty": empty,
+    "/garbage": garbage,
     "/fails-early": fails_early,
     "/fails-late": fails_late,
     "/cancelled": cancelled,
