@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.request import urlopen
 
-from bench import cold, report, warm, writes
+from bench import cold, report, warm, watched, writes
 from bench.figure import Figure
-from bench.peers import SCRIPTS, python_of
+from bench.peers import FRAMEWORKS, SCRIPTS, paced_cpu_of, python_of
 from local.background import BackgroundStack, background_stack
 from local.ports import free_port
 from local.stack import StackOptions
@@ -36,12 +36,13 @@ class Size:
     memory_turns: int
     more_turns: int
     cold_runs: int
+    watched_turns: int
     streams: int
     load_seconds: float
 
 
-WHOLE = Size(5_000, 1_000, 100_000, 5, 200, 30, [10, 1_000, 100_000], 100, 900, 10, 50, 60)
-QUICK = Size(2_000, 300, 50_000, 2, 20, 5, [10, 1_000], 20, 40, 2, 10, 8)
+WHOLE = Size(5_000, 1_000, 100_000, 5, 200, 30, [10, 1_000, 100_000], 100, 900, 10, 300, 50, 60)
+QUICK = Size(2_000, 300, 50_000, 2, 20, 5, [10, 1_000], 20, 40, 2, 20, 10, 8)
 
 
 @contextmanager
@@ -62,10 +63,20 @@ def bench_model() -> Iterator[str]:
 
 
 @contextmanager
-def stack_with(model_url: str, concurrency: int = 1, **environment: str) -> Iterator[BackgroundStack]:
-    """The built functions, one chat process unless told otherwise."""
+def stack_with(
+    model_url: str,
+    concurrency: int = 1,
+    *,
+    functions: tuple[str, ...] = (),
+    beside: BackgroundStack | None = None,
+    **environment: str,
+) -> Iterator[BackgroundStack]:
+    """The built functions, one chat process unless told otherwise. A stack `beside` another shares its servers."""
     options = StackOptions(
         template=BUILT / "template.yaml",
+        functions=functions,
+        aws=beside.stack.aws if beside else None,
+        mongodb_uri=beside.stack.mongodb_uri if beside else "",
         auth="none",
         port=0,
         openai_base_url=model_url,
@@ -86,13 +97,14 @@ def measure(size: Size) -> Iterator[Figure]:
     """Yield each figure when it is measured."""
     with bench_model() as model_url:
         sdk = _sdk_cpu(model_url, size)
+        peers = {name: paced_cpu_of(name, model_url, size.paced_deltas) for name in FRAMEWORKS}
         for api in ("responses", "chat"):
             with stack_with(model_url, OPENAI_API=api) as stack:
                 figure = warm.cpu_per_delta(stack, {"openai SDK": sdk[api]}, size.deltas, size.rounds)
                 yield Figure(**{**figure.__dict__, "name": f"{figure.name}, {api}"})
                 if api == "chat":
                     continue
-                yield warm.paced_cpu_per_delta(stack, sdk["paced"], size.paced_deltas)
+                yield warm.paced_cpu_per_delta(stack, sdk["paced"], peers, size.paced_deltas)
                 with_log = warm.seconds_for(stack, size.long_answer, size.rounds)
                 yield from warm.first_token(stack, model_url, size.turns)
                 yield from warm.history_length(stack, size.histories, max(10, size.turns // 4))
@@ -110,9 +122,16 @@ def measure(size: Size) -> Iterator[Figure]:
         )
         with stack_with(model_url) as stack:
             yield from cold.cold_start(stack, model_url, size.cold_runs)
+        # Without the run function, which looks at the turns later and elsewhere: on this machine it would disturb both.
+        with (
+            stack_with(model_url, functions=("chat",)) as stack,
+            stack_with(model_url, functions=("chat",), beside=stack, RUN_QUEUE_URL="") as unwatched,
+        ):
+            yield watched.first_token(stack, unwatched, size.watched_turns)
+            yield watched.cold_start(stack, unwatched, size.cold_runs)
         with stack_with(model_url) as stack:
             yield from warm.memory(stack, model_url, size.memory_turns, size.more_turns)
-        with stack_with(model_url, concurrency=size.streams) as stack:
+        with stack_with(model_url, size.streams) as stack:
             yield from warm.load(stack, size.streams, size.load_seconds)
     yield writes.write_units_of_a_turn()
     yield from cold.package_size(BUILT / "CoreLayer")

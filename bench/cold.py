@@ -22,7 +22,7 @@ def cold_start(stack: BackgroundStack, model_url: str, runs: int) -> list[Figure
     ours = []
     peers: dict[str, list[float]] = {name: [] for name in PEERS}
     for _ in range(runs):
-        ours.append(_first_byte(stack))
+        ours.append(first_byte(stack))
         for name, times in peers.items():
             times.append(_first_output(name, model_url))
     best = {name: min(times) for name, times in peers.items()}
@@ -44,7 +44,8 @@ def cold_start(stack: BackgroundStack, model_url: str, runs: int) -> list[Figure
     ]
 
 
-def _first_byte(stack: BackgroundStack) -> float:
+def first_byte(stack: BackgroundStack) -> float:
+    """Seconds from asking to the first event of a new process."""
     emulator = stack.stack.emulator
     for process in emulator.processes("chat"):
         emulator.kill(process.pid)

@@ -39,3 +39,25 @@ def script_of(peer: str) -> Path:
 
 def site_packages_of(peer: str) -> Path:
     return next((python_of(peer).parent.parent / "lib").glob("python3*")) / "site-packages"
+
+
+# Twice in one process: the difference to a short answer is the long one's, without what imports and connecting cost.
+_MEASURED = """
+import runpy, sys, time
+script, base_url, *prompts = sys.argv[1:]
+path, spent = list(sys.path), []
+for prompt in [prompts[0], *prompts]:
+    sys.path[:], sys.argv = path, [script, base_url, prompt, "1"]
+    before = time.process_time()
+    runpy.run_path(script, run_name="__main__")
+    spent.append(time.process_time() - before)
+print(spent[2] - spent[1], file=sys.stderr)
+"""
+
+
+def paced_cpu_of(peer: str, model_url: str, deltas: int) -> float:
+    """CPU microseconds of a peer per delta, at 100 deltas a second."""
+    prompts = ["[burst:1]", f"[slow:10] [long:{deltas}]"]
+    command = [str(python_of(peer)), "-c", _MEASURED, str(script_of(peer)), model_url, *prompts]
+    done = subprocess.run(command, capture_output=True, check=True, text=True)
+    return float(done.stderr.split()[-1]) / deltas * 1e6

@@ -1,0 +1,49 @@
+"""What it costs a turn that somebody looks after it: the chat function with and without the run queue, taking turns."""
+
+import statistics
+from collections.abc import Callable
+
+from bench.client import Client
+from bench.cold import first_byte
+from bench.figure import Figure
+from bench.warm import new_session, whole_turn
+from local.background import BackgroundStack
+
+NOISE = 1.02
+"""Part L: at most 2 % later. What a cold start may differ by chance is as much."""
+
+
+def first_token(watched: BackgroundStack, unwatched: BackgroundStack, turns: int) -> Figure:
+    """From asking to the first token at the client, of a model that thinks for 30 ms."""
+    sessions = {id(stack): new_session() for stack in (watched, unwatched)}
+
+    def measure(stack: BackgroundStack) -> float:
+        return whole_turn(Client(stack.stack.emulator.url_of("chat")), sessions[id(stack)])
+
+    for stack in (watched, unwatched):
+        measure(stack)
+    return _figure("first token with the run queue", "ms", measure, (watched, unwatched), turns)
+
+
+def cold_start(watched: BackgroundStack, unwatched: BackgroundStack, runs: int) -> Figure:
+    """Spawn to first byte."""
+    return _figure("cold start with the run queue", "s", first_byte, (watched, unwatched), 2 * runs)
+
+
+def _figure(
+    name: str,
+    unit: str,
+    measure: Callable[[BackgroundStack], float],
+    stacks: tuple[BackgroundStack, BackgroundStack],
+    rounds: int,
+) -> Figure:
+    """Measure both in every round, each one first in every other: whatever slows the machine down slows down both."""
+    with_queue: list[float] = []
+    without: list[float] = []
+    pairs = list(zip(stacks, (with_queue, without), strict=True))
+    for number in range(rounds):
+        for stack, times in pairs if number % 2 else pairs[::-1]:
+            times.append(measure(stack))
+    ours, theirs = statistics.median(with_queue), statistics.median(without)
+    note = f"medians of {rounds} each, measured in turns"
+    return Figure(name, unit, ours, {"without": theirs}, ours / theirs, NOISE, note)
