@@ -48,6 +48,10 @@ def test_every_kind_of_value_is_read() -> None:
         ("TICK_SECONDS", "nan", "TICK_SECONDS must be at least 0.01, not 'nan'"),
         ("TICK_SECONDS", "inf", "TICK_SECONDS must be at least 0.01, not 'inf'"),
         ("LEASE_SECONDS", "-1", "LEASE_SECONDS must be at least 0.1, not '-1'"),
+        ("LEASE_SECONDS", "0.9", "TICK_SECONDS (0.5) must be at most half of LEASE_SECONDS (0.9)"),
+        ("REQUEST_EXPIRY_DAYS", "1e300", "REQUEST_EXPIRY_DAYS must be at most 36500, not '1e300'"),
+        ("OMNIAGENT_MODEL", "gpt-4.1,,", "OMNIAGENT_MODEL names an empty model: 'gpt-4.1,,'"),
+        ("MONGODB_DATABASE", "a b/c", "MONGODB_DATABASE is not a name MongoDB accepts: 'a b/c'"),
     ],
 )
 def test_a_value_that_cannot_be_read_is_named(name: str, value: str, said: str) -> None:

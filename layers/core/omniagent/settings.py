@@ -15,9 +15,22 @@ OpenAIApi = Literal["responses", "chat"]
 Busy = Literal["reject", "queue", "steer", "interrupt"]
 TokenUse = Literal["access", "id"]
 
+MAX_DAYS = 36_500
+"""A century: later dates overflow."""
+FORBIDDEN_IN_DATABASE = frozenset('/\\. "$*<>:|?')
 
-def setting(default: Any, doc: str, *, env: str = "", secret: bool = False, minimum: float | None = None) -> Any:
-    return field(default=default, repr=not secret, metadata={"doc": doc, "env": env, "minimum": minimum})
+
+def setting(
+    default: Any,
+    doc: str,
+    *,
+    env: str = "",
+    secret: bool = False,
+    minimum: float | None = None,
+    maximum: float | None = None,
+) -> Any:
+    metadata = {"doc": doc, "env": env, "minimum": minimum, "maximum": maximum}
+    return field(default=default, repr=not secret, metadata=metadata)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,7 +95,10 @@ class Settings:
     max_tool_calls_per_step: int = setting(16, "Maximum number of tool calls that run in one step.", minimum=1)
     max_tool_calls_per_turn: int = setting(64, "Maximum number of tool calls that run in one turn.", minimum=1)
     request_expiry_days: float = setting(
-        60.0, "How long a turn waits for an approval or a client tool. It is then closed as denied.", minimum=0.0
+        60.0,
+        "How long a turn waits for an approval or a client tool. It is then closed as denied.",
+        minimum=0.0,
+        maximum=MAX_DAYS,
     )
     max_output_tokens: int = setting(0, "Maximum output tokens of one model call. 0: the model's own limit.", minimum=0)
 
@@ -179,7 +195,7 @@ class Settings:
     )
 
     session_retention_days: int = setting(
-        0, "Days after its last message when a session is deleted. 0: never.", minimum=0
+        0, "Days after its last message when a session is deleted. 0: never.", minimum=0, maximum=MAX_DAYS
     )
 
     docs_enabled: bool = setting(True, "Serve /docs and /openapi.json.")
@@ -200,7 +216,23 @@ class Settings:
         """Read the environment. `defaults` apply to variables it does not set. An error names the variable."""
         source = os.environ if env is None else env
         found = {f.name: _read(f, source[env_name(f)]) for f in fields(cls) if source.get(env_name(f))}
-        return cls(**{**checked_defaults(defaults or {}), **found})
+        settings = cls(**{**checked_defaults(defaults or {}), **found})
+        _check_together(settings)
+        return settings
+
+
+def _check_together(settings: Settings) -> None:
+    """Refuse values that are valid one by one and cannot work together, or at all."""
+    if settings.tick_seconds > settings.lease_seconds / 2:
+        # The lease is renewed once a tick: with one renewal missed, a running turn would look dead.
+        raise ConfigurationError(
+            f"TICK_SECONDS ({settings.tick_seconds:g}) must be at most half of LEASE_SECONDS "
+            f"({settings.lease_seconds:g})"
+        )
+    if not all(name.strip() for name in settings.model.split(",")):
+        raise ConfigurationError(f"OMNIAGENT_MODEL names an empty model: {settings.model!r}")
+    if FORBIDDEN_IN_DATABASE & set(settings.mongodb_database):
+        raise ConfigurationError(f"MONGODB_DATABASE is not a name MongoDB accepts: {settings.mongodb_database!r}")
 
 
 def checked_defaults(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -237,7 +269,7 @@ def _read(setting_field: "Field[Any]", text: str, *, name: str = "") -> Any:
         return _read_bool(name, text)
     if kind is str:
         return text.strip()
-    return _read_number(name, text, kind, setting_field.metadata["minimum"])
+    return _read_number(name, text, kind, setting_field.metadata)
 
 
 def _read_bool(name: str, text: str) -> bool:
@@ -248,11 +280,14 @@ def _read_bool(name: str, text: str) -> bool:
     raise ConfigurationError(f"{name} must be true or false, not {text!r}")
 
 
-def _read_number(name: str, text: str, kind: Any, minimum: float | None) -> Any:
+def _read_number(name: str, text: str, kind: Any, bounds: Mapping[str, Any]) -> Any:
     try:
         number = kind(text)
     except ValueError:
         raise ConfigurationError(f"{name} must be a number, not {text!r}") from None
+    minimum, maximum = bounds["minimum"], bounds["maximum"]
     if minimum is not None and not minimum <= number < float("inf"):
         raise ConfigurationError(f"{name} must be at least {minimum:g}, not {text!r}")
+    if maximum is not None and number > maximum:
+        raise ConfigurationError(f"{name} must be at most {maximum:g}, not {text!r}")
     return number
