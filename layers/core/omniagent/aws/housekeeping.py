@@ -90,14 +90,21 @@ class Housekeeping:
         return deleted
 
     async def close_expired(self, *, time_left: TimeLeft) -> int:
-        """Close the turns whose requests have expired unanswered. Returns how many sessions had one."""
+        """Close the turns whose requests have expired unanswered. Returns how many were closed.
+
+        A session that fails is logged and tried again with the next call. It does not keep the others open.
+        """
         closed = 0
         for key in await (await self._services.catalog()).expired_sessions(EXPIRED_PIECE):
             if time_left() <= 0:
                 break
-            with suppress(NotFound):
+            try:
                 await (await self._services.runner_of_key(key)).settle()
-            closed += 1
+                closed += 1
+            except NotFound:
+                continue  # deleted meanwhile
+            except OmniAgentError as exc:
+                logger.warning("expired turn not closed", extra={"session_key": key, "cause": str(exc)})
         return closed
 
     async def _eraser(self, key: str) -> "Runner":
