@@ -118,7 +118,7 @@ async def test_the_summary_is_in_the_panel_also_in_a_browser_that_did_not_ask_fo
     await playground.ask("Hello")  # the last turn may still be answered again: a summary ends before it
     gauge = re.compile(r"Context window: \d+ . 32k tokens.*The next summary begins at 16,000")
     await playground.page.get_by_role("button", name=gauge).click()
-    await expect(playground.page.get_by_text("There is none yet")).to_be_visible()
+    await expect(playground.page.get_by_text("There is no summary yet")).to_be_visible()
     await playground.button("Summarise now").click()
     other = await open_page(f"/#/chat/{playground.session_id}")
     for page in (playground.page, other.page):
@@ -137,7 +137,7 @@ async def test_the_agent_is_shown_with_its_instructions_and_tools(playground: Pl
     await page.get_by_role("tab", name="Agent").click()
     panel = page.get_by_role("tabpanel", name="Agent")
     await expect(panel).to_contain_text("You are a helpful assistant. Answer in the user's language")
-    await expect(panel).to_contain_text("Written for each turn by instructions")
+    await expect(panel).to_contain_text("Generated for each turn by instructions")
     await expect(panel).to_contain_text("4 tools")
     await panel.locator("summary").filter(has_text="calculator").click()
     await expect(panel).to_contain_text("Calculate an arithmetic expression exactly")

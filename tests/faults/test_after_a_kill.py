@@ -9,18 +9,19 @@ from tests.faults.client import a_moment
 from tests.faults.house import SETTINGS, House
 
 TALKING = "[slow:20][long:400]"
+SHORT = "[slow:20][long:60]"
 
 
 async def test_the_same_message_is_answered_in_the_same_turn(house: House) -> None:
     client = house.client()
     message_id = uuid.uuid4().hex
-    exchange = client.ask(TALKING, message_id)
+    exchange = client.ask(SHORT, message_id)
     await exchange.seen("text-delta", 20)
     house.kill(client)
     dead = await exchange.end()
 
     # While its lease has not run out, what there is of it is followed to its end.
-    while (again := await client.say("[echo:again]", message_id)).finished_as == "interrupted":
+    while (again := await client.say(SHORT, message_id)).finished_as == "interrupted":
         assert again.event("abort")["reason"] == "interrupted"
         house.check_interrupted(client, dead)
 
@@ -64,7 +65,7 @@ async def test_a_second_attempt_that_is_killed_too_leaves_what_it_had_sent(house
     message_id = uuid.uuid4().hex
     attempts = []
     for _ in range(2):
-        exchange = client.ask(TALKING, message_id)
+        exchange = client.ask(SHORT, message_id)
         await exchange.seen("text-delta", 20)
         house.kill(client)
         attempts.append(await exchange.end())
@@ -73,7 +74,7 @@ async def test_a_second_attempt_that_is_killed_too_leaves_what_it_had_sent(house
 
     assert attempts[0].answer_id != attempts[1].answer_id
     house.check_interrupted(client, attempts[1])
-    assert (await client.say("[echo:done]", message_id)).turn_number == 1
+    assert (await client.say(SHORT, message_id)).turn_number == 1
     house.check(client)
 
 
