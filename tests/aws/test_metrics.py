@@ -4,8 +4,9 @@ import json
 
 import pytest
 
-from omniagent import Agent, InMemorySessionManager, Runner, RunResult, ScriptedModel, ToolCall, TurnHooks, tool
+from omniagent import Agent, InMemorySessionManager, Query, Runner, RunResult, ScriptedModel, ToolCall, TurnHooks, tool
 from omniagent.aws.metrics import emit_turn
+from omniagent.errors import ModelUnavailable
 
 
 async def test_a_turn_that_waits_is_counted_as_waiting_and_once_as_a_turn(capsys: pytest.CaptureFixture[str]) -> None:
@@ -27,3 +28,19 @@ async def test_a_turn_that_waits_is_counted_as_waiting_and_once_as_a_turn(capsys
     assert [(each["Turns"], each["WaitingTurns"]) for each in (waiting, ended)] == [([1.0], [1.0]), ([0.0], [0.0])]
     assert ("TurnDuration" in waiting, "TurnDuration" in ended) == (False, True)
     assert ("TimeToFirstToken" in waiting, "TimeToFirstToken" in ended) == (True, False)
+
+
+async def test_a_regeneration_that_showed_nothing_does_not_count_the_previous_answer_again(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    async def on_end(result: RunResult) -> None:
+        emit_turn(result)
+
+    model = ScriptedModel("The first answer.", ModelUnavailable("down"))
+    session = InMemorySessionManager("ada", "chat")
+    runner = Runner(Agent("shop", ""), session, provider=model, hooks=TurnHooks(on_end=on_end))
+    for query in (Query("Hello?", "m1"), Query("Hello?", "m1", regenerate=True)):
+        await (await runner.start(query)).ended()
+    first, second = (json.loads(line) for line in capsys.readouterr().out.splitlines() if "_aws" in line)
+    assert (first["OutputTokens"], first["FailedTurns"]) == ([3.0], [0.0])
+    assert (second["OutputTokens"], second["FailedTurns"]) == ([0.0], [1.0])

@@ -5,6 +5,7 @@ import base64
 import hashlib
 import hmac
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -41,7 +42,7 @@ def test_two_secrets_give_two_signatures_and_a_plain_one_is_its_own_key() -> Non
 def test_an_event_has_one_id_and_no_text() -> None:
     event = TurnEvent.of("u:s", ANSWER)
     assert event.id == TurnEvent.of("u:s", ANSWER).id
-    others = [TurnEvent.of("u:t", ANSWER), TurnEvent.of("u:s", ANSWER, "failed")]
+    others = [TurnEvent.of("u:t", ANSWER), TurnEvent.of("u:s", replace(ANSWER, status="failed"))]
     assert event.id not in {other.id for other in others}
     body = event.body(user="ada", session_id="s")
     assert b"private" not in body

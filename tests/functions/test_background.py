@@ -345,6 +345,26 @@ def test_a_turn_whose_process_died_after_the_commit_is_told_by_its_watch_and_onl
     assert missed["event"]["id"] == sent["event"]["id"]
 
 
+def test_each_regeneration_that_fails_is_an_event_of_its_own_and_the_kept_answer_is_not_told_again(
+    run: Any, world: World, queue: KeptRuns
+) -> None:
+    user = world.user()
+    user.ask("[fail:400]")
+    [watch] = queue.taken("watch")
+    kept = user.messages()[-1]["id"]
+    for _ in range(2):
+        again = {"id": user.session, "messages": [{}], "trigger": "regenerate-message", "messageId": kept}
+        assert user.post(again).status_code == 200
+    assert user.messages()[-1]["id"] == kept
+    events = [message["event"] for message in queue.taken("webhook")]
+    assert len({event["id"] for event in events}) == 3
+    assert [(event["message_id"], event["status"], event["error_code"]) for event in events] == [
+        (kept, "failed", "model_rejected")
+    ] * 3
+    run.handler(batch(json.dumps(watch)), CONTEXT)
+    assert queue.taken("webhook") == []
+
+
 def test_a_turn_that_goes_on_with_its_answers_is_not_told_to_wait(run: Any, world: World, queue: KeptRuns) -> None:
     user, turn_id = world.user(), new_id()
 

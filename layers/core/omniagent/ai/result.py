@@ -38,6 +38,8 @@ class RunResult:
     """The part of `usage` from before the turn waited. `tool_calls` counts only later calls."""
     is_continued: bool = False
     """The turn waited and then continued."""
+    discarded: SessionMessage | None = None
+    """What a regeneration wrote that showed nothing. It is not stored."""
 
     @classmethod
     def of(cls, session_id: str, message: SessionMessage, output: Any = None) -> "RunResult":
@@ -50,6 +52,11 @@ class RunResult:
         from omniagent.ai.approvals import requests_of  # only where a turn waits
 
         return requests_of(self.message, session_id=self.session_id)
+
+    @property
+    def written(self) -> SessionMessage:
+        """What this run wrote, with its own usage and metadata, also if the previous answer stays in `message`."""
+        return self.discarded or self.message
 
     @property
     def text(self) -> str:

@@ -5,7 +5,6 @@ from collections.abc import Awaitable, Callable
 from omniagent.aws.queues import RunQueue
 from omniagent.aws.secrets import SecretStore
 from omniagent.aws.webhook import TurnEvent, WebhookClient
-from omniagent.messages import Status
 from omniagent.persistence.catalog import Catalog
 from omniagent.persistence.mongo_session import MongoSessionManager
 from omniagent.persistence.store import ConversationStore
@@ -30,12 +29,16 @@ class Announcements:
         self._queue = queue
         self._secrets = secrets
 
-    async def announce(self, key: str, answer: SessionMessage, status: Status | None = None) -> None:
-        """Queue the event of a turn's end. Noted afterwards: should that fail, it is sent twice, with one id."""
-        event = TurnEvent.of(key, answer, status)
+    async def announce(self, key: str, answer: SessionMessage, *, kept: str | None = None) -> None:
+        """Queue the event of a turn's end. Noted afterwards: should that fail, it is sent twice, with one id.
+
+        `kept` is the id of the previous answer, where a regeneration that showed nothing left it in place.
+        """
+        event = TurnEvent.of(key, answer, kept=kept)
         message = {"kind": "webhook", "session_id": key, "event": event.model_dump(mode="json")}
         await self._queue.send(message)
-        await Catalog(await self._store()).note_announced(key, answer.id, event.id)
+        if kept is None:
+            await Catalog(await self._store()).note_announced(key, answer.id, event.id)
 
     async def announce_missed(self, key: str, turn_id: str) -> bool:
         """Announce the end of a turn whose process could not: it died, or the turn was closed by somebody else."""

@@ -19,11 +19,11 @@ def emit_turn(result: RunResult) -> None:
     """
     from aws_lambda_powertools.metrics import MetricUnit
 
-    metrics = _metrics()
+    metrics, usage, metadata = _metrics(), result.written.usage, result.written.metadata
     counts = {
         "Turns": int(not result.is_continued),
-        "InputTokens": result.usage.input_tokens - result.usage_before.input_tokens,
-        "OutputTokens": result.usage.output_tokens - result.usage_before.output_tokens,
+        "InputTokens": usage.input_tokens - result.usage_before.input_tokens,
+        "OutputTokens": usage.output_tokens - result.usage_before.output_tokens,
         "ToolCalls": result.tool_calls,
         "ToolErrors": result.tool_errors,
         "WaitingTurns": int(result.status == "waiting"),
@@ -38,8 +38,8 @@ def emit_turn(result: RunResult) -> None:
     if result.is_continued:
         del times["TimeToFirstToken"]
     for name, key in times.items():
-        if key in result.metadata:
-            metrics.add_metric(name=name, unit=MetricUnit.Milliseconds, value=result.metadata[key])
+        if key in metadata:
+            metrics.add_metric(name=name, unit=MetricUnit.Milliseconds, value=metadata[key])
     metrics.flush_metrics()
 
 

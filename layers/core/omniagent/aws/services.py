@@ -279,8 +279,8 @@ class Services:
             extra={
                 "status": result.status,
                 "turn_number": result.turn_number,
-                "duration_ms": result.metadata["durationMs"],
-                "total_tokens": result.usage.total_tokens,
+                "duration_ms": result.written.metadata["durationMs"],
+                "total_tokens": result.written.usage.total_tokens,
                 "stored": result.stored,
             },
         )
@@ -288,7 +288,8 @@ class Services:
             await self.queue_summary(key)
 
         if self.settings.webhook_url and result.stored:
-            await self.announcements.announce(key, result.message, result.status)
+            kept = result.message_id if result.discarded is not None else None
+            await self.announcements.announce(key, result.written, kept=kept)
 
     def _check_webhook(self) -> None:
         hide(self.settings.webhook_secret)

@@ -58,19 +58,21 @@ class TurnEvent(BaseModel):
     occurred_at: datetime
 
     @classmethod
-    def of(cls, key: str, answer: SessionMessage, status: Status | None = None) -> "TurnEvent":
-        """Describe the end of a turn of the session with this key."""
-        status = status or answer.status
+    def of(cls, key: str, answer: SessionMessage, *, kept: str | None = None) -> "TurnEvent":
+        """Describe the end of a turn of the session with this key.
+
+        `kept` is the id of the previous answer, where a regeneration that showed nothing left it in place.
+        """
         requests = [
             AskedCall(id=part.request.id, kind=part.request.kind, tool=part.name)
             for part in answer.pending
             if part.request is not None
         ]
-        parts = [key, answer.id, status, *sorted(request.id for request in requests)]
+        parts = [key, answer.id, answer.status, *sorted(request.id for request in requests)]
         return cls(
             id=f"evt_{hashlib.sha256(chr(10).join(parts).encode()).hexdigest()[:32]}",
-            status=status,
-            message_id=answer.id,
+            status=answer.status,
+            message_id=kept or answer.id,
             turn_number=answer.turn_number,
             finish_reason=answer.metadata.get("finishReason"),
             error_code=answer.metadata.get("errorCode"),

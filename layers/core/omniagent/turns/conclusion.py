@@ -230,7 +230,8 @@ class Conclusion:
         except StorageError as exc:
             return self._not_stored(answer, exc)
         self._announce(stored, ending)
-        return self._result(stored, ending.status, ending.reason, error=ending.error)
+        discarded = answer if stored.id != answer.id else None
+        return self._result(stored, ending.status, ending.reason, error=ending.error, discarded=discarded)
 
     def failed(self, exc: Exception) -> RunResult:
         """End the stream of a turn that could not be concluded."""
@@ -310,6 +311,7 @@ class Conclusion:
         *,
         error: OmniAgentError | None,
         stored: bool = True,
+        discarded: SessionMessage | None = None,
     ) -> RunResult:
         return RunResult(
             session_id=self._setup.session.session_id,
@@ -323,6 +325,7 @@ class Conclusion:
             tool_errors=self._progress.tool_errors,
             usage_before=self._progress.usage_before,
             is_continued=self._assignment.plan.continued is not None,
+            discarded=discarded,
         )
 
     def _session_data(self, stored: SessionMessage, status: Status) -> dict[str, Any]:
