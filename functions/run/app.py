@@ -18,7 +18,15 @@ from omniagent.aws.json_api import ends_within
 from omniagent.aws.queues import watch_delay
 from omniagent.aws.services import get_services
 from omniagent.aws.webhook import TurnEvent
-from omniagent.errors import NotFound, NotRegenerable, OmniAgentError, RequestError, TooManyTurns, TurnInProgress
+from omniagent.errors import (
+    NotFound,
+    NotRegenerable,
+    OmniAgentError,
+    RequestError,
+    TooManyTurns,
+    TurnInProgress,
+    WebhookFailed,
+)
 from omniagent.lambda_runtime import event_loop
 from omniagent.lambda_runtime.snapshots import before_snapshot
 from omniagent.session.manager import ID_PATTERN, session_key, user_id_of
@@ -234,7 +242,7 @@ JOBS: Final[TypeAdapter[AnyJob]] = TypeAdapter(AnyJob, config=ConfigDict(hide_in
 def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
     """Take a message of the queue, or one job: `{"kind": "watch", "session_id": "<user id>:<id>", "turn_id": "<id>"}`.
 
-    What raises is delivered again by the queue, and at last is a dead letter.
+    What raises, or is reported as failed, is delivered again by the queue, and at last is a dead letter.
     """
     seconds_left = context.get_remaining_time_in_millis() / 1000
     deadline = time.monotonic() + seconds_left - MARGIN_SECONDS
@@ -242,9 +250,12 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
         try:
             if "Records" not in event:
                 return event_loop.run(serve(JOBS.validate_python(event), deadline))
-            for record in event["Records"]:  # one: a turn that kills its process takes no other job with it
-                event_loop.run(_take(JOBS.validate_json(record["body"]), deadline))
-            return {}
+            failures = [
+                {"itemIdentifier": record["messageId"]}
+                for record in event["Records"]  # one: a turn that kills its process takes no other job with it
+                if not event_loop.run(_take(JOBS.validate_json(record["body"]), deadline))
+            ]
+            return {"batchItemFailures": failures}
         finally:
             event_loop.run(flush_traces())
 
@@ -261,17 +272,25 @@ async def serve(job: AnyJob, deadline: float) -> dict[str, Any]:
     return result
 
 
-async def _take(job: AnyJob, deadline: float) -> None:
-    """Do a job of the queue. One that fails is sent again, with a pause: the queue redelivers after many minutes."""
+async def _take(job: AnyJob, deadline: float) -> bool:
+    """Do a job of the queue. One that fails is sent again, with a pause: the queue redelivers after many minutes.
+
+    Raises after MAX_TRIES. Returns False instead if the webhook's server is down: this function has not failed, and a
+    raised error would roll its deployment back.
+    """
     try:
         await serve(job, deadline)
     except OmniAgentError as exc:
-        if job.tries >= MAX_TRIES:
+        failure = {"kind": job.kind, "tries": job.tries, "cause": f"{type(exc).__name__}: {exc}"}
+        if job.tries < MAX_TRIES:
+            logger.warning("job failed", extra=failure)
+            await job.send_again(_pause(job.tries), tries=job.tries + 1)
+        elif isinstance(exc, WebhookFailed):
+            logger.error("webhook not delivered", extra=failure)  # noqa: TRY400 - the cause is in it
+            return False
+        else:
             raise
-        logger.warning(
-            "job failed", extra={"kind": job.kind, "tries": job.tries, "cause": f"{type(exc).__name__}: {exc}"}
-        )
-        await job.send_again(_pause(job.tries), tries=job.tries + 1)
+    return True
 
 
 def _pause(tries: int) -> float:

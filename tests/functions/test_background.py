@@ -12,7 +12,7 @@ from pydantic import ValidationError
 
 from local.model import OfflineModel
 from omniagent.aws.queues import RunQueue
-from omniagent.errors import QueueUnavailable, WebhookFailed
+from omniagent.errors import QueueUnavailable
 from omniagent.lambda_runtime import event_loop
 from omniagent.messages import CallRequest, TextPart, ToolPart
 from omniagent.protocol import sse
@@ -29,7 +29,7 @@ from omniagent.turns.lease import Claim
 from omniagent.turns.memory_registry import MemoryRegistry
 from tests.fixtures.endpoint import Endpoint
 from tests.fixtures.functions import load
-from tests.fixtures.jobs import CONTEXT, batch
+from tests.fixtures.jobs import CONTEXT, batch, failures
 from tests.fixtures.world import User, World, open_world
 
 Json = dict[str, Any]
@@ -383,18 +383,19 @@ def test_a_turn_that_goes_on_with_its_answers_is_not_told_to_wait(run: Any, worl
     assert queue.sent == []
 
 
-def test_an_event_that_is_not_taken_is_sent_again_with_the_same_id(
+def test_an_event_that_is_not_taken_is_sent_again_with_the_same_id_and_is_no_error_of_the_function_at_last(
     run: Any, world: World, queue: KeptRuns, webhook: Endpoint
 ) -> None:
     user = world.user()
     user.ask("[echo:Hi]")
     [message] = queue.taken("webhook")
     webhook.answers = [(500, b"")]
-    run.handler(batch(json.dumps(message)), CONTEXT)
+    assert failures(run.handler(batch(json.dumps(message)), CONTEXT)) == []
     [again] = queue.taken("webhook")
     assert (again["event"], again["tries"]) == (message["event"], 1)
-    with pytest.raises(WebhookFailed):
-        run.handler(batch(json.dumps(again | {"tries": run.MAX_TRIES})), CONTEXT)
+    exhausted = batch(json.dumps(again | {"tries": run.MAX_TRIES}))
+    assert failures(run.handler(exhausted, CONTEXT)) == ["message-1"], "it is a dead letter after some deliveries"
+    assert queue.taken("webhook") == []
     webhook.answers = [(204, b"")]
     run.handler(batch(json.dumps(again)), CONTEXT)
     assert webhook.requests[-1]["webhook-id"] == message["event"]["id"]

@@ -264,6 +264,7 @@ def test_the_run_function_gets_one_message_at_a_time_and_keeps_it_as_long_as_it_
     assert queue["VisibilityTimeout"] > parameters()["RunTimeout"]["MaxValue"]
     source = document.resources("AWS::Lambda::EventSourceMapping")["RunFunctionQueue"]
     assert (source["FunctionName"], source["BatchSize"]) == ("RunFunctionAliaslive", 1)
+    assert source["FunctionResponseTypes"] == ["ReportBatchItemFailures"]
 
 
 @pytest.mark.parametrize("name", ["ScheduleUser", "ScheduleQuery"])
