@@ -29,6 +29,8 @@ from omniagent.tracing.logs import bind_request_id
 
 logger = logging.getLogger(__name__)
 
+METHODS: Final = ("DELETE", "GET", "PATCH", "POST", "PUT")
+
 MEDIA_TYPE: Final = "application/problem+json"
 DOCS_PATHS: Final = frozenset({"/docs", "/redoc"})
 # An IPv6 address with a zone is shorter.
@@ -123,9 +125,17 @@ async def raise_again(_: object, exc: Exception) -> NoReturn:
 
 
 def _allowed(scope: Scope) -> str:
-    """The methods of a path. The framework names those of the first route that has it."""
-    routes = [route for route in scope["app"].routes if route.matches(scope)[0] is not Match.NONE]
-    return ", ".join(sorted({method for route in routes for method in route.methods}))
+    """Return the methods that a path has. The framework names only those of the first route that matches.
+
+    Each method is tried: an included router has routes, but no methods of its own.
+    """
+    routes = scope["app"].routes
+    allowed = (
+        method
+        for method in METHODS
+        if any(route.matches({**scope, "method": method})[0] is Match.FULL for route in routes)
+    )
+    return ", ".join(allowed)
 
 
 def _span_name(scope: Scope) -> str:
