@@ -65,7 +65,7 @@ async def test_a_user_is_admitted_while_anything_is_left(ledger: Ledger, user: s
     await ledger.reserve(user, "b", TOKENS, 40)
     reserved = await refusal(ledger, user, TOKENS)
     assert (reserved.code, reserved.retry_after) == ("budget_exceeded", 2.0)
-    assert "still being written" in reserved.public
+    assert "reserved by running answers" in reserved.public
     await ledger.settle(first, Cost(100))
     spent = await refusal(ledger, user, TOKENS)
     assert spent.retry_after == 12 * 3600
