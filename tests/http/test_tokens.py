@@ -218,7 +218,7 @@ class TestToken:
         self, issuer: Issuer, verifier: TokenVerifier, caplog: pytest.LogCaptureFixture
     ) -> None:
         caplog.set_level(logging.DEBUG)
-        for token in (issuer.token(exp=1), issuer.token(kid="unknown"), "abc.def.ghi"):
+        for token in (issuer.token(exp=1), issuer.token(kid="unknown"), "not-a-header.not-claims.not-a-signature"):
             with pytest.raises(Unauthenticated) as refused:
                 await verifier.verify(f"Bearer {token}")
             error = refused.value
