@@ -41,7 +41,7 @@ ALLOWED: dict[str, set[str]] = LEAVES | {
         "tracing",
         "turns",
     },
-    "aws.announcements": {"aws", "messages", "persistence", "session", "settings"},
+    "aws.announcements": {"aws", "persistence", "session", "settings"},
     "aws.services": {
         "ai",
         "ai.providers",
