@@ -102,7 +102,6 @@ async def drive(store: ConversationStore, session: MongoSessionManager) -> set[s
         catalog.waiting_page(None, limit=3),
         catalog.waiting_page(None, limit=3, before=MessageCursor(datetime.now(UTC), "m").encode()),
         catalog.askers([key]),
-        catalog.expired_sessions(3),
         session.begin_turn(TurnStart("y.waits", TURNS + 2, "", [], again=True, waited=waiting, seen_turn_id="x.waits")),
         session_of(store, session.user, "left").begin_turn(TurnStart("left", 1, "left", PARTS)),
         catalog.mark_erased(key),
@@ -120,6 +119,7 @@ async def drive(store: ConversationStore, session: MongoSessionManager) -> set[s
     await catalog.cut_off(datetime(2020, 1, 1, tzinfo=UTC))
     unfinished = [address async for page in store.unfinished(datetime(2100, 1, 1, tzinfo=UTC)) for address in page]
     assert len(unfinished) == 1
+    await store.expired(3)
     await session.mark_user_erased(2)
     await erase_user(catalog, user_id)
     await session.user_is_erased()

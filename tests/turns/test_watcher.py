@@ -13,6 +13,7 @@ from pymongo.database import Database
 from omniagent import (
     Agent,
     ConfigurationError,
+    InMemorySessionManager,
     InMemoryStore,
     MemoryRegistry,
     MongoBackendAdapter,
@@ -21,14 +22,16 @@ from omniagent import (
     Runner,
     ScriptedModel,
     SessionAddress,
+    ToolCall,
     TurnWatcher,
+    tool,
 )
 from omniagent.errors import StorageUnavailable
 from omniagent.messages import TextPart
 from omniagent.persistence.store import ConversationStore
-from omniagent.session.manager import TurnStart, new_id
-from omniagent.turns.lease import Claim, InboxMessage
-from tests.fixtures.conversation import Clock
+from omniagent.session.manager import SessionManager, TurnStart, new_id
+from omniagent.turns.lease import Claim, InboxMessage, TurnRegistry
+from tests.fixtures.conversation import Clock, move_clock
 from tests.fixtures.package_log import logged
 from tests.runner.sessions import QUICK
 from tests.turns.deaths import GRAVES, LEASE_SECONDS, MortalProcess, World
@@ -274,3 +277,72 @@ async def test_mongodb_finds_unfinished_turns_in_pages_and_no_others(
     assert await unfinished(now - timedelta(minutes=1)) == []
     assert await store.address_of(begun[0].key) == begun[0]
     assert await store.address_of("nobody:s0") is None
+
+
+class Shop:
+    """Sessions in which every turn waits for an approval."""
+
+    def __init__(self, store: InMemoryStore | ConversationStore, registry: TurnRegistry) -> None:
+        self._store = store
+        self._registry = registry
+        self.broken = ""
+
+    def session(self, session_id: str) -> SessionManager:
+        if isinstance(self._store, InMemoryStore):
+            return InMemorySessionManager("user:ada", session_id, store=self._store, settings=QUICK)
+        return MongoSessionManager(self._store, "user:ada", session_id, settings=QUICK)
+
+    def runner(self, address: SessionAddress) -> Runner:
+        @tool(approval=True)
+        async def pay() -> str:
+            """Pay."""
+            return "paid"
+
+        if address.session_id == self.broken:
+            raise StorageUnavailable("down")
+        model = ScriptedModel(default=ToolCall("pay"))
+        return Runner(
+            Agent("shop", "", [pay]), self.session(address.session_id), provider=model, registry=self._registry
+        )
+
+    async def order(self, session_id: str) -> SessionAddress:
+        address = SessionAddress("user:ada", session_id)
+        assert (await self.runner(address).run("Pay")).status == "waiting"
+        return address
+
+    async def is_waiting(self, session_id: str) -> bool:
+        answer = await self.session(session_id).answer(1)
+        assert answer is not None
+        return answer.status == "waiting"
+
+
+async def _closes_expired_turns(
+    store: InMemoryStore | ConversationStore, registry: TurnRegistry, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop = Shop(store, registry)
+    early = [await shop.order(f"early-{number}") for number in range(2)]
+    await shop.order("erased")
+    await shop.session("erased").mark_erased()
+    move_clock(monkeypatch, days=QUICK.request_expiry_days + 1)
+    await shop.order("late")
+    assert await store.expired(9) == early
+    assert await store.expired(1) == early[:1]
+    shop.broken = "early-0"
+    watcher = TurnWatcher(store, registry, shop.runner, settings=QUICK)
+    assert await watcher.look() == 0
+    assert [await shop.is_waiting(name) for name in ("early-0", "early-1", "late")] == [True, False, True]
+    shop.broken = ""
+    await watcher.look()
+    assert await shop.is_waiting("early-0"), "they are looked for once an hour"
+
+
+async def test_turns_that_have_expired_are_closed_and_one_that_fails_keeps_no_other_open(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    await _closes_expired_turns(InMemoryStore(), MemoryRegistry(), monkeypatch)
+
+
+async def test_turns_that_have_expired_are_closed_on_mongodb(
+    store: ConversationStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await _closes_expired_turns(store, MongoTurnRegistry(store), monkeypatch)

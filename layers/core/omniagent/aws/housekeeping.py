@@ -95,16 +95,16 @@ class Housekeeping:
         A session that fails is logged and tried again with the next call. It does not keep the others open.
         """
         closed = 0
-        for key in await (await self._services.catalog()).expired_sessions(EXPIRED_PIECE):
+        for address in await (await self._services.store()).expired(EXPIRED_PIECE):
             if time_left() <= 0:
                 break
             try:
-                await (await self._services.runner_of_key(key)).settle()
+                await (await self._services.runner_of_key(address.key)).settle()
                 closed += 1
             except NotFound:
                 continue  # deleted meanwhile
             except OmniAgentError as exc:
-                logger.warning("expired turn not closed", extra={"session_key": key, "cause": str(exc)})
+                logger.warning("expired turn not closed", extra={"session_key": address.key, "cause": str(exc)})
         return closed
 
     async def _eraser(self, key: str) -> "Runner":

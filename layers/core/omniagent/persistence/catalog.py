@@ -16,12 +16,12 @@ from pymongo.asynchronous.client_session import AsyncClientSession
 
 from omniagent.errors import NotFound, SessionErased, StorageConflict, TurnInProgress, UnknownRequest
 from omniagent.persistence.cursor import MessageCursor, SessionCursor
-from omniagent.persistence.documents import HAS_EXPIRY, HAS_REQUESTS, WAITING, Message, Session, Summary
+from omniagent.persistence.documents import HAS_REQUESTS, WAITING, Message, Session, Summary
 from omniagent.persistence.erasure import Erasure
 from omniagent.persistence.mongo_session import MongoSessionManager, is_open
 from omniagent.persistence.store import ConversationStore, from_bson, from_bsons, session_message, to_bson, translated
 from omniagent.persistence.stored_values import now
-from omniagent.session.manager import SessionManager, SessionMessage, new_id
+from omniagent.session.manager import SessionMessage, new_id
 from omniagent.tracing import SpanKind, trace_method
 
 Item = TypeVar("Item")
@@ -160,15 +160,6 @@ class Catalog(Erasure):
         messages = from_bsons(self.models.message, found)
         more = len(messages) > limit
         return Page(messages[:limit], MessageCursor.at(messages[limit - 1]).encode() if more else None)
-
-    @trace_method(kind=SpanKind.DB, name="mongodb.expired_sessions", attributes=_SESSIONS)
-    async def expired_sessions(self, limit: int) -> list[str]:
-        """Return the keys of sessions whose turn has waited longer than its requests allow."""
-        is_over = {**HAS_EXPIRY, "$lte": SessionManager.now()}
-        expired = {"waiting_until": is_over, "active_turn_id": None, "erased_at": None}
-        with translated():
-            found = await self._store.sessions.find(expired, {"_id": 1}).sort("waiting_until").limit(limit).to_list()
-        return [session["_id"] for session in found]
 
     @trace_method(kind=SpanKind.DB, name="mongodb.find_announced", attributes=_MESSAGES)
     async def find_announced(self, key: str, message_id: str) -> tuple[SessionMessage, str | None] | None:

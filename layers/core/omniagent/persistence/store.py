@@ -34,7 +34,7 @@ from omniagent.errors import (
 from omniagent.messages import ToolPart, Usage, close_open_calls
 from omniagent.persistence.bound_classes import Binding, bind_classes, release_classes
 from omniagent.persistence.contracts import DocumentModels, check_filled, checked_filling
-from omniagent.persistence.documents import UNFINISHED, Message, Summary
+from omniagent.persistence.documents import HAS_EXPIRY, UNFINISHED, Message, Summary
 from omniagent.persistence.indexes import ensure_indexes
 from omniagent.persistence.orphans import APP_NAME, end_orphans
 from omniagent.session.addresses import SessionAddress
@@ -238,9 +238,8 @@ class ConversationStore:
             with translated():
                 found = self.sessions.find(query, {"user_id": 1, "updated_at": 1})
                 page = await found.sort([("updated_at", ASCENDING), ("_id", ASCENDING)]).limit(PAGE).to_list()
-                users = {user["_id"]: user for user in await self._users([session["user_id"] for session in page])}
-            known = [(session["_id"], users.get(session["user_id"])) for session in page]
-            yield [_address(key, user) for key, user in known if user is not None]
+                addresses = await self._addresses(page)
+            yield addresses
             if len(page) < PAGE:
                 return
             last = page[-1]
@@ -249,11 +248,25 @@ class ConversationStore:
                 "$or": [{"updated_at": {"$gt": last["updated_at"]}}, {"_id": {"$gt": last["_id"]}}],
             }
 
+    async def expired(self, limit: int) -> Sequence[SessionAddress]:
+        """See `SessionDirectory.expired`."""
+        is_over = {**HAS_EXPIRY, "$lte": SessionManager.now()}
+        query = {"waiting_until": is_over, "active_turn_id": None, "erased_at": None}
+        with translated():
+            found = await self.sessions.find(query, {"user_id": 1}).sort("waiting_until").limit(limit).to_list()
+            return await self._addresses(found)
+
     async def address_of(self, key: str) -> SessionAddress | None:
         """See `SessionDirectory.address_of`."""
         with translated():
             users = await self._users([key.partition(":")[0]])
         return _address(key, users[0]) if users else None
+
+    async def _addresses(self, sessions: Sequence[Mapping[str, Any]]) -> list[SessionAddress]:
+        """Return the addresses of sessions, without those whose user is deleted."""
+        users = {user["_id"]: user for user in await self._users([session["user_id"] for session in sessions])}
+        known = [(session["_id"], users.get(session["user_id"])) for session in sessions]
+        return [_address(key, user) for key, user in known if user is not None]
 
     async def _users(self, ids: Sequence[str]) -> list[dict[str, Any]]:
         if not ids:

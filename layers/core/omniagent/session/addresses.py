@@ -31,5 +31,8 @@ class SessionDirectory(Protocol):
     def unfinished(self, before: datetime) -> AsyncIterator[Sequence[SessionAddress]]:
         """Yield the sessions whose turn began before a time and has not ended, the oldest first, some at a time."""
 
+    async def expired(self, limit: int) -> Sequence[SessionAddress]:
+        """Return sessions whose turn has waited longer than its requests allow, the longest expired first."""
+
     async def address_of(self, key: str) -> SessionAddress | None:
         """Return the address of the session with this key. None when its user is unknown."""

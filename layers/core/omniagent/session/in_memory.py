@@ -83,6 +83,14 @@ class InMemoryStore:
             if address is not None and head.active_turn_id and (head.changed_at is None or head.changed_at < before):
                 yield [address]
 
+    async def expired(self, limit: int) -> Sequence[SessionAddress]:
+        """See `SessionDirectory.expired`."""
+        now = SessionManager.now()
+        waiting = {key: each.head for key, each in self.sessions.items() if not each.is_erased}
+        over = sorted((head.waiting_until or now, key) for key, head in waiting.items() if head.has_expired(now))
+        addresses = [await self.address_of(key) for _, key in over[:limit]]
+        return [address for address in addresses if address is not None]
+
     async def address_of(self, key: str) -> SessionAddress | None:
         """See `SessionDirectory.address_of`."""
         session, user = self.sessions.get(key), self.users.get(key.partition(":")[0])

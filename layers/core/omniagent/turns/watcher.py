@@ -1,4 +1,6 @@
-"""`TurnWatcher`: finishes turns whose process died, from inside a server process. On Lambda the run function does."""
+"""`TurnWatcher`: finishes turns whose process died, and closes those whose requests have expired, from inside a server
+process. On Lambda the run function does.
+"""
 
 import asyncio
 import logging
@@ -12,6 +14,7 @@ from typing import Protocol
 from omniagent.ai.result import AnswerStream
 from omniagent.errors import ConfigurationError, TooManyTurns, TurnInProgress
 from omniagent.session.addresses import SessionAddress, SessionDirectory
+from omniagent.session.manager import SessionHead
 from omniagent.settings import Settings
 from omniagent.turns.lease import TurnRegistry
 from omniagent.turns.setup import cancelled
@@ -21,6 +24,9 @@ logger = logging.getLogger(__name__)
 
 MAX_PAUSE_SECONDS = 60.0
 """Maximum backoff after repeated failures of a check, or of one session."""
+EXPIRY_SECONDS = 3600.0
+"""How often expired turns are looked for. They cost nothing, and the next request for a session closes its own."""
+EXPIRED_PER_LOOK = 1000
 
 
 class TurnRunner(Protocol):
@@ -31,6 +37,9 @@ class TurnRunner(Protocol):
 
     async def run_next(self) -> AnswerStream | None:
         """Run the session's first queued message, unless another process does."""
+
+    async def settle(self) -> SessionHead | None:
+        """Close the session's turn if its requests have expired."""
 
 
 Verb = Callable[[TurnRunner], Awaitable[AnswerStream | None]]
@@ -58,6 +67,8 @@ class _Failures:
 
 class TurnWatcher:
     """Finishes turns whose process died, and runs queued messages whose process died.
+
+    Once an hour it also closes the turns whose requests have expired unanswered.
 
     async with TurnWatcher(store, registry, lambda at: Runner(agent, session_of(at), registry=registry)):
         ...  # serve
@@ -89,6 +100,7 @@ class TurnWatcher:
         self._turns: dict[str, asyncio.Task[None]] = {}
         """By session key: the tasks that wait for the turns taken over here."""
         self._failures: dict[str, _Failures] = {}
+        self._expiry_due_at = 0.0
 
     def start(self) -> None:
         """Start checking every half lease. Does nothing if already started."""
@@ -113,6 +125,11 @@ class TurnWatcher:
 
     async def look(self) -> int:
         """Check once and return the number of sessions taken over. Errors of the store and the registry are raised."""
+        taken = await self._take_up_dead()
+        await self._close_expired()
+        return taken
+
+    async def _take_up_dead(self) -> int:
         taken, seen = 0, set[str]()
         async for address, verb in self._candidates():
             seen.add(address.key)
@@ -122,6 +139,19 @@ class TurnWatcher:
                 taken += await self._take_up(address, verb)
         self._failures = {key: failures for key, failures in self._failures.items() if key in seen}
         return taken
+
+    async def _close_expired(self) -> None:
+        """Close the turns whose requests have expired. One that fails is tried again when this is due again."""
+        now = asyncio.get_running_loop().time()
+        if now < self._expiry_due_at:
+            return
+        for address in await self._sessions.expired(EXPIRED_PER_LOOK):
+            try:
+                await self._runner(address).settle()
+            except Exception as exc:
+                details = {"session_key": address.key, "cause": f"{type(exc).__name__}: {exc}"}
+                logger.warning("expired turn not closed", extra=details)
+        self._expiry_due_at = now + EXPIRY_SECONDS
 
     async def _candidates(self) -> AsyncIterator[tuple[SessionAddress, Verb]]:
         """Yield the sessions that may need a takeover, and the action. Most of their turns are alive."""
