@@ -30,7 +30,7 @@ from omniagent.turns.follow import FollowedAnswer
 from omniagent.turns.lease import RunningTurn, TurnRegistry
 from omniagent.turns.memory_registry import MemoryRegistry
 from omniagent.turns.plan import Opening
-from omniagent.turns.repair import is_unbegun, settle, stop_dead_turn, stop_waiting
+from omniagent.turns.repair import is_unbegun, settle, stop_turn
 from omniagent.turns.replay import ReplayedAnswer
 from omniagent.turns.setup import Query, TimeLimit, TurnHooks, TurnSetup, call_back
 
@@ -248,18 +248,9 @@ class Runner:
         works on it, which has its own watch. Returns 0 if it needs a takeover: its process died, or that of a queued
         message. Otherwise returns the seconds until the next check.
         """
-        held = await self._registry.running(self._session.key)
-        if held is not None and held.alive:
-            is_his = held.claim.turn_id == turn_id and held.claim.attempt <= attempt
-            return held.lease_left if is_his or held.claim.is_chore else None
-        head = await self._session.head()
-        if held is not None and is_unbegun(held, head):
-            return 0.0
-        if held is not None and held.inbox:
-            from omniagent.turns.inbox import waited_for  # only where messages wait
+        from omniagent.turns.takeover import next_look  # only where a turn is watched
 
-            return 0.0 if await waited_for(self._setup(), held) is None else None
-        return None if head is None or head.active_turn_id is None else 0.0
+        return await next_look(self._session, self._registry, turn_id, attempt)
 
     async def wake(self) -> None:
         """Have the queued messages run if no process does: what they waited for is gone."""
@@ -281,13 +272,7 @@ class Runner:
         that joined an answer stops that answer. A turn that waits for an approval or a client tool is closed, and none
         of its calls run.
         """
-        is_stopped = await self._registry.stop(self._session.key, message_id)
-        if is_stopped and message_id is not None:
-            return True
-        grace, ledger = self._hooks.grace_seconds, self._ledger
-        if await stop_dead_turn(self._session, self._registry, message_id, ledger, grace_seconds=grace):
-            return True
-        return await stop_waiting(self._session, self._registry, message_id, ledger, self._hooks) or is_stopped
+        return await stop_turn(self._session, self._registry, message_id, self._ledger, self._hooks)
 
     async def settle(self) -> SessionHead | None:
         """Read the session, after closing a turn whose process died. None if it does not exist."""

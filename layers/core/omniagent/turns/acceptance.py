@@ -186,7 +186,7 @@ async def run_accepted(setup: TurnSetup, message_id: str, limit: TimeLimit) -> A
         return None
     if held.alive:
         raise TurnInProgress
-    if await waited_for(setup, held) is not None:
+    if await waited_for(setup.session, held) is not None:
         await setup.registry.leave(_seat(setup.session, message_id))
         return None
     if held.inbox[0].id == message_id and not is_dead(held, await setup.session.head()):

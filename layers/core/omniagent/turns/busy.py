@@ -29,7 +29,7 @@ async def meet(setup: TurnSetup, query: Query, limit: TimeLimit, held: RunningTu
     can_wait = bool(query.text) and not query.regenerate  # answers to a waiting turn are not messages either
     if can_wait and any(message.id == query.message_id for message in held.inbox):
         return await PostedAnswer(setup, query, limit).joined()
-    if not held.alive and (waiting_id := await waited_for(setup, held)) is not None:
+    if not held.alive and (waiting_id := await waited_for(setup.session, held)) is not None:
         # It replaces an answer: the open requests are closed, and messages queued before it are answered first.
         if len(query.text) > MAX_POSTED_CHARS:
             raise TurnInProgress

@@ -27,13 +27,13 @@ UNLIMITED_SECONDS = 3600.0
 """How long a waiting request without a deadline counts as a reader."""
 
 
-async def waited_for(setup: TurnSetup, held: RunningTurn) -> str | None:
+async def waited_for(session: SessionManager, held: RunningTurn) -> str | None:
     """Return the waiting answer that blocks the inbox: its request was made after the messages were sent.
 
     None if no answer waits, or if one of the messages replaces the answer to the request.
     """
-    head = await setup.session.head()
-    if head is None or head.has_expired(setup.session.now()):
+    head = await session.head()
+    if head is None or head.has_expired(session.now()):
         return None
     is_ended = any(message.interrupts == head.waiting_id and not message.stopped for message in held.inbox)
     return None if is_ended else head.waiting_id
@@ -45,7 +45,7 @@ async def run_next(setup: TurnSetup, limit: TimeLimit) -> AnswerSource | None:
     For the next request of the session after the poster's process died. Raises the error that refuses the turn.
     """
     held = await setup.registry.running(setup.session.key)
-    if held is None or held.alive or not held.inbox or await waited_for(setup, held) is not None:
+    if held is None or held.alive or not held.inbox or await waited_for(setup.session, held) is not None:
         return None
     held = await wait_for_runner(setup)
     if held is None or held.alive or not held.inbox:

@@ -239,7 +239,7 @@ class Opening:
             return
         from omniagent.turns.inbox import waited_for  # only where messages wait
 
-        if await waited_for(self._setup, held) is not None:
+        if await waited_for(self._setup.session, held) is not None:
             raise _HeldUp
 
     async def _ensure_admitted(self, holders: Sequence[str], limit: int, turn_id: str) -> None:

@@ -223,7 +223,7 @@ class PostedAnswer:
 
     async def _is_held_up(self, held: RunningTurn, own: InboxMessage) -> bool:
         """Whether the previous turn waits for a human. A stopped message does not wait for that."""
-        if await waited_for(self._setup, held) is None:
+        if await waited_for(self._setup.session, held) is None:
             self._held_up_since = None
             return False
         self._held_up_since = self._held_up_since or time.monotonic()

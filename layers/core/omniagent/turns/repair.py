@@ -88,12 +88,20 @@ async def close_waiting(session: SessionManager, reason: Literal["expired", "can
     return True
 
 
-async def stop_waiting(
-    session: SessionManager,
-    registry: TurnRegistry,
-    message_id: str | None,
-    ledger: "Ledger | None" = None,
-    hooks: TurnHooks = TurnHooks(),
+async def stop_turn(
+    session: SessionManager, registry: TurnRegistry, message_id: str | None, ledger: "Ledger | None", hooks: TurnHooks
+) -> bool:
+    """Stop the session's turn: one that runs, one whose process died, or one that waits. See `Runner.stop`."""
+    is_stopped = await registry.stop(session.key, message_id)
+    if is_stopped and message_id is not None:
+        return True
+    if await _stop_dead(session, registry, message_id, ledger, grace_seconds=hooks.grace_seconds):
+        return True
+    return await _stop_waiting(session, registry, message_id, ledger, hooks) or is_stopped
+
+
+async def _stop_waiting(
+    session: SessionManager, registry: TurnRegistry, message_id: str | None, ledger: "Ledger | None", hooks: TurnHooks
 ) -> bool:
     """Close a waiting turn because its user stops it. Returns False if none waits, or only another message's."""
     head = await session.head()
@@ -112,11 +120,11 @@ async def stop_waiting(
         await _let_go(registry, claim, hooks)
 
 
-async def stop_dead_turn(
+async def _stop_dead(
     session: SessionManager,
     registry: TurnRegistry,
     message_id: str | None,
-    ledger: "Ledger | None" = None,
+    ledger: "Ledger | None",
     *,
     grace_seconds: float,
 ) -> bool:

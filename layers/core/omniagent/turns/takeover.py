@@ -1,4 +1,4 @@
-"""Takes over the turn of a process that died, and finishes it."""
+"""Finds out whether the process of a turn died, takes the turn over, and finishes it."""
 
 import logging
 import time
@@ -9,12 +9,13 @@ from typing import TYPE_CHECKING
 from omniagent.ai.result import AnswerSource
 from omniagent.errors import BudgetExceeded, StorageConflict
 from omniagent.protocol import sse
-from omniagent.session.manager import SessionHead, SessionMessage, message_id_of, new_id
+from omniagent.session.manager import SessionHead, SessionManager, SessionMessage, message_id_of, new_id
 from omniagent.tracing import SpanKind, bind_context, trace_operation
 from omniagent.tracing.attributes import AGENT_NAME, TURN_NUMBER
 from omniagent.turns.dead_turn import DeadTurn
+from omniagent.turns.inbox import waited_for
 from omniagent.turns.keeper import LeaseKeeper, taken
-from omniagent.turns.lease import ANSWER, Claim, Renewal, RunningTurn
+from omniagent.turns.lease import ANSWER, Claim, Renewal, RunningTurn, TurnRegistry
 from omniagent.turns.repair import bury, close_dead_turn, is_unbegun, settle_spending
 from omniagent.turns.replay import COUNTED, TAKEN_OVER
 from omniagent.turns.setup import MAX_ATTEMPTS, Assignment, Query, TimeLimit, TurnSetup
@@ -25,6 +26,20 @@ if TYPE_CHECKING:
     from omniagent.turns.ledger import TurnBudget
 
 logger = logging.getLogger(__name__)
+
+
+async def next_look(session: SessionManager, registry: TurnRegistry, turn_id: str, attempt: int) -> float | None:
+    """See `Runner.look`."""
+    held = await registry.running(session.key)
+    if held is not None and held.alive:
+        is_own = held.claim.turn_id == turn_id and held.claim.attempt <= attempt
+        return held.lease_left if is_own or held.claim.is_chore else None
+    head = await session.head()
+    if held is not None and is_unbegun(held, head):
+        return 0.0
+    if held is not None and held.inbox:
+        return 0.0 if await waited_for(session, held) is None else None
+    return None if head is None or head.active_turn_id is None else 0.0
 
 
 class Takeover:
