@@ -3,6 +3,7 @@
 import asyncio
 import json
 import re
+import time
 import zlib
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
@@ -19,6 +20,9 @@ from tests.fixtures.calls import User, eventually
 from tests.fixtures.functions import functions_with
 from tests.fixtures.product import Product, running_product
 
+Item = dict[str, Any]
+LEASE_SECONDS = 60
+"""More than the lease of a claim."""
 SAID, KEPT = f"the zebra {new_id()}", f"the okapi {new_id()}"
 
 
@@ -50,10 +54,8 @@ class Search:
         for name in database.list_collection_names():
             for document in database[name].find():
                 yield name, repr(document)
-        for table in aws.dynamodb.list_tables()["TableNames"]:
-            for page in aws.dynamodb.get_paginator("scan").paginate(TableName=table):
-                for item in page["Items"]:
-                    yield item["item"]["S"].partition("#")[0], _readable(item)
+        for item in _all_items(self._product):
+            yield item["item"]["S"].partition("#")[0], _readable(item)
         # All that the AWS stand-in holds: messages that are waiting, delayed, in flight or dead among it.
         signed = {"authorization": f"AWS4-HMAC-SHA256 Credential={aws.environment['AWS_ACCESS_KEY_ID']}/"}
         state = httpx.get(f"{aws.endpoint}/moto-api/data.json", headers=signed, trust_env=False, timeout=60).json()
@@ -107,7 +109,7 @@ async def test_nothing_of_a_deleted_user_is_found_in_any_store(product: Product)
     running = User(ada.emulator, ada.http, ada.headers)
     async with running.asking(f"[slow:50] [long:400] {SAID}") as answer:
         await answer.until("text-delta")
-        await eventually(lambda: _items(product, running.key) > 1)
+        await eventually(lambda: len(_items(product, running.key)) > 1)
         body = {"session_id": running.session, "query": f"And {SAID}?", "busy": "queue"}
         waiting = asyncio.create_task(running.call("POST", "/chat", json=body))
         await eventually(lambda: "turn" in search.places(SAID))
@@ -120,7 +122,12 @@ async def test_nothing_of_a_deleted_user_is_found_in_any_store(product: Product)
     assert search.places(SAID) == set()
     user_id = ada.key.partition(":")[0]
     assert search.places(user_id) <= {"queues", "logs", "budget", "turn"}, "where the hash of the name stays a while"
-    assert all(re.fullmatch(r"[\w#@~-]+", value) for value in _budget(product, user_id)), "it holds numbers alone"
+    [page] = _items(product, f"budget#{user_id}")
+    assert all(re.fullmatch(r"[\w#@~-]+", value) for value in _values(page)), "it holds numbers alone"
+    claims = [item for item in _all_items(product) if item["item"]["S"] == "turn" and user_id in _readable(item)]
+    assert [claim["session_id"]["S"] for claim in claims] == [user_id], "no claim of a session is left"
+    assert all(re.fullmatch(r"[\w:.]+", value) for value in _values(claims[0])), "it holds ids and numbers alone"
+    assert float(claims[0]["expires_at"]["N"]) < time.time() + 3600 + LEASE_SECONDS
     assert search.places(ada.headers["x-user-id"]) == set()
     assert (await ada.call("DELETE", "/users/me")).status_code == 204
     assert search.places(KEPT) >= {"messages", "sessions", "summaries", "chunk", "later"}
@@ -128,23 +135,15 @@ async def test_nothing_of_a_deleted_user_is_found_in_any_store(product: Product)
     assert len(await bob.messages()) == 6
 
 
-def _budget(product: Product, user_id: str) -> list[str]:
-    """All that the user's page of today still holds."""
+def _all_items(product: Product) -> Iterator[Item]:
     [table] = product.aws.dynamodb.list_tables()["TableNames"]
-    found = product.aws.dynamodb.query(
-        TableName=table,
-        KeyConditionExpression="session_id = :key",
-        ExpressionAttributeValues={":key": {"S": f"budget#{user_id}"}},
-    )
-    [page] = found["Items"]
-    return [str(next(iter(value.values()))) for value in page.values()]
+    for page in product.aws.dynamodb.get_paginator("scan").paginate(TableName=table):
+        yield from page["Items"]
 
 
-def _items(product: Product, key: str) -> int:
-    [table] = product.aws.dynamodb.list_tables()["TableNames"]
-    found = product.aws.dynamodb.query(
-        TableName=table,
-        KeyConditionExpression="session_id = :key",
-        ExpressionAttributeValues={":key": {"S": key}},
-    )
-    return found["Count"]
+def _items(product: Product, key: str) -> list[Item]:
+    return [item for item in _all_items(product) if item["session_id"]["S"] == key]
+
+
+def _values(item: Item) -> list[str]:
+    return [str(next(iter(value.values()))) for value in item.values()]
