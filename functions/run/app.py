@@ -178,7 +178,7 @@ class BackgroundTurn(Job):
 
     async def _watch_begin(self, runner: Runner) -> None:
         """Have the message looked at soon, if it is free to begin: this process may die before its turn has a watch."""
-        if self.watched or await runner.look(self.message_id) is None:
+        if self.watched or await runner.look(self.message_id) != 0.0:
             return
         with suppress(OmniAgentError):
             lease = services.settings.lease_seconds

@@ -13,6 +13,7 @@ from omniagent.aws.queues import RunQueue
 from omniagent.errors import QueueUnavailable, RegistryUnavailable
 from omniagent.lambda_runtime import event_loop
 from omniagent.messages import CallRequest, TextPart, ToolPart
+from omniagent.persistence.mongo_session import MongoSessionManager
 from omniagent.session.manager import SessionMessage, TurnStart, new_id
 from omniagent.turns.lease import Claim, InboxMessage, RunningTurn, TurnRegistry
 from omniagent.turns.memory_registry import MemoryRegistry
@@ -79,6 +80,16 @@ def begin(world: World, text: str = "[echo:Finished after all.]") -> tuple[str, 
         return session.key, turn_id
 
     return event_loop.run(begun())
+
+
+def begin_again(world: World, key: str, turn_id: str, attempt: int) -> None:
+    """Begin to continue a turn."""
+
+    async def begun() -> None:
+        session = await MongoSessionManager.of_key(await world.services.store(), key, settings=world.services.settings)
+        await session.begin_turn(TurnStart(turn_id, 1, "m1", [TextPart(text="")], attempt=attempt))
+
+    event_loop.run(begun())
 
 
 def watch(key: str, turn_id: str, **more: Any) -> str:
@@ -148,7 +159,7 @@ def test_the_watch_of_an_undisturbed_turn_costs_what_the_readme_says(
     assert 1000 * look_dollars(1) <= 0.002
 
 
-def test_the_watch_of_an_earlier_process_ends_when_a_later_one_works_on_the_turn(
+def test_the_watch_of_an_earlier_process_ends_when_a_later_one_has_begun(
     run: Any, world: World, queue: RecordedRuns, clock: Clock
 ) -> None:
     key, turn_id = begin(world)
@@ -156,9 +167,39 @@ def test_the_watch_of_an_earlier_process_ends_when_a_later_one_works_on_the_turn
     later = Claim(key, turn_id, "m1", owner="later", attempt=1)
     event_loop.run(world.services.registry.claim(later))
     run.handler(batch(watch(key, turn_id)), CONTEXT)
+    assert watches(queue) == [(turn_id, 0, 31)], "the later one may die before anybody looks after it"
+    queue.sent.clear()
+    begin_again(world, key, turn_id, attempt=1)
+    run.handler(batch(watch(key, turn_id)), CONTEXT)
     assert queue.sent == []
     run.handler(batch(watch(key, turn_id, attempt=1)), CONTEXT)
     assert watches(queue) == [(turn_id, 1, 31)]
+
+
+def test_a_message_whose_process_dies_before_its_turn_has_begun_is_run_by_the_watch_of_the_turn_before(
+    run: Any, world: World, queue: RecordedRuns, clock: Clock
+) -> None:
+    user = world.user()
+    user.ask("[echo:Hello.]")
+    key = user.key
+    before, later = Claim(key, new_id(), "m1"), Claim(key, new_id(), "m2")
+    registry = world.services.registry
+
+    async def queued_and_claimed() -> None:
+        await registry.claim(before)
+        await registry.post(before, InboxMessage("m2", "[echo:The second.]"), 1)
+        await registry.release(before)
+        await registry.claim(later)
+
+    event_loop.run(queued_and_claimed())
+    queue.sent.clear()
+    run.handler(batch(watch(key, before.turn_id)), CONTEXT)
+    assert watches(queue) == [(before.turn_id, 0, 31)], "nobody else looks after the message"
+    clock.pass_by(LEASE_SECONDS)
+    run.handler(batch(watch(key, before.turn_id)), CONTEXT)
+    answer = answer_of(world, key, 2)
+    assert answer is not None
+    assert answer["status"] == "complete"
 
 
 def test_a_turn_whose_answer_could_not_be_stored_is_finished_although_nobody_holds_it(

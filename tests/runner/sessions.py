@@ -2,7 +2,16 @@
 
 import asyncio
 
-from omniagent import Agent, InMemorySessionManager, InMemoryStore, MemoryRegistry, Runner, ScriptedModel, Settings
+from omniagent import (
+    Agent,
+    InMemorySessionManager,
+    InMemoryStore,
+    MemoryRegistry,
+    Runner,
+    ScriptedModel,
+    Settings,
+    TurnHooks,
+)
 from omniagent.turns.lease import TurnRegistry
 
 # A turn under test looks for its stop at once, and its lease outlives any pause of a busy machine.
@@ -26,9 +35,10 @@ class Sessions:
         *tools: object,
         session: InMemorySessionManager | None = None,
         registry: TurnRegistry | None = None,
+        hooks: TurnHooks = TurnHooks(),
     ) -> Runner:
         agent = Agent("helper", "", list(tools))  # type: ignore[arg-type]
-        return Runner(agent, session or self.session(), provider=model, registry=registry or self.registry)
+        return Runner(agent, session or self.session(), provider=model, registry=registry or self.registry, hooks=hooks)
 
     async def are_free(self) -> bool:
         """Whether no turn holds the session `chat`, a slot of the user or this process."""

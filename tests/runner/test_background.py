@@ -15,11 +15,13 @@ from omniagent import (
     Runner,
     ScriptedModel,
     SessionManager,
+    TurnHooks,
 )
 from omniagent.errors import (
     InboxFull,
     InvalidRequest,
     NotRegenerable,
+    QueueUnavailable,
     SessionErased,
     TooManyRequests,
     TooManyTurns,
@@ -27,7 +29,7 @@ from omniagent.errors import (
 )
 from omniagent.settings import Busy
 from omniagent.turns.inbox import MAX_POSTED_CHARS
-from omniagent.turns.lease import Claim
+from omniagent.turns.lease import Claim, InboxMessage
 from tests.fixtures.conversation import Conversation, read
 from tests.runner.sessions import QUICK, Sessions
 
@@ -56,6 +58,48 @@ async def test_an_accepted_message_waits_and_is_answered_by_whoever_comes_for_it
     assert await sessions.are_free()
     assert await sessions.runner(model).run_accepted("m1") is None, "delivered twice, answered once"
     assert len(model.requests) == 1
+
+
+async def test_a_message_whose_process_died_before_it_told_anybody_gets_a_watch_when_it_is_sent_again() -> None:
+    sessions, watched = Sessions(), list[str]()
+
+    async def on_begin(turn_id: str, _: int) -> None:
+        watched.append(turn_id)
+
+    await sessions.runner(ScriptedModel()).accept(QUERY)  # it is posted, and nobody is told
+    await sessions.runner(ScriptedModel(), hooks=TurnHooks(on_begin=on_begin)).accept(QUERY)
+    assert (watched, await waiting(sessions)) == (["m1"], ["m1"])
+
+
+async def test_a_message_whose_process_died_while_it_held_the_session_gets_a_watch_when_it_is_sent_again() -> None:
+    sessions, watched = Sessions(), list[str]()
+    session, registry = sessions.session(), sessions.registry
+
+    async def on_begin(turn_id: str, _: int) -> None:
+        watched.append(turn_id)
+
+    await session.create()
+    dead = Claim(session.key, "t", "m1")
+    await registry.claim(dead)
+    await registry.post(dead, InboxMessage("m1", "Hello"), 1)
+    runner = sessions.runner(ScriptedModel(), hooks=TurnHooks(on_begin=on_begin))
+    again = asyncio.create_task(runner.accept(QUERY))
+    await asyncio.sleep(0)
+    registry.clock = lambda: 10_000_000.0
+    await again
+    assert (watched, await waiting(sessions)) == (["m1"], ["m1"])
+
+
+async def test_a_message_that_was_accepted_stays_when_it_is_sent_again_and_nobody_can_be_told() -> None:
+    sessions = Sessions()
+
+    async def on_begin(_: str, __: int) -> None:
+        raise QueueUnavailable
+
+    await sessions.runner(ScriptedModel()).accept(QUERY)
+    with pytest.raises(QueueUnavailable):
+        await sessions.runner(ScriptedModel(), hooks=TurnHooks(on_begin=on_begin)).accept(QUERY)
+    assert await waiting(sessions) == ["m1"]
 
 
 async def test_without_an_id_it_gets_one() -> None:

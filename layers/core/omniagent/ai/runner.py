@@ -135,8 +135,8 @@ class Runner:
         """Store a message that is answered later, with `run_accepted`. It is durable, in the session's inbox.
 
         Returns the message's id. Idempotent by id. `on_posted` is called with the id the first time, to have the
-        message answered. If it raises, the message is removed, unless another turn's watch answers it anyway. Raises
-        every refusal that can be known now.
+        message answered. If it raises, the message is removed, unless another turn's watch answers it anyway. Sent
+        again, a message that nobody answers yet gets a watch. Raises every refusal that can be known now.
         """
         from omniagent.turns.acceptance import Acceptance  # only where a message is answered in the background
 
@@ -245,8 +245,8 @@ class Runner:
         """Check a turn for the `attempt`th process that works on it, as `TurnHooks.on_begin` reported.
 
         Returns None if there is nothing to do: the turn was refused or has ended, waits for a human, or a later process
-        works on it, which has its own watch. Returns 0 if it needs a takeover: its process died, or that of a queued
-        message. Otherwise returns the seconds until the next check.
+        or turn has begun, which has its own watch. Returns 0 if it needs a takeover: its process died, or that of a
+        queued message. Otherwise returns the seconds until the next check.
         """
         from omniagent.turns.takeover import next_look  # only where a turn is watched
 

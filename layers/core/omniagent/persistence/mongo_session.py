@@ -135,7 +135,7 @@ class SummaryWrites:
 
 TURNS_PER_READ = 50
 _HEAD = dict.fromkeys(
-    ("latest_turn_number", "active_turn_id", "name", "updated_at", "latest_turn_id", "waiting_until"), 1
+    ("latest_turn_number", "active_turn_id", "name", "updated_at", "latest_turn_id", "waiting_until", "turn_attempt"), 1
 )
 _SESSIONS = {"db.collection.name": "sessions"}
 _MESSAGES = {"db.collection.name": "messages"}
@@ -395,6 +395,7 @@ def _head(found: dict[str, Any]) -> SessionHead:
         changed_at=found.get("updated_at"),
         latest_turn_id=found.get("latest_turn_id"),
         waiting_until=found.get("waiting_until"),
+        attempt=found.get("turn_attempt") or 0,
     )
 
 

@@ -44,7 +44,6 @@ class _User:
 class _Session:
     user: str
     head: SessionHead = SessionHead()
-    attempt: int = 0
     is_erased: bool = False
     created_at: datetime = field(default_factory=lambda: datetime.now(UTC))
     messages: list[SessionMessage] = field(default_factory=list)
@@ -176,8 +175,8 @@ class InMemorySessionManager(SessionManager):
         session = self.store.sessions.get(self.key) or _Session(self.user)
         if session.is_erased or await self.user_is_erased():
             raise SessionErased
-        if session.head.active_turn_id == start.turn_id and start.attempt >= session.attempt:
-            session.attempt = start.attempt
+        if session.head.active_turn_id == start.turn_id and start.attempt >= session.head.attempt:
+            session.head = replace(session.head, attempt=start.attempt)
             return
         if start.attempt:
             raise StorageConflict(f"turn {start.turn_id} cannot be continued: the session has moved on")
@@ -202,14 +201,14 @@ class InMemorySessionManager(SessionManager):
             waiting_until=None,
             changed_at=datetime.now(UTC),
             latest_turn_id=start.turn_id,
+            attempt=0,
         )
-        session.attempt = 0
         self.store.sessions[self.key] = session
 
     async def finish_turn(self, answer: SessionMessage, *, attempt: int = 0) -> SessionMessage:
         answer = _checked(answer)
         session = self.store.sessions.get(self.key) or _Session(self.user)
-        if session.head.active_turn_id == answer.fence and session.attempt == attempt:
+        if session.head.active_turn_id == answer.fence and session.head.attempt == attempt:
             return deepcopy(self._close(session, answer))
         is_latest = session.head.has_ended(answer.fence)
         stored = session.message(answer.turn_number, "assistant") if is_latest else session.by_id(answer.id)

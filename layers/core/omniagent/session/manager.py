@@ -142,6 +142,8 @@ class SessionHead:
     """The run that wrote last: begun, finished or closed. Only whoever saw it may answer what a turn waits for."""
     waiting_until: datetime | None = None
     """When the latest turn, which is waiting, expires; None if it does not wait."""
+    attempt: int = field(default=0, compare=False)
+    """The latest of the processes that have worked on the active turn."""
 
     @property
     def waiting_id(self) -> str | None:
@@ -153,6 +155,10 @@ class SessionHead:
     def has_expired(self, now: datetime) -> bool:
         """Whether the turn waits for something that nobody answered in time."""
         return self.active_turn_id is None and self.waiting_until is not None and self.waiting_until <= now
+
+    def has_begun(self, turn_id: str, attempt: int) -> bool:
+        """Whether this turn is the latest, and this process, or a later one, has begun to work on it."""
+        return self.latest_turn_id == turn_id and (self.active_turn_id is None or self.attempt >= attempt)
 
     def has_ended(self, turn_id: str) -> bool:
         """Whether this turn is the latest, and over."""

@@ -42,14 +42,19 @@ class Acceptance:
         self._registry = setup.registry
         self._account = setup.account
         self._settings = setup.settings
+        self._on_begin = setup.hooks.on_begin
         self._query = query
         self._request: TurnBudget | None = None
         self._seat: Reader | None = None
         self._is_posted = False
+        self._is_unattended = False
+        """It was posted before, and nobody holds the session: the process that posted it may have told nobody."""
         self._message = InboxMessage(query.message_id, query.text, steers=query.busy == "steer")
 
     async def accept(self, on_posted: Callable[[str], Awaitable[None]] | None = None) -> None:
         """Make the message durable. `on_posted` is called if it was not before.
+
+        One that was, and that nobody answers, is looked after: its process may have died before it called `on_posted`.
 
         Raises `InvalidRequest`, `NotRegenerable`, `TurnInProgress`, `TooManyTurns`, `InboxFull`,
         `BudgetExceeded`, `SessionErased`, and what `on_posted` raises if no other process will answer the message.
@@ -66,6 +71,8 @@ class Acceptance:
             is_accepted = posted
             if on_posted is not None and self._is_posted:
                 is_accepted = await self._announced(on_posted)
+            elif self._is_unattended and self._on_begin is not None:
+                await self._on_begin(self._query.message_id, 0)
         finally:
             if not is_accepted:
                 await self._give_back()
@@ -123,10 +130,14 @@ class Acceptance:
 
     async def _meet(self, held: RunningTurn) -> bool | None:
         """Apply the busy policy to the turn that holds the session, or to its queued messages."""
-        if any(message.id == self._query.message_id for message in held.inbox):
-            return True
         if held.claim.message_id == ERASE:
             raise SessionErased
+        if any(message.id == self._query.message_id for message in held.inbox):
+            if held.alive and await self._is_being_posted(held.claim):
+                await asyncio.sleep(self._settings.tick_seconds)
+                return None
+            self._is_unattended = not held.alive  # else the turn that holds the session has a watch
+            return True
         if held.alive and held.claim.message_id in (REPAIR, self._query.message_id):
             await asyncio.sleep(self._settings.tick_seconds)  # its turn is about to begin, or another request posts it
             return None
@@ -140,6 +151,13 @@ class Acceptance:
         await self._count()
         stop = self._query.busy == "interrupt" and held.alive
         return await self._post(held.claim, message_id_of(held.claim.turn_id) if stop else ends, stop=stop) or None
+
+    async def _is_being_posted(self, claim: Claim) -> bool:
+        """Whether another request for this message holds the session: it posts the message, or begins its turn."""
+        if claim.message_id != self._query.message_id:
+            return False
+        head = await self._session.head()
+        return head is None or head.latest_turn_id != claim.turn_id
 
     async def _post(self, claim: Claim, ends: str | None, *, stop: bool = False) -> bool:
         message = replace(self._message, interrupts=ends or "")

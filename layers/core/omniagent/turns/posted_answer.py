@@ -108,7 +108,7 @@ class PostedAnswer:
                 if request is not None:
                     await request.give_back()
                 await self._seat.leave()
-        if is_posted and not held.alive:  # no watched turn is running
+        if is_posted:  # the turn that holds the session may have no watch, or not begin
             await call_back(self._setup.hooks.on_begin, held.claim.turn_id, held.claim.attempt)
         return self._start() if is_posted else None
 

@@ -31,10 +31,14 @@ logger = logging.getLogger(__name__)
 async def next_look(session: SessionManager, registry: TurnRegistry, turn_id: str, attempt: int) -> float | None:
     """See `Runner.look`."""
     held = await registry.running(session.key)
-    if held is not None and held.alive:
-        is_own = held.claim.turn_id == turn_id and held.claim.attempt <= attempt
-        return held.lease_left if is_own or held.claim.is_chore else None
+    is_same = held is not None and held.claim.turn_id == turn_id
+    if held is not None and held.alive and (held.claim.is_chore or (is_same and held.claim.attempt <= attempt)):
+        return held.lease_left
     head = await session.head()
+    if held is not None and held.alive:
+        # Before it has begun, its process may die without a watch of its own.
+        has_begun = head is not None and head.has_begun(held.claim.turn_id, held.claim.attempt if is_same else 0)
+        return None if has_begun else held.lease_left
     if held is not None and is_unbegun(held, head):
         return 0.0
     if held is not None and held.inbox:

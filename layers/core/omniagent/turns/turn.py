@@ -159,6 +159,8 @@ class Turn:
             attempt=self._assignment.attempt,
         )
         try:
+            if self._assignment.was_posted or self._dead is not None:
+                await self._keeper.noticed()  # the watch that led here ends as soon as this turn has begun
             await session.begin_turn(start)
         except BaseException:
             await work.cancel()
