@@ -33,7 +33,7 @@ from omniagent.session.manager import ID_PATTERN, session_key, user_id_of
 from omniagent.settings import Busy
 from omniagent.tracing import bind_context, flush_traces, trace_job
 from omniagent.tracing.logs import bind_request_id
-from omniagent.turns.setup import Query
+from omniagent.turns.setup import HAND_OVER_SECONDS, Query
 from project import project
 
 logger = logging.getLogger(__name__)
@@ -87,6 +87,8 @@ class Watch(Job):
     session_id: str = Field(max_length=256)
     turn_id: str = Field(max_length=256)
     attempt: int = Field(0, ge=0)
+    handed_over: bool = False
+    """That process is letting go of the turn."""
 
     async def run(self, deadline: float) -> dict[str, Any]:
         with bind_context(session_id=self.session_id):
@@ -97,12 +99,13 @@ class Watch(Job):
 
     async def _look(self, deadline: float) -> str:
         runner = await services.runner_of_turn(self.session_id)
-        seconds = await runner.look(self.turn_id, self.attempt)
+        patience = HAND_OVER_SECONDS if self.handed_over else 0.0
+        seconds = await runner.look(self.turn_id, self.attempt, patience_seconds=patience)
         if seconds is None:
             await services.announcements.announce_missed(self.session_id, self.turn_id)
             return "ended"
         if seconds:
-            await self.send_again(watch_delay(seconds), tries=0)
+            await self.send_again(watch_delay(seconds), tries=0, handed_over=False)
             return "alive"
         if self.tries < MAX_TRIES:
             await self._watch_take_up()
@@ -124,7 +127,7 @@ class Watch(Job):
         """
         seconds = max(services.settings.lease_seconds, _pause(self.tries))
         try:
-            await self.send_again(watch_delay(seconds), tries=self.tries + 1)
+            await self.send_again(watch_delay(seconds), tries=self.tries + 1, handed_over=False)
         except OmniAgentError as exc:
             logger.warning("turn is taken up unwatched", extra={"cause": f"{type(exc).__name__}: {exc}"})
 

@@ -127,6 +127,35 @@ def test_a_dead_turn_is_finished_and_every_process_that_works_on_it_is_looked_af
     assert watches(queue) == [before_it_was_taken_up, as_it_went_on]
 
 
+def test_a_handed_over_turn_is_continued_when_its_process_has_let_go(
+    run: Any, world: World, queue: RecordedRuns, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key, turn_id = begin(world)
+    running = MemoryRegistry.running
+
+    async def let_go_meanwhile(registry: MemoryRegistry, session: str) -> RunningTurn | None:
+        held = await running(registry, session)
+        await registry.let_go(Claim(key, turn_id, "m1"))
+        return held
+
+    monkeypatch.setattr(MemoryRegistry, "running", let_go_meanwhile)
+    run.handler(batch(watch(key, turn_id, handed_over=True)), CONTEXT)
+    answer = answer_of(world, key)
+    assert answer is not None
+    assert answer["status"] == "complete"
+    assert not any(sent["handed_over"] for sent in queue.sent if "handed_over" in sent)
+
+
+def test_a_handed_over_turn_whose_process_does_not_let_go_is_looked_at_again(
+    run: Any, world: World, queue: RecordedRuns, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key, turn_id = begin(world)
+    monkeypatch.setattr(run, "HAND_OVER_SECONDS", 0.0)
+    run.handler(batch(watch(key, turn_id, handed_over=True)), CONTEXT)
+    assert watches(queue) == [(turn_id, 0, LEASE_SECONDS + 1)]
+    assert not queue.sent[0]["handed_over"]
+
+
 def test_a_turn_that_has_ended_needs_nothing(run: Any, world: World, queue: RecordedRuns, clock: Clock) -> None:
     key, turn_id = begin(world)
     clock.pass_by(LEASE_SECONDS)

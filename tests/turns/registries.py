@@ -20,6 +20,8 @@ class Unreliable(MemoryRegistry):
     renewals: int = 0
     refusals: int = 0
     appends: int = 0
+    reads: list[int] = field(default_factory=list)
+    """The chunk numbers after which the log was read."""
 
     async def claim(self, claim: Claim, on_dead: OnDead | None = None) -> RunningTurn | None:
         self._refuse_when_down()
@@ -44,6 +46,7 @@ class Unreliable(MemoryRegistry):
 
     async def read(self, session: str, turn_id: str, after: int = -1) -> list[tuple[int, bytes]]:
         self._refuse_when_down()
+        self.reads.append(after)
         return await MemoryRegistry.read(self, session, turn_id, after)
 
     def _refuse_when_down(self) -> None:

@@ -14,6 +14,7 @@ from omniagent.protocol import events, sse
 from omniagent.session.manager import SessionMessage, TurnStart, new_id
 from omniagent.turns import follow
 from omniagent.turns.lease import Claim, Reader, TurnRegistry
+from omniagent.turns.replay import HANDED_OVER, STEP, TAKEN_OVER, FollowedLog
 from tests.fixtures.conversation import QUICK, Clock, Conversation, read, seen
 from tests.fixtures.stream import check_order, outline
 from tests.turns.registries import Unreliable, until
@@ -182,6 +183,39 @@ async def following(conversation: Conversation) -> tuple[Unreliable, Claim, Asyn
     return registry, claim, frames
 
 
+async def test_the_log_is_read_once_for_a_reader(conversation: Conversation) -> None:
+    registry, claim, frames = await following(conversation)
+    await registry.append(claim, len(BEGINNING), sse.DONE)
+    assert b"".join([piece async for piece in frames]).endswith(sse.DONE)
+    assert registry.reads.count(-1) == 1
+
+
+async def test_a_process_that_takes_over_does_not_vouch_for_the_step_of_the_dead_one(
+    conversation: Conversation,
+) -> None:
+    registry, claim, frames = await following(conversation)
+    successor = replace(claim, owner="successor", attempt=1)
+    await registry.seize(successor)  # it claims before it writes to the log
+    rest = asyncio.create_task(_joined(frames))
+    reads = 0
+
+    async def is_read_again() -> bool:
+        return len(registry.reads) > reads + 1
+
+    for _ in range(3):
+        await registry.renew(successor)
+        reads = len(registry.reads)
+        await until(is_read_again)
+    taken_over = sse.encode_note({TAKEN_OVER: 1, "owner": successor.owner})
+    again = b"".join(map(sse.encode, (*BEGINNING[1:3], events.TextDelta("0", "A whole answer.")))) + sse.DONE
+    await registry.append(successor, len(BEGINNING), taken_over + again)
+    assert await rest == again
+
+
+async def _joined(frames: AsyncIterator[bytes]) -> bytes:
+    return b"".join([piece async for piece in frames])
+
+
 async def test_a_registry_that_fails_for_a_moment_costs_a_reader_nothing(conversation: Conversation) -> None:
     registry, claim, frames = await following(conversation)
     registry.is_down = True
@@ -302,3 +336,20 @@ async def test_a_reader_whose_process_died_counts_until_its_time_is_over(registr
     await registry.leave(third)
     await registry.leave(third)
     assert len(await registry.enter(Reader("fourth", user, f"{user}:b", 60))) == 2
+
+
+def test_a_reader_hurries_from_a_hand_over_until_the_next_process_shows_something() -> None:
+    log = FollowedLog()
+    steps = b"".join(map(sse.encode, BEGINNING))
+    hurries = []
+    for chunk in (
+        steps + sse.encode_note({STEP: "tool-calls"}),
+        sse.encode_note({HANDED_OVER: 0, "calls": "open"}),
+        sse.encode_note({TAKEN_OVER: 1, "owner": "next"}),
+        sse.START_STEP,
+        sse.encode(events.TextDelta("0", "And")),
+    ):
+        log.take([chunk])
+        hurries.append(log.waits_for_process)
+    assert hurries == [False, True, True, True, False]
+    assert log.owner == "next"

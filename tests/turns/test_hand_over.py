@@ -28,6 +28,7 @@ from omniagent.errors import TurnInProgress
 from omniagent.messages import Part, ToolPart
 from omniagent.protocol import sse
 from omniagent.session.manager import SessionMessage
+from omniagent.turns.lease import Claim
 from omniagent.turns.replay import record_frames
 from omniagent.turns.setup import MAX_ATTEMPTS, TimeLimit
 from tests.fixtures.conversation import Clock
@@ -45,7 +46,8 @@ class Journey:
 
     def __init__(self, *, retry_safe: bool = False) -> None:
         self.store = InMemoryStore()
-        self.registry = MemoryRegistry(clock=Clock())
+        self.clock = Clock()
+        self.registry = MemoryRegistry(clock=self.clock)
         self.settings: Settings = replace(QUICK, tick_seconds=0.005, name_sessions=False, max_steps=TOOL_STEPS + 1)
         self.budget, self.ledger = Budget(), MemoryLedger()
         self.handed_over: list[tuple[str, int]] = []
@@ -84,8 +86,10 @@ class Journey:
         stream: AnswerStream | None = await self.runner().start(QUERY, deadline=time.monotonic() + seconds)
         while stream is not None:
             await stream.ended()
-            if await self.runner().look(*self.handed_over[-1]) is None:
+            lease_left = await self.runner().look(*self.handed_over[-1])
+            if lease_left is None:
                 break
+            self.clock.pass_by(lease_left)  # more than 0 if a busy machine left no time to let go
             stream = await self.runner().take_up(deadline=time.monotonic() + seconds)
         answer = await self.answer()
         assert answer is not None
@@ -158,6 +162,33 @@ async def test_its_reader_sees_one_stream() -> None:
     frames = await reading
     assert frames.endswith(sse.DONE)
     assert record_frames(frames).parts == await undisturbed()
+
+
+@pytest.mark.usefixtures("closing")
+async def test_the_next_process_is_called_while_this_one_lets_go_and_waits_for_that(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    journey = Journey()
+    is_called = asyncio.Event()
+    looks: list[float | None] = []
+    let_go = MemoryRegistry.let_go
+
+    async def let_go_later(registry: MemoryRegistry, claim: Claim) -> None:
+        await is_called.wait()
+        await let_go(registry, claim)
+
+    async def look(turn_id: str, attempt: int) -> None:
+        looks.append(await journey.runner().look(turn_id, attempt))
+        is_called.set()
+        looks.append(await journey.runner().look(turn_id, attempt, patience_seconds=60.0))
+
+    monkeypatch.setattr(MemoryRegistry, "let_go", let_go_later)
+    monkeypatch.setattr(journey, "_note", look)
+    stream = await journey.runner().start(QUERY, deadline=time.monotonic() + LONG)
+    await stream.ended()
+    [held, free] = looks
+    assert held
+    assert free == 0.0
 
 
 @pytest.mark.usefixtures("closing")

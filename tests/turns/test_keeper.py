@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from omniagent.protocol.events import TextDelta
+from omniagent.protocol.events import StartStep, TextDelta
 from omniagent.turns.keeper import EventLog, LeaseKeeper
 from omniagent.turns.lease import MAX_CHUNK_BYTES, Claim, Renewal
 from tests.fixtures.package_log import logged
@@ -56,6 +56,22 @@ async def test_what_came_within_a_tick_is_one_chunk(registry: Unreliable) -> Non
     await until(kept.is_logged)
     await kept.keeper.finish()
     assert len(await kept.logged()) == registry.appends == 2
+
+
+async def test_the_first_text_of_a_continued_turn_is_logged_before_the_next_tick(registry: Unreliable) -> None:
+    log = EventLog([b": the frames of the process before\n\n"])
+    keeper = LeaseKeeper(registry, CLAIM, tick_seconds=3600)
+    keeper.attach(log, logged=1, next_chunk=1)
+
+    async def has_text() -> bool:
+        chunks = await registry.read(CLAIM.session, CLAIM.turn_id)
+        return b"Here again." in b"".join(frames for _, frames in chunks)
+
+    log.push(StartStep())
+    await asyncio.sleep(0)
+    log.push(TextDelta("0", "Here again."))
+    await until(has_text)
+    await keeper.finish()
 
 
 async def test_a_tick_without_events_writes_no_chunk(registry: Unreliable) -> None:

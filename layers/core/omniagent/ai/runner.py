@@ -241,16 +241,17 @@ class Runner:
         turn = await Takeover(self._setup(), self._limit(deadline)).open()
         return None if turn is None else await self._ready(turn)
 
-    async def look(self, turn_id: str, attempt: int = 0) -> float | None:
+    async def look(self, turn_id: str, attempt: int = 0, *, patience_seconds: float = 0.0) -> float | None:
         """Check a turn for the `attempt`th process that works on it, as `TurnHooks.on_begin` reported.
 
         Returns None if there is nothing to do: the turn was refused or has ended, waits for a human, or a later process
         or turn has begun, which has its own watch. Returns 0 if it needs a takeover: its process died, or that of a
-        queued message. Otherwise returns the seconds until the next check.
+        queued message. Otherwise returns the seconds until the next check, after up to `patience_seconds` for a
+        hand-over.
         """
         from omniagent.turns.takeover import next_look  # only where a turn is watched
 
-        return await next_look(self._session, self._registry, turn_id, attempt)
+        return await next_look(self._session, self._registry, turn_id, attempt, patience_seconds)
 
     async def wake(self) -> None:
         """Have the queued messages run if no process does: what they waited for is gone."""

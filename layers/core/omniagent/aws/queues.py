@@ -73,6 +73,12 @@ class RunQueue(JobQueue):
         message = {"kind": "watch", "session_id": key, "turn_id": turn_id, "attempt": attempt}
         await self.send(message, delay_seconds=watch_delay(delay_seconds))
 
+    async def send_hand_over(self, key: str, turn_id: str, attempt: int) -> None:
+        """Have a turn continued at once: that process is letting go of it."""
+        await self.send(
+            {"kind": "watch", "session_id": key, "turn_id": turn_id, "attempt": attempt, "handed_over": True}
+        )
+
 
 class SummaryQueue(JobQueue):
     """Sends work to the summary function: summaries, and deletions too large for one request."""

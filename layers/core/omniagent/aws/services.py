@@ -185,7 +185,7 @@ class Services:
             await self.run_queue.send_watch(session.key, turn_id, attempt, delay_seconds=lease)
 
         async def on_hand_over(turn_id: str, attempt: int) -> None:
-            await self.run_queue.send_watch(session.key, turn_id, attempt, delay_seconds=0)
+            await self.run_queue.send_hand_over(session.key, turn_id, attempt)
 
         hooks = TurnHooks(
             on_begin=on_begin if self.is_watched else None,

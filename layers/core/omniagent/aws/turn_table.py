@@ -312,7 +312,8 @@ class DynamoRegistry(TurnRegistry):
         pages = self._pages(
             ConsistentRead=True,
             KeyConditionExpression="session_id = :session AND #item BETWEEN :first AND :last",
-            ExpressionAttributeNames={"#item": "item"},
+            ProjectionExpression="#item, #frames",
+            ExpressionAttributeNames={"#item": "item", "#frames": "frames"},
             ExpressionAttributeValues={
                 ":session": {"S": session},
                 ":first": {"S": _chunk(turn_id, after + 1)},

@@ -16,7 +16,7 @@ from omniagent.turns.keeper import KEEP_ALIVE_SECONDS
 from omniagent.turns.lease import Claim, Reader
 from omniagent.turns.repair import is_unbegun, settle
 from omniagent.turns.replay import FollowedLog, ReplayedAnswer, missing_frames, record_frames
-from omniagent.turns.setup import TimeLimit, TurnSetup
+from omniagent.turns.setup import HAND_OVER_POLL_SECONDS, HAND_OVER_SECONDS, TimeLimit, TurnSetup
 
 logger = logging.getLogger(__name__)
 
@@ -67,8 +67,12 @@ class FollowedAnswer:
         self._registry = setup.registry
         self._claim = claim
         self._resets = resets
-        self._lease_until: float | None = None
-        self._was_renewed = False
+        self._lease: tuple[str, float] | None = None
+        """The owner of the claim when it was last seen, and the end of its lease."""
+        self._renewed_by: str | None = None
+        """The owner who has renewed it since the time before."""
+        self._beginning: list[tuple[int, bytes]] = []
+        """The chunks that `begun` has read: they are not read again for the first reader."""
         self._until = min(limit.stop_at, time.monotonic() + session.settings.follow_seconds)
         self._seat = ReaderSeat(setup)
 
@@ -126,12 +130,14 @@ class FollowedAnswer:
         """
         log = FollowedLog(resets=self._resets)
         number, idle, is_alive = -1, 0.0, True
-        poll_seconds = self._session.settings.tick_seconds
+        pace = _Pace(self._session.settings.tick_seconds)
         patience = _Patience(self._session.settings.lease_seconds)
         while True:
-            was_alive = is_alive
+            was_alive, was_read_before = is_alive, number < 0 and bool(self._beginning)
             chunks, is_alive = await self._look(number, patience)
-            if frames := log.take([chunk for _, chunk in chunks]) or (log.trust() if self._was_renewed else b""):
+            if frames := log.take([chunk for _, chunk in chunks]) or (
+                log.trust() if self._renewed_by == log.owner else b""
+            ):
                 yield frames
             if chunks:
                 number, idle = chunks[-1][0], 0.0
@@ -139,6 +145,7 @@ class FollowedAnswer:
                 return
             if not was_alive:  # the last chunk precedes the release, so a released turn's log was read once more
                 break
+            poll_seconds = 0.0 if was_read_before else pace.seconds(is_hurried=log.waits_for_process)
             if not chunks:
                 idle += poll_seconds
             if log.sent and idle >= KEEP_ALIVE_SECONDS:
@@ -153,6 +160,9 @@ class FollowedAnswer:
 
     async def _look(self, number: int, patience: "_Patience") -> tuple[list[tuple[int, bytes]], bool]:
         """Return the chunks after a number, and whether more may come."""
+        if number < 0 and self._beginning:
+            beginning, self._beginning = self._beginning, []
+            return beginning, True
         try:
             chunks = await self._registry.read(self._claim.session, self._claim.turn_id, number)
             is_alive = bool(chunks) or await self._is_alive()
@@ -164,6 +174,8 @@ class FollowedAnswer:
             if await self._is_being_answered():
                 raise
             return [], False
+        if number < 0:
+            self._beginning = chunks
         patience.renew()
         return chunks, is_alive
 
@@ -171,8 +183,9 @@ class FollowedAnswer:
         running = await self._registry.running(self._claim.session)
         if running is None or running.claim.turn_id != self._claim.turn_id:
             return False
-        self._was_renewed = self._lease_until is not None and running.lease_until != self._lease_until
-        self._lease_until = running.lease_until
+        before, self._lease = self._lease, (running.claim.owner, running.lease_until)
+        is_renewed = before is not None and before[0] == running.claim.owner and before != self._lease
+        self._renewed_by = running.claim.owner if is_renewed else None
         if running.alive or not running.is_looked_after(self._setup.hooks.grace_seconds):
             return running.alive
         # One that never began is not waited for: whoever asks it again writes another log.
@@ -204,6 +217,24 @@ class FollowedAnswer:
                 return await self._session.answer(number)
         state = await self._session.load(self.message_id)
         return state.earlier or state.answer  # a regeneration that has shown nothing
+
+
+class _Pace:
+    """How often the log is read: once per tick, and more often while another process is about to continue the turn."""
+
+    def __init__(self, tick_seconds: float) -> None:
+        self._tick_seconds = tick_seconds
+        self._hurried_since: float | None = None
+
+    def seconds(self, *, is_hurried: bool) -> float:
+        """Return the pause before the next read."""
+        if not is_hurried:
+            self._hurried_since = None
+            return self._tick_seconds
+        now = time.monotonic()
+        self._hurried_since = now if self._hurried_since is None else self._hurried_since
+        is_late = now - self._hurried_since >= HAND_OVER_SECONDS
+        return self._tick_seconds if is_late else min(self._tick_seconds, HAND_OVER_POLL_SECONDS)
 
 
 class _Patience:

@@ -27,6 +27,7 @@ class EventLog:
         self._start: list[bytes] | None = None
         self._known_to = 0
         self._waiting: list[asyncio.Future[None]] = []
+        self._on_shown: Callable[[], None] | None = None
 
     def push(self, event: StreamEvent) -> None:
         frame = sse.encode(event)
@@ -39,6 +40,13 @@ class EventLog:
         self.frames.append(frame)
         if self._waiting:
             self._wake()
+        if self._on_shown is not None and not isinstance(event, _SHOWS_NOTHING):
+            on_shown, self._on_shown = self._on_shown, None
+            on_shown()
+
+    def when_shown(self, on_shown: Callable[[], None]) -> None:
+        """Call back once, at the next event that shows a part of the answer."""
+        self._on_shown = on_shown
 
     def note(self, frame: bytes) -> None:
         """Add a note to the chunk log. Readers of the stream do not see it."""
@@ -204,10 +212,14 @@ class LeaseKeeper:
     def attach(self, log: EventLog, *, logged: int = 0, next_chunk: int = 0) -> None:
         """Start appending the turn's frames to the chunk log: its message is durable now.
 
-        `logged` frames are already in earlier chunks. The next renewal deletes the question.
+        `logged` frames are already in earlier chunks: readers have been waiting for the next, which is not delayed to
+        the next tick. The next renewal deletes the question.
         """
         self.claim = replace(self.claim, question=b"")
         self._log, self._logged_frames, self._next_chunk = log, logged, next_chunk
+        if logged:
+            log.when_shown(self.flush_now)
+            self.flush_now()
 
     async def checkpoint(self) -> None:
         """Append all frames now. Never raises: without its registry a turn runs on, but cannot be taken over."""

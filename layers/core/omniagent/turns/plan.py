@@ -29,7 +29,16 @@ from omniagent.turns.keeper import LeaseKeeper, taken
 from omniagent.turns.lease import ERASE, REPAIR, Claim, InboxMessage, RunningTurn
 from omniagent.turns.repair import bury, close_dead_turn, close_waiting, living, released_late
 from omniagent.turns.replay import ReplayedAnswer, handed_over_at, kept_steps
-from omniagent.turns.setup import Assignment, Query, TimeLimit, TurnPlan, TurnSetup, both, call_back
+from omniagent.turns.setup import (
+    HAND_OVER_SECONDS,
+    Assignment,
+    Query,
+    TimeLimit,
+    TurnPlan,
+    TurnSetup,
+    both,
+    call_back,
+)
 from omniagent.turns.turn import Turn
 
 if TYPE_CHECKING:
@@ -39,8 +48,6 @@ logger = logging.getLogger(__name__)
 Opened = TypeVar("Opened")
 
 REPAIR_POLL_SECONDS = 0.1
-HAND_OVER_SECONDS = 3.0
-"""How long a message waits for the next process of a handed-over turn before it is refused as busy."""
 
 
 class Opening:

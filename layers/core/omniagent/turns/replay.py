@@ -326,7 +326,7 @@ APPROVED = "approved"
 CONTINUED = b": continued\n\n"
 """Marks, in the log of a continued turn, the end of what it had shown before it waited."""
 _ENDINGS = tuple(f'data: {{"type":"{kind}"'.encode() for kind in ("abort", "error", "finish", "data-session"))
-_STEP_NOTE, _TAKEOVER_NOTE = (f': {{"{name}":'.encode() for name in (STEP, TAKEN_OVER))
+_STEP_NOTE, _TAKEOVER_NOTE, _HAND_OVER_NOTE = (f': {{"{name}":'.encode() for name in (STEP, TAKEN_OVER, HANDED_OVER))
 
 
 class FollowedLog:
@@ -341,6 +341,10 @@ class FollowedLog:
         self.sent: list[bytes] = []
         """What the client has been sent and still displays."""
         self.has_ended = False
+        self.waits_for_process = False
+        """The turn was handed over, or taken over, and the next process has shown nothing yet."""
+        self.owner = ""
+        """The owner of the claim under which the log was last written: one that takes over claims before it logs."""
         self._log: list[bytes] = []
         """The same with the notes, as it is logged."""
         self._held = b""
@@ -353,12 +357,19 @@ class FollowedLog:
             return b""
         is_first = not self._log and not self._held
         new, shown = b"".join(chunks), b""
+        self._note_processes(new)
         before, mark, rest = new.rpartition(_TAKEOVER_NOTE)
         if mark:
             shown, new = self._withdraw(before), mark + rest
         if is_first and not new.endswith(sse.DONE):
             return shown + self._hold_open_step(new) or sse.KEEP_ALIVE
         return shown + self.trust() + self._send(new)
+
+    def _note_processes(self, new: bytes) -> None:
+        self.owner = last_attempt(new)[0] or self.owner
+        changed_at = max(new.rfind(_TAKEOVER_NOTE), new.rfind(_HAND_OVER_NOTE))
+        if changed_at >= 0 or self.waits_for_process:
+            self.waits_for_process = b"data: " not in new[max(0, changed_at) :].replace(sse.START_STEP, b"")
 
     def trust(self) -> bytes:
         """Return the held-back bytes: the process is alive."""

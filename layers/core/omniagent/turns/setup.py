@@ -34,6 +34,10 @@ STOP_SECONDS = 2.0
 EraseHook = Callable[[str, str | None], Awaitable[None]]
 """Takes the user's name and a session's id. None means everything of the user."""
 
+HAND_OVER_SECONDS = 3.0
+"""How long the next process of a handed-over turn may take. A message waits so long before it is refused as busy."""
+HAND_OVER_POLL_SECONDS = 0.1
+"""How often a process looks that waits for a hand-over."""
 MAX_ATTEMPTS = 5
 """So many processes continue a turn. One that kills them all ends interrupted."""
 MAX_QUESTION_BYTES = 100_000
@@ -282,9 +286,10 @@ class TurnHooks:
     takeover, a queued message, an answer to a waiting turn) is announced when it begins.
     """
     on_hand_over: Callable[[str, int], Awaitable[None]] | None = None
-    """Called in the same way when a turn runs out of time in its process, so that another takes over at once. Without
-    it, the turn ends there and its text is stored. Also called when a waiting turn is closed with messages queued
-    behind it, so that they are run.
+    """Called in the same way when a turn runs out of time in its process, so that another takes over at once. The turn
+    is let go of meanwhile: `Runner.look` waits for that with `patience_seconds`. Without this hook, the turn ends there
+    and its text is stored. Also called when a waiting turn is closed with messages queued behind it, so that they are
+    run.
     """
     on_end: Callable[[RunResult], Awaitable[None]] | None = None
     """Called when a turn has ended and its readers have seen the end."""

@@ -1,5 +1,6 @@
 """Finds out whether the process of a turn died, takes the turn over, and finishes it."""
 
+import asyncio
 import logging
 import time
 from dataclasses import replace
@@ -18,7 +19,7 @@ from omniagent.turns.keeper import LeaseKeeper, taken
 from omniagent.turns.lease import ANSWER, Claim, Renewal, RunningTurn, TurnRegistry
 from omniagent.turns.repair import bury, close_dead_turn, is_unbegun, settle_spending
 from omniagent.turns.replay import COUNTED, TAKEN_OVER
-from omniagent.turns.setup import MAX_ATTEMPTS, Assignment, Query, TimeLimit, TurnSetup
+from omniagent.turns.setup import HAND_OVER_POLL_SECONDS, MAX_ATTEMPTS, Assignment, Query, TimeLimit, TurnSetup, both
 from omniagent.turns.turn import Turn
 from omniagent.turns.unbegun import ask_again
 
@@ -28,8 +29,17 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 
-async def next_look(session: SessionManager, registry: TurnRegistry, turn_id: str, attempt: int) -> float | None:
+async def next_look(
+    session: SessionManager, registry: TurnRegistry, turn_id: str, attempt: int, patience_seconds: float = 0.0
+) -> float | None:
     """See `Runner.look`."""
+    give_up_at = time.monotonic() + patience_seconds
+    while (seconds := await _look(session, registry, turn_id, attempt)) and time.monotonic() < give_up_at:  # noqa: ASYNC110
+        await asyncio.sleep(HAND_OVER_POLL_SECONDS)
+    return seconds
+
+
+async def _look(session: SessionManager, registry: TurnRegistry, turn_id: str, attempt: int) -> float | None:
     held = await registry.running(session.key)
     is_same = held is not None and held.claim.turn_id == turn_id
     if held is not None and held.alive and (held.claim.is_chore or (is_same and held.claim.attempt <= attempt)):
@@ -65,8 +75,7 @@ class Takeover:
         """
         session = self._session
         with bind_context(session_id=session.session_id, user_id=session.user_id, user_category=session.category):
-            head = await session.head()
-            held = await self._registry.running(session.key)
+            head, held = await both(session.head(), self._registry.running(session.key))
             if held is not None and is_unbegun(held, head):
                 return await ask_again(self._setup, self._limit, held)
             if head is None or head.active_turn_id is None or (held is not None and held.alive):
@@ -95,10 +104,11 @@ class Takeover:
         return Claim(self._session.key, turn_id, claim_id, owner=new_id(), attempt=dead.takeovers + 1)
 
     async def _open_claimed(self, keeper: LeaseKeeper, *, is_stopped: bool) -> Turn | None:
-        claim, state = keeper.claim, await self._session.load()
+        claim = keeper.claim
+        state, logged = await both(self._session.load(), self._read(claim.turn_id))
         if state.head.active_turn_id != claim.turn_id:
             return None  # it has ended meanwhile
-        dead = replace(await self._read(claim.turn_id), before=await self._before(claim.turn_id))
+        dead = replace(logged, before=await self._before(claim.turn_id))
         if self._query is not None and not dead.answers(self._query, state):
             return None
         plan, attempt = dead.plan(state, claim.message_id), max(dead.takeovers + 1, claim.attempt)
@@ -106,11 +116,11 @@ class Takeover:
         if is_stopped or plan is None or not dead.is_readable or deaths > MAX_ATTEMPTS:
             await self._close(state.head, attempt, is_stopped=is_stopped)
             return None
-        continued = await self._log_takeover(claim, dead, attempt)
+        # It was admitted once, so it continues regardless of the current number of running turns.
+        admitted = self._session.admit(self._setup.settings.max_running_turns_per_user, claim.turn_id)
+        continued, _ = await both(self._log_takeover(claim, dead, attempt), admitted)
         if continued is None:
             return None
-        # It was admitted once, so it continues regardless of the current number of running turns.
-        await self._session.admit(self._setup.settings.max_running_turns_per_user, claim.turn_id)
         budget, refusal = None, None
         try:
             budget = await self._reserve(claim, continued)

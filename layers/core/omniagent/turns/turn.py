@@ -33,7 +33,7 @@ from omniagent.turns.keeper import RELEASE_SECONDS, EventLog, LeaseKeeper
 from omniagent.turns.lease import MAX_CHUNK_BYTES, InboxMessage, Renewal
 from omniagent.turns.recorder import AnswerRecorder
 from omniagent.turns.replay import BEGUN, HANDED_OVER, keep_steps
-from omniagent.turns.setup import Assignment, TurnPlan, TurnSetup, call_back, cancelled, insist, within
+from omniagent.turns.setup import Assignment, TurnPlan, TurnSetup, both, call_back, cancelled, insist, within
 from omniagent.turns.tool_loop import AnswerWork, Ending, Progress, ToolLoop
 
 logger = logging.getLogger(__name__)
@@ -227,12 +227,17 @@ class Turn:
         if self._loop.progress.has_moved:  # otherwise it counts as a death: it must not go on so for ever
             calls = "open" if work.has_open_calls else "closed"
             self._note({HANDED_OVER: attempt, "calls": calls, "at": time.time()})
-        await self._keeper.hand_over(limit.closing_seconds(RELEASE_SECONDS))
-        logger.info("turn handed over", extra={"turn_id": turn_id, "attempt": attempt})
-        self._log.close()
-        self._concluded.set_exception(TurnInProgress("The answer is still being written. Send the same request again."))
-        self._concluded.exception()  # asyncio warns of an exception that nobody has looked at
-        await self._side.hand_over()
+
+        async def let_go() -> None:
+            await self._keeper.hand_over(limit.closing_seconds(RELEASE_SECONDS))
+            logger.info("turn handed over", extra={"turn_id": turn_id, "attempt": attempt})
+            self._log.close()
+            self._concluded.set_exception(
+                TurnInProgress("The answer is still being written. Send the same request again.")
+            )
+            self._concluded.exception()  # asyncio warns of an exception that nobody has looked at
+
+        await both(let_go(), self._side.hand_over())  # the next process starts while this one lets go
 
     async def _finish(self, work: AnswerWork, ending: Ending) -> tuple[RunResult, bool]:
         """Conclude the turn. Whatever fails on the way, the stream is ended and the session given back.
