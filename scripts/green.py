@@ -30,6 +30,7 @@ COUNTS = re.compile(r"^=+ (?=.*\bin [\d.]+s)(.*) in [\d.]+s.*=+$", re.MULTILINE)
 NAMES = re.compile(r"^(?:FAILED|ERROR) (\S+)", re.MULTILINE)
 COVERAGE = re.compile(r"^TOTAL\s.*\s(\d+)%$", re.MULTILINE)
 LOAD_EVERY = 5.0
+PATIENCE_SECONDS = 60.0
 
 
 @dataclass(frozen=True)
@@ -94,6 +95,10 @@ class Runs:
             place.join()
         return [run for _, run in sorted(self._done.items())]
 
+    def stop(self) -> None:
+        """End what runs, and begin nothing more."""
+        self._deadline = 0.0
+
     def _place(self, place: int) -> None:
         clone = self._folder / f"clone-{place}"
         try:
@@ -131,11 +136,20 @@ class Runs:
                 except subprocess.TimeoutExpired:
                     loads.append(os.getloadavg()[0])
                 if time.monotonic() > self._deadline:
-                    os.killpg(suite.pid, signal.SIGKILL)
+                    _end(suite)
         seconds = time.monotonic() - began
         return outcome(
             log.read_text(errors="replace"), code=suite.wait(), seconds=seconds, load=sum(loads) / len(loads)
         )
+
+
+def _end(suite: "subprocess.Popen[bytes]") -> None:
+    """Interrupt a suite, so that its tests end the servers they have started."""
+    os.killpg(suite.pid, signal.SIGINT)
+    try:
+        suite.wait(PATIENCE_SECONDS)
+    except subprocess.TimeoutExpired:
+        os.killpg(suite.pid, signal.SIGKILL)
 
 
 @contextmanager
@@ -161,7 +175,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     commit = subprocess.check_output(["git", "rev-parse", "--short=10", "HEAD"], cwd=ROOT, text=True).strip()
     print(f"{options.runs} runs of {commit}, {options.at_once} at once, logs in {options.folder}", flush=True)
     deadline = time.monotonic() + 60 * options.minutes
-    runs = Runs(options.folder, number=options.runs, at_once=options.at_once, deadline=deadline).go()
+    suites = Runs(options.folder, number=options.runs, at_once=options.at_once, deadline=deadline)
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: suites.stop())
+    runs = suites.go()
     for clone in options.folder.glob("clone-*"):
         shutil.rmtree(clone)
     green = sum(run.green for run in runs)
