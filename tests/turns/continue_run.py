@@ -84,8 +84,9 @@ class Report:
         assert self.longest <= WATCH_SECONDS, self
 
     def __str__(self) -> str:
+        ended = ", ".join(f"{count} {status}" for status, count in self.ended.items())
         return (
-            f"{self.runs} turns killed {self.deaths} times, {dict(self.ended)} without any request, "
+            f"{self.runs} turns killed {self.deaths} times, {ended} without any request, "
             f"{self.not_watched} had sent no watch; steps asked twice {self.steps_twice}, tools run twice "
             f"{self.tools_twice}, answers that differ {self.differ}, longest {self.longest:.1f} s after the lease"
         )
