@@ -1,7 +1,7 @@
 """A turn whose process died is finished by another, which does nothing twice that was done."""
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 
 import pytest
 from pydantic import BaseModel
@@ -14,7 +14,7 @@ from omniagent.turns.memory_ledger import MemoryLedger
 from omniagent.turns.replay import record_frames
 from omniagent.turns.setup import MAX_ATTEMPTS
 from tests.fixtures.conversation import read
-from tests.turns.deaths import GRAVES, LEASE_SECONDS, NEVER, QUERY, MortalProcess, Stage, World
+from tests.turns.deaths import LEASE_SECONDS, NEVER, QUERY, MortalProcess, Stage, World
 
 STAGES = {
     # stage: model calls in all, where everything was logged and where only what must be
@@ -32,16 +32,7 @@ STAGES = {
 ENDED = ["after finish_turn", "before release", "after release"]
 
 
-@pytest.fixture(autouse=True)
-async def _burial() -> AsyncIterator[None]:
-    """End what dead processes have left. Some of it insists on a second try."""
-    before = asyncio.all_tasks()
-    yield
-    while left := asyncio.all_tasks() - before - {asyncio.current_task()}:
-        for task in left:
-            task.cancel()
-        await asyncio.wait(left, timeout=0.01)
-    GRAVES.clear()
+pytestmark = pytest.mark.usefixtures("burial")
 
 
 async def undisturbed() -> list[Part]:

@@ -2,7 +2,6 @@
 
 import asyncio
 import random
-from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
 
@@ -16,21 +15,13 @@ from omniagent.turns.memory_ledger import MemoryLedger
 from omniagent.turns.setup import MAX_ATTEMPTS, MAX_QUESTION_BYTES
 from omniagent.turns.unbegun import ASKED_SECONDS, Asked
 from tests.runner.processes import Call
-from tests.turns.deaths import GRAVES, LEASE_SECONDS, QUERY, MortalProcess, World
+from tests.turns.deaths import LEASE_SECONDS, QUERY, MortalProcess, World
 from tests.turns.registries import until
 
 STAGES = ["after claim", "before load", "after admit", "before begin_turn"]
 
 
-@pytest.fixture(autouse=True)
-async def _burial() -> AsyncIterator[None]:
-    before = asyncio.all_tasks()
-    yield
-    while left := asyncio.all_tasks() - before - {asyncio.current_task()}:
-        for task in left:
-            task.cancel()
-        await asyncio.wait(left, timeout=0.01)
-    GRAVES.clear()
+pytestmark = pytest.mark.usefixtures("burial")
 
 
 async def held(world: World) -> Claim | None:

@@ -34,22 +34,14 @@ from omniagent.turns.lease import Claim, InboxMessage, TurnRegistry
 from tests.fixtures.conversation import Clock, move_clock
 from tests.fixtures.package_log import logged
 from tests.runner.sessions import QUICK
-from tests.turns.deaths import GRAVES, LEASE_SECONDS, MortalProcess, World
+from tests.turns.deaths import LEASE_SECONDS, MortalProcess, World
 from tests.turns.registries import until
 
 BRIEF = replace(QUICK, lease_seconds=0.1)
 """A turn that began a tenth of a second ago may be dead."""
 
 
-@pytest.fixture(autouse=True)
-async def _burial() -> AsyncIterator[None]:
-    before = asyncio.all_tasks()
-    yield
-    while left := asyncio.all_tasks() - before - {asyncio.current_task()}:
-        for task in left:
-            task.cancel()
-        await asyncio.wait(left, timeout=0.01)
-    GRAVES.clear()
+pytestmark = pytest.mark.usefixtures("burial")
 
 
 @pytest.fixture
