@@ -2,9 +2,9 @@
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 from local.model.conversation import Conversation as ModelRequest
 from local.model.conversation import Message, from_chat, from_responses
@@ -33,7 +33,7 @@ class Bills:
         for line in ledger.read_text().splitlines():
             order, turn_id = line.split()
             self.tools[order][turn_id] += 1
-        self.claims = Counter(item["message_id"]["S"] for item in _granted(journal))
+        self.claims = Counter(_granted(journal))
 
     def examine(self, user: User, conversation: Conversation) -> Findings:
         """Compare what was paid for with what one user asked for."""
@@ -88,10 +88,24 @@ def _said_before(request: ModelRequest) -> str:
     return said[-1] if said else ""
 
 
-def _granted(journal: Sequence[Passage]) -> list[Mapping[str, Any]]:
-    """The claims that the table granted, or may have granted when its answer was lost."""
-    items = [(passage.message.body["Item"], passage.answer) for passage in journal if passage.message.name == "PutItem"]
-    return [item for item, answer in items if item["item"]["S"] == "turn" and (not answer or b" 200" in answer)]
+def _granted(journal: Sequence[Passage]) -> Iterator[str]:
+    """What was claimed: the claims that the table granted, or may have granted when its answer was lost."""
+    for passage in journal:
+        claimed = _claimed(passage.message.name, passage.message.body)
+        if claimed is not None and (not passage.answer or b" 200" in passage.answer):
+            yield claimed["S"]
+
+
+def _claimed(name: str, body: Mapping[str, Any]) -> Mapping[str, str] | None:
+    """What a request claims a session for. None for a request that is no claim.
+
+    A claim is a put, or an update if the session had an inbox or its lease ended while the put was under way.
+    """
+    if name == "PutItem":
+        return body["Item"]["message_id"] if body["Item"]["item"]["S"] == "turn" else None
+    if name == "UpdateItem" and ":lease_until" in body.get("ExpressionAttributeValues", {}):
+        return cast("Mapping[str, str]", body["ExpressionAttributeValues"][":message_id"])
+    return None
 
 
 def largest_skew(journal: Sequence[Passage], lease_seconds: float, wall_clock_ahead: float) -> float:
