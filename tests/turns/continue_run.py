@@ -11,14 +11,13 @@ import time
 from collections import Counter
 from dataclasses import dataclass, field
 
-from omniagent import Query
 from omniagent.messages import Part
 from tests.runner.processes import Process, bury
 from tests.turns.counts import write_down
 from tests.turns.deaths import GRAVES, LEASE_SECONDS, NEVER, QUERY, World
 
 STAGES = {
-    "claim": "before load",
+    "claim": "after claim",
     "begin": "after begin_turn",
     "first token": "first token",
     "mid text": "mid text",
@@ -46,9 +45,13 @@ class MortalWorld(World):
         self.deaths_left = deaths
         self.deaths = 0
         self._moments = 0
+        self.claimed_at = 0
+        """The moment from which on there is a turn to finish."""
 
     async def at(self, name: str, process: Process | None = None) -> None:
         self._moments += 1
+        if name == "after claim":
+            self.claimed_at = self.claimed_at or self._moments
         if self.moment and self._moments == self.moment and self.deaths_left:
             self.stage = name
         await super().at(name, process)
@@ -65,10 +68,6 @@ class Report:
     runs: int = 0
     deaths: int = 0
     ended: Counter[str] = field(default_factory=Counter)
-    not_watched: int = 0
-    """Killed before the watch was sent, at random: there was no claim, or it had been written that moment. Nobody was
-    promised anything, and the session takes the next message.
-    """
     steps_twice: int = 0
     """Model steps that were asked again although they had ended."""
     tools_twice: int = 0
@@ -78,22 +77,21 @@ class Report:
     """Seconds from the end of the lease to the end of the turn."""
 
     def check(self) -> None:
-        assert self.ended == {"complete": self.runs - self.not_watched}, self
-        assert self.not_watched <= self.runs / 20, self
+        assert self.ended == {"complete": self.runs}, self
         assert (self.steps_twice, self.tools_twice, self.differ) == (0, 0, 0), self
         assert self.longest <= WATCH_SECONDS, self
 
     def __str__(self) -> str:
         ended = ", ".join(f"{count} {status}" for status, count in self.ended.items())
         return (
-            f"{self.runs} turns killed {self.deaths} times, {ended} without any request, "
-            f"{self.not_watched} had sent no watch; steps asked twice {self.steps_twice}, tools run twice "
+            f"{self.runs} turns killed {self.deaths} times, {ended} without any request; "
+            f"steps asked twice {self.steps_twice}, tools run twice "
             f"{self.tools_twice}, answers that differ {self.differ}, longest {self.longest:.1f} s after the lease"
         )
 
 
 async def run(runs: int, seed: int = 1) -> Report:
-    """Kill so many turns: each named stage in turn, and as many at random moments."""
+    """Kill so many turns: each named stage in turn, and as many at random moments after the claim."""
     rng, report = random.Random(seed), Report()
     whole = MortalWorld(retry_safe=True, tick=0.005)
     await whole.runner().run(QUERY)
@@ -103,7 +101,7 @@ async def run(runs: int, seed: int = 1) -> Report:
         at_random = number % 2 == 1
         world = MortalWorld(
             "" if at_random else stages[number // 2 % len(stages)],
-            rng.randint(1, moments) if at_random else 0,
+            rng.randint(whole.claimed_at, moments) if at_random else 0,
             deaths=rng.choice([1, 2]),
             retry_safe=rng.random() < 0.5,
             tick=rng.choice([0.005, NEVER]),
@@ -119,13 +117,9 @@ async def _killed_and_watched(world: MortalWorld, parts: list[Part], report: Rep
         asking = asyncio.create_task(world.runner().run(QUERY))
         await _until_death_or_end(world, asking)
         began = time.monotonic()
-        if not world.begun:
-            report.not_watched += 1
-            assert (await world.runner(_process(world)).run(Query("Go on", "m2"))).status == "complete"
-        else:
-            await _watch(world)
-            report.longest = max(report.longest, time.monotonic() - began)
-            await _count(world, parts, report)
+        await _watch(world)
+        report.longest = max(report.longest, time.monotonic() - began)
+        await _count(world, parts, report)
     finally:
         report.deaths += world.deaths
         await bury(living)

@@ -57,7 +57,7 @@ async def test_a_question_that_was_claimed_and_not_stored_is_asked_again(stage: 
     assert world.begun[-1] == (answer.id, 1), "it has a watch of its own"
 
 
-@pytest.mark.parametrize("stage", STAGES[1:])
+@pytest.mark.parametrize("stage", STAGES)
 async def test_somebody_looks_after_a_turn_from_its_claim_on(stage: str) -> None:
     world = await dead(stage)
     claim = await held(world)

@@ -144,12 +144,12 @@ class SideWork:
     async def hand_over(self) -> None:
         """Tell whoever looks after turns that another process is to go on with this one."""
         await self._in_time(self._setup.hooks.on_hand_over, self._assignment.turn_id, self._keeper.claim.attempt)
-        await self._keeper.noticed()
+        await self._keeper.notice.given()
         await self.summary.finish(self._assignment.limit)
 
     async def finish(self, result: RunResult, context: RunContext | None, *, leaves_messages: bool) -> None:
         """Do what comes after the answer. The readers have seen the end of it."""
-        await self._keeper.noticed()
+        await self._keeper.notice.given()
         await self._name_session(result)
         await self.summary.finish(self._assignment.limit)
         await settle_budget(self._assignment)

@@ -165,6 +165,29 @@ async def taken(registry: TurnRegistry, claim: Claim, bury: Callable[[Claim], Aw
     return await requested(registry, claim, take())
 
 
+class Notice:
+    """Tells whoever watches turns of one turn, once, in parallel with the turn's other work."""
+
+    def __init__(self, send: Callable[[], Coroutine[Any, Any, None]] | None = None) -> None:
+        self._send = send
+        self._sending: asyncio.Task[None] | None = None
+
+    def give(self) -> None:
+        """Send it, unless it was sent before."""
+        if self._sending is None and self._send is not None:
+            self._sending = asyncio.create_task(self._send(), name="notice")
+
+    async def given(self) -> None:
+        """Wait until it is sent, or cannot be."""
+        if self._sending is not None:
+            await asyncio.wait([self._sending])
+
+    def withdraw(self) -> None:
+        """The turn does not begin. A notice that was sent already does no harm."""
+        if self._sending is not None:
+            self._sending.cancel()
+
+
 class LeaseKeeper:
     """Owns one claim from acquisition to release.
 
@@ -178,9 +201,10 @@ class LeaseKeeper:
         claim: Claim,
         *,
         tick_seconds: float,
-        notice: Callable[[], Coroutine[Any, Any, None]] | None = None,
+        notice: Notice | None = None,
     ) -> None:
         self.claim = claim
+        self.notice = notice or Notice()
         self.lost = False
         self.inbox: tuple[InboxMessage, ...] = ()
         """The messages that were posted to the session, as of the last renewal."""
@@ -197,10 +221,6 @@ class LeaseKeeper:
         self._failing = False
         self._flushing = asyncio.Lock()
         self._renewed_at = time.monotonic()
-        self._notify = notice
-        self._notice: asyncio.Task[None] | None = None
-        if claim.question:
-            self.give_notice()
         self._task = asyncio.create_task(self._tick_until_ended(), name="lease-keeper")
 
     def watch(self, on_renewal: Callable[[Renewal], None]) -> None:
@@ -247,21 +267,10 @@ class LeaseKeeper:
         """
         return bool(await self._end(seconds, lambda: self._registry.release(self.claim, taken)))
 
-    def give_notice(self) -> None:
-        """Have somebody look after the turn. Nothing happens when that was done before."""
-        if self._notice is None and self._notify is not None:
-            self._notice = asyncio.create_task(self._notify(), name="notice")
-
     async def abandon(self, taken: Collection[str] = ()) -> bool:
         """Give the session back for a turn that does not begin: nobody need look after it."""
-        if self._notice is not None:
-            self._notice.cancel()
+        self.notice.withdraw()
         return await self.finish(taken=taken)
-
-    async def noticed(self) -> None:
-        """Wait until whoever looks after turns knows of this one, or cannot be told."""
-        if self._notice is not None:
-            await asyncio.wait([self._notice])
 
     async def hand_over(self, seconds: float = RELEASE_SECONDS) -> None:
         """Append the remaining frames, then end the lease so that another process can take over. Never raises."""

@@ -3,8 +3,8 @@
 import asyncio
 import logging
 import time
-from collections.abc import Coroutine, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Coroutine, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -25,7 +25,7 @@ from omniagent.settings import Settings
 from omniagent.tracing import SpanKind, bind_context, trace_operation
 from omniagent.tracing.attributes import AGENT_NAME, TURN_NUMBER
 from omniagent.turns.follow import FollowedAnswer
-from omniagent.turns.keeper import LeaseKeeper, taken
+from omniagent.turns.keeper import LeaseKeeper, Notice, taken
 from omniagent.turns.lease import ERASE, REPAIR, Claim, InboxMessage, RunningTurn
 from omniagent.turns.repair import bury, close_dead_turn, close_waiting, living, released_late
 from omniagent.turns.replay import ReplayedAnswer, handed_over_at, kept_steps
@@ -100,19 +100,37 @@ class Opening:
 
     async def _open(self) -> AnswerSource:
         claim = self._claim()
-        while (held := await taken(self._registry, claim, self._bury)) is not None:
-            if (answer := await self._join(held)) is not None:
-                return answer
-        return await self._open_kept(claim)
+        with self._noticed(claim) as notice:
+            while (held := await taken(self._registry, claim, self._bury)) is not None:
+                if (answer := await self._join(held)) is not None:
+                    notice.withdraw()
+                    return answer
+        return await self._open_kept(self._setup.keeper(claim, notice))
 
     async def _open_once(self, attempt: int) -> AnswerSource | None:
         claim = replace(self._claim(), attempt=attempt)
-        if await taken(self._registry, claim, self._bury) is not None:
-            return None
-        return await self._open_kept(claim)
+        with self._noticed(claim) as notice:
+            if await taken(self._registry, claim, self._bury) is not None:
+                notice.withdraw()
+                return None
+        return await self._open_kept(self._setup.keeper(claim, notice))
 
-    async def _open_kept(self, claim: Claim) -> AnswerSource:
-        keeper = self._setup.keeper(claim)
+    @contextmanager
+    def _noticed(self, claim: Claim) -> Iterator[Notice]:
+        """Give notice of a turn while its session is claimed: if this process dies then, the turn is watched.
+
+        A turn without a question of its own is watched by whoever led to it, until it begins.
+        """
+        notice = self._setup.notice(claim)
+        if claim.question:
+            notice.give()
+        try:
+            yield notice
+        except BaseException:
+            notice.withdraw()
+            raise
+
+    async def _open_kept(self, keeper: LeaseKeeper) -> AnswerSource:
         try:
             answer = await self._open_claimed(keeper)
         except _SentAgain:

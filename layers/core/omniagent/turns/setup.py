@@ -19,7 +19,7 @@ from omniagent.messages import Part, Usage, plain_text, steering_of
 from omniagent.session.manager import SessionManager, SessionMessage, SessionState, check_id, new_id
 from omniagent.session.summaries import CallMeter, SummaryPipeline
 from omniagent.settings import Busy, Settings
-from omniagent.turns.keeper import LeaseKeeper
+from omniagent.turns.keeper import LeaseKeeper, Notice
 from omniagent.turns.lease import REGENERATE, Claim, TurnRegistry
 
 if TYPE_CHECKING:  # only a deployment with budgets imports it
@@ -281,9 +281,10 @@ class TurnHooks:
     """Called by the runtime. Exceptions are logged and ignored, except those of `on_erase`."""
 
     on_begin: Callable[[str, int], Awaitable[None]] | None = None
-    """Called with a turn's id when it is claimed, in parallel with its other work, so that it can be watched. The
-    number counts the processes that worked on the turn before this one. A turn without a question of its own (a
-    takeover, a queued message, an answer to a waiting turn) is announced when it begins.
+    """Called with a turn's id while it is being claimed, so that the turn is watched from its first moment.
+    If the claim is refused, there is no such turn and nothing to watch. The number counts the processes that worked on
+    the turn before this one. A turn without a question of its own (a takeover, a queued message, an answer to a waiting
+    turn) is announced when it begins.
     """
     on_hand_over: Callable[[str, int], Awaitable[None]] | None = None
     """Called in the same way when a turn runs out of time in its process, so that another takes over at once. The turn
@@ -332,9 +333,12 @@ class TurnSetup:
     ledger: "Ledger | None" = None
     """The ledger in which a dead turn may have a reservation."""
 
-    def keeper(self, claim: Claim) -> LeaseKeeper:
+    def notice(self, claim: Claim) -> Notice:
+        """Return the notice of a turn, to be given."""
+        return Notice(partial(call_back, self.hooks.on_begin, claim.turn_id, claim.attempt))
+
+    def keeper(self, claim: Claim, notice: Notice) -> LeaseKeeper:
         """Keep a claim that was just taken."""
-        notice = partial(call_back, self.hooks.on_begin, claim.turn_id, claim.attempt)
         return LeaseKeeper(self.registry, claim, tick_seconds=self.settings.tick_seconds, notice=notice)
 
     def may_hand_over(self, limit: TimeLimit) -> bool:

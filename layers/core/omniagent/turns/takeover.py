@@ -86,7 +86,7 @@ class Takeover:
             settling = partial(bury, session, self._registry, self._setup.ledger)
             if await taken(self._registry, claim, settling) is not None:
                 return None
-            keeper = self._setup.keeper(claim)
+            keeper = self._setup.keeper(claim, self._setup.notice(claim))
             turn: Turn | None = None
             try:
                 turn = await self._open_claimed(keeper, is_stopped=held is not None and held.stopping)

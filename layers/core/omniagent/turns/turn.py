@@ -146,7 +146,7 @@ class Turn:
         self._start_stream()
         self._work = work = AnswerWork(self._loop, self._answer(), self._assignment.limit)
         self._keeper.watch(self._on_renewal)
-        self._keeper.give_notice()
+        self._keeper.notice.give()
         start = TurnStart(
             self._assignment.turn_id,
             plan.number,
@@ -160,7 +160,7 @@ class Turn:
         )
         try:
             if self._assignment.was_posted or self._dead is not None:
-                await self._keeper.noticed()  # the watch that led here ends as soon as this turn has begun
+                await self._keeper.notice.given()  # the watch that led here ends as soon as this turn has begun
             await session.begin_turn(start)
         except BaseException:
             await work.cancel()
