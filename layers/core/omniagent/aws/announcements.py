@@ -30,9 +30,9 @@ class Announcements:
         self._secrets = secrets
 
     async def announce(self, key: str, answer: SessionMessage, *, kept: str | None = None) -> None:
-        """Queue the event of a turn's end. Noted afterwards: should that fail, it is sent twice, with one id.
+        """Queue the event of a turn's end, then record it. If recording fails, it may be sent twice, with the same id.
 
-        `kept` is the id of the previous answer, where a regeneration that showed nothing left it in place.
+        `kept` is the id of the previous answer, if a regeneration showed nothing and left it in place.
         """
         event = TurnEvent.of(key, answer, kept=kept)
         message = {"kind": "webhook", "session_id": key, "event": event.model_dump(mode="json")}
@@ -41,21 +41,21 @@ class Announcements:
             await Catalog(await self._store()).note_announced(key, answer.id, event.id)
 
     async def announce_missed(self, key: str, turn_id: str) -> bool:
-        """Announce the end of a turn whose process could not: it died, or the turn was closed by somebody else."""
+        """Announce the end of a turn whose own process did not: it died, or another process closed the turn."""
         if not self._settings.webhook_url:
             return False
         found = await Catalog(await self._store()).find_announced(key, message_id_of(turn_id))
         if found is None or found[1] == TurnEvent.of(key, found[0]).id:
             return False
         if found[0].status == "waiting" and not found[0].pending:
-            return False  # all that it asked is answered: it goes on, and has an end to be announced later
+            return False  # every request is answered: the turn continues, and its end is announced later
         await self.announce(key, found[0])
         return True
 
     async def deliver(self, key: str, event: TurnEvent, *, again: bool = False) -> bool:
-        """Send an event to the webhook. False when there is none, or the session's user was deleted.
+        """Send an event to the webhook. Returns False if none is set, or the session's user is deleted.
 
-        Raises `WebhookFailed`. `again`: it has failed before, so the secret is read anew.
+        Raises `WebhookFailed`. `again`: an earlier delivery failed, so the secret is read again.
         """
         settings = self._settings
         if not settings.webhook_url:

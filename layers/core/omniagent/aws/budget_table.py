@@ -1,8 +1,8 @@
-"""Budgets in the table of running turns: one item per user and day, `budget#<day>`, changed by atomic updates.
+"""Budgets in the turn table: one item (a page) per user and day, `budget#<day>`, changed by atomic updates.
 
-`used` is what was spent and what is reserved: one condition on it admits a turn. `m<minute>` counts the requests of a
-minute, `r#<id>` is an open reservation (`<tokens>@<minute>`), `d#<id>` what was settled by a repair or charged
-(`<tokens>~<estimated>`). All of it fits into one write unit (1 KB) while a user has some 30 reservations open.
+`used` is spent plus reserved tokens: one condition on it admits a turn. `m<minute>` counts the requests of a minute,
+`r#<id>` is an open reservation (`<tokens>@<minute>`), `d#<id>` a cost that a repair or a charge recorded
+(`<tokens>~<estimated>`). An item fits into one write unit (1 KB) with up to about 30 open reservations.
 """
 
 import time
@@ -17,15 +17,15 @@ from omniagent.tracing import SpanKind, trace_method
 from omniagent.turns.ledger import Cost, Ledger, Moment, Reservation, Spending
 
 PAGE_LIFE_SECONDS = 2 * 24 * 3600
-"""After its day: the last turn of it is settled late, or repaired the day after."""
+"""How long a page is kept after its day: its last turn may be settled late, or repaired the day after."""
 _FORGOTTEN_MINUTES = range(2, 18)
-"""Counters that a request removes. A longer pause leaves one behind, so an item holds 90 of them at most."""
+"""Ages of the counters that a request removes. A longer pause leaves one behind, so an item has at most 90."""
 
 Item = dict[str, Any]
 
 
 class DynamoLedger(Ledger):
-    """The pages of all users in the table of running turns."""
+    """The budgets of all users, in the turn table."""
 
     def __init__(self, table: str, *, api: AwsJson | None = None, clock: Callable[[], float] = time.time) -> None:
         super().__init__(clock)
@@ -39,7 +39,7 @@ class DynamoLedger(Ledger):
         update.require(_open(held), "=", _open_value(held))
         update.require("used", "<", budget.tokens_per_day)
         refused = await self._write(held, update)
-        # Our own: the request was sent again because its first answer was lost.
+        # If equal, it is our own write: the first response was lost, and the request was retried.
         if refused is not None and refused.get(_open(held)) != {"S": _open_value(more)}:
             limits = Budget(tokens_per_day=budget.tokens_per_day)
             if (refusal := _spending(refused, held, self.now()).refusal(limits)) is not None:
@@ -103,13 +103,13 @@ class DynamoLedger(Ledger):
         if not answer.get("lost"):
             return _spending(answer["Attributes"], held, moment), False
         page = answer["item"] or {}
-        # Our own: the request was sent again because its first answer was lost.
+        # Our own write: the first response was lost, and the request was retried.
         is_ours = held.tokens > 0 and _open(held) in page
         return _spending(page, held, moment), not is_ours
 
     async def _settle(self, held: Reservation, cost: Cost, *, by_owner: bool) -> None:
         refused = await self._close(held, cost, by_owner=by_owner)
-        while refused is not None and _open(held) in refused:  # more is reserved than we were told
+        while refused is not None and _open(held) in refused:  # the reservation was extended since
             held = _reservation(held, held.id, refused[_open(held)]["S"])
             refused = await self._close(held, cost, by_owner=by_owner)
         if refused is not None and _known(held) in refused:
@@ -125,7 +125,7 @@ class DynamoLedger(Ledger):
         return await self._write(held, update)
 
     async def _settle_rest(self, held: Reservation, cost: Cost, known: str, *, by_owner: bool) -> None:
-        """Add what a repair did not know of, once."""
+        """Add the difference to the cost that an earlier settlement recorded, once."""
         tokens, _, estimated = known.partition("~")
         update = _Update()
         update.spend(cost - Cost(int(tokens), int(estimated)))
@@ -141,7 +141,7 @@ class DynamoLedger(Ledger):
         return _spending(answer.get("Item") or {}, Reservation(user_id, day, "", 0, moment.minute), moment)
 
     async def _write(self, held: Reservation, update: "_Update") -> Item | None:
-        """Change the reservation's page. Returns None, or the page as it is when a condition does not hold."""
+        """Update the reservation's page. Returns the current page if a condition failed, otherwise None."""
         answer = await self._update(held, update)
         return (answer["item"] or {}) if answer.get("lost") else None
 
@@ -172,7 +172,7 @@ class _Update:
         self._clauses["ADD"].append(f"{self._name(name)} {self._value(amount)}")
 
     def spend(self, cost: Cost, *, reserved: int = 0) -> None:
-        """Count what was spent, in the place of what was reserved for it."""
+        """Add the tokens spent and remove those reserved for them."""
         self.add("used", cost.tokens - reserved)
         self.add("spent", cost.tokens)
         self.add("estimated", cost.estimated)
@@ -211,7 +211,7 @@ class _Update:
 
 
 def _page_key(user_id: str, day: str) -> Item:
-    """Not under the user's own key, which a deletion clears: deleting oneself must not refill a budget."""
+    """Not under the user's id, whose items are erased with the user: deleting an account must not refill its budget."""
     return item_key(f"budget#{user_id}", f"budget#{day}")
 
 

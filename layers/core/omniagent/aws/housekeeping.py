@@ -1,6 +1,6 @@
 """The chores of a deployment: deletions, retention, and turns whose requests have expired.
 
-What the time of one invocation does not suffice for is left to the summary queue.
+If one invocation is too short, the rest of the work is sent to the summary queue.
 """
 
 import logging
@@ -19,36 +19,36 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 LATE_COMMIT_SECONDS = 120
-"""MongoDB ends a transaction after 60 seconds: what began before a deletion has been committed by then, or never is."""
+"""MongoDB aborts transactions after 60 seconds: one that began before a deletion is committed or aborted by then."""
 ANY_SESSION = "any"
 RETENTION_PIECE = 100
 EXPIRED_PIECE = 1000
 CUT_OFF = timedelta(hours=1)
-"""A deletion that is not done by then has been cut off."""
+"""A deletion that takes longer was interrupted."""
 TimeLeft = Callable[[], float]
 
 
 class Housekeeping:
-    """Does the chores with the connections of the process."""
+    """Runs the chores with the process's services."""
 
     def __init__(self, services: Services) -> None:
         self._services = services
 
     async def erase_session(self, key: str, *, time_left: TimeLeft, resume: bool = False) -> None:
-        """Delete a session with everything in it. What the time does not suffice for is left to the queue.
+        """Delete a session with everything in it. If the time is too short, the rest is queued.
 
-        Raises `NotFound`, and `DeletionUnfinished` where there is no queue: the same call again goes on. `resume` is
-        for the queue, which may deliver late and twice: a session made under the same id since is left alone.
+        Raises `NotFound`, and `DeletionUnfinished` if there is no queue: repeating the call continues the deletion.
+        `resume` is for queued jobs, which may arrive late and twice: a newer session with the same id is left alone.
         """
         runner = await self._eraser(key)
         if not await _attempted(runner.erase(time_left=time_left, resume=resume), resume):
             await self._leave(self._services.summary_queue.send_erasure(key))
 
     async def erase_user(self, user_id: str, *, time_left: TimeLeft) -> None:
-        """Delete a user with all their sessions and whatever else is stored of them, in the same way.
+        """Delete a user with all their sessions and everything else stored about them, in the same way.
 
-        A transaction that cannot see the deletion yet may still make a session, and its process may die before it
-        looks again. So the queue looks once more when no such transaction can be alive.
+        A transaction that does not see the deletion yet may still create a session, and its process may die before
+        it checks again. So a delayed job checks once more, when no such transaction can be open.
         """
         session = await self._session_to_erase(f"{user_id}:{ANY_SESSION}")
         await session.mark_user_erased()
@@ -59,9 +59,9 @@ class Housekeeping:
             await self._leave(self._services.summary_queue.send_user_erasure(user_id, before))
 
     async def resume_user_erasure(self, user_id: str, before: datetime | None, *, time_left: TimeLeft) -> None:
-        """Go on with the deletion of a user that began `before`, or look for what it could not see.
+        """Continue the deletion of a user that began at `before`, or look for sessions that it could not see.
 
-        What a user has done who came back since stays.
+        Sessions that the user has created since are kept.
         """
         runner = await self._eraser(f"{user_id}:{ANY_SESSION}")
         is_done = await runner.erase_user(time_left=time_left, resume=True)
@@ -71,9 +71,9 @@ class Housekeeping:
             await self._leave(self._services.summary_queue.send_user_erasure(user_id, before or datetime.now(UTC)))
 
     async def apply_retention(self, *, time_left: TimeLeft) -> int:
-        """Delete the sessions that were left longer ago than the setting says. Returns how many were deleted.
+        """Delete sessions that were unused for `session_retention_days`. Returns how many were deleted.
 
-        What the time does not suffice for is left to the queue. Deletions that were cut off are finished, too.
+        Interrupted deletions are finished, too. If the time is too short, the rest is queued.
         """
         days = self._services.settings.session_retention_days
         if not days:
@@ -92,7 +92,7 @@ class Housekeeping:
     async def close_expired(self, *, time_left: TimeLeft) -> int:
         """Close the turns whose requests have expired unanswered. Returns how many were closed.
 
-        A session that fails is logged and tried again with the next call. It does not keep the others open.
+        A session that fails is logged and retried by the next call. It does not block the others.
         """
         closed = 0
         for address in await (await self._services.store()).expired(EXPIRED_PIECE):
@@ -114,7 +114,7 @@ class Housekeeping:
         return await MongoSessionManager.to_erase(await self._services.store(), key, settings=self._services.settings)
 
     async def _erase_marked(self, keys: Sequence[str], time_left: TimeLeft) -> int:
-        """Finish the deletion of marked sessions. One that fails stays marked, and is tried again later."""
+        """Finish the deletion of marked sessions. One that fails stays marked and is retried later."""
         deleted = 0
         for key in keys:
             try:
@@ -125,7 +125,7 @@ class Housekeeping:
         return deleted
 
     async def _leave(self, sending: Awaitable[None]) -> None:
-        """Leave the rest of a deletion to the queue."""
+        """Queue the rest of a deletion. Raises `DeletionUnfinished` if there is no queue."""
         try:
             await sending
         except NoQueue as exc:
@@ -133,11 +133,11 @@ class Housekeeping:
 
 
 async def _attempted(deletion: Awaitable[bool], resume: bool = False) -> bool:
-    """Return whether all is deleted. What a team's hook could not delete is left to the queue, which repeats it."""
+    """Return whether everything is deleted. If the team's hook failed, it is not, and a queued job repeats it."""
     try:
         return await deletion
     except DeletionUnfinished as exc:
         if resume:
-            raise  # by the queue itself: the job is delivered again, and at last is a dead letter
+            raise  # in a queued job: SQS redelivers it, and finally moves it to the dead-letter queue
         logger.exception("deletion left to the queue", extra={"cause": str(exc)})
         return False

@@ -1,6 +1,6 @@
-"""The inbox of a session in the item of its claim: `inbox` is a list, `inbox_ids` and `inbox_size` bound it.
+"""The inbox of a session, in its claim's item: `inbox` is the list, `inbox_ids` and `inbox_size` serve to limit it.
 
-Loaded only where a message waits.
+Imported only when a message is queued.
 """
 
 import zlib
@@ -16,13 +16,13 @@ from omniagent.turns.lease import ERASE, GIVEN_BACK, MAX_INBOX_BYTES, Claim, Inb
 async def post_message(
     table: DynamoTable, claim: Claim, message: InboxMessage, limit: int, *, kept_until: float, stop: bool
 ) -> Literal["new", "known", "refused"]:
-    """Add a message, unless it is there already or the claim does not hold the session any more."""
+    """Append a message, unless it is there already or the claim no longer holds the session."""
     entry = _entry(message)
     size = len(entry["M"]["text"]["B"])
     refused = await table.call(
         "UpdateItem",
         Key=item_key(claim.session, TURN),
-        # TTL must not delete a message that nobody has answered: `kept_until` outlasts every renewal.
+        # TTL must not delete an unanswered message: once `kept_until` is set, renewals use it as their expiry.
         UpdateExpression="SET inbox = list_append(if_not_exists(inbox, :none), :entry), kept_until = :kept, "
         f"expires_at = :kept, #state = {':stopping' if stop else '#state'} ADD inbox_ids :ids, inbox_size :size",
         ConditionExpression=f"{OURS} AND message_id <> :erase AND (attribute_not_exists(inbox) OR "
@@ -56,7 +56,10 @@ async def post_message(
 async def release_with_inbox(
     table: DynamoTable, claim: Claim, entries: Sequence[dict[str, Any]], taken: Collection[str]
 ) -> None:
-    """Give the session back and keep it for what is left. Only the owner removes, so places stay as they were."""
+    """Release the session but keep its item for the remaining messages.
+
+    Only the claim's holder removes messages, so the indexes in `entries` are still valid.
+    """
     gone = [(place, entry) for place, entry in enumerate(entries) if entry["id"]["S"] in taken]
     values: dict[str, Any] = {":holder": {"S": claim.token}, ":past": as_number(GIVEN_BACK)}
     removal = " REMOVE question"
@@ -75,7 +78,7 @@ async def release_with_inbox(
 
 
 async def stop_waiting(table: DynamoTable, session: str, item: dict[str, Any], message_id: str | None) -> bool:
-    """Flag messages of the inbox as stopped, each where it stood when the item was read."""
+    """Flag messages of the inbox as stopped, by index. If the inbox has changed since the read, try again."""
     while places := [
         (place, message.id) for place, message in enumerate(read_inbox(item)) if message_id in (None, message.id)
     ]:

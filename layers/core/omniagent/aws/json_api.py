@@ -1,8 +1,8 @@
-"""AWS's JSON APIs, as DynamoDB, Secrets Manager and SQS speak them, without boto3.
+"""A client for AWS's JSON APIs (DynamoDB, Secrets Manager, SQS), without boto3.
 
-boto3 and its service models would weigh on every cold start and take a thread for each call. The protocol is one signed
-POST; a test compares the signature with botocore's own. Credentials are cached for the process: Lambda puts keys into
-the environment, SnapStart serves them from a local endpoint, and on a laptop botocore finds them in a profile.
+boto3 and its service models would slow down every cold start and use a thread per call. The protocol is one signed
+POST; a test compares the signature with botocore's. Credentials are cached per process: Lambda sets keys in the
+environment, SnapStart serves them from a local endpoint, and on a laptop botocore finds them in a profile.
 """
 
 import asyncio
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class AwsUnreachable(Exception):
-    """The service did not answer, or answered that it cannot serve the call now. Trying again may help."""
+    """The service did not answer, or cannot serve the call now. A retry may help."""
 
 
 class AwsRefused(Exception):
@@ -41,12 +41,12 @@ class AwsRefused(Exception):
         self.answer = answer
 
 
-# Replaced this long before they expire, so that no call is signed with a key about to end.
+# Credentials are replaced this long before they expire, so that no call is signed with expired ones.
 REFRESH_BEFORE_SECONDS: Final = 300.0
-# Botocore refreshes its own credentials in time: they are only not asked for at every call.
+# Botocore refreshes its credentials itself; the cache only avoids asking it at every call.
 PROFILE_LIFE_SECONDS: Final = 300.0
 ENDPOINT_TIMEOUT_SECONDS: Final = 3.0
-# The addresses of ECS's and EKS's agents. The token must not go to any other host.
+# The credential agents of ECS and EKS. Over plain HTTP, the token goes only to them and to loopback.
 _AGENTS: Final = ("169.254.170.2", "169.254.170.23", "fd00:ec2::23")
 _LOOPBACK: Final = (ip_network("127.0.0.0/8"), ip_network("::1/128"))
 
@@ -114,16 +114,16 @@ async def _from_endpoint(uri: str, token: str) -> tuple[Credentials, float]:
     try:
         async with _pool() as http:
             response = await http.request("GET", uri, headers=headers, extensions=_timeouts(ENDPOINT_TIMEOUT_SECONDS))
-        return _parsed(json.loads(response.content))  # an error's document has no keys
+        return _parsed(json.loads(response.content))  # an error response lacks the keys and raises KeyError
     except Exception as exc:
-        # The kind only: a message could quote the answer, which holds the keys.
+        # Only the error's type: its message could quote the response, which contains the keys.
         raise AwsUnreachable(f"the credentials endpoint: {type(exc).__name__}") from exc
 
 
 def _parsed(answer: Mapping[str, Any]) -> tuple[Credentials, float]:
     expires_at = datetime.fromisoformat(answer["Expiration"]).timestamp()
     credentials = Credentials(answer["AccessKeyId"], answer["SecretAccessKey"], answer.get("Token"))
-    # Short-lived ones are replaced at half of their life, not at every call.
+    # Short-lived credentials are replaced at half of their life, not at every call.
     left = expires_at - time.time()
     return credentials, expires_at - min(REFRESH_BEFORE_SECONDS, left / 2)
 
@@ -141,8 +141,8 @@ def _is_trusted(uri: str) -> bool:
 
 
 def _from_profile() -> Credentials:
-    """Ask botocore, which knows profiles, single sign-on and assumed roles."""
-    from botocore.session import Session  # a laptop only
+    """Ask botocore, which supports profiles, single sign-on and assumed roles."""
+    from botocore.session import Session  # only on a laptop
 
     try:
         found = Session().get_credentials()
@@ -187,7 +187,7 @@ def _hmac(key: bytes, text: str) -> bytes:
 FIRST_PAUSE_SECONDS: Final = 0.1
 LONGEST_PAUSE_SECONDS: Final = 1.0
 RESPONSE_SECONDS: Final = 3.0
-"""Kept of an invocation's time for the response, when everything else of it is spent on retries."""
+"""Reserved at the end of an invocation for the response, however long calls are retried."""
 _TRANSIENT = frozenset(
     {
         "InternalServerError",
@@ -219,7 +219,7 @@ _invocation_ends: ContextVar[float] = ContextVar("omniagent_invocation_ends", de
 
 @contextmanager
 def ends_within(seconds: float) -> Iterator[None]:
-    """Say when Lambda ends this invocation. Patient calls, of it and of the tasks that it starts, give up before."""
+    """Set when Lambda ends this invocation. Patient calls in it, and in tasks that it starts, give up before."""
     token = _invocation_ends.set(time.monotonic() + seconds)
     try:
         yield
@@ -228,7 +228,7 @@ def ends_within(seconds: float) -> Iterator[None]:
 
 
 def patience(most_seconds: float) -> float:
-    """Return how long a call of this invocation may be retried: all the time there is, up to `most_seconds`."""
+    """Return how long a call of this invocation may be retried: the time left, up to `most_seconds`."""
     return max(0.0, min(most_seconds, _invocation_ends.get() - RESPONSE_SECONDS - time.monotonic()))
 
 
@@ -247,7 +247,7 @@ SQS = Protocol("sqs", "AmazonSQS", "application/x-amz-json-1.0")
 
 
 class AwsJson:
-    """One service in one region. Made once per process; its connections belong to one event loop."""
+    """Client of one service in one region. Created once per process; its connections belong to one event loop."""
 
     def __init__(
         self,
@@ -270,7 +270,7 @@ class AwsJson:
     async def call(self, operation: str, **arguments: Any) -> dict[str, Any]:
         """Call an operation. Transient failures are retried a few times.
 
-        Raises `AwsUnreachable` or `AwsRefused`, whatever went wrong.
+        Every failure is an `AwsUnreachable` or an `AwsRefused`.
         """
         body = json.dumps(arguments).encode()
         pause = FIRST_PAUSE_SECONDS
@@ -282,9 +282,9 @@ class AwsJson:
         return await self._attempt(operation, body)
 
     async def call_patiently(self, seconds: float, operation: str, **arguments: Any) -> dict[str, Any]:
-        """The same, but transient failures are retried for `seconds`, however often that is. At least one call is made.
+        """Like `call`, but transient failures are retried for `seconds`, without a limit on their number.
 
-        For what a request cannot begin without: a burst of cold starts makes AWS throttle for a moment.
+        For calls that a request cannot begin without: a burst of cold starts makes AWS throttle for a moment.
         """
         body = json.dumps(arguments).encode()
         pause = FIRST_PAUSE_SECONDS
@@ -304,7 +304,7 @@ class AwsJson:
             await http.aclose()
 
     async def _attempt(self, operation: str, body: bytes) -> dict[str, Any]:
-        """Make the call, and again with new credentials if AWS says that these have expired."""
+        """Make the call. If AWS says that the credentials have expired, repeat it with new ones."""
         source = self._credentials
         if isinstance(source, Credentials):
             return await self._post(operation, body, source)
@@ -343,7 +343,7 @@ class AwsJson:
                 extensions=_timeouts(self._timeout_seconds),
             )
         except (Exception, asyncio.CancelledError) as exc:
-            # Not only the client's own errors: TLS, sockets and anyio raise theirs.
+            # Every Exception: not only the HTTP client, but also TLS, sockets and anyio raise their own.
             if isinstance(exc, asyncio.CancelledError) and _is_cancelled():
                 raise
             raise AwsUnreachable(f"{operation}: {type(exc).__name__} {exc}".rstrip()) from exc
@@ -356,13 +356,13 @@ class AwsJson:
 
 
 def _is_cancelled() -> bool:
-    """Whether somebody has cancelled this task. Otherwise a cancellation has escaped from a library's own tasks."""
+    """Whether this task was cancelled. If not, a CancelledError has escaped from a library's own tasks."""
     task = asyncio.current_task()
     return task is None or task.cancelling() > 0
 
 
 async def _pause(seconds: float) -> float:
-    """Wait before a retry, and return how long to wait before the next."""
+    """Wait before a retry. Returns the pause before the next one."""
     await asyncio.sleep(seconds * random.uniform(0.5, 1))  # noqa: S311 - spreads retries, hides nothing
     return min(seconds * 2, LONGEST_PAUSE_SECONDS)
 
@@ -384,7 +384,7 @@ def _timeouts(seconds: float) -> dict[str, dict[str, float]]:
 
 
 def endpoint_of(service: str, region: str) -> str:
-    """Return the address of a service. The variables that boto3 knows, and the local stack sets, override it."""
+    """Return the address of a service. boto3's endpoint variables, which the local stack sets, override it."""
     suffix = "amazonaws.com.cn" if region.startswith("cn-") else "amazonaws.com"
     return endpoint_override(service) or f"https://{service}.{region}.{suffix}"
 

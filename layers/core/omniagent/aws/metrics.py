@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def emit_turn(result: RunResult) -> None:
     """Print the turn's metrics. The template's alarms and dashboard are built on these names.
 
-    Namespace and service are Powertools' variables; the service tells one stack of an account from another.
+    Namespace and service come from Powertools' variables; the service distinguishes the stacks of an account.
     """
     from aws_lambda_powertools.metrics import MetricUnit
 
@@ -34,7 +34,7 @@ def emit_turn(result: RunResult) -> None:
         metrics.add_metric(name=name, unit=MetricUnit.Count, value=value)
     times = {"TurnDuration": "durationMs", "TimeToFirstToken": "firstTokenMs"}
     if result.status == "waiting":
-        del times["TurnDuration"]  # reported when it has ended, without the time in which it waited
+        del times["TurnDuration"]  # reported when the turn ends, without its waiting time
     if result.is_continued:
         del times["TimeToFirstToken"]
     for name, key in times.items():
@@ -44,7 +44,7 @@ def emit_turn(result: RunResult) -> None:
 
 
 def emit_model_call(purpose: Purpose, usage: Usage) -> None:
-    """Print what a model call for a summary or a name has cost. An answer's tokens are in its turn's metrics."""
+    """Print the tokens of a model call for a summary or a name. An answer's tokens are in its turn's metrics."""
     from aws_lambda_powertools.metrics import MetricUnit
 
     metrics = _metrics()
@@ -55,7 +55,7 @@ def emit_model_call(purpose: Purpose, usage: Usage) -> None:
 
 
 def emit_refusal(refusal: BudgetExceeded) -> None:
-    """Print that a budget has refused something."""
+    """Print that a budget has refused a request or a model call."""
     from aws_lambda_powertools.metrics import MetricUnit
 
     metrics = _metrics()
@@ -70,6 +70,6 @@ def _metrics() -> "Metrics":
 
     return Metrics(
         namespace=os.environ.get("POWERTOOLS_METRICS_NAMESPACE", "OmniAgent"),
-        # The turns that the run function finishes count as those of the chat function.
+        # Turns finished by the run function count as the chat function's.
         service=os.environ.get("METRICS_SERVICE_NAME") or os.environ.get("POWERTOOLS_SERVICE_NAME", "omniagent"),
     )

@@ -44,7 +44,7 @@ class SqsQueue:
 
 
 class JobQueue:
-    """Sends work to a function. Without an address nothing can be sent."""
+    """Sends work to a function. Without a URL, every send raises `NoQueue`."""
 
     def __init__(self, url: str) -> None:
         self._queue = SqsQueue(url) if url else None
@@ -56,7 +56,7 @@ class JobQueue:
     async def _send(self, message: dict[str, Any], delay_seconds: float = 0) -> None:
         if self._queue is None:
             raise NoQueue
-        if traceparent := current_traceparent():  # the job is a part of the trace that it was sent in
+        if traceparent := current_traceparent():  # the job continues the sender's trace
             message = {**message, "traceparent": traceparent}
         await self._queue.send(message, delay_seconds=delay_seconds)
 
@@ -69,12 +69,12 @@ class RunQueue(JobQueue):
         await self._send(message, delay_seconds)
 
     async def send_watch(self, key: str, turn_id: str, attempt: int, *, delay_seconds: float) -> None:
-        """Have a turn looked at after the delay, for the process that is the `attempt`th to work on it."""
+        """Queue a watch: a check of the turn's given attempt after the delay."""
         message = {"kind": "watch", "session_id": key, "turn_id": turn_id, "attempt": attempt}
         await self.send(message, delay_seconds=watch_delay(delay_seconds))
 
     async def send_hand_over(self, key: str, turn_id: str, attempt: int) -> None:
-        """Have a turn continued at once: that process is letting go of it."""
+        """Queue a watch without delay: this attempt's process lets go of the turn, and another is to continue it."""
         await self.send(
             {"kind": "watch", "session_id": key, "turn_id": turn_id, "attempt": attempt, "handed_over": True}
         )
@@ -92,16 +92,16 @@ class SummaryQueue(JobQueue):
         await self._send({"session_id": key, "erase": True})
 
     async def send_user_erasure(self, user_id: str, before: datetime, *, delay_seconds: float = 0) -> None:
-        """Queue the rest of a user's deletion, which began `before`; the id is the hash of their name."""
+        """Queue the rest of a user's deletion, which began at `before`. The id is the hash of the user's name."""
         await self._send({"user_id": user_id, "erase": True, "before": before.isoformat()}, delay_seconds)
 
     async def send_retention(self) -> None:
-        """Queue the rest of the deletion of sessions that were left long ago."""
+        """Queue the rest of a retention run."""
         await self._send({"retention": True})
 
 
 def watch_delay(seconds: float) -> int:
-    """Return the delay of a look at a turn. SQS counts whole seconds: a second more, and the lease has run out."""
+    """Return the delay of a watch. SQS counts whole seconds; one more makes sure that the lease has expired."""
     return math.ceil(seconds) + 1 if seconds else 0
 
 

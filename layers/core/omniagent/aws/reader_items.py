@@ -1,6 +1,6 @@
-"""Who follows a running turn: one item per user, `readers`, with an attribute per reader (`<until>@<session>`).
+"""Readers of running turns: one item `readers` per user, with an attribute per reader (`<until>@<session>`).
 
-Loaded only where somebody follows a turn.
+Imported only when a request follows a turn.
 """
 
 import hashlib
@@ -21,7 +21,7 @@ class ReaderItems:
         self._gone: dict[str, list[str]] = {}
 
     async def enter(self, reader: Reader) -> Sequence[str]:
-        """Count a reader. See `TurnRegistry.enter`."""
+        """Add a reader. See `TurnRegistry.enter`."""
         now = self._clock()
         until = now + reader.seconds
         answer = await self._table.call(
@@ -43,7 +43,7 @@ class ReaderItems:
         return [own, *(entries[name].partition("@")[2] for name in live)]
 
     async def leave(self, reader: Reader) -> None:
-        """Count a reader no more, nor those that never left as their processes died."""
+        """Remove a reader, and expired ones that `enter` found: their processes died before they left."""
         names = {f"#n{n}": name for n, name in enumerate([_reader(reader), *self._gone.pop(reader.id, [])[:50]])}
         await self._table.call(
             "UpdateItem",
@@ -58,5 +58,5 @@ def _reader(reader: Reader) -> str:
 
 
 def _short(session: str) -> str:
-    """Return a session's key as readers are counted by it: a hash, so that an item of many stays small."""
+    """Return a short hash of a session's key, so that an item with many readers stays small."""
     return hashlib.blake2b(session.encode(), digest_size=6).hexdigest()

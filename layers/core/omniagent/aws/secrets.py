@@ -1,7 +1,7 @@
 """Secrets Manager: values are read once per process and again after a rotation.
 
-A value is never part of an error or of the environment, and the logs mask it. A service that cannot be reached
-(`SecretsUnavailable`, try again) is kept apart from one that refuses (`ConfigurationError`, fix the deployment).
+Values appear in no error message and no environment variable, and logs mask them. If the service is unreachable,
+`SecretsUnavailable` is raised (retry); if it refuses, `ConfigurationError` (fix the deployment).
 """
 
 import asyncio
@@ -16,7 +16,7 @@ from omniagent.errors import ConfigurationError, SecretsUnavailable
 from omniagent.tracing.redaction import hide
 
 READ_TIMEOUT_SECONDS: Final = 60.0
-"""The longest time for all attempts together; on Lambda no longer than the invocation lasts."""
+"""Maximum time of all attempts together; on Lambda, also limited by the invocation's remaining time."""
 CALL_TIMEOUT_SECONDS: Final = 4.0
 # A wrong password must not turn every request into a call to Secrets Manager.
 REFRESH_INTERVAL_SECONDS: Final = 30.0
@@ -45,9 +45,9 @@ class SecretStore:
         self._entries: defaultdict[str, _Entry] = defaultdict(_Entry)
 
     async def get(self, arn: str, *keys: str) -> str:
-        """Return the secret, from memory after the first time.
+        """Return the secret, cached after the first read.
 
-        A plain string is the value. Of a JSON object, the value is that of the first of `keys` that it has.
+        A plain string is the value. In a JSON object, the value is under the first of `keys` that it has.
         """
         entry = self._entries[arn]
         async with entry.lock:
@@ -56,9 +56,9 @@ class SecretStore:
             return pick_value(arn, entry.value, keys)
 
     async def refresh(self, arn: str, *keys: str) -> str:
-        """Read the secret again, as after an authentication failure, and return its present value.
+        """Read the secret again, for example after an authentication failure, and return its current value.
 
-        Reads are rate-limited: within the interval the cached value is returned.
+        Reads are rate-limited: within the interval, the cached value is returned.
         """
         entry = self._entries[arn]
         async with entry.lock:
@@ -81,7 +81,7 @@ class SecretStore:
                 f"Secret {arn}: {exc.code}. Check the ARN and that the role may call secretsmanager:GetSecretValue"
             ) from exc
         finally:
-            await api.aclose()  # read once, and again only after a rotation: not worth an open connection
+            await api.aclose()  # reads are too rare to keep a connection open
         value: str = answer.get("SecretString", "").strip()
         if not value:
             raise ConfigurationError(f"Secret {arn}: it is empty or binary; store a string or a JSON object")
@@ -91,13 +91,13 @@ class SecretStore:
 
 
 def _region(arn: str) -> str | None:
-    """Return the region that an ARN names; None, for a bare name, is the region of the environment."""
+    """Return the region in an ARN. None for a bare name: the environment's region is used."""
     parts = arn.split(":")
     return parts[3] or None if len(parts) > 3 and parts[0] == "arn" else None
 
 
 def pick_value(arn: str, value: str, keys: tuple[str, ...]) -> str:
-    """Return the value itself, or what a JSON object has under the first of `keys` that it has."""
+    """Return the value, or in a JSON object the value under the first of `keys` that it has."""
     found = _json_object(value)
     if found is None:
         return value
@@ -111,7 +111,7 @@ def pick_value(arn: str, value: str, keys: tuple[str, ...]) -> str:
 
 
 def _json_object(value: str) -> dict[str, object] | None:
-    """Return the object that the text is, or None. The decoder's error holds the text, so it ends here."""
+    """Return the text's JSON object, or None. The decoder's error is dropped, because it contains the text."""
     try:
         decoded = json.loads(value)
     except ValueError:

@@ -1,7 +1,7 @@
-"""What a function makes once per process and reuses in every invocation.
+"""Objects that a function creates once per process and reuses in every invocation.
 
-Everything is opened when it is first asked for: a function pays at its cold start only for what it uses. An opening
-that failed is tried again by the next invocation.
+Each is created on first use, so a cold start pays only for what the function needs. If that fails, the next
+invocation tries again.
 """
 
 import asyncio
@@ -46,15 +46,12 @@ logger = logging.getLogger(__name__)
 
 MONGODB_KEYS = ("MONGODB_URI", "mongodb_uri", "uri")
 WATCH_SECONDS = 60.0
-"""How long after its lease a dead turn is left to the run function, which takes some 15 seconds at most."""
+"""How long after its lease's end a dead turn is left to the run function, which needs about 15 seconds at most."""
 OPENAI_KEYS = ("OPENAI_API_KEY", "openai_api_key", "api_key")
 
 
 class Services:
-    """What a project needs at run time: its agent's runners, and the connections of one process.
-
-    They belong to one event loop.
-    """
+    """A project at run time: the runners of its agent and the connections of one process. Bound to one event loop."""
 
     def __init__(self, project: Project, settings: Settings | None = None, *, local: bool | None = None) -> None:
         self.project = project
@@ -90,7 +87,7 @@ class Services:
 
     @cached_property
     def ledger(self) -> "Ledger":
-        """Keeps count of what users spend. Asked for only where a budget limits something."""
+        """The users' spending. Used only if a budget limits something."""
         if not self.settings.turns_table:
             from omniagent.turns.memory_ledger import MemoryLedger
 
@@ -105,7 +102,7 @@ class Services:
 
     @property
     def announcements(self) -> "Announcements":
-        """The events for the operator's webhook. Asked for only where there is one."""
+        """The events for the operator's webhook. Used only if one is set."""
         from omniagent.aws.announcements import Announcements
 
         return Announcements(self.settings, self.store, self.run_queue, self.secrets)
@@ -120,7 +117,7 @@ class Services:
         return SummaryQueue(self.settings.summary_queue_url)
 
     async def store(self) -> ConversationStore:
-        """Return the conversations. A login that is refused is tried once more with the secret as it is now."""
+        """Return the store. If MongoDB refuses the login, retry once with the secret's current value."""
         if self._store is not None:
             return self._store
         async with self._opening:
@@ -141,15 +138,15 @@ class Services:
         return MongoSessionManager(await self.store(), user, session_id, settings=self.settings, category=category)
 
     async def runner(self, user: str, session_id: str | None, *, category: str | None = None) -> "Runner":
-        """Return what runs the turns of one session with the project's agent."""
+        """Return the runner of one session with the project's agent."""
         return self.runner_for(await self.session(user, session_id, category=category))
 
     async def runner_of_key(self, key: str) -> "Runner":
-        """The same for a job that knows only the session's key. Raises `NotFound`."""
+        """Return the runner for a job that knows only the session's key. Raises `NotFound`."""
         return self.runner_for(await MongoSessionManager.of_key(await self.store(), key, settings=self.settings))
 
     async def runner_of_turn(self, key: str) -> "Runner":
-        """The same for a turn to look after. Of one that has not begun only its claim may know the user."""
+        """Return the runner for a watched turn. If the turn has not begun, its user may be known only to its claim."""
         try:
             return await self.runner_of_key(key)
         except NotFound:
@@ -162,18 +159,18 @@ class Services:
             return await self.runner(address.user, address.session_id, category=address.category)
 
     async def runner_of_accepted(self, key: str, category: str | None) -> "Runner":
-        """The same for a message that was accepted from a user of this category."""
+        """Return the runner for an accepted message. `category` is its user's at that time."""
         session = await MongoSessionManager.of_key(await self.store(), key, settings=self.settings)
         session.category = category
         return self.runner_for(session)
 
     async def runner_of_request(self, request_id: str) -> "tuple[Runner, str]":
-        """Return what runs the session in which something was asked, and the id of the answer that asked it."""
+        """Return the runner of the session that a request belongs to, and the id of the answer that contains it."""
         key, message_id = await (await self.catalog()).find_request(request_id)
         return await self.runner_of_key(key), message_id
 
     def runner_for(self, session: MongoSessionManager) -> "Runner":
-        """Return what runs the turns of a session with the project's agent."""
+        """Return the runner of a session, with the hooks, budget and approvers of this deployment."""
         from omniagent.ai.runner import Runner
         from omniagent.turns.setup import TurnHooks
 
@@ -210,14 +207,14 @@ class Services:
         )
 
     async def answer_later(self, key: str, message_id: str, category: str | None) -> None:
-        """Ask the run function to answer a message that was accepted."""
+        """Queue an accepted message for the run function, which answers it."""
         message = {"kind": "turn", "session_id": key, "message_id": message_id, "category": category}
         await self.run_queue.send(message)
 
     async def queue_summary(self, key: str, *, rebuild: bool = False) -> bool:
-        """Ask the summary function to bring a session's summary up to date, or to write it anew.
+        """Queue an update of a session's summary, or a rebuild, for the summary function.
 
-        Returns False when it was asked already and has not done it yet.
+        Returns False if such a job is queued already.
         """
         catalog = await self.catalog()
         if not await catalog.note_summary_queued(key, rebuild=rebuild):
@@ -230,14 +227,14 @@ class Services:
         return True
 
     async def end_summary(self, key: str, *, rebuild: bool, is_done: bool) -> None:
-        """Note that a job of the queue has ended. What is left of it is queued."""
+        """Record that a summary job is done, or queue the rest of it."""
         if is_done:
             await (await self.catalog()).note_summary_done(key, rebuild=rebuild)
         else:
             await self.summary_queue.send(key, rebuild=rebuild)
 
     async def recover(self, error: BaseException) -> None:
-        """After a failed request: when MongoDB refused the login and the secret has changed, connect anew next time."""
+        """After a failed request: if MongoDB refused the login and the secret has changed, drop the connection."""
         async with self._opening:
             await self._login_changed(error)
 
@@ -254,20 +251,20 @@ class Services:
             await self._close_store()
 
     def load(self) -> None:
-        """Import what a turn needs and a start leaves out, so that no copy of a snapshot has to."""
+        """Import what a turn needs but a cold start skips, so that restored snapshots have it loaded."""
         import omniagent.ai.runner
-        import omniagent.aws.metrics  # noqa: F401 - the imports are what is wanted
+        import omniagent.aws.metrics  # noqa: F401 - imported to be loaded
 
         self.providers.get(self.project.agent.model or self.settings.model)
 
     @cached_property
     def _budget(self) -> Budget:
-        """What a user may spend whose category has no budget of its own."""
+        """The budget of users whose category has none of its own."""
         return self.settings.budget
 
     @cached_property
     def _has_budgets(self) -> bool:
-        """Whether any user has one: whoever repairs a turn settles what it had reserved."""
+        """Whether any user has a budget. Then every runner needs the ledger, to settle repaired turns' reservations."""
         return any(budget.is_limited for budget in (self._budget, *self.project.budgets.values()))
 
     async def _turn_ended(self, key: str, result: "RunResult") -> None:
@@ -336,7 +333,7 @@ class Services:
 
 
 def _emit_model_call(purpose: Purpose, usage: Usage) -> None:
-    from omniagent.aws.metrics import emit_model_call  # not before the answer is out
+    from omniagent.aws.metrics import emit_model_call  # only after the answer was sent
 
     emit_model_call(purpose, usage)
 
@@ -349,7 +346,7 @@ def _emit_refusal(refusal: BudgetExceeded) -> None:
 
 @cache
 def get_services(project: Project) -> Services:
-    """Return the process's services, with logs and traces set up by the environment."""
+    """Return the process's services. Sets up logging and tracing from the environment."""
     settings = project.read_settings()
     service = os.environ.get("POWERTOOLS_SERVICE_NAME", "omniagent")
     setup_logging(settings.log_level, service)

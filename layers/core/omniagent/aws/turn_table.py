@@ -1,8 +1,8 @@
 """Running turns in a DynamoDB table, shared by every process.
 
-Key (session_id, item): `turn` is the lease, the stop flag, the inbox, and what is asked until the turn has begun;
-`chunk#<turn_id>#<n>` is what one tick streamed. Of a user's id: `readers`, who follows a turn until when;
-`budget#<day>` is kept by `budget_table`.
+The key is (session_id, item). Under a session's key, `turn` is the claim with its lease, stop flag, inbox, and the
+question until the turn has begun; `chunk#<turn_id>#<n>` is one tick of the chunk log. Under a user's id, `readers`
+lists the user's readers. `budget#<day>` items belong to `budget_table`.
 TTL deletes late, so every condition compares `lease_until` itself.
 """
 
@@ -39,10 +39,10 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 
 CHUNK_LIFE_SECONDS = 90 * 24 * 3600
-"""A chunk is what a repair needs, however late somebody comes back."""
+"""A repair needs the chunks, however late the user comes back."""
 LEASE_LIFE_SECONDS = 3600
 CLAIM_PATIENCE_SECONDS = 4.0
-"""How long a claim is retried. Every other call has its own repetition: the next tick, or the next request."""
+"""How long a claim is retried. Other calls are repeated anyway, by the next tick or the next request."""
 _MISCONFIGURED = frozenset(
     {
         "AccessDeniedException",
@@ -61,18 +61,18 @@ TURN = "turn"
 _CHUNKS = "chunk#"
 _DELETES_AT_ONCE = 8
 _SHORT_TOKEN = 12
-"""What a chunk carries of its holder's token: one of a tick's text has to fit into one write unit (1 KB)."""
+"""How much of the holder's token a chunk contains: a tick of text must fit into one write unit (1 KB)."""
 
 
 class DynamoTable:
-    """Calls of one table, with its answers and failures as the package knows them."""
+    """One DynamoDB table. Translates its errors into the package's."""
 
     def __init__(self, name: str, api: AwsJson | None = None) -> None:
         self._name = name
         self._api = api or AwsJson(DYNAMODB)
 
     async def call(self, operation: str, patient_seconds: float = 0.0, **arguments: Any) -> dict[str, Any]:
-        """Call DynamoDB. A failed condition is an answer."""
+        """Call DynamoDB. A failed condition raises nothing: it returns `lost` and the item."""
         arguments["TableName"] = self._name
         current_span().set(DB_COLLECTION, self._name)
         try:
@@ -89,7 +89,7 @@ class DynamoTable:
             raise RegistryUnavailable(f"DynamoDB {exc}") from exc
 
     async def keys_of(self, owner: str, **options: Any) -> dict[str, Any]:
-        """Read a page of the keys that are stored under a session's key, or a user's id."""
+        """Read one page of the keys of the items under a session's key or a user's id."""
         return await self.call(
             "Query",
             ConsistentRead=True,
@@ -105,7 +105,7 @@ class DynamoTable:
 
 
 class DynamoRegistry(TurnRegistry):
-    """`lease_seconds` is how long a dead process keeps a session from answering."""
+    """The turn registry on DynamoDB. `lease_seconds` is how long a dead process blocks its session."""
 
     def __init__(
         self,
@@ -138,11 +138,11 @@ class DynamoRegistry(TurnRegistry):
             return None
         held = self._running(claim.session, answer["item"])
         if held.claim.token == claim.token:
-            return None  # our own: the request was sent again because its first answer was lost
+            return None  # our own claim: the first response was lost, and the request was retried
         return held if held.alive or keeps_out(held, claim) else await self._claim_with_inbox(claim, on_dead)
 
     async def _claim_with_inbox(self, claim: Claim, on_dead: OnDead | None) -> RunningTurn | None:
-        """Take a free session whose inbox stays as it is. A put would delete it."""
+        """Claim a free session and keep its inbox, which a put would delete."""
         fields = self._turn_item(claim)
         key = {name: fields.pop(name) for name in ("session_id", "item")}
         del fields["expires_at"]  # `kept_until` is later
@@ -169,11 +169,11 @@ class DynamoRegistry(TurnRegistry):
             self._tell_of_dead(claim.session, answer, on_dead)
             return None
         if answer["item"] is None:
-            return await self.claim(claim, on_dead)  # all of the inbox was answered meanwhile
+            return await self.claim(claim, on_dead)  # the inbox was answered and the item deleted meanwhile
         held = self._running(claim.session, answer["item"])
         if held.claim.token == claim.token:
             return None
-        # Somebody held it, and has died since if this process was frozen meanwhile.
+        # Another process held it. If this one was frozen meanwhile, that lease may have expired: claim again.
         return held if held.alive or keeps_out(held, claim) else await self.claim(claim, on_dead)
 
     def _tell_of_dead(self, session: str, answer: dict[str, Any], on_dead: OnDead | None) -> None:
@@ -210,7 +210,7 @@ class DynamoRegistry(TurnRegistry):
 
     @trace_method(kind=SpanKind.DB, name="aws.dynamodb.post")
     async def post(self, claim: Claim, message: InboxMessage, limit: int, *, stop: bool = False) -> bool:
-        from omniagent.aws.inbox_items import post_message  # only where messages wait
+        from omniagent.aws.inbox_items import post_message  # only when a message is queued
 
         kept_until = self._clock() + CHUNK_LIFE_SECONDS
         posted = await post_message(self._table, claim, message, limit, kept_until=kept_until, stop=stop)
@@ -326,7 +326,7 @@ class DynamoRegistry(TurnRegistry):
                 try:
                     chunks.append(_read_chunk(item))
                 except (KeyError, ValueError, zlib.error) as exc:
-                    # What follows would stand in the wrong place: the log ends here.
+                    # Later chunks would follow a gap, so the log ends here.
                     logger.warning("chunk unreadable", extra={"turn_id": turn_id, "cause": type(exc).__name__})
                     return chunks
         return chunks
@@ -342,7 +342,7 @@ class DynamoRegistry(TurnRegistry):
     @trace_method(kind=SpanKind.DB, name="aws.dynamodb.erase")
     async def erase(self, owner: str, limit: int = 500) -> bool:
         page = await self._table.keys_of(owner, Limit=limit)
-        # Whatever is stored under this key, but the claim of whoever is deleting.
+        # Everything under this key except the claim of the process that deletes.
         keys = [key for key in page["Items"] if key["item"]["S"] != TURN]
         for start in range(0, len(keys), _DELETES_AT_ONCE):
             some = keys[start : start + _DELETES_AT_ONCE]
@@ -351,12 +351,12 @@ class DynamoRegistry(TurnRegistry):
 
     @cached_property
     def _readers(self) -> "ReaderItems":
-        from omniagent.aws.reader_items import ReaderItems  # only where somebody follows a turn
+        from omniagent.aws.reader_items import ReaderItems  # only when a request follows a turn
 
         return ReaderItems(self._table, self._clock)
 
     async def _pages(self, **query: Any) -> AsyncIterator[list[dict[str, Any]]]:
-        """Yield what a query finds. DynamoDB reads at most 1 MB at a time."""
+        """Yield the pages of a query. DynamoDB reads at most 1 MB at a time."""
         while True:
             page = await self._table.call("Query", **query)
             yield page["Items"]

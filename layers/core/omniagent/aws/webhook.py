@@ -1,6 +1,6 @@
-"""The webhook: tells the operator's own server how turns ended, signed as the Standard Webhooks convention says.
+"""The webhook: reports how turns ended to the operator's server, signed according to Standard Webhooks.
 
-The chat function loads it only where WEBHOOK_URL is set.
+The chat function imports it only if WEBHOOK_URL is set.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ from omniagent.session.manager import SessionMessage
 from omniagent.tls import tls_context
 
 DELIVERY_SECONDS: Final = 10.0
-"""How long the server may take to answer. It should answer first and work then."""
+"""How long the server may take to answer. It should answer before it does any work."""
 EVENT_TYPES: Final[Mapping[Status, str]] = {
     "complete": "turn.finished",
     "failed": "turn.failed",
@@ -34,7 +34,7 @@ _PREFIX: Final = "whsec_"
 
 
 class AskedCall(BaseModel):
-    """What a waiting turn asks."""
+    """A request of a waiting turn."""
 
     id: str
     kind: RequestKind
@@ -42,12 +42,12 @@ class AskedCall(BaseModel):
 
 
 class TurnEvent(BaseModel):
-    """How a run of a turn ended. It holds no text of any message."""
+    """How a run of a turn ended. Contains no message text."""
 
     model_config = ConfigDict(extra="forbid")
 
     id: str = Field(max_length=64)
-    """The delivery id. The same end of the same turn always has the same."""
+    """The delivery id, always the same for the same end of the same turn."""
     status: Status
     message_id: str = Field(max_length=256)
     turn_number: int
@@ -61,7 +61,7 @@ class TurnEvent(BaseModel):
     def of(cls, key: str, answer: SessionMessage, *, kept: str | None = None) -> "TurnEvent":
         """Describe the end of a turn of the session with this key.
 
-        `kept` is the id of the previous answer, where a regeneration that showed nothing left it in place.
+        `kept` is the id of the previous answer, if a regeneration showed nothing and left it in place.
         """
         requests = [
             AskedCall(id=part.request.id, kind=part.request.kind, tool=part.name)
@@ -109,20 +109,20 @@ class WebhookClient:
 
     async def deliver(self, event_id: str, body: bytes, secret: str) -> None:
         """Send an event. Raises `WebhookFailed` unless the server answers 2xx in time. Redirects are not followed."""
-        import httpx2  # no function imports it at its start
+        import httpx2  # kept out of cold starts
 
         headers = {"content-type": "application/json", **signed_headers(secret, event_id, body)}
         client = httpx2.AsyncClient(
             verify=tls_context(), timeout=self._timeout_seconds, follow_redirects=False, trust_env=False
         )
         try:
-            # The client's own limit is one for each read: a server that trickles would not be given up.
+            # The client's own timeout applies to each read, so a server that trickles bytes would never exceed it.
             async with (
                 asyncio.timeout(self._timeout_seconds),
                 client,
                 client.stream("POST", self._url, content=body, headers=headers) as response,
             ):
-                status = response.status_code  # what else it says is of no interest
+                status = response.status_code  # the body is not read
         except (httpx2.HTTPError, TimeoutError) as exc:
             raise WebhookFailed(f"the webhook's server did not answer: {type(exc).__name__}") from exc
         if not 200 <= status < 300:
@@ -130,7 +130,7 @@ class WebhookClient:
 
 
 def signed_headers(secret: str, event_id: str, body: bytes, timestamp: int | None = None) -> dict[str, str]:
-    """Return the headers of a delivery. Several secrets, separated by spaces, each give a signature: for rotation."""
+    """Return the headers of a delivery, with one signature per space-separated secret (for rotation)."""
     sent_at = str(int(time.time()) if timestamp is None else timestamp)
     content = f"{event_id}.{sent_at}.".encode() + body
     if not secret.strip():

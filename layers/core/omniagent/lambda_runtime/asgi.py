@@ -1,8 +1,8 @@
 """ASGI apps as Lambda handlers, on the process's one event loop.
 
-Mangum reads the events: payload format 2.0 of Function URLs, and 1.0 of API Gateway's REST APIs. `buffered_handler`
-leaves the response to it as well; `streaming_handler` sends the body while the app produces it. Lifespan is off in
-both: an app opens its connections on first use and keeps them. Work after a response belongs in ASGI middleware: an
+Mangum parses the events: payload format 2.0 of Function URLs, and 1.0 of API Gateway's REST APIs. `buffered_handler`
+also uses its response; `streaming_handler` sends the body while the app produces it. Neither runs ASGI's lifespan: an
+app opens its connections on first use and keeps them. Work after a response belongs in ASGI middleware, because an
 invocation ends only when the app call has returned.
 """
 
@@ -24,7 +24,7 @@ from mangum.types import ASGI, LambdaConfig, LambdaContext, LambdaEvent, Message
 from omniagent.aws.json_api import ends_within
 from omniagent.lambda_runtime import event_loop, snapshots  # noqa: F401 - the import registers SnapStart's hooks
 
-# Lambda frames the body itself. A length would be wrong for the newline that replaces an empty body.
+# Lambda frames the body itself. A content-length would be wrong, because a newline replaces an empty body.
 _FRAMING = frozenset({"connection", "content-length", "keep-alive", "transfer-encoding"})
 
 
@@ -37,10 +37,10 @@ class ResponseHead(TypedDict):
 
 
 class BodyWriter(Protocol):
-    """The sink of a body. After its reader has left it discards everything and does not fail."""
+    """Where a body is written to. After the reader has left, it discards everything and does not fail."""
 
     async def write(self, data: bytes) -> None:
-        """Send data, which is not empty. Waits while the reader is slow (backpressure)."""
+        """Send non-empty data. Waits while the reader is slow (backpressure)."""
 
     def end(self) -> None:
         """Complete the body."""
@@ -52,17 +52,17 @@ class StreamingResult:
 
     head: ResponseHead
     beginning: bytes
-    """The first bytes of the body, to be sent with the head. Empty only where there is no body."""
+    """The first bytes of the body, sent with the head. Empty only if there is no body."""
     stream: Callable[[BodyWriter], Awaitable[None]]
 
 
 def cannot_stream() -> bool:
-    """Whether the process runs under `sam local`, whose emulator takes only buffered responses."""
+    """Whether the process runs under `sam local`, whose emulator accepts only buffered responses."""
     return "AWS_SAM_LOCAL" in os.environ
 
 
 def response_head(response: Mapping[str, Any]) -> ResponseHead:
-    """Return the head of a payload 2.0 or 1.0 response. The latter has repeated headers, and cookies, in lists."""
+    """Return the head of a payload 2.0 or 1.0 response. 1.0 has repeated headers, and cookies, in lists."""
     repeated: dict[str, list[str]] = response.get("multiValueHeaders") or {}
     headers: dict[str, str] = {
         **(response.get("headers") or {}),
@@ -144,14 +144,14 @@ def streaming_handler(app: ASGI) -> StreamingHandler:
 
 
 async def respond(app: ASGI, event: LambdaEvent, context: LambdaContext) -> StreamingResult:
-    """Serve one event on the loop that runs already, as `streaming_handler` does on the process's own."""
+    """Serve one event like `streaming_handler`, but on the event loop that is running."""
     gateway = _gateway(event, context)
     refusal = _refusal(gateway, context)
     return as_stream(refusal) if refusal else await _begin(app, gateway)
 
 
 def _buffered(app: ASGI, gateway: HTTPGateway | APIGateway) -> dict[str, Any]:
-    event_loop.get_loop()  # Mangum runs the app on the current one
+    event_loop.get_loop()  # makes it the current loop, on which Mangum runs the app
     response: dict[str, Any] = gateway(HTTPCycle(gateway.scope, gateway.body)(app))
     return response
 
@@ -162,7 +162,7 @@ def _seconds_left(context: LambdaContext) -> float:
 
 
 def _without_nulls(event: LambdaEvent) -> LambdaEvent:
-    """Drop null fields and headers: Mangum has a default for what is missing, not for what is null."""
+    """Drop null fields and headers: Mangum has defaults for missing fields, but not for null."""
     present = {name: value for name, value in event.items() if value is not None}
     for field in ("headers", "multiValueHeaders"):
         if isinstance(headers := present.get(field), dict):
@@ -171,11 +171,11 @@ def _without_nulls(event: LambdaEvent) -> LambdaEvent:
 
 
 def _refusal(gateway: HTTPGateway | APIGateway, context: LambdaContext) -> dict[str, Any] | None:
-    """Return the response to an event that is no readable request, such as one whose host has two ports."""
+    """Return the error response if the event is not a readable request, for example if its host has two ports."""
     try:
         _ = gateway.scope, gateway.body
     except _UNREADABLE as exc:
-        from omniagent.http.problems import refused_event  # rarely needed, and an app may be anybody's
+        from omniagent.http.problems import refused_event  # rarely needed, and the app need not be ours
 
         reason = f"event unreadable: {type(exc).__name__}"
         return refused_event(context.aws_request_id, source_ip=_source_ip(gateway.event), reason=reason)
@@ -198,7 +198,7 @@ async def _begin(app: ASGI, gateway: HTTPGateway | APIGateway) -> StreamingResul
 
 
 class _Exchange:
-    """One request and its response. The app runs as a task; the response is only one reader of it."""
+    """One request and its response. The app runs as a task, which does not end with the response."""
 
     def __init__(self, app: ASGI, gateway: HTTPGateway | APIGateway) -> None:
         self._gateway = gateway
@@ -211,7 +211,7 @@ class _Exchange:
         self._attached: asyncio.Future[BodyWriter] = running.create_future()
         self._disconnected = asyncio.Event()
         self._request: Message | None = {"type": "http.request", "body": gateway.body, "more_body": False}
-        # Since 2.4 a server need not announce a disconnect while it streams, and frameworks do not listen for one.
+        # Since 2.4, a server need not report a disconnect during a stream, and frameworks do not listen for one.
         scope = {**gateway.scope, "asgi": {"version": "3.0", "spec_version": "2.4"}}
         self._app = running.create_task(self._run(app, scope))
 
@@ -226,7 +226,7 @@ class _Exchange:
     async def _run(self, app: ASGI, scope: dict[str, Any]) -> None:
         try:
             await app(scope, self._receive, self._send)
-        except asyncio.CancelledError as error:  # an Exception ends the response, not the process
+        except asyncio.CancelledError as error:  # it would end the process; an Exception ends only the response
             raise RuntimeError("The ASGI app was cancelled") from error
         finally:
             self._has_begun()
@@ -236,7 +236,7 @@ class _Exchange:
             self._begun.set_result(None)
 
     async def _receive(self) -> Message:
-        """The request, then a disconnect once the response is complete. Lambda does not report a reader that leaves."""
+        """Return the request, then a disconnect when the response is complete: Lambda reports no earlier one."""
         if self._request is not None:
             message, self._request = self._request, None
             return message
@@ -278,7 +278,7 @@ class _Exchange:
         except Exception:
             if not self._complete:
                 raise
-            # Starlette raises an error again after answering it with a 500.
+            # Starlette re-raises an error after it has answered with a 500.
             logger.exception("app failed after its response was complete")
         if not self._complete:
             raise RuntimeError("The ASGI app returned without completing its response")

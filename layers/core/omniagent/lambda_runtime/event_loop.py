@@ -14,7 +14,7 @@ def _process_loop() -> asyncio.AbstractEventLoop:
 
 
 def get_loop() -> asyncio.AbstractEventLoop:
-    """Return the loop, and make it the current one: Mangum asks asyncio for it, and `asyncio.run` unsets it."""
+    """Return the loop and make it the current one: Mangum uses the current loop, and `asyncio.run` unsets it."""
     loop = _process_loop()
     asyncio.set_event_loop(loop)
     return loop

@@ -1,6 +1,6 @@
 """Response streaming for AWS's own Python runtime client.
 
-awslambdaric's loop, context, logging, JSON and SnapStart hooks stay in use. One thing is added: a `StreamingResult` is
+It keeps awslambdaric's loop, context, logging, JSON and SnapStart hooks, and adds one thing: a `StreamingResult` is
 posted in the Runtime API's streaming mode. The exec wrapper starts `main`.
 
 A Function URL with `InvokeMode: RESPONSE_STREAM` passes a plain JSON result on unchanged, with status and headers in
@@ -49,10 +49,10 @@ class StreamingRuntimeClient(LambdaRuntimeClient):  # type: ignore[misc]  # awsl
     _invocations = 0
 
     def wait_next_invocation(self) -> Any:
-        """Collect garbage first: nobody waits for it here, and it does not pile up.
+        """Collect garbage first, while no caller waits.
 
-        Modules are left out of it, those of the start and those that the first invocation imported, so it takes less
-        than a millisecond. Nothing is collected at the end of the start, which somebody waits for.
+        `gc.freeze` excludes the modules of the cold start and of the first invocation, so a collection takes less than
+        a millisecond. There is none at the end of the cold start, because a caller waits then.
         """
         if self._invocations:
             gc.collect()
@@ -80,7 +80,7 @@ class StreamingRuntimeClient(LambdaRuntimeClient):  # type: ignore[misc]  # awsl
         event_loop.run(_stream(result_data, beginning))
 
     def call_rapid(self, http_method: str, endpoint: str, *arguments: Any, **named: Any) -> None:
-        """Report a failed start or restore, also to an address with a path, as emulators have it."""
+        """Report a failed start or restore. Unlike awslambdaric, support an address with a path, as emulators use."""
         address = self.lambda_runtime_address
         self.lambda_runtime_address, slash, path = address.partition("/")
         try:

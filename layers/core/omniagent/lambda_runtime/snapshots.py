@@ -1,7 +1,7 @@
 """SnapStart: one process is frozen after its start and restored many times.
 
-Every copy has the same memory, so what draws numbers must be seeded again. Open sockets and credentials of the original
-are dead. On other functions the hooks are registered and never called.
+Every copy starts with the same memory, so random generators must be seeded again. Open sockets and credentials of the
+original are no longer valid. In a function without SnapStart the hooks are registered but never called.
 """
 
 import os
@@ -22,10 +22,10 @@ except ImportError:  # it comes with awslambdaric; a server without Lambda may l
 
 
 def before_snapshot(close: Callable[[], Coroutine[Any, Any, None]], load: Callable[[], None] | None = None) -> None:
-    """Before the snapshot is taken, import with `load` what requests need, and close connections with `close`."""
+    """Register hooks for the time before the snapshot: `load` imports modules, then `close` closes connections."""
     if hooks is None:
         return
-    # The last one that is registered runs first.
+    # Hooks run in the reverse order of registration.
     hooks.register_before_snapshot(disconnect_traces)
     hooks.register_before_snapshot(lambda: event_loop.run(close()))
     if load is not None:
@@ -33,24 +33,24 @@ def before_snapshot(close: Callable[[], Coroutine[Any, Any, None]], load: Callab
 
 
 def after_restore() -> None:
-    """Make this copy of the process differ from every other one. Registered by the import of this module.
+    """Seed random generators and drop credentials. Registered by the import of this module.
 
-    Our ids need none of this: `uuid4` and `secrets` read the kernel's generator.
+    Our own ids do not need it: `uuid4` and `secrets` read the kernel's generator.
     """
     random.seed()
-    # The keys of TLS come from OpenSSL's own generator, which seeds itself again only where the process id changed.
+    # TLS keys come from OpenSSL's generator, which seeds itself again only if the process id has changed.
     ssl.RAND_add(os.urandom(32), 32.0)
     _renew_object_ids()
     process_credentials.forget()
 
 
 def _renew_object_ids() -> None:
-    """Give BSON's ids a new random part. It draws one at its import, and again only where the process id changed.
+    """Make ObjectId draw a new random part, which it does at import and if the process id has changed.
 
-    Documents of ours have ids of their own; these are for collections that a team's tools write.
+    Our documents have other ids; this is for collections that a team's tools write.
     """
     if "bson.objectid" in sys.modules:
-        sys.modules["bson.objectid"].ObjectId._pid = -1  # noqa: SLF001 - it has no public way
+        sys.modules["bson.objectid"].ObjectId._pid = -1  # noqa: SLF001 - there is no public way
 
 
 if hooks is not None:

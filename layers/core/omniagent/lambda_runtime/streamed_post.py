@@ -1,8 +1,8 @@
-"""A response on its way to the Runtime API: one chunked POST on its own connection.
+"""The POST of a response to the Runtime API, chunked, on its own connection.
 
-Its head and the beginning of its body are sent before the event loop runs again, on which the turn goes on with work of
-its own. After that the first write of each event loop iteration is sent at once; later writes of the same iteration
-share one chunk and one system call. A broken connection does not fail the work that writes to it.
+The head and the first bytes of the body are sent before the event loop continues with the turn's other work. After
+that, the first write of each event loop iteration is sent at once; later writes of the same iteration share one chunk
+and one system call. A broken connection does not fail the work that writes to it.
 """
 
 import asyncio
@@ -31,7 +31,7 @@ _CONNECT_SECONDS = 3.0
 
 
 class Beginning:
-    """The beginning of a response, sent when this is made: outside the event loop, before anything else runs on it."""
+    """The beginning of a response. The constructor sends it outside the event loop, before any other work."""
 
     def __init__(self, address: str, invoke_id: str, invocation_id: str | None, result: StreamingResult) -> None:
         """Connect and send. `address` is the Runtime API's host and port, and optionally a path."""
@@ -73,7 +73,7 @@ class StreamedPost:
 
     @classmethod
     async def open(cls, beginning: Beginning) -> Self:
-        """Go on with a response that has begun."""
+        """Continue a response that has begun."""
         reader, writer = await asyncio.open_connection(sock=beginning.connection)
         writer.write(beginning.unsent)
         return cls(beginning, reader, writer)
@@ -102,7 +102,7 @@ class StreamedPost:
         self._finish(_error_trailers(error, self._invoke_id))
 
     async def closed(self) -> None:
-        """Wait until the Runtime API has taken the response, or has gone."""
+        """Wait until the Runtime API has accepted or refused the response, or has closed the connection."""
         await self._verdict
 
     def _finish(self, trailers: bytes) -> None:
@@ -113,7 +113,7 @@ class StreamedPost:
             return
         self._flush()
         # A prelude without a body makes some Function URLs hang (aws-lambda-nodejs-runtime-interface-client#95,
-        # aws-lambda-web-adapter#499). Any body cures it; where the status allows none, HTTP drops it.
+        # aws-lambda-web-adapter#499). Any body avoids it; if the status allows none, HTTP drops it.
         newline = _frame(b"\n") if self._empty else b""
         self._transport.write(newline + b"0\r\n" + trailers + b"\r\n")
 
@@ -145,7 +145,7 @@ class StreamedPost:
 
 
 def _send_now(connection: socket.socket, data: bytes) -> int:
-    """Send as much as the socket takes at once, and return how much that was."""
+    """Send as much as the socket accepts without blocking. Returns the number of bytes."""
     connection.setblocking(False)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # as asyncio does
     try:
@@ -170,7 +170,7 @@ def _request_head(authority: str, path: str, invocation_id: str | None) -> bytes
 
 
 def _body_length(head: bytes) -> int:
-    """Return how much of an answer's body to wait for."""
+    """Return how many bytes of an answer's body to wait for."""
     declared = re.search(rb"\r\ncontent-length: *(\d+)", head, re.IGNORECASE)
     return min(int(declared[1]), 1000) if declared else 0
 

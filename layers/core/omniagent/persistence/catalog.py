@@ -1,8 +1,8 @@
 """The reads and writes of the sessions API.
 
-Sessions are named by their key, which starts with the owner's id: another user's are out of reach of every query here,
-and answer exactly like those that do not exist. So do those that are being deleted. Lists page by what the last page
-ended with, never by skipping.
+Sessions are addressed by their key, which starts with the owner's id: no query here can reach another user's session,
+and one looks exactly like a session that does not exist. So does one that is being deleted. Lists continue from a
+cursor, never by skipping.
 """
 
 import re
@@ -26,7 +26,7 @@ from omniagent.tracing import SpanKind, trace_method
 
 Item = TypeVar("Item")
 QUEUED_LIFE = timedelta(hours=1)
-"""Longer than the queue takes to deliver a message that failed for the last time."""
+"""Longer than the queue keeps redelivering a job that fails."""
 _SESSIONS = {"db.collection.name": "sessions"}
 _MESSAGES = {"db.collection.name": "messages"}
 _SUMMARIES = {"db.collection.name": "summaries"}
@@ -34,14 +34,14 @@ _SUMMARIES = {"db.collection.name": "summaries"}
 
 @dataclass(frozen=True, slots=True)
 class Page(Generic[Item]):
-    """A part of a list. `before` asks for the next one; None on the last."""
+    """One page of a list. `before` is the cursor of the next page, None on the last."""
 
     items: list[Item]
     before: str | None
 
 
 class Catalog(Erasure):
-    """The conversations as their owners browse them and delete them."""
+    """The conversations, as the sessions API reads and changes them."""
 
     def __init__(self, store: ConversationStore) -> None:
         super().__init__(store)
@@ -49,9 +49,9 @@ class Catalog(Erasure):
 
     @trace_method(kind=SpanKind.DB, name="mongodb.create_session", attributes=_SESSIONS)
     async def create(self, session: MongoSessionManager, name: str | None = None) -> tuple[Session, bool]:
-        """Make a session, or return the one that has the key already. The bool says whether it is new.
+        """Create a session, or return the existing one with this key. The bool says whether it is new.
 
-        Raises `SessionErased` while a session of that id is being deleted.
+        Raises `SessionErased` while a session with this id is being deleted.
         """
         if found := await self._find(session.key):
             return found, False
@@ -75,7 +75,7 @@ class Catalog(Erasure):
     ) -> Page[Session]:
         """Return the user's sessions, the most recently used first.
 
-        `search` is a part of the name or of what was said. It reads all messages of the user.
+        `search` matches a part of the name or of any message. It reads all messages of the user.
         """
         query: dict[str, Any] = {"user_id": user_id, "erased_at": None}
         if before is not None:
@@ -106,9 +106,9 @@ class Catalog(Erasure):
 
     @trace_method(kind=SpanKind.DB, name="mongodb.list_messages", attributes=_MESSAGES)
     async def messages_page(self, session: Session, *, limit: int, before: int | None = None) -> Page[Message]:
-        """Return complete turns in their order, the newest of those before the given one.
+        """Return whole turns in order: the newest ones before the given turn.
 
-        The answer of the running turn is left out: its stream shows all of it, and may replace it.
+        The running turn's answer is left out: its stream shows all of it, and may replace it.
         """
         query: dict[str, Any] = {"session_id": session.id}
         if session.active_turn_id is not None:
@@ -121,12 +121,12 @@ class Catalog(Erasure):
         newest = self._with_open(session, from_bsons(self.models.message, found), before)[: limit + 1]
         if len(newest) <= limit:
             return Page(newest[::-1], None)
-        # One more was read than fits: the turn that it belongs to starts the next page.
+        # One message more than the limit was read: its turn starts the next page.
         page = [message for message in newest if message.turn_number > newest[-1].turn_number]
         return Page(page[::-1], str(newest[-1].turn_number + 1))
 
     def _with_open(self, session: Session, newest: list[Message], before: int | None) -> list[Message]:
-        """Add the question that the session held when it was read, unless it was moved meanwhile."""
+        """Add the session's open question, unless it has been moved to the messages since the session was read."""
         if session.open_question is None:
             return newest
         question = from_bson(self.models.message, session.open_question)
@@ -137,7 +137,7 @@ class Catalog(Erasure):
 
     @trace_method(kind=SpanKind.DB, name="mongodb.find_request", attributes=_MESSAGES)
     async def find_request(self, request_id: str) -> tuple[str, str]:
-        """Return the key of the session in which something was asked, and the id of the answer that asked it."""
+        """Return the key of the session that a request belongs to, and the id of the answer that contains it."""
         query = {"requests": request_id, **HAS_REQUESTS}
         with translated():
             found = await self._store.messages.find_one(query, {"session_id": 1, "client_message_id": 1})
@@ -148,7 +148,7 @@ class Catalog(Erasure):
 
     @trace_method(kind=SpanKind.DB, name="mongodb.waiting_page", attributes=_MESSAGES)
     async def waiting_page(self, user_id: str | None, *, limit: int, before: str | None = None) -> Page[Message]:
-        """Return waiting answers, the newest first: a user's, or everybody's. Some may be of sessions that are gone."""
+        """Return the waiting answers of one user, or of all, newest first. Some may belong to deleted sessions."""
         query: dict[str, Any] = dict(WAITING)
         if user_id is not None:
             query["asker"] = user_id
@@ -163,7 +163,7 @@ class Catalog(Erasure):
 
     @trace_method(kind=SpanKind.DB, name="mongodb.find_announced", attributes=_MESSAGES)
     async def find_announced(self, key: str, message_id: str) -> tuple[SessionMessage, str | None] | None:
-        """Return an answer, and the event of it that was announced last. None when there is no such answer."""
+        """Return an answer and the id of its last announced event. None if there is no such answer."""
         with translated():
             found = await self._store.messages.find_one({"session_id": key, "client_message_id": message_id})
         if found is None or found["role"] != "assistant":
@@ -173,14 +173,14 @@ class Catalog(Erasure):
 
     @trace_method(kind=SpanKind.DB, name="mongodb.note_announced", attributes=_MESSAGES)
     async def note_announced(self, key: str, message_id: str, event_id: str) -> None:
-        """Note which event of an answer is on its way."""
+        """Record the last event of an answer that was queued for the webhook."""
         answer = {"session_id": key, "client_message_id": message_id}
         with translated():
             await self._store.messages.update_one(answer, {"$set": {"announced": event_id}})
 
     @trace_method(kind=SpanKind.DB, name="mongodb.askers", attributes=_SESSIONS)
     async def askers(self, keys: Sequence[str]) -> dict[str, tuple[str, str | None]]:
-        """Return who owns sessions that wait, by their keys: the name they authenticate with, and their category."""
+        """Return the owner of each waiting session, by its key: the name they authenticate with, and their category."""
         waiting = {
             "_id": {"$in": list(keys)},
             "erased_at": None,
@@ -201,7 +201,7 @@ class Catalog(Erasure):
         at = {"session_id": key, "client_message_id": message_id}
 
         async def work(transaction: AsyncClientSession) -> None:
-            # A write, so that no turn begins or ends meanwhile: a read alone does not conflict.
+            # A write, because a read would not conflict with a turn that begins or ends meanwhile.
             session = await self._store.sessions.find_one_and_update(
                 {"_id": key, "erased_at": None}, {"$set": {"fence": new_id(), "rebuilt_at": None}}, session=transaction
             )
@@ -231,7 +231,7 @@ class Catalog(Erasure):
 
     @trace_method(kind=SpanKind.DB, name="mongodb.summary_is_pointless", attributes=_SUMMARIES)
     async def summary_is_pointless(self, session: Session, *, rebuild: bool) -> bool:
-        """Whether a job would find nothing to do: every turn but the latest is summarized, and nothing has changed."""
+        """Whether a job would find nothing to do: every turn but the latest is summarized, and no rebuild is needed."""
         last = session.latest_turn_number - 1
         if last < 1:
             return True
@@ -242,9 +242,9 @@ class Catalog(Erasure):
 
     @trace_method(kind=SpanKind.DB, name="mongodb.note_summary_queued", attributes=_SESSIONS)
     async def note_summary_queued(self, key: str, *, rebuild: bool) -> bool:
-        """Note that a summary job is queued. Returns False when one that does the same waits already.
+        """Record that a summary job is queued. Returns False if an equivalent one is queued already.
 
-        A note whose job was lost counts for QUEUED_LIFE.
+        If the job is lost, the record expires after `QUEUED_LIFE`.
         """
         over = now() - QUEUED_LIFE
         same = ["rebuild_queued_at"] if rebuild else ["summary_queued_at", "rebuild_queued_at"]
@@ -256,13 +256,13 @@ class Catalog(Erasure):
 
     @trace_method(kind=SpanKind.DB, name="mongodb.note_summary_done", attributes=_SESSIONS)
     async def note_summary_done(self, key: str, *, rebuild: bool) -> None:
-        """Note that no such job is queued any more."""
+        """Record that no such job is queued any more."""
         done = ["rebuild_queued_at", "summary_queued_at"] if rebuild else ["summary_queued_at"]
         await self._store.update_session({"_id": key}, dict.fromkeys(done))
 
     @trace_method(kind=SpanKind.DB, name="mongodb.summarized_to", attributes=_SUMMARIES)
     async def summarized_to(self, key: str) -> int | None:
-        """Return the last turn that a session's summary covers, None without one."""
+        """Return the last turn that a session's summary covers, or None if there is no summary."""
         with translated():
             found = await self._store.summaries.find_one(
                 {"session_id": key, "draft": False}, {"end_turn_number": 1}, sort=[("end_turn_number", DESCENDING)]
@@ -270,7 +270,7 @@ class Catalog(Erasure):
         return int(found["end_turn_number"]) if found else None
 
     async def _mentioning(self, user_id: str, pattern: dict[str, Any]) -> list[str]:
-        """Return the keys of the user's sessions in which a text matches."""
+        """Return the keys of the user's sessions with a message that matches."""
         keys = {"$gt": f"{user_id}:", "$lt": f"{user_id};"}  # a prefix scan, as in `session_keys`
         said = {"session_id": keys, "parts": _text_like(pattern)}
         with translated():
@@ -286,5 +286,5 @@ class Catalog(Erasure):
 
 
 def _text_like(pattern: dict[str, Any]) -> dict[str, Any]:
-    """Match the parts of a message of which one is a text like the pattern."""
+    """Return the condition on `parts` that one of them is a text that matches the pattern."""
     return {"$elemMatch": {"type": "text", "text": pattern}}

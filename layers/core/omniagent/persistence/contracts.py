@@ -1,4 +1,4 @@
-"""`DocumentModels`: the classes a team may replace, and the contract each must keep."""
+"""`DocumentModels`: the document classes that a team may replace, and the contract of each."""
 
 import inspect
 from collections.abc import Awaitable, Callable, Mapping
@@ -19,11 +19,11 @@ Fill = Callable[[Any, str, str | None], Awaitable[None] | None]
 class DocumentModels:
     """The document classes. Extend one of the four by subclassing it with fields of your own that have defaults.
 
-    `fill(document, user, category)` may be async. It is called with each new document of the four before it is
-    inserted, with the name the user authenticates with and their category, and sets fields of your own. Should it
-    raise, nothing is stored; only an answer or a summary, which are paid for, is stored with its defaults.
+    `fill(document, user, category)`, which may be async, sets your own fields of each new document of the four before
+    it is inserted. `user` is the name the user authenticates with. If `fill` raises, nothing is stored, except that an
+    answer or a summary, whose tokens are already paid for, is stored with the fields' defaults.
 
-    `further` are documents of your own: they are bound to the same database, and their indexes are made.
+    `further` are documents of your own: they are bound to the same database, and their indexes are created.
     """
 
     user: type[User] = User
@@ -34,7 +34,7 @@ class DocumentModels:
     fill: Fill | None = None
 
     def __post_init__(self) -> None:
-        """Refuse a class that the runtime could not use, naming the field. Needs no connection."""
+        """Refuse a class that the runtime cannot use; the error names the field. Needs no connection."""
         contracts = {"user": User, "session": Session, "message": Message, "summary": Summary}
         for role, contract in contracts.items():
             _check(role, getattr(self, role), contract)
@@ -110,22 +110,22 @@ def _encoders(model: type[Document]) -> Mapping[Any, Any]:
 
 
 def indexes_of(model: type[Document]) -> list[Mapping[str, Any]]:
-    """The indexes that a document class asks for, as the driver describes them."""
+    """Return the indexes that a document class declares, as the driver describes them."""
     settings = getattr(model, "Settings", None)
     return [index.document for index in getattr(settings, "indexes", ()) if hasattr(index, "document")]
 
 
 def checked_filling(filling: object) -> Awaitable[None]:
-    """Return what an async `fill` returned. Refuses anything that cannot be awaited."""
+    """Return the awaitable of an async `fill`. Raises `ContractError` for anything else."""
     if not inspect.isawaitable(filling):
         raise ContractError(f"DocumentModels.fill must change the document and return None, not {filling!r:.100}")
     return filling
 
 
 def check_filled(document: Document, before: Document) -> None:
-    """Validate what `fill` has set. A wrong value would make the document unreadable.
+    """Validate the values that `fill` has set: an invalid one would make the document unreadable.
 
-    The fields of the runtime must stay as they were.
+    `fill` must not change the runtime's fields.
     """
     name = type(document).__name__
     contract = next((each for each in (User, Session, Message, Summary) if isinstance(document, each)), Document)

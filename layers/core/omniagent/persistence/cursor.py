@@ -37,14 +37,14 @@ class Cursor:
 
 
 class SessionCursor(Cursor):
-    """The last session of a page: when it was used, and its id without the owner's."""
+    """The last session of a page: when it was last used, and its id without the owner's."""
 
     @classmethod
     def at(cls, session: Session) -> "SessionCursor":
         return cls(session.updated_at, session.id.partition(":")[2])
 
     def older(self, user_id: str) -> dict[str, Any]:
-        """The condition for the following items. The index is entered by the first bound."""
+        """Return the query for the items that follow. Its first bound is where MongoDB enters the index."""
         return _older("updated_at", self.time, f"{user_id}:{self.id}")
 
 
@@ -56,7 +56,7 @@ class MessageCursor(Cursor):
         return cls(message.created_at, message.id)
 
     def older(self) -> dict[str, Any]:
-        """The condition for what comes after in the list."""
+        """Return the query for the items that follow."""
         return _older("created_at", self.time, self.id)
 
 

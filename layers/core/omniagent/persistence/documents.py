@@ -81,9 +81,9 @@ class Session(Document):
             IndexModel(
                 [("user_id", ASCENDING), ("erased_at", ASCENDING), ("updated_at", DESCENDING), ("_id", DESCENDING)]
             ),
-            # For retention. Partial, so that MongoDB uses it for no other query: only retention's has the filter.
+            # For retention. Partial, so that MongoDB uses it only for retention's query, which has the same filter.
             IndexModel([("erased_at", ASCENDING), ("updated_at", ASCENDING)], partialFilterExpression=ANY_TURN_NUMBER),
-            # The sessions whose turn runs, or has died: few.
+            # For the few sessions whose turn runs or has died.
             IndexModel([("updated_at", ASCENDING), ("_id", ASCENDING)], partialFilterExpression=UNFINISHED),
             # For expired requests: it holds only waiting sessions and serves only queries with its filter.
             IndexModel([("waiting_until", ASCENDING)], partialFilterExpression={"waiting_until": HAS_EXPIRY}),

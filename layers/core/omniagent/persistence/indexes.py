@@ -50,7 +50,7 @@ async def _upgrade(documents: Sequence[type[Document]]) -> None:
 
 
 def _schema_version(documents: Sequence[type[Document]]) -> str:
-    """A fingerprint of all indexes: it changes exactly when there is something to make."""
+    """Return a fingerprint of all indexes, which changes exactly when an index changes."""
     described = [
         (document.get_collection_name(), [index.document for index in _indexes(document)]) for document in documents
     ]
@@ -58,7 +58,7 @@ def _schema_version(documents: Sequence[type[Document]]) -> str:
 
 
 def _indexes(document: type[Document]) -> list[IndexModel]:
-    """The indexes that a class asks for, in its `Settings` and with `Indexed` fields."""
+    """Return the indexes that a class declares, in its `Settings` and with `Indexed` fields."""
     settings = document.get_settings()
     bases = [base for base in reversed(document.mro()) if issubclass(base, Document) and base is not Document]
     classes = bases if settings.merge_indexes else [document]

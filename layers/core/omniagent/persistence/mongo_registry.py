@@ -1,4 +1,4 @@
-"""`MongoTurnRegistry`: running turns in MongoDB, for servers without AWS. It outlives their processes."""
+"""`MongoTurnRegistry`: the turn registry in MongoDB, for servers without AWS. Its data outlives their processes."""
 
 import asyncio
 import time
@@ -30,7 +30,7 @@ from omniagent.turns.lease import (
 )
 
 LIFE: Final = timedelta(days=90)
-"""A log is what a repair needs, however late somebody comes back."""
+"""A repair needs the chunk log, however late the user comes back."""
 ERASURE_LIFE: Final = timedelta(hours=2)
 _HAS_INBOX: Final[dict[str, Any]] = {"inbox.0": {"$exists": True}}
 _NO_INBOX: Final[dict[str, Any]] = {"inbox.0": {"$exists": False}}
@@ -41,8 +41,7 @@ _EXPIRY: Final = IndexModel([("expires_at", ASCENDING)], expireAfterSeconds=0)
 class MongoTurnRegistry(TurnRegistry):
     """The turn registry in a store's MongoDB database, shared by all servers of that database.
 
-    `lease_seconds` is how long a dead process keeps a session from answering. The clocks of the servers must agree to
-    within a part of it.
+    `lease_seconds` is how long a dead process blocks its session. The servers' clocks must differ by much less than it.
     """
 
     def __init__(
@@ -73,7 +72,7 @@ class MongoTurnRegistry(TurnRegistry):
                 if held is None:
                     continue
                 if held.claim.token == claim.token:
-                    return None  # our own: the request was sent again because its first answer was lost
+                    return None  # our own claim: the first response was lost, and the request was retried
                 if held.alive or keeps_out(held, claim):
                     return held
                 free["lease_until"] = {"$lte": self._clock()}
@@ -92,7 +91,7 @@ class MongoTurnRegistry(TurnRegistry):
                         {"_id": claim.session}, self._fields(claim) | emptied, upsert=True
                     )
                 except DuplicateKeyError:
-                    continue  # somebody has just claimed it
+                    continue  # another process has just claimed it
                 return self._running(previous) if previous else None
 
     async def renew(self, claim: Claim) -> Renewal:
@@ -203,7 +202,7 @@ class MongoTurnRegistry(TurnRegistry):
                         return_document=ReturnDocument.AFTER,
                     )
                 except DuplicateKeyError:
-                    continue  # another of the user's readers was the first
+                    continue  # another reader of the user has just inserted it
                 known = found["readers"] if found else []
                 others = [each["session"] for each in known if each["id"] != reader.id]
                 return [reader.session, *others]
@@ -229,7 +228,7 @@ class MongoTurnRegistry(TurnRegistry):
         return [turn["_id"] for turn in found]
 
     async def _prepare(self) -> None:
-        """Make the indexes. MongoDB makes only those that are missing."""
+        """Create the indexes. MongoDB skips those that exist."""
         if self._is_prepared:
             return
         async with self._preparing:
@@ -274,7 +273,7 @@ class MongoTurnRegistry(TurnRegistry):
 
 @contextmanager
 def _reachable() -> Iterator[None]:
-    """Turn every failure of the database into the registry's, but for a key that is there already."""
+    """Raise every database error as `RegistryUnavailable`, except `DuplicateKeyError`."""
     try:
         with translated():
             yield

@@ -1,4 +1,4 @@
-"""`MongoSessionManager`: a session kept in MongoDB."""
+"""`MongoSessionManager`: a session stored in MongoDB."""
 
 import asyncio
 import inspect
@@ -82,7 +82,7 @@ class SummaryWrites:
 
     @trace_method(kind=SpanKind.DB, name="mongodb.publish_draft", attributes=_SUMMARIES)
     async def publish_draft(self) -> bool:
-        """Put the newest draft in the place of all. See `SessionManager.publish_draft`."""
+        """Replace all summaries with the newest draft. See `SessionManager.publish_draft`."""
 
         async def work(transaction: AsyncClientSession) -> bool:
             newest = await self.latest(draft=True, transaction=transaction)
@@ -110,9 +110,9 @@ class SummaryWrites:
             await self._store.summaries.delete_many({"session_id": self._session.key})
 
     async def _fenced(self, transaction: AsyncClientSession) -> int | None:
-        """Return the session's latest turn number and keep the session as it is until the transaction ends.
+        """Return the session's latest turn number and lock the session until the transaction ends.
 
-        A read alone does not: only two writes of one document conflict, and only when they change something.
+        This takes a write that changes something: reads and no-op writes do not conflict with other writes.
         """
         found = await self._store.sessions.find_one_and_update(
             {"_id": self._session.key, "erased_at": None},
@@ -165,7 +165,7 @@ class MongoSessionManager(SessionManager):
     async def of_key(
         cls, store: ConversationStore, key: str, *, settings: Settings | None = None
     ) -> "MongoSessionManager":
-        """Open a session by its key, as a job does that knows nothing else. Raises `NotFound` without its user."""
+        """Open a session by its key, for a job that knows only that. Raises `NotFound` if its user does not exist."""
         address = await _checked(store).address_of(key)
         if address is None:
             raise NotFound
@@ -175,7 +175,7 @@ class MongoSessionManager(SessionManager):
     async def to_erase(
         cls, store: ConversationStore, key: str, *, settings: Settings | None = None
     ) -> "MongoSessionManager":
-        """Open a session by its key only to delete it, or its user. `user` is empty where that is gone already."""
+        """Open a session by its key, only to delete it or its user. `user` is empty if the user is deleted already."""
         user_id = key.partition(":")[0]
         with translated():
             user = await _checked(store).users.find_one({"_id": user_id}, {"client_id": 1})
@@ -209,7 +209,7 @@ class MongoSessionManager(SessionManager):
             return SessionState()
         head = _head(found)
         if head.active_turn_id is None and not _has_answer(recent, head.latest_turn_number):
-            recent = await self._newest(turns)  # it may have been stored after the messages were read
+            recent = await self._newest(turns)  # the answer may have been stored after this read
         messages = [message for message in recent if message.turn_number <= head.latest_turn_number]
         messages = self._with_open(found, messages)
         latest = {message.role: message for message in messages if message.turn_number == head.latest_turn_number}
@@ -217,7 +217,7 @@ class MongoSessionManager(SessionManager):
             head=head,
             summary=summary,
             turns=turns_of(messages),
-            # The latest message may have been moved while the messages were read.
+            # The open question may have been moved to the messages between the reads.
             earlier=earlier or next((message for message in messages if message.id == message_id), None),
             question=latest.get("user"),
             answer=latest.get("assistant"),
@@ -225,7 +225,7 @@ class MongoSessionManager(SessionManager):
 
     @trace_method(kind=SpanKind.DB, name="mongodb.find", attributes=_MESSAGES)
     async def find(self, message_id: str) -> SessionMessage | None:
-        # In this order: what is moved meanwhile is seen in both places, never in neither.
+        # In this order, a question that is moved to the messages between the reads is not missed.
         is_open = {"_id": self.key, "open_question.client_message_id": message_id}
         with translated():
             found = await self.store.sessions.find_one(is_open, {"open_question": 1})
@@ -332,7 +332,7 @@ class MongoSessionManager(SessionManager):
             )
 
     def _with_open(self, session: dict[str, Any], messages: list[SessionMessage]) -> list[SessionMessage]:
-        """Add the question that the session holds to its messages, in its place."""
+        """Insert the session's open question among the messages, in order."""
         if session.get("open_question") is None:
             return messages
         [question] = self._read([session["open_question"]])
@@ -355,7 +355,7 @@ class MongoSessionManager(SessionManager):
     async def _message_by_id(self, message_id: str | None) -> SessionMessage | None:
         if message_id is None:
             return None
-        # Each has an index of its own.
+        # Each of the two conditions has its own index.
         own = {"session_id": self.key, "client_message_id": message_id}
         joined = {"session_id": self.key, STEERING_ID: message_id}
         return await self._message({"$or": [own, joined]})
@@ -370,7 +370,7 @@ class MongoSessionManager(SessionManager):
 
 
 def is_open(session: Mapping[str, Any], message_id: str) -> bool:
-    """Whether a session, as MongoDB returns it, holds this message itself: its turn has not ended."""
+    """Whether this message is the open question of a session (as stored): its turn has not ended."""
     question = session.get("open_question")
     return question is not None and question["client_message_id"] == message_id
 
@@ -379,7 +379,7 @@ def _checked(store: object) -> ConversationStore:
     if isinstance(store, ConversationStore):
         return store
     if inspect.iscoroutine(store):
-        store.close()  # or Python warns that nobody awaited it
+        store.close()  # otherwise Python warns that it was never awaited
         raise ConfigurationError("the store is a coroutine: write `store = await adapter.initialize()`")
     raise ConfigurationError(
         f"the store is {store!r}: pass what `await MongoBackendAdapter(…).initialize()` returned, "

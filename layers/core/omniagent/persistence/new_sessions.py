@@ -1,4 +1,4 @@
-"""How a user and a session are made, and that none is made of a user who is being deleted."""
+"""Creates users and sessions, but no session of a user who is being deleted."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -19,16 +19,16 @@ _SESSIONS = {"db.collection.name": "sessions"}
 
 @dataclass(slots=True)
 class NewSessions:
-    """Makes the document of one session, and of its user."""
+    """Creates the documents of one session and of its user."""
 
     store: ConversationStore
     session: SessionManager
     user_is_known: bool = False
-    """The user's document was seen, so it need not be made."""
+    """The user's document exists and need not be created."""
 
     @trace_method(kind=SpanKind.DB, name="mongodb.create_session", attributes=_SESSIONS)
     async def create_session(self) -> None:
-        """Make the session. See `SessionManager.create`."""
+        """Create the session. See `SessionManager.create`."""
         with translated():
             found = await self.store.sessions.find_one({"_id": self.session.key}, {"erased_at": 1})
         if found is not None:
@@ -44,7 +44,7 @@ class NewSessions:
             await self.check_not_erased()
 
     async def new_session(self) -> Session | None:
-        """Make the session's document, unless there is one: the team's hook sees only documents that are new."""
+        """Build the session's document. With a `fill` hook, None if it exists: the hook must see only new documents."""
         session = self.session
         await self.ensure_user()
         if self.store.models.fill is not None:
@@ -55,7 +55,7 @@ class NewSessions:
         return await self.store.fill(document, session)
 
     async def insert_session(self, document: Session, transaction: AsyncClientSession) -> bool:
-        """Store the session's document, unless there is one. Returns whether it is new."""
+        """Insert the session's document, unless it exists. Returns whether it is new."""
         fields = to_bson(document)
         inserted = await self.store.sessions.update_one(
             {"_id": fields.pop("_id")}, {"$setOnInsert": fields}, upsert=True, session=transaction
@@ -66,7 +66,7 @@ class NewSessions:
         return True
 
     async def ensure_user(self) -> None:
-        """Make the user's document, unless it was seen already."""
+        """Create the user's document, unless it exists. Raises `SessionErased` if the user is being deleted."""
         if self.user_is_known:
             return
         with translated():
@@ -76,9 +76,9 @@ class NewSessions:
         self.user_is_known = True
 
     async def refuse_erased(self, transaction: AsyncClientSession) -> None:
-        """Refuse to make a session of a user who is deleted, as far as the transaction can see.
+        """Raise `SessionErased` if the transaction sees that the user is being deleted.
 
-        A deletion that it cannot see yet has begun after this session's `created_at`, and finds it a while later.
+        A deletion that it cannot see yet began after this session's `created_at`, so its delayed check finds it.
         """
         user = await self.store.users.find_one(
             {"_id": self.session.user_id, "erased_at": None}, {"_id": 1}, session=transaction
@@ -87,9 +87,9 @@ class NewSessions:
             raise SessionErased(USER_ERASED)
 
     async def check_not_erased(self) -> None:
-        """Refuse a session that was made while its user was being deleted, and delete it, too.
+        """If the user is being deleted, delete the new session and raise `SessionErased`.
 
-        Asked after the session is stored: a deletion that has not seen the session marked the user before.
+        Call it after the session is stored: a deletion that missed the session has marked the user before.
         """
         with translated():
             user = await self.store.users.find_one({"_id": self.session.user_id}, {"erased_at": 1})
@@ -101,7 +101,7 @@ class NewSessions:
         raise SessionErased(USER_ERASED)
 
     async def insert_user(self, running: list[str]) -> dict[str, Any]:
-        """Make the user's document if there is none, and return what there is."""
+        """Insert the user's document if there is none. Returns `running` and `erased_at` of the stored one."""
         session = self.session
         document = self.store.models.user(
             id=session.user_id, client_id=session.user, category=session.category, running=running

@@ -1,7 +1,7 @@
 """Ends the transactions that dead processes left open.
 
-MongoDB keeps a transaction open for a minute after its client was killed, and everything that it wrote stays locked:
-so long its session could not be answered. Whoever runs into the lock ends it.
+MongoDB keeps a transaction open for a minute after its client was killed, and its writes stay locked, so the session
+could not be answered for that long. A process that meets such a lock ends the transaction.
 """
 
 import logging
@@ -13,12 +13,12 @@ from pymongo.errors import OperationFailure
 logger = logging.getLogger(__name__)
 
 APP_NAME = "omniagent"
-# The statements of a transaction follow each other at once. One that lives all the same is retried by its driver.
+# The statements of a live transaction follow each other at once. If a live one is ended, its driver retries it.
 IDLE_SECONDS = 1.0
 
 
 async def end_orphans(client: AsyncMongoClient[Any]) -> None:
-    """End the transactions of ours that nobody has touched for a while. Only our own user's are ever seen."""
+    """End the package's idle transactions. MongoDB lists only those of the client's own database user."""
     orphan = {
         "type": "idleSession",
         "appName": APP_NAME,
@@ -32,5 +32,5 @@ async def end_orphans(client: AsyncMongoClient[Any]) -> None:
             await admin.command("killSessions", sessions)
             logger.warning("transactions of dead processes ended", extra={"count": len(sessions)})
     except OperationFailure as exc:
-        # A shared cluster may not allow it. Then the minute has to pass.
+        # A shared cluster may forbid it. Then the lock lasts for that minute.
         logger.warning("transactions of dead processes cannot be ended", extra={"cause": str(exc)})

@@ -1,4 +1,4 @@
-"""Signals that end running turns in order before anything else ends the process."""
+"""Signal handlers that end the running turns in an orderly way before the process ends."""
 
 import asyncio
 import signal
@@ -12,7 +12,7 @@ Handler = Callable[[int, FrameType | None], Any] | int | None
 
 
 class ShutdownSignals:
-    """Wraps the handlers of signals, and puts them back."""
+    """Wraps the handlers of signals, and restores them."""
 
     def __init__(self) -> None:
         self._previous: dict[int, Handler] = {}
@@ -35,7 +35,7 @@ class ShutdownSignals:
             self._previous[number], self._installed[number] = previous, handle
 
     def restore(self) -> None:
-        """Put back the handlers that nobody has replaced since."""
+        """Restore the previous handlers, except where ours has been replaced since."""
         for number, previous in self._previous.items():
             if signal.getsignal(number) is self._installed[number]:
                 signal.signal(number, previous)
@@ -45,7 +45,7 @@ class ShutdownSignals:
     def _end(self, turns: OpenTurns, number: int, previous: Handler) -> None:
         turns.shut_down()
         if previous == signal.SIG_DFL:
-            # The default would kill the process now: it comes when the answers are stored.
+            # The default would kill the process now, so it is applied after the answers are stored.
             task = asyncio.get_running_loop().create_task(self._end_process(turns, number))
             self._ending.add(task)
             task.add_done_callback(self._ending.discard)

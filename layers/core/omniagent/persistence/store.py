@@ -1,4 +1,4 @@
-"""`ConversationStore`: client, collections, the one way to run a transaction, the boundary of driver errors."""
+"""`ConversationStore`: client, collections, transactions, and the translation of driver errors."""
 
 import logging
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
@@ -43,7 +43,7 @@ from omniagent.session.summary_store import RollingSummary
 
 logger = logging.getLogger(__name__)
 
-# The first class that matches wins, so the specific ones stand before their bases.
+# The first class that matches wins, so subclasses come before their bases.
 TRANSLATIONS: tuple[tuple[type[driver.PyMongoError], type[StorageError]], ...] = (
     (driver.DuplicateKeyError, StorageConflict),
     (driver.ConnectionFailure, StorageUnavailable),
@@ -53,16 +53,16 @@ TRANSLATIONS: tuple[tuple[type[driver.PyMongoError], type[StorageError]], ...] =
     (driver.WriteConcernError, StorageUnavailable),
     (driver.PyMongoError, StorageRejected),
 )
-# What has no place in BSON: a number of more than 64 bits, half a surrogate pair, a document of more than 16 MB.
+# What BSON cannot represent: an integer of more than 64 bits, a lone surrogate, a document of more than 16 MB.
 _UNSTORABLE = (BSONError, OverflowError, UnicodeEncodeError)
-# AuthenticationFailed, and Atlas's own for the same.
+# AuthenticationFailed, and Atlas's own code for it.
 _REFUSED_LOGINS = (18, 8000)
 _TRANSIENT = ("TransientTransactionError", "UnknownTransactionCommitResult", "RetryableWriteError")
 
 
 @contextmanager
 def translated() -> Iterator[None]:
-    """Turn every driver error into one of ours. The driver's text goes to the log only."""
+    """Raise every driver error as one of ours. The driver's text is only logged."""
     try:
         yield
     except driver.PyMongoError as exc:
@@ -79,13 +79,13 @@ def translate(exc: driver.PyMongoError) -> StorageError:
 
 
 def is_refused_login(error: BaseException) -> bool:
-    """Say whether an error of ours began with MongoDB refusing the user or the password."""
+    """Whether the cause of an error is that MongoDB refused the user or the password."""
     cause = error.__cause__
     return isinstance(cause, driver.OperationFailure) and cause.code in _REFUSED_LOGINS
 
 
 class _DecimalDecoder(TypeDecoder):
-    """Reads a decimal number as Python's: pydantic takes no other for a field annotated `Decimal`."""
+    """Reads decimals as Python's `Decimal`: pydantic does not accept Decimal128 for a field of that type."""
 
     bson_type = Decimal128
 
@@ -99,7 +99,7 @@ _CODEC_OPTIONS = CodecOptions[dict[str, Any]](tz_aware=True, type_registry=TypeR
 class MongoDB:
     """The client of this process and the database it works on.
 
-    What is read decides what is written next: reads go to the primary whatever the URI prefers.
+    Reads go to the primary, whatever the URI prefers, because they decide what is written next.
     """
 
     def __init__(self, uri: str, database: str, documents: Sequence[type[Document]], *, timeout_seconds: float) -> None:
@@ -114,7 +114,7 @@ class MongoDB:
         self._binding = Binding(uri, self.database, documents)
 
     async def open(self) -> None:
-        """Bind the document classes, and make their indexes if that has not been done."""
+        """Bind the document classes, and create their indexes unless that has been done."""
         with translated():
             await bind_classes(self._binding)
             await ensure_indexes(self.database, self._binding.documents)
@@ -136,11 +136,11 @@ def _make_client(uri: str, milliseconds: int) -> AsyncMongoClient[dict[str, Any]
             serverSelectionTimeoutMS=milliseconds,
             connectTimeoutMS=milliseconds,
             timeoutMS=milliseconds,
-            # A Lambda process serves one request: a few sockets, none kept open for nothing.
+            # A Lambda process serves one request at a time: it needs few sockets, and keeps none open for nothing.
             maxPoolSize=8,
             minPoolSize=0,
             maxIdleTimeMS=300_000,
-            # As the driver itself chooses on Lambda: no connection is held open for heartbeats.
+            # The driver's own choice on Lambda: no connection is held open for heartbeats.
             serverMonitoringMode="poll",
             retryWrites=True,
             w="majority",
@@ -154,7 +154,7 @@ Stored = TypeVar("Stored", bound=Document)
 Collection = AsyncCollection[dict[str, Any]]
 _WRITE_CONFLICT = 112
 PAGE = 100
-"""Sessions that are read at once."""
+"""Number of sessions per read."""
 
 
 class ConversationStore:
@@ -175,8 +175,8 @@ class ConversationStore:
     async def transaction(self, work: Callable[[AsyncClientSession], Awaitable[Result]]) -> Result:
         """Run `work` in a transaction, retried by the driver within the time limit.
 
-        It is also the way for a single write of a session: one outside a transaction would wait for the lock of a
-        dead process's transaction, one inside meets it and ends it.
+        Also used for a single write of a session. Outside a transaction, it would wait for the lock of a dead
+        process's transaction; inside one, it conflicts at once and ends the dead one.
         """
 
         async def attempt(session: AsyncClientSession) -> Result:
@@ -197,7 +197,7 @@ class ConversationStore:
                 )
 
     async def update_session(self, query: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any] | None:
-        """Change a session that matches, and return it as it is now."""
+        """Update the session that matches and return its new state, or None if none matches."""
 
         async def work(transaction: AsyncClientSession) -> dict[str, Any] | None:
             return await self.sessions.find_one_and_update(
@@ -207,7 +207,7 @@ class ConversationStore:
         return await self.transaction(work)
 
     async def fill(self, document: Stored, session: SessionManager) -> Stored:
-        """Let the team fill its own fields of a new document."""
+        """Let the team's `fill` hook set its own fields of a new document."""
         if self.models.fill is None:
             return document
         before = document.model_copy()
@@ -223,7 +223,7 @@ class ConversationStore:
         return document
 
     async def fill_or_default(self, make: Callable[[], Stored], session: SessionManager) -> Stored:
-        """Make and fill a document that must be stored in any case: what it holds is paid for."""
+        """Build and fill a document that must be stored: its tokens are paid for. If `fill` fails, it gets defaults."""
         try:
             return await self.fill(make(), session)
         except OmniAgentError:
@@ -274,7 +274,7 @@ class ConversationStore:
         return await self.users.find({"_id": {"$in": list(ids)}}, {"client_id": 1, "category": 1}).to_list()
 
     def _collection(self, model: type[Document]) -> Collection:
-        # Not the collection that the class is bound to: that may be another adapter's by now.
+        # Not the class's own collection: another adapter may have bound the class since.
         return self._mongo.database[model.get_collection_name()]
 
 
@@ -324,7 +324,7 @@ def session_message(message: Message) -> SessionMessage:
 
 
 def message_document(models: DocumentModels, key: str, message: SessionMessage) -> Message:
-    """Make the document of a message. No stored tool call is without a result, unless the turn waits for it."""
+    """Build the document of a message. Tool calls without a result are closed, unless the turn waits for them."""
     return models.message(
         session_id=key,
         turn_number=message.turn_number,

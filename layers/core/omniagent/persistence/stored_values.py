@@ -1,9 +1,9 @@
-"""How values that a model, a tool or a user wrote are kept: unread by the store.
+"""How values from a model, a tool or a user are stored: so that BSON cannot misread or reject them.
 
-BSON would turn `{"$ref": …, "$id": …}` into a reference, and has no place for integers of more than 64 bits, half a
-surrogate pair or nesting beyond 100 levels. Such a value of a part is stored as JSON text, in a field named after its
-own: `input` becomes `input_json`. Plain strings and numbers stay readable. Documents of earlier versions hold plain
-values only.
+BSON would turn `{"$ref": …, "$id": …}` into a reference, and cannot represent integers of more than 64 bits, lone
+surrogates or nesting beyond 100 levels. In a part, only storable strings, numbers, booleans and null are stored as they
+are. Any other value is stored as JSON text in a renamed field: `input` becomes `input_json`. Documents of earlier
+versions contain plain values only.
 """
 
 import json
@@ -26,18 +26,18 @@ class OpaqueDict(dict[str, Any]):
 
 
 def storable_text(text: str) -> str:
-    """Return a text that BSON takes: surrogate pairs are joined, and half of one is replaced."""
+    """Return a text that BSON accepts: surrogate pairs are joined, and lone surrogates are replaced."""
     return text if _is_storable(text) else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
 
 
 def encode_part(part: BaseModel) -> dict[str, Any]:
-    """Return what is stored of a part. Few calls have a request: without one, nothing is stored for it."""
+    """Return a part as it is stored. A `request` of None, the usual case, is left out."""
     values = ((name, getattr(part, name)) for name in type(part).model_fields)
     return dict(_stored(name, value) for name, value in values if name != "request" or value is not None)
 
 
 def decode_part(stored: object) -> object:
-    """Return the fields of a part as they were before `encode_part`."""
+    """Reverse `encode_part`."""
     if not isinstance(stored, Mapping):
         return stored
     return {
@@ -107,11 +107,11 @@ def _loads(text: str) -> Any:
     try:
         return json.loads(text)
     except (ValueError, RecursionError):
-        return text  # a session stays readable whatever was written into it
+        return text  # a session must stay readable, whatever is stored in it
 
 
 def _plain(value: object) -> object:
-    """Undo what the driver made of a plain value of an earlier version."""
+    """Turn the DBRefs that the driver reads from plain values of earlier versions back into dicts."""
     match value:
         case DBRef():
             return {key: _plain(item) for key, item in value.as_doc().items()}
@@ -124,7 +124,7 @@ def _plain(value: object) -> object:
 
 
 def now() -> datetime:
-    """The current time as MongoDB keeps it: in UTC, to the millisecond."""
+    """Return the current time as MongoDB stores it: in UTC, to the millisecond."""
     time = datetime.now(UTC)
     return time.replace(microsecond=time.microsecond // 1000 * 1000)
 

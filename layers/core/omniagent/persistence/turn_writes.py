@@ -1,8 +1,8 @@
-"""How a turn is written: begun, finished, repaired. Each is atomic, and fenced by the session's document.
+"""The writes that begin, finish and repair a turn. Each is atomic and fenced by the session's document.
 
-A turn that goes on with a session begins with one write: its question stands in the session's document until the turn
-ends, and is then moved to the messages by the transaction that stores the answer. Every other begin is a transaction,
-and so are both ends.
+A new turn of an existing session begins with one write: its question is stored in the session's document until the
+turn ends. The transaction that stores the answer moves it to the messages. Every other begin is a transaction, and so
+are finish and repair.
 """
 
 import logging
@@ -33,12 +33,12 @@ from omniagent.tracing import SpanKind, trace_method
 logger = logging.getLogger(__name__)
 
 AT_ONCE_SECONDS: Final = 1.0
-"""How long the one write of a begin may take. Then the transaction does it: it ends a dead process's lock."""
+"""Timeout of the single write that begins a turn. After it, a transaction is used, which can end a dead one's lock."""
 _USERS = {"db.collection.name": "users"}
 
 
 class UserSlots:
-    """The slots of one session's user.
+    """The running-turn slots of one session's user.
 
     No transaction ever writes the user's document: one that a dead process left open would lock the user out.
     """
@@ -65,7 +65,7 @@ class UserSlots:
 
     @trace_method(kind=SpanKind.DB, name="mongodb.withdraw", attributes=_USERS)
     async def withdraw(self, *slots: str) -> None:
-        """Give back slots. See `SessionManager.withdraw`."""
+        """Release slots. See `SessionManager.withdraw`."""
         with translated():
             await self._store.users.update_one({"_id": self._session.user_id}, {"$pullAll": {"running": list(slots)}})
 
@@ -97,7 +97,7 @@ class TurnWrites:
         self._store = store
         self._session = session
         self._new = new_sessions
-        # A question is moved byte for byte: what a field was decoded to might not be encoded again.
+        # Moves a question as raw BSON: a decoded field might not be encodable again.
         self._raw_sessions = store.sessions.with_options(codec_options=DEFAULT_RAW_BSON_OPTIONS)
 
     @trace_method(kind=SpanKind.DB, name="mongodb.begin_turn", attributes=_MESSAGES)
@@ -160,7 +160,7 @@ class TurnWrites:
 
     @trace_method(kind=SpanKind.DB, name="mongodb.change_waiting", attributes=_MESSAGES)
     async def change_waiting(self, answer: SessionMessage, seen_turn_id: str | None) -> None:
-        """Store a waiting answer that was answered in part, or is closed. See `SessionManager.change_waiting`."""
+        """Store a waiting answer that was partly answered, or is closed. See `SessionManager.change_waiting`."""
         free = {"_id": self._session.key, "active_turn_id": None, "erased_at": None}
         changes = {"latest_turn_id": answer.turn_id, "waiting_until": answer.waiting_until}
 
@@ -187,10 +187,10 @@ class TurnWrites:
         return replace(session_message(document), turn_id=answer.turn_id), document
 
     async def _begin_at_once(self, start: TurnStart, message: Message) -> bool:
-        """Fence the session and store the message in it, in one write. False leaves the turn to the transaction.
+        """Fence the session and store the message in it, in one write. False: a transaction must begin the turn.
 
-        Only for a turn that was planned from the session's latest run: as nobody has written since, the session has no
-        message of this id. That needs no transaction, which would look for one in the messages.
+        Only for a turn that was planned from the session's latest run. If no turn has begun since, the session cannot
+        have another message with this id, so no transaction is needed to check for one.
         """
         if start.seen_turn_id is None or start.waited is not None or start.was_posted:
             return False
@@ -200,13 +200,13 @@ class TurnWrites:
             with translated(), pymongo.timeout(AT_ONCE_SECONDS):
                 updated = await self._store.sessions.update_one(seen, {"$set": taken})
         except StorageError as exc:
-            # Should it have been done, the transaction finds that the turn has begun.
+            # If the write did succeed, the transaction finds that the turn has begun.
             logger.warning("turn not begun at once", extra={"cause": str(exc)})
             return False
         return bool(updated.matched_count)
 
     async def _advance(self, start: TurnStart, transaction: AsyncClientSession) -> bool:
-        """Compare and set: the session is free, and is where the turn was planned from."""
+        """Fence the session if it is free and in the state that the turn was planned from (compare and set)."""
         seen = self._free(start)
         if start.waited is not None:
             seen["latest_turn_id"] = start.seen_turn_id
@@ -215,7 +215,7 @@ class TurnWrites:
             seen, taken, projection={"open_question": 1}, session=transaction
         )
         if session is not None and (left := session.get("open_question")) is not None:
-            # Its turn was ended by an earlier version, which did not know of it.
+            # An earlier version of the package, which does not know this field, has ended the question's turn.
             await self._store.messages.insert_one(left, session=transaction)
         return session is not None
 
@@ -224,7 +224,7 @@ class TurnWrites:
         return {"_id": self._session.key, "active_turn_id": None, "erased_at": None, "latest_turn_number": before}
 
     async def _put_waiting(self, answer: SessionMessage, transaction: AsyncClientSession) -> None:
-        """Change a waiting answer in its place: fields of the team's own stay."""
+        """Update a waiting answer in place, so that the team's own fields are kept."""
         fields = to_bson(message_document(self._store.models, self._session.key, answer))
         changes = {name: fields[name] for name in ("parts", "status", "metadata", "requests", "asker")}
         waiting = {"session_id": self._session.key, "client_message_id": answer.id, "status": "waiting"}
@@ -233,7 +233,7 @@ class TurnWrites:
             raise StorageConflict(f"answer {answer.id} does not wait any more")
 
     async def _refuse(self, start: TurnStart, transaction: AsyncClientSession) -> None:
-        """Say why the turn cannot begin. It may have begun: in an attempt whose outcome was unknown."""
+        """Raise the reason why the turn cannot begin, unless it has begun, by a write whose outcome was unknown."""
         session = await self._store.sessions.find_one(
             {"_id": self._session.key}, {"erased_at": 1, "active_turn_id": 1}, session=transaction
         )
@@ -243,7 +243,7 @@ class TurnWrites:
             raise StorageConflict(f"turn {start.turn_number} cannot begin: the session has moved on")
 
     async def _refuse_joined(self, start: TurnStart, transaction: AsyncClientSession) -> None:
-        """Refuse a message that an answer holds already: a process that was taken for dead has stored it."""
+        """Refuse a message that has already joined an answer, stored by a process that was presumed dead."""
         joined = {"session_id": self._session.key, STEERING_ID: start.message_id}
         if await self._store.messages.find_one(joined, {"_id": 1}, session=transaction):
             raise StorageConflict(f"turn {start.turn_number} cannot begin: its message has joined another")
@@ -257,7 +257,7 @@ class TurnWrites:
         await self._store.summaries.delete_many(covering, session=transaction)
 
     async def _continue(self, start: TurnStart) -> None:
-        """Move the fence of a turn that has begun to a later attempt."""
+        """Fence a turn that has begun for a later attempt."""
         held = {"_id": self._session.key, "active_turn_id": start.turn_id, "erased_at": None}
         is_earlier = {"$or": [{"turn_attempt": {"$lte": start.attempt}}, {"turn_attempt": None}]}
         if await self._store.update_session(held | is_earlier, {"turn_attempt": start.attempt}) is None:
@@ -266,7 +266,7 @@ class TurnWrites:
     async def _release(
         self, answer: SessionMessage, held: dict[str, Any], transaction: AsyncClientSession
     ) -> Mapping[str, Any] | None:
-        """Free the session, and return it as it was."""
+        """Free the session and return its previous state, or None if `held` does not match."""
         free = {"active_turn_id": None, "open_question": None, "updated_at": now()}
         free["waiting_until"] = answer.waiting_until
         return await self._raw_sessions.find_one_and_update(
@@ -276,7 +276,7 @@ class TurnWrites:
     async def _conclude(
         self, session: Mapping[str, Any], answer: SessionMessage, document: Message, transaction: AsyncClientSession
     ) -> SessionMessage:
-        """Store the answer of a turn that has been released, and the question that its session held."""
+        """Store the answer of a released turn, and the question that was open in its session."""
         if (question := session.get("open_question")) is not None:  # a new turn, which has no answer yet
             document.feedback = None
             await self._store.messages.insert_many([question, to_bson(document)], session=transaction)
@@ -288,7 +288,7 @@ class TurnWrites:
         return stored
 
     async def _note_waiting(self, stored: SessionMessage, transaction: AsyncClientSession) -> None:
-        """Note that an answer waits which was not the one that freed the session."""
+        """Set `waiting_until` of the session for a waiting answer that is not the one that freed it."""
         if stored.waiting_until is not None:
             waits = {"$set": {"waiting_until": stored.waiting_until}}
             await self._store.sessions.update_one({"_id": self._session.key}, waits, session=transaction)
@@ -296,7 +296,7 @@ class TurnWrites:
     async def _finish_late(
         self, answer: SessionMessage, document: Message, transaction: AsyncClientSession
     ) -> SessionMessage:
-        """Finish a turn that no longer holds its session: it was stored already, or closed by a repair."""
+        """Finish a turn that no longer holds its session: it was stored already, or a repair closed it."""
         untouched = {
             "_id": self._session.key,
             "active_turn_id": None,
@@ -323,7 +323,7 @@ class TurnWrites:
         previous: SessionMessage | None,
         transaction: AsyncClientSession,
     ) -> SessionMessage:
-        """Store the answer, unless it shows nothing and there is another one. The same answer keeps its feedback."""
+        """Store the answer, unless it is empty and the turn has another one. The same answer keeps its feedback."""
         document.feedback = previous.feedback if previous is not None and previous.id == answer.id else None
         if previous is not None:
             if not answer.replaces(previous):
@@ -342,7 +342,7 @@ class TurnWrites:
 
 
 def _taken(start: TurnStart) -> dict[str, Any]:
-    """What a session holds while the turn runs."""
+    """Return the session's fields while the turn runs."""
     return {
         "latest_turn_number": start.turn_number,
         "active_turn_id": start.turn_id,
@@ -354,5 +354,5 @@ def _taken(start: TurnStart) -> dict[str, Any]:
 
 
 def _is_cut_short(stored: SessionMessage, answer: SessionMessage) -> bool:
-    """Whether a repair has stored the turn as interrupted, though it came to an end."""
+    """Whether a repair has stored the turn as interrupted although it has ended."""
     return stored.status == "interrupted" and answer.status != "interrupted"
