@@ -48,13 +48,14 @@ class Acceptance:
         self._seat: Reader | None = None
         self._is_posted = False
         self._is_unattended = False
-        """It was posted before, and nobody holds the session: the process that posted it may have told nobody."""
+        """Already queued, and no process holds the session: the poster may have died before `on_posted`."""
         self._message = InboxMessage(query.message_id, query.text, steers=query.busy == "steer")
 
     async def accept(self, on_posted: Callable[[str], Awaitable[None]] | None = None) -> None:
-        """Make the message durable. `on_posted` is called if it was not before.
+        """Make the message durable. `on_posted` is called if this call posted it.
 
-        One that was, and that nobody answers, is looked after: its process may have died before it called `on_posted`.
+        If it was already queued and no process holds the session, it gets a watch (`on_begin`): its poster may have
+        died before `on_posted`.
 
         Raises `InvalidRequest`, `NotRegenerable`, `TurnInProgress`, `TooManyTurns`, `InboxFull`,
         `BudgetExceeded`, `SessionErased`, and what `on_posted` raises if no other process will answer the message.
@@ -78,19 +79,19 @@ class Acceptance:
                 await self._give_back()
 
     async def _announced(self, on_posted: Callable[[str], Awaitable[None]]) -> bool:
-        """Have the message answered. One that nobody can be told of is taken back, if nobody comes to it anyway."""
+        """Call `on_posted`. If it fails, remove the message from the inbox, unless another turn's watch will run it."""
         try:
             await on_posted(self._query.message_id)
         except Exception as exc:
             if await self._took_back():
                 await self._give_back()
                 raise
-            # The turn that holds the session, or that of a message before this one, has a watch: it runs this one, too.
+            # The turn that holds the session, or a message queued before this one, has a watch that also runs this one.
             logger.warning("accepted message not announced", extra={"cause": f"{type(exc).__name__}: {exc}"})
         return True
 
     async def _took_back(self) -> bool:
-        """Take the message out of the inbox. False while somebody holds the session, or others wait before it."""
+        """Remove the message from the inbox. False if the session is claimed, or others are queued before it."""
         claim = Claim(self._session.key, new_id(), self._query.message_id)
         if await requested(self._registry, claim, self._registry.claim(claim)) is not None:
             return False
@@ -139,7 +140,7 @@ class Acceptance:
             self._is_unattended = not held.alive  # else the turn that holds the session has a watch
             return True
         if held.alive and held.claim.message_id in (REPAIR, self._query.message_id):
-            await asyncio.sleep(self._settings.tick_seconds)  # its turn is about to begin, or another request posts it
+            await asyncio.sleep(self._settings.tick_seconds)  # a repair, or a request that posts or begins it
             return None
         if held.alive and await released_late(self._registry, held.claim, await self._session.head()):
             return None

@@ -1,4 +1,4 @@
-"""From an answer to the turn that waited for it: judged by what is stored, kept until all are there, then taken up."""
+"""Answers to a waiting turn: checked against its stored requests and kept until all are given. Then it continues."""
 
 import asyncio
 from collections.abc import AsyncIterator, Collection, Sequence
@@ -31,11 +31,11 @@ from omniagent.turns.setup import Query, TimeLimit, TurnPlan, TurnSetup
 from omniagent.turns.waiting import Judge, Judgement, end_of, frames_after, start_of
 
 PATIENCE_TICKS = 4
-"""How long answers wait for a request that holds the session: nobody sends them a second time by themselves."""
+"""How long answers wait for another request that holds the session: clients do not retry answers."""
 
 
 class AnswerOpening(Opening):
-    """Opens the rest of an answer that waited: of a turn that goes on now, that goes on already, or that has ended."""
+    """Opens the rest of a waiting answer: this request continues it, another run already does, or it has ended."""
 
     def __init__(
         self,
@@ -55,10 +55,10 @@ class AnswerOpening(Opening):
         self._waited: SessionMessage | None = None
         self._ticks_left = PATIENCE_TICKS
         self._run: AnswerSource | None = None
-        self._may_continue = False  # `_continue_run` does
+        self._may_continue = False  # `_continue_run` handles a dead run
 
     async def _open(self) -> AnswerSource:
-        """Find the message first: what is settled needs no claim, and a plain answer does not name it."""
+        """Find the message first: a settled one needs no claim, and the request need not name it."""
         state = await self._session.load(self._query.known_id)
         message = state.earlier if self._query.known_id else state.answer
         if message is None or message.role != "assistant":
@@ -74,10 +74,10 @@ class AnswerOpening(Opening):
         return await super()._open()
 
     async def _continue_run(self, message: SessionMessage) -> None:
-        """Continue the run that goes on with this answer, if its process died. Nobody else's answers do that."""
+        """Take over the run that continues this answer, if its process died. Only a retry of its answers does that."""
         if (await self._judged(message)).is_new:
             return
-        from omniagent.turns.takeover import Takeover  # only where a process died
+        from omniagent.turns.takeover import Takeover  # needed only after a crash
 
         self._run = await Takeover(self._setup, self._limit).open()
 
@@ -88,7 +88,7 @@ class AnswerOpening(Opening):
         )
 
     async def _join(self, held: RunningTurn) -> AnswerSource | None:
-        """Read on with the run that goes on with this answer, if these answers are among those that it was given."""
+        """Follow the run that already continues this answer, if it was given these answers."""
         if held.claim.message_id != ANSWER + self._message_id:
             return None if await self._is_passing(held) else await super()._join(held)
         followed = await FollowedAnswer.begun(self._setup, held.claim, self._limit)
@@ -101,7 +101,7 @@ class AnswerOpening(Opening):
             raise
 
     async def _is_passing(self, held: RunningTurn) -> bool:
-        """Wait a tick for a request that holds the session and leaves what is asked alone, such as a replay."""
+        """Wait a tick if the turn still waits and another request (such as a replay) holds the session. True: retry."""
         head = await self._session.head()
         if not held.alive or not self._ticks_left or head is None or head.waiting_id != self._message_id:
             return False
@@ -110,7 +110,7 @@ class AnswerOpening(Opening):
         return True
 
     async def _repeated(self) -> Judgement:
-        """Judge the answers by those that a run was given that goes on already."""
+        """Check the answers against those that the running turn was given. Raises `TurnInProgress` if any is new."""
         state = await self._session.load(self._message_id)
         if state.earlier is None:
             raise NotWaiting
@@ -151,10 +151,10 @@ class AnswerOpening(Opening):
         await self._session.change_waiting(changed, seen_turn_id=state.head.latest_turn_id)
 
     async def _judged(self, message: SessionMessage) -> Judgement:
-        """Judge the answers. A stranger who may not give them learns nothing of them.
+        """Judge the answers if the approver may give them. To others who may not, the requests look unknown.
 
-        The session's user repeats, in the AI SDK's body, what somebody else has approved. That is no approval: only
-        what is answered anew is theirs to answer.
+        The AI SDK's body repeats all verdicts, also those of other approvers. So the session's user needs permission
+        only for the requests that they answer for the first time.
         """
         settings, agent = self._setup.settings, self._setup.agent
         judge = Judge(agent.tool, settings.tool_output_chars, user_id_of(self._approver.user), self._session.now())
@@ -170,7 +170,7 @@ class AnswerOpening(Opening):
         return judgement
 
     async def _allowed(self, message: SessionMessage, names: Collection[str]) -> list[bool]:
-        """Say of each request of these ids, its own or its call's, whether the approver may answer it."""
+        """Return, for each request named by its own id or its call's, whether the approver may answer it."""
         session = self._session
         requests = requests_of(
             message, user=session.user, category=session.category, session_id=session.session_id, settled=True
@@ -184,7 +184,7 @@ class AnswerOpening(Opening):
 
 
 class RestOfAnswer:
-    """The stored rest of an answer that was continued: what follows on the step that was answered."""
+    """The stored rest of an answer that waited, from the results of the answered step on."""
 
     def __init__(self, session: SessionManager, judgement: Judgement) -> None:
         self.message_id = judgement.message.id
@@ -206,16 +206,16 @@ class RestOfAnswer:
 
 
 class StillWaiting(RestOfAnswer):
-    """The reply to some of the answers: they are stored, and the turn waits for the others."""
+    """The reply while answers are missing: those given are stored, and the turn keeps waiting."""
 
     async def frames(self) -> AsyncIterator[bytes]:
         yield start_of(self._message) + end_of(self._message)
 
 
 class FollowedRest:
-    """The rest of an answer that another request goes on with, for somebody who gave the same answers.
+    """The rest of an answer that another run continues, for a retry of the same answers.
 
-    `run` is the run itself where this request has continued it: its process had died.
+    `run` is set if this request took over that run after its process died.
     """
 
     def __init__(
@@ -239,7 +239,7 @@ class FollowedRest:
             if mark:
                 is_past = True
                 yield start_of(message) + frames_after(message, call_ids, logged=logged) + rest
-        if not is_past:  # it died before its first tick: what is stored tells its end
+        if not is_past:  # the run died before its first tick: use the stored answer
             stored = await self._session.answer(message.turn_number)
             if stored is not None and stored.id == message.id:
                 yield start_of(stored) + frames_after(stored, call_ids) + end_of(stored)
@@ -255,6 +255,6 @@ class FollowedRest:
             await self._run.ended()
 
     def stop(self, reason: StopReason) -> None:
-        """End the run that goes on here. One that runs elsewhere goes on."""
+        """Stop the run if it is in this process. A run elsewhere continues."""
         if self._run is not None:
             self._run.stop(reason)

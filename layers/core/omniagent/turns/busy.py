@@ -30,7 +30,7 @@ async def meet(setup: TurnSetup, query: Query, limit: TimeLimit, held: RunningTu
     if can_wait and any(message.id == query.message_id for message in held.inbox):
         return await PostedAnswer(setup, query, limit).joined()
     if not held.alive and (waiting_id := await waited_for(setup.session, held)) is not None:
-        # It replaces an answer: the open requests are closed, and messages queued before it are answered first.
+        # The message closes the open requests instead of answering them. Messages queued before it run first.
         if len(query.text) > MAX_POSTED_CHARS:
             raise TurnInProgress
         return await _post(PostedAnswer(setup, query, limit), held, await setup.session.head(), interrupts=waiting_id)

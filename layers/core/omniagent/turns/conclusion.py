@@ -77,7 +77,7 @@ class SummaryBeside:
         return await self._setup.summaries(None if self._budget is None else self).update(most=1)
 
     async def before_call(self, input_tokens: int, output_tokens: int) -> None:
-        """Whether the turn was admitted and its summary saves more than it costs."""
+        """Never refuses: the turn was admitted, and its summary saves more tokens than it costs."""
 
     def counted(self, usage: Usage) -> None:
         """Add a call to the turn's cost."""
@@ -121,13 +121,13 @@ class SummaryBeside:
 
 
 CALLBACK_SECONDS = 60.0
-"""How long a callback may take that nobody's answer waits for."""
+"""Timeout of a callback that no reader waits for."""
 NAME_SECONDS = 12.0
-"""A little more than the model gets for a name: what comes then are the first words."""
+"""Slightly more than `naming.MAX_SECONDS`, after which the name is made of the first words."""
 
 
 class SideWork:
-    """What is done beside a turn and after it, while no reader waits: summary, name and callbacks."""
+    """The work beside and after a turn that no reader waits for: summary, name, callbacks."""
 
     def __init__(self, setup: TurnSetup, assignment: Assignment, keeper: LeaseKeeper) -> None:
         self.summary = SummaryBeside(setup, assignment)
@@ -137,18 +137,18 @@ class SideWork:
         self._is_shut_down = False
 
     def shut_down(self) -> None:
-        """Wait for nothing that another process can do."""
+        """Stop waiting for work that another process can do."""
         self._is_shut_down = True
         self.summary.give_up()
 
     async def hand_over(self) -> None:
-        """Tell whoever looks after turns that another process is to go on with this one."""
+        """Call `on_hand_over`, so that another process continues the turn. Then finish the notice and the summary."""
         await self._in_time(self._setup.hooks.on_hand_over, self._assignment.turn_id, self._keeper.claim.attempt)
         await self._keeper.notice.given()
         await self.summary.finish(self._assignment.limit)
 
     async def finish(self, result: RunResult, context: RunContext | None, *, leaves_messages: bool) -> None:
-        """Do what comes after the answer. The readers have seen the end of it."""
+        """Do the work after the answer. Its readers have already seen the end."""
         await self._keeper.notice.given()
         await self._name_session(result)
         await self.summary.finish(self._assignment.limit)
@@ -158,17 +158,17 @@ class SideWork:
             await self._in_time(self._setup.agent.callbacks.on_finish, context, result)
         await self._in_time(self._setup.hooks.on_end, result)
         if self._keeper.lost:
-            from omniagent.turns.deletion import erase_late_chunks  # only where a turn was taken over
+            from omniagent.turns.deletion import erase_late_chunks  # needed only after a lost claim
 
             await self._in_time(erase_late_chunks, self._setup.session, self._setup.registry)
         claim = self._keeper.claim
         if leaves_messages and claim.goes_first and not claim.attempt and not self._is_shut_down:
-            from omniagent.turns.inbox import look_after  # only where messages wait
+            from omniagent.turns.inbox import look_after  # needed only for queued messages
 
             await look_after(self._setup, self._assignment.limit)
 
     async def _in_time(self, callback: Callable[..., Awaitable[None]] | None, *arguments: Any) -> None:
-        """Wait for a callback, but not for ever: whoever waits for the turn's end waits for it, too."""
+        """Await a callback, with a timeout: the end of the turn waits for it."""
         task = asyncio.create_task(call_back(callback, *arguments), name="callback")
         try:
             await asyncio.wait([task], timeout=self._assignment.limit.closing_seconds(CALLBACK_SECONDS))
@@ -189,7 +189,7 @@ class SideWork:
 
 
 async def settle_budget(assignment: Assignment) -> None:
-    """Write down what the turn has cost so far."""
+    """Settle the turn's cost so far."""
     if assignment.budget is not None:
         await assignment.budget.settle(assignment.limit.closing_seconds(RELEASE_SECONDS))
 
@@ -240,7 +240,7 @@ class Conclusion:
         return self._not_stored(self._answer(Ending("failed", "error", error=error)), error)
 
     def _answer(self, ending: Ending) -> SessionMessage:
-        """Close the answer for good. A failed answer without a predecessor ends with the fallback text."""
+        """Close the answer for good. A failed one gets the fallback text, unless it is empty and replaces another."""
         has_previous = self._assignment.plan.previous is not None
         if ending.status == "failed" and (has_content(self._recorder.parts) or not has_previous):
             self._recorder.add_paragraph(self._setup.agent.fallback)

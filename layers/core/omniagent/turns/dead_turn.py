@@ -39,21 +39,21 @@ class DeadTurn:
     """A turn as its log shows it, without the unfinished step, which is generated again."""
 
     raw: bytes
-    """The log as it is."""
+    """The unchanged log."""
     frames: Sequence[bytes]
     """The frames that are kept."""
     steps: Sequence[FinishedStep]
     calls: Sequence[Usage]
-    """What each model call has cost."""
+    """The cost of each model call that ended."""
     cut_call: Usage | None
     """The known cost of the call that was cut off."""
     next_chunk: int
     takeovers: int
     """The number of takeovers that the log records."""
     hand_overs: int
-    """How many of the processes before were out of time and handed over, rather than died."""
+    """How many earlier processes ran out of time and handed the turn over, instead of dying."""
     is_handed_over: bool
-    """The last process handed over rather than died."""
+    """The last process handed the turn over, instead of dying."""
     has_open_calls: bool
     """It handed over before it started the tools of its last step."""
     begun_at: float | None
@@ -63,7 +63,7 @@ class DeadTurn:
     first_token_at: float | None
     """The wall clock at its first token."""
     was_asked: bool
-    """The first model call has begun: the callbacks of the start have been called."""
+    """A step has begun, so `on_start` was already called."""
     is_readable: bool
     """Whether the log is complete and the turn can be continued."""
     has_approved: bool
@@ -97,8 +97,8 @@ class DeadTurn:
             claim_id=begun.get("message"),
             first_token_at=first_token,
             was_asked=sse.START_STEP in raw,
-            # A log without its start was written by an earlier version and does not record which steps have ended.
             has_approved=any(APPROVED in note for note in notes),
+            # Without its start note, a log is of an earlier version and does not record which steps have ended.
             is_readable=is_whole and (bool(begun) or not _has_events(kept)),
         )
 
@@ -113,7 +113,7 @@ class DeadTurn:
 
     @property
     def has_started(self) -> bool:
-        """Whether a reader has seen any of it. A run that continues a waiting answer has shown what came before."""
+        """Whether the log has the start of the stream; for a continued answer, all that was shown before it waited."""
         return _has_events(self.frames) and (self.before is None or CONTINUED in self.frames)
 
     @property
@@ -141,7 +141,7 @@ class DeadTurn:
             return TurnPlan(before.turn_number, message_id, text, again=True, waited=before)
         if question is None:
             return None
-        # What is already in the log need not be stored again.
+        # Once started, the log already contains the kept steps.
         kept = () if self.has_started else kept_steps(answer, regenerates=claim_id.startswith(REGENERATE))
         return TurnPlan(
             question.turn_number, question.id, question.text, again=answer is not None, previous=answer, kept=kept

@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 
 
 async def erase_late_chunks(session: SessionManager, registry: TurnRegistry) -> None:
-    """Delete what a turn still logged after its session was deleted: a write that was slow is done at any later time.
+    """Delete chunks that were logged after their session was deleted: a slow write may arrive at any later time.
 
     Called by the process that lost the turn. Never raises.
     """
@@ -48,7 +48,7 @@ class Deletion:
     time_left: Callable[[], float]
 
     async def of_session(self, session: SessionManager, *, resume: bool = False) -> bool:
-        """Mark the session as erased, then delete its chunks, its messages, its summaries and at last itself.
+        """Mark the session as erased, then delete its chunks, its messages, its summaries and finally itself.
 
         `resume` only continues an earlier deletion: a session created under the same id since then is not touched.
         Raises `NotFound`.
@@ -86,7 +86,7 @@ class Deletion:
         """
         if resume and not await session.user_is_erased():
             return True
-        # What the user has asked and no process has begun is in no session that could be found: it is not asked again.
+        # A question whose turn has not begun may be in no session yet. This claim keeps it from being asked again.
         await self.registry.seize(Claim(session.user_id, new_id(), ERASE))
         if not await self._repeated(session.mark_user_erased):
             return False
@@ -112,7 +112,7 @@ class Deletion:
         return True
 
     async def _call_hook(self, session: SessionManager, session_id: str | None) -> None:
-        """Call the team's `on_erase`. Skipped without the user's name: there is nothing left to find by it."""
+        """Call the team's `on_erase`. Skipped if the user's name is no longer stored."""
         if self.hook is None or not session.user:
             return
         try:

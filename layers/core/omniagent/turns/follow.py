@@ -70,9 +70,9 @@ class FollowedAnswer:
         self._lease: tuple[str, float] | None = None
         """The owner of the claim when it was last seen, and the end of its lease."""
         self._renewed_by: str | None = None
-        """The owner who has renewed it since the time before."""
+        """The owner that has renewed it since the previous look."""
         self._beginning: list[tuple[int, bytes]] = []
-        """The chunks that `begun` has read: they are not read again for the first reader."""
+        """The chunks that `begun` has read. The first reader gets them without another read."""
         self._until = min(limit.stop_at, time.monotonic() + session.settings.follow_seconds)
         self._seat = ReaderSeat(setup)
 
@@ -188,7 +188,7 @@ class FollowedAnswer:
         self._renewed_by = running.claim.owner if is_renewed else None
         if running.alive or not running.is_looked_after(self._setup.hooks.grace_seconds):
             return running.alive
-        # One that never began is not waited for: whoever asks it again writes another log.
+        # Do not wait for a turn that never began: its question is asked again as another turn, with another log.
         return not (running.claim.question and is_unbegun(running, await self._session.head()))
 
     async def _is_being_answered(self) -> bool:
@@ -197,7 +197,7 @@ class FollowedAnswer:
         return head is not None and head.active_turn_id == self._claim.turn_id
 
     async def _ending(self, sent: bytes) -> bytes:
-        """End the stream for a turn that could not: with its stored answer, after a repair."""
+        """Repair a turn that could not end its stream, and return the rest of its stored answer."""
         await settle(self._session, self._registry, self._setup.ledger, self._setup.hooks)
         answer = await self._stored(sent)
         has_started = next(sse.decode(sent), None) is not None  # a regeneration withholds its start

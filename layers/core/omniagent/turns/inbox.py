@@ -109,7 +109,7 @@ async def found_with_answer(
 async def open_posted(setup: TurnSetup, held: RunningTurn, limit: TimeLimit) -> AnswerSource | None:
     """Open the answer to the first message of the inbox. Its waiting time does not count as turn time.
 
-    A turn that a queued message interrupts need not be waited for.
+    If any queued message interrupts a waiting answer, that answer blocks none of them.
     """
     limit = replace(limit, started_at=time.monotonic())
     ended = (other.interrupts for other in held.inbox if other.interrupts and not other.stopped)

@@ -1,4 +1,4 @@
-"""The frames of a turn and its claim: logged and renewed once per tick."""
+"""`EventLog` and `LeaseKeeper`: a turn's frames are logged, and its lease is renewed, once per tick."""
 
 import asyncio
 import logging
@@ -54,7 +54,7 @@ class EventLog:
         self.frames.append(frame)
 
     def mark_continued(self, mark: bytes) -> None:
-        """Readers here already have everything pushed so far, except the start. It is for readers of the chunk log."""
+        """Mark the end of what was shown before the turn waited. Readers here get only its start, followers all."""
         self.frames.append(mark)
         self._known_to = len(self.frames)
 
@@ -166,24 +166,24 @@ async def taken(registry: TurnRegistry, claim: Claim, bury: Callable[[Claim], Aw
 
 
 class Notice:
-    """Tells whoever watches turns of one turn, once, in parallel with the turn's other work."""
+    """Has one turn watched: sent once, in parallel with the turn's other work."""
 
     def __init__(self, send: Callable[[], Coroutine[Any, Any, None]] | None = None) -> None:
         self._send = send
         self._sending: asyncio.Task[None] | None = None
 
     def give(self) -> None:
-        """Send it, unless it was sent before."""
+        """Send the notice. Does nothing if it was already given."""
         if self._sending is None and self._send is not None:
             self._sending = asyncio.create_task(self._send(), name="notice")
 
     async def given(self) -> None:
-        """Wait until it is sent, or cannot be."""
+        """Wait until it is sent, or has failed."""
         if self._sending is not None:
             await asyncio.wait([self._sending])
 
     def withdraw(self) -> None:
-        """The turn does not begin. A notice that was sent already does no harm."""
+        """Cancel the notice of a turn that does not begin. One that was already sent does no harm."""
         if self._sending is not None:
             self._sending.cancel()
 
@@ -232,8 +232,8 @@ class LeaseKeeper:
     def attach(self, log: EventLog, *, logged: int = 0, next_chunk: int = 0) -> None:
         """Start appending the turn's frames to the chunk log: its message is durable now.
 
-        `logged` frames are already in earlier chunks: readers have been waiting for the next, which is not delayed to
-        the next tick. The next renewal deletes the question.
+        The first `logged` frames are in earlier chunks. Followers are waiting for the next chunk, so it is written at
+        once. The next renewal deletes the question.
         """
         self.claim = replace(self.claim, question=b"")
         self._log, self._logged_frames, self._next_chunk = log, logged, next_chunk
@@ -268,7 +268,7 @@ class LeaseKeeper:
         return bool(await self._end(seconds, lambda: self._registry.release(self.claim, taken)))
 
     async def abandon(self, taken: Collection[str] = ()) -> bool:
-        """Give the session back for a turn that does not begin: nobody need look after it."""
+        """Release the session of a turn that does not begin. It needs no watch."""
         self.notice.withdraw()
         return await self.finish(taken=taken)
 

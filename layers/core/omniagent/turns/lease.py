@@ -55,7 +55,7 @@ class Claim:
 
     @property
     def goes_first(self) -> bool:
-        """Whether the claim goes before the inbox: its messages come after the turn that it is about."""
+        """Whether the claim takes precedence over the inbox: it is about the latest turn, before queued messages."""
         return self.is_chore or self.attempt > 0 or self.message_id.startswith((ANSWER, REGENERATE))
 
     def is_named(self, message_id: str | None) -> bool:
@@ -239,7 +239,7 @@ class TurnRegistry(ABC):
         Returns True when nothing else is left.
         """
 
-    async def orphaned(self, after: str = "", limit: int = 100) -> Sequence[str]:  # noqa: ARG002 - for those that can
+    async def orphaned(self, after: str = "", limit: int = 100) -> Sequence[str]:  # noqa: ARG002 - used by subclasses
         """Return the keys of unclaimed sessions with a non-empty inbox, or whose process died before its turn began.
 
         They come in order, starting after a given key. Some stay so for months, queued behind an approval. A registry

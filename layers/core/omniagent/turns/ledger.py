@@ -268,7 +268,7 @@ class Account:
 
 
 class TurnBudget:
-    """What one turn or job has reserved and spent. Started before anything is read, so that nothing waits for it."""
+    """What one turn or job has reserved and spent. Creating it starts the reservation, in parallel with other work."""
 
     def __init__(self, account: Account, reservation_id: str, tokens: int, *, is_request: bool = True) -> None:
         self._account = account

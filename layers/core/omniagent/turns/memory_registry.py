@@ -31,7 +31,7 @@ class _Lease:
 
     @property
     def has_work(self) -> bool:
-        """Whether somebody has to do something once nobody holds the session."""
+        """Whether an unclaimed session has messages to run or a question to ask again."""
         return bool(self.turn.inbox or self.turn.claim.question)
 
 

@@ -76,9 +76,9 @@ class Opening:
         return await self._traced(self._open())
 
     async def open_once(self, attempt: int = 0) -> AnswerSource | None:
-        """Return the answer to the inbox's first message, or to a dead process's. None if the session is held.
+        """Return the answer to the inbox's first message, or to a dead process's question.
 
-        `attempt` counts the processes that died of it.
+        None if the session is held. `attempt` counts the processes that died with this question.
         """
         return await self._traced(self._open_once(attempt))
 
@@ -117,9 +117,9 @@ class Opening:
 
     @contextmanager
     def _noticed(self, claim: Claim) -> Iterator[Notice]:
-        """Give notice of a turn while its session is claimed: if this process dies then, the turn is watched.
+        """Give notice of a turn while its session is being claimed, so that it is watched if this process dies.
 
-        A turn without a question of its own is watched by whoever led to it, until it begins.
+        A turn without a question of its own gives notice when it begins: what led to it is watched until then.
         """
         notice = self._setup.notice(claim)
         if claim.question:
@@ -262,7 +262,7 @@ class Opening:
         held = await self._registry.running(self._session.key)
         if held is None or all(message.id != self._query.message_id for message in held.inbox):
             return
-        from omniagent.turns.inbox import waited_for  # only where messages wait
+        from omniagent.turns.inbox import waited_for  # needed only for queued messages
 
         if await waited_for(self._setup.session, held) is not None:
             raise _HeldUp
@@ -310,7 +310,7 @@ class Opening:
         if claim.message_id == ERASE:
             raise SessionErased
         if held.inbox or self._query.busy not in (None, "reject"):
-            from omniagent.turns.busy import meet  # only where messages wait
+            from omniagent.turns.busy import meet  # needed only for a busy session
 
             return await meet(self._setup, self._query, self._limit, held)
         if claim.message_id == REPAIR:

@@ -148,7 +148,7 @@ class PostedAnswer:
         await self._seat.leave()
 
     def stop(self, reason: StopReason) -> None:
-        """Stop the turn and keep its text. A turn that has not begun ends when it is due; nothing waits for it."""
+        """Stop the turn and keep its text. If it has not begun, the queued message is stopped and the wait ends."""
         self._is_stopped = True
         if self._source is not None:
             self._source.stop(reason)
@@ -252,7 +252,7 @@ class PostedAnswer:
         return False
 
     def _may_run(self, place: int) -> bool:
-        """Whether this message is due, or the requests before it have missed their time; each place adds one period."""
+        """Whether this message is first, or the requests before it did not run: each place adds GRACE_TICKS."""
         now = time.monotonic()
         self._free_since = self._free_since or now
         if now - self._free_since < place * GRACE_TICKS * self.settings.tick_seconds:

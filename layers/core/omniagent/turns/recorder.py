@@ -152,7 +152,7 @@ class AnswerRecorder:
         self._emit(events.ToolInputAvailable(call_id, part.name, arguments))
 
     def tool_input_error(self, call_id: str, raw: str, *, error: str, public: str) -> None:
-        """The model wrote arguments that are not JSON, or far too many of them."""
+        """The model wrote arguments that are not JSON or are too long."""
         self._inputs_open.discard(call_id)
         kept = plain_text(raw[:MAX_INPUT_CHARS])
         part = self._update(call_id, input=kept, error=error, public_error=public, done=True)

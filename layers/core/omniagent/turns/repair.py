@@ -1,4 +1,4 @@
-"""Settles a session from outside its turn: closes one whose process died, from its chunk log."""
+"""Closes turns from outside: a dead one, from its chunk log, and a waiting one that expired or is stopped."""
 
 import asyncio
 import logging
@@ -71,7 +71,7 @@ async def _let_go(registry: TurnRegistry, claim: Claim, hooks: TurnHooks) -> Non
 
 async def close_waiting(session: SessionManager, reason: Literal["expired", "cancelled"]) -> bool:
     """Close a waiting turn without an answer. The caller holds the session's claim. False if it does not wait."""
-    from omniagent.turns.waiting import EXPIRED_ERROR, STOPPED_ERROR, closed  # only where a turn waits
+    from omniagent.turns.waiting import EXPIRED_ERROR, STOPPED_ERROR, closed  # needed only for a waiting turn
 
     head = await session.head()
     answer = None if head is None else await session.answer(head.latest_turn_number)
@@ -158,7 +158,7 @@ def is_unbegun(held: RunningTurn, head: SessionHead | None) -> bool:
 
 
 def is_dead(held: RunningTurn, head: SessionHead | None) -> bool:
-    """Whether a session that nobody holds has a turn to be continued, or asked again."""
+    """Whether an unclaimed session has a turn to continue or a question to ask again."""
     return (head is not None and head.active_turn_id is not None) or is_unbegun(held, head)
 
 

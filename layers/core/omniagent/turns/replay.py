@@ -63,7 +63,7 @@ def record_frames(
     """Record an answer again from its logged frames. `close()` then emits the missing end.
 
     Recording stops at the first unreadable frame: a corrupt log must not block the session. `begin` records what
-    precedes the frames, and returns the ids of calls about which the frames add nothing.
+    precedes the frames, and returns the ids of calls whose frames are skipped.
     """
     is_live = False
     recorder = AnswerRecorder(
@@ -180,7 +180,7 @@ def emit_part(recorder: AnswerRecorder, part: Part) -> None:
 
 
 def _emit_call(recorder: AnswerRecorder, part: ToolPart, known: ToolPart | None = None) -> None:
-    """Emit what a reader does not know of a call yet."""
+    """Emit what a reader has not seen of a call."""
     if isinstance(part.input, str):
         if part.input:
             recorder.tool_delta(part.call_id, part.input)
@@ -237,7 +237,7 @@ def keep_steps(recorder: AnswerRecorder, parts: Sequence[Part]) -> None:
 
 
 def emit_result(recorder: AnswerRecorder, part: ToolPart) -> None:
-    """Emit the result of a call whose input is known, after what was decided about it."""
+    """Emit the decision about a call, then its result. Its input was already emitted."""
     recorder.tool_decided(part.call_id, part.request)
     error, public = part.error or "", part.public_error or part.error or ""
     if part.request is not None and part.is_denied:
@@ -297,7 +297,7 @@ def _record_request(recorder: AnswerRecorder, call_id: str, event: dict[str, Any
 
 
 def _record_denial(recorder: AnswerRecorder, call_id: str, _: dict[str, Any]) -> None:
-    request = CallRequest(id="", kind="approval", approved=False)  # of a live stream, the stored answer knows more
+    request = CallRequest(id="", kind="approval", approved=False)  # the event has no more; the stored answer does
     recorder.tool_denied(call_id, error=DENIED_ERROR, request=request)
 
 
@@ -344,9 +344,9 @@ class FollowedLog:
         self.waits_for_process = False
         """The turn was handed over, or taken over, and the next process has shown nothing yet."""
         self.owner = ""
-        """The owner of the claim under which the log was last written: one that takes over claims before it logs."""
+        """The owner of the claim under which the log was last written. A takeover claims before it logs."""
         self._log: list[bytes] = []
-        """The same with the notes, as it is logged."""
+        """The same with the notes, as logged."""
         self._held = b""
         self._resets = resets
         self._is_reset = False
@@ -395,7 +395,7 @@ class FollowedLog:
             self.has_ended = True
             return b""
         self._log = shown
-        self.sent = [sse.without_notes(b"".join(shown)), sse.START_STEP]  # it stays
+        self.sent = [sse.without_notes(b"".join(shown)), sse.START_STEP]  # a reset keeps the step's start
         self._is_reset = True
         return sse.encode(ResetStep())
 

@@ -22,7 +22,7 @@ from omniagent.settings import Busy, Settings
 from omniagent.turns.keeper import LeaseKeeper, Notice
 from omniagent.turns.lease import REGENERATE, Claim, TurnRegistry
 
-if TYPE_CHECKING:  # only a deployment with budgets imports it
+if TYPE_CHECKING:  # imported at run time only with budgets or after a crash
     from omniagent.turns.dead_turn import DeadTurn
     from omniagent.turns.ledger import Account, Ledger, TurnBudget
 
@@ -35,11 +35,11 @@ EraseHook = Callable[[str, str | None], Awaitable[None]]
 """Takes the user's name and a session's id. None means everything of the user."""
 
 HAND_OVER_SECONDS = 3.0
-"""How long the next process of a handed-over turn may take. A message waits so long before it is refused as busy."""
+"""Time for the next process to continue a handed-over turn. After that, a waiting message is refused as busy."""
 HAND_OVER_POLL_SECONDS = 0.1
-"""How often a process looks that waits for a hand-over."""
+"""Poll interval while waiting for a hand-over."""
 MAX_ATTEMPTS = 5
-"""So many processes continue a turn. One that kills them all ends interrupted."""
+"""Maximum takeovers of a turn whose processes die. Then it is closed, or its unstored question is dropped."""
 MAX_QUESTION_BYTES = 100_000
 """A larger question is not carried by its claim: every write of the claim's item is billed by its size."""
 
@@ -171,7 +171,7 @@ class TimeLimit:
 
     @property
     def give_up_at(self) -> float:
-        """When storing is given up, with enough time left to say so."""
+        """When to stop trying to store the answer, with time left to tell the client."""
         if self.deadline is None:
             return time.monotonic() + STORE_SECONDS_WITHOUT_DEADLINE
         return self.deadline - min(SECONDS_TO_TELL, (self.deadline - self.stop_at) / 4)
@@ -213,7 +213,7 @@ class Query:
         return frozenset(filter(None, (self.message_id, self.replaces))) if self.regenerate else frozenset()
 
     def packed(self, session: SessionManager) -> bytes:
-        """Return the query, and who asks it, as a claim carries it. Empty if it is too large."""
+        """Return the query and its user, compressed for the claim. Empty if it is too large."""
         asked = [session.user, session.category, self.text, self.message_id, self.regenerate, self.replaces]
         packed = zlib.compress(json.dumps(asked).encode(), 1)
         return packed if len(packed) <= MAX_QUESTION_BYTES else b""
@@ -224,11 +224,11 @@ class Query:
         return self.message_id or self.replaces
 
     def is_new(self, state: SessionState) -> bool:
-        """Whether the session does not have the message whose text is given."""
+        """Whether this is a message with text that the session does not have."""
         return state.earlier is None and bool(self.message_id and self.text.strip())
 
     def check_same(self, earlier: SessionMessage) -> None:
-        """Refuse another text under a known id: the stored answer would be shown below a question nobody answered."""
+        """Refuse another text under a known id: the stored answer would appear below a question it does not answer."""
         joined = [part.text for part in steering_of(earlier.parts) if part.message_id == self.message_id]
         if earlier.role == "assistant" and not joined:
             return
@@ -268,7 +268,7 @@ class TurnPlan:
     waited: SessionMessage | None = None
     """A waiting answer that this turn continues, or closes as it begins."""
     seen_turn_id: str | None = None
-    """The run that had written last when the session was read."""
+    """The session's `latest_turn_id` when it was read."""
 
     @property
     def continued(self) -> SessionMessage | None:
@@ -287,9 +287,9 @@ class TurnHooks:
     turn) is announced when it begins.
     """
     on_hand_over: Callable[[str, int], Awaitable[None]] | None = None
-    """Called in the same way when a turn runs out of time in its process, so that another takes over at once. The turn
-    is let go of meanwhile: `Runner.look` waits for that with `patience_seconds`. Without this hook, the turn ends there
-    and its text is stored. Also called when a waiting turn is closed with messages queued behind it, so that they are
+    """Called in the same way when a turn runs out of time in its process, so that another takes over at once. The lease
+    is ended in parallel: `Runner.look` waits for that, up to `patience_seconds`. Without this hook, the turn ends and
+    its text is stored. Also called when a waiting turn is closed with messages queued behind it, so that they are
     run.
     """
     on_end: Callable[[RunResult], Awaitable[None]] | None = None
@@ -334,7 +334,7 @@ class TurnSetup:
     """The ledger in which a dead turn may have a reservation."""
 
     def notice(self, claim: Claim) -> Notice:
-        """Return the notice of a turn, to be given."""
+        """Return a turn's notice, not yet given."""
         return Notice(partial(call_back, self.hooks.on_begin, claim.turn_id, claim.attempt))
 
     def keeper(self, claim: Claim, notice: Notice) -> LeaseKeeper:

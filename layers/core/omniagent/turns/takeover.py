@@ -81,7 +81,7 @@ class Takeover:
             if head is None or head.active_turn_id is None or (held is not None and held.alive):
                 return None
             if held is not None and held.claim.turn_id != head.active_turn_id:
-                held = None  # of a process that began to repair it
+                held = None  # the claim of a process that was repairing it
             claim = await self._claim(head.active_turn_id, held)
             settling = partial(bury, session, self._registry, self._setup.ledger)
             if await taken(self._registry, claim, settling) is not None:
@@ -107,7 +107,7 @@ class Takeover:
         claim = keeper.claim
         state, logged = await both(self._session.load(), self._read(claim.turn_id))
         if state.head.active_turn_id != claim.turn_id:
-            return None  # it has ended meanwhile
+            return None  # it has ended since then
         dead = replace(logged, before=await self._before(claim.turn_id))
         if self._query is not None and not dead.answers(self._query, state):
             return None
@@ -125,7 +125,7 @@ class Takeover:
         try:
             budget = await self._reserve(claim, continued)
         except BudgetExceeded as exc:
-            refusal = exc  # it ends as in its first process: with the refusal
+            refusal = exc  # the turn then fails with it, as in its first process
         limit = replace(self._limit, started_at=time.monotonic() - dead.seconds)
         assignment = Assignment(claim.turn_id, plan, state, limit, budget, refusal, dead=continued, attempt=attempt)
         return await self._begin(keeper, assignment)
@@ -152,7 +152,7 @@ class Takeover:
     async def _log_takeover(self, claim: Claim, dead: DeadTurn, attempt: int) -> DeadTurn | None:
         """Log the takeover. Return the turn as the log then shows it, or None if another process took it over.
 
-        The dead process may still write a last chunk before this one. After it, its writes are fenced off.
+        The dead process may still write chunks before this one. Afterwards its writes are fenced off.
         """
         while True:
             notes = [sse.encode_note({TAKEN_OVER: attempt, "owner": claim.owner})]

@@ -1,6 +1,6 @@
 """The tool loop: model, tools, model, until there is an answer or the steps are used up; and the task that runs it.
 
-`AnswerWork` says how the answer ended: by itself, stopped early with what it has, or cut off to go on elsewhere.
+`AnswerWork` reports how the answer ended: completed, stopped early with its partial text, or handed over.
 """
 
 import asyncio
@@ -122,11 +122,11 @@ class ToolLoop:
         self._correction: ChatMessage | None = None
 
     def may_hand_over(self, limit: TimeLimit) -> bool:
-        """Whether another process may go on with the loop that has no more time in this one."""
+        """Whether another process may continue the loop if it runs out of time in this one."""
         return self._setup.may_hand_over(limit)
 
     def seal(self) -> None:
-        """Take nothing more into the answer, whatever a tool that was left behind still does."""
+        """Close the answer. What an abandoned tool still records is ignored."""
         self._recorder.seal()
 
     async def run(
@@ -172,7 +172,7 @@ class ToolLoop:
         progress.tool_calls = sum(len(step.calls) for step in earlier)
         for step, text in zip(earlier, _texts_of_steps(parts)[steps_before:], strict=False):
             if not step.calls:
-                self._is_accepted(step.reason, text)  # it was rejected, and the model was told why
+                self._is_accepted(step.reason, text)  # it was rejected: restores the correction for the model
         return await self._end_step(last.reason, last.calls, tools, in_doubt=not dead.has_open_calls)
 
     async def _end_step(
@@ -203,7 +203,7 @@ class ToolLoop:
             return None
         if self.progress.steps >= self._setup.settings.max_steps:
             return reason
-        # The last message that joined a dead turn has not been answered.
+        # A message that joined a dead turn last has not been answered.
         is_asked = self._joining() or isinstance(self._recorder.parts[-1], SteeringPart)
         return None if is_asked else reason
 
@@ -342,7 +342,7 @@ class Ending:
 
 
 class AnswerWork:
-    """The task that makes the answer, with the loop. It can be stopped, and ends at its deadline."""
+    """The task that generates the answer. It can be stopped, and ends at its deadline."""
 
     def __init__(self, loop: ToolLoop, answer: Coroutine[Any, Any, FinishReason], limit: TimeLimit) -> None:
         self._loop = loop
@@ -352,34 +352,34 @@ class AnswerWork:
         self._is_cut = False
         self.stop_reason: StopReason | None = None
         self.has_open_calls = False
-        """With no ending: the tools of the last step have not been started."""
+        """After a hand-over: the tools of the last step have not been started."""
 
     @property
     def is_closing(self) -> bool:
-        """Whether nothing new is to be begun here: another process goes on."""
+        """Whether no new work may start here, because another process will continue the turn."""
         return self._limit.is_closing and self.stop_reason is None and self._loop.may_hand_over(self._limit)
 
     def stop(self, reason: StopReason) -> None:
-        """End the answer with what it has. Nothing happens when it is already ending."""
+        """End the answer early and keep its text. Does nothing if it is already ending."""
         if self._may_be_ended():
             turn_state("running", "stopping", stop_reason=reason)
             self.stop_reason = reason
             self._end_early()
 
     async def cancel(self) -> None:
-        """Give the answer up: its turn does not begin."""
+        """Cancel the answer of a turn that does not begin."""
         await cancelled(self._task)
 
     async def ending(self) -> Ending | None:
-        """Wait until the answer ends, or has to: exactly one of complete, waiting, cancelled, failed.
+        """Wait for the end and return how it ended: exactly one of complete, waiting, cancelled, failed.
 
-        None when it goes on in another process.
+        None if another process continues the answer.
         """
         task, timer = self._task, self._deadline_timer()
         try:
             await self._wait()
         except asyncio.CancelledError:
-            # The event loop is being closed: what was streamed is stored first.
+            # The event loop is closing: store what was streamed first.
             self.stop("shutdown")
             await asyncio.wait([task], timeout=STOP_SECONDS)
         finally:
@@ -395,7 +395,7 @@ class AnswerWork:
         if isinstance(exc, ModelError | BudgetExceeded):
             logger.warning("turn failed", extra={"code": exc.code, "cause": str(exc)})
             return Ending("failed", "error", error=exc)
-        # Instructions, deps and tools are a team's code: the turn still ends in order, the log has the cause.
+        # Instructions, deps and tools are a team's code. The turn still ends in order, and the cause is logged.
         logger.error("turn failed", exc_info=exc)
         return Ending("failed", "error", error=_ours(exc))
 
@@ -417,7 +417,7 @@ class AnswerWork:
         return asyncio.get_running_loop().call_later(max(0.0, self._limit.time_left()), self._time_is_over)
 
     def _time_is_over(self) -> None:
-        """End the answer at its deadline; or cut it off where it is, and leave it to another process."""
+        """At the deadline, stop the answer, or cut it off where it is for another process to continue."""
         if not self._loop.may_hand_over(self._limit):
             self.stop("deadline")
         elif self._may_be_ended():
@@ -433,7 +433,7 @@ class AnswerWork:
 
 
 def _ours(exc: BaseException) -> OmniAgentError:
-    """Return the error of a turn for whatever a team's code raised; what it was stays its cause."""
+    """Wrap any other exception in an `OmniAgentError`, as its cause."""
     if isinstance(exc, OmniAgentError):
         return exc
     error = OmniAgentError(f"{type(exc).__name__}: {exc}")

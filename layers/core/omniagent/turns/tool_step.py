@@ -189,7 +189,7 @@ class ToolStep:
         return await self._in_time(tool, self._rendered(tool, call.arguments, context))
 
     async def _rendered(self, tool: Tool, arguments: str, context: RunContext) -> Any:
-        """Run a tool and render its output. Both run the team's code: an object of its own is rendered by itself."""
+        """Run a tool and render its output. Both run a team's code: rendering may call methods of its objects."""
         output = await tool.invoke(tool.parse(arguments), context)
         return render_output(output, self._settings.tool_output_chars)
 
@@ -209,7 +209,7 @@ class ToolStep:
         except Exception as exc:
             if timeout.expired():
                 raise ToolTimeout(f"{tool.name} did not answer within {seconds:.3g} seconds.") from exc
-            # A team's tool may raise anything. The model learns that it failed, the log learns why.
+            # A team's tool may raise anything. The model reads that it failed; the log has the cause.
             logger.exception("tool failed", extra={"tool": tool.name})
             raise ToolFailed(f"{tool.name} failed. Try something else or tell the user.") from exc
 
@@ -231,7 +231,7 @@ class ToolStep:
 
 
 class _UnreadableArguments(InvalidArguments):
-    """Not JSON, or far too long. The client gets the error before any input is available."""
+    """Not JSON, or too long. The client gets the error instead of the input."""
 
 
 def _json(arguments: Any) -> str:

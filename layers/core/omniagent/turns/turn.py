@@ -40,7 +40,7 @@ logger = logging.getLogger(__name__)
 
 
 class Turn:
-    """Runs to its end whatever its readers do. `stop()` ends it early, with what it has."""
+    """Runs to its end, independent of its readers. `stop()` ends it early and keeps its text."""
 
     def __init__(self, setup: TurnSetup, assignment: Assignment, keeper: LeaseKeeper, span: Span) -> None:
         self.message_id = message_id_of(assignment.turn_id)
@@ -80,7 +80,7 @@ class Turn:
             await asyncio.wait(first, return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:
             if self._begun.done():
-                # What has begun is ended in order: it holds the session and may be writing already.
+                # A turn that has begun must end in order: it holds the session and may already be writing.
                 self.stop("cancelled")
                 await asyncio.wait([self._task])
             else:
@@ -91,11 +91,11 @@ class Turn:
 
     @property
     def has_begun(self) -> bool:
-        """Whether the user's message is durable: the turn then releases what it holds by itself."""
+        """Whether the user's message is durable. From then on, the turn itself releases its claim and its slot."""
         return self._begun.done() and not self._begun.cancelled()
 
     def stop(self, reason: StopReason) -> None:
-        """End the turn with what it has. Nothing happens when it is already ending."""
+        """End the turn early and keep its text. Does nothing if it is already ending."""
         if self._work is not None:
             self._work.stop(reason)
 
@@ -104,7 +104,7 @@ class Turn:
         self._side.shut_down()
 
     async def ended(self) -> None:
-        """Wait until nothing more is done for this turn."""
+        """Wait until all work of the turn has ended."""
         if self._task is not None:
             await asyncio.wait([self._task])
 
@@ -133,7 +133,7 @@ class Turn:
             self._span.error(exc)
             if self.has_begun and not self._concluded.done():
                 self._concluded.set_exception(exc)
-                self._concluded.exception()  # asyncio warns of an exception that nobody has looked at
+                self._concluded.exception()  # otherwise asyncio warns about an unretrieved exception
             raise
         finally:
             if self.has_begun:
@@ -141,7 +141,7 @@ class Turn:
             session.open_turns.discard(self)
 
     async def _begin(self) -> AnswerWork:
-        """Store the user's message while the model is already being asked. Tools wait for it."""
+        """Store the user's message in parallel with the first model call. Tools wait until it is stored."""
         session, plan = self._setup.session, self._plan
         self._start_stream()
         self._work = work = AnswerWork(self._loop, self._answer(), self._assignment.limit)
@@ -160,7 +160,7 @@ class Turn:
         )
         try:
             if self._assignment.was_posted or self._dead is not None:
-                await self._keeper.notice.given()  # the watch that led here ends as soon as this turn has begun
+                await self._keeper.notice.given()  # first: the watch that led here ends when the turn begins
             await session.begin_turn(start)
         except BaseException:
             await work.cancel()
@@ -178,9 +178,9 @@ class Turn:
         return work
 
     def _take_up(self, answer: SessionMessage) -> None:
-        """Go on with an answer: the chunk log gets what it had shown before, then everybody the new results."""
+        """Continue a waiting answer: log what it had shown before, then emit the new results to all readers."""
         from omniagent.turns.replay import CONTINUED, emit_result
-        from omniagent.turns.waiting import take_up  # only where a turn has waited
+        from omniagent.turns.waiting import take_up  # needed only for a turn that waited
 
         answered = take_up(self._recorder, answer)
         self._log.mark_continued(CONTINUED)
@@ -191,7 +191,7 @@ class Turn:
                 self._recorder.tool_decided(part.call_id, part.request)
 
     def _start_stream(self) -> None:
-        """Push the start of the answer, unless it is in the log of the turn that is continued."""
+        """Push the start of the answer, unless the dead turn's log already has it."""
         if self._dead is not None and self._dead.has_started:
             return
         if self._dead is None or self._dead.begun_at is None:
@@ -207,24 +207,24 @@ class Turn:
                 keep_steps(self._recorder, self._plan.kept)
         for part in steering_of(self._plan.previous.parts if self._plan.previous is not None else ()):
             if part.message_id not in self._joined:
-                self._recorder.steering(part.message_id, part.text)  # what joined the answer that is given again
+                self._recorder.steering(part.message_id, part.text)  # had joined the previous answer
 
     def _note(self, note: dict[str, Any]) -> None:
-        """Write a note into the log. What cannot be written is missed only by whoever continues the turn."""
+        """Write a note to the log. One that cannot be written is dropped: only a takeover would read it."""
         with suppress(TypeError, ValueError):
             frame = sse.encode_note(note)
             if len(frame) <= MAX_CHUNK_BYTES:
                 self._log.note(frame)
 
     async def _before_tools(self) -> None:
-        """Wait until the user's message is durable and the log says which tools are about to run."""
+        """Wait until the user's message is durable and the log records which tools are about to run."""
         await asyncio.shield(self._begun)
         await self._keeper.checkpoint()
 
     async def _hand_over(self, work: AnswerWork) -> None:
-        """Leave the turn to another process. Readers here see no end: they resume."""
+        """Leave the turn to another process. Streams here end without `finish`, and their readers resume."""
         limit, turn_id, attempt = self._assignment.limit, self._assignment.turn_id, self._keeper.claim.attempt
-        if self._loop.progress.has_moved:  # otherwise it counts as a death: it must not go on so for ever
+        if self._loop.progress.has_moved:  # otherwise it counts as a death, and the number of deaths is limited
             calls = "open" if work.has_open_calls else "closed"
             self._note({HANDED_OVER: attempt, "calls": calls, "at": time.time()})
 
@@ -235,14 +235,14 @@ class Turn:
             self._concluded.set_exception(
                 TurnInProgress("The answer is still being written. Send the same request again.")
             )
-            self._concluded.exception()  # asyncio warns of an exception that nobody has looked at
+            self._concluded.exception()  # otherwise asyncio warns about an unretrieved exception
 
-        await both(let_go(), self._side.hand_over())  # the next process starts while this one lets go
+        await both(let_go(), self._side.hand_over())  # the next process starts while this one ends its lease
 
     async def _finish(self, work: AnswerWork, ending: Ending) -> tuple[RunResult, bool]:
-        """Conclude the turn. Whatever fails on the way, the stream is ended and the session given back.
+        """Conclude the turn. Whatever fails, the stream is ended and the session is released.
 
-        Returns the result, and whether messages wait in the session.
+        Returns the result, and whether messages are left in the inbox.
         """
         conclusion = Conclusion(
             self._setup,
@@ -255,7 +255,7 @@ class Turn:
         taken: list[str] = []
         try:
             self._keeper.flush_soon()
-            # Before the answer is stored: a turn that dies here is repaired, and what it cost is settled once.
+            # Before the answer is stored: if the process dies in between, a repair does not settle the cost twice.
             await settle_budget(self._assignment)
             result = await conclusion.store(ending)
             if result.stored:
@@ -266,7 +266,7 @@ class Turn:
         finally:
             self._log.end()
             try:
-                # The session is free before the readers see the end: whoever saw it may ask at once again.
+                # Release the session before the readers see the end: they may send the next message at once.
                 leaves_messages = await insist(lambda: self._give_back(taken))
             finally:
                 self._log.close()
@@ -303,32 +303,32 @@ class Turn:
         return await self._loop.run(context, instructions, self._tool_seconds, self._dead)
 
     def _show_data(self, part: DataPart, transient: bool) -> None:
-        """Show what a tool emitted. It may come from a thread's callback, which nobody could raise into."""
+        """Record a tool's emitted data. If it does not fit, log that: there may be no caller to raise to."""
         try:
             self._recorder.data(part, transient)
         except AnswerTooLong:
             logger.warning("emitted data does not fit into the answer", extra={"data_name": part.name})
 
     def _compose(self, answer: Sequence[Part]) -> list[ChatMessage]:
-        """What the model is shown: the summary, the newest turns that fit, the question, the answer so far."""
+        """Return the model's messages: the summary, the newest turns that fit, the question, the answer so far."""
         if answer:
-            self._keeper.flush_now()  # what the tools returned is logged while the model is being asked
+            self._keeper.flush_now()  # log the tools' results in parallel with the model call
         settings, summary = self._setup.settings, self._assignment.state.summary
         limits = window.Limits(settings.context_max_turns, settings.context_max_tokens)
         question = ChatMessage.user(self._plan.text)
         messages = window.compose(self._assignment.state.before(self._plan.number), limits, question, answer)
-        if not self._plan.text:  # the question of an answer that goes on was deleted
+        if not self._plan.text:  # the question of a continued answer was deleted
             messages.remove(question)
         return [prompts.summary_message(summary.content), *messages] if summary else messages
 
     async def _give_back(self, taken: Sequence[str]) -> bool:
-        """Give back the slot, then the session: its next turn needs one. Returns whether messages wait in it."""
+        """Release the slot, then the session, whose next turn needs a slot. Returns whether messages are left."""
         limit = self._assignment.limit
         await self._withdraw(limit.closing_seconds(RELEASE_SECONDS))
         return await self._keeper.finish(limit.closing_seconds(RELEASE_SECONDS), taken)
 
     async def _withdraw(self, seconds: float) -> None:
-        """Give the user's slot back. Should that fail, it is found to be stale when somebody needs it."""
+        """Release the user's slot. If that fails, it is found to be stale when another turn needs a slot."""
         session = self._setup.session
         try:
             await within(seconds, session.withdraw(slot_of(session.key, self._assignment.turn_id)))
@@ -336,7 +336,7 @@ class Turn:
             logger.warning("slot of the turn not withdrawn", extra={"cause": f"{type(exc).__name__}: {exc}"})
 
     def _tool_seconds(self) -> float:
-        """How long a tool may take. One that is running when the turn is handed over is cut off, not timed out."""
+        """Return the time left for a tool. A turn that can be handed over sets no limit: it cuts the tool off."""
         limit = self._assignment.limit
         return math.inf if self._setup.may_hand_over(limit) else limit.time_left()
 
@@ -354,7 +354,7 @@ class Turn:
         return {part.message_id for part in steering_of(self._recorder.parts)}
 
     def _joining(self) -> list[InboxMessage]:
-        """The messages that are to join this answer before its next model call."""
+        """Return the inbox messages that join this answer before its next model call."""
         if not self._keeper.inbox:
             return []
         known = self._joined | {self._keeper.claim.message_id, self._plan.message_id}
@@ -362,7 +362,7 @@ class Turn:
 
 
 def _progress(plan: TurnPlan) -> Progress:
-    """Return what a turn has done already that goes on."""
+    """Return the progress that a turn starts with: that of a continued answer, or of the kept steps."""
     continued = plan.continued
     if continued is None:
         return Progress(calls_before=sum(isinstance(part, ToolPart) for part in plan.kept))

@@ -1,6 +1,6 @@
-"""A turn whose process died between the claim and the stored question: it is asked again in its user's name.
+"""Asks a question again for its user if its process died after the claim, before the question was stored.
 
-Loaded only where a process died.
+Imported only where dead turns are handled.
 """
 
 import json
@@ -22,14 +22,14 @@ from omniagent.turns.setup import MAX_ATTEMPTS, Query, TimeLimit, TurnSetup
 logger = logging.getLogger(__name__)
 
 ASKED_SECONDS: Final = 900.0
-"""So long after its lease a question is asked again. Nobody has a status line for it, or waits for so long."""
+"""How long after its lease a question is still asked again. No client got a status line or waits longer."""
 ERASED_SECONDS: Final = 3600.0
-"""So long after a user was deleted nothing is asked again for them: a question from before is too old by then."""
+"""How long after a user's deletion no question of theirs is asked again. Older questions have expired by then."""
 
 
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What a claim carries until its turn has begun."""
+    """The question and the user that a claim carries until its turn has begun."""
 
     query: Query
     user: str
@@ -37,7 +37,7 @@ class Asked:
 
     @classmethod
     def by(cls, claim: Claim) -> "Asked | None":
-        """Return what the holder of a claim was asked. None when that is not known: it is no message, or too large."""
+        """Unpack a claim's question. None if it has none: it is not for a message, or the question was too large."""
         try:
             user, category, text, message_id, regenerate, replaces = json.loads(zlib.decompress(claim.question))
         except (ValueError, zlib.error):
@@ -52,7 +52,7 @@ class Asked:
 
 
 async def ask_again(setup: TurnSetup, limit: TimeLimit, held: RunningTurn) -> AnswerSource | None:
-    """Ask what the dead process was asked. None when it may not be asked again, or somebody else holds the session."""
+    """Ask a dead process's question again. None if it is dropped, or another process holds the session."""
     asked, attempt = Asked.by(held.claim), held.claim.attempt + 1
     details = {"turn_id": held.claim.turn_id, "attempt": attempt}
     if asked is None or held.stopping or not held.is_looked_after(ASKED_SECONDS) or await _is_erased(setup):
@@ -70,7 +70,7 @@ async def ask_again(setup: TurnSetup, limit: TimeLimit, held: RunningTurn) -> An
 
 
 async def drop(setup: TurnSetup) -> bool:
-    """Delete the question of a dead process. False when somebody else holds the session by now."""
+    """Delete a dead process's question. False if another process holds the session."""
     session, registry = setup.session, setup.registry
     claim = Claim(session.key, new_id(), REPAIR)
     if await taken(registry, claim, partial(bury, session, registry, setup.ledger)) is not None:
@@ -80,6 +80,6 @@ async def drop(setup: TurnSetup) -> bool:
 
 
 async def _is_erased(setup: TurnSetup) -> bool:
-    """Whether the user was deleted of late. Their sessions are found by MongoDB, which does not know this one."""
+    """Whether the user was deleted recently. The deletion cannot find a session that is not in MongoDB yet."""
     erased = await setup.registry.running(setup.session.user_id)
     return erased is not None and erased.is_looked_after(ERASED_SECONDS)

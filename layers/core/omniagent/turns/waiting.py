@@ -1,4 +1,4 @@
-"""A turn that waits: how its requests are answered, closed, and told to whoever reads on. Pure functions."""
+"""A waiting turn: how answers change it, how it is closed, and which frames follow for its readers. Pure functions."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -33,13 +33,13 @@ STOPPED_ERROR = "The turn was stopped before anybody answered. The call was not 
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """What answers make of a waiting answer."""
+    """The result of applying answers to a waiting message."""
 
     message: SessionMessage
     call_ids: frozenset[str]
     """The calls that were answered."""
     new_requests: frozenset[str]
-    """The requests whose answer was not given before."""
+    """The requests that were answered for the first time."""
 
     @property
     def is_new(self) -> bool:
@@ -47,13 +47,13 @@ class Judgement:
 
     @property
     def is_complete(self) -> bool:
-        """Whether the turn can go on."""
+        """Whether the turn can continue."""
         return self.message.status == "waiting" and not self.message.pending
 
 
 @dataclass(frozen=True, slots=True)
 class Judge:
-    """Judges answers by what is stored. Nothing but a verdict, an output or an error is taken from them."""
+    """Checks answers against the stored requests. Only a verdict, an output or an error is taken from an answer."""
 
     tool: Callable[[str], Tool | None]
     output_chars: int
@@ -61,9 +61,9 @@ class Judge:
     now: datetime
 
     def judge(self, message: SessionMessage, answers: Sequence[ToolAnswer]) -> Judgement:
-        """Return the answer with what was answered. Raises a `RequestError` if any of them cannot be taken.
+        """Apply the answers to the message. Raises a `RequestError` if any of them is not acceptable.
 
-        The same answer again is taken and changes nothing, and so is what a client only repeats of its message.
+        A repeated answer is accepted and changes nothing, and so is a part that the client only echoes.
         """
         parts = list(message.parts)
         call_ids, new_requests = set[str](), set[str]()
@@ -118,7 +118,7 @@ class Judge:
         return render_output(tool.parse_reply(part.input, output), self.output_chars)
 
     def _is_repeated(self, part: ToolPart, request: CallRequest, answer: ToolAnswer) -> bool:
-        """Whether this very answer was given before."""
+        """Whether the same answer was given before, or the client only echoes the call."""
         if answer.is_echo and answer.approved is None:
             return True
         _check_kind(part, request, answer)
@@ -130,7 +130,7 @@ class Judge:
 
 
 def _find(parts: Sequence[Part], answer: ToolAnswer) -> int | None:
-    """Find the call that is meant: the last of its id, as some servers give every step's call the same."""
+    """Return the index of the answered call: the last with its id, because some servers reuse one id in every step."""
     for index in range(len(parts) - 1, -1, -1):
         part = parts[index]
         if not isinstance(part, ToolPart) or (part.request is None and not answer.is_echo):
@@ -164,17 +164,17 @@ def is_expired(message: SessionMessage, now: datetime) -> bool:
 
 
 def closed(message: SessionMessage, stop_reason: events.AbortReason, error: str = UNANSWERED_ERROR) -> SessionMessage:
-    """Return a waiting answer as it ends without an answer: what was pending is denied, what was approved not run."""
+    """Return a waiting message, closed: pending calls are denied, and approved calls are not run."""
     parts = [part.close(error) if isinstance(part, ToolPart) else part for part in message.parts]
     metadata = {**message.metadata, "status": "cancelled", "finishReason": "other", "stopReason": stop_reason}
     return replace(message, parts=close_open_calls(parts), status="cancelled", metadata=metadata)
 
 
 def merged(stored: Sequence[Part], logged: Sequence[Part], ended: Sequence[Part]) -> list[Part]:
-    """Return what is known of an answer whose run died: what was stored when it began, and what its log has of it.
+    """Merge the parts of an answer whose run died: those stored when the run began, and those in its log.
 
-    `ended` is what was logged, with everything closed that was open. A call that was approved may have been run:
-    without a result in the log it is closed as interrupted.
+    `ended` is `logged` with all open parts closed. An approved call may have run: without a result in the log, it is
+    closed as interrupted.
     """
     # Reasoning without text is stored for the provider and was never streamed.
     shown = [i for i, part in enumerate(stored) if not (isinstance(part, ReasoningPart) and not part.text)]
@@ -189,7 +189,7 @@ def merged(stored: Sequence[Part], logged: Sequence[Part], ended: Sequence[Part]
 
 
 def take_up(recorder: AnswerRecorder, message: SessionMessage) -> list[ToolPart]:
-    """Record an answer that goes on. Returns the calls whose answers are not shown yet: those of its last step."""
+    """Record an answer that is continued. Returns the answered calls of its last step: their results are not shown."""
     answered = _last_requests(message.parts)
     for index, part in enumerate(message.parts):
         if isinstance(part, ReasoningPart):
@@ -203,23 +203,23 @@ def take_up(recorder: AnswerRecorder, message: SessionMessage) -> list[ToolPart]
 
 
 def recorded_again(message: SessionMessage, frames: bytes, emit: Emit, note: Note) -> AnswerRecorder:
-    """Record an answer that went on, as the log of that run has it. `message` is what was stored when it began."""
+    """Record a continued answer from its run's log. `message` is the answer as stored when that run began."""
 
     def begin(recorder: AnswerRecorder) -> set[str]:
         done = [part for part in take_up(recorder, message) if part.done]
         for part in done:
-            emit_result(recorder, part)  # the stream does not tell who has denied it
+            emit_result(recorder, part)  # the log does not record who denied a call
         return {part.call_id for part in done}
 
     return record_frames(frames.partition(CONTINUED)[2], emit, note, begin=begin)
 
 
 def frames_after(message: SessionMessage, call_ids: frozenset[str], *, logged: bytes | None = None) -> bytes:
-    """Return what follows in an answer on the step of these calls: their results first.
+    """Return the frames of an answer after the step of these calls, beginning with their results.
 
-    A client that answers has everything up to there. `logged` is what the log of a run begins with that went on later:
-    it has the steps until then, and tells the results of the last one itself. An answer that ended with these results
-    gets an empty step: a client that sends by itself when all calls of the last step are settled would send forever.
+    The client that answers has everything before. `logged` is the log of the continued run up to `CONTINUED`: only the
+    steps in it are returned, and the run itself emits the results of the last one. An answer that ended with these
+    results gets an empty step: a client that sends when all calls of the last step are settled would send forever.
     """
     told: list[events.StreamEvent] = []
     is_live = False
@@ -255,7 +255,7 @@ def end_of(message: SessionMessage) -> bytes:
 
 
 def _last_requests(parts: Sequence[Part]) -> set[int]:
-    """Return where the calls of the last step stand that had to wait."""
+    """Return the indexes of the last step's calls that have a request."""
     start = max((index for index, part in enumerate(parts) if isinstance(part, StepPart)), default=0)
     return {
         index
@@ -270,14 +270,14 @@ def _first_steps(parts: Sequence[Part], steps: int) -> list[Part]:
 
 
 def _open(part: Part) -> Part:
-    """Return a call as it was before it had a result."""
+    """Return a call without its result."""
     if not isinstance(part, ToolPart):
         return part
     return part.model_copy(update={"done": False, "output": None, "error": None, "public_error": None})
 
 
 def _step_end(parts: Sequence[Part], call_ids: frozenset[str]) -> int:
-    """Return where the step ends that the last of these calls belongs to."""
+    """Return the end index of the step that has the last of these calls."""
     last = max(
         (
             index

@@ -1,5 +1,5 @@
 """`TurnWatcher`: finishes turns whose process died, and closes those whose requests have expired, from inside a server
-process. On Lambda the run function does.
+process. On Lambda, the run function does that.
 """
 
 import asyncio
@@ -166,7 +166,7 @@ class TurnWatcher:
             after = keys[-1]
 
     async def _address_of(self, key: str) -> SessionAddress | None:
-        """Return the address of a session. Of one that does not exist yet only its claim knows the user."""
+        """Return a session's address. If the session does not exist yet, only its claim has the user."""
         if (known := await self._sessions.address_of(key)) is not None:
             return known
         held = await self._registry.running(key)
@@ -220,7 +220,7 @@ class TurnWatcher:
         failures.note(self._interval)
         details = {"session_key": address.key, "failures": failures.count, "cause": f"{type(exc).__name__}: {exc}"}
         if isinstance(exc, TooManyTurns | TurnInProgress):
-            logger.info("session not taken up", extra=details)  # the user's limit is reached: it is retried
+            logger.info("session not taken up", extra=details)  # the user's limit, or another process: retried later
         else:
             logger.warning("session not taken up", extra=details, exc_info=exc)
 
