@@ -1,4 +1,4 @@
-"""The agent: what a team writes."""
+"""`Agent`, the object that a team writes, and the dependencies that its tools share."""
 
 import asyncio
 import contextvars
@@ -23,7 +23,7 @@ from omniagent.errors import ConfigurationError, InvalidOutput
 
 @dataclass(slots=True)
 class _OpenDeps:
-    """One life of the dependencies. Its task enters and leaves the context manager, as task groups require."""
+    """One opening of the dependencies. One task enters and exits the context manager, as task groups require."""
 
     ready: "asyncio.Future[Any]" = field(default_factory=lambda: asyncio.get_running_loop().create_future())
     closing: asyncio.Event = field(default_factory=asyncio.Event)
@@ -38,7 +38,7 @@ class _OpenDeps:
 class SharedDeps:
     """A plain value, or a factory of a value or of a context manager (sync or async).
 
-    `asyncio.run` ends what nobody closed, and a later event loop opens anew: clients belong to their loop.
+    The end of `asyncio.run` closes it if nothing else did. Each event loop opens its own: clients are bound to a loop.
     """
 
     def __init__(self, owner: str, source: Any) -> None:
@@ -48,13 +48,13 @@ class SharedDeps:
         _check_source(owner, source, is_factory=self._is_factory)
 
     async def open(self) -> Any:
-        """Return the dependencies. Concurrent first calls share one opening; a failed one is tried again."""
+        """Return the dependencies. Concurrent first calls share one opening; a failed one is retried."""
         if not self._is_factory:
             return self._source
         opening = self._opening
         if opening is None or not opening.usable:
             opening = self._opening = _OpenDeps()
-            # An empty context: the dependencies belong to the process, not to the turn that came first.
+            # An empty context: the dependencies belong to the process, not to the turn that opens them.
             opening.task = asyncio.create_task(self._live(opening), context=contextvars.Context())
         return await asyncio.shield(opening.ready)
 
@@ -86,10 +86,10 @@ class SharedDeps:
         except BaseException as exc:
             if opening.ready.done():
                 raise
-            # Whoever waits gets the error; this task has told it and ends.
+            # The waiters get the error. This task raises it only if it is a cancellation.
             failure = exc if isinstance(exc, Exception) else ConfigurationError("the agent was closed while opening")
             opening.ready.set_exception(failure)
-            opening.ready.exception()  # seen, also when every waiter is gone
+            opening.ready.exception()  # retrieved: asyncio must not warn if all waiters are gone
             if not isinstance(exc, Exception):
                 raise
 
@@ -119,7 +119,7 @@ def _check_source(owner: str, source: Any, *, is_factory: bool) -> None:
 def _required_parameters(factory: Any) -> list[str]:
     try:
         parameters = inspect.signature(factory).parameters.values()
-    except (TypeError, ValueError):  # a built-in that does not tell
+    except (TypeError, ValueError):  # a built-in without a signature
         return []
     optional = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     return [each.name for each in parameters if each.default is each.empty and each.kind not in optional]
@@ -136,15 +136,15 @@ class Agent:
     instructions: Instructions
     tools: Sequence[Tool] = ()
     model: str | None = None
-    """None takes the OMNIAGENT_MODEL setting."""
+    """None: the OMNIAGENT_MODEL setting."""
     callbacks: Callbacks = Callbacks()
     overrides: Overrides = Overrides()
     summary: Overrides = Overrides()
-    """What differs when this agent's sessions are summarized, such as a cheaper model."""
+    """Overrides for summaries of this agent's sessions, such as a cheaper model."""
     output: type[BaseModel] | None = None
-    """The answer is JSON of this model, validated."""
+    """The answer is JSON, validated against this model."""
     deps: Any = field(default=None, repr=False)
-    """What tools share, as `context.deps`: a value, a function that makes it, or one that makes a context manager."""
+    """Shared by the tools as `context.deps`: a value, or a factory of a value or of a context manager."""
     fallback: str = "Sorry, I could not answer that. Please try again."
     """The answer that is streamed and stored when the model fails."""
     _shared: SharedDeps = field(init=False, repr=False, compare=False)
@@ -181,11 +181,11 @@ class Agent:
         return text
 
     def output_format(self) -> OutputFormat | None:
-        """What the model is asked to answer with; None for free text."""
+        """The format that the model must answer in. None for free text."""
         return None if self.output is None else _output_format(self.output)
 
     def parse_output(self, text: str) -> BaseModel:
-        """Validate an answer. Raises `InvalidOutput` with what the model should correct."""
+        """Validate an answer. Raises `InvalidOutput`, which tells the model what to correct."""
         if self.output is None:
             raise ConfigurationError(f"agent {self.name} has no output: its answer is free text")
         try:
@@ -196,11 +196,11 @@ class Agent:
             ) from exc
 
     async def open_deps(self) -> Any:
-        """Return what tools share. Opened on first use, once per process; a failed opening is tried again."""
+        """Return the shared dependencies, opened on first use, once per event loop. A failed opening is retried."""
         return await self._shared.open()
 
     async def aclose(self) -> None:
-        """Close what tools share."""
+        """Close the shared dependencies."""
         await self._shared.aclose()
 
 
@@ -257,7 +257,7 @@ def _check_instructions(owner: str, instructions: Any) -> None:
         raise ConfigurationError(
             f"{owner}: instructions take the context: write `def instructions(context: RunContext) -> str`"
         ) from exc
-    except ValueError:  # a built-in that does not tell
+    except ValueError:  # a built-in without a signature
         return
 
 

@@ -1,4 +1,4 @@
-"""`RunContext`, the turn as a team's own code sees it, and the callbacks of an agent."""
+"""`RunContext`, which tools and callbacks get, and the callbacks of an agent."""
 
 import asyncio
 import functools
@@ -18,9 +18,9 @@ from omniagent.messages import DataPart
 from omniagent.protocol.plain_json import plain
 
 MAX_DATA_BYTES = 64 * 1024
-"""The most that one `emit` may carry, as JSON."""
+"""Maximum size of the data of one `emit`, as JSON."""
 RESERVED_NAMES = ("session", "steering", "approval-request", "approval-response")
-"""`data-session` is the runtime's own part."""
+"""Names of the runtime's own `data-` parts."""
 
 _NAME = re.compile(r"[a-z0-9-]{1,64}")
 
@@ -135,7 +135,7 @@ class Callbacks:
 
 
 def _may_be_async(callback: Any) -> bool:
-    """Functions show whether they are async; of other callables only the call does."""
+    """Functions show whether they are async. Other callables are accepted: only a call would show it."""
     if inspect.isroutine(callback) or isinstance(callback, functools.partial):
         return inspect.iscoroutinefunction(callback)
     return callable(callback)

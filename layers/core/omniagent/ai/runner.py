@@ -120,7 +120,7 @@ class Runner:
 
         None if none is queued, or another process runs it.
         """
-        from omniagent.turns.inbox import run_next  # only where messages wait
+        from omniagent.turns.inbox import run_next  # needed only for queued messages
 
         answer = await run_next(self._setup(), self._limit(deadline))
         return None if answer is None else await self._ready(answer)
@@ -138,7 +138,7 @@ class Runner:
         message answered. If it raises, the message is removed, unless another turn's watch answers it anyway. Sent
         again, a message that nobody answers yet gets a watch. Raises every refusal that can be known now.
         """
-        from omniagent.turns.acceptance import Acceptance  # only where a message is answered in the background
+        from omniagent.turns.acceptance import Acceptance  # needed only for background messages
 
         checked = self._checked(query, busy)
         await Acceptance(self._setup(), checked).accept(on_posted)
@@ -170,7 +170,7 @@ class Runner:
         `AnswerConflict`, `RequestExpired`, `InvalidRequest`, `Forbidden`.
         """
 
-        from omniagent.ai.approvals import ToolAnswer  # only where a turn has waited
+        from omniagent.ai.approvals import ToolAnswer  # needed only for a waiting turn
 
         if not answers or not all(isinstance(answer, ToolAnswer) for answer in answers):
             raise ConfigurationError(f"Runner.answer takes answers such as request.approve(), not {answers!r:.100}")
@@ -223,7 +223,7 @@ class Runner:
         return None if followed is None else await self._ready(followed)
 
     async def _unattended(self, running: RunningTurn, deadline: float | None) -> AnswerStream | None:
-        """Ask again what a process had not begun that died, or run the message that waits."""
+        """Ask a question again whose process died before its turn began, or run the first queued message."""
         if is_unbegun(running, await self._session.head()):
             return await self.continue_turn(deadline=deadline)
         return await self.run_next(deadline=deadline)
@@ -236,7 +236,7 @@ class Runner:
         Completed model calls and tools are not repeated. A tool that was running is run again only with `retry_safe`.
         A turn that cannot be continued is closed as interrupted.
         """
-        from omniagent.turns.takeover import Takeover  # only where a process died
+        from omniagent.turns.takeover import Takeover  # needed only after a crash
 
         turn = await Takeover(self._setup(), self._limit(deadline)).open()
         return None if turn is None else await self._ready(turn)
@@ -249,12 +249,12 @@ class Runner:
         queued message. Otherwise returns the seconds until the next check, after up to `patience_seconds` for a
         hand-over.
         """
-        from omniagent.turns.takeover import next_look  # only where a turn is watched
+        from omniagent.turns.takeover import next_look  # needed only to watch turns
 
         return await next_look(self._session, self._registry, turn_id, attempt, patience_seconds)
 
     async def wake(self) -> None:
-        """Have the queued messages run if no process does: what they waited for is gone."""
+        """Have the queued messages run, if no process does, after the answer that blocked them was deleted."""
         if await self.look("") == 0.0:
             await call_back(self._hooks.on_hand_over, new_id(), 0)
 
@@ -417,7 +417,7 @@ class Runner:
         return SummaryPipeline(self._session, provider, overrides, meter=meter)
 
     def _model(self, setting: str, overrides: Overrides = Overrides()) -> tuple[LLMProvider, Overrides]:
-        """Return the provider, and the overrides, of a model: the setting's, the override's, the agent's."""
+        """Return provider and overrides for the model of the setting, else of the overrides, else of the agent."""
         name = setting or overrides.model or self._agent.model
         if self._provider is not None:
             return self._provider, replace(overrides, model=name)
@@ -428,7 +428,7 @@ class Runner:
 def _account(session: SessionManager, budget: Budget, ledger: "Ledger | None", hooks: TurnHooks) -> "Account | None":
     if not (budget.requests_per_minute or budget.tokens_per_day):
         return None
-    from omniagent.turns.ledger import open_account  # only where something is limited
+    from omniagent.turns.ledger import open_account  # needed only with a budget
 
     return open_account(session, budget, ledger, hooks)
 

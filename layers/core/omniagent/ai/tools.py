@@ -1,4 +1,4 @@
-"""Tools: what an agent can do, with a strict schema made from annotations.
+"""Tools of an agent, with a strict schema generated from annotations.
 
 Two ways to write one:
 
@@ -42,30 +42,30 @@ _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 P = ParamSpec("P")
 R = TypeVar("R")
 Verdict = bool | str | None
-"""Whether a call has to be approved: a text says that, and why."""
+"""Whether a call needs approval. Text means yes, and is the reason."""
 Approval = bool | Callable[[RunContext[Any], Any], Verdict | Awaitable[Verdict]]
-"""True, or a rule of the context and the validated arguments, async or not."""
+"""A bool, or a rule: a function of the context and the validated arguments, async or not."""
 
 
 class Tool(ABC):
-    """A tool of an agent. A subclass names its `Arguments` and implements `async def __call__`."""
+    """A tool of an agent. A subclass defines `Arguments` and implements `async def __call__`."""
 
     name: ClassVar[str] = ""
     description: ClassVar[str] = ""
     timeout_seconds: ClassVar[float | None] = None
     """Overrides the TOOL_TIMEOUT_SECONDS setting for this tool."""
     approval: Approval = False
-    """Whether a call waits until a human has approved it. In a class, a rule is a method."""
+    """Whether a call waits for a human's approval. In a class, a rule is a method."""
     is_client: ClassVar[bool] = False
     """Only the client can run it: every call waits for its output."""
     retry_safe: ClassVar[bool] = False
-    """May run again, with the same `call_id`, when the process died that ran it. Otherwise its outcome is unknown."""
+    """If its process dies, a call is run again with the same `call_id`. Otherwise its outcome counts as unknown."""
 
     Arguments: type[BaseModel]
     _takes_context: ClassVar[bool] = False
 
     def __init_subclass__(cls, *, described: bool = True, **kwargs: Any) -> None:
-        """Check the class and name the tool after it, unless its instances describe themselves."""
+        """Check the class and name the tool after it, unless (not `described`) its instances have their own names."""
         super().__init_subclass__(**kwargs)
         if inspect.isabstract(cls) or not described:
             return
@@ -81,7 +81,7 @@ class Tool(ABC):
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run the tool: `async def __call__(self, arguments, context)`, or without the context.
 
-        Return text or anything that JSON can hold; raise `ToolError` with what the model should correct.
+        Return text or any JSON value. Raise `ToolError` to tell the model what to correct.
         """
 
     @cached_property
@@ -101,7 +101,7 @@ class Tool(ABC):
         return self.is_client or self.approval is not False
 
     async def approval_reason(self, arguments: BaseModel, context: RunContext[Any]) -> str | None:
-        """Return why a call has to be approved first, "" without a reason; None if it may run at once."""
+        """Return why a call needs approval ("" if no reason is given), or None if it may run at once."""
         verdict: Any = self.approval
         if callable(verdict):
             verdict = verdict(context, arguments)
@@ -118,7 +118,7 @@ class Tool(ABC):
         )
 
     async def invoke(self, arguments: BaseModel, context: RunContext[Any]) -> Any:
-        """Run the tool with what `parse` returned, whatever kind of tool it is."""
+        """Run any kind of tool with the arguments that `parse` returned."""
         try:
             with context.while_running() as running:
                 return await self._run(arguments, running)
@@ -126,7 +126,7 @@ class Tool(ABC):
             task = asyncio.current_task()
             if task is None or task.cancelling():
                 raise
-            # Nobody cancelled the call: the tool's own code did, and its turn goes on.
+            # The call was not cancelled from outside: the tool's own code did it, and the turn continues.
             raise RuntimeError(f"tool {self.name} cancelled itself") from exc
         except (Exception, KeyboardInterrupt, GeneratorExit):
             raise
@@ -139,7 +139,7 @@ class Tool(ABC):
 
 
 class FunctionTool(Tool, Generic[P, R], described=False):
-    """A tool made by `@tool`. Called directly, it is still the function that it was made from."""
+    """A tool made by `@tool`. Calling it calls the original function."""
 
     def __init__(
         self,
@@ -170,7 +170,7 @@ class FunctionTool(Tool, Generic[P, R], described=False):
         if self._context_name is not None:
             values[self._context_name] = context
         call: Callable[[], Any] = partial(self.function, **values)
-        # A sync function may block: it runs in a thread so that the stream goes on.
+        # A sync function may block, so it runs in a thread and the stream continues.
         result = call() if inspect.iscoroutinefunction(self.function) else await tool_threads.run(call)
         return await result if inspect.isawaitable(result) else result
 
@@ -198,8 +198,8 @@ def tool(
 ) -> FunctionTool[P, R] | Callable[[Callable[P, R]], FunctionTool[P, R]]:
     """Turn an annotated function (async or not) into a tool. The model reads its docstring.
 
-    With `approval` a call waits until a human has approved it: always, or where a rule says so. With `retry_safe` it is
-    run again when the process died that ran it; `RunContext.call_id` is the same then.
+    With `approval`, a call waits for a human's approval: always, or if a rule requires it. With `retry_safe`, a call
+    whose process died is run again, with the same `RunContext.call_id`.
     """
 
     def make(function: Callable[P, R]) -> FunctionTool[P, R]:
@@ -220,14 +220,14 @@ def tool(
 
 
 def render_output(output: Any, limit: int) -> Any:
-    """Return a tool's result as plain JSON, or as cut text when it is longer than `limit`."""
+    """Return a tool's result as plain JSON, or as truncated text if it is longer than `limit`."""
     output = plain(output)
     text = output if isinstance(output, str) else json.dumps(output, ensure_ascii=False)
     return output if len(text) <= limit else cut_text(text, limit)
 
 
 def cut_text(text: str, limit: int) -> str:
-    """Return the text, or its beginning and how much is missing when it is longer than `limit`."""
+    """Truncate text that is longer than `limit`, and append how much is missing."""
     return text if len(text) <= limit else f"{text[:limit]}\n[cut: {len(text) - limit} more characters]"
 
 
@@ -236,7 +236,7 @@ def _snake(name: str) -> str:
 
 
 def check_options(name: str, timeout_seconds: float | None) -> None:
-    """Refuse a name that model APIs do not take, and a timeout of nothing."""
+    """Raise `ConfigurationError` for a name that model APIs reject, or a timeout that is not above 0."""
     if not _NAME.fullmatch(name):
         raise ConfigurationError(f"tool name {name!r} may hold only letters, digits, _ and -, 64 at most")
     if timeout_seconds is None:

@@ -1,6 +1,6 @@
-"""`InMemorySessionManager`: a session kept in this process, for a team's tests and for scripts.
+"""`InMemorySessionManager`: a session in this process's memory, for tests and scripts.
 
-It keeps every promise of `SessionManager` and refuses what MongoDB would refuse. Nothing outlives the process.
+It fulfils the whole contract of `SessionManager` and rejects what MongoDB would reject. Nothing outlives the process.
 """
 
 import json
@@ -58,7 +58,7 @@ class _Session:
         return next((m for m in self.messages if m.id == message_id), None)
 
     def holding(self, message_id: str | None) -> SessionMessage | None:
-        """Return the message of this id, or the answer that it has joined."""
+        """Return the message with this id, or the answer that it joined."""
         return next((m for m in self.messages if message_id == m.id or message_id in m.steering_ids), None)
 
     def of_kind(self, draft: bool) -> list[RollingSummary]:
@@ -104,7 +104,7 @@ DEFAULT_STORE = InMemoryStore()
 class InMemorySessionManager(SessionManager):
     """Reads and writes one session of an `InMemoryStore`, by default the process's own.
 
-    No method awaits anything between a check and its write: each is as atomic as a transaction.
+    No method yields to the event loop between a check and its write, so each is as atomic as a transaction.
     """
 
     def __init__(
@@ -360,7 +360,7 @@ class InMemorySessionManager(SessionManager):
         return stored
 
     def _change_waiting(self, session: _Session, answer: SessionMessage, seen_turn_id: str | None) -> None:
-        """Put a changed answer in the place of the waiting one, if nobody has touched it since."""
+        """Replace the waiting answer, if no run has written since `seen_turn_id`."""
         waiting = session.by_id(answer.id)
         if waiting is None or waiting.status != "waiting" or session.head.latest_turn_id != seen_turn_id:
             raise StorageConflict(f"answer {answer.id} does not wait any more")
@@ -368,7 +368,7 @@ class InMemorySessionManager(SessionManager):
         session.messages[session.messages.index(waiting)] = deepcopy(changed)
 
     def _put(self, session: _Session, answer: SessionMessage) -> SessionMessage:
-        """Store the answer, unless it shows nothing and there is another one."""
+        """Store the answer, or keep the previous one if this one has nothing new."""
         previous = session.message(answer.turn_number, "assistant")
         if previous is not None:
             if not answer.replaces(previous):
@@ -386,7 +386,7 @@ class InMemorySessionManager(SessionManager):
 
 
 def _checked(answer: SessionMessage) -> SessionMessage:
-    """Refuse what one MongoDB document could not hold. No stored tool call is without a result."""
+    """Reject what does not fit into one MongoDB document. Close open calls, except the requests of a waiting answer."""
     parts = close_open_calls(answer.parts, waiting=answer.status == "waiting")
     try:
         size = sum(len(json.dumps(part.model_dump(), default=str)) for part in parts)

@@ -1,4 +1,4 @@
-"""`SessionManager`: one session of one user, whatever it is stored in, and the only types of a session's state."""
+"""`SessionManager`: one session of one user, in any store, and the types of a session's state."""
 
 import asyncio
 import hashlib
@@ -18,7 +18,7 @@ from omniagent.session.window import PastTurn, estimate_answer, estimate_parts
 from omniagent.settings import Settings
 
 ID_PATTERN = r"^[A-Za-z0-9_~-][A-Za-z0-9_.~-]{0,127}$"
-"""No dot comes first: clients resolve `/sessions/..` before they send it, and could not reach that session again."""
+"""No leading dot: clients resolve `/sessions/..` before they send it, and could not reach that session again."""
 _ID = re.compile(ID_PATTERN)
 NOT_AN_ANSWER = "Only an answer can be rated."
 NEVER = datetime(9999, 12, 31, tzinfo=UTC)
@@ -29,14 +29,14 @@ def new_id() -> str:
 
 
 def check_id(value: str, what: str) -> str:
-    """Return the id, or refuse one that is not a plain token."""
+    """Return the id. Raises `InvalidRequest` if it is not a plain token."""
     if not isinstance(value, str) or not _ID.fullmatch(value):
         raise InvalidRequest(f"{what} must be 1 to 128 of the characters A-Z a-z 0-9 _ . ~ - and begin with no dot")
     return value
 
 
 def slot_of(key: str, turn_id: str) -> str:
-    """Name the slot that a turn takes of its user's."""
+    """Return the name of the slot that a running turn takes from its user's limit."""
     return f"{key}#{turn_id}"
 
 
@@ -46,12 +46,12 @@ def session_of_slot(slot: str) -> str:
 
 
 def continuation_id(message_id: str) -> str:
-    """Return the id of a run that goes on with an answer: a fencing token of its own, for the same message."""
+    """Return an id for a run that continues a waiting answer: a new fencing token for the same message."""
     return f"{new_id()}.{message_id}"
 
 
 def message_id_of(turn_id: str) -> str:
-    """Return the id of the answer that a run writes: its own, unless it goes on with one."""
+    """Return the id of the answer that a run writes: the run's own id, or that of the answer that it continues."""
     return turn_id.rpartition(".")[2]
 
 
@@ -64,7 +64,7 @@ def session_key(user_id: str, session_id: str) -> str:
 
 
 def public_session_id(key: str) -> str:
-    """Return the id that the client knows a session by."""
+    """Return the session id that the client uses."""
     return key.partition(":")[2]
 
 
@@ -72,7 +72,7 @@ def public_session_id(key: str) -> str:
 class SessionMessage:
     """One message of a session: the user's, or the answer of a turn.
 
-    `id` is the id that the client knows: its own for a user's message, the id of the turn's first run for an answer.
+    `id` is the id that clients use: chosen by the client for a user's message, the turn's first run for an answer.
     """
 
     id: str
@@ -83,10 +83,10 @@ class SessionMessage:
     usage: Usage = Usage()
     metadata: Mapping[str, Any] = field(default_factory=dict)
     trace: str | None = field(default=None, compare=False)
-    """The W3C `traceparent` of the turn's span: feedback joins its trace."""
+    """The W3C `traceparent` of the turn's span: feedback is recorded in that trace."""
     feedback: Feedback | None = None
     turn_id: str = field(default="", compare=False)
-    """The fencing token of the run that wrote it, where that is not the message's id. Not stored."""
+    """The fencing token of the run that wrote it, if it differs from the message's id. Not stored."""
 
     @property
     def text(self) -> str:
@@ -94,7 +94,7 @@ class SessionMessage:
 
     @property
     def fence(self) -> str:
-        """What the session must hold as its active turn for this answer to be stored."""
+        """The fencing token: the answer is stored only if this is the session's active turn."""
         return self.turn_id or self.id
 
     @property
@@ -118,7 +118,7 @@ class SessionMessage:
         return {**self.metadata, "feedback": feedback}
 
     def replaces(self, previous: "SessionMessage | None") -> bool:
-        """Whether this answer takes the place of the one its turn already has: only if it holds anything new."""
+        """Whether this answer replaces its turn's previous one: only if it has content or newly joined messages."""
         if previous is None or has_content(self.parts):
             return True
         return any(message_id not in previous.steering_ids for message_id in self.steering_ids)
@@ -131,7 +131,7 @@ class SessionMessage:
 
 @dataclass(frozen=True, slots=True)
 class SessionHead:
-    """The session itself, without its messages. `active_turn_id` fences what the running turn may write."""
+    """The session without its messages. `active_turn_id` is the fence: only that turn may write."""
 
     latest_turn_number: int = 0
     active_turn_id: str | None = None
@@ -139,21 +139,21 @@ class SessionHead:
     changed_at: datetime | None = field(default=None, compare=False)
     """When the last turn began or ended."""
     latest_turn_id: str | None = field(default=None, compare=False)
-    """The run that wrote last: begun, finished or closed. Only whoever saw it may answer what a turn waits for."""
+    """The run that last began, finished or closed a turn. Writes to a waiting answer are conditional on it."""
     waiting_until: datetime | None = None
     """When the latest turn, which is waiting, expires; None if it does not wait."""
     attempt: int = field(default=0, compare=False)
-    """The latest of the processes that have worked on the active turn."""
+    """The latest attempt at the active turn: 0 for its first process."""
 
     @property
     def waiting_id(self) -> str | None:
-        """The answer that the last run wrote, if the session waits for somebody; None if it does not."""
+        """The id of the waiting answer. None if the session does not wait."""
         if self.active_turn_id is not None or self.waiting_until is None:
             return None
         return message_id_of(self.latest_turn_id or "")
 
     def has_expired(self, now: datetime) -> bool:
-        """Whether the turn waits for something that nobody answered in time."""
+        """Whether the latest turn waits for a request that has expired."""
         return self.active_turn_id is None and self.waiting_until is not None and self.waiting_until <= now
 
     def has_begun(self, turn_id: str, attempt: int) -> bool:
@@ -161,11 +161,11 @@ class SessionHead:
         return self.latest_turn_id == turn_id and (self.active_turn_id is None or self.attempt >= attempt)
 
     def has_ended(self, turn_id: str) -> bool:
-        """Whether this turn is the latest, and over."""
+        """Whether this turn is the latest and has ended."""
         return self.active_turn_id is None and self.latest_turn_id == turn_id
 
     def ended_within(self, seconds: float) -> bool:
-        """Whether the last turn ended less than so many seconds ago, and none has begun since."""
+        """Whether the last turn ended less than `seconds` ago and none has begun since."""
         if self.active_turn_id is not None or self.changed_at is None:
             return False
         return datetime.now(UTC) - self.changed_at < timedelta(seconds=seconds)
@@ -173,14 +173,14 @@ class SessionHead:
 
 @dataclass(frozen=True, slots=True)
 class SessionState:
-    """What a turn starts from. Bounded by the window, never by the length of the history."""
+    """What a turn starts from. Its size is bounded by the window, whatever the length of the history."""
 
     head: SessionHead = SessionHead()
     summary: RollingSummary | None = None
     turns: Sequence[PastTurn] = ()
-    """The newest turns in order, one more than the model may be shown: the last one may be answered again."""
+    """The newest turns in order, one more than the model is shown: the last one may be answered again."""
     earlier: SessionMessage | None = None
-    """The message that already has the id of the new one, or the answer that it has joined."""
+    """The stored message with the new message's id, or the answer that it joined."""
     question: SessionMessage | None = None
     """The user's message of the latest turn."""
     answer: SessionMessage | None = None
@@ -191,7 +191,7 @@ class SessionState:
         return self.summary.end_turn_number if self.summary else 0
 
     def with_answer(self, answer: SessionMessage) -> "SessionState":
-        """Return the state with another answer in its place, as the model is shown it."""
+        """Return the state in which the model sees this version of an answer."""
         shown = ChatMessage(role="assistant", parts=list(answer.parts))
         turns = [
             replace(turn, messages=(*turn.messages[:-1], shown)) if turn.number == answer.turn_number else turn
@@ -212,22 +212,22 @@ class TurnStart:
     message_id: str
     parts: Sequence[Part]
     again: bool = False
-    """The turn exists already and is answered once more; its message is stored."""
+    """The turn exists and is answered again; its message is already stored."""
     attempt: int = 0
-    """More than 0: the turn has begun, and this process continues it in the place of one that died."""
+    """Above 0: the turn has already begun, and this process takes it over."""
     was_posted: bool = False
-    """The message was in the inbox, where another turn may have found it: it must not have joined that one's answer."""
+    """The message was queued in the inbox. The turn must not begin if the message has joined another answer."""
     waited: "SessionMessage | None" = None
-    """The waiting answer as it becomes when the turn begins: answered, to go on with it, or closed unanswered."""
+    """The waiting answer as it is stored when the turn begins: answered and continued, or closed as unanswered."""
     seen_turn_id: str | None = None
-    """The run that wrote last when the turn was planned. With `waited` it must still be the last one.
+    """The session's `latest_turn_id` when the turn was planned. With `waited`, it must not have changed.
 
-    Whoever gives it has looked: the session had no message of this id.
+    If it is set, the planner has checked that the session had no message with this id.
     """
 
     @property
     def continues(self) -> bool:
-        """Whether the turn goes on with its answer instead of beginning it."""
+        """Whether the turn continues a waiting answer."""
         return self.waited is not None and self.waited.turn_number == self.turn_number
 
 
@@ -254,7 +254,7 @@ class OpenTurn(Protocol):
     """A running turn, as its owner sees it."""
 
     def shut_down(self) -> None:
-        """End with what there is."""
+        """End early and keep the text so far."""
 
     async def ended(self) -> None:
         """Wait until everything is stored and released. Never raises."""
@@ -276,7 +276,7 @@ class OpenTurns:
         self._turns.discard(turn)
 
     def shut_down(self) -> None:
-        """Tell every turn to end with what it has. Safe to call from a signal handler of the event loop."""
+        """End every turn early; each keeps its text. Safe to call from a signal handler of the event loop."""
         for turn in list(self._turns):
             turn.shut_down()
 
@@ -291,13 +291,13 @@ class OpenTurns:
 
 
 class SessionManager(SummaryStore):
-    """Reads and writes one session. What the model is shown of it is decided in `window`, not here.
+    """Reads and writes one session. `window` decides what the model is shown of it.
 
-    Every method raises `StorageUnavailable` when the store cannot be reached.
+    Every method raises `StorageUnavailable` if the store cannot be reached.
     """
 
     open_turns: OpenTurns
-    """The turns that run on this store in this process. Whoever closes the store ends them first."""
+    """The turns that this process runs on the store. They must be ended before the store is closed."""
 
     def __init__(
         self, user: str, session_id: str | None = None, *, settings: Settings | None = None, category: str | None = None
@@ -313,24 +313,24 @@ class SessionManager(SummaryStore):
 
     @staticmethod
     def now() -> datetime:
-        """The time by which requests expire."""
+        """The clock for the expiry of requests."""
         return datetime.now(UTC)
 
     @abstractmethod
     async def head(self) -> SessionHead | None:
-        """Read the session itself: one document. None when there is no such session."""
+        """Read the session itself: one document. None if it does not exist."""
 
     @abstractmethod
     async def create(self) -> None:
-        """Make the session, without turns, unless there is one. Raises `SessionErased`."""
+        """Create the session, without turns, if it does not exist. Raises `SessionErased`."""
 
     @abstractmethod
     async def load(self, message_id: str | None = None) -> SessionState:
-        """Read what a turn starts from, and the message that already has this id."""
+        """Read what a turn starts from, and the stored message with this id."""
 
     @abstractmethod
     async def find(self, message_id: str) -> SessionMessage | None:
-        """Read the message that has this id, or the answer that it has joined."""
+        """Read the message with this id, or the answer that it joined."""
 
     @abstractmethod
     async def answer(self, turn_number: int) -> SessionMessage | None:
@@ -338,90 +338,90 @@ class SessionManager(SummaryStore):
 
     @abstractmethod
     async def admit(self, limit: int, turn_id: str) -> Sequence[str]:
-        """Take one of the user's slots for a turn, and note the user's category. None leaves it as it was.
+        """Take one of the user's slots for a turn, and store the session's category if it has one.
 
-        A slot that an earlier turn of this session has left is taken over. Returns nothing when the slot is ours, else
-        all slots that are taken. Atomic: of many that ask at the same moment, no more than `limit` get one. Raises
-        `SessionErased` while the user is being deleted.
+        A slot of an earlier turn of this session is replaced. Returns an empty sequence on success, otherwise all
+        slots that are taken. Atomic: concurrent callers never get more than `limit` slots. Raises `SessionErased`
+        while the user is being deleted.
         """
 
     @abstractmethod
     async def withdraw(self, *slots: str) -> None:
-        """Give back slots of the user. One that another turn has taken over meanwhile stays."""
+        """Release slots of the user. A slot that another turn has replaced is not affected."""
 
     @abstractmethod
     async def begin_turn(self, start: TurnStart) -> None:
-        """Make the user's message durable and fence the session for this turn: both or nothing.
+        """Store the user's message and fence the session for this turn, atomically.
 
-        A turn that is answered again drops the summaries that cover it. One that is continued only moves the fence: an
-        earlier attempt can no longer finish it. One that goes on with a waiting answer, or closes one, stores it as
-        `start.waited` together with that. Raises `StorageConflict` when the session is not in the state that the
-        turn was planned from, `SessionErased` when it is being deleted.
+        `start.waited` is stored with them. If the turn is answered again, the summaries that cover it are deleted. A
+        takeover only moves the fence, so that an earlier attempt can no longer finish the turn. Raises
+        `StorageConflict` if the session is not in the state that the turn was planned from, `SessionErased` if it is
+        being deleted.
         """
 
     @abstractmethod
     async def finish_turn(self, answer: SessionMessage, *, attempt: int = 0) -> SessionMessage:
-        """Store the answer and free the session, in one transaction; `answer.fence` is the turn's id.
+        """Store the answer and clear the fence, in one transaction. `answer.fence` is the turn's id.
 
         `attempt` is the one that the turn was begun with.
 
-        Returns what the turn now has: this answer, or the previous one where `answer.replaces(previous)` is false.
-        A turn that was closed as interrupted meanwhile, and that nobody has answered again, takes the whole answer.
-        Raises `TurnLost` when the session has moved on, `StorageRejected` when the answer cannot be stored as it is.
+        Returns the turn's stored answer: this one, or the previous one if `answer.replaces(previous)` is false. If the
+        turn was meanwhile closed as interrupted, and not answered again, this answer replaces the interrupted one.
+        Raises `TurnLost` if the session has moved on, `StorageRejected` if the answer cannot be stored as it is.
         """
 
     @abstractmethod
     async def repair_turn(self, answer: SessionMessage) -> SessionMessage | None:
-        """Close a dead turn with what its stream had shown. `answer.turn_number` may be 0: the latest turn is meant.
+        """Store what a dead turn had streamed as its answer, and clear the fence. `answer.turn_number` is ignored.
 
-        Returns what the turn now has; None when the turn was closed already.
+        Returns the turn's stored answer. None if the turn was already closed.
         """
 
     @abstractmethod
     async def change_waiting(self, answer: SessionMessage, *, seen_turn_id: str | None) -> None:
-        """Store a waiting answer that was answered in part, or is closed. `answer.turn_id` is who writes it.
+        """Store a waiting answer that was answered in part or is closed. `answer.turn_id` identifies this write.
 
-        Raises `StorageConflict` when the session is not free, or another run has written since `seen_turn_id`.
+        Raises `StorageConflict` if a turn is running, or another run has written since `seen_turn_id`.
         """
 
     @abstractmethod
     async def rate(self, message_id: str, feedback: Feedback | None) -> SessionMessage:
-        """Store what the user thinks of an answer in the answer; None takes it back. Returns the answer.
+        """Store the user's feedback in an answer; None removes it. Returns the answer.
 
         An answer that replaces this one starts without feedback. Raises `NotFound`, and `InvalidRequest` for a message
-        that is no answer.
+        that is not an answer.
         """
 
     @abstractmethod
     async def rename(self, name: str, *, was: str | None) -> bool:
-        """Rename the session if it still has the name it `was` given."""
+        """Rename the session if its name is still `was`. Returns False otherwise."""
 
     @abstractmethod
     async def mark_erased(self) -> bool:
-        """Mark the session as deleted: nothing reads or writes it any more. Returns False when there is none."""
+        """Mark the session as deleted: nothing can read or write it any more. Returns False if it does not exist."""
 
     @abstractmethod
     async def erase_some(self, limit: int = 500) -> bool:
-        """Delete up to `limit` messages and summaries of a marked session, at last the session itself.
+        """Delete up to `limit` messages and summaries of a marked session, then the session itself.
 
-        Returns True when nothing is left. May be repeated after any failure.
+        Returns True when nothing is left. Can be repeated after any failure.
         """
 
     @abstractmethod
     async def mark_user_erased(self, limit: int = 500) -> bool:
-        """Mark the user as deleted, then up to `limit` of their sessions: nothing of theirs begins any more.
+        """Mark the user as deleted, then up to `limit` of their sessions. No turn of theirs can begin any more.
 
         Returns True when all are marked.
         """
 
     @abstractmethod
     async def user_is_erased(self) -> bool:
-        """Whether the user is marked as deleted, and not deleted yet."""
+        """Whether the user is marked as deleted but not deleted yet."""
 
     @abstractmethod
     async def sessions_of_user(self, limit: int = 500, *, before: datetime | None = None) -> Sequence["SessionManager"]:
-        """Open sessions of the user, those being deleted among them; with `before` only those created earlier."""
+        """Return sessions of the user, including those being deleted; with `before`, only those created earlier."""
 
     @abstractmethod
     async def forget_user(self) -> bool:
-        """Delete a marked user who has no sessions. Returns False when there are some: delete them first."""
+        """Delete a marked user. Returns False if there are sessions, which must be deleted first."""

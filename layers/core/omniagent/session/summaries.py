@@ -1,4 +1,4 @@
-"""Rolling summaries: the one pipeline that makes them, beside an answer, from the queue, or all over again."""
+"""Rolling summaries: the one pipeline that generates them, beside an answer, from the queue, or as a rebuild."""
 
 import asyncio
 import math
@@ -19,7 +19,7 @@ from omniagent.session.window import PastTurn
 
 @dataclass(frozen=True, slots=True)
 class Summarized:
-    """What became of a session's summary."""
+    """The result of one run of the pipeline."""
 
     written: int
     end_turn_number: int
@@ -32,22 +32,22 @@ def _forever() -> float:
 
 
 class CallMeter(Protocol):
-    """Whoever pays for model calls."""
+    """Accounts for model calls."""
 
     async def before_call(self, input_tokens: int, output_tokens: int) -> None:
-        """Refuse a call of about so many tokens by raising an error."""
+        """Raise an error to refuse a call of about this many tokens."""
 
     def counted(self, usage: Usage) -> None:
-        """Note what a call has cost."""
+        """Record the cost of a call."""
 
     async def after_call(self) -> None:
-        """Make sure that what was noted outlives the process, as what the call returned is about to."""
+        """Make the recorded cost durable, before the call's result is stored."""
 
 
 class SummaryPipeline:
-    """Brings the summary of one session up to the turn before its latest, which may still be answered again.
+    """Extends a session's summary up to the turn before the latest, which may still be answered again.
 
-    Each piece is stored as soon as it is made: whoever runs out of time leaves the rest to the next run.
+    Each piece is stored as soon as it is generated. A run that is out of time leaves the rest to the next one.
     """
 
     def __init__(
@@ -65,13 +65,13 @@ class SummaryPipeline:
         self._max_tokens = session.settings.summary_input_tokens // 2
 
     async def update(self, *, time_left: Callable[[], float] = _forever, most: int | None = None) -> Summarized:
-        """Summarize the turns since the latest summary, in `most` pieces at most."""
+        """Summarize the turns since the latest summary, in at most `most` pieces."""
         return await self._extend(draft=False, time_left=time_left, most=most)
 
     async def rebuild(self, *, time_left: Callable[[], float] = _forever) -> Summarized:
-        """Summarize every turn again and put the result in the place of all summaries.
+        """Summarize every turn again and replace all summaries with the result.
 
-        The pieces are drafts until the last one is made. A rebuild that was cut off goes on from its newest draft.
+        The pieces are drafts until the last one is generated. An interrupted rebuild continues from its newest draft.
         """
         summarized = await self._extend(draft=True, time_left=time_left, most=None)
         if summarized.is_done and summarized.end_turn_number:
@@ -97,12 +97,12 @@ class SummaryPipeline:
             except TimeoutError as exc:
                 if not limit.expired():
                     raise
-                if not written:  # to go on later would be to pay for the same again and again
+                if not written:  # every retry would pay for the same call again
                     raise ModelUnavailable("no complete summary in the time that is left") from exc
                 return Summarized(written, end, False, usage)
             usage += cost
             if not await self._session.add_summary(summary, draft=draft):
-                # Somebody else has summarized these turns, or the session has changed: nothing is published.
+                # Another run has summarized these turns, or the session has changed. A rebuild then publishes nothing.
                 return Summarized(written, end, not draft, usage)
             previous, end, written = summary, summary.end_turn_number, written + 1
             if written == most:
@@ -112,11 +112,11 @@ class SummaryPipeline:
     async def _fold(self, previous: RollingSummary | None, turns: Sequence[PastTurn]) -> tuple[RollingSummary, Usage]:
         """Fold the turns after the previous summary into it.
 
-        Raises a `ModelError` when a piece could not be summarized: half a summary is none.
+        Raises a `ModelError` if any of its model calls fails: a partial summary is not used.
         """
         content, usage, tokens = previous.content if previous else "", Usage(), 0
         for messages in _calls(turns, self._max_tokens):
-            # Half of the input is kept for the summary so far, which grows with every piece.
+            # Half of the input is reserved for the summary so far, which grows with every call.
             kept = content[: window.characters_of(content, self._max_tokens)]
             request = ModelRequest(
                 instructions=prompts.SUMMARIZE,
@@ -141,7 +141,7 @@ class SummaryPipeline:
 async def metered(
     meter: CallMeter | None, provider: LLMProvider, request: ModelRequest, *, purpose: Purpose
 ) -> Completion:
-    """Complete a request that somebody pays for. One that is cancelled is estimated: the model has read its input."""
+    """Complete a request and record its cost. A cancelled call is estimated: the model has read its input."""
     if meter is None:
         return await complete(provider, request, purpose=purpose)
     input_tokens = window.estimate_request(request)
@@ -165,7 +165,7 @@ def _calls(turns: Sequence[PastTurn], max_tokens: int) -> Iterator[list[ChatMess
 
 
 def _lines(turn: PastTurn, max_tokens: int) -> Iterator[PastTurn]:
-    """Yield a turn as it will be read: one line a message, a line that is too long in several."""
+    """Yield a turn as transcript lines, one per message. A line that is too long is split."""
     for message in window.messages_of([turn]):
         text = prompts.transcript_line(message).removeprefix(f"{message.role}: ")
         for part in _split(text, max_tokens):

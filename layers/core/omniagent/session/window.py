@@ -19,14 +19,14 @@ from omniagent.messages import (
 )
 
 CUT_OUTPUT_CHARS = 500
-"""Replaces a tool output that was dropped for space."""
+"""Maximum length of a tool output that is cut to save tokens."""
 MIN_TURN_TOKENS = 64
 """Minimum tokens of a shortened turn. Less tells the model nothing."""
 
 
 @dataclass(frozen=True, slots=True)
 class PastTurn:
-    """One stored turn: the user's message and the answer, or the one that is left."""
+    """One stored turn: the user's message and the answer, or only one of them if the other was deleted."""
 
     number: int
     messages: tuple[ChatMessage, ...]
@@ -44,7 +44,7 @@ def compose(
 ) -> list[ChatMessage]:
     """Return the messages of one model call: the newest turns that fit, the question, the answer so far.
 
-    The token budget covers all of them. Old tool outputs are dropped first: those of earlier steps of this answer, then
+    The token budget covers all of them. Old tool outputs are cut first: those of earlier steps of this answer, then
     those of earlier turns.
     """
     budget = limits.max_tokens - estimate_parts(question.parts)
@@ -56,7 +56,7 @@ def compose(
 def window(turns: Sequence[PastTurn], limits: Limits) -> list[PastTurn]:
     """Return the newest turns that fit, in order and without gaps.
 
-    A turn that does not fit is shown without its tool outputs. The newest one is shortened until it fits.
+    The tool outputs of a turn that does not fit are cut. If the newest turn still does not fit, it is shortened.
     """
     chosen: list[PastTurn] = []
     budget = limits.max_tokens
@@ -96,7 +96,7 @@ def messages_of(turns: Sequence[PastTurn]) -> list[ChatMessage]:
 
 
 def _split(message: ChatMessage) -> list[ChatMessage]:
-    """Return an answer as the conversation that it was: the messages that joined it are the user's."""
+    """Split an answer at the user's messages that joined it."""
     messages: list[ChatMessage] = []
     rest: list[Part] = []
     for part in message.parts:
@@ -133,7 +133,7 @@ def summary_is_due(turns: Sequence[PastTurn], *, summarized_to: int, limits: Lim
 
 
 def pieces(turns: Sequence[PastTurn], max_tokens: int) -> list[list[PastTurn]]:
-    """Cut turns into runs of at most `max_tokens` each; a longer turn stands alone."""
+    """Group turns into pieces of at most `max_tokens` each. A longer turn is a piece of its own."""
     cut: list[list[PastTurn]] = []
     room = 0
     for turn in turns:
@@ -151,7 +151,7 @@ def estimate_parts(parts: Sequence[Part]) -> int:
 
 
 def estimate_answer(parts: Sequence[Part], output_tokens: int) -> int:
-    """The tokens of an answer: what the provider counted as output, and an estimate of what the tools returned."""
+    """Return an answer's tokens: the provider's output count, plus estimates of tool results and joined messages."""
     if not output_tokens:
         return estimate_parts(parts)
     tools = sum(_estimate_result(part) for part in parts if isinstance(part, ToolPart))
@@ -159,13 +159,13 @@ def estimate_answer(parts: Sequence[Part], output_tokens: int) -> int:
 
 
 def estimate_text(text: str) -> int:
-    """About four characters of ASCII make a token; other scripts take about one token each."""
+    """Estimate tokens: about one per four ASCII characters, and one per other character."""
     ascii_characters = sum(map(str.isascii, text)) if not text.isascii() else len(text)
     return ascii_characters // 4 + (len(text) - ascii_characters) + 1
 
 
 def characters_of(text: str, tokens: int) -> int:
-    """How many characters of the text fit into so many tokens, by the same measure as `estimate_text`."""
+    """Return how many characters of the text fit into `tokens`, estimated as in `estimate_text`."""
     return max(1, (tokens - 1) * (4 if text.isascii() else 1))
 
 
@@ -174,7 +174,7 @@ def _with_cut_outputs(turn: PastTurn) -> PastTurn:
 
 
 def _shortened(turn: PastTurn, budget: int) -> PastTurn:
-    """Cut every text and every tool input of a turn to an equal share of the budget."""
+    """Cut every text and tool call of a turn to an equal share of the budget."""
     bulky = sum(
         isinstance(part, TextPart | ToolPart | SteeringPart) for message in turn.messages for part in message.parts
     )
@@ -182,7 +182,7 @@ def _shortened(turn: PastTurn, budget: int) -> PastTurn:
     shortened = _mapped(turn, [[_cut_to(part, share) for part in message.parts] for message in turn.messages])
     if shortened.tokens <= budget:
         return shortened
-    # More parts than tokens: only the user's message is left.
+    # Too many parts for the budget: keep only the user's message.
     kept = tuple(message for message in shortened.messages if message.role == "user")
     return replace(turn, messages=kept, tokens=sum(estimate_parts(message.parts) for message in kept))
 
