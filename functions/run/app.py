@@ -1,6 +1,6 @@
-"""The run function: looks after turns, and finishes those whose process died.
+"""The run function: watches turns, and finishes those whose process died. It also runs background turns.
 
-It is called by its queue, one message at a time, by a schedule, or directly.
+It is invoked by its queue, one message at a time, by a schedule, or directly.
 """
 
 import logging
@@ -41,19 +41,19 @@ services = get_services(project)
 before_snapshot(services.close, services.load)
 
 MARGIN_SECONDS: Final = 5.0
-"""Kept at the end of an invocation, for the queue to hear how it ended."""
+"""Reserved at the end of an invocation to report the result to the queue."""
 FIRST_PAUSE_SECONDS: Final = 5
 MAX_PAUSE_SECONDS: Final = 900
 BUSY_SECONDS: Final = 2
-"""When a message is looked at again whose session, or user, is busy."""
+"""The first pause before the next try of a message whose session or user is busy."""
 MAX_BUSY_SECONDS: Final = 16
-"""The same for one that has waited for minutes: what it waits for may take hours."""
+"""The longest such pause: the session may stay busy for hours."""
 LOOKS_PER_PAUSE: Final = 15
-"""After so many looks the pause is twice as long."""
+"""The pause doubles after this many tries."""
 MIN_TURN_SECONDS: Final = 30.0
-"""With less time left, another turn is left to the next invocation."""
+"""With less time left, the next turn is left to another invocation."""
 MAX_TRIES: Final = 10
-"""A job that fails is sent again so many times, with pauses that double: for most of an hour."""
+"""How often a job that fails is sent again. Its pauses double, and together last most of an hour."""
 
 
 class Job(BaseModel):
@@ -65,7 +65,7 @@ class Job(BaseModel):
     _is_sent_again: bool = PrivateAttr(default=False)
 
     async def send_again(self, seconds: float, **changes: Any) -> None:
-        """Queue this job for a later time, but only once: a second one each time would soon be thousands."""
+        """Queue this job again with a delay, but only once per run: otherwise jobs would multiply."""
         if self._is_sent_again:
             return
         again = self.model_dump(mode="json", exclude={"traceparent"}) | changes
@@ -73,22 +73,22 @@ class Job(BaseModel):
         self._is_sent_again = True
 
     async def run(self, deadline: float) -> dict[str, Any]:
-        """Do the work by the `time.monotonic()` of the deadline and say what was done.
+        """Do the work before the deadline, a `time.monotonic()`, and return what was done.
 
-        An `OmniAgentError` has the job sent again later.
+        If it raises an `OmniAgentError`, the job is sent again later.
         """
         raise NotImplementedError
 
 
 class Watch(Job):
-    """A turn to look after, by the key of its session, for the process that is the `attempt`th to work on it."""
+    """A check of one attempt of a turn. `session_id` is the session's key."""
 
     kind: Literal["watch"]
     session_id: str = Field(max_length=256)
     turn_id: str = Field(max_length=256)
     attempt: int = Field(0, ge=0)
     handed_over: bool = False
-    """That process is letting go of the turn."""
+    """The process of this attempt lets go of the turn."""
 
     async def run(self, deadline: float) -> dict[str, Any]:
         with bind_context(session_id=self.session_id):
@@ -111,7 +111,7 @@ class Watch(Job):
             await self._watch_take_up()
         try:
             stream = await runner.take_up(deadline=deadline)
-        except RequestError as exc:  # a message that waits has to wait on: it is looked at again
+        except RequestError as exc:  # a queued message cannot run now: check again later
             logger.warning("message that waits not run", extra={"cause": f"{type(exc).__name__}: {exc}"})
             await self.send_again(watch_delay(_pause(self.tries)))
             return "refused"
@@ -121,9 +121,9 @@ class Watch(Job):
         return "continued"
 
     async def _watch_take_up(self) -> None:
-        """Have the turn looked at when it should have been taken up.
+        """Queue another watch before the takeover.
 
-        Should this process die as well, the queue would redeliver far too late.
+        If this process dies as well, the queue's own redelivery would come far too late.
         """
         seconds = max(services.settings.lease_seconds, _pause(self.tries))
         try:
@@ -133,7 +133,7 @@ class Watch(Job):
 
 
 class Expiry(Job):
-    """Closes the turns whose requests have expired unanswered, as the schedule asks."""
+    """Closes the turns whose requests have expired unanswered. Sent by the schedule."""
 
     kind: Literal["expiry"]
 
@@ -143,16 +143,16 @@ class Expiry(Job):
 
 
 class BackgroundTurn(Job):
-    """A message that was accepted and waits in its session, by the session's key. It is answered now."""
+    """Answers an accepted message from its session's inbox. `session_id` is the session's key."""
 
     kind: Literal["turn"]
     session_id: str = Field(max_length=256)
     message_id: str = Field(max_length=256)
     category: str | None = Field(None, max_length=256)
     looks: int = Field(0, ge=0)
-    """How often it has found its session, or its user, busy."""
+    """How often its session or its user was busy."""
     watched: bool = False
-    """A watch has been queued, which goes on for as long as nobody holds the session."""
+    """A watch is queued. It continues until a process holds the session."""
 
     async def run(self, deadline: float) -> dict[str, Any]:
         with bind_context(session_id=self.session_id):
@@ -163,13 +163,13 @@ class BackgroundTurn(Job):
                 return {"status": "not_found"}
 
     async def _answer(self, runner: Runner, deadline: float) -> str:
-        """Run the turns of the session until the message is answered. One that has to wait is looked at again."""
+        """Run the session's turns until the message is answered. If it has to wait, queue this job again."""
         await self._watch_begin(runner)
         while True:
             try:
                 stream = await runner.run_accepted(self.message_id, deadline=deadline)
             except (TurnInProgress, TooManyTurns) as exc:
-                is_watched = self.watched and isinstance(exc, TooManyTurns)  # else a watch finds a holder, and ends
+                is_watched = self.watched and isinstance(exc, TooManyTurns)  # else it finds a running turn and ends
                 await self.send_again(self._busy_pause(), looks=self.looks + 1, watched=is_watched)
                 return "waits"
             if stream is None:
@@ -180,7 +180,7 @@ class BackgroundTurn(Job):
                 return "continues"
 
     async def _watch_begin(self, runner: Runner) -> None:
-        """Have the message looked at soon, if it is free to begin: this process may die before its turn has a watch."""
+        """Queue a watch if the message can begin now: this process may die before its turn has a watch of its own."""
         if self.watched or await runner.look(self.message_id) != 0.0:
             return
         with suppress(OmniAgentError):
@@ -193,7 +193,7 @@ class BackgroundTurn(Job):
 
 
 class ScheduledTurn(Job):
-    """A message that a schedule sends, in the name of a user. A redelivery is the same message."""
+    """A message that a schedule sends on behalf of a user. A redelivery has the same message id."""
 
     model_config = ConfigDict(extra="forbid")
 
@@ -206,7 +206,7 @@ class ScheduledTurn(Job):
     category: str | None = Field(None, max_length=256)
     query: str = Field(min_length=1)
     session_id: str | None = Field(None, pattern=ID_PATTERN)
-    """Without one, each time has a session of its own."""
+    """Without an id, each run of the schedule has its own session."""
     busy: Busy = "queue"
 
     async def run(self, deadline: float) -> dict[str, Any]:
@@ -216,7 +216,7 @@ class ScheduledTurn(Job):
         try:
             message_id = await runner.accept(Query(self.query, f"{self.schedule}-{due}", busy=self.busy))
         except NotRegenerable:
-            return {"status": "answered"}  # delivered again
+            return {"status": "answered"}  # a redelivery
         except TurnInProgress:
             logger.warning("scheduled message rejected: its session is busy", extra={"schedule": self.schedule})
             return {"status": "rejected"}
@@ -226,26 +226,26 @@ class ScheduledTurn(Job):
 
 
 class WebhookDelivery(Job):
-    """An event for the operator's own server."""
+    """Delivers an event to the operator's webhook."""
 
     kind: Literal["webhook"]
     session_id: str = Field(max_length=256)
     event: TurnEvent
 
-    async def run(self, deadline: float) -> dict[str, Any]:  # noqa: ARG002 - a delivery has a time limit of its own
+    async def run(self, deadline: float) -> dict[str, Any]:  # noqa: ARG002 - a delivery has its own time limit
         is_delivered = await services.announcements.deliver(self.session_id, self.event, again=self.tries > 0)
         return {"status": "delivered" if is_delivered else "dropped", "event": self.event.id}
 
 
 AnyJob = Annotated[Watch | Expiry | BackgroundTurn | ScheduledTurn | WebhookDelivery, Field(discriminator="kind")]
-# An error is logged: it does not show what somebody has sent to ask.
+# Validation errors are logged, so they must not contain the user's text.
 JOBS: Final[TypeAdapter[AnyJob]] = TypeAdapter(AnyJob, config=ConfigDict(hide_input_in_errors=True))
 
 
 def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
-    """Take a message of the queue, or one job: `{"kind": "watch", "session_id": "<user id>:<id>", "turn_id": "<id>"}`.
+    """Handle a queue message, or one job: `{"kind": "watch", "session_id": "<user id>:<id>", "turn_id": "<id>"}`.
 
-    What raises, or is reported as failed, is delivered again by the queue, and at last is a dead letter.
+    The queue redelivers a message that raises or is reported as failed, and finally moves it to the dead-letter queue.
     """
     seconds_left = context.get_remaining_time_in_millis() / 1000
     deadline = time.monotonic() + seconds_left - MARGIN_SECONDS
@@ -255,7 +255,7 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
                 return event_loop.run(serve(JOBS.validate_python(event), deadline))
             failures = [
                 {"itemIdentifier": record["messageId"]}
-                for record in event["Records"]  # one: a turn that kills its process takes no other job with it
+                for record in event["Records"]  # always one, so that a turn that kills its process affects no other job
                 if not event_loop.run(_take(JOBS.validate_json(record["body"]), deadline))
             ]
             return {"batchItemFailures": failures}
@@ -264,7 +264,7 @@ def handler(event: dict[str, Any], context: LambdaContext) -> dict[str, Any]:
 
 
 async def serve(job: AnyJob, deadline: float) -> dict[str, Any]:
-    """Do one job and say what was done."""
+    """Do one job and return what was done."""
     with trace_job("job", job.traceparent):
         try:
             result = await job.run(deadline)
@@ -276,7 +276,7 @@ async def serve(job: AnyJob, deadline: float) -> dict[str, Any]:
 
 
 async def _take(job: AnyJob, deadline: float) -> bool:
-    """Do a job of the queue. One that fails is sent again, with a pause: the queue redelivers after many minutes.
+    """Do a queued job. If it fails, send it again with a pause: the queue would redeliver it only after many minutes.
 
     Raises after MAX_TRIES. Returns False instead if the webhook's server is down: this function has not failed, and a
     raised error would roll its deployment back.

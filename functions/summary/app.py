@@ -1,6 +1,6 @@
 """The summary function: summaries, deletions too large for one request, and retention.
 
-It is called by the queue, by a schedule, or directly.
+It is invoked by its queue, by a schedule, or directly.
 """
 
 import logging
@@ -29,16 +29,17 @@ logger = logging.getLogger(__name__)
 services = get_services(project)
 housekeeping = Housekeeping(services)
 before_snapshot(services.close, services.load)
-# Failures are logged here, one by one, and reported to the queue: only those come again.
+# Failures are logged one by one and reported to the queue, which redelivers only those.
 processor = BatchProcessor(event_type=EventType.SQS, raise_on_entire_batch_failure=False)
 
 MARGIN_SECONDS: Final = 10.0
-"""Kept at the end of an invocation: no new piece of work is begun in it."""
+"""Reserved at the end of an invocation: no new piece of work begins in it."""
 
 
 class Job(BaseModel):
-    """A session, by its key or by its user's client id and the id that the client knows it by; a user to delete; or
-    the sessions that were left too long ago.
+    """A job for a session, for the deletion of a user, or for retention.
+
+    `session_id` is the session's key, or with `user` (a client id) the id that the client knows.
     """
 
     session_id: str = Field("", max_length=256)
@@ -63,7 +64,7 @@ class Job(BaseModel):
 
 
 def handler(event: dict[str, Any], context: LambdaContext) -> Any:
-    """Take a batch of the queue, or one job: `{"session_id": "<user id>:<id>", "rebuild": false}`."""
+    """Handle a batch of queue messages, or one job: `{"session_id": "<user id>:<id>", "rebuild": false}`."""
     time_left = _time_left(context)
     seconds_left = context.get_remaining_time_in_millis() / 1000
     with bind_request_id(context.aws_request_id), ends_within(seconds_left):
@@ -76,7 +77,7 @@ def handler(event: dict[str, Any], context: LambdaContext) -> Any:
 
 
 def _take(record: SQSRecord, time_left: Callable[[], float]) -> None:
-    """Serve one message of the queue, after those before it: two for one session must not be paid for twice."""
+    """Handle one queue message. They run one after another, so that two for one session are not paid for twice."""
     try:
         event_loop.run(serve(Job.model_validate_json(record.body), time_left, queued=True))
     except Exception:
@@ -85,7 +86,7 @@ def _take(record: SQSRecord, time_left: Callable[[], float]) -> None:
 
 
 async def serve(job: Job, time_left: Callable[[], float] = lambda: math.inf, *, queued: bool = False) -> dict[str, Any]:
-    """Do one job and say what was done. A session that is gone needs nothing."""
+    """Do one job and return what was done. For a deleted session there is nothing to do."""
     with bind_context(session_id=job.key or None), trace_job("job", job.traceparent):
         try:
             if job.retention:
@@ -94,7 +95,7 @@ async def serve(job: Job, time_left: Callable[[], float] = lambda: math.inf, *, 
         except NotFound:
             return {"session_id": job.key, "status": "not_found"}
         except BudgetExceeded:
-            # Dropped: what is due is queued again by a later turn.
+            # Dropped: if a summary is still due, a later turn queues it again.
             logger.warning("summary job over budget")
             await services.end_summary(job.key, rebuild=job.rebuild, is_done=True)
             return {"session_id": job.key, "status": "over_budget"}
@@ -104,7 +105,7 @@ async def serve(job: Job, time_left: Callable[[], float] = lambda: math.inf, *, 
 
 
 async def _summarize(job: Job, time_left: Callable[[], float]) -> dict[str, Any]:
-    """Bring a summary up to date. What the time does not suffice for goes back to the queue."""
+    """Update a summary. If the time is too short, the rest is queued."""
     runner = await services.runner_of_key(job.key)
     result = await runner.summarize(rebuild=job.rebuild, time_left=time_left)
     status = "summarized" if result.written else "unchanged"
@@ -116,7 +117,7 @@ async def _summarize(job: Job, time_left: Callable[[], float]) -> dict[str, Any]
 
 
 async def _erase(job: Job, time_left: Callable[[], float], *, resume: bool) -> dict[str, Any]:
-    """Delete a session or a user. The queue only goes on with deletions that were begun: it may deliver twice."""
+    """Delete a session or a user. A queued job, which may arrive twice, only continues a deletion that has begun."""
     if job.session_id:
         await housekeeping.erase_session(job.key, time_left=time_left, resume=resume)
     elif resume:
@@ -128,7 +129,7 @@ async def _erase(job: Job, time_left: Callable[[], float], *, resume: bool) -> d
 
 
 async def _retain(time_left: Callable[[], float]) -> dict[str, Any]:
-    """Delete the sessions that were left too long ago, as the schedule asks."""
+    """Delete the sessions that were unused for too long. Sent by the schedule."""
     deleted = await housekeeping.apply_retention(time_left=time_left)
     logger.info("retention ended", extra={"deleted": deleted})
     return {"status": "retained", "deleted": deleted}

@@ -1,1 +1,1 @@
-"""HTTP without AWS: who calls, request bodies, problems, resources, and the stream as a response."""
+"""HTTP without AWS: authentication, request bodies, problems, resources, and the stream as a response."""

@@ -1,6 +1,6 @@
-"""The bodies of POST /chat that answer what a turn waits for: approvals, and outputs of the client's tools.
+"""The bodies of POST /chat that answer requests of a waiting turn: approvals, and outputs of client tools.
 
-Loaded only where a turn has waited.
+Imported only when such a body arrives.
 """
 
 from typing import Annotated, Any, Literal
@@ -18,7 +18,7 @@ _TOOL_TYPES = ("tool-", "dynamic-tool")
 
 
 def _tool_parts(parts: Any) -> Any:
-    """Leave out what is no tool's part: texts and data of the answer are not read."""
+    """Keep only tool parts: text and data of the answer are not read."""
     if not isinstance(parts, list):
         return parts
     return [part for part in parts if isinstance(part, dict) and str(part.get("type")).startswith(_TOOL_TYPES)]
@@ -98,7 +98,7 @@ def answered(body: AnsweredBody) -> ChatRequest:
     if body.messageId and body.message.id and body.messageId != body.message.id:
         raise InvalidRequest("messageId: it must be the id of the last message.")
     answers: list[ToolAnswer] = []
-    # Some models give the calls of every step the same ids: the last one is meant.
+    # Some models use the same call ids in every step: the last part with an id counts.
     for part in {part.toolCallId: part for part in body.message.parts}.values():
         match part.state, part.approval:
             case "approval-responded", UIApproval(approved=bool(approved)) as approval:

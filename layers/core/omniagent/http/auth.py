@@ -1,4 +1,4 @@
-"""Who calls: three modes, chosen at deploy time.
+"""Authentication in one of three modes, chosen at deploy time.
 
 `iam`   Lambda or API Gateway has checked an AWS signature. The signer is the user, unless the operator trusts it to
         name its end user in `x-user-id` (TRUSTED_PRINCIPALS).
@@ -135,7 +135,7 @@ def lazy_authenticator(settings: Settings, *, local: bool) -> Callable[[Scope], 
 
 async def _signer(trusted: TrustedPrincipals, scope: Scope) -> Caller:
     match _request_context(scope):
-        # Payload 2.0, then 1.0: AWS writes both, a caller neither.
+        # Payload 2.0, then 1.0. AWS writes both fields; a caller can set neither.
         case {"authorizer": {"iam": {"userArn": str(arn)}}} | {"identity": {"userArn": str(arn)}} if arn:
             return _speaker(arn, arn in trusted, scope)
     raise Unauthenticated(

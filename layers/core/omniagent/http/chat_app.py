@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 class EventStream(Response):
     """Sends the frames of an answer as they come.
 
-    The first frame is awaited before the status line: whatever fails earlier is a problem response. After the last
-    one the invocation stays open until the turn has ended, but the client does not wait for that.
+    The status line is sent after the first frame is there, so an earlier failure is a problem response. After the last
+    frame the invocation stays open until the turn has ended, but the client does not wait for that.
     """
 
     def __init__(self, answer: sse.FrameStream) -> None:
@@ -62,7 +62,7 @@ _FLAGS = {"true": True, "1": True, "yes": True, "on": True, "false": False, "0":
 
 
 def chat_app(services: "Services") -> Starlette:
-    """Return the app of the chat function: everything that runs a turn, or follows one."""
+    """Return the app of the chat function: all routes that run or follow a turn."""
     routes = [
         _route("/chat", chat, "POST"),
         _route("/chat/{session_id}/stream", resume, "GET"),
@@ -107,7 +107,7 @@ async def chat(request: Request) -> Response:
 
 
 async def _accepted(services: "Services", caller: Caller, runner: "Runner", body: ChatRequest) -> Response:
-    """Accept a message that the run function answers. It is durable when this is answered."""
+    """Accept a message for the run function. It is stored before the response is sent."""
     if body.answers:
         raise InvalidRequest("Only a new message can be answered in the background.")
     if not services.is_watched:
@@ -133,9 +133,9 @@ async def resume(request: Request) -> Response:
 
 
 async def decide(request: Request) -> Response:
-    """Approve or deny a request, as whoever may. The turn goes on in the session and the name of whoever asked."""
+    """Approve or deny a request, as any permitted approver. The turn continues in its own session, for its own user."""
     from omniagent.ai.approvals import ToolAnswer
-    from omniagent.http.decisions import Decision  # only where a turn has waited
+    from omniagent.http.decisions import Decision  # only when a request is decided
 
     services: Services = request.app.state.services
     caller = await _caller(request)
@@ -145,7 +145,7 @@ async def decide(request: Request) -> Response:
     answer = ToolAnswer(approved=body.approved, reason=body.reason, request_id=request_id)
     deadline = deadline_of(request.scope)
     stream = await runner.answer(answer, message_id=message_id, approver=_approver(caller), deadline=deadline)
-    # The answer is durable. Its turn runs in this invocation, and whoever decided does not wait for it.
+    # The decision is stored. The turn runs in this invocation, but the approver does not wait for it.
     return JSONResponse({"id": request_id, "approved": body.approved}, background=BackgroundTask(stream.ended))
 
 
@@ -165,7 +165,7 @@ def _approver(caller: Caller) -> "Approver":
 
 
 def streamed(request: Request, stream: "AnswerStream") -> EventStream:
-    """Stream an answer. Clients say which chunks they know, if those are not version 6's of the AI SDK."""
+    """Stream an answer in AI SDK 6's format, or in that of the version that the client names (`x-ai-sdk`)."""
     if speaks_sdk_7(request):
         from omniagent.protocol.ai_sdk7 import AiSdk7Stream
 
@@ -178,7 +178,7 @@ def streamed(request: Request, stream: "AnswerStream") -> EventStream:
 
 
 async def openapi(request: Request) -> Response:
-    from omniagent.http.chat_docs import chat_openapi  # FastAPI is imported only for whoever opens the pages
+    from omniagent.http.chat_docs import chat_openapi  # imports FastAPI, so only when a page is opened
 
     return JSONResponse(chat_openapi(request.app.state.services.settings))
 

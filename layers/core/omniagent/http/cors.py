@@ -1,4 +1,4 @@
-"""CORS behind API Gateway, which leaves it to the function. A Function URL answers for its function itself."""
+"""CORS behind API Gateway, which leaves it to the function. A Function URL handles CORS itself."""
 
 from typing import Final
 
@@ -22,7 +22,7 @@ MAX_AGE_SECONDS: Final = 600
 
 
 def add_cors(app: Starlette, origins: str) -> None:
-    """Let pages of these origins, separated by commas, read every response, and answer their preflight requests."""
+    """Let pages of these comma-separated origins read every response, and answer their preflight requests."""
     app.add_middleware(
         CORSMiddleware,
         allow_origins=[origin.strip() for origin in origins.split(",")],

@@ -40,13 +40,13 @@ def create_app(title: str, description: str, services: Services) -> FastAPI:
     if origins := services.settings.cors_origins:
         from omniagent.http.cors import add_cors  # only behind API Gateway
 
-        add_cors(app, origins)  # last: outside of the problem responses, which pages read as well
+        add_cors(app, origins)  # added last, and so outermost: pages must be able to read problem responses, too
     return app
 
 
 def bare_app(title: str, description: str, settings: Settings) -> FastAPI:
     """Return an app with pages at /docs and /openapi.json, unless the settings switch them off."""
-    # Only for the pages, which then ask for a token: `current_caller` checks it.
+    # Only makes the pages ask for a token; `current_caller` checks it.
     described = [Depends(HTTPBearer(auto_error=False))] if settings.auth_mode == "jwt" else []
     return FastAPI(
         title=title,
@@ -57,7 +57,7 @@ def bare_app(title: str, description: str, settings: Settings) -> FastAPI:
         openapi_url="/openapi.json" if settings.docs_enabled else None,
         generate_unique_id_function=lambda route: route.name,
         dependencies=described,
-        # A redirect would name the request's host, which behind a CDN is not the one that the client called.
+        # A redirect would contain the request's host, which behind a CDN is not the one that the client called.
         redirect_slashes=False,
     )
 

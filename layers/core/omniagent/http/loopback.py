@@ -11,7 +11,7 @@ _LOCAL_NAME: Final = re.compile(r"(?:[a-z0-9-]+\.)*localhost", re.IGNORECASE | r
 
 
 def is_loopback(host: str) -> bool:
-    """Say whether a host, with or without a port, can only be this machine. Anything malformed is not."""
+    """Whether a host, with or without a port, can only be this machine. False for anything malformed."""
     if _is_loopback_address(host):
         return True
     match = _AUTHORITY.fullmatch(host)
@@ -24,7 +24,7 @@ def is_loopback(host: str) -> bool:
 
 
 def is_loopback_origin(origin: str) -> bool:
-    """Say whether an Origin header names a web page of this machine: `null`, files and extensions are none."""
+    """Whether an Origin header is that of a web page of this machine. False for `null`, files and extensions."""
     match = _ORIGIN.fullmatch(origin)
     return match is not None and is_loopback(match["authority"])
 
@@ -34,5 +34,5 @@ def _is_loopback_address(text: str) -> bool:
         address = ipaddress.ip_address(text)
     except ValueError:
         return False
-    # Python 3.13 takes IPv4 addresses inside IPv6 ones for loopback, 3.11 does not: here they are not.
+    # Python 3.13 counts IPv4-mapped IPv6 addresses as loopback, 3.11 does not. Here they never count.
     return address.is_loopback and getattr(address, "ipv4_mapped", None) is None and "%" not in text

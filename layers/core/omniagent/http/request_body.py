@@ -1,4 +1,4 @@
-"""What is read of a request: its deadline, JSON within limits, and the bodies of POST /chat as one `ChatRequest`."""
+"""Reads requests: the deadline, JSON within limits, and the bodies of POST /chat as one `ChatRequest`."""
 
 import json
 import math
@@ -25,16 +25,16 @@ if TYPE_CHECKING:
     from omniagent.ai.approvals import ToolAnswer
 
 RESPONSE_SECONDS: Final = 3.0
-"""Kept for the response, out of what Lambda leaves."""
+"""Reserved for the response, out of the invocation's remaining time."""
 
 
 def speaks_sdk_7(request: Request) -> bool:
-    """Whether the client has said that it is version 7 of the AI SDK, which has chunks that others fail on."""
+    """Whether the client says that it is AI SDK 7, which accepts chunks that other versions fail on."""
     return request.headers.get("x-ai-sdk", "").strip() == "7"
 
 
 def deadline_of(scope: Mapping[str, Any]) -> float | None:
-    """Return the `time.monotonic()` at which Lambda ends this invocation; None elsewhere."""
+    """Return the `time.monotonic()` at which Lambda ends this invocation, or None outside of Lambda."""
     context = scope.get("aws.context")
     if context is None:
         return None
@@ -43,7 +43,7 @@ def deadline_of(scope: Mapping[str, Any]) -> float | None:
 
 
 def time_left(scope: Mapping[str, Any]) -> Callable[[], float]:
-    """Return a function that tells the seconds left for work before the response must be sent."""
+    """Return a function that returns the seconds left for work before the response must be sent."""
     deadline = deadline_of(scope)
     end = math.inf if deadline is None else deadline - RESPONSE_SECONDS
     return lambda: end - time.monotonic()
@@ -255,7 +255,7 @@ class ChatRequest:
     session_id: str | None
     query: Query
     answers: "Sequence[ToolAnswer]" = ()
-    """Answers to what a turn waits for. `query.message_id` is then the waiting answer's, where it is known."""
+    """Answers to requests of a waiting turn. `query.message_id` is then the waiting answer's id, if it is known."""
 
 
 def read_chat_request(body: Any) -> ChatRequest:
@@ -304,9 +304,9 @@ def _has_role(message: Any, role: str) -> bool:
 
 
 def _regenerated(message: Any) -> Query:
-    """Read the question of a regeneration, so that one whose send never arrived can be answered.
+    """Read the question of a regeneration, so that it can be answered even if its first request never arrived.
 
-    It is optional: a question that cannot be read is found by the answer's id.
+    It is optional: if it cannot be read, the question is found by the answer's id.
     """
     try:
         return _submitted(validated(UIMessage, message))

@@ -261,7 +261,7 @@ class Accepted(_Resource):
 def _ui_message(message: Message, *, sdk_7: bool = False) -> dict[str, Any]:
     metadata = message.metadata
     if message.role == "assistant" and not metadata:
-        # A turn whose process died has none. A follower's stream ended with the same fields.
+        # A turn whose process died has no metadata. A follower's stream ended with the same fields.
         session_id = public_session_id(message.session_id)
         metadata = {"sessionId": session_id, "turnNumber": message.turn_number, "status": message.status}
     if message.feedback is not None:

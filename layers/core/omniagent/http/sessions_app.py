@@ -270,7 +270,7 @@ async def list_approvals(
 ) -> ApprovalList:
     """List the requests that the caller may answer: in their own sessions, and for others if the project permits it."""
     catalog = await services.catalog()
-    # Without a rule nobody approves for others: only the caller's own sessions are read.
+    # Without `approvers`, nobody approves for others, so only the caller's own sessions are read.
     user_id = None if services.project.approvers is not None else user_id_of(caller.client_id)
     page = await catalog.waiting_page(user_id, limit=limit, before=before)
     askers = await catalog.askers([message.session_id for message in page.items])

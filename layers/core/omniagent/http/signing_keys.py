@@ -77,7 +77,7 @@ class SigningKeys:
         return self._clock() - self._fetched_at
 
     def _again(self, failure: OmniAgentError) -> OmniAgentError:
-        """The last failure, as an error of this request."""
+        """Return the last failure as a new error for this request."""
         error = type(failure)(str(failure))
         if isinstance(error, IdentityUnavailable):
             error.retry_after = max(1.0, self._next_fetch - self._clock())
@@ -112,7 +112,7 @@ class SigningKeys:
             async with asyncio.timeout(self._timeout_seconds):
                 status, answer = await self._get()
         except Exception as exc:
-            # Not only the client's own errors: TLS, sockets and anyio raise theirs.
+            # Every Exception: not only the HTTP client, but also TLS, sockets and anyio raise their own.
             raise IdentityUnavailable(f"{self._url}: {type(exc).__name__}") from exc
         if status in _WRONG_ADDRESS:
             raise ConfigurationError(f"JWT_JWKS_URL or JWT_ISSUER: {self._url} answers {status}")

@@ -1,4 +1,4 @@
-"""Bearer tokens (JWT), checked with PyJWT: signature, issuer, audience, client, times, and what the token is for."""
+"""Bearer tokens (JWT), checked with PyJWT: signature, issuer, audience, client, times, and the token's use."""
 
 import asyncio
 import sys
@@ -19,7 +19,7 @@ MAX_SUBJECT_LENGTH: Final = 256
 _CHALLENGE: Final = 'Bearer realm="omniagent"'
 # The header's `typ`. Others are for other purposes: DPoP proofs, logout tokens, security events.
 _TYPES: Final = {"access": frozenset({"jwt", "at+jwt"}), "id": frozenset({"jwt"})}
-# Keycloak's claim `typ`, by the use of a token that does not carry it.
+# Values of Keycloak's claim `typ` that a token for each use must not have.
 _OTHER_KINDS: Final = {
     "access": frozenset({"id", "refresh", "offline", "logout"}),
     "id": frozenset({"bearer", "dpop", "refresh", "offline", "logout"}),
@@ -64,7 +64,7 @@ class TokenVerifier:
         if len(token) > MAX_TOKEN_LENGTH:
             raise _invalid("too long")
         if "jwt" not in sys.modules:
-            # In a thread: it takes a while, for it imports cryptography.
+            # In a thread, because it imports cryptography, which takes a while.
             await asyncio.to_thread(import_module, "jwt")
         key = await self._keys.find(self._key_id(token))
         if key is None:
@@ -76,9 +76,9 @@ class TokenVerifier:
         return claims
 
     def _key_id(self, token: str) -> str:
-        """Return the key's id. The rest of the header must be right before any key is looked for.
+        """Return the key's id. The rest of the header must be valid before a key is looked up.
 
-        Keys, and addresses of keys, that the token itself brings (`jwk`, `jku`, `x5c`, `x5u`) are not looked at.
+        Keys, and addresses of keys, in the token itself (`jwk`, `jku`, `x5c`, `x5u`) are ignored.
         """
         import jwt
 

@@ -1,4 +1,4 @@
-"""The stream for AI SDK 5, whose client fails at the chunks of approvals: it gets a data part and a tool's error."""
+"""The stream for AI SDK 5. Its client fails on approval chunks, so it gets a data part and a tool error instead."""
 
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
@@ -10,7 +10,7 @@ _UNKNOWN = (events.ToolApprovalRequest.type.encode(), events.ToolOutputDenied.ty
 
 
 class AiSdk5Stream:
-    """A stream without what AI SDK 5 does not know. A request is a `data-approval-request` with the same fields."""
+    """A stream without chunks that AI SDK 5 rejects. A request becomes `data-approval-request` with the same fields."""
 
     def __init__(self, stream: sse.FrameStream) -> None:
         self._stream = stream

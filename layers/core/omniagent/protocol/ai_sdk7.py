@@ -1,7 +1,6 @@
-"""The stream for version 7 of the AI SDK's client, which has chunks of its own for a steering message and for what
-somebody has decided about a tool call.
+"""The stream for AI SDK 7, which has its own chunks for steering messages and for decisions on tool calls.
 
-Loaded only for a client that says so: every other fails on a chunk that it does not know.
+Used only for clients that name this version: others fail on unknown chunks.
 """
 
 import json

@@ -1,6 +1,6 @@
 """One class per event of the AI SDK's UI message stream, and `data-session`, our own.
 
-Fields are named as Python names them; `sse` gives them the names on the wire.
+Fields have Python names; `sse` converts them to the names on the wire.
 """
 
 from dataclasses import dataclass
@@ -35,7 +35,7 @@ class FinishStep(StreamEvent):
 
 @dataclass(frozen=True, slots=True)
 class ResetStep(StreamEvent):
-    """The parts of the current step are dropped: it is written again. Only AI SDK 7 knows it."""
+    """Drops the parts of the current step, which is sent again. Only AI SDK 7 knows it."""
 
     type = "reset-step"
 
@@ -163,7 +163,7 @@ class DataSession(StreamEvent):
 
 @dataclass(frozen=True, slots=True)
 class SteeringData(StreamEvent):
-    """A user's message that joined the answer. AI SDK 7 has an event of its own for it, see `ai_sdk7`."""
+    """A user's message that joined the answer. AI SDK 7 has its own event for it, see `ai_sdk7`."""
 
     type = "data-steering"
     id: str
@@ -172,7 +172,7 @@ class SteeringData(StreamEvent):
 
 @dataclass(frozen=True, slots=True)
 class DataChunk(StreamEvent):
-    """What a tool sent with `emit()`: `data-<name>` on the wire. The same name and id replaces an earlier one."""
+    """Data that a tool sent with `emit()`: `data-<name>` on the wire. It replaces data with the same name and id."""
 
     type = "data"
     name: str

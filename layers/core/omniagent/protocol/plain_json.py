@@ -1,4 +1,4 @@
-"""Makes any value safe to store, to stream and to send to a model: plain JSON within the limits of BSON."""
+"""Converts any value to plain JSON within the limits of BSON, safe to store, to stream and to send to a model."""
 
 import json
 import math
@@ -15,12 +15,12 @@ from omniagent.messages import plain_text
 
 MAX_DEPTH = 32
 MAX_VALUES = 250_000
-"""Objects that refer to each other multiply with every level: the depth alone does not bound them."""
+"""Objects that refer to each other multiply with every level, so a limit on the depth is not enough."""
 _INT64 = 2**63
 
 
 def parse(text: str) -> Any:
-    """Parse JSON that a model wrote. Raises ValueError when it is none."""
+    """Parse JSON that a model wrote. Raises ValueError if it is not JSON."""
     try:
         return plain(json.loads(text))
     except RecursionError as exc:
@@ -28,7 +28,7 @@ def parse(text: str) -> Any:
 
 
 def plain(value: Any, depth: int = 0) -> Any:
-    """Return the value as plain JSON: models and dataclasses as objects. What has no place in it becomes text.
+    """Return the value as plain JSON: models and dataclasses become objects, anything unknown becomes text.
 
     Raises ValueError for more than `MAX_VALUES` values, and whatever an object's own code raises.
     """
@@ -76,5 +76,5 @@ def _digits(number: int) -> str:
 def _dumped(model: BaseModel) -> dict[str, Any]:
     try:
         return model.model_dump(mode="json", fallback=str)
-    except ValueError:  # bytes that are no text, a model that contains itself
+    except ValueError:  # bytes that are not text, or a model that contains itself
         return {name: getattr(model, name) for name in type(model).model_fields}

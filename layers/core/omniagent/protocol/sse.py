@@ -36,14 +36,14 @@ class FrameStream(Protocol):
         """The frames, from the first event to `[DONE]`."""
 
     async def ended(self) -> None:
-        """Wait until nothing more is done for this answer in this process."""
+        """Wait until this process has finished all its work on the answer."""
 
 
 def encode(event: StreamEvent) -> bytes:
     """Return the event as one frame."""
     kind = type(event)
     if kind is TextDelta or kind is ReasoningDelta:
-        # Nearly every frame is a delta: formatting it by hand costs a quarter of the general way below.
+        # Nearly every frame is a delta. Formatting it by hand takes a quarter of the time of the general way below.
         text = f'data: {{"type":"{event.type}","id":{quote(event.id)},"delta":{quote(event.delta)}}}\n\n'  # type: ignore[attr-defined]
     else:
         text = _DATA + _encode_json(to_wire(event)) + _END
@@ -55,24 +55,24 @@ def is_note(frame: bytes) -> bool:
 
 
 def decode(frames: bytes) -> Iterator[dict[str, Any]]:
-    """Yield the JSON object of each whole frame; comments and `[DONE]` carry none."""
+    """Yield the JSON object of each complete frame; comments and `[DONE]` have none."""
     for frame in frames.split(b"\n\n"):
         if frame.startswith(b"data: {"):
             yield json.loads(frame[len(_DATA) :])
 
 
 def encode_note(note: Mapping[str, Any]) -> bytes:
-    """Return a note for whoever reads the chunk log later, as a comment. No client is sent it."""
+    """Return a note for later readers of the chunk log, as an SSE comment. It is not sent to clients."""
     return f": {_encode_json(note)}\n\n".encode("utf-8", "replace")
 
 
 def split(frames: bytes) -> list[bytes]:
-    """Return the whole frames, each with its end."""
+    """Return the complete frames, each with its blank line."""
     return [frame + _FRAME_END for frame in frames.split(_FRAME_END)[:-1]]
 
 
 def without_notes(frames: bytes) -> bytes:
-    """Return the frames that clients are sent."""
+    """Return the frames that are sent to clients."""
     if _NOTE not in frames:
         return frames
     return b"".join(frame for frame in split(frames) if not frame.startswith(_NOTE))
@@ -86,7 +86,7 @@ def decode_notes(frames: bytes) -> Iterator[dict[str, Any]]:
 
 
 def decode_events(frames: bytes) -> Iterator[StreamEvent]:
-    """Yield the typed event of each whole frame."""
+    """Yield the typed event of each complete frame."""
     return (from_wire(wire) for wire in decode(frames))
 
 

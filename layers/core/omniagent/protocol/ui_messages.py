@@ -20,19 +20,19 @@ from omniagent.messages import (
 def ui_message(
     message_id: str, role: Role, parts: Sequence[Part], metadata: Mapping[str, Any], *, sdk_7: bool = False
 ) -> dict[str, Any]:
-    """Return a message that `useChat` takes as it is."""
+    """Return a message in the format of `useChat`."""
     shown = _user_parts(parts) if role == "user" else _answer_parts(parts, sdk_7=sdk_7)
     message: dict[str, Any] = {"id": message_id, "role": role, "parts": list(shown)}
     return message | ({"metadata": dict(metadata)} if metadata else {})
 
 
 def _user_parts(parts: Sequence[Part]) -> Iterator[dict[str, Any]]:
-    """The client wrote these itself: they never streamed and have no state."""
+    """Yield the parts of a user's message. They were never streamed, so they have no state."""
     return ({"type": "text", "text": part.text} for part in parts if isinstance(part, TextPart))
 
 
 def _answer_parts(parts: Sequence[Part], *, sdk_7: bool) -> Iterator[dict[str, Any]]:
-    block = 0  # the stream numbers its blocks of text and reasoning; the client keeps the number of reasoning
+    block = 0  # the stream numbers blocks of text and reasoning; the client keeps the numbers of reasoning
     for part in parts:
         match part:
             case StepPart():
@@ -41,7 +41,7 @@ def _answer_parts(parts: Sequence[Part], *, sdk_7: bool) -> Iterator[dict[str, A
                 block += 1
                 yield {"type": "text", "text": part.text, "state": "done"}
             case ReasoningPart(text=""):
-                pass  # reasoning that the model keeps to itself is stored for the model and was never shown
+                pass  # hidden reasoning: stored for the model, never shown
             case ReasoningPart():
                 yield {"type": "reasoning", "id": str(block), "text": part.text, "state": "done"}
                 block += 1
@@ -54,7 +54,7 @@ def _answer_parts(parts: Sequence[Part], *, sdk_7: bool) -> Iterator[dict[str, A
 
 
 def steering_message(message_id: str, text: str) -> dict[str, Any]:
-    """Return a steering message as version 7 of the AI SDK has it, in a stream and in a message."""
+    """Return a steering message in AI SDK 7's format, the same in a stream and in a message."""
     return {"type": "steering-message", "id": message_id, "parts": [{"type": "text", "text": text}]}
 
 
@@ -66,7 +66,7 @@ def _steering_part(part: SteeringPart, *, sdk_7: bool) -> dict[str, Any]:
 
 def _tool_part(part: ToolPart) -> dict[str, Any]:
     call: dict[str, Any] = {"type": f"tool-{part.name}", "toolCallId": part.call_id}
-    # Text is what the model wrote instead of JSON: the client keeps it apart from a tool's input.
+    # A string is what the model wrote instead of JSON: the client keeps it apart from a tool's input.
     call |= {"rawInput": part.input} if isinstance(part.input, str) else {"input": part.input}
     if part.request is not None:
         call |= _approval(part.request)
@@ -81,7 +81,7 @@ def _tool_part(part: ToolPart) -> dict[str, Any]:
 
 
 def _approval(request: CallRequest) -> dict[str, Any]:
-    """What the client knows of a request for approval. `requestReason` is v7's, others ignore it."""
+    """Return an approval request in the client's format. `requestReason` is AI SDK 7's; others ignore it."""
     if request.kind == "output":
         return {}
     verdict = {"approved": request.approved, "reason": request.comment, "requestReason": request.reason}

@@ -1,4 +1,4 @@
-"""Who the current work is for: request, user, session and turn, on every span and log line below."""
+"""Binds request, user, session and turn to every span and log line of the current work."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, nullcontext
@@ -40,7 +40,7 @@ def bind_context(
 ) -> Iterator[None]:
     """Put the given values on every span and log line inside, in this task and in those it starts. Calls nest.
 
-    The session and the user travel under the context keys that other OpenInference instrumentations read too.
+    Session and user are stored under the context keys that other OpenInference instrumentations read, too.
     """
     values = {SESSION_ID: session_id, USER_ID: user_id, USER_CATEGORY: user_category, TURN_NUMBER: turn}
     attributes = {name: value for name, value in values.items() if value is not None}
@@ -52,8 +52,8 @@ def bind_context(
 def bind_user(user_id: str) -> None:
     """Put the user's hash on every later span and log line of this request, and on its current span.
 
-    For the moment when a request turns out to be somebody's: unlike `bind_context` it is not a block. The binding
-    ends with that of the request id.
+    Called when a request has been authenticated. Unlike `bind_context` it is not a block: it ends with the binding of
+    the request id.
     """
     attributes = {USER_ID: user_id}
     _bound.set({**_bound.get(), **_log_fields(attributes)})

@@ -1,4 +1,4 @@
-"""Feedback on an answer, in the trace of the turn that gave it."""
+"""Feedback on an answer, recorded in the trace of its turn."""
 
 from typing import Any, Final, Literal
 
@@ -13,7 +13,7 @@ _SCORES: Final = {"up": 1, "down": 0}
 def record_feedback(
     message_id: str, rating: Literal["up", "down"] | None, text: str | None, *, traceparent: str | None
 ) -> None:
-    """Record what a user thinks of an answer; without a rating and a text, that they took it back.
+    """Record a user's feedback on an answer. Without a rating and a text, record that it was withdrawn.
 
     The span joins the turn's trace if its `traceparent` is known, and annotates that trace. The message's id identifies
     the annotation: the newest one counts.
@@ -37,6 +37,6 @@ def record_feedback(
         names.GEN_AI_EVALUATION_EXPLANATION: text or None,
         names.GEN_AI_RESPONSE_ID: message_id,
     }
-    # In a trace of its own request it would annotate that one.
+    # Without the turn's trace, they would annotate the trace of the feedback request.
     attributes = {f"{names.TRACE_ANNOTATIONS}.0.{name}": value for name, value in annotation.items()}
     recorder.annotate(FEEDBACK_SPAN, traceparent, attributes if traceparent else {}, event)

@@ -6,10 +6,10 @@ from opentelemetry.sdk.trace.id_generator import IdGenerator
 
 
 class SystemIdGenerator(IdGenerator):
-    """Makes ids that no clone of this process repeats.
+    """Generates ids that no clone of this process repeats.
 
-    The SDK's own generator uses `random`, whose state is part of a SnapStart snapshot: every process restored from
-    one makes the same ids.
+    The SDK's own generator uses `random`, whose state is part of a SnapStart snapshot: all processes restored from one
+    would generate the same ids.
     """
 
     def generate_span_id(self) -> int:

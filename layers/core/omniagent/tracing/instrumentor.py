@@ -44,10 +44,9 @@ class OmniAgentInstrumentor:
     ) -> None:
         """Record spans with `tracer_provider`, or with the global one.
 
-        `capture_content` also records text of users, models and tools. None, as from `opentelemetry-instrument`, is
-        what TRACE_CONTENT says. Other options, which OpenTelemetry's loader
-        passes to every instrumentor, are ignored.
-        The provider generates the ids. The SDK's default generator uses `random`: processes restored from one
+        `capture_content` also records text of users, models and tools. None, as `opentelemetry-instrument` passes it,
+        means the value of TRACE_CONTENT. Other options, which OpenTelemetry's loader passes to every instrumentor, are
+        ignored. The provider generates the ids. The SDK's default generator uses `random`: processes restored from one
         snapshot repeat ids unless they seed it again. The provider of `configure_tracing` has no such state.
         """
         if self.is_instrumented:
@@ -94,7 +93,7 @@ async def flush_traces(timeout_seconds: float = FLUSH_TIMEOUT_SECONDS) -> bool:
 
 
 async def _run_in_thread(flush: Callable[[], bool]) -> bool:
-    """Run in a thread of its own: hanging tools may occupy every thread of the loop's executor."""
+    """Run in a new thread: hanging tools may occupy every thread of the loop's executor."""
     loop = asyncio.get_running_loop()
     flushed: asyncio.Future[bool] = loop.create_future()
 

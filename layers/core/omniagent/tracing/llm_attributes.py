@@ -1,4 +1,4 @@
-"""The attributes of an LLM span, flattened as OpenInference asks."""
+"""The attributes of an LLM span, flattened as OpenInference requires."""
 
 from collections.abc import Iterable, Mapping
 from itertools import islice
@@ -46,7 +46,7 @@ def token_counts(
 def output_message(text: str, tool_calls: Iterable[tuple[str, str, str]] = ()) -> Mapping[str, str]:
     """Return the attributes of the model's answer: its text and, per tool call, id, name and arguments as JSON.
 
-    All of them are content. A span has room for 128 attributes and then drops the first ones, so the calls are capped.
+    All of them are content. A span keeps 128 attributes and then drops the oldest, so the number of calls is limited.
     """
     message = f"{LLM_OUTPUT_MESSAGES}.0"
     attributes = {f"{message}.{MESSAGE_ROLE}": "assistant", f"{message}.{MESSAGE_CONTENT}": text}

@@ -80,7 +80,7 @@ def setup_logging(
 
 
 def bind_request_id(value: str, *, source_ip: str | None = None) -> AbstractContextManager[None]:
-    """Put a request id on every line logged inside, in this task and in those it starts, and where it came from."""
+    """Put a request id and the caller's address on every line logged inside, in this task and in those it starts."""
     return bind_fields(request_id=value, **({"source_ip": source_ip} if source_ip else {}))
 
 

@@ -188,7 +188,7 @@ class OpenTelemetryRecorder:
         sender = _CALLER.extract(headers, Context(), _Headers())
         link = trace.get_current_span(sender).get_span_context()
         inside = trace.get_current_span().get_span_context().is_valid
-        # What is bound here, such as the session, is kept beside the sender's trace.
+        # Values bound here, such as the session, are kept in addition to the sender's trace.
         context = _CALLER.extract(headers, otel_context.get_current(), _Headers()) if not inside else None
         given = {key: otel_context.get_value(key) for key in _CONTEXT_KEYS}
         return self._handle(
@@ -217,7 +217,7 @@ class OpenTelemetryRecorder:
     def annotate(
         self, name: str, traceparent: str | None, attributes: Mapping[str, Any], event: Mapping[str, Any]
     ) -> None:
-        """Record a moment as a span below another trace's span, linked to the span that is current here."""
+        """Record an event as a span of another trace, linked to the current span."""
         current = otel_context.get_current()
         here = trace.get_current_span().get_span_context()
         context = _CALLER.extract({"traceparent": traceparent}, current, _Headers()) if traceparent else current

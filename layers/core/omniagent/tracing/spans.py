@@ -130,9 +130,9 @@ def trace_request(name: str, headers: Mapping[str, str]) -> Span:
 
 
 def trace_job(name: str, traceparent: str) -> Span:
-    """Open the span of work that a message of a queue asked for. It continues the trace that the message was sent in.
+    """Open the span of a job from a queue. It continues the sender's trace.
 
-    Inside another instrumentation's span it is that span's child, and linked to the sender's.
+    Inside another instrumentation's span, it is that span's child and has a link to the sender's span.
     """
     if _recorder is None:
         return NO_SPAN

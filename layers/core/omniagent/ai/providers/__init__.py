@@ -1,11 +1,11 @@
-"""Providers by name. A provider's own modules are imported when it is first asked for.
+"""Providers by name. A provider's modules are imported on its first use.
 
     get_llm_provider("gpt-4.1-mini", api_key=key)                     a known prefix
     get_llm_provider("openai-chat/llama3", base_url="http://…/v1")    a named API, any model
     get_llm_provider("openai", model="gpt-4.1-mini", api="chat")      a name and a model
-    get_llm_provider("gpt-4.1,gpt-4.1-mini", api_key=key)             a chain: the next when one is unavailable
+    get_llm_provider("gpt-4.1,gpt-4.1-mini", api_key=key)             a chain: if one is unavailable, the next
 
-With a `base_url`, a model that nothing else claims is OpenAI's: that of the compatible server.
+With a `base_url`, a model that matches no registration is requested from that OpenAI-compatible server.
 """
 
 import inspect
@@ -29,7 +29,7 @@ __all__ = [
 ProviderFactory = Callable[..., LLMProvider]
 """Called with the model's name and the options given to `get_llm_provider`."""
 Registration = ProviderFactory | LLMProvider
-"""What answers to a name: a factory, or one provider for all of its models."""
+"""What is registered under a name: a factory, or one provider for all its models."""
 
 
 def _openai(model: str, *, api: Literal["responses", "chat"] = "responses", **options: Any) -> LLMProvider:
@@ -51,7 +51,7 @@ def _openai_chat(model: str, **options: Any) -> LLMProvider:
 
 
 def _without_api(options: dict[str, Any]) -> dict[str, Any]:
-    """The name of the provider has chosen the API, whatever the settings say."""
+    """Drop the `api` option: the provider's name determines the API, whatever the settings say."""
     return {name: value for name, value in options.items() if name != "api"}
 
 
@@ -72,7 +72,7 @@ def register_provider(prefix_or_name: str, provider: Registration) -> None:
 
 
 def check_registration(where: str, provider: object) -> None:
-    """Refuse what cannot answer to a name."""
+    """Refuse anything that is neither a provider nor a factory."""
     if isinstance(provider, LLMProvider):
         check_provider(where, provider)
         return
@@ -86,7 +86,7 @@ def check_registration(where: str, provider: object) -> None:
         inspect.signature(provider).bind_partial("model")
     except TypeError as exc:
         raise ConfigurationError(f"{where} is called with the model's name, and does not take it") from exc
-    except ValueError:  # a built-in that does not tell
+    except ValueError:  # a built-in without a signature
         return
 
 
@@ -104,7 +104,7 @@ def get_llm_provider(name_or_model: str, **options: Any) -> LLMProvider:
 
 
 def chain_of(model: str | Sequence[str]) -> list[str]:
-    """The names of a chain of models, given as a list or separated by commas."""
+    """Return the names of a chain of models, given as a list or separated by commas."""
     names = model.split(",") if isinstance(model, str) else model
     return [name.strip() for name in names if name.strip()]
 
@@ -112,10 +112,10 @@ def chain_of(model: str | Sequence[str]) -> list[str]:
 def find_provider(
     name_or_model: str, own: Mapping[str, Registration], *, any_model: bool = False
 ) -> tuple[Registration, str]:
-    """Return what answers to a name, and the model that it is asked for.
+    """Return the registration for a name, and the model to request from it.
 
-    `own` registrations come before those of `register_provider`. With `any_model`, a model that nothing claims is
-    OpenAI's: that of a compatible server.
+    `own` registrations come before those of `register_provider`. With `any_model`, a model that matches no
+    registration is that of an OpenAI-compatible server.
     """
     vendor, slash, model = name_or_model.partition("/")
     for registrations in (own, _registrations):

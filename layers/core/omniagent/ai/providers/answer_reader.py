@@ -1,4 +1,4 @@
-"""The answer of a model as it is read, whichever API it comes from."""
+"""Reads the answer of a model, whichever API it comes from."""
 
 import json
 import re
@@ -81,7 +81,7 @@ def _payload(frame: str) -> str:
 
 
 def parse_object(text: str) -> Json:
-    """Parse a JSON object of the API. Half a surrogate pair, which no store or stream takes, becomes U+FFFD."""
+    """Parse a JSON object of the API. A lone surrogate, which can be neither stored nor streamed, becomes U+FFFD."""
     try:
         value = json.loads(text)
         if "\\u" in text and _ESCAPED_SURROGATE.search(text):
@@ -104,14 +104,14 @@ def _without_surrogates(value: Any) -> Any:
 
 
 MAX_CALL_ID_LENGTH: Final = 64
-"""The APIs take no longer one back."""
+"""The APIs accept no longer id in a later request."""
 MAX_TOKENS: Final = 10**12
 _MALFORMED = (AttributeError, IndexError, KeyError, TypeError, ValueError)
 
 
 @dataclass(eq=False, slots=True)
 class Call:
-    """A tool call under way. `sent_id` is what the API calls it, which need not be unique."""
+    """A tool call that is being read. `sent_id` is the API's id of it, which need not be unique."""
 
     call_id: str
     name: str
@@ -128,12 +128,12 @@ class Call:
 
 
 def token_count(value: object) -> int:
-    """A number of tokens, or 0 when the API counted none or sent what cannot be one."""
+    """Return a number of tokens, or 0 if the API sent none or an impossible one."""
     return value if type(value) is int and 0 <= value <= MAX_TOKENS else 0
 
 
 def counts_of(holder: Json, name: str) -> Json:
-    """The counts under a name, or none when the API sent something else there: no answer fails for its bill."""
+    """Return the counts under a name, or {} if the API sent something else: an answer must not fail for its usage."""
     counts = holder.get(name)
     return counts if isinstance(counts, dict) else {}
 
@@ -143,7 +143,7 @@ def new_call_id() -> str:
 
 
 class AnswerReader(ABC):
-    """Reads the events of an API and makes ours of them. One reader per answer.
+    """Converts the events of an API into ours. One reader per answer.
 
     Deltas of one kind that are read together become one event. `finished` holds the last event once the API has
     said how the answer ended.
@@ -164,7 +164,7 @@ class AnswerReader(ABC):
         self._taken.update(call_ids)
 
     def read(self, events: Iterable[Json]) -> Iterator[ModelEvent]:
-        """Yield what the API's events say. A failure among them is raised after what came before it."""
+        """Yield our events for the API's. A failure among them is raised after the events before it."""
         failure: ModelError | None = None
         try:
             self._read_all(events)
@@ -179,7 +179,7 @@ class AnswerReader(ABC):
             raise failure
 
     def end(self) -> list[ModelEvent]:
-        """Return what comes last. A stream that ends without saying how is broken."""
+        """Return the last events. Raises `ModelStreamBroken` if the API has not said how the answer ended."""
         if self.finished is None:
             raise ModelStreamBroken("the model's stream ended before its end")
         return [*self._events, self.finished]
@@ -193,7 +193,7 @@ class AnswerReader(ABC):
 
     @abstractmethod
     def _read(self, event: Json) -> None:
-        """Take one event of the API."""
+        """Read one event of the API."""
 
     def _text(self, text: str) -> None:
         if self._is_reasoning:
@@ -223,7 +223,7 @@ class AnswerReader(ABC):
         return call
 
     def _unique(self, call_id: str) -> str:
-        """An id that no other call has: results are matched by it, here, in the client and by the next request."""
+        """Return an id that no other call has: results are matched by it, here, in the client and in later requests."""
         fits = 0 < len(call_id) <= MAX_CALL_ID_LENGTH and call_id not in self._taken
         chosen = call_id if fits else new_call_id()
         self._taken.add(chosen)
@@ -234,13 +234,13 @@ class AnswerReader(ABC):
         self._delta(call.delta, text)
 
     def _close_call(self, call: Call) -> None:
-        """Some APIs write no arguments at all where others write an empty object."""
+        """Complete a call. Without arguments they are `{}`: some APIs send nothing instead of an empty object."""
         if not call.done:
             call.done = True
             self._add(ModelToolCall(call.call_id, call.name, call.arguments or "{}"))
 
     def _close(self) -> None:
-        """End what is open, a tool call that was cut off as well: its arguments are what the model wrote."""
+        """End open reasoning and tool calls. A call that was cut off keeps the arguments written so far."""
         self._end_reasoning()
         for call in self._calls:
             self._close_call(call)

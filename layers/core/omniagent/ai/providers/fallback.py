@@ -1,4 +1,4 @@
-"""A chain of models: when one cannot be reached, the next is asked."""
+"""A chain of models: if one is unavailable, the next is called."""
 
 import logging
 from collections.abc import AsyncGenerator, Sequence
@@ -21,9 +21,9 @@ logger = logging.getLogger(__name__)
 class FallbackProvider(LLMProvider):
     """Calls the first provider, and the next one if it is unavailable before its first event.
 
-    Once an event has come the answer is being paid for, and a failure is raised as it is. A call's `overrides.model`
-    and `overrides.extra` are meant for the first provider; the others answer with their own model. Sealed reasoning
-    is handed back to the first provider only: no other can open it.
+    After the first event the answer is being paid for, so a failure is raised as it is. A call's `overrides.model` and
+    `overrides.extra` apply to the first provider only; the others use their own model. Encrypted reasoning is sent back
+    to the first provider only, because no other can decrypt it.
     """
 
     def __init__(self, providers: Sequence[LLMProvider]) -> None:

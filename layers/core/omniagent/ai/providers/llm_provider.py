@@ -10,7 +10,7 @@ from omniagent.errors import ConfigurationError
 from omniagent.messages import ChatMessage, FinishReason, Usage
 
 Purpose = Literal["answer", "summary", "name"]
-"""What a model is called for."""
+"""Why a model is called."""
 KeySource = Callable[[], Awaitable[str]]
 """Returns the key of a model's API."""
 
@@ -37,7 +37,7 @@ class Overrides:
 
 @dataclass(frozen=True, slots=True)
 class OutputFormat:
-    """The JSON that the answer must be: a schema, and whether strict mode can express it."""
+    """The JSON schema of the answer, and whether strict mode can express it."""
 
     name: str
     schema: dict[str, Any]
@@ -123,16 +123,16 @@ ModelEvent = (
 class LLMProvider(ABC):
     """A model behind one small interface. Providers only stream; `complete` buffers a stream.
 
-    Order within a call: reasoning, text and tool events as they came; one `ModelReasoningDone` after each
+    Order within a call: reasoning, text and tool events as they arrive; one `ModelReasoningDone` after each
     block of reasoning; for each tool `ModelToolStart`, any `ModelToolDelta`, `ModelToolCall`; `ModelFinish` last.
-    A refusal is text, and the finish reason says `content-filter`. Failures are raised as `ModelError`s.
+    A refusal is text with the finish reason `content-filter`. Failures are raised as `ModelError`s.
     """
 
     system: str = "unknown"
     """The vendor's name, for traces (`llm.system`)."""
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Refuse a `stream` that cannot be one."""
+        """Refuse a `stream` that is not an async generator."""
         super().__init_subclass__(**kwargs)
         if inspect.iscoroutinefunction(cls.stream) or inspect.isgeneratorfunction(cls.stream):
             raise ConfigurationError(
@@ -151,12 +151,12 @@ class LLMProvider(ABC):
         """Close the provider's connections."""
 
     def model_for(self, overrides: Overrides) -> str:
-        """Return the name of the model that a call with these overrides asks."""
+        """Return the name of the model that a call with these overrides uses."""
         return overrides.model or self.model
 
 
 def check_provider(where: str, provider: object) -> None:
-    """Refuse what is no provider, and one whose `__init__` has left out that of `LLMProvider`."""
+    """Refuse anything that is not a provider, and a provider that has not called `LLMProvider.__init__`."""
     if not isinstance(provider, LLMProvider):
         hint = ": the name of a model goes into Agent(model=…)" if isinstance(provider, str) else ""
         raise ConfigurationError(f"{where} must be an LLMProvider, not {provider!r:.100}{hint}")

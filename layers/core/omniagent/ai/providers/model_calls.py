@@ -1,4 +1,4 @@
-"""How the package reaches a model: the providers of the process, and the one boundary through which they are called.
+"""Model calls: the providers of the process, and the only functions that call them.
 
 Each call is one LLM span, streamed or buffered.
 """
@@ -35,7 +35,7 @@ from omniagent.tracing.spans import active_recorder
 
 @dataclass(frozen=True, slots=True)
 class Completion:
-    """A buffered answer: its text without surrounding white space, and what it cost."""
+    """A buffered answer: its text without surrounding white space, its usage and its finish reason."""
 
     text: str
     usage: Usage
@@ -43,7 +43,7 @@ class Completion:
 
 
 def call_model(provider: LLMProvider, request: ModelRequest, *, purpose: Purpose) -> AsyncGenerator[ModelEvent, None]:
-    """Call the model and return its events. Without tracing that is the provider's own generator: no frame more."""
+    """Call the model and return its events. Without tracing, this is the provider's own generator, not wrapped."""
     if request.purpose != purpose:
         request = replace(request, purpose=purpose)
     return provider.stream(request) if active_recorder() is None else _traced(provider, request)
@@ -52,7 +52,7 @@ def call_model(provider: LLMProvider, request: ModelRequest, *, purpose: Purpose
 async def complete(
     provider: LLMProvider, request: ModelRequest, *, purpose: Purpose, timeout_seconds: float | None = None
 ) -> Completion:
-    """Call the model and return its answer once it is complete, which may take `timeout_seconds` at most."""
+    """Call the model and return its complete answer. Raises `ModelUnavailable` after `timeout_seconds`."""
     pieces: list[str] = []
     end = ModelFinish("other", Usage())
     try:
@@ -148,7 +148,7 @@ def _record_end(span: Span, finish: ModelFinish | None) -> None:
 
 
 def _record_output(span: Span, seen: Sequence[ModelEvent], api_text: str) -> None:
-    """Record the answer as far as it came: plain text, or an object where there is more than text."""
+    """Record the answer received so far: plain text, or an object if there is more than text."""
     text = "".join(event.text for event in seen if isinstance(event, ModelText))
     calls = [event for event in seen if isinstance(event, ModelToolCall)]
     more = {
@@ -166,8 +166,8 @@ class ProviderPool:
     """Returns the provider of a model, and caches it.
 
     `registrations` are the pool's own and come before those of `register_provider`. A factory is called with the
-    model's name and with those of the pool's options that it has parameters for. A registered instance answers for
-    every model under its name and is closed by whoever made it.
+    model's name and with the pool's options that it has parameters for. A registered instance serves every model
+    under its name; the pool does not close it.
     """
 
     def __init__(
@@ -190,7 +190,7 @@ class ProviderPool:
         refresh_key: KeySource | None = None,
         verbose_errors: bool = False,
     ) -> Self:
-        """Make the pool that the settings describe. A key given here wins over OPENAI_API_KEY."""
+        """Return the pool that the settings describe. A key passed here takes precedence over OPENAI_API_KEY."""
         options = {
             "api": settings.openai_api,
             "base_url": settings.openai_base_url or None,
@@ -216,7 +216,7 @@ class ProviderPool:
         return self._providers[key]
 
     async def aclose(self) -> None:
-        """Close the providers that the pool made. It may be used again and makes new ones then."""
+        """Close the providers that the pool created. If it is used again, it creates new ones."""
         made, self._made = self._made, []
         self._providers.clear()
         for provider in made:
@@ -233,7 +233,7 @@ class ProviderPool:
 
 
 def _accepted(factory: ProviderFactory, options: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The options that a factory has parameters for; all of them when it takes `**options`."""
+    """Return the options that a factory has parameters for, or all of them if it takes `**options`."""
     parameters = inspect.signature(factory).parameters.values()
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
         return options

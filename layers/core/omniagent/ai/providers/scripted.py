@@ -1,4 +1,4 @@
-"""A model that plays a script: a team tests its agent with neither network nor key.
+"""A model that plays a script, for testing an agent without a network or a key.
 
     model = ScriptedModel(ToolCall("refund", {"order": "42"}), "Done.", ModelUnavailable())
 
@@ -11,7 +11,7 @@ Each call of the model takes the next item of the script:
     ["Hel", ModelStreamBroken()]        a failure in the middle; alone, an exception fails the whole call
     lambda request: ...                 a function of the `ModelRequest` that returns one of these, or an awaitable
 
-Summaries and names are no part of the script: they have answers of their own.
+Summaries and names are not part of the script: they have their own answers.
 """
 
 import asyncio
@@ -72,8 +72,8 @@ ScriptItem = Answer | Callable[[ModelRequest], Answer | Awaitable[Answer]]
 class ScriptedModel(LLMProvider):
     """Plays the given answers in order and keeps every request in `requests`.
 
-    `default` answers once the script is used up; without it the call fails and says so. Tokens are counted as words,
-    unless a `ModelFinish` of the script says otherwise. `running` is the number of calls that have not ended.
+    `default` answers when the script is used up; without it, the call raises `ConfigurationError`. Tokens are counted
+    as words, unless the script has its own `ModelFinish`. `running` is the number of calls that have not ended.
     """
 
     system = "scripted"

@@ -1,4 +1,4 @@
-"""OpenAI's Chat Completions API, which most compatible servers speak."""
+"""OpenAI's Chat Completions API, which most compatible servers support."""
 
 import json
 from collections.abc import Iterable, Iterator
@@ -71,7 +71,7 @@ def _messages(request: ModelRequest) -> Iterator[Json]:
 
 
 def _alternating(messages: Iterable[Json]) -> Iterator[Json]:
-    """Join user messages that follow each other: the templates of many open models refuse two in a row."""
+    """Join consecutive user messages: the templates of many open models refuse two in a row."""
     waiting: Json | None = None
     for message in messages:
         if waiting and waiting["role"] == message["role"] == "user":
@@ -85,7 +85,7 @@ def _alternating(messages: Iterable[Json]) -> Iterator[Json]:
 
 
 def _answer_messages(message: ChatMessage) -> Iterator[Json]:
-    """One message per step, each followed by the outputs of its tools. Reasoning is not handed back."""
+    """Yield one message per step, each followed by the outputs of its tools. Reasoning is not sent back."""
     for step in steps(message):
         text = "".join(part.text for part in step if isinstance(part, TextPart))
         tools = [part for part in step if isinstance(part, ToolPart)]
@@ -103,7 +103,7 @@ def _call(part: ToolPart) -> Json:
 
 
 class ChatReader(AnswerReader):
-    """Takes what OpenAI sends, and the habits of compatible servers."""
+    """Reads OpenAI's events, and the variants that compatible servers send."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -112,7 +112,7 @@ class ChatReader(AnswerReader):
         self._by_index: dict[Any, Call] = {}
 
     def end(self) -> list[ModelEvent]:
-        """The usage may never have come; the reason must have."""
+        """Finish without usage, which a server may leave out. A finish reason is required."""
         if self._reason and not self.finished:
             self._finish(self._reason, self._usage)
         return super().end()
@@ -147,7 +147,7 @@ class ChatReader(AnswerReader):
                 self._arguments(call, arguments if isinstance(arguments, str) else to_json(arguments))
 
     def _content_parts(self, content: Any) -> None:
-        """Content as a list of typed parts, the way some servers send text beside thinking."""
+        """Read content as a list of typed parts: some servers send text and thinking this way."""
         for part in content if isinstance(content, list) else [content]:
             if isinstance(part, str):
                 self._text(part)
@@ -176,7 +176,7 @@ class ChatReader(AnswerReader):
 
 
 def _is_complete(call: Call) -> bool:
-    """Nothing can be added to a JSON object that has been closed."""
+    """Whether the arguments are valid JSON: nothing can be added to a closed object."""
     try:
         json.loads(call.arguments)
     except ValueError:

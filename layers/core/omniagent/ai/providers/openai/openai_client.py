@@ -1,4 +1,4 @@
-"""The connection to an OpenAI API: the SDK's client for transport, keys and retries, raw JSON beyond it."""
+"""The connection to an OpenAI API: the SDK's client for transport, keys and retries; everything else is raw JSON."""
 
 import asyncio
 import json
@@ -43,7 +43,7 @@ TRANSLATIONS: dict[type[Exception], type[ModelError]] = {
     openai.UnprocessableEntityError: ModelRejected,
     openai.RateLimitError: ModelUnavailable,
     openai.InternalServerError: ModelUnavailable,
-    # The SDK wraps what its transport raises before the first byte, not what it raises in the middle of a stream.
+    # The SDK wraps its transport's errors before the first byte, but not those in the middle of a stream.
     httpx2.TimeoutException: ModelUnavailable,
     httpx2.RequestError: ModelStreamBroken,
     httpcore2.TimeoutException: ModelUnavailable,
@@ -76,17 +76,17 @@ _REFUSED_KEY = frozenset({"authentication_error", "invalid_api_key", "permission
 
 @contextmanager
 def translated() -> Iterator[None]:
-    """Raise the package's own error for any failure of the model's API."""
+    """Raise any failure of the model's API as one of the package's errors."""
     try:
         yield
     except tuple(TRANSLATIONS) as exc:
         error = translate(exc)
-        # A traceback in the log would show the text of the SDK's error.
+        # As the cause, the SDK's error would put its text into the log's traceback.
         raise error from (None if error.api_text else exc)
 
 
 def translate(exc: Exception) -> ModelError:
-    """Return our error for one of the SDK's: that of its class, or of the nearest class above it."""
+    """Return our error for one of the SDK's, by its class or its nearest mapped base class."""
     kind = next(TRANSLATIONS[base] for base in type(exc).__mro__ if base in TRANSLATIONS)
     if isinstance(exc, openai.APIStatusError):
         facts = {name: getattr(exc, name, None) for name in ("status_code", "code", "type", "param", "request_id")}
@@ -112,7 +112,7 @@ def _error(kind: type[ModelError], what: str, facts: Mapping[str, object], api_t
 
 
 def _short(value: object) -> str:
-    """Codes are names. A server that puts a sentence there does not get it into the log."""
+    """Return a code that is a name. Other text is replaced with its length: it must not get into the log."""
     text = str(value)
     return text if _CODE.fullmatch(text) else f"of {len(text)} characters"
 
@@ -146,13 +146,13 @@ class OpenAIOptions:
     api_key: str | KeySource | None = field(default=None, repr=False)
     """The key, or an async function that returns it and is called before each request."""
     refresh_key: KeySource | None = field(default=None, repr=False)
-    """Called once when the key is refused; the request is made again with the key that it returns."""
+    """Called once if the key is refused; the request is repeated with the key that it returns."""
     base_url: str | None = None
     """A compatible server. It may need no key."""
     organization: str | None = None
     project: str | None = None
     timeout_seconds: float = 60.0
-    """The longest silence: before the first byte, all retries included, and between any two bytes after it."""
+    """Maximum silence: before the first byte, all retries included, and between any two bytes after it."""
     max_retries: int = 2
     """Retries of a request that failed before its first byte, within the timeout."""
     max_connections: int = 100
@@ -167,7 +167,7 @@ class OpenAIOptions:
     identifiers: bool | None = None
     """Send `prompt_cache_key` and `safety_identifier`. None: only to OpenAI itself, where no `base_url` is set."""
     verbose_errors: bool = False
-    """Put the API's own error text, which may quote the prompt, into the message of an error, and so into logs."""
+    """Put the API's error text, which may quote the prompt, into error messages, and so into logs."""
 
     @property
     def send_identifiers(self) -> bool:
@@ -175,7 +175,7 @@ class OpenAIOptions:
 
 
 class OpenAIClient:
-    """One connection pool. It takes nothing from the environment but proxies and OPENAI_CUSTOM_HEADERS."""
+    """One connection pool. From the environment it reads only proxies and OPENAI_CUSTOM_HEADERS."""
 
     def __init__(self, options: OpenAIOptions) -> None:
         if not options.api_key and not options.base_url:
@@ -189,7 +189,7 @@ class OpenAIClient:
         self._sdk = _make_sdk(options, self._current_key)
 
     async def stream(self, path: str, body: Json) -> AsyncGenerator[Iterator[Json], None]:
-        """Make a request and yield the events that answer it: those that arrived together come together."""
+        """Send a request and yield the answer's events, in the groups in which they arrived."""
         first_byte_by = asyncio.get_running_loop().time() + self._timeout_seconds
         response = await self._send(path, body, first_byte_by)
         decoder = EventDecoder()
@@ -204,7 +204,7 @@ class OpenAIClient:
         await self._sdk.close()
 
     async def _send(self, path: str, body: Json, first_byte_by: float) -> httpx2.Response:
-        # Serialised here, because the SDK raises UnicodeEncodeError for half a surrogate pair in a tool's output.
+        # Serialised here, because the SDK raises UnicodeEncodeError for a lone surrogate in a tool's output.
         content = json.dumps(body, ensure_ascii=False, separators=(",", ":"), default=str).encode("utf-8", "replace")
         with translated():
             async with PeerTimeout(first_byte_by):
@@ -253,23 +253,23 @@ def _make_sdk(options: OpenAIOptions, key: KeySource) -> openai.AsyncOpenAI:
                 limits=limits,
                 verify=tls_context(),
                 transport=_transport(limits),
-                follow_redirects=False,  # the conversation goes to no other address, and to none without TLS
+                follow_redirects=False,  # a redirect could send the conversation elsewhere, or without TLS
             ),
         )
     except httpx2.InvalidURL as exc:
         raise ConfigurationError(f"OPENAI_BASE_URL is not an address: {options.base_url!r}") from exc
-    # The SDK's constructor takes the environment's for None.
+    # The SDK's constructor replaces None with the environment's value.
     sdk.organization, sdk.project = options.organization, options.project
     return sdk
 
 
 def _transport(limits: httpx2.Limits) -> httpx2.AsyncBaseTransport | None:
-    """Return the transport on our own sockets. Where a proxy is configured, None: the SDK's own one knows proxies."""
+    """Return the transport on asyncio's sockets, or None if a proxy is configured: the SDK's own supports proxies."""
     return None if getproxies() else _PoolTransport(limits)
 
 
 class _PoolTransport(httpx2.AsyncBaseTransport):
-    """httpx's transport on asyncio's sockets. Errors within a body stay httpcore's: `translate` knows them."""
+    """httpx's transport on asyncio's sockets. Errors within a body stay httpcore's, which `translate` maps as well."""
 
     def __init__(self, limits: httpx2.Limits) -> None:
         self._pool = httpcore2.AsyncConnectionPool(
@@ -292,7 +292,7 @@ class _PoolTransport(httpx2.AsyncBaseTransport):
         try:
             response = await self._pool.handle_async_request(wire_request)
         except (httpcore2.TimeoutException, httpcore2.NetworkError, httpcore2.ProtocolError) as exc:
-            # Both libraries name their errors alike; the SDK knows httpx's.
+            # Both libraries use the same names for their errors; the SDK knows only httpx's.
             kind: type[httpx2.TransportError] = getattr(httpx2, type(exc).__name__, httpx2.TransportError)
             raise kind(str(exc)) from exc
         body = _Body(cast("AsyncIterable[bytes]", response.stream))
@@ -317,9 +317,9 @@ class _Body(httpx2.AsyncByteStream):
 async def _arrivals(response: httpx2.Response, first_byte_by: float) -> AsyncGenerator[bytes, None]:
     """Yield the body as it arrives, one piece per read of the network.
 
-    The transport hands out the HTTP chunks of a read one by one and does not say whether the next one is here
-    already. A task takes them while its reader waits for the next round of the event loop: 5,000 chunks become 20
-    pieces (measured, at full speed). What waits here is bounded by the model's longest answer.
+    The transport returns the HTTP chunks of a read one by one and does not say whether the next one has arrived. A
+    task collects them while its reader waits for the next iteration of the event loop: 5,000 chunks become 20 pieces
+    (measured, at full speed). The length of an answer limits what is buffered here.
     """
     pieces: list[bytes] = []
     arrived = asyncio.Event()
@@ -355,7 +355,7 @@ async def _arrivals(response: httpx2.Response, first_byte_by: float) -> AsyncGen
 
 
 async def drain(answer: AsyncGenerator[Any, None]) -> None:
-    """Read an answer that is complete to its end: only then does its connection serve the next request."""
+    """Read the rest of a complete answer, so that its connection can be used for the next request."""
     try:
         async with asyncio.timeout(DRAIN_SECONDS):
             async for _ in answer:

@@ -1,4 +1,4 @@
-"""What the two OpenAI APIs have in common: options, parameters, and one way to stream."""
+"""The common base of the two OpenAI APIs: options, parameters and streaming."""
 
 import hashlib
 import json
@@ -20,8 +20,8 @@ MAX_IDENTIFIER_LENGTH: Final = 64
 class OpenAIProvider(LLMProvider):
     """A model behind an OpenAI API. The options are those of `OpenAIOptions`.
 
-    `temperature`, `max_output_tokens` and `extra` belong to the provider's model: a call that overrides the model
-    starts from its own. A call's `extra` wins over everything else.
+    `temperature`, `max_output_tokens` and `extra` apply to the provider's model only: a call that overrides the model
+    does not use them. A call's `extra` takes precedence over everything else.
     """
 
     system = "openai"
@@ -56,11 +56,11 @@ class OpenAIProvider(LLMProvider):
 
     @abstractmethod
     def _body(self, request: ModelRequest) -> Json:
-        """Write the request as this API wants it."""
+        """Return the request in this API's format."""
 
     @abstractmethod
     def _reader(self) -> AnswerReader:
-        """Make the reader of one answer."""
+        """Return a new reader for one answer."""
 
     def _reader_of(self, request: ModelRequest) -> AnswerReader:
         reader = self._reader()
@@ -69,7 +69,7 @@ class OpenAIProvider(LLMProvider):
         return reader
 
     def _parameters(self, request: ModelRequest) -> Json:
-        """The model and how it is to answer: of the call, else of the provider, else nothing is said."""
+        """Return the model and its parameters: the call's, or else the provider's. Unset ones are left out."""
         overrides = request.overrides
         model = overrides.model or self.model
         own = self.options if model == self.model else OpenAIOptions()
@@ -84,7 +84,7 @@ class OpenAIProvider(LLMProvider):
         return {**parameters, **self._identifiers(request), **own.extra, **overrides.extra}
 
     def _identifiers(self, request: ModelRequest) -> Json:
-        """What OpenAI routes its prompt cache and its abuse checks by. Compatible servers may refuse unknown fields."""
+        """Return the fields for OpenAI's prompt cache and abuse checks. Compatible servers may refuse them."""
         if not self.options.send_identifiers:
             return {}
         identifiers = {"prompt_cache_key": request.cache_key, "safety_identifier": request.user_id}
@@ -98,7 +98,7 @@ class OpenAIProvider(LLMProvider):
 
 
 def _identifier(value: str) -> str:
-    """An identifier as the API takes it: a longer one becomes its hash."""
+    """Return an identifier that the API accepts: one that is too long is replaced with its hash."""
     return value if len(value) <= MAX_IDENTIFIER_LENGTH else hashlib.sha256(value.encode()).hexdigest()
 
 
@@ -107,7 +107,7 @@ MAX_TOOL_NAME_LENGTH = 64
 
 
 def steps(message: ChatMessage) -> list[list[Part]]:
-    """Cut a message where a model call began. Every tool call has a result."""
+    """Split a message into its steps. Tool calls without a result are closed."""
     found: list[list[Part]] = [[]]
     for part in message.parts:
         if isinstance(part, StepPart):
@@ -118,12 +118,12 @@ def steps(message: ChatMessage) -> list[list[Part]]:
 
 
 def tool_name(part: ToolPart) -> str:
-    """A name the APIs accept: a model may have called a tool that cannot exist."""
+    """Return a name that the APIs accept: a model may have called a tool with an invalid name."""
     return _NOT_IN_NAMES.sub("_", part.name)[:MAX_TOOL_NAME_LENGTH] or "unknown"
 
 
 def tool_arguments(part: ToolPart) -> str:
-    """A JSON object, even when the model wrote none: some servers parse what they are given back."""
+    """Return the arguments as a JSON object, even if the model wrote none: some servers parse them."""
     if part.input is None:
         return "{}"
     return to_json(part.input if isinstance(part.input, dict) else {"unparsed": part.input})

@@ -23,7 +23,7 @@ _INCOMPLETE: dict[str, FinishReason] = {"max_output_tokens": "length", "content_
 
 
 class OpenAIResponses(OpenAIProvider):
-    """Nothing is stored at OpenAI: what the model reasoned comes back encrypted and is handed back within the turn."""
+    """Stores nothing at OpenAI: reasoning is received encrypted and sent back within the turn."""
 
     path: ClassVar[str] = "/responses"
     max_tokens_field: ClassVar[str] = "max_output_tokens"
@@ -73,7 +73,7 @@ def _input(request: ModelRequest) -> Iterator[Json]:
 
 
 def _answer_items(message: ChatMessage, *, in_turn: bool) -> Iterator[Json]:
-    """The items of each step in their order, then the outputs of its tools."""
+    """Yield the items of each step in order, then the outputs of its tools."""
     for step in steps(message):
         yield from _step_items(step, in_turn=in_turn)
         for part in step:
@@ -82,7 +82,9 @@ def _answer_items(message: ChatMessage, *, in_turn: bool) -> Iterator[Json]:
 
 
 def _step_items(step: list[Part], *, in_turn: bool) -> Iterator[Json]:
-    """Reasoning is handed back within its turn only, and only before what it led to: alone it is refused."""
+    """Yield the items of a step. Reasoning is sent back only within its turn, and only before the item that it led to:
+    the API refuses it alone.
+    """
     reasoned: list[Json] = []
     for part in step:
         if isinstance(part, ReasoningPart):
@@ -129,7 +131,7 @@ class ResponseReader(AnswerReader):
         self._refusal(event["delta"])
 
     def reasoning_delta(self, event: Json) -> None:
-        """Thoughts of one item come in numbered parts: a blank line stands between them."""
+        """Add reasoning. The parts of one item are numbered; a blank line separates them."""
         thought = (event["type"], event.get("output_index"), event.get("summary_index"), event.get("content_index"))
         if self._is_reasoning and thought != self._thought:
             self._reasoning("\n\n")
@@ -187,10 +189,10 @@ _HANDLERS: dict[str, Callable[[ResponseReader, Json], None]] = {
 
 
 def _sealed(item: Json) -> Json | None:
-    """What is handed back of a reasoning item: nothing, unless the API sealed it for that."""
+    """Return what is sent back of a reasoning item, or None if the API has not encrypted it."""
     if not item.get("encrypted_content"):
         return None
-    summary = item.get("summary") or []  # its absence is refused, its emptiness is not
+    summary = item.get("summary") or []  # the API requires the field, but accepts an empty list
     return {"id": item["id"], "summary": summary, "encrypted_content": item["encrypted_content"]}
 
 
