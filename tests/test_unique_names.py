@@ -1,4 +1,4 @@
-"""Every module and every class of the package has a name of its own: a name says where to look."""
+"""Every module, class and public constant of the package has a name of its own: a name says where to look."""
 
 import ast
 from collections import defaultdict
@@ -25,9 +25,25 @@ def _classes() -> Iterator[tuple[str, Path]]:
                 yield node.name, path
 
 
+def _constants() -> Iterator[tuple[str, Path]]:
+    """Constants and type aliases: what a module assigns under a public name, apart from placeholders of generics."""
+    for path in MODULES:
+        for node in ast.parse(path.read_bytes()).body:
+            targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+            if "TypeVar(" in ast.unparse(node):
+                continue
+            for target in targets:
+                if isinstance(target, ast.Name) and not target.id.startswith("_") and target.id != "logger":
+                    yield target.id, path
+
+
 def test_no_two_modules_share_a_name() -> None:
     assert _repeated((path.stem, path) for path in MODULES) == {}
 
 
 def test_no_two_classes_share_a_name() -> None:
     assert _repeated(_classes()) == {}
+
+
+def test_no_two_public_constants_share_a_name() -> None:
+    assert _repeated(_constants()) == {}

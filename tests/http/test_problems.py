@@ -16,7 +16,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from omniagent import errors
 from omniagent.http.fastapi_app import install_problems
-from omniagent.http.request_body import MAX_DEPTH, read_json
+from omniagent.http.request_body import MAX_BODY_DEPTH, read_json
 from omniagent.tracing.binding import bound_fields
 
 Json = dict[str, Any]
@@ -193,7 +193,7 @@ async def post(client: httpx.AsyncClient, body: bytes, kind: str | None = "appli
         b'"\\ud83d\\ude00"',
         '"äöü 🙂"'.encode(),
         b"9223372036854775807",
-        b"[" * MAX_DEPTH + b"]" * MAX_DEPTH,
+        b"[" * MAX_BODY_DEPTH + b"]" * MAX_BODY_DEPTH,
         b'"' + b"x" * (LIMIT - 2) + b'"',
     ],
 )
@@ -217,7 +217,7 @@ async def test_json_within_the_limits_is_read(client: httpx.AsyncClient, body: b
         (b"1e999", "too large"),
         (b"9223372036854775808", "64 bits"),
         (b"9" * 900, "64 bits"),
-        (b"[" * (MAX_DEPTH + 1) + b"]" * (MAX_DEPTH + 1), "nested"),
+        (b"[" * (MAX_BODY_DEPTH + 1) + b"]" * (MAX_BODY_DEPTH + 1), "nested"),
         (b"[" * 990, ""),
         (b'{"a":' * 150 + b"1" + b"}" * 150, "nested"),
     ],

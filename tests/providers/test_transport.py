@@ -11,7 +11,7 @@ from openai import _exceptions as sdk_exceptions
 
 from local.model import OfflineModel
 from omniagent.ai.providers.llm_provider import ModelText
-from omniagent.ai.providers.openai.openai_client import TRANSLATIONS, translate
+from omniagent.ai.providers.openai.openai_client import MODEL_ERRORS, translate
 from omniagent.errors import (
     ConfigurationError,
     ModelAuthError,
@@ -196,8 +196,8 @@ def test_every_exception_of_the_sdk_is_translated() -> None:
     }
     # A webhook's signature is checked by whoever receives webhooks; it is no error of a request.
     answered = exported - {openai.InvalidWebhookSignatureError}
-    assert [error for error in answered if not issubclass(error, tuple(TRANSLATIONS))] == []
-    unmapped = [error for error in answered if issubclass(error, openai.APIError) and error not in TRANSLATIONS]
+    assert [error for error in answered if not issubclass(error, tuple(MODEL_ERRORS))] == []
+    unmapped = [error for error in answered if issubclass(error, openai.APIError) and error not in MODEL_ERRORS]
     assert unmapped == []
 
 

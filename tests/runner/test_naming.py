@@ -92,4 +92,4 @@ def test_the_request_for_a_name_speaks_of_a_summary_only_where_there_is_one() ->
 def test_a_long_name_ends_with_a_whole_word() -> None:
     name = prompts.clean_name("The quick brown fox jumps over the lazy dog, and then another one, and sleeps")
     assert name == "The quick brown fox jumps over the lazy dog, and then"
-    assert prompts.clean_name("x" * 100) == "x" * prompts.MAX_NAME_LENGTH
+    assert prompts.clean_name("x" * 100) == "x" * prompts.MAX_GENERATED_NAME_LENGTH

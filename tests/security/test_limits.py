@@ -11,8 +11,8 @@ import pytest
 from local.model import OfflineModel
 from omniagent.ai.tools import render_output
 from omniagent.errors import InvalidRequest
-from omniagent.http.auth import MAX_NAME_LENGTH as MAX_USER_LENGTH
-from omniagent.http.request_body import MAX_DEPTH, MAX_MESSAGES, MAX_PARTS, read_chat_request
+from omniagent.http.auth import MAX_USER_NAME_LENGTH
+from omniagent.http.request_body import MAX_BODY_DEPTH, MAX_MESSAGES, MAX_PARTS, read_chat_request
 from omniagent.lambda_runtime.asgi import StreamingResult
 from tests.fixtures.function_url import PAYLOADS, Collected, context, read_stream, url_event
 from tests.fixtures.problems import check_problem
@@ -206,8 +206,8 @@ def test_how_deep_a_body_is_nested(user: User) -> None:
     def nested(levels: int) -> bytes:
         return b'{"query": "Hi", "n": ' + b"[" * levels + b"]" * levels + b"}"
 
-    assert sent(user, nested(MAX_DEPTH - 1)).status_code == 200
-    refused(sent(user, nested(MAX_DEPTH)), 400, "malformed_request", f"deeper than {MAX_DEPTH} levels")
+    assert sent(user, nested(MAX_BODY_DEPTH - 1)).status_code == 200
+    refused(sent(user, nested(MAX_BODY_DEPTH)), 400, "malformed_request", f"deeper than {MAX_BODY_DEPTH} levels")
 
 
 def test_the_kind_of_a_body(user: User) -> None:
@@ -230,8 +230,8 @@ def test_the_characters_of_a_users_name(world: World, header: str) -> None:
         client = world.client(headers={header: value})
         return client.get("http://sessions/sessions").status_code
 
-    assert status("a" * MAX_USER_LENGTH) == 200
-    for bad in ("a" * (MAX_USER_LENGTH + 1), "a" * 100_000, "a,b"):
+    assert status("a" * MAX_USER_NAME_LENGTH) == 200
+    for bad in ("a" * (MAX_USER_NAME_LENGTH + 1), "a" * 100_000, "a,b"):
         assert status(bad) == 422
 
 

@@ -19,7 +19,7 @@ from httpcore2 import SOCKET_OPTION
 MAX_BUFFERED_BYTES: Final = 1_048_576
 LATE_SECONDS: Final = 0.1
 """A timer that is later than this shows that the event loop was blocked, or its process got no CPU."""
-GRACE_SECONDS: Final = 1.0
+HELD_UP_SECONDS: Final = 1.0
 """How long a process that was held up looks whether its peer has answered meanwhile."""
 
 
@@ -58,7 +58,7 @@ class PeerTimeout:
         now = self._loop.time()
         if now - self._when > LATE_SECONDS and not self._is_extended:
             self._is_extended = True
-            self._timer = self._loop.call_at(now + GRACE_SECONDS, self._expire)
+            self._timer = self._loop.call_at(now + HELD_UP_SECONDS, self._expire)
         else:
             self._timeout.reschedule(now)
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 
 from omniagent.messages import ChatMessage, TextPart, ToolPart
 
-MAX_NAME_LENGTH = 60
+MAX_GENERATED_NAME_LENGTH = 60
 _TOOL_EXCERPT = 500
 
 SUMMARIZE = (
@@ -69,11 +69,11 @@ def clean_name(text: str) -> str:
     """Reduce a model's answer to one short line."""
     line = next((line.strip() for line in text.splitlines() if line.strip()), "")
     line = line.strip("\"'`*# ").rstrip(".")
-    if len(line) <= MAX_NAME_LENGTH:
+    if len(line) <= MAX_GENERATED_NAME_LENGTH:
         return line
     # At the end of a word, where there is one.
-    whole_words = line[: MAX_NAME_LENGTH + 1].rpartition(" ")[0].rstrip(" ,;:-")
-    return whole_words or line[:MAX_NAME_LENGTH]
+    whole_words = line[: MAX_GENERATED_NAME_LENGTH + 1].rpartition(" ")[0].rstrip(" ,;:-")
+    return whole_words or line[:MAX_GENERATED_NAME_LENGTH]
 
 
 def name_from_words(text: str) -> str:

@@ -4,7 +4,7 @@ If one invocation is too short, the rest of the work is sent to the summary queu
 """
 
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
@@ -14,7 +14,7 @@ from omniagent.errors import DeletionUnfinished, NoQueue, NotFound, OmniAgentErr
 from omniagent.persistence.mongo_session import MongoSessionManager
 
 if TYPE_CHECKING:
-    from omniagent.ai.runner import Runner
+    from omniagent.ai.runner import Runner, TimeLeft
 
 logger = logging.getLogger(__name__)
 
@@ -25,7 +25,6 @@ RETENTION_PIECE = 100
 EXPIRED_PIECE = 1000
 CUT_OFF = timedelta(hours=1)
 """A deletion that takes longer was interrupted."""
-TimeLeft = Callable[[], float]
 
 
 class Housekeeping:
@@ -34,7 +33,7 @@ class Housekeeping:
     def __init__(self, services: Services) -> None:
         self._services = services
 
-    async def erase_session(self, key: str, *, time_left: TimeLeft, resume: bool = False) -> None:
+    async def erase_session(self, key: str, *, time_left: "TimeLeft", resume: bool = False) -> None:
         """Delete a session with everything in it. If the time is too short, the rest is queued.
 
         Raises `NotFound`, and `DeletionUnfinished` if there is no queue: repeating the call continues the deletion.
@@ -44,7 +43,7 @@ class Housekeeping:
         if not await _attempted(runner.erase(time_left=time_left, resume=resume), resume):
             await self._leave(self._services.summary_queue.send_erasure(key))
 
-    async def erase_user(self, user_id: str, *, time_left: TimeLeft) -> None:
+    async def erase_user(self, user_id: str, *, time_left: "TimeLeft") -> None:
         """Delete a user with all their sessions and everything else stored about them, in the same way.
 
         A transaction that does not see the deletion yet may still create a session, and its process may die before
@@ -58,7 +57,7 @@ class Housekeeping:
         if not await _attempted(self._services.runner_for(session).erase_user(time_left=time_left)):
             await self._leave(self._services.summary_queue.send_user_erasure(user_id, before))
 
-    async def resume_user_erasure(self, user_id: str, before: datetime | None, *, time_left: TimeLeft) -> None:
+    async def resume_user_erasure(self, user_id: str, before: datetime | None, *, time_left: "TimeLeft") -> None:
         """Continue the deletion of a user that began at `before`, or look for sessions that it could not see.
 
         Sessions that the user has created since are kept.
@@ -70,7 +69,7 @@ class Housekeeping:
         if not is_done:
             await self._leave(self._services.summary_queue.send_user_erasure(user_id, before or datetime.now(UTC)))
 
-    async def apply_retention(self, *, time_left: TimeLeft) -> int:
+    async def apply_retention(self, *, time_left: "TimeLeft") -> int:
         """Delete sessions that were unused for `session_retention_days`. Returns how many were deleted.
 
         Interrupted deletions are finished, too. If the time is too short, the rest is queued.
@@ -89,7 +88,7 @@ class Housekeeping:
             await self._services.summary_queue.send_retention()
         return deleted
 
-    async def close_expired(self, *, time_left: TimeLeft) -> int:
+    async def close_expired(self, *, time_left: "TimeLeft") -> int:
         """Close the turns whose requests have expired unanswered. Returns how many were closed.
 
         A session that fails is logged and retried by the next call. It does not block the others.
@@ -113,7 +112,7 @@ class Housekeeping:
     async def _session_to_erase(self, key: str) -> MongoSessionManager:
         return await MongoSessionManager.to_erase(await self._services.store(), key, settings=self._services.settings)
 
-    async def _erase_marked(self, keys: Sequence[str], time_left: TimeLeft) -> int:
+    async def _erase_marked(self, keys: Sequence[str], time_left: "TimeLeft") -> int:
         """Finish the deletion of marked sessions. One that fails stays marked and is retried later."""
         deleted = 0
         for key in keys:

@@ -184,8 +184,8 @@ def _hmac(key: bytes, text: str) -> bytes:
     return hmac.new(key, text.encode(), hashlib.sha256).digest()
 
 
-FIRST_PAUSE_SECONDS: Final = 0.1
-LONGEST_PAUSE_SECONDS: Final = 1.0
+FIRST_RETRY_SECONDS: Final = 0.1
+LONGEST_RETRY_SECONDS: Final = 1.0
 RESPONSE_SECONDS: Final = 3.0
 """Reserved at the end of an invocation for the response, however long calls are retried."""
 _TRANSIENT = frozenset(
@@ -273,7 +273,7 @@ class AwsJson:
         Every failure is an `AwsUnreachable` or an `AwsRefused`.
         """
         body = json.dumps(arguments).encode()
-        pause = FIRST_PAUSE_SECONDS
+        pause = FIRST_RETRY_SECONDS
         for _ in range(self._attempts - 1):
             try:
                 return await self._attempt(operation, body)
@@ -287,7 +287,7 @@ class AwsJson:
         For calls that a request cannot begin without: a burst of cold starts makes AWS throttle for a moment.
         """
         body = json.dumps(arguments).encode()
-        pause = FIRST_PAUSE_SECONDS
+        pause = FIRST_RETRY_SECONDS
         end = time.monotonic() + seconds
         while True:
             try:
@@ -364,7 +364,7 @@ def _is_cancelled() -> bool:
 async def _pause(seconds: float) -> float:
     """Wait before a retry. Returns the pause before the next one."""
     await asyncio.sleep(seconds * random.uniform(0.5, 1))  # noqa: S311 - spreads retries, hides nothing
-    return min(seconds * 2, LONGEST_PAUSE_SECONDS)
+    return min(seconds * 2, LONGEST_RETRY_SECONDS)
 
 
 _VARIABLE_NAMES = {"secretsmanager": "SECRETS_MANAGER"}

@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 
 USER_HEADER: Final = "x-user-id"
 CATEGORY_HEADER: Final = "x-user-category"
-MAX_NAME_LENGTH: Final = 256
+MAX_USER_NAME_LENGTH: Final = 256
 
 # IAM allows commas in names as well; such a name cannot be in a list.
 _NAME: Final = r"[\w+=.@-]+"
@@ -210,6 +210,6 @@ def _named(scope: Scope, header: str) -> str | None:
     if name is None:
         return None
     plain = name.isprintable() and name == name.strip() and "," not in name and "\ufffd" not in name
-    if not 0 < len(name) <= MAX_NAME_LENGTH or not plain:
-        raise InvalidRequest(f"{header} must be 1 to {MAX_NAME_LENGTH} printable characters without a comma")
+    if not 0 < len(name) <= MAX_USER_NAME_LENGTH or not plain:
+        raise InvalidRequest(f"{header} must be 1 to {MAX_USER_NAME_LENGTH} printable characters without a comma")
     return name

@@ -24,7 +24,7 @@ from omniagent.turns.setup import Query
 if TYPE_CHECKING:
     from omniagent.ai.approvals import ToolAnswer
 
-RESPONSE_SECONDS: Final = 3.0
+SENDING_SECONDS: Final = 3.0
 """Reserved for the response, out of the invocation's remaining time."""
 
 
@@ -45,13 +45,13 @@ def deadline_of(scope: Mapping[str, Any]) -> float | None:
 def time_left(scope: Mapping[str, Any]) -> Callable[[], float]:
     """Return a function that returns the seconds left for work before the response must be sent."""
     deadline = deadline_of(scope)
-    end = math.inf if deadline is None else deadline - RESPONSE_SECONDS
+    end = math.inf if deadline is None else deadline - SENDING_SECONDS
     return lambda: end - time.monotonic()
 
 
 Model = TypeVar("Model", bound=BaseModel)
 
-MAX_DEPTH: Final = 32
+MAX_BODY_DEPTH: Final = 32
 MAX_NUMBER: Final = 2**63
 MAX_DIGITS: Final = 400
 MAX_LISTED_ERRORS: Final = 5
@@ -157,7 +157,7 @@ def _float(digits: str) -> float:
 
 def _check_depth(value: Any) -> None:
     level = _containers([value])
-    for _ in range(MAX_DEPTH):
+    for _ in range(MAX_BODY_DEPTH):
         level = [child for parent in level for child in _containers(parent)]
         if not level:
             return
@@ -178,7 +178,7 @@ def _check_surrogates(value: Any) -> None:
 
 
 def _too_deep() -> MalformedRequest:
-    return MalformedRequest(f"The body is nested deeper than {MAX_DEPTH} levels.")
+    return MalformedRequest(f"The body is nested deeper than {MAX_BODY_DEPTH} levels.")
 
 
 MAX_PARTS = 64

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from omniagent.ai.approvals import ToolRequest
     from omniagent.turns.ledger import Spending
 
-MAX_NAME_LENGTH: Final = 120
+MAX_SESSION_NAME_LENGTH: Final = 120
 MAX_FEEDBACK_LENGTH: Final = 2_000
 # Lambda's own limit for a response is 6 MB.
 MAX_PAGE_CHARACTERS: Final = 2_000_000
@@ -30,7 +30,8 @@ MAX_PAGE_CHARACTERS: Final = 2_000_000
 LINE_PATTERN: Final = r"^[^\x00-\x1f\x7f-\x9f\u2028\u2029]*$"
 
 Name = Annotated[
-    str, StringConstraints(strip_whitespace=True, min_length=1, max_length=MAX_NAME_LENGTH, pattern=LINE_PATTERN)
+    str,
+    StringConstraints(strip_whitespace=True, min_length=1, max_length=MAX_SESSION_NAME_LENGTH, pattern=LINE_PATTERN),
 ]
 
 # Text of several lines: no other control characters.

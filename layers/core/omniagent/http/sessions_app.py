@@ -38,7 +38,7 @@ from omniagent.session.manager import ID_PATTERN, SessionManager, public_session
 from omniagent.turns.waiting import is_expired
 
 SessionId = Annotated[str, Path(pattern=ID_PATTERN)]
-SdkVersion = Annotated[
+ShownSdkVersion = Annotated[
     str | None, Header(description="`7` enables parts that only AI SDK 7 accepts: `steering-message`.")
 ]
 MessageId = Annotated[str, Path(pattern=ID_PATTERN)]
@@ -135,7 +135,7 @@ async def list_messages(
     limit: Annotated[int, Query(ge=2, le=100, description="Maximum number of messages. Turns are not split.")] = 50,
     before: Annotated[int | None, Query(ge=1, le=2**31, description="Return the turns before this number.")] = None,
     *,
-    x_ai_sdk: SdkVersion = None,
+    x_ai_sdk: ShownSdkVersion = None,
 ) -> MessageList:
     """List messages in the format of `useChat`: the newest turns, or those before a given turn."""
     session = await _settled(services, caller, session_id)

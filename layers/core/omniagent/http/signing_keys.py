@@ -1,8 +1,8 @@
 """The issuer's published keys (JWKS), cached, and fetched no more often than its health allows.
 
 A refresh is due when the keys are old or a token names an unknown one. After a success, the next refresh waits
-`REFRESH_SECONDS`; after a failure, it backs off exponentially from `FIRST_PAUSE_SECONDS`. Tokens with invented key ids
-therefore cannot cause a flood of requests to the issuer. While the issuer fails, keys that are not older than
+`REFRESH_SECONDS`; after a failure, it backs off exponentially from `FIRST_BACKOFF_SECONDS`. Tokens with invented key
+ids therefore cannot cause a flood of requests to the issuer. While the issuer fails, keys that are not older than
 `KEYS_KEPT_SECONDS` stay valid.
 """
 
@@ -28,7 +28,7 @@ ALGORITHMS: Final = ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512", "ES25
 KEYS_LIFE_SECONDS: Final = 600
 KEYS_KEPT_SECONDS: Final = 3600
 REFRESH_SECONDS: Final = 30.0
-FIRST_PAUSE_SECONDS: Final = 1.0
+FIRST_BACKOFF_SECONDS: Final = 1.0
 # The whole exchange, however slowly the response arrives.
 FETCH_TIMEOUT_SECONDS: Final = 4.0
 MAX_ANSWER_BYTES: Final = 512_000
@@ -52,7 +52,7 @@ class SigningKeys:
         self._keys: dict[str, PyJWK] = {}
         self._fetched_at = float("-inf")
         self._next_fetch = float("-inf")
-        self._pause = FIRST_PAUSE_SECONDS
+        self._pause = FIRST_BACKOFF_SECONDS
         self._failure: OmniAgentError | None = None
         self._fetching = asyncio.Lock()
 
@@ -99,7 +99,7 @@ class SigningKeys:
                 self._failed(IdentityUnavailable(f"{self._url}: {type(exc).__name__}"))
                 raise
             self._keys, self._fetched_at, self._failure = keys, self._clock(), None
-            self._next_fetch, self._pause = self._fetched_at + REFRESH_SECONDS, FIRST_PAUSE_SECONDS
+            self._next_fetch, self._pause = self._fetched_at + REFRESH_SECONDS, FIRST_BACKOFF_SECONDS
 
     def _failed(self, failure: OmniAgentError) -> None:
         self._failure = failure

@@ -36,7 +36,7 @@ from omniagent.session.manager import (
     session_key,
     turns_of,
 )
-from omniagent.session.summary_store import RollingSummary
+from omniagent.session.summary_store import TURNS_PER_READ, RollingSummary
 from omniagent.session.window import PastTurn
 from omniagent.settings import Settings
 from omniagent.tracing import SpanKind, trace_method
@@ -133,7 +133,6 @@ class SummaryWrites:
         )
 
 
-TURNS_PER_READ = 50
 _HEAD = dict.fromkeys(
     ("latest_turn_number", "active_turn_id", "name", "updated_at", "latest_turn_id", "waiting_until", "turn_attempt"), 1
 )

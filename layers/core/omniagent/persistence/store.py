@@ -44,7 +44,7 @@ from omniagent.session.summary_store import RollingSummary
 logger = logging.getLogger(__name__)
 
 # The first class that matches wins, so subclasses come before their bases.
-TRANSLATIONS: tuple[tuple[type[driver.PyMongoError], type[StorageError]], ...] = (
+STORAGE_ERRORS: tuple[tuple[type[driver.PyMongoError], type[StorageError]], ...] = (
     (driver.DuplicateKeyError, StorageConflict),
     (driver.ConnectionFailure, StorageUnavailable),
     (driver.WaitQueueTimeoutError, StorageUnavailable),
@@ -74,7 +74,7 @@ def translated() -> Iterator[None]:
 def translate(exc: driver.PyMongoError) -> StorageError:
     if any(exc.has_error_label(label) for label in _TRANSIENT) or exc.timeout:
         return StorageUnavailable(f"{type(exc).__name__}: {exc}")
-    kind = next(ours for theirs, ours in TRANSLATIONS if isinstance(exc, theirs))
+    kind = next(ours for theirs, ours in STORAGE_ERRORS if isinstance(exc, theirs))
     return kind(f"{type(exc).__name__}: {exc}")
 
 

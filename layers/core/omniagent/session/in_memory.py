@@ -25,12 +25,11 @@ from omniagent.session.manager import (
     slot_of,
     turns_of,
 )
-from omniagent.session.summary_store import RollingSummary
+from omniagent.session.summary_store import TURNS_PER_READ, RollingSummary
 from omniagent.session.window import PastTurn
 from omniagent.settings import Settings
 
 MAX_MESSAGE_BYTES = 16 * 1024 * 1024
-TURNS_PER_READ = 50
 
 
 @dataclass(slots=True)

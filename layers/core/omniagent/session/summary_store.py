@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 from omniagent.session.window import PastTurn
 
+TURNS_PER_READ = 50
+"""How many turns `past_turns` yields at a time."""
+
 
 @dataclass(frozen=True, slots=True)
 class RollingSummary:

@@ -20,7 +20,7 @@ from omniagent.turns.setup import HAND_OVER_POLL_SECONDS, HAND_OVER_SECONDS, Tim
 
 logger = logging.getLogger(__name__)
 
-GRACE_SECONDS = 10.0
+READER_GRACE_SECONDS = 10.0
 """How long a reader counts beyond its own time if its process died before it left."""
 
 
@@ -35,7 +35,7 @@ class ReaderSeat:
     async def take(self, seconds: float) -> None:
         """Count a reader that stays at most this long. Raises `TooManyReaders`."""
         session, settings = self._session, self._session.settings
-        self._reader = Reader(new_id(), session.user_id, session.key, seconds + GRACE_SECONDS)
+        self._reader = Reader(new_id(), session.user_id, session.key, seconds + READER_GRACE_SECONDS)
         own, *others = await self._registry.enter(self._reader)
         of_session = sum(other == own for other in others)
         if len(others) >= settings.max_readers_per_user or of_session >= settings.max_readers_per_session:

@@ -27,7 +27,7 @@ from omniagent.errors import (
 from omniagent.network import AsyncioBackend, PeerTimeout
 from omniagent.tls import tls_context
 
-TRANSLATIONS: dict[type[Exception], type[ModelError]] = {
+MODEL_ERRORS: dict[type[Exception], type[ModelError]] = {
     openai.OpenAIError: ModelError,
     openai.APIError: ModelError,
     openai.APIConnectionError: ModelUnavailable,
@@ -79,7 +79,7 @@ def translated() -> Iterator[None]:
     """Raise any failure of the model's API as one of the package's errors."""
     try:
         yield
-    except tuple(TRANSLATIONS) as exc:
+    except tuple(MODEL_ERRORS) as exc:
         error = translate(exc)
         # As the cause, the SDK's error would put its text into the log's traceback.
         raise error from (None if error.api_text else exc)
@@ -87,7 +87,7 @@ def translated() -> Iterator[None]:
 
 def translate(exc: Exception) -> ModelError:
     """Return our error for one of the SDK's, by its class or its nearest mapped base class."""
-    kind = next(TRANSLATIONS[base] for base in type(exc).__mro__ if base in TRANSLATIONS)
+    kind = next(MODEL_ERRORS[base] for base in type(exc).__mro__ if base in MODEL_ERRORS)
     if isinstance(exc, openai.APIStatusError):
         facts = {name: getattr(exc, name, None) for name in ("status_code", "code", "type", "param", "request_id")}
         return _error(kind, type(exc).__name__, facts, str(getattr(exc, "message", exc)))
