@@ -1,6 +1,7 @@
 """What a process makes once: opened when needed, shared, tried again, and renewed after a rotation."""
 
 import asyncio
+import json
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
@@ -151,6 +152,23 @@ async def test_the_agents_models_are_obeyed_unless_settings_say_otherwise(
     await runner.name()
     await runner.summarize()
     assert {name: [request.purpose for request in model.requests] for name, model in models.items()} == calls
+
+
+async def test_names_and_summaries_are_counted_in_the_metrics(
+    services: Services, capsys: pytest.CaptureFixture[str]
+) -> None:
+    model = ScriptedModel(default="Hello.", name="Two words", summary="Three words more")
+    services.project = Project(agent=Agent("helper", "Be helpful.", model="scripted/x"), providers={"scripted": model})
+    runner = await services.runner("ada", "metrics")
+    for text in ("Hello", "And again"):
+        await runner.run(text)
+    await runner.name()
+    await runner.summarize()
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines() if "_aws" in line]
+    counted = {name: line[name][0] for line in lines for name in line if name.startswith(("Name", "Summary"))}
+    assert counted.keys() == {"NameInputTokens", "NameOutputTokens", "SummaryInputTokens", "SummaryOutputTokens"}
+    assert (counted["NameOutputTokens"], counted["SummaryOutputTokens"]) == (2, 3)
+    assert min(counted["NameInputTokens"], counted["SummaryInputTokens"]) > 0
 
 
 async def test_what_tools_share_is_closed_with_the_services(mongod: str) -> None:

@@ -8,6 +8,7 @@ from omniagent import (
     Gate,
     InMemorySessionManager,
     InMemoryStore,
+    ModelFinish,
     Runner,
     RunResult,
     ScriptedModel,
@@ -26,6 +27,7 @@ class Chat:
     def __init__(self, model: ScriptedModel, settings: Settings = NAMING) -> None:
         self.session = InMemorySessionManager("ada", "chat", store=InMemoryStore(), settings=settings)
         self.costs: list[str] = []
+        self.estimated: list[bool] = []
         self.over = asyncio.Event()
         hooks = TurnHooks(on_end=self._end, on_model_call=self._cost)
         self.runner = Runner(Agent("helper", ""), self.session, provider=model, hooks=hooks)
@@ -33,8 +35,9 @@ class Chat:
     async def _end(self, _: RunResult) -> None:
         self.over.set()
 
-    def _cost(self, purpose: str, _: Usage) -> None:
+    def _cost(self, purpose: str, usage: Usage) -> None:
         self.costs.append(purpose)
+        self.estimated.append(usage.estimated)
 
     async def ask(self, text: str) -> RunResult:
         """Ask, and wait until nothing more is done for the turn."""
@@ -53,7 +56,13 @@ async def test_the_first_answer_names_its_session_once_and_it_is_paid_for() -> N
     await chat.ask("Hi")
     assert await chat.name() == "A greeting"
     await chat.ask("Hi again")
-    assert chat.costs == ["name"]
+    assert (chat.costs, chat.estimated) == (["name"], [False])
+
+
+async def test_a_name_without_reported_usage_is_estimated() -> None:
+    chat = Chat(ScriptedModel("Hello.", name=["A greeting", ModelFinish("stop", Usage())]))
+    await chat.ask("Hi")
+    assert (await chat.name(), chat.costs, chat.estimated) == ("A greeting", ["name"], [True])
 
 
 async def test_the_answer_is_complete_before_its_session_has_a_name() -> None:

@@ -136,6 +136,18 @@ async def test_a_summary_that_is_late_is_left_to_the_queue_where_there_is_one() 
     assert isinstance(chat.model, ScriptedModel)
     assert chat.model.running == 0
     assert await chat.latest() is None
+    [(purpose, usage)] = chat.costs
+    assert (purpose, usage.estimated, usage.input_tokens > 0) == ("summary", True, True)
+
+
+async def test_what_a_summary_has_cost_is_reported_although_it_fails() -> None:
+    pieces: list[str | ModelUnavailable] = ["Some of it.", ModelUnavailable()]
+    settings = replace(SOON, summary_input_tokens=120, summary_after_turns=50)
+    chat = Chat(ScriptedModel(summary=lambda _: pieces.pop(0)), settings)
+    await store_turns(chat.session, *([[TextPart(text=f"Word{n} " * 60)] for n in range(4)]))
+    with pytest.raises(ModelUnavailable):
+        await chat.runner().summarize()
+    assert [(purpose, usage.output_tokens, usage.estimated) for purpose, usage in chat.costs] == [("summary", 3, False)]
 
 
 @pytest.mark.parametrize("broken", [ModelUnavailable(), "", ["Half", ModelUnavailable()]])

@@ -23,7 +23,7 @@ from omniagent.errors import ConfigurationError, NotFound, TooManyTurns, TurnInP
 from omniagent.messages import Feedback
 from omniagent.session.manager import SessionHead, SessionManager, SessionMessage, new_id
 from omniagent.session.naming import name_session
-from omniagent.session.summaries import CallMeter, Summarized, SummaryPipeline
+from omniagent.session.summaries import CallMeter, NoteCost, Summarized, SummaryPipeline
 from omniagent.settings import Budget, Busy, Settings
 from omniagent.tracing import bind_context, record_feedback
 from omniagent.turns.follow import FollowedAnswer
@@ -303,20 +303,17 @@ class Runner:
             if budget is not None:
                 await budget.admitted()
             provider, overrides = self._model(self._settings.name_model)
-            completion = await name_session(provider, state, overrides, meter=budget)
-        self._hooks.note_cost("name", completion.usage)
-        await self._session.rename(completion.text, was=state.head.name)
-        return completion.text
+            name = await name_session(provider, state, overrides, meter=budget, note_cost=self._hooks.note_cost)
+        await self._session.rename(name, was=state.head.name)
+        return name
 
     async def summarize(self, *, rebuild: bool = False, time_left: TimeLeft = _forever) -> Summarized:
         """Update the summary, or rebuild it from the first turn. Raises `BudgetExceeded`."""
         async with self._paid(is_request=False) as budget:
             if budget is not None:
                 await budget.admitted()
-            pipeline = self._summaries(budget)
-            summarized = await (pipeline.rebuild if rebuild else pipeline.update)(time_left=time_left)
-        self._hooks.note_cost("summary", summarized.usage)
-        return summarized
+            pipeline = self._summaries(budget, self._hooks.note_cost)
+            return await (pipeline.rebuild if rebuild else pipeline.update)(time_left=time_left)
 
     async def count_request(self) -> None:
         """Count a request whose model calls are made elsewhere. Raises `BudgetExceeded`."""
@@ -412,9 +409,9 @@ class Runner:
             ledger=self._ledger,
         )
 
-    def _summaries(self, meter: CallMeter | None = None) -> SummaryPipeline:
+    def _summaries(self, meter: CallMeter | None, note_cost: NoteCost) -> SummaryPipeline:
         provider, overrides = self._model(self._settings.summary_model, self._agent.summary)
-        return SummaryPipeline(self._session, provider, overrides, meter=meter)
+        return SummaryPipeline(self._session, provider, overrides, meter=meter, note_cost=note_cost)
 
     def _model(self, setting: str, overrides: Overrides = Overrides()) -> tuple[LLMProvider, Overrides]:
         """Return provider and overrides for the model of the setting, else of the overrides, else of the agent."""

@@ -5,12 +5,11 @@ import logging
 
 from omniagent.ai import prompts
 from omniagent.ai.providers.llm_provider import LLMProvider, ModelRequest, Overrides
-from omniagent.ai.providers.model_calls import Completion
 from omniagent.errors import ModelError
-from omniagent.messages import ChatMessage, Usage
+from omniagent.messages import ChatMessage
 from omniagent.session import window
 from omniagent.session.manager import SessionState
-from omniagent.session.summaries import CallMeter, metered
+from omniagent.session.summaries import CallMeter, NoteCost, metered
 
 logger = logging.getLogger(__name__)
 
@@ -27,24 +26,23 @@ async def name_session(
     *,
     max_seconds: float = MAX_SECONDS,
     meter: CallMeter | None = None,
-) -> Completion:
-    """Return a short name for a session and its cost. If the model times out, the name is the first words."""
+    note_cost: NoteCost | None = None,
+) -> str:
+    """Return a short name for a session. If the model times out, the name is the first words."""
     turns = state.turns[-RECENT_TURNS:] if state.summary else state.turns[:1]
     messages = [_in_short(message) for message in window.messages_of(turns)]
     summary = state.summary.content[:MAX_CHARACTERS] if state.summary else None
-    usage = Usage()
     if messages or summary:
         try:
             async with asyncio.timeout(max_seconds):
                 request = _request(summary, messages, overrides)
-                completion = await metered(meter, provider, request, purpose="name")
-            usage = completion.usage
+                completion = await metered(meter, provider, request, purpose="name", note_cost=note_cost)
             if name := prompts.clean_name(completion.text):
-                return Completion(name, usage)
+                return name
         except (ModelError, TimeoutError) as exc:
             logger.warning("model gave no name", extra={"cause": type(exc).__name__})
     words = next((message.text for message in messages if message.text), summary or "")
-    return Completion(prompts.name_from_words(words), usage)
+    return prompts.name_from_words(words)
 
 
 def _request(summary: str | None, messages: list[ChatMessage], overrides: Overrides) -> ModelRequest:

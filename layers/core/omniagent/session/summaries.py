@@ -24,7 +24,10 @@ class Summarized:
     written: int
     end_turn_number: int
     is_done: bool
-    usage: Usage = Usage()
+
+
+NoteCost = Callable[[Purpose, Usage], None]
+"""Called with the cost of each model call for a summary or a name."""
 
 
 def _forever() -> float:
@@ -57,9 +60,11 @@ class SummaryPipeline:
         overrides: Overrides = Overrides(),
         *,
         meter: "CallMeter | None" = None,
+        note_cost: NoteCost | None = None,
     ) -> None:
         self._session = session
         self._meter = meter
+        self._note_cost = note_cost
         self._provider = provider
         self._overrides = overrides
         self._max_tokens = session.settings.summary_input_tokens // 2
@@ -85,36 +90,35 @@ class SummaryPipeline:
         if head is None:
             raise NotFound
         previous = await self._session.latest_summary(draft=draft)
-        end, written, usage = previous.end_turn_number if previous else 0, 0, Usage()
+        end, written = previous.end_turn_number if previous else 0, 0
         last = head.latest_turn_number - 1
         async for turns in self._session.past_turns(end + 1, last):
             left = time_left()
             if left <= 0:
-                return Summarized(written, end, False, usage)
+                return Summarized(written, end, False)
             try:
                 async with asyncio.timeout(None if left == math.inf else left) as limit:
-                    summary, cost = await self._fold(previous, turns)
+                    summary = await self._fold(previous, turns)
             except TimeoutError as exc:
                 if not limit.expired():
                     raise
                 if not written:  # every retry would pay for the same call again
                     raise ModelUnavailable("no complete summary in the time that is left") from exc
-                return Summarized(written, end, False, usage)
-            usage += cost
+                return Summarized(written, end, False)
             if not await self._session.add_summary(summary, draft=draft):
                 # Another run has summarized these turns, or the session has changed. A rebuild then publishes nothing.
-                return Summarized(written, end, not draft, usage)
+                return Summarized(written, end, not draft)
             previous, end, written = summary, summary.end_turn_number, written + 1
             if written == most:
-                return Summarized(written, end, end == last, usage)
-        return Summarized(written, end, True, usage)
+                return Summarized(written, end, end == last)
+        return Summarized(written, end, True)
 
-    async def _fold(self, previous: RollingSummary | None, turns: Sequence[PastTurn]) -> tuple[RollingSummary, Usage]:
+    async def _fold(self, previous: RollingSummary | None, turns: Sequence[PastTurn]) -> RollingSummary:
         """Fold the turns after the previous summary into it.
 
         Raises a `ModelError` if any of its model calls fails: a partial summary is not used.
         """
-        content, usage, tokens = previous.content if previous else "", Usage(), 0
+        content, tokens = previous.content if previous else "", 0
         for messages in _calls(turns, self._max_tokens):
             # Half of the input is reserved for the summary so far, which grows with every call.
             kept = content[: window.characters_of(content, self._max_tokens)]
@@ -124,36 +128,51 @@ class SummaryPipeline:
                 overrides=self._overrides,
                 user_id=self._session.user_id,
             )
-            completion = await metered(self._meter, self._provider, request, purpose="summary")
+            completion = await metered(
+                self._meter, self._provider, request, purpose="summary", note_cost=self._note_cost
+            )
             if not completion.text:
                 raise EmptyAnswer("the model returned an empty summary")
             content, tokens = completion.text, completion.usage.output_tokens
-            usage += completion.usage
-        summary = RollingSummary(
+        return RollingSummary(
             content=content,
             token_count=tokens or window.estimate_text(content),
             start_turn_number=previous.end_turn_number + 1 if previous else 1,
             end_turn_number=turns[-1].number,
         )
-        return summary, usage
 
 
 async def metered(
-    meter: CallMeter | None, provider: LLMProvider, request: ModelRequest, *, purpose: Purpose
+    meter: CallMeter | None,
+    provider: LLMProvider,
+    request: ModelRequest,
+    *,
+    purpose: Purpose,
+    note_cost: NoteCost | None = None,
 ) -> Completion:
-    """Complete a request and record its cost. A cancelled call is estimated: the model has read its input."""
-    if meter is None:
-        return await complete(provider, request, purpose=purpose)
+    """Complete a request, and report its cost as soon as it is known, whatever becomes of the answer.
+
+    A call that is cancelled is estimated, because the model has read its input. So is one without reported usage.
+    """
+
+    def count(usage: Usage) -> None:
+        if meter is not None:
+            meter.counted(usage)
+        if note_cost is not None:
+            note_cost(purpose, usage)
+
     input_tokens = window.estimate_request(request)
-    await meter.before_call(input_tokens, request.overrides.max_output_tokens or 0)
+    if meter is not None:
+        await meter.before_call(input_tokens, request.overrides.max_output_tokens or 0)
     try:
         completion = await complete(provider, request, purpose=purpose)
     except asyncio.CancelledError:
-        meter.counted(window.estimate_call(input_tokens, []))
+        count(window.estimate_call(input_tokens, []))
         raise
     uncounted = window.estimate_call(input_tokens, [TextPart(text=completion.text)])
-    meter.counted(completion.usage if completion.usage.total_tokens else uncounted)
-    await meter.after_call()
+    count(completion.usage if completion.usage.total_tokens else uncounted)
+    if meter is not None:
+        await meter.after_call()
     return completion
 
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import Any
 
 from omniagent.ai.context import RunContext
+from omniagent.ai.providers.llm_provider import Purpose
 from omniagent.ai.result import RunResult
 from omniagent.errors import (
     AnswerTooLong,
@@ -53,6 +54,8 @@ class SummaryBeside:
         self._number = assignment.plan.number
         self._budget = assignment.budget
         self._task: asyncio.Task[Summarized] | None = None
+        self._cost = Usage()
+        """Of the model calls so far. Reported after the answer, also if the summary fails or is given up."""
         self._is_given_up = asyncio.Event()
         self.missed = False
         """A due summary was not generated."""
@@ -74,7 +77,10 @@ class SummaryBeside:
             self._task = asyncio.create_task(self._summarize(), name="summary")
 
     async def _summarize(self) -> Summarized:
-        return await self._setup.summaries(None if self._budget is None else self).update(most=1)
+        return await self._setup.summaries(None if self._budget is None else self, self._note_cost).update(most=1)
+
+    def _note_cost(self, _: Purpose, usage: Usage) -> None:
+        self._cost += usage
 
     async def before_call(self, input_tokens: int, output_tokens: int) -> None:
         """Never refuses: the turn was admitted, and its summary saves more tokens than it costs."""
@@ -108,6 +114,7 @@ class SummaryBeside:
             )
         finally:
             await cancelled(given_up, *([] if task.done() else [task]))
+            hooks.note_cost("summary", self._cost)
         if not task.done() or task.cancelled():
             logger.info("summary left to the queue")
             self.missed = True
@@ -115,9 +122,7 @@ class SummaryBeside:
             logger.warning("summary failed", extra={"cause": f"{type(exc).__name__}: {exc}"})
             self.missed = True
         else:
-            summarized = task.result()
-            self.missed = not summarized.is_done
-            hooks.note_cost("summary", summarized.usage)
+            self.missed = not task.result().is_done
 
 
 CALLBACK_SECONDS = 60.0

@@ -17,7 +17,7 @@ from omniagent.ai.result import RunResult
 from omniagent.errors import BudgetExceeded, InvalidRequest
 from omniagent.messages import Part, Usage, plain_text, steering_of
 from omniagent.session.manager import SessionManager, SessionMessage, SessionState, check_id, new_id
-from omniagent.session.summaries import CallMeter, SummaryPipeline
+from omniagent.session.summaries import CallMeter, NoteCost, SummaryPipeline
 from omniagent.settings import Busy, Settings
 from omniagent.turns.keeper import LeaseKeeper, Notice
 from omniagent.turns.lease import REGENERATE, Claim, TurnRegistry
@@ -295,7 +295,7 @@ class TurnHooks:
     on_end: Callable[[RunResult], Awaitable[None]] | None = None
     """Called when a turn has ended and its readers have seen the end."""
     on_model_call: Callable[[Purpose, Usage], None] | None = None
-    """Called with the cost of model calls for summaries and names."""
+    """Called with the cost of each model call for a summary or a name, estimated if it was not reported."""
     on_refusal: Callable[[BudgetExceeded], None] | None = None
     """Called when a user's budget refuses a request."""
     on_erase: EraseHook | None = None
@@ -306,7 +306,7 @@ class TurnHooks:
     """Summaries that an answer does not wait for are generated elsewhere; `RunResult.summary_missed` reports them."""
 
     def note_cost(self, purpose: Purpose, usage: Usage) -> None:
-        """Report the cost of model calls, if there is a hook."""
+        """Report the cost of a model call, if there is a hook."""
         if self.on_model_call is None or not usage.total_tokens:
             return
         try:
@@ -324,7 +324,7 @@ class TurnSetup:
     overrides: Overrides
     session: SessionManager
     registry: TurnRegistry
-    summaries: Callable[[CallMeter | None], SummaryPipeline]
+    summaries: Callable[[CallMeter | None, NoteCost], SummaryPipeline]
     name: Callable[[], Coroutine[Any, Any, str]] | None = None
     """Names the session. None: its clients do."""
     hooks: TurnHooks = TurnHooks()
