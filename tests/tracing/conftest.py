@@ -39,6 +39,14 @@ class Recorded:
         names = {span.context.span_id: span.name for span in spans if span.context is not None}
         return [names[span.parent.span_id] if span.parent else None for span in spans if span.name == name]
 
+    def values(self, name: str, key: str) -> list[object]:
+        """One attribute of all spans with this name."""
+        return [(span.attributes or {}).get(key) for span in self._exporter.get_finished_spans() if span.name == name]
+
+    @property
+    def trace_ids(self) -> set[int]:
+        return {span.context.trace_id for span in self._exporter.get_finished_spans() if span.context is not None}
+
     def forget(self) -> None:
         """Drop what was recorded so far."""
         self._exporter.clear()

@@ -1,6 +1,7 @@
 """One turn is one trace: everything that is done for a request is below its span."""
 
 import asyncio
+from typing import Any
 
 import httpx
 from starlette.applications import Starlette
@@ -15,10 +16,14 @@ from omniagent.ai.result import RunResult
 from omniagent.ai.runner import Runner
 from omniagent.ai.tools import tool
 from omniagent.http.problems import Boundary
-from omniagent.session.in_memory import InMemorySessionManager
-from omniagent.session.manager import user_id_of
+from omniagent.messages import TextPart
+from omniagent.persistence.mongo_session import MongoSessionManager
+from omniagent.persistence.store import ConversationStore
+from omniagent.session.in_memory import InMemorySessionManager, InMemoryStore
+from omniagent.session.manager import TurnStart, new_id, user_id_of
 from omniagent.settings import Settings
-from omniagent.tracing import trace_operation
+from omniagent.tracing import trace_operation, trace_request
+from omniagent.turns.memory_registry import MemoryRegistry
 
 from .conftest import Recorded
 
@@ -62,6 +67,28 @@ async def test_model_tools_and_the_teams_own_spans_are_below_the_request(recorde
     assert (turn["input.value"], turn["output.value"]) == ("How is the weather?", "It is sunny.")
 
 
+async def test_summary_name_and_database_are_in_the_trace_of_their_turn(
+    store: ConversationStore, recorded: Recorded
+) -> None:
+    model = ScriptedModel(default="Yes.", summary="They met.", name="A greeting")
+    user, agent = f"user:{new_id()}", Agent("guide", "Be brief.")
+
+    async def ask(text: str, **settings: Any) -> None:
+        session = MongoSessionManager(store, user, "s-1", settings=Settings(tick_seconds=0.02, **settings))
+        await Runner(agent, session, provider=model).run_stream(text).ended()
+
+    await ask("Hi.")
+    recorded.forget()
+    with trace_request("POST /chat", {}):
+        await ask("And now?", summary_after_turns=1, name_sessions=True)
+    assert len(recorded.trace_ids) == 1
+    assert recorded.parent("turn") == "POST /chat"
+    assert sorted(recorded.values("llm", "omniagent.purpose")) == ["answer", "name", "summary"]  # type: ignore[type-var]
+    assert recorded.parents("llm") == ["turn"] * 3
+    stored = {"mongodb.begin_turn", "mongodb.finish_turn", "mongodb.add_summary", "mongodb.rename"}
+    assert stored <= set(recorded.names)
+
+
 def states(recorded: Recorded) -> list[tuple[object, ...]]:
     changes = (dict(event.attributes or {}) for event in recorded["turn"].events)
     return [tuple(change[f"omniagent.state.{key}"] for key in ("name", "before", "after")) for change in changes]
@@ -77,6 +104,27 @@ async def test_the_states_of_session_and_turn_are_on_the_turns_span(recorded: Re
         ("turn", "running", "complete"),
         ("session", "running", "idle"),
     ]
+
+
+async def dead_turn() -> Runner:
+    """A session whose turn lost its process after it had begun."""
+    session = InMemorySessionManager("ada", "s-1", store=InMemoryStore())
+    await session.begin_turn(TurnStart("t-1", 1, "m-1", [TextPart(text="Hi.")]))
+    return Runner(Agent("guide", "Be brief."), session, provider=ScriptedModel("Hello."), registry=MemoryRegistry())
+
+
+async def test_a_turn_that_is_taken_over_has_been_running_all_along(recorded: Recorded) -> None:
+    stream = await (await dead_turn()).continue_turn()
+    assert stream is not None
+    await stream.ended()
+    assert states(recorded) == [("turn", "running", "complete"), ("session", "running", "idle")]
+
+
+async def test_a_session_is_idle_when_its_dead_turn_is_closed(recorded: Recorded) -> None:
+    runner = await dead_turn()
+    with trace_operation("turn"):
+        await runner.settle()
+    assert states(recorded) == [("turn", "running", "interrupted"), ("session", "running", "idle")]
 
 
 async def test_a_turn_that_is_stopped_tells_why(recorded: Recorded) -> None:

@@ -247,6 +247,7 @@ async def close_dead_turn(
     )
     if await session.repair_turn(answer) is not None:
         turn_state("running", status)
+        session_state("running", "idle")
         details = {"turn_id": answer.id, "parts": len(answer.parts)}
         if is_stopped:
             logger.warning("stopped turn closed", extra=details)

@@ -166,9 +166,9 @@ class Turn:
             await work.cancel()
             await settle_budget(self._assignment)
             raise
-        was_waiting = plan.waited is not None
-        session_state("waiting" if was_waiting else "idle", "running")
-        turn_state("waiting" if plan.continued is not None else "planned", "running")
+        if self._dead is None:  # a turn that is taken over has been running all along
+            session_state("idle" if plan.waited is None else "waiting", "running")
+            turn_state("planned" if plan.continued is None else "waiting", "running")
         self._begun.set_result(None)
         if self._dead is None:
             self._keeper.attach(self._log)
