@@ -12,7 +12,7 @@ from pymongo import MongoClient
 
 from local.aws import Aws
 from local.model import OfflineModel
-from omniagent import Agent, Overrides, Project, ScriptedModel
+from omniagent import Agent, Callbacks, Gate, Overrides, Project, RunContext, RunResult, ScriptedModel
 from omniagent.ai.providers.llm_provider import ModelRequest
 from omniagent.ai.providers.model_calls import complete
 from omniagent.aws.secrets import SecretStore
@@ -169,6 +169,28 @@ async def test_names_and_summaries_are_counted_in_the_metrics(
     assert counted.keys() == {"NameInputTokens", "NameOutputTokens", "SummaryInputTokens", "SummaryOutputTokens"}
     assert (counted["NameOutputTokens"], counted["SummaryOutputTokens"]) == (2, 3)
     assert min(counted["NameInputTokens"], counted["SummaryInputTokens"]) > 0
+
+
+async def test_closing_the_services_stores_what_was_streamed_before_the_model_is_closed(services: Services) -> None:
+    order: list[str] = []
+    gate = Gate()
+
+    class Closed(ScriptedModel):
+        async def aclose(self) -> None:
+            order.append("model closed")
+
+    async def on_finish(context: RunContext, result: RunResult) -> None:
+        order.append(f"{result.status}: {result.text}")
+
+    agent = Agent("helper", "Be helpful.", model="scripted/x", callbacks=Callbacks(on_finish=on_finish))
+    services.project = Project(
+        agent=agent, providers={"scripted": lambda model: Closed(["Half an", gate], model=model)}
+    )
+    stream = await (await services.runner("ada", "closing")).start("Hello")
+    await gate.reached()
+    await services.close()
+    assert order == ["cancelled: Half an", "model closed"]
+    assert (await stream.result()).stored
 
 
 async def test_what_tools_share_is_closed_with_the_services(mongod: str) -> None:

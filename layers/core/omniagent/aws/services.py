@@ -239,6 +239,9 @@ class Services:
             await self._login_changed(error)
 
     async def close(self) -> None:
+        """End the running turns and store their answers, then close what they use."""
+        async with self._opening:
+            await self._close_store()
         await self.project.agent.aclose()
         await self.providers.aclose()
         await self.registry.aclose()
@@ -247,8 +250,6 @@ class Services:
         await self.summary_queue.close()
         if "run_queue" in self.__dict__:
             await self.run_queue.close()
-        async with self._opening:
-            await self._close_store()
 
     def load(self) -> None:
         """Import what a turn needs but a cold start skips, so that restored snapshots have it loaded."""
