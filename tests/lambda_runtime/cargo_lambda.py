@@ -9,8 +9,11 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from local.ports import LOOPBACK, free_port
+from tests.fixtures.proxy import proxy_to
+from tests.fixtures.wire_formats import Piece, WireFormat
 
 FUNCTION = "toy"
 
@@ -30,9 +33,9 @@ async def cargo_lambda(folder: Path) -> AsyncIterator[Emulator]:
     assert binary, "cargo-lambda is a development dependency: make the environment again"
     port = free_port()
     _write_cargo(folder)
-    # The proxy outlives the emulator: its connections then end by themselves.
-    async with _proxy(port) as front, _watch(binary, port, folder):
-        yield Emulator(f"http://{LOOPBACK}:{port}/lambda-url/{FUNCTION}", f"{front}/.rt/{FUNCTION}")
+    emulator = f"http://{LOOPBACK}:{port}"
+    async with _watch(binary, port, folder), proxy_to(emulator, _JsonAnswers()) as front:
+        yield Emulator(f"{emulator}/lambda-url/{FUNCTION}", f"{urlsplit(front.url).netloc}/.rt/{FUNCTION}")
 
 
 @asynccontextmanager
@@ -90,40 +93,11 @@ async def _listening(port: int, process: asyncio.subprocess.Process) -> None:
         await asyncio.sleep(0.01)
 
 
-@asynccontextmanager
-async def _proxy(port: int) -> AsyncIterator[str]:
-    """Pass requests on to `port`, one per connection, and give each answer a Content-Type."""
-    relays: set[asyncio.Task[None]] = set()
+class _JsonAnswers(WireFormat):
+    """Bytes that pass as they come, except that an answer gets a Content-Type. There is one on each connection."""
 
-    def connected(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        relay = asyncio.create_task(_relay(reader, writer, port))
-        relays.add(relay)
-        relay.add_done_callback(relays.discard)
-        relay.add_done_callback(lambda _: writer.transport.abort())
-
-    server = await asyncio.start_server(connected, LOOPBACK, 0)
-    try:
-        yield f"{LOOPBACK}:{server.sockets[0].getsockname()[1]}"
-    finally:
-        server.close()
-        await asyncio.gather(*relays, return_exceptions=True)
-
-
-async def _relay(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, port: int) -> None:
-    upstream_reader, upstream_writer = await asyncio.open_connection(LOOPBACK, port)
-    request = asyncio.create_task(_copy(reader, upstream_writer, b"Connection: close\r\n"))
-    try:
-        await _copy(upstream_reader, writer, b"Content-Type: application/json\r\nConnection: close\r\n")
-    finally:
-        request.cancel()
-        await asyncio.gather(request, return_exceptions=True)
-        upstream_writer.transport.abort()
-
-
-async def _copy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter, header: bytes) -> None:
-    """Copy a message, with one more header, as it comes."""
-    first_line = await reader.readline()
-    writer.write(first_line + header)
-    while data := await reader.read(2**16):
-        writer.write(data)
-        await writer.drain()
+    async def pieces(self, reader: asyncio.StreamReader) -> AsyncIterator[Piece]:
+        if first_line := await reader.readline():
+            yield Piece(first_line + b"Content-Type: application/json\r\nConnection: close\r\n")
+        async for piece in super().pieces(reader):
+            yield piece
