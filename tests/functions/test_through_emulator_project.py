@@ -1,4 +1,4 @@
-"""What a team registers once in project.py, and the packages it may import, in all three functions."""
+"""What a team registers once in project.py, and the packages it may import, in all functions."""
 
 import json
 import sys
@@ -11,10 +11,12 @@ import pytest
 from local.aws import Aws
 from local.model import OfflineModel
 from local.template import Function
+from omniagent.session.manager import session_key, user_id_of
 from tests.fixtures.functions import functions_with
 from tests.fixtures.product import Product, running_product
 
 PROJECTS = Path(__file__).parent / "projects"
+FUNCTIONS = ("chat", "sessions", "summary", "run")
 
 RunProject = Callable[..., AbstractAsyncContextManager[Product]]
 
@@ -32,13 +34,14 @@ def run_project(mongod: str, cloud: Aws, model: OfflineModel, tmp_path: Path) ->
         def change(function: Function) -> Function:
             return function.having(code=code)
 
-        async with running_product(mongod, cloud, model, change=change, emulator={"sqs": None}) as product:
+        options = {"functions": FUNCTIONS, "emulator": {"sqs": None}}
+        async with running_product(mongod, cloud, model, change=change, **options) as product:
             yield product
 
     return run
 
 
-async def test_what_is_registered_once_is_used_by_all_three_functions(run_project: RunProject) -> None:
+async def test_what_is_registered_once_is_used_by_all_functions(run_project: RunProject) -> None:
     async with run_project(project=PROJECTS / "acme.py") as product:
         user = product.user()
         await user.ask("Hello")
@@ -50,8 +53,15 @@ async def test_what_is_registered_once_is_used_by_all_three_functions(run_projec
         done = await product.emulator.invoke("summary", json.dumps({"session_id": user.key}).encode())
         assert json.loads(done.payload)["status"] == "summarized"
 
-        [session] = product.database.sessions.find({"_id": user.key})
-        assert session["team"] == "support"
+        scheduled = {"kind": "schedule", "schedule": "daily", "time": "2026-01-02T03:00:00Z", "user": "acme:ada"}
+        run = await product.emulator.invoke("run", json.dumps({**scheduled, "query": "Hello"}).encode())
+        assert json.loads(run.payload) == {"status": "answered"}
+        key = session_key(user_id_of("acme:ada"), "daily-20260102T030000Z")
+        [answered] = product.database.messages.find({"session_id": key, "role": "assistant"})
+        assert "acme-1 answers" in str(answered["parts"])
+
+        sessions = {session["_id"]: session["team"] for session in product.database.sessions.find({})}
+        assert sessions == {user.key: "support", key: "support"}
         [summary] = product.database.summaries.find({"session_id": user.key})
         assert (summary["team"], summary["content"]) == ("support", "acme-1 answers")
         created = (await user.call("POST", "/sessions", json={"name": "By hand"})).json()
@@ -114,8 +124,11 @@ async def test_a_turn_that_waits_holds_nothing_and_goes_on_in_another_process(ru
 
 async def test_a_package_that_lambda_would_lack_is_missing_here_too(run_project: RunProject) -> None:
     async with run_project(agent="import moto\n") as product:
-        for function, path in (("chat", "/chat/one/stream"), ("sessions", "/sessions")):
+        for path in ("/chat/one/stream", "/sessions"):
             assert (await product.user().call("GET", path)).status_code == 502
+        for function in ("summary", "run"):
+            assert (await product.emulator.invoke(function, b"{}")).error_type
+        for function in FUNCTIONS:
             assert any("No module named 'moto'" in line for line in product.emulator.logs(function))
 
 

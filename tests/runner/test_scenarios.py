@@ -8,7 +8,8 @@ import pytest
 
 from omniagent import Agent, tool
 from omniagent.errors import OmniAgentError
-from omniagent.messages import ORPHAN_ERROR
+from omniagent.messages import ORPHAN_ERROR, Usage
+from omniagent.session import window
 from tests.fixtures.conversation import QUICK, Conversation, Json, each_api, events_of, seen
 from tests.fixtures.stream import check_order, outline
 from tests.runner.scenarios import FALLBACK, SCENARIOS, STEP, Scenario, agent, call, said, text, used
@@ -75,6 +76,9 @@ async def test_stopped_during_the_text(conversation: Conversation) -> None:
     ending = ["abort cancelled", "finish other", "data-session cancelled"]
     assert outline(events) == ["start", "start-step", *text("one two three"), "finish-step", *ending]
     assert (conversation.answer["parts"], conversation.answer["status"]) == ([STEP, said("one two three")], "cancelled")
+    counted = Usage.from_dict(conversation.answer["usage"])
+    assert (counted.estimated, counted.output_tokens) == (True, window.estimate_text("one two three"))
+    assert counted.input_tokens > 0
     await conversation.model.until(lambda model: model.disconnects > left)
 
 

@@ -64,6 +64,18 @@ async def test_an_agent_with_output_answers_with_a_validated_model_on_both_apis(
     assert (schema["name"], schema["strict"]) == ("Weather", True)
 
 
+@each_api
+async def test_an_answer_that_does_not_validate_is_repaired_on_both_apis(conversation: Conversation) -> None:
+    asked = conversation.but(agent=Agent("weather", "Tell the weather.", output=Weather))
+    before = len(asked.model.requests)
+    result = await asked.runner().run('[echo:{"city": "Lisbon", "degrees": 210}]')
+    assert (result.status, type(result.output)) == ("complete", Weather)
+    first, second = (request.body for request in asked.model.requests[before:])
+    assert [key for key in ("text", "response_format") if first.get(key) != second.get(key)] == []
+    shown = second["input"] if "input" in second else second["messages"]
+    assert ["210" in str(shown[-2]), "less than or equal to 60" in str(shown[-1])] == [True, True]
+
+
 async def test_an_answer_that_does_not_validate_gets_one_repair_round() -> None:
     model = ScriptedModel('{"city": "Lisbon", "degrees": 210}', '{"city": "Lisbon", "degrees": 21}')
     result = await Runner(Agent("weather", "", output=Weather), session(), provider=model).run("Lisbon?")
