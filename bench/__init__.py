@@ -1,1 +1,1 @@
-"""The product beside what a user would pick instead, in one run, as ratios: `make bench`."""
+"""Compares the product with its alternatives, in one run, as ratios: `make bench`."""

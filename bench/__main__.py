@@ -71,7 +71,7 @@ def stack_with(
     beside: BackgroundStack | None = None,
     **environment: str,
 ) -> Iterator[BackgroundStack]:
-    """The built functions, one chat process unless told otherwise. A stack `beside` another shares its servers."""
+    """Run the built functions, by default with one chat process. A stack `beside` another shares its servers."""
     options = StackOptions(
         template=BUILT / "template.yaml",
         functions=functions,
@@ -109,7 +109,7 @@ def measure(size: Size) -> Iterator[Figure]:
                 yield from warm.first_token(stack, model_url, size.turns)
                 yield from warm.history_length(stack, size.histories, max(10, size.turns // 4))
                 yield from warm.stop_latency(stack, size.stops)
-        # Without a table the turns are kept in the process's memory: no lease, no chunk leaves it.
+        # Without a table, turns are kept in the process's memory: no lease and no chunk is written.
         with stack_with(model_url, TURNS_TABLE="") as stack:
             without = warm.seconds_for(stack, size.long_answer, size.rounds)
         yield Figure(
@@ -122,7 +122,7 @@ def measure(size: Size) -> Iterator[Figure]:
         )
         with stack_with(model_url) as stack:
             yield from cold.cold_start(stack, model_url, size.cold_runs)
-        # Without the run function, which looks at the turns later and elsewhere: on this machine it would disturb both.
+        # Without the run function, which on AWS checks the turns elsewhere; on this machine it would disturb both.
         with (
             stack_with(model_url, functions=("chat",)) as stack,
             stack_with(model_url, functions=("chat",), beside=stack, RUN_QUEUE_URL="") as unwatched,

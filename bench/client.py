@@ -1,4 +1,4 @@
-"""A reader of event streams that notes when each event came."""
+"""A reader of event streams that records when each event arrived."""
 
 import http.client
 import json
@@ -16,7 +16,7 @@ class Arrival:
 
 
 class Client:
-    """Talks to one origin as one user. Each request has a connection of its own."""
+    """Calls one origin as one user. Each request has its own connection."""
 
     def __init__(self, url: str, user: str = "bench") -> None:
         parts = urlsplit(url)
@@ -25,7 +25,7 @@ class Client:
         self._headers = {"content-type": "application/json", "x-user-id": user}
 
     def ask(self, query: str, session_id: str) -> Iterator[Arrival]:
-        """Ask and yield what comes, as it comes. Closing the iterator hangs up."""
+        """Send a message and yield the events as they arrive. Closing the iterator disconnects."""
         body = json.dumps({"query": query, "session_id": session_id})
         connection = http.client.HTTPConnection(*self._address, timeout=120)
         connection.request("POST", f"{self._path}/chat", body, self._headers)

@@ -1,4 +1,4 @@
-"""Cold start and size: the built artifact beside the peers' bare scripts."""
+"""Cold start and size: the built artifact compared with the peers' bare scripts."""
 
 import statistics
 import subprocess
@@ -18,7 +18,7 @@ PROMPT = "[echo:Hello there.]"
 
 
 def cold_start(stack: BackgroundStack, model_url: str, runs: int) -> list[Figure]:
-    """Spawn to first byte. Ours also serves HTTP, opens MongoDB and claims the turn; theirs only answer."""
+    """Time from spawn to first byte. Ours also serves HTTP, opens MongoDB and claims the turn; peers only answer."""
     ours = []
     peers: dict[str, list[float]] = {name: [] for name in PEERS}
     for _ in range(runs):
@@ -45,7 +45,7 @@ def cold_start(stack: BackgroundStack, model_url: str, runs: int) -> list[Figure
 
 
 def first_byte(stack: BackgroundStack) -> float:
-    """Seconds from asking to the first event of a new process."""
+    """Return the seconds from the request to the first event of a new process."""
     emulator = stack.stack.emulator
     for process in emulator.processes("chat"):
         emulator.kill(process.pid)
@@ -71,7 +71,7 @@ def _first_output(peer: str, model_url: str) -> float:
 
 
 def package_size(layer: Path) -> list[Figure]:
-    """The layer beside what the peers install for the same job."""
+    """Size of the layer, compared with what the peers install for the same job."""
     peers = {name: folder_mb(site_packages_of(name)) - _tools_mb(name) for name in FRAMEWORKS}
     unzipped = compared(
         "package, unzipped", "MB", folder_mb(layer), peers, target=1.0, note="ours with HTTP, MongoDB and AWS"
@@ -85,5 +85,5 @@ def package_size(layer: Path) -> list[Figure]:
 
 
 def _tools_mb(peer: str) -> float:
-    """pip and setuptools are the environment's, not the job's."""
+    """Return the size of pip and setuptools, which belong to the environment, not to the job."""
     return sum(folder_mb(path) for tool in ("pip*", "setuptools*") for path in site_packages_of(peer).glob(tool))

@@ -26,5 +26,5 @@ class Figure:
 def compared(
     name: str, unit: str, ours: float, others: Mapping[str, float], *, target: float, note: str = ""
 ) -> Figure:
-    """A figure against the best of the others."""
+    """Return a figure compared with the best of the others."""
     return Figure(name, unit, ours, others, ours / min(others.values()), target, note)

@@ -1,7 +1,7 @@
-"""The model that everyone talks to: the offline one, which also tells when it sent what.
+"""The model of all benchmarks: the offline model, which also reports when it sent a token.
 
-`CLOCK` in a prompt's `[echo:…]` is replaced, when it is sent, by the system's monotonic time in microseconds: a reader
-in any process on this machine can tell how long a token was under way.
+`CLOCK` in a prompt's `[echo:…]` is replaced, when it is sent, with the system's monotonic time in microseconds: a
+reader in any process on this machine can compute how long a token took to arrive.
 """
 
 import argparse
@@ -18,7 +18,7 @@ _CLOCK = CLOCK.encode()
 
 
 class Clock:
-    """Writes the time over the placeholder in whatever the app sends."""
+    """Replaces the placeholder in the app's output with the time."""
 
     def __init__(self, app: ASGIApp) -> None:
         self._app = app

@@ -1,4 +1,4 @@
-"""The frameworks a user would pick instead, each in an environment of its own under `.bench/`."""
+"""The alternative frameworks, each in its own virtual environment under `.bench/`."""
 
 import subprocess
 import sys
@@ -8,7 +8,7 @@ from local.template import ROOT
 
 FOLDER = ROOT / ".bench"
 SCRIPTS = Path(__file__).with_name("scripts")
-# What any of them needs besides to do the same job: HTTP on Lambda, MongoDB, DynamoDB. Only its size counts.
+# What each also needs for the same job: HTTP on Lambda, MongoDB, DynamoDB. Only its size is measured.
 SAME_JOB = ["fastapi==0.162.4", "mangum==0.22.0", "pymongo==4.19.0", "boto3==1.44.0"]
 PEERS: dict[str, list[str]] = {
     "openai SDK": ["openai==3.49.0"],
@@ -20,7 +20,7 @@ FRAMEWORKS = [name for name in PEERS if name != "openai SDK"]
 
 
 def python_of(peer: str) -> Path:
-    """Return the interpreter of a peer's environment, made on first use."""
+    """Return the interpreter of a peer's environment, which is created on first use."""
     folder = FOLDER / peer.replace(" ", "-").lower()
     ready = folder / "installed"
     wanted = "\n".join(PEERS[peer] + SAME_JOB)
@@ -41,7 +41,7 @@ def site_packages_of(peer: str) -> Path:
     return next((python_of(peer).parent.parent / "lib").glob("python3*")) / "site-packages"
 
 
-# Twice in one process: the difference to a short answer is the long one's, without what imports and connecting cost.
+# A short and a long answer in one process: their difference excludes the cost of imports and connecting.
 _MEASURED = """
 import runpy, sys, time
 script, base_url, *prompts = sys.argv[1:]
@@ -56,7 +56,7 @@ print(spent[2] - spent[1], file=sys.stderr)
 
 
 def paced_cpu_of(peer: str, model_url: str, deltas: int) -> float:
-    """CPU microseconds of a peer per delta, at 100 deltas a second."""
+    """Return a peer's CPU microseconds per delta, at 100 deltas a second."""
     prompts = ["[burst:1]", f"[slow:10] [long:{deltas}]"]
     command = [str(python_of(peer)), "-c", _MEASURED, str(script_of(peer)), model_url, *prompts]
     done = subprocess.run(command, capture_output=True, check=True, text=True)

@@ -1,9 +1,9 @@
-"""CPU per streamed text delta, from the model's bytes to an event in hand: the SDK's typed iteration, and ours.
+"""CPU per streamed text delta, from the model's bytes to an event: the SDK's typed iteration compared with ours.
 
     .venv/bin/python -m bench.providers
 
-A child process sends prebuilt bytes over loopback, as fast as they are read. OpenAI sends each event in an HTTP
-chunk of its own, which is the costliest framing for both; a proxy may join them.
+A child process sends prebuilt bytes over loopback, as fast as they are read. OpenAI sends each event in its own HTTP
+chunk, which is the costliest framing for both; a proxy may join them.
 """
 
 import asyncio
@@ -30,7 +30,7 @@ REQUEST = ModelRequest("Be brief.", [ChatMessage.user("Go.")])
 
 
 def responses_events() -> list[bytes]:
-    """The stream of a Responses answer: the deltas, and the event that ends it."""
+    """Return the stream of a Responses answer: the deltas and the final event."""
     head = {"item_id": "msg_68a1b2c3d4e5f60718293a4b5c6d7e8f", "output_index": 0, "content_index": 0}
     events = [
         {
@@ -50,7 +50,7 @@ def responses_events() -> list[bytes]:
 
 
 def chat_events() -> list[bytes]:
-    """The stream of a Chat Completions answer."""
+    """Return the stream of a Chat Completions answer."""
     head = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": "gpt-4.1-mini"}
     head |= {"service_tier": "default", "system_fingerprint": "fp_1"}
 
@@ -69,7 +69,7 @@ def _json(value: object) -> str:
 
 
 def http_response(events: list[bytes], per_chunk: int) -> bytes:
-    """The events as one chunked HTTP response."""
+    """Return the events as one chunked HTTP response."""
     chunks = (b"".join(events[start : start + per_chunk]) for start in range(0, len(events), per_chunk))
     head = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
     return head + b"".join(b"%x\r\n%b\r\n" % (len(chunk), chunk) for chunk in chunks) + b"0\r\n\r\n"
@@ -118,7 +118,7 @@ async def read_ours(provider: LLMProvider) -> str:
 
 
 async def cpu_per_delta(read: Callable[[], Awaitable[str]]) -> float:
-    """Microseconds of the best round."""
+    """Return the CPU microseconds per delta of the best round."""
     expected = "".join(WORDS[number % len(WORDS)] for number in range(DELTAS))
     best = float("inf")
     for _ in range(ROUNDS):

@@ -1,4 +1,4 @@
-"""The table, on the terminal and in `bench/RESULTS.md`, and a plot for each figure that has somebody beside it."""
+"""The table, on the terminal and in `bench/RESULTS.md`, and a plot for each figure with a comparison."""
 
 import platform
 from collections.abc import Sequence
@@ -23,7 +23,7 @@ def row(figure: Figure) -> tuple[str, ...]:
 
 
 def table(figures: Sequence[Figure]) -> str:
-    """The figures in columns, for a terminal."""
+    """Return the figures in columns, for a terminal."""
     rows = [HEADER, *(row(figure) for figure in figures)]
     widths = [max(len(cells[column]) for cells in rows) for column in range(len(HEADER))]
     return "\n".join("  ".join(cell.ljust(width) for cell, width in zip(cells, widths, strict=True)) for cells in rows)
@@ -56,7 +56,7 @@ def write(figures: Sequence[Figure], minutes: float) -> None:
 
 
 def bars(figure: Figure) -> str:
-    """A horizontal bar a value, ours first."""
+    """Return an SVG with one horizontal bar per value, ours first."""
     values = {"OmniAgent": figure.ours, **figure.others}
     most = max(values.values()) or 1
     height = 44 + 30 * len(values)

@@ -1,4 +1,4 @@
-"""What the kernel knows of a process."""
+"""The kernel's figures of a process."""
 
 import os
 from pathlib import Path
@@ -7,13 +7,13 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 
 def cpu_seconds(pid: int) -> float:
-    """User and system time of a process so far, in steps of 10 ms."""
+    """Return a process's user and system time so far, in steps of 10 ms."""
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / _TICKS
 
 
 def memory_mb(pid: int, key: str = "VmRSS") -> float:
-    """Resident memory of a process; `VmHWM` is its peak."""
+    """Return a process's resident memory; `VmHWM` is its peak."""
     for line in Path(f"/proc/{pid}/status").read_text().splitlines():
         if line.startswith(f"{key}:"):
             return int(line.split()[1]) / 1024

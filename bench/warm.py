@@ -21,7 +21,7 @@ from omniagent.session.manager import session_key, user_id_of
 
 PEER = "openai-agents"
 TICK_SECONDS = 0.5
-# A model that thinks for 30 ms, a tenth of what real ones take: the question is stored meanwhile.
+# A model that thinks for 30 ms, a tenth of what real ones take. The question is stored in that time.
 STAMPED = f"[slow:30] [echo:{CLOCK} sent]"
 AT_ONCE = f"[echo:{CLOCK} sent]"
 AT_ONCE_BOUND_MS = 4.0
@@ -33,7 +33,7 @@ def new_session() -> str:
 
 
 def chat_pid(stack: BackgroundStack) -> int:
-    """The one warm process of the chat function."""
+    """Return the process id of the only warm chat process."""
     pids = [process.pid for process in stack.stack.emulator.processes("chat")]
     if len(pids) != 1:
         raise RuntimeError(f"expected one chat process, found {pids}")
@@ -41,7 +41,7 @@ def chat_pid(stack: BackgroundStack) -> int:
 
 
 def drain(client: Client, query: str, session: str | None = None) -> int:
-    """Ask, read to the end and return the number of deltas that the model had sent."""
+    """Send a message, read the answer and return the number of deltas that the model sent."""
     usage = 0
     for arrival in client.ask(query, session or new_session()):
         if arrival.event["type"] == "finish":
@@ -50,7 +50,7 @@ def drain(client: Client, query: str, session: str | None = None) -> int:
 
 
 def cpu_per_delta(stack: BackgroundStack, sdk: dict[str, float], deltas: int, rounds: int) -> Figure:
-    """CPU of the chat process for a long answer, less that for a short one, per delta."""
+    """CPU of the chat process for a long answer, minus that for a short one, per delta."""
     client = Client(stack.url)
     drain(client, "[burst:1]")
     pid = chat_pid(stack)
@@ -75,7 +75,7 @@ def cpu_per_delta(stack: BackgroundStack, sdk: dict[str, float], deltas: int, ro
 
 
 def paced_cpu_per_delta(stack: BackgroundStack, sdk: float, peers: dict[str, float], deltas: int) -> Figure:
-    """CPU of the chat process for an answer at 100 deltas a second: each one wakes the process up."""
+    """CPU of the chat process for an answer at 100 deltas a second, each of which wakes the process."""
     client = Client(stack.url)
     pid = chat_pid(stack)
 
@@ -99,9 +99,9 @@ def paced_cpu_per_delta(stack: BackgroundStack, sdk: float, peers: dict[str, flo
 
 
 def first_token(stack: BackgroundStack, model_url: str, turns: int) -> list[Figure]:
-    """From the model's sending of the first token to the client's seeing it, after a history of 20 turns."""
+    """Time from the model's sending of the first token to its arrival at the client, with a history of 20 turns."""
     with agents_server(model_url, stack.stack.mongodb_uri) as peer_url:
-        # Ours is asked at its Function URL: the one origin of `make run` is a convenience that is not deployed.
+        # Ours is called at its Function URL, because the front of `make run` is not deployed.
         urls = (stack.stack.emulator.url_of("chat"), peer_url)
         ours, theirs = (_delays(Client(url), STAMPED, turns) for url in urls)
         ours_at_once, theirs_at_once = (percentile(_delays(Client(url), AT_ONCE, turns), 0.5) for url in urls)
@@ -135,7 +135,7 @@ def _delays(client: Client, prompt: str, turns: int) -> list[float]:
 
 
 def first_delay(client: Client, prompt: str, session: str) -> float:
-    """Milliseconds that the first token was under way."""
+    """Return the milliseconds that the first token took to arrive."""
     delay = -1.0
     for arrival in client.ask(prompt, session):
         if arrival.event["type"] == "text-delta" and delay < 0:
@@ -178,7 +178,7 @@ def _wait_for(url: str) -> None:
 
 
 def whole_turn(client: Client, session: str) -> float:
-    """Milliseconds from asking to the first token at the client."""
+    """Return the milliseconds from the request to the first token at the client."""
     started = time.monotonic()
     first = 0.0
     for arrival in client.ask(STAMPED, session):
@@ -188,7 +188,7 @@ def whole_turn(client: Client, session: str) -> float:
 
 
 def history_length(stack: BackgroundStack, lengths: list[int], turns: int) -> list[Figure]:
-    """First token, from asking, with histories of different lengths; and the documents MongoDB reads for a turn."""
+    """Time to the first token with histories of different lengths, and the documents MongoDB returns for a turn."""
     client = Client(stack.url)
     database = MongoClient[dict[str, object]](stack.stack.mongodb_uri)["omniagent"]
     sessions = {length: _with_history(stack, length) for length in lengths}
@@ -224,7 +224,7 @@ def history_length(stack: BackgroundStack, lengths: list[int], turns: int) -> li
 
 
 def _with_history(stack: BackgroundStack, turns: int) -> str:
-    """Make a session with a real last stretch and any number of older, summarized turns."""
+    """Create a session with this many turns, copies of a real one. All but the last 9 are summarized."""
     client = Client(stack.url)
     session = new_session()
     drain(client, "[echo:Hello.]", session)
@@ -260,9 +260,9 @@ def _with_history(stack: BackgroundStack, turns: int) -> str:
 
 
 def stop_latency(stack: BackgroundStack, stops: int) -> list[Figure]:
-    """From the stop request to `abort` at the client."""
+    """Time from the stop request to `abort` at the client."""
     client = Client(stack.url)
-    client.post(f"/sessions/{new_session()}/cancel")  # the sessions function is warm, as it is in a chat
+    client.post(f"/sessions/{new_session()}/cancel")  # warms up the sessions function
     times = []
     for _ in range(stops):
         session = new_session()
@@ -282,7 +282,7 @@ def stop_latency(stack: BackgroundStack, stops: int) -> list[Figure]:
 
 
 def seconds_for(stack: BackgroundStack, deltas: int, rounds: int) -> float:
-    """The best time of a long answer, from asking to the end."""
+    """Return the best time of a long answer, from the request to its end."""
     client = Client(stack.url)
     drain(client, "[burst:1]")
     times = []
@@ -326,7 +326,7 @@ def memory(stack: BackgroundStack, model_url: str, turns: int, more_turns: int) 
 
 
 def _peak_of(peer: str, model_url: str, prompt: str, turns: int) -> float:
-    # The kernel's own peak: `getrusage` would tell that of the process this one was forked from.
+    # The kernel's peak of this process: `getrusage` would return that of the process it was forked from.
     code = (
         "import runpy, sys; sys.argv = sys.argv[1:]; runpy.run_path(sys.argv[0], run_name='__main__');"
         "print(open('/proc/self/status').read(), file=sys.stderr)"
@@ -342,7 +342,7 @@ def _peak_of(peer: str, model_url: str, prompt: str, turns: int) -> float:
 
 
 def load(stack: BackgroundStack, streams: int, seconds: float) -> list[Figure]:
-    """Many streams at once, each at 50 tokens a second: errors, and the longest silence within an answer."""
+    """Many concurrent streams, each at 50 tokens a second: errors, and the longest silence within an answer."""
     errors: list[str] = []
     silences: list[float] = []
     finished: list[int] = []

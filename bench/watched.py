@@ -1,4 +1,4 @@
-"""What it costs a turn that somebody looks after it: the chat function with and without the run queue, taking turns."""
+"""The cost of the watch for a turn: the chat function with and without the run queue, measured alternately."""
 
 import statistics
 from collections.abc import Callable
@@ -10,11 +10,11 @@ from bench.warm import new_session, whole_turn
 from local.background import BackgroundStack
 
 NOISE = 1.02
-"""Part L: at most 2 % later. What a cold start may differ by chance is as much."""
+"""At most 2 % later. Cold starts vary by as much by chance."""
 
 
 def first_token(watched: BackgroundStack, unwatched: BackgroundStack, turns: int) -> Figure:
-    """From asking to the first token at the client, of a model that thinks for 30 ms."""
+    """Time from the request to the first token at the client, with a model that thinks for 30 ms."""
     sessions = {id(stack): new_session() for stack in (watched, unwatched)}
 
     def measure(stack: BackgroundStack) -> float:
@@ -26,7 +26,7 @@ def first_token(watched: BackgroundStack, unwatched: BackgroundStack, turns: int
 
 
 def cold_start(watched: BackgroundStack, unwatched: BackgroundStack, runs: int) -> Figure:
-    """Spawn to first byte."""
+    """Time from spawn to first byte."""
     return _figure("cold start with the run queue", "s", first_byte, (watched, unwatched), 2 * runs)
 
 
@@ -37,7 +37,7 @@ def _figure(
     stacks: tuple[BackgroundStack, BackgroundStack],
     rounds: int,
 ) -> Figure:
-    """Measure both in every round, each one first in every other: whatever slows the machine down slows down both."""
+    """Measure both in every round, in alternating order, so that a slow machine slows down both."""
     with_queue: list[float] = []
     without: list[float] = []
     pairs = list(zip(stacks, (with_queue, without), strict=True))

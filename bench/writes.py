@@ -1,4 +1,4 @@
-"""DynamoDB write units of one turn, counted as it makes them."""
+"""Counts the DynamoDB write units of one turn while it runs."""
 
 import asyncio
 import math
@@ -30,7 +30,7 @@ class CountingApi(AwsJson):
 
 
 def _size(item: dict[str, dict[str, str]]) -> int:
-    """The size of an item: its names and values, bytes as they are."""
+    """Return the size of an item: its names and values, with binary values decoded."""
     total = 0
     for name, typed in item.items():
         for kind, value in typed.items():

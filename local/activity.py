@@ -26,7 +26,7 @@ class Activity:
     """Sends each change to the pages that listen for its user. A page that connects later reads the API first."""
 
     def __init__(self) -> None:
-        """Nobody listens yet."""
+        """Start without listeners."""
         self._listeners: dict[asyncio.Queue[str], _Page] = {}
 
     def publish(self, request: Exchange, session_id: str) -> None:
@@ -34,7 +34,7 @@ class Activity:
         user, client = request.header(USER), request.header(CLIENT)
         for queue, page in self._listeners.items():
             if page.user == user and page.client != client:
-                # A page that reads nothing has lost nothing: each event makes it read the API.
+                # A dropped event does no harm: any event makes the page read the API.
                 with suppress(asyncio.QueueFull):
                     queue.put_nowait(session_id)
 

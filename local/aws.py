@@ -1,4 +1,4 @@
-"""AWS on this machine: moto's server with the tables, queues and secrets that the template asks for."""
+"""AWS on this machine: moto's server with the tables, queues and secrets of the template."""
 
 import json
 import os
@@ -25,15 +25,15 @@ if TYPE_CHECKING:
     from mypy_boto3_sqs import SQSClient
 
 START_SECONDS = 60.0
-# By default it lets the pages of every site read its answers.
+# By default, moto lets pages of every site read its answers.
 MOTO = {"MOTO_DISABLE_GLOBAL_CORS": "1", "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": "1"}
 
 
 class Aws:
-    """A moto server. Its data lives in memory, so a restarted one is deployed to again."""
+    """A moto server. Its data is in memory, so a restart deploys everything again."""
 
     def __init__(self, *, port: int = 0, folder: Path | None = None, access_key: str = "local") -> None:
-        """Name the port, 0 for a free one, the folder of the log, and the key without which it answers nobody."""
+        """Set the port (0 for a free one), the folder of the log, and the access key that callers must have."""
         self._temporary = tempfile.TemporaryDirectory(prefix="moto-") if folder is None else None
         self._folder = folder or Path(self._temporary.name if self._temporary else "")
         self._service: Service | None = None
@@ -44,7 +44,7 @@ class Aws:
 
     @property
     def endpoint(self) -> str:
-        """Where every service answers."""
+        """The address of every service."""
         return f"http://{LOOPBACK}:{self.port}"
 
     @property
@@ -53,7 +53,7 @@ class Aws:
         return {"AWS_ENDPOINT_URL": self.endpoint, **self._credentials}
 
     def start(self) -> None:
-        """Start the server and deploy again what an earlier run of it held. A restarted server keeps its port."""
+        """Start the server. After a restart, it has the same port and the same deployments as before."""
         self._folder.mkdir(parents=True, exist_ok=True)
         command = [sys.executable, "-m", "local.moto_server", str(self.port)]
         variables = {**self._credentials, **MOTO}
@@ -72,7 +72,7 @@ class Aws:
             self._service = None
 
     def check(self) -> None:
-        """Raise when the server has ended by itself."""
+        """Raise if the server has ended by itself."""
         if self._service:
             self._service.check()
 
@@ -101,7 +101,7 @@ class Aws:
             self._temporary.cleanup()
 
     def deploy(self, template: Template) -> dict[str, dict[str, str]]:
-        """Create the template's tables and queues where they are missing, and return what they yield, by logical id."""
+        """Create the template's missing tables and queues. Returns the attributes of all of them, by logical id."""
         self._deployed.append(template)
         return self._create(template)
 
@@ -140,7 +140,7 @@ class Aws:
 
     @property
     def _credentials(self) -> dict[str, str]:
-        """They also keep the SDK from looking for the real ones of whoever runs this. moto checks no signature."""
+        """Credentials for the SDK, so that it does not look for real ones. moto checks no signature."""
         return {
             "AWS_ACCESS_KEY_ID": self._access_key,
             "AWS_SECRET_ACCESS_KEY": "local",
@@ -157,7 +157,7 @@ class Aws:
 
     def _create(self, template: Template) -> dict[str, dict[str, str]]:
         created = {table.logical_id: self._create_table(table) for table in template.tables.values()}
-        # A queue refers to its dead letters, so they have to be there first.
+        # A queue refers to its dead-letter queue, which must exist first.
         queues = sorted(template.queues.values(), key=lambda queue: queue.dead_letters is not None)
         return created | {queue.logical_id: self._create_queue(queue) for queue in queues}
 
@@ -185,11 +185,11 @@ class Aws:
         return {"Ref": url, "Arn": f"arn:aws:sqs:{REGION}:{ACCOUNT}:{queue.name}", "QueueName": queue.name}
 
 
-# The server is on this machine: an answer comes at once or never.
+# The server is on this machine, so retries do not help.
 _NO_PATIENCE = Config(connect_timeout=5, read_timeout=30, retries={"total_max_attempts": 1})
 
 
 def _port(log: Path) -> int | None:
-    """Return the port that the server says it listens on."""
+    """Return the port that the server has logged."""
     match = re.search(rf"Running on http://{re.escape(LOOPBACK)}:(\d+)", log.read_text(errors="replace"))
     return int(match[1]) if match else None

@@ -1,4 +1,4 @@
-"""A stack beside blocking code: it runs in a thread with an event loop of its own."""
+"""A stack for blocking code: it runs in a thread with its own event loop."""
 
 import asyncio
 import threading
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class BackgroundStack:
-    """A running stack. What its emulator does asynchronously is asked for with `wait_for`."""
+    """A running stack. Call its coroutines with `wait_for`."""
 
     stack: Stack
     loop: asyncio.AbstractEventLoop
@@ -25,7 +25,7 @@ class BackgroundStack:
         return self.stack.url
 
     def wait_for(self, work: Coroutine[Any, Any, T], seconds: float = 60) -> T:
-        """Run a coroutine where the stack runs: `stack.wait_for(stack.stack.emulator.settled())`."""
+        """Run a coroutine on the stack's event loop: `stack.wait_for(stack.stack.emulator.settled())`."""
         return asyncio.run_coroutine_threadsafe(work, self.loop).result(seconds)
 
 
@@ -63,7 +63,7 @@ class _Runner:
     def _run(self) -> None:
         try:
             asyncio.run(self._serve())
-        except BaseException as error:  # handed to whoever waits for the start
+        except BaseException as error:  # raised by `wait_until_started`
             self._failure = error
         finally:
             self._started.set()

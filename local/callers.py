@@ -1,4 +1,4 @@
-"""Who may call a server of this machine: programs that run here, and the web pages that a server names.
+"""The permitted callers of a server on this machine: programs that run here, and web pages that the server names.
 
 Any web page in a browser can send requests to this machine. Two headers that no page can forge reveal it: `Host`, if a
 page's own name points here (DNS rebinding), and `Origin`. A page's request without an origin, such as for an image,
@@ -26,7 +26,7 @@ class Callers:
     visitors: bool = False
 
     def include(self, header: Callable[[str], str]) -> bool:
-        """Tell whether a request is from one of them, by its headers. A missing one is empty."""
+        """Whether a request is from one of them, by its headers. `header` returns "" for a missing one."""
         if not is_loopback(header("host")):
             return False
         if origin := header("origin"):

@@ -30,7 +30,7 @@ _ADVICE = (
 
 @dataclass(frozen=True)
 class Cause:
-    """A line of the log. `traceback` is empty where none was written."""
+    """A log line of a failure. `traceback` is empty if there is none."""
 
     function: str
     message: str
@@ -43,7 +43,7 @@ class Causes:
     """The causes of the last requests that failed."""
 
     def __init__(self) -> None:
-        """Know of nothing yet."""
+        """Start empty."""
         self._by_request: OrderedDict[str, list[Cause]] = OrderedDict()
 
     def add(self, function: str, line: str) -> None:
@@ -51,7 +51,7 @@ class Causes:
         if found := _read(function, line):
             request_id, cause = found
             if not request_id:
-                # No request was under way. Only the last start counts.
+                # No request was running: the function failed to start. Only its last start counts.
                 request_id = start_of(function)
                 if cause.cause:
                     self._by_request.pop(request_id, None)
@@ -67,7 +67,7 @@ class Causes:
 
 
 def start_of(function: str) -> str:
-    """Return what stands for the request id of a function that did not start."""
+    """Return the key that replaces a request id for a function that did not start."""
     return f"start-{function}"
 
 

@@ -17,7 +17,7 @@ PSEUDO_PARAMETERS = {
     "AWS::StackName": STACK,
     "AWS::URLSuffix": "amazonaws.com",
 }
-# Per type: the property that names a resource (its logical id where it is not given), and the shape of its ARN.
+# Per type: the property with a resource's name (default: its logical id), and the format of its ARN.
 NAMED = {
     "AWS::DynamoDB::Table": ("TableName", "dynamodb:{region}:{account}:table/{name}"),
     "AWS::Logs::LogGroup": ("LogGroupName", "logs:{region}:{account}:log-group:{name}:*"),
@@ -29,15 +29,15 @@ NAMED = {
 }
 
 Attributes = Mapping[str, Mapping[str, str]]
-"""What `Ref` and the attributes of a deployed resource yield, by logical id: {"Queue": {"Ref": ..., "Arn": ...}}."""
+"""The values of `Ref` and the attributes of deployed resources, by logical id: {"Queue": {"Ref": ..., "Arn": ...}}."""
 
 
 class TemplateError(ValueError):
-    """The template says something that cannot be resolved."""
+    """Something in the template cannot be resolved."""
 
 
 class _Absent:
-    """AWS::NoValue: the property is as good as not written."""
+    """AWS::NoValue: the property counts as missing."""
 
 
 ABSENT = _Absent()
@@ -66,13 +66,13 @@ _Loader.add_multi_constructor("!", _short_tag)
 class Document:
     """A template with its parameters filled in.
 
-    `attributes` holds what deployed resources yield. A resource that is not in it is known by its name only.
+    `attributes` has the values of deployed resources. Of other resources, only the name is known.
     """
 
     def __init__(
         self, path: Path, *, parameters: Mapping[str, str] | None = None, attributes: Attributes | None = None
     ) -> None:
-        """Read the file. A parameter without a value and a default is an error only where it is used."""
+        """Read the file. A parameter without a value or a default is an error only where it is used."""
         self._raw: dict[str, Any] = yaml.load(path.read_text(), Loader=_Loader)
         declared = self._raw.get("Parameters", {})
         if unknown := set(parameters or {}) - set(declared):
@@ -85,7 +85,7 @@ class Document:
         self._attributes = attributes or {}
 
     def section(self, *keys: str) -> Any:
-        """Return a resolved part of the template, {} where it has none."""
+        """Return a resolved part of the template, or {} if it has none."""
         part: Any = self._raw
         for key in keys:
             part = part.get(key, {})
@@ -97,7 +97,7 @@ class Document:
         return {name: self.resolve(resources[name].get("Properties", {})) for name in self.logical_ids(kind)}
 
     def logical_ids(self, kind: str) -> list[str]:
-        """Return the resources of a type that there are."""
+        """Return the resources of a type whose conditions hold."""
         return [
             name
             for name, resource in self._raw["Resources"].items()
@@ -105,13 +105,13 @@ class Document:
         ]
 
     def name_of(self, logical_id: str) -> str:
-        """Return the name a resource is given, else its logical id."""
+        """Return the name of a resource, or its logical id if it has none."""
         resource = self._raw["Resources"][logical_id]
         named_by, _ = NAMED.get(resource["Type"], ("", ""))
         return str(self.resolve(resource.get("Properties", {}).get(named_by, logical_id)))
 
     def resolve(self, value: Any) -> Any:
-        """Return `value` with every intrinsic function in it replaced by what it yields."""
+        """Return `value` with every intrinsic function in it replaced by its result."""
         if isinstance(value, list):
             items = [self.resolve(item) for item in value]
             return [item for item in items if item is not ABSENT]

@@ -1,7 +1,7 @@
-"""Packages of one Debian release, read through this machine's own apt and unpacked into a folder. Nothing is installed.
+"""Downloads packages of one Debian release with this machine's apt and unpacks them. Nothing is installed.
 
-Debian is asked at the mirror, through the proxy and with the keyring that apt is configured with here. It keeps its
-lists and state in a folder of ours, so no root is needed and the machine's own apt is left as it is.
+apt uses the mirror, the proxy and the keyring that are configured here. Its lists and state are in our own folder, so
+root is not needed and the machine's apt state does not change.
 """
 
 import platform
@@ -19,7 +19,7 @@ APT_SECONDS = 600
 
 
 def unpack(packages: list[str], architecture: str, root: Path) -> None:
-    """Unpack packages of the release, with all that they depend on, into `root`. Takes seconds to a minute."""
+    """Unpack packages of the release, with all their dependencies, into `root`. Takes seconds to a minute."""
     with tempfile.TemporaryDirectory(prefix="apt-") as scratch:
         archives = _download(packages, architecture, Path(scratch))
         root.mkdir(parents=True)
@@ -33,7 +33,7 @@ def _download(packages: list[str], architecture: str, folder: Path) -> list[Path
     status = folder / "state" / "status"
     for parent in (folder / "lists/partial", folder / "cache/archives/partial", status.parent):
         parent.mkdir(parents=True)
-    # No package counts as installed here, so the dependencies come as well.
+    # With an empty status file no package counts as installed, so dependencies are downloaded as well.
     status.touch()
     options = {
         "APT::Architecture": architecture,
@@ -53,7 +53,7 @@ def _download(packages: list[str], architecture: str, folder: Path) -> list[Path
         "Dir::State::status": str(status),
     }
     apt = ["apt-get", "-qq", *(f"-o{name}={value}" for name, value in options.items())]
-    # A mirror of something else may be among the sources: what matters is whether the packages are found.
+    # A failed update is not an error: the sources may include an unrelated mirror. The install decides.
     update = subprocess.run([*apt, "update"], capture_output=True, text=True, check=False, timeout=APT_SECONDS)
     try:
         _run(*apt, "--yes", "--download-only", "install", *packages)
@@ -63,7 +63,7 @@ def _download(packages: list[str], architecture: str, folder: Path) -> list[Path
 
 
 def _sources() -> list[str]:
-    """Return the sources of the release: those of this machine's Debian, whatever its own release is."""
+    """Return the sources of the release: those of this machine, with its own release replaced."""
     for tool in ("apt-get", "dpkg-deb"):
         if shutil.which(tool) is None:
             raise ServiceError(f"{tool} is missing, which Debian has.")

@@ -1,6 +1,6 @@
-"""Prints a project as JSON: `python describe_project.py SETTING...`, on the functions' own packages and path.
+"""Prints a project as JSON: `python describe_project.py SETTING...`, with the functions' packages and path.
 
-Runs apart from `make run`: the project is code that may fail, and it sees what the functions see.
+Runs in a separate process, because importing a project may fail, and needs what the functions have.
 """
 
 import asyncio
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def describe(names: list[str]) -> dict[str, Any]:
-    """Import the project and return the named settings, and what its agent is made of."""
+    """Import the project and return the named settings and a description of its agent."""
     from project import project  # found on the path of the functions
 
     settings = project.read_settings()
@@ -31,7 +31,7 @@ def _agent(agent: "Agent") -> dict[str, Any]:
         made_by = getattr(agent.instructions, "__qualname__", type(agent.instructions).__name__)
         try:
             instructions = asyncio.run(agent.instructions_for(RunContext(user="playground")))
-        except Exception as error:  # a team's function may need what only a turn has
+        except Exception as error:  # a team's function may need values that only a turn has
             instructions = f"{made_by} cannot be called outside a turn: {type(error).__name__}: {error}"
     tools = [
         {"name": spec.name, "description": spec.description, "parameters": spec.parameters}
@@ -42,5 +42,5 @@ def _agent(agent: "Agent") -> dict[str, Any]:
 
 if __name__ == "__main__":
     description = describe(sys.argv[1:])
-    # The last line: whatever the project prints comes before it.
+    # The last line of the output: the project may have printed before.
     print(json.dumps(description))

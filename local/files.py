@@ -5,7 +5,7 @@ from urllib.parse import unquote
 
 from local.emulator.http import NO_STORE, Exchange, Headers
 
-# Spelled out: the system's own table differs from machine to machine.
+# Not the system's own table, which differs between machines.
 CONTENT_TYPES = {
     ".css": "text/css; charset=utf-8",
     ".html": "text/html; charset=utf-8",
@@ -28,11 +28,11 @@ class Files:
     def __init__(self, folder: Path, headers: Headers) -> None:
         """Serve `folder`; every response carries `headers`."""
         self._folder = folder.resolve()
-        # A reload always shows the file as it is now.
+        # No caching, so that a reload shows the current file.
         self._headers = [*headers, NO_STORE, ("x-content-type-options", "nosniff")]
 
     async def answer(self, exchange: Exchange) -> None:
-        """Send the file that the request names."""
+        """Send the requested file."""
         if exchange.method not in {"GET", "HEAD"}:
             await exchange.respond(405, [*self._headers, PLAIN, ("allow", "GET, HEAD")], b"Only GET.\n")
             return
@@ -44,7 +44,7 @@ class Files:
         await exchange.respond(200, [*self._headers, ("content-type", content_type)], file.read_bytes())
 
     def _find(self, path: str) -> Path | None:
-        """Return the file at a path. Links and dots that lead out of the folder lead nowhere."""
+        """Return the file at a path, or None if there is none or the path leads out of the folder."""
         if "\0" in path:
             return None
         file = (self._folder / path.lstrip("/")).resolve()

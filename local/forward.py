@@ -1,4 +1,4 @@
-"""Passes requests on to another server and its answers back, byte for byte as they come."""
+"""Forwards requests to another server and streams its answers back unchanged."""
 
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -7,7 +7,7 @@ import httpx
 
 from local.emulator.http import ClientGone, Exchange, Headers
 
-# What belongs to a connection and not to the message. `host` is the other server's.
+# Headers of a connection, not of the message. `host` is set for the other server.
 NOT_PASSED_ON = frozenset({"connection", "expect", "host", "keep-alive", "te", "transfer-encoding", "upgrade"})
 
 
@@ -15,24 +15,24 @@ BAD_GATEWAY = 502
 
 
 class Unreachable(ConnectionError):
-    """The other server gave no answer."""
+    """The other server did not answer."""
 
 
 class Failed(RuntimeError):
-    """A function failed without an answer of its own. `request_id` is empty where it did not even start."""
+    """A function failed without an answer. `request_id` is empty if the function did not start."""
 
     def __init__(self, request_id: str) -> None:
-        """Keep the id that its log lines carry."""
+        """Keep the request id of its log lines."""
         super().__init__(request_id)
         self.request_id = request_id
 
 
 class Forwarder:
-    """Keeps connections to the servers behind."""
+    """Keeps connections to the other servers."""
 
     def __init__(self) -> None:
         """Open nothing yet."""
-        # Below the client: no headers, redirects, cookies or time limits of its own.
+        # Not an httpx client, which would add its own headers, redirects, cookies and timeouts.
         self._transport = httpx.AsyncHTTPTransport(limits=httpx.Limits(max_connections=None))
 
     async def close(self) -> None:
@@ -44,10 +44,9 @@ class Forwarder:
     ) -> None:
         """Send the request to `base_url` and its answer back, with `extra` headers.
 
-        `on_answer` hears of the answer when it begins and when it has ended.
-        Raises Unreachable before the answer began, and Failed for the answer that Lambda gives in a function's
-        place. Later the connection is broken off, as the other side did. A
-        client that leaves ends the connection to the other server, and nothing more.
+        `on_answer` is called when the answer begins and when it has ended. Raises Unreachable if there is no answer,
+        and Failed for Lambda's own answer in place of a function's. If the answer breaks off later, the client's
+        connection is aborted. If the client leaves, only the connection to the other server is closed.
         """
         has_body = bool(exchange.header("content-length") or exchange.header("transfer-encoding"))
         request = httpx.Request(
@@ -55,7 +54,7 @@ class Forwarder:
             base_url,
             headers=_kept(exchange.headers),
             content=exchange.chunks() if has_body else None,
-            # The path as it was written, not as a URL parser would write it.
+            # The path unchanged, not normalised by a URL parser.
             extensions={"target": exchange.target.encode("latin-1")},
         )
         try:
@@ -81,7 +80,7 @@ class Forwarder:
         except httpx.TransportError:
             exchange.abort()
         except ClientGone:
-            # The generators behind end here, not whenever the garbage collector finds them.
+            # Ends the generators now, instead of when they are garbage-collected.
             await response.aclose()
             with suppress(httpx.TransportError):
                 async for _ in chunks:

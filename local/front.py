@@ -63,7 +63,7 @@ async def _nothing() -> dict[str, Any]:
 
 
 class Front:
-    """Serves from its start. Functions are reachable once `open_to` has named them."""
+    """Serves from its start. Functions are reachable after `open_to`."""
 
     def __init__(self, traces: Traces, causes: Causes | None = None, *, playground: Path = PLAYGROUND) -> None:
         """Take the trace store, the causes of failures, and the page's folder."""
@@ -115,7 +115,7 @@ class Front:
             await self._route(exchange, cors)
 
     async def _route(self, exchange: Exchange, cors: Headers) -> None:
-        # As a Function URL, with one slash more at the beginning.
+        # As for a Function URL, a client may send one more slash at the beginning.
         first = exchange.path.lstrip("/").partition("/")[0]
         if first in ROUTES:
             await self._forward(exchange, ROUTES[first], cors)
@@ -184,7 +184,7 @@ class Front:
 
 
 def _session_id(exchange: Exchange, response: httpx.Response) -> str:
-    """The session that a request was about, empty for a new one."""
+    """Return the session of a request, empty for a new one."""
     parts = exchange.path.split("/")
     return str(response.headers.get("x-session-id", "")) or (parts[2] if len(parts) > 2 else "")
 

@@ -1,4 +1,4 @@
-"""What the front tells about the stack: the model, the versions, the limits of the context, the agent."""
+"""The front's description of the stack: the model, the versions, the limits of the context, the agent."""
 
 import asyncio
 import json
@@ -26,21 +26,21 @@ TOLD = (
     "summary_after_tokens",
     "summary_after_turns",
 )
-# Run where the functions run: a project may need packages that only they have.
+# Runs in the functions' environment: a project may need packages that only they have.
 DESCRIBE = Path(__file__).with_name("describe_project.py")
 READ_SECONDS = 30
 
 
 class StackInfo:
-    """Describes the stack as the chat function sees it, or the first function where there is no chat.
+    """Describes the stack as the chat function sees it, or the first function if there is no chat function.
 
-    The project is read when somebody asks, and again after a change of its files.
+    The project is read on the first call, and again after a change of its files.
     """
 
     def __init__(
         self, functions: Iterable[Function], environment: Mapping[str, str], *, offline: bool, built: bool = False
     ) -> None:
-        """Take what the functions are started with."""
+        """Take the functions and the environment that they are started with."""
         by_name = {function.short_name: function for function in functions}
         self._chat = by_name.get("chat") or next(iter(by_name.values()))
         self._environment = {**self._chat.environment, **environment}
@@ -76,7 +76,7 @@ class StackInfo:
                 self._read_at = changed_at
 
     def _read(self) -> None:
-        """Read the settings with the project's own defaults. Of a project that cannot be read only those without."""
+        """Read the settings with the project's defaults, or without them if the project cannot be read."""
         try:
             # The last line: a project may print while it is imported.
             described: dict[str, Any] = json.loads(self._run_project().splitlines()[-1])
@@ -94,7 +94,7 @@ class StackInfo:
         python = environment_of(self._chat) / "bin" / "python"
         path = os.pathsep.join(str(folder) for folder in (self._chat.code, *self._chat.layers))
         return subprocess.run(
-            # Bytecode is checked by the second: it would hide a change that comes soon after another.
+            # Bytecode is checked to the second, so it could hide a change right after another.
             [python, "-B", DESCRIBE, "openai_api", *TOLD],
             env={"PATH": os.environ.get("PATH", os.defpath), **self._environment, "PYTHONPATH": path},
             cwd=self._chat.code,

@@ -19,10 +19,10 @@ from local.debian import unpack
 from local.processes import ServiceError, locked
 
 PYTHONS = Path(__file__).resolve().parent.parent / ".build" / "pythons"
-# What Debian's release has.
+# The version in Debian's release.
 UNPACKED = "3.13"
 RETRY_SECONDS = 120.0
-# What extensions link to besides, and Lambda's own image has: AWS's runtime client is written in C++.
+# Libraries that extensions also need and Lambda's image has: AWS's runtime client is written in C++.
 LIBRARIES = ("libstdc++6",)
 # By the CPU's name in wheels: its name in Debian, and where its packages have the dynamic loader.
 DEBIAN = {
@@ -35,8 +35,8 @@ print("%d.%d" % sys.version_info[:2], platform.machine().replace("arm64", "aarch
 sys.exit(sys.prefix != sys.base_prefix)
 """
 
-# The libraries are those unpacked beside it, whatever this machine has. The name that it is called by is kept: Python
-# finds its library from there, and starts itself from there.
+# Uses the unpacked libraries, whatever this machine has, and keeps argv[0]: Python finds its library by it, and starts
+# itself with it.
 NATIVE = """#!/bin/sh
 root="${{0%/bin/*}}"
 libraries="$root/usr/lib/{machine}-linux-gnu"
@@ -87,7 +87,7 @@ def find_python(version: str, machine: str = "") -> str:
 
 
 def bare_python(version: str, machine: str = "") -> str:
-    """Return an interpreter that sees no packages, as Lambda's: this machine's own may have some installed."""
+    """Return an interpreter without packages, like Lambda's: this machine's own may have some installed."""
     python = find_python(version, machine)
     if Path(python).is_relative_to(PYTHONS):
         return python
@@ -99,7 +99,7 @@ def bare_python(version: str, machine: str = "") -> str:
 
 
 def _candidates(version: str, machine: str) -> Iterator[str]:
-    """Yield the interpreters that are here, the quickest to look at first."""
+    """Yield the interpreters on this machine, the quickest to check first."""
     if version == "{}.{}".format(*sys.version_info):
         yield getattr(sys, "_base_executable", sys.executable)
     if version == UNPACKED:
@@ -117,13 +117,13 @@ def _is_suitable(python: str, version: str, machine: str) -> bool:
         done = subprocess.run([python, "-I", "-c", PROBE], capture_output=True, text=True, check=False, timeout=60)
     except (OSError, subprocess.TimeoutExpired):
         return False
-    # What is built for Linux is built for glibc.
+    # Linux packages are built for glibc.
     expected = [version, machine, *(["glibc"] if sys.platform == "linux" else [])]
     return done.returncode == 0 and done.stdout.split() == expected
 
 
 def _unpack_unless_just_failed(root: Path, machine: str, compiler: str) -> None:
-    """A build asks several times, and a mirror that cannot be reached takes its time to say so."""
+    """Repeat a recent failure at once: a build asks several times, and an unreachable mirror is slow to fail."""
     failure = root.with_name(f"{root.name}.failure")
     if failure.exists() and time.time() - failure.stat().st_mtime < RETRY_SECONDS:
         raise ServiceError(failure.read_text())
@@ -154,7 +154,7 @@ def _unpack(root: Path, machine: str, compiler: str) -> None:
     python.chmod(0o755)
     if not _is_suitable(str(python), UNPACKED, machine):
         raise ServiceError("what was unpacked does not run.")
-    # Debian compiles the library when it installs it.
+    # Debian compiles the library at installation, which unpacking skips.
     library = unfinished / "usr" / "lib" / f"python{UNPACKED}"
     options = ["-q", "-j", "0", "--invalidation-mode", "unchecked-hash", "-s", str(unfinished), "-p", str(root)]
     command = [compiler or str(python), "-m", "compileall", *options, str(library)]

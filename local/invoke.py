@@ -30,13 +30,13 @@ def run(arguments: argparse.Namespace) -> int:
         folder=arguments.data,
         functions=(arguments.function,),
         environment={
-            # As under `sam local`: the answer comes as a whole.
+            # As under `sam local`: the answer is buffered.
             "AWS_SAM_LOCAL": "true",
-            # Who signs the sample events.
+            # The signer of the sample events.
             "TRUSTED_PRINCIPALS": f"arn:aws:iam::{ACCOUNT}:role/web-backend",
         },
         emulator={
-            # The queue is left alone: one invocation was asked for.
+            # No queue is polled: this command runs one invocation.
             "sqs": None,
             "on_line": lambda _, line: print(line, file=sys.stderr),
         },

@@ -14,13 +14,13 @@ PR_SET_PDEATHSIG = 1
 
 
 def leashed(command: Sequence[str]) -> list[str]:
-    """Return `command`, put on a leash held by this process."""
+    """Return a command that runs `command` and ends with this process."""
     # -I and -S: no site, no environment, so that it starts in milliseconds.
     return [sys.executable, "-I", "-S", os.path.abspath(__file__), str(os.getpid()), *command]  # noqa: PTH100
 
 
 def main() -> None:
-    """Ask for the signal, then become the command."""
+    """Request the signal from the kernel, then exec the command."""
     parent, *command = sys.argv[1:]
     if sys.platform == "linux":
         ctypes.CDLL(None, use_errno=True).prctl(PR_SET_PDEATHSIG, signal.SIGKILL)

@@ -13,7 +13,7 @@ DIM = "\x1b[2m"
 RESET = "\x1b[0m"
 LEVEL_COLOURS = {"WARNING": "\x1b[33m", "ERROR": "\x1b[31m", "CRITICAL": "\x1b[1;31m"}
 FUNCTION_COLOURS = {"chat": "\x1b[36m", "sessions": "\x1b[35m", "summary": "\x1b[34m", "run": "\x1b[33m"}
-# On every line the same, or said in another way.
+# Fields that are the same on every line, or shown in another way.
 LEFT_OUT = frozenset(
     {
         "exception",
@@ -36,16 +36,16 @@ class LogLines:
     """Prints what functions log: `12:30:01 chat  INFO  turn ended  status=complete duration_ms=575`."""
 
     def __init__(self, out: TextIO) -> None:
-        """Print to `out`, coloured where that is a terminal."""
+        """Print to `out`, in colour if that is a terminal."""
         self._out = out
         self._colourful = out.isatty() and not os.environ.get("NO_COLOR")
 
     def paint(self, text: str, colour: str) -> str:
-        """Return the text in a colour, if there are colours."""
+        """Return the text in a colour, if colours are on."""
         return f"{colour}{text}{RESET}" if self._colourful and colour else text
 
     def print(self, function: str, line: str) -> None:
-        """Print a line that a function wrote, or the platform about it."""
+        """Print a line that a function, or the platform, has logged."""
         text = self._readable(line)
         if text is not None:
             now = self.paint(time.strftime("%H:%M:%S"), DIM)
@@ -53,7 +53,7 @@ class LogLines:
             print(f"{now} {name}  {text}", file=self._out, flush=True)
 
     def _readable(self, line: str) -> str | None:
-        """Return what to print of a line, None for nothing."""
+        """Return the readable form of a line, or None to skip it."""
         if _PLATFORM.match(line):
             return None
         if report := _REPORT.match(line):
@@ -63,17 +63,17 @@ class LogLines:
         except ValueError:
             return line
         if isinstance(record, dict) and "errorType" in record:
-            # AWS's runtime, about a function that failed.
+            # A report of AWS's runtime about a failed function.
             text = self.paint(f"{'ERROR':<7}", LEVEL_COLOURS["ERROR"])
             return f"{text}  {record['errorType']}: {record.get('errorMessage')}\n{traceback_of(record)}".rstrip()
         if not isinstance(record, dict) or "message" not in record:
-            # Metrics: CloudWatch reads them, people have the lines beside them.
+            # Metrics are for CloudWatch and are skipped.
             return None if isinstance(record, dict) and "_aws" in record else line
         return self._record(record)
 
     def _record(self, record: Mapping[str, Any]) -> str:
         level = str(record.get("level", "INFO"))
-        # The id is for finding what belongs to a failure.
+        # The request id is shown only with failures, to find their other lines.
         left_out = LEFT_OUT if level in LEVEL_COLOURS else LEFT_OUT | {"request_id"}
         fields = " ".join(f"{name}={_value(value)}" for name, value in record.items() if name not in left_out)
         text = f"{self.paint(f'{level:<7}', LEVEL_COLOURS.get(level, ''))}  {record['message']}"

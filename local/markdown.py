@@ -1,7 +1,7 @@
-"""Markdown as a tree of elements, for a page that builds them one by one and parses no HTML.
+"""Markdown as a tree of elements, for a page that creates them one by one and parses no HTML.
 
-CommonMark with tables, strikethrough, task lists and bare links. HTML stays text. `python -m local.markdown` serves
-one JSON text per line of standard input with the JSON of its tree: a process that can be killed bounds the time.
+CommonMark with tables, strikethrough, task lists and bare links. HTML stays text. `python -m local.markdown` reads one
+JSON string per line and prints the JSON of its tree: as a separate process it can be killed if it takes too long.
 """
 
 import json
@@ -31,7 +31,7 @@ Node = str | list[Any]
 """Text, or an element: `[tag, attributes, *children]`."""
 
 LINK_SCHEMES = frozenset({"http", "https", "mailto"})
-# Nobody writes deeper, and neither JSON nor a page can be as deep as a text can ask for.
+# Deeper nesting is not realistic, and JSON and the page have limits that a text could exceed.
 MAX_DEPTH = 60
 MAX_HIGHLIGHTED_CHARS = 50_000
 # The page has its own h1. Headings below it never skip a level, as assistive technology expects: `level` is the text's.
@@ -178,7 +178,7 @@ def _with_links(text: str) -> Iterator[Node]:
 
 
 def _without_sentence_end(url: str) -> str:
-    """Punctuation after an address, and a parenthesis that it did not open, belong to the sentence around it."""
+    """Remove punctuation and unopened parentheses at the end: they belong to the sentence around the address."""
     url = url.rstrip(_SENTENCE_END)
     unopened = max(0, url.count(")") - url.count("("))
     trailing = len(url) - len(url.rstrip(")"))
@@ -187,7 +187,7 @@ def _without_sentence_end(url: str) -> str:
 
 @lru_cache(maxsize=256)  # the blocks above the one that is being written stay the same
 def highlight(code: str, language: str) -> tuple[Node, ...]:
-    """Return code as text and `span` elements of a kind. A language that nobody knows stays text."""
+    """Return code as text and `span` elements of a kind. Code of an unknown language stays text."""
     if not language or len(code) > MAX_HIGHLIGHTED_CHARS:
         return (code,)
     try:

@@ -22,7 +22,7 @@ REPLICA_SET = "omniagent"
 START_SECONDS = 60.0
 CHECK_MILLISECONDS = 5_000
 PORT_ATTEMPTS = 3
-# A laptop's data fits in a quarter of a gigabyte, and a set of one has nobody to hand over to.
+# A small cache is enough for a laptop, and a replica set of one has no member to hand over to at shutdown.
 OPTIONS = [
     "--quiet",
     "--wiredTigerCacheSizeGB=0.25",
@@ -47,13 +47,13 @@ def find_mongod() -> Path:
 
 
 class Mongod:
-    """A server on a loopback port over a data folder that survives it.
+    """A server on a loopback port. Its data folder is kept after it ends.
 
-    `with Mongod(folder) as server: ... server.uri`. Without a folder the data goes when the server does.
+    `with Mongod(folder) as server: ... server.uri`. Without a folder, the data is deleted with the server.
     """
 
     def __init__(self, folder: Path | None = None, *, port: int | None = None) -> None:
-        """Name the data folder and the port; a free port is chosen when none is given."""
+        """Set the data folder and the port; by default a free port is chosen."""
         self._temporary = tempfile.TemporaryDirectory(prefix="mongod-") if folder is None else None
         self.folder = folder or Path(self._temporary.name if self._temporary else "")
         self._wanted_port = port
@@ -112,7 +112,7 @@ class Mongod:
         return self
 
     def __exit__(self, *_: object) -> None:
-        """End. Data in a temporary folder is removed, so that server needs no clean end."""
+        """End. With a temporary folder, whose data is deleted, the server is not shut down cleanly."""
         if self._temporary:
             self.kill()
             self._temporary.cleanup()
@@ -126,7 +126,7 @@ class Mongod:
             f"--bind_ip={LOOPBACK}",
             f"--port={self.port}",
             f"--replSet={REPLICA_SET}",
-            # A socket file in /tmp would collide with, or be left over by, another server.
+            # A socket file in /tmp could collide with one of another server.
             "--nounixsocket",
             *OPTIONS,
         ]
@@ -149,12 +149,12 @@ class Mongod:
 
 
 def check_mongodb(uri: str, *, milliseconds: int = CHECK_MILLISECONDS) -> None:
-    """Raise ServiceError with the reason when the server of MONGODB_URI cannot be used."""
+    """Raise ServiceError with the reason if the server of MONGODB_URI cannot be used."""
     hide(uri)
     try:
-        # A driver waits half a minute for a server that may come back. Nobody waits that long for a typing error.
+        # Shorter than the driver's default of half a minute, which is too long to wait for a typo.
         with MongoClient[dict[str, Any]](uri, serverSelectionTimeoutMS=milliseconds) as client:
-            # Credentials are checked as soon as a connection is made.
+            # Connecting also checks the credentials.
             found = client.admin.command("hello")
     except ServerSelectionTimeoutError as error:
         raise ServiceError(
@@ -175,7 +175,7 @@ def _hello(client: MongoClient[dict[str, Any]]) -> Mapping[str, Any]:
 
 
 def _serves(client: MongoClient[dict[str, Any]], pid: int) -> bool:
-    """Tell whether the server that answers is ours and not an older one on the same port."""
+    """Whether the server that answers is ours, and not another one on the same port."""
     try:
         return bool(client.admin.command("serverStatus")["pid"] == pid)
     except PyMongoError:
@@ -183,20 +183,20 @@ def _serves(client: MongoClient[dict[str, Any]], pid: int) -> bool:
 
 
 def _configure(client: MongoClient[dict[str, Any]], host: str) -> None:
-    """Make the server a replica set whose only member is `host`, whatever its data says."""
+    """Make the server a replica set whose only member is `host`, whatever is configured in its data."""
     config = client.local["system.replset"].find_one()
     if config is None:
         members = [{"_id": 0, "host": host}]
         client.admin.command("replSetInitiate", {"_id": REPLICA_SET, "members": members})
     elif config["members"][0]["host"] != host:
-        # The data knows the set under the port of an earlier run, so the server finds no primary: force it.
+        # The data has the port of an earlier run, so the server finds no primary: force the new configuration.
         config["members"][0]["host"] = host
         config["version"] += 1
         client.admin.command("replSetReconfig", config, force=True)
 
 
 def _reason(service: Service) -> str:
-    """Return what the log says went wrong, in one line."""
+    """Return the reason of a failure from the log, in one line."""
     text = service.log.read_text(errors="replace")
     if missing := re.search(r"shared libraries: (\S+):", text):
         return f"it needs the system library {missing[1]} (Debian: apt-get install libssl3 libcurl4)."

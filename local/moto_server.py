@@ -1,7 +1,7 @@
-"""`python -m local.moto_server PORT`: moto, for whoever knows its access key.
+"""`python -m local.moto_server PORT`: moto, only for callers with its access key.
 
-moto itself answers every request that reaches it, and its own API lists and erases what it holds. The key comes from
-AWS_ACCESS_KEY_ID: a command line is visible to everybody on the machine.
+moto itself answers every request, and its own API lists and deletes all its data. The key is read from
+AWS_ACCESS_KEY_ID, because every user of the machine can see command lines.
 """
 
 import os
@@ -24,7 +24,7 @@ Environ = dict[str, Any]
 
 
 def guarded(app: "WSGIApplication", access_key: str) -> "WSGIApplication":
-    """Return the application for programs of this machine that sign with the key, in a header or in the query."""
+    """Return the application, restricted to programs on this machine that sign with the key (header or query)."""
     signed, presigned = f"Credential={access_key}/", f"X-Amz-Credential={quote(access_key, safe='')}%2F"
 
     def serve(environ: Environ, start_response: "StartResponse") -> Iterable[bytes]:
@@ -39,10 +39,10 @@ def guarded(app: "WSGIApplication", access_key: str) -> "WSGIApplication":
 
 
 def atomic_tables(app: "WSGIApplication") -> "WSGIApplication":
-    """Return the application with one request to DynamoDB at a time. Other services may wait in theirs.
+    """Return the application with DynamoDB requests run one at a time. Other services' requests may block longer.
 
-    DynamoDB changes an item atomically. moto reads, checks and writes in threads without a lock: of two conditional
-    updates at the same moment both would succeed.
+    DynamoDB changes an item atomically. moto reads, checks and writes in threads without a lock, so two simultaneous
+    conditional updates would both succeed.
     """
     lock = threading.Lock()
 
@@ -60,7 +60,7 @@ def _headers_of(environ: Environ) -> Callable[[str], str]:
 
 
 def main() -> None:
-    """Serve until ended."""
+    """Serve until the process is ended."""
     app = DomainDispatcherApplication(create_backend_app)
     run_simple(
         LOOPBACK,

@@ -1,7 +1,7 @@
-"""The packages that functions see here: those of their layers and of their own requirements.txt, and no others.
+"""The packages of functions: those of their layers and of their own requirements.txt, as on Lambda, and no others.
 
-On Lambda nothing else is there. So functions run on an environment of their own instead of the one of this program,
-which has moto, pytest and more. It is made when it is first needed, once for each content of the requirements files.
+So functions run in a separate virtual environment, not in this program's, which has moto, pytest and more. It is
+created on first use, once for each content of the requirements files.
 """
 
 import hashlib
@@ -21,7 +21,7 @@ REQUIREMENTS = "requirements.txt"
 
 
 def environment_of(function: Function) -> Path:
-    """Return the virtual environment of a function from source. It is made if it is not there. May take seconds."""
+    """Return the virtual environment of a function from source, created if it is missing. May take seconds."""
     files = _requirements(function)
     folder = ENVIRONMENTS / _digest(files)
     if not _is_made(folder):
@@ -34,7 +34,7 @@ def environment_of(function: Function) -> Path:
 def _requirements(function: Function) -> list[Path]:
     layers = [layer / REQUIREMENTS for layer in function.layers if (layer / REQUIREMENTS).exists()]
     own = function.code / REQUIREMENTS
-    # A function without a layer still needs what Lambda's own runtime brings.
+    # A function without a layer still needs the packages of Lambda's runtime.
     return [*(layers or [LAYER]), *([own] if own.exists() else [])]
 
 

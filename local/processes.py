@@ -1,4 +1,4 @@
-"""Services as child processes: their output in a file, their end certain."""
+"""Services as child processes that log to a file and never outlive their parent."""
 
 import fcntl
 import os
@@ -12,7 +12,7 @@ from pathlib import Path
 from local.leash import leashed
 
 POLL_SECONDS = 0.02
-# All that a process gets of the environment of whoever started the stack.
+# The only variables of the caller's environment that a process gets.
 PASSED_ON = ("LD_LIBRARY_PATH", "PATH", "TMPDIR")
 
 
@@ -21,13 +21,13 @@ class ServiceError(RuntimeError):
 
 
 def clean_environment() -> dict[str, str]:
-    """Return what every process needs, and none of the keys of whoever runs this."""
+    """Return the variables that every process needs, without the caller's keys."""
     return {name: os.environ[name] for name in PASSED_ON if name in os.environ}
 
 
 @contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Let one process at a time work in a folder, which is made if it is missing."""
+    """Let one process at a time work in a folder, which is created if it is missing."""
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / ".lock").open("w") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
@@ -35,7 +35,7 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 def make_private(folder: Path) -> None:
-    """Make a folder that nobody else on this machine may look into, one that is there already included."""
+    """Create a folder that no other user can read. An existing one is made private, too."""
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         folder.chmod(0o700)
@@ -44,16 +44,16 @@ def make_private(folder: Path) -> None:
 
 
 class Service:
-    """A child process on a leash, writing to a log file.
+    """A child process that ends with its parent and writes to a log file.
 
-    It leads a session of its own: Ctrl-C reaches the parent only, which then ends its services in order.
-    Start it from a thread that lives as long as the service should.
+    It has its own session, so that Ctrl-C reaches only the parent, which then ends its services in order. Start it
+    from a thread that lives as long as the service: the service ends with that thread.
     """
 
     def __init__(
         self, name: str, command: Sequence[str], *, log: Path, variables: Mapping[str, str] | None = None
     ) -> None:
-        """Start the command, with these variables; `wait_until` tells when it serves."""
+        """Start the command with these variables. `wait_until` waits until it is ready."""
         self.name = name
         self.log = log
         with log.open("wb") as output:
@@ -72,7 +72,7 @@ class Service:
         return self._process.pid
 
     def wait_until(self, ready: Callable[[], bool], *, seconds: float) -> None:
-        """Poll `ready` until it holds. Raises when the process ends first or the time is over."""
+        """Poll `ready` until it returns True. Raises if the process ends first or the time is up."""
         deadline = time.monotonic() + seconds
         while not ready():
             if (code := self._process.poll()) is not None:
@@ -82,7 +82,7 @@ class Service:
             time.sleep(POLL_SECONDS)
 
     def check(self) -> None:
-        """Raise when the process has ended by itself."""
+        """Raise if the process has ended by itself."""
         if (code := self._process.poll()) is not None:
             cause = f"signal {signal.Signals(-code).name}" if code < 0 else f"code {code}"
             raise ServiceError(f"{self.name} ended unexpectedly with {cause}; its log is {self.log}.")
@@ -93,13 +93,13 @@ class Service:
         return "\n".join(text.splitlines()[-lines:]) or "it wrote nothing"
 
     def stop(self, *, seconds: float = 10) -> None:
-        """End the process politely, then by force."""
+        """Terminate the process, and kill it if that takes too long."""
         self._process.terminate()
         with suppress(subprocess.TimeoutExpired):
             self._process.wait(seconds)
         self.kill()
 
     def kill(self) -> None:
-        """End the process at once, as a crash would."""
+        """Kill the process, as a crash would."""
         self._process.kill()
         self._process.wait()

@@ -17,7 +17,7 @@ class Reload:
     def __init__(self, emulator: Emulator, functions: Iterable[Function]) -> None:
         """Take the current source as the version that the processes run."""
         self._emulator = emulator
-        # Of a layer only our own package: what is installed beside it does not change.
+        # Of a layer, only our own package: installed packages do not change.
         self._folders = {
             folder
             for function in functions

@@ -1,4 +1,4 @@
-"""Renders Markdown in a process of its own, within a size and a time."""
+"""Renders Markdown in a separate process, with limits on size and time."""
 
 import asyncio
 import json
@@ -16,14 +16,14 @@ SECONDS = 5.0
 
 
 class NotRendered(Exception):
-    """The text stays as it is. The message says why."""
+    """The text cannot be rendered. The message says why."""
 
 
 class Renderer:
-    """One process for all pages, started when it is first needed, killed when a text takes too long."""
+    """One process for all pages, started on first use, killed if a text takes too long."""
 
     def __init__(self, seconds: float = SECONDS) -> None:
-        """Start nothing yet. A text gets `seconds`, once its turn has come."""
+        """Start nothing yet. Each text may take `seconds`, not counting the wait for earlier texts."""
         self.seconds = seconds
         self._process: Process | None = None
         self._turn = asyncio.Lock()
@@ -44,7 +44,7 @@ class Renderer:
                 await self._end()
                 raise NotRendered("the renderer ended") from error
             except BaseException:
-                # What it answers next would be the answer to this text.
+                # The process's next answer would be for this text, not for the next one.
                 await self._end()
                 raise
         return tree
@@ -73,7 +73,7 @@ async def _start() -> Process:
         limit=MAX_TREE_BYTES,
         start_new_session=True,
     )
-    # Its imports are no part of a text's time.
+    # The time of its imports does not count for a text.
     await _ask(process, "")
     return process
 

@@ -1,6 +1,6 @@
-"""Secrets Manager for the functions of one stack: `GetSecretValue` of the key and of the connection string.
+"""Secrets Manager for the functions of one stack: `GetSecretValue` for the API key and the connection string.
 
-They may be real ones, so they stay in this process and in those of the functions. The address holds a random path.
+These may be real secrets, so only this process and the functions have them. The address has a random path.
 """
 
 import json
@@ -16,7 +16,7 @@ _ARN = f"arn:aws:secretsmanager:{REGION}:{ACCOUNT}:secret:"
 
 
 def secret_arn(name: str) -> str:
-    """Return what a function calls a secret."""
+    """Return the ARN of a secret."""
     return f"{_ARN}{name}"
 
 

@@ -1,4 +1,4 @@
-"""The functions of a template with everything they call, on this machine."""
+"""The functions of a template, with all services that they call, on this machine."""
 
 import asyncio
 import os
@@ -52,7 +52,7 @@ DECIDED = frozenset(
 
 
 class Startable(Protocol):
-    """A service in a process of its own."""
+    """A service in its own process."""
 
     @property
     def pid(self) -> int: ...
@@ -132,7 +132,7 @@ class Stack:
         return self.front.url
 
     def check(self) -> None:
-        """Raise ServiceError when a service has ended by itself."""
+        """Raise ServiceError if a service has ended by itself."""
         for service in self._services():
             service.check()
 
@@ -260,7 +260,7 @@ def _deploy(options: StackOptions, aws: Aws, model: ModelProcess | None) -> Temp
 def _functions(options: StackOptions, template: Template) -> list[Function]:
     wanted = [template.function(name) for name in options.functions] or list(template.functions.values())
     if not any(function.short_name == "run" for function in wanted):
-        wanted = [function.having({"RUN_QUEUE_URL": ""}) for function in wanted]  # nobody reads it
+        wanted = [function.having({"RUN_QUEUE_URL": ""}) for function in wanted]  # no function reads it
     if options.auth == "none":
         unguarded = {"AUTH_MODE": "none", "OMNIAGENT_LOCAL": "1"}
         wanted = [function.having(unguarded).without_signatures() for function in wanted]

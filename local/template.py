@@ -1,4 +1,4 @@
-"""What template.yaml says about functions, tables and queues, as typed values."""
+"""The functions, tables and queues of template.yaml, as typed values."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
@@ -95,7 +95,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Queue:
-    """An SQS queue; `dead_letters` is the ARN of the queue that gets what failed `max_receives` times."""
+    """An SQS queue; `dead_letters` is the ARN of the queue for messages that failed `max_receives` times."""
 
     logical_id: str
     name: str
@@ -118,7 +118,7 @@ class Template:
         parameters: Mapping[str, str] | None = None,
         attributes: Attributes | None = None,
     ) -> None:
-        """Read the file. What it says is resolved when it is asked for."""
+        """Read the file. Its values are resolved on first use."""
         self.folder = path.absolute().parent
         self._document = Document(path, parameters=parameters, attributes=attributes)
 

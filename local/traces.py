@@ -70,20 +70,20 @@ class Traces:
     """The last traces that were received."""
 
     def __init__(self, kept: int = TRACES_KEPT) -> None:
-        """Keep so many traces; the oldest goes first."""
+        """Keep this many traces; the oldest is dropped first."""
         self._kept = kept
         self._traces: OrderedDict[str, dict[str, _Received]] = OrderedDict()
         self._grew = asyncio.Event()
 
     def of_turn(self, session_id: str, turn: int) -> list[Span]:
-        """Return the spans of the request that ran a turn, by start. A turn that was answered again: its last answer.
+        """Return the spans of the request that ran a turn, by start; after a regeneration, of its last answer.
 
-        A request that only read the turn's stream counts when no other is known.
+        A request that only followed the turn's stream is used if no other is known.
         """
         return self._of_turn(session_id, turn)[1]
 
     async def of_ended_turn(self, session_id: str, turn: int, *, seconds: float) -> list[Span]:
-        """Return the spans of a turn once the outermost has arrived, or after `seconds` those that have.
+        """Return the spans of a turn once the outermost has arrived, or those received after `seconds`.
 
         The stream of a turn ends a moment before its last spans arrive.
         """

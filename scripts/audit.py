@@ -1,4 +1,4 @@
-"""`make audit`: the pinned dependencies. What cannot be checked fails as well: nobody has looked."""
+"""`make audit`: checks the pinned dependencies. A check that could not be made counts as a failure."""
 
 import os
 import shutil
@@ -13,13 +13,13 @@ from scripts.sbom import write
 
 
 def pins() -> str:
-    """Every requirement is one version with hashes, and none says where it is to be loaded from."""
+    """Check that every requirement is pinned to one version with hashes, and none to a URL."""
     counts = {file.relative_to(ROOT): sum(1 for _ in read_pins(file)) for file in FILES}
     return ", ".join(f"{file}: {count} pinned with hashes" for file, count in counts.items())
 
 
 def licences() -> str:
-    """THIRD_PARTY.md is up to date, and no licence in it asks for anything."""
+    """Check that THIRD_PARTY.md is up to date, and that every licence is allowed."""
     if not THIRD_PARTY.exists() or THIRD_PARTY.read_text() != rendered():
         raise ValueError("THIRD_PARTY.md is out of date: make licences")
     shipped = [pin.name for pin in read_pins(LAYER) if pin.is_in_the_layer]
@@ -30,11 +30,11 @@ def licences() -> str:
 
 
 class NotChecked(Exception):
-    """A check could not be made. Says why."""
+    """A check could not be made. The message says why."""
 
 
 def vulnerabilities() -> str:
-    """What pip-audit says of the layer. It asks a service that is not always in reach."""
+    """Run pip-audit on the layer. It needs a service that is not always reachable."""
     command = shutil.which("pip-audit", path=f"{ROOT / '.venv-audit' / 'bin'}{os.pathsep}{os.environ.get('PATH', '')}")
     if command is None:
         raise NotChecked("pip-audit is not installed: `make audit` installs it")
@@ -53,7 +53,7 @@ def vulnerabilities() -> str:
 
 
 def sbom() -> str:
-    """The bill of materials is written."""
+    """Write the bill of materials."""
     return f"written to {write().relative_to(ROOT)}"
 
 
@@ -62,7 +62,7 @@ FAILED, NOT_CHECKED = 1, 3
 
 
 def main() -> int:
-    """Run every check. The exit code is 1 when one failed, else 3 when one could not be made."""
+    """Run every check. The exit code is 1 if one failed, otherwise 3 if one could not be made."""
     codes = {0}
     for name, check in CHECKS.items():
         try:

@@ -1,4 +1,4 @@
-"""Calls a deployment as its users do: signed with AWS credentials, with a token, or with neither."""
+"""Calls a deployment like a user: signed with AWS credentials, with a token, or with neither."""
 
 import json
 import re
@@ -18,7 +18,7 @@ TIMEOUT_SECONDS = 60.0
 
 
 class CannotCall(Exception):
-    """What is needed to call is missing. Says what to do."""
+    """Something that is needed for a call is missing. The message says what to do."""
 
 
 class Signature(httpx.Auth):
@@ -45,7 +45,7 @@ class Signature(httpx.Auth):
 
 
 class Bearer(httpx.Auth):
-    """Carries a token."""
+    """Sends a bearer token."""
 
     def __init__(self, token: str) -> None:
         self._token = token
@@ -56,7 +56,7 @@ class Bearer(httpx.Auth):
 
 
 def signed_for(host: str) -> tuple[str, str | None]:
-    """Return the service and the region that a signature names. A domain of one's own is API Gateway's."""
+    """Return the service and the region to sign for. A custom domain is API Gateway's."""
     if url := re.search(r"\.lambda-url\.([a-z0-9-]+)\.on\.aws$", host):
         return "lambda", url[1]
     if api := re.search(r"\.execute-api\.([a-z0-9-]+)\.", host):
@@ -70,13 +70,13 @@ def is_here(host: str) -> bool:
 
 
 def _signed_headers(request: httpx.Request) -> dict[str, str]:
-    """Only what no proxy changes."""
+    """Return the headers to sign: only those that proxies do not change."""
     return {name: value for name, value in request.headers.items() if name in ("content-type", "host")}
 
 
 @dataclass
 class Deployment:
-    """The two addresses, and how to be let in. Addresses may end with a slash, as AWS writes them."""
+    """The two addresses, and how to authenticate. Addresses may end with a slash, as AWS shows them."""
 
     chat_url: str
     sessions_url: str
@@ -99,13 +99,13 @@ class Deployment:
         return base.rstrip("/") + path
 
     def client(self, *, credentials: bool = True) -> httpx.Client:
-        """Return a client that is let in, or one without credentials."""
+        """Return a client with or without credentials."""
         auth: httpx.Auth | None = None
         if credentials and self.auth == "iam":
             auth = Signature()
         elif credentials and self.auth == "jwt":
             auth = Bearer(self.token)
-        # A proxy of the environment does not lead to this machine.
+        # A proxy from the environment cannot reach this machine.
         trust_env = not is_here(urlsplit(self.chat_url).hostname or "")
         return httpx.Client(auth=auth, timeout=TIMEOUT_SECONDS, follow_redirects=False, trust_env=trust_env)
 
@@ -134,7 +134,7 @@ def of_stack(stack: str, *, token: str = "", origin: str = "") -> Deployment:
 
 
 def events_of(lines: Iterator[str]) -> Iterator[Json | None]:
-    """Yield the events of a stream as they come; None for `[DONE]`."""
+    """Yield the events of a stream as they arrive; None for `[DONE]`."""
     for line in lines:
         if line == "data: [DONE]":
             yield None

@@ -24,7 +24,7 @@ from local.template import ROOT
 from scripts.readme import GREEN
 
 CLONES = ROOT / ".build" / "green"
-# Of the make that started this: the suites must not see it.
+# Variables of the make that started this, which the suites must not see.
 OF_MAKE = ("ARGS", "MAKEFLAGS", "MAKELEVEL", "MAKEOVERRIDES", "MFLAGS")
 COUNTS = re.compile(r"^=+ (?=.*\bin [\d.]+s)(.*) in [\d.]+s.*=+$", re.MULTILINE)
 NAMES = re.compile(r"^(?:FAILED|ERROR) (\S+)", re.MULTILINE)
@@ -35,7 +35,7 @@ PATIENCE_SECONDS = 60.0
 
 @dataclass(frozen=True)
 class Run:
-    """What one run came to."""
+    """The result of one run."""
 
     passed: int
     failed: int
@@ -43,19 +43,19 @@ class Run:
     coverage: int
     seconds: int
     load: float
-    """The mean load average of its time."""
+    """The mean load average during the run."""
     failures: tuple[str, ...]
     green: bool
 
     def __str__(self) -> str:
-        """One line."""
+        """Return the result in one line."""
         end = "green" if self.green else "RED"
         counts = f"{self.passed} passed, {self.failed} failed, {self.skipped} skipped, coverage {self.coverage} %"
         return f"{end}: {counts}, {self.seconds} s, load {self.load:.1f} {' '.join(self.failures)}".rstrip()
 
 
 def outcome(output: str, *, code: int, seconds: float, load: float) -> Run:
-    """Read what `make test` printed and how it ended."""
+    """Return the result from the output of `make test` and its exit code."""
     [*_, counts] = ["", *COUNTS.findall(output)]
     number = {word: int(count) for count, word in re.findall(r"(\d+) (\w+)", counts)}
     failures = tuple(dict.fromkeys(NAMES.findall(output)))
@@ -73,7 +73,7 @@ def outcome(output: str, *, code: int, seconds: float, load: float) -> Run:
 
 
 class Runs:
-    """The runs of one commit, `at_once` of them at a time, none after `deadline`."""
+    """The runs of one commit, `at_once` at a time, none after `deadline`."""
 
     def __init__(self, folder: Path, *, number: int, at_once: int, deadline: float) -> None:
         self._folder = folder
@@ -96,7 +96,7 @@ class Runs:
         return [run for _, run in sorted(self._done.items())]
 
     def stop(self) -> None:
-        """End what runs, and begin nothing more."""
+        """End the running suites, and start no more."""
         self._deadline = 0.0
 
     def _place(self, place: int) -> None:
@@ -163,7 +163,7 @@ def _busy_core() -> Iterator[None]:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the suites, write the counts and tell whether all of them were green."""
+    """Run the suites, write the report, and return 0 if all runs were green."""
     parser = argparse.ArgumentParser(prog="python -m scripts.green", description=__doc__)
     parser.add_argument("--runs", type=int, default=10)
     parser.add_argument("--at-once", type=int, default=3)

@@ -1,4 +1,4 @@
-"""Writes THIRD_PARTY.md, the licences of what the layer ships: `python -m scripts.licences`. A test holds it."""
+"""Writes THIRD_PARTY.md, the licences of the layer's packages: `python -m scripts.licences`. A test compares it."""
 
 import re
 from importlib.metadata import PackageMetadata, metadata
@@ -7,7 +7,7 @@ from local.template import ROOT
 from scripts.pins import LAYER, read_pins
 
 THIRD_PARTY = ROOT / "THIRD_PARTY.md"
-# None of these asks anything of a program that only uses the package. MPL-2.0 does of a changed file of the package.
+# These impose no conditions on a program that only uses the package. MPL-2.0 does on changed files of the package.
 ALLOWED = frozenset(
     {"AFL-2.1", "Apache-2.0", "BSD-3-Clause", "ISC", "MIT", "MIT-0", "MPL-2.0", "PSF-2.0", "BSD-2-Clause"}
 )
@@ -26,7 +26,7 @@ _HOMES = ("source", "repository", "source code", "homepage", "documentation")
 
 
 def licence_of(package: PackageMetadata) -> str:
-    """Return the licence as an SPDX expression, or as the package names it where that is not known."""
+    """Return the licence as an SPDX expression, or the package's own name for it if that is unknown."""
     if expression := field("License-Expression", package):
         return expression
     named = field("License", package)
@@ -38,7 +38,7 @@ def licence_of(package: PackageMetadata) -> str:
 
 
 def is_allowed(licence: str) -> bool:
-    """Whether every choice and every part of an expression is known to be harmless."""
+    """Whether every alternative and every part of an expression is allowed."""
     return all(part in ALLOWED for part in re.split(r" OR | AND ", licence))
 
 
@@ -55,7 +55,7 @@ def field(name: str, package: PackageMetadata) -> str:
 
 
 def rendered() -> str:
-    """Return THIRD_PARTY.md as the packages of this environment make it."""
+    """Return THIRD_PARTY.md for the packages of this environment."""
     pins = [pin for pin in read_pins(LAYER) if pin.is_in_the_layer]
     rows = []
     for pin in sorted(pins, key=lambda pin: pin.name):

@@ -1,4 +1,4 @@
-"""A stage's parameters, held against the template before CloudFormation does it."""
+"""Checks a stage's parameters against the template before CloudFormation does."""
 
 import difflib
 import re
@@ -18,7 +18,7 @@ PLACEHOLDER = "PUT-THE-ARN-HERE"
 
 @dataclass(frozen=True)
 class Finding:
-    """What is wrong and what to do. An error stops the deploy."""
+    """A problem and what to do about it. An error stops the deployment."""
 
     level: Literal["error", "warning"]
     text: str
@@ -33,7 +33,7 @@ def warning(text: str) -> Finding:
 
 
 def stage_findings(stage: str) -> Iterator[Finding]:
-    """A stage has a section in samconfig.toml and a file of parameters."""
+    """Check that the stage has a section in samconfig.toml and a parameter file."""
     config = tomllib.loads((ROOT / "samconfig.toml").read_text())
     stages = ["dev" if name == "default" else name for name in config if name != "version"]
     if stage not in stages:
@@ -45,7 +45,7 @@ def stage_findings(stage: str) -> Iterator[Finding]:
 
 
 def read_parameters(stage: str) -> dict[str, str]:
-    """Return the stage's parameters as CloudFormation gets them. Raises `ValueError` when they cannot be read."""
+    """Return the stage's parameters as CloudFormation gets them. Raises `ValueError` if they cannot be read."""
     path = ROOT / "parameters" / f"{stage}.yaml"
     try:
         found = yaml.safe_load(path.read_text())
@@ -63,7 +63,7 @@ def _text(value: Any) -> str:
 
 
 def parameter_findings(parameters: Mapping[str, str]) -> Iterator[Finding]:
-    """Each value is one that CloudFormation would take, and they fit together."""
+    """Check that CloudFormation would accept each value, and that the values are consistent."""
     known: dict[str, dict[str, Any]] = Document(TEMPLATE).section("Parameters")
     for name in parameters.keys() - known.keys():
         near = difflib.get_close_matches(name, known, 1)

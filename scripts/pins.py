@@ -11,7 +11,7 @@ from local.template import ROOT
 
 LAYER = ROOT / "layers" / "core" / "requirements.txt"
 FILES = (LAYER, *(ROOT / f"requirements-{group}.txt" for group in ("audit", "dev", "run", "sam", "uv")))
-# What the layer is built for. A marker of a requirement is read as that Python would read it.
+# The Python that the layer is built for. Markers of requirements are evaluated for it.
 LAMBDA = {
     "implementation_name": "cpython",
     "platform_machine": "aarch64",
@@ -26,7 +26,7 @@ _CONTINUED = re.compile(r"\\\n\s*")
 
 @dataclass(frozen=True)
 class Pin:
-    """One requirement with the hashes of what may be installed for it."""
+    """One requirement with the hashes of the files that may be installed for it."""
 
     requirement: Requirement
     hashes: tuple[str, ...]

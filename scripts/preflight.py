@@ -30,7 +30,7 @@ BAD_LOGIN = 18
 
 
 def account_findings(session: boto3.Session, parameters: Mapping[str, str]) -> Iterator[Finding]:
-    """There is a region, there are credentials, and the secrets are in that region."""
+    """Check that a region and valid credentials are set, and that the secrets are in that region and account."""
     if not session.region_name:
         yield error("No region is set. Set AWS_REGION, or `region` in your AWS profile (`aws configure`).")
         return
@@ -56,7 +56,7 @@ def account_findings(session: boto3.Session, parameters: Mapping[str, str]) -> I
 
 
 def secret_findings(session: boto3.Session, parameters: Mapping[str, str]) -> Iterator[Finding]:
-    """Both secrets exist and hold what they should. Their values are shown nowhere."""
+    """Check that both secrets exist and have valid contents. Their values are never shown."""
     for name, keys in SECRETS.items():
         arn = parameters.get(name, "")
         region = arn.split(":")[3] if arn.count(":") > 3 else None
@@ -88,7 +88,7 @@ def _secret_problem(name: str, arn: str, problem: ClientError) -> Iterator[Findi
 
 
 def mongodb_findings(uri: str) -> Iterator[Finding]:
-    """The URI is whole, uses TLS, and its login is right, if the server can be reached from here."""
+    """Check that the URI is complete and uses TLS, and its login, if the server can be reached from here."""
     if re.search(r"<[^>]*>", uri):
         yield error("The MongoDB secret still has a placeholder in <brackets>: insert the database user and password.")
         return
@@ -123,7 +123,7 @@ def key_findings(key: str) -> Iterator[Finding]:
 
 
 def issuer_findings(parameters: Mapping[str, str]) -> Iterator[Finding]:
-    """The issuer publishes keys where the functions will look for them."""
+    """Check that the issuer publishes keys at the address that the functions use."""
     if parameters.get("AuthMode") != "jwt" or not parameters.get("JwtIssuer"):
         return
     url = parameters.get("JwtJwksUrl") or parameters["JwtIssuer"].rstrip("/") + "/.well-known/jwks.json"
@@ -145,7 +145,7 @@ def _reason(problem: BotoCoreError | ClientError) -> str:
 
 
 def findings(stage: str) -> Iterator[Finding]:
-    """Check everything, the cheap things first. What needs an account is left out when the parameters are wrong."""
+    """Check everything, cheap checks first. If the parameters or the account are wrong, the rest is skipped."""
     found = list(stage_findings(stage))
     yield from found
     if found:

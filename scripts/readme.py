@@ -1,4 +1,4 @@
-"""Writes the tables of the pages from the code: `make readme`. A test holds the pages against it."""
+"""Generates the tables of the pages from the code: `make readme`. A test compares the pages with it."""
 
 import inspect
 import json
@@ -30,14 +30,14 @@ DOLLARS_PER_WRITE = 0.625 / 1e6
 DOLLARS_PER_READ = 0.125 / 1e6
 DOLLARS_PER_MESSAGE = 0.40 / 1e6
 MESSAGE_REQUESTS = 3
-"""What a message of the queue costs: it is sent, received and deleted."""
+"""Billed requests of a queue message: send, receive and delete."""
 LOOK_READS = 1
 LOOK_SECONDS, RUN_GB = 0.03, 0.5
-"""A look of the run function at a turn that has ended: it reads the claim, and the session in MongoDB."""
+"""One check of an ended turn by the run function: it reads the claim, and the session in MongoDB."""
 
 
 def settings_table() -> str:
-    """Every setting with its default."""
+    """Return every setting with its default."""
     rows = ["| variable | default | what it does |", "|---|---|---|"]
     for setting in fields(Settings):
         default = "" if setting.default in ("", None) else f"`{setting.default}`"
@@ -46,24 +46,24 @@ def settings_table() -> str:
 
 
 def write_units(turn_seconds: float, tick_seconds: float) -> int:
-    """DynamoDB writes of one turn: claim, a renewal and a chunk a tick, the last chunk, the release."""
+    """Return the DynamoDB writes of a turn: claim, a renewal and a chunk per tick, the last chunk, the release."""
     ticks = int(turn_seconds / tick_seconds)
     return 1 + 2 * ticks + 1 + 1
 
 
 def looks_at(turn_seconds: float, lease_seconds: float) -> int:
-    """How often the run function looks at a turn that ends in order."""
+    """Return how often the run function checks a turn that ends normally."""
     return 1 + int(turn_seconds / (lease_seconds + 1))
 
 
 def look_dollars(looks: int) -> float:
-    """What the looks at one turn cost: messages, invocations, their time, and reads of the table."""
+    """Return the cost of the checks of one turn: messages, invocations, their time, and reads of the table."""
     a_look = MESSAGE_REQUESTS * DOLLARS_PER_MESSAGE + DOLLARS_PER_REQUEST + LOOK_READS * DOLLARS_PER_READ
     return looks * (a_look + LOOK_SECONDS * RUN_GB * DOLLARS_PER_GB_SECOND)
 
 
 def costs_table() -> str:
-    """What 1,000 turns cost besides the model and MongoDB, with the arithmetic."""
+    """Return the cost of 1,000 turns without the model and MongoDB, with the arithmetic."""
     units = write_units(TURN_SECONDS, Settings().tick_seconds)
     compute = 1000 * TURN_SECONDS * CHAT_GB * DOLLARS_PER_GB_SECOND
     requests = 1000 * DOLLARS_PER_REQUEST
@@ -97,7 +97,7 @@ An idle stack has one recurring cost: once an hour, the run function checks for 
 
 
 def soak_table() -> str:
-    """What the last `make soak` came to."""
+    """Return the result of the last `make soak`."""
     if not SOAK.exists():
         return "`make soak` has not been run for this version yet."
     soak: dict[str, Any] = json.loads(SOAK.read_text())
@@ -117,7 +117,7 @@ def soak_table() -> str:
 
 
 def forgeries_table() -> str:
-    """What the last `make forgeries` came to."""
+    """Return the result of the last `make forgeries`."""
     if not FORGERIES.exists():
         return "`make forgeries` has not been run for this version yet."
     forgeries: dict[str, Any] = json.loads(FORGERIES.read_text())
@@ -127,7 +127,7 @@ def forgeries_table() -> str:
 
 
 def races_table() -> str:
-    """What the last `make races` came to."""
+    """Return the result of the last `make races`."""
     if not RACES.exists():
         return "`make races` has not been run for this version yet."
     races: dict[str, Any] = json.loads(RACES.read_text())
@@ -146,17 +146,17 @@ def _rows(rows: dict[str, str]) -> str:
 
 
 def ledger_table() -> str:
-    """What the last `make ledger` came to."""
+    """Return the result of the last `make ledger`."""
     return _runs_table(LEDGER, "ledger")
 
 
 def continue_table() -> str:
-    """What the last `make continue` came to."""
+    """Return the result of the last `make continue`."""
     return _runs_table(CONTINUE, "continue")
 
 
 def green_table() -> str:
-    """What the last `make green` came to."""
+    """Return the result of the last `make green`."""
     if not GREEN.exists():
         return "`make green` has not been run for this version yet."
     report: dict[str, Any] = json.loads(GREEN.read_text())
@@ -185,7 +185,7 @@ def _runs_table(path: Path, command: str) -> str:
 
 
 def names_table() -> str:
-    """Every public name with the first sentence of its documentation."""
+    """Return every public name with the first paragraph of its docstring."""
     rows = ["| name | what it is |", "|---|---|"]
     for name in omniagent.__all__:
         lines = (inspect.getdoc(getattr(omniagent, name)) or "").partition("\n\n")[0].splitlines()
@@ -209,7 +209,7 @@ PAGES: dict[Path, Tables] = {
 
 
 def rendered(page: Path) -> str:
-    """Return a page with its tables made anew."""
+    """Return a page with its tables regenerated."""
     text = page.read_text()
     for name, make in PAGES[page].items():
         start, end = f"<!-- {name}:start -->", f"<!-- {name}:end -->"

@@ -1,7 +1,7 @@
-"""`python -m scripts.rename_users ISSUER`: the users of 0.1's `jwt` mode, and their sessions, get their new ids.
+"""`python -m scripts.rename_users ISSUER`: gives the users of 0.1's `jwt` mode, and their sessions, their new ids.
 
-0.1 knew a user by the token's subject alone. MONGODB_URI and MONGODB_DATABASE say where. Run it while nobody uses the
-stack: a session that is being answered is left for the next run. It may be stopped and run again at any time.
+0.1 identified a user by the token's subject alone. MONGODB_URI and MONGODB_DATABASE select the database. Run it while
+the stack is not in use: a session with a running turn is left for the next run. It can be stopped and repeated.
 """
 
 import sys
@@ -21,7 +21,7 @@ Json = dict[str, Any]
 
 @dataclass
 class Renamed:
-    """How much was done, and the keys of the sessions that could not be moved."""
+    """The numbers of renamed users and sessions, and the keys of the sessions that could not be moved."""
 
     users: int = 0
     sessions: int = 0
@@ -40,7 +40,7 @@ def rename_users(database: Database[Json], issuer: str) -> Renamed:
         if left:
             done.left += left
             continue
-        # The user may have come back meanwhile, under the new id.
+        # The user may exist already under the new id.
         renamed = {**user, "_id": user_id_of(client_id), "client_id": client_id, "running": []}
         database["users"].update_one({"_id": renamed.pop("_id")}, {"$setOnInsert": renamed}, upsert=True)
         database["users"].delete_one({"_id": user["_id"]})
@@ -49,7 +49,7 @@ def rename_users(database: Database[Json], issuer: str) -> Renamed:
 
 
 def _move_sessions(database: Database[Json], before: str, after: str, done: Renamed) -> tuple[str, ...]:
-    """Move a user's sessions and return the keys of those that stay: they are being answered, or their id is taken."""
+    """Move a user's sessions. Returns the keys of those that stay: their turn runs, or their new id is taken."""
     left = []
     for session in database["sessions"].find({"user_id": before}):
         key = session_key(after, public_session_id(session["_id"]))
@@ -65,7 +65,7 @@ def _move_sessions(database: Database[Json], before: str, after: str, done: Rena
 
 
 def _insert(database: Database[Json], session: Json) -> bool:
-    """Whether the session is there as it should be, now or from a run that was stopped."""
+    """Insert a session. Returns whether it is stored as given, now or by an earlier run that was stopped."""
     try:
         database["sessions"].insert_one(session)
     except DuplicateKeyError:

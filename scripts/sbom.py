@@ -1,4 +1,4 @@
-"""What the layer ships, as a CycloneDX bill of materials: names, versions, hashes and licences of its packages."""
+"""The layer's CycloneDX bill of materials: names, versions, hashes and licences of its packages."""
 
 import json
 import tomllib
@@ -43,7 +43,7 @@ def _product() -> dict[str, Any]:
 
 
 def _component(pin: Pin) -> dict[str, Any]:
-    # Each hash is of one file that may be installed: which of them is, depends on the platform.
+    # Each hash is of one file that may be installed; the platform determines which one is.
     files = [{"type": "distribution", "url": _purl(pin), "hashes": [_hash(text) for text in pin.hashes]}]
     return {
         "type": "library",
@@ -65,7 +65,7 @@ def _hash(text: str) -> dict[str, str]:
 
 
 def write(path: Path = SBOM) -> Path:
-    """Write the document and return where it is."""
+    """Write the document and return its path."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(bill_of_materials(), indent=2) + "\n")
     return path

@@ -22,18 +22,18 @@ import httpx
 from local.template import ROOT
 from scripts.caller import Auth, CannotCall, Deployment, Json, events_of, is_here, of_stack
 
-# What is in brackets is for the offline model of `make run`: it takes its time.
+# The text in brackets slows down the offline model of `make run`.
 SHORT = "[slow:20] Reply with one short sentence: what can you help with?"
 LONG = "[slow:20][long:2000] Count from 1 to 2000, one number per line, without stopping and without any other text."
 STRANGER = "https://stranger.example"
 
 
 class Skipped(Exception):
-    """A check that cannot be made of this deployment. Says why."""
+    """A check does not apply to this deployment. The message says why."""
 
 
 class Failed(Exception):
-    """A check found something wrong. Says what."""
+    """A check failed. The message says why."""
 
 
 def expect(ok: object, message: str) -> None:
@@ -42,17 +42,17 @@ def expect(ok: object, message: str) -> None:
 
 
 def expect_status(response: httpx.Response, what: str, *statuses: int) -> None:
-    """Refuse another status. Only then is the body read: a stream is to be read by whoever checks it."""
+    """Fail on any other status. Only then is the body read: the caller reads a stream itself."""
     if response.status_code not in statuses:
         response.read()
         raise Failed(f"{what}: {response.status_code} {response.text[:200].strip()}")
 
 
 class Smoke:
-    """The checks, in order. Each is a method that returns what it saw, or raises `Failed`."""
+    """The checks, in order. Each is a method that returns its result, or raises `Failed`."""
 
     def __init__(self, deployment: Deployment, http: httpx.Client, stranger: httpx.Client) -> None:
-        """Take a client that is let in, and one without credentials."""
+        """Take a client with credentials, and one without."""
         self._deployment = deployment
         self._http = http
         self._stranger = stranger
@@ -202,7 +202,7 @@ class Smoke:
 
 
 class _Pieces:
-    """The lines of a response, and how many pieces they came in."""
+    """The lines of a response, and the number of pieces in which they arrived."""
 
     def __init__(self, response: httpx.Response) -> None:
         self._response = response
@@ -243,7 +243,7 @@ def _text(events: list[Json | None]) -> str:
 
 
 def run(deployment: Deployment) -> bool:
-    """Run every check, print each, and return whether all went well. After a failure of the first answer it ends."""
+    """Run and print every check, and return whether none failed. If the first answer fails, the rest is skipped."""
     failed = []
     with deployment.client() as http, deployment.client(credentials=False) as stranger:
         for name, check in Smoke(deployment, http, stranger).checks().items():

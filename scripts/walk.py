@@ -1,8 +1,8 @@
-"""Counts the files and functions of the package that one `POST /chat` walks through: `make walk`.
+"""Counts the files and functions of the package that one `POST /chat` runs: `make walk`.
 
-The turn is a warm one without a tool call: the chat function's own handler with MongoDB, the table of turns and the
-offline model, so everything but Lambda's runtime client. Listed is what ran, however briefly; what only was imported
-did not. `tracing/`, which is off and wraps everything, is not counted.
+The turn is warm and has no tool call. It runs the chat function's handler with MongoDB, the turn table and the offline
+model: everything but Lambda's runtime client. Only functions that were called count, not imports. `tracing/`, which is
+off and wraps everything, is not counted.
 """
 
 import json
@@ -29,11 +29,11 @@ MOST_FILES = 35
 QUESTION = "[echo:Hello.]"
 
 Walked = dict[Path, set[str]]
-"""The functions that ran, by their file."""
+"""The functions that ran, by file."""
 
 
 class _Body:
-    """Takes the streamed answer."""
+    """Collects the streamed answer."""
 
     def __init__(self) -> None:
         self.text = ""
@@ -47,7 +47,7 @@ class _Body:
 
 @contextmanager
 def watched(walked: Walked) -> Iterator[None]:
-    """Note every function of the package that is called, in every thread that starts meanwhile."""
+    """Record every function of the package that is called, in this thread and in those that start meanwhile."""
 
     def note(frame: FrameType, event: str, _: Any) -> None:
         path = Path(frame.f_code.co_filename)
@@ -64,7 +64,7 @@ def watched(walked: Walked) -> Iterator[None]:
 
 
 def walk() -> Walked:
-    """Run two turns and return where the second one went."""
+    """Run two turns and return the functions that the second one called."""
     walked: Walked = defaultdict(set)
     with Mongod() as mongod, Aws() as aws, OfflineModel() as model:
         table = aws.deploy(Template())["TurnsTable"]["Ref"]
@@ -72,7 +72,7 @@ def walk() -> Walked:
         os.environ.update(MONGODB_URI=mongod.uri, OPENAI_BASE_URL=model.base_url, TURNS_TABLE=table, LOG_LEVEL="ERROR")
         os.environ["TRUSTED_PRINCIPALS"] = "arn:aws:iam::123456789012:role/web-backend"  # signs the sample events
         sys.path.insert(0, str(FUNCTIONS))
-        from chat.app import app, handler  # what it needs is only now there
+        from chat.app import app, handler  # needs the environment set above
 
         _ask(handler)
         with watched(walked):

@@ -1,4 +1,4 @@
-"""Stands in for the managed runtime's bootstrap: sets the path as it does, then runs awslambdaric.
+"""Replaces the managed runtime's bootstrap: sets the same path, then runs awslambdaric.
 
 It is copied next to a layer folder `opt`, and runs there without the rest of this package.
 """
@@ -10,12 +10,12 @@ from typing import Any
 
 
 def main() -> None:
-    """Put the function and its layers on the path in place of this script's folder, and serve."""
+    """Replace this script's folder on the path with the function and its layers, and serve."""
     layer = Path(__file__).absolute().parent.parent / "opt" / "python"
     packages = f"lib/python{sys.version_info.major}.{sys.version_info.minor}/site-packages"
     sys.path[0:1] = [os.environ["LAMBDA_TASK_ROOT"], str(layer), str(layer / packages)]
 
-    # From the layer, which is only now on the path.
+    # Imported from the layer, which is on the path only now.
     from awslambdaric.__main__ import main as serve  # type: ignore[import-untyped]
 
     take_path_of_address()
@@ -23,7 +23,7 @@ def main() -> None:
 
 
 def take_path_of_address() -> None:
-    """Let awslambdaric report a failed start to an address with a path, which only its native client takes."""
+    """Let awslambdaric report a failed start to an address with a path, which only its native client supports."""
     from awslambdaric.lambda_runtime_client import BaseLambdaRuntimeClient as Client  # type: ignore[import-untyped]
 
     call = Client.call_rapid

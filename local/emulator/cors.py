@@ -1,11 +1,11 @@
-"""Cross-origin rules of a Function URL, applied in front of the function as AWS applies them."""
+"""CORS rules of a Function URL, applied in front of the function, as AWS does."""
 
 from local.emulator.http import Exchange, Headers
 from local.template import Cors
 
 
 def is_preflight(exchange: Exchange) -> bool:
-    """Tell whether a browser asks for permission to send another request."""
+    """Whether the request is a browser's CORS preflight."""
     return (
         exchange.method == "OPTIONS"
         and bool(exchange.header("origin"))
@@ -14,7 +14,7 @@ def is_preflight(exchange: Exchange) -> bool:
 
 
 def preflight_headers(cors: Cors, exchange: Exchange) -> Headers:
-    """Return the permission, or nothing for an origin that has none."""
+    """Return the headers that allow the request, or none if the origin is not allowed."""
     allowed = response_headers(cors, exchange)
     if not allowed:
         return []
@@ -29,7 +29,7 @@ def preflight_headers(cors: Cors, exchange: Exchange) -> Headers:
 
 
 def response_headers(cors: Cors, exchange: Exchange) -> Headers:
-    """Return what a response to the request's origin carries."""
+    """Return the CORS headers of a response, or none if the origin is not allowed."""
     origin = exchange.header("origin")
     anyone = "*" in cors.allow_origins
     if not origin or not (anyone or origin in cors.allow_origins):

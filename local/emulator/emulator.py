@@ -1,4 +1,4 @@
-"""Lambda on a laptop: Function URLs and the Invoke API in front, processes behind, queues at the side."""
+"""Lambda on a laptop: Function URLs, the Invoke API and queues, in front of function processes."""
 
 import asyncio
 import logging
@@ -30,13 +30,13 @@ if TYPE_CHECKING:
 log = logging.getLogger(__name__)
 
 CONCURRENCY = 20
-# What Lambda waits before it tries a failed asynchronous invocation again.
+# Lambda's pauses before it retries a failed asynchronous invocation.
 RETRY_DELAYS = (60.0, 120.0)
 
 
 @dataclass(frozen=True)
 class Process:
-    """A process of a function; `request_id` and `event` are of the invocation that it runs."""
+    """A process of a function; `request_id` and `event` are those of the invocation that it runs."""
 
     function: str
     pid: int
@@ -47,7 +47,7 @@ class Process:
 
 @dataclass(frozen=True)
 class Result:
-    """What an invocation came to: `error_type` is set when it failed."""
+    """The result of an invocation. `error_type` is set if it failed."""
 
     payload: bytes
     error_type: str | None = None
@@ -61,12 +61,12 @@ def log_line(function: str, line: str) -> None:
 class Emulator:
     """Runs functions as Lambda does. Use it as an async context manager, in one event loop.
 
-    `environment` is added to every function's own. `built` says that the functions come from `sam build`. `sqs`
-    is where the functions' queues are; without it none is read. A message that failed comes again after the queue's
+    `environment` is added to every function's own. `built` says that the functions come from `sam build`. `sqs` is the
+    client of the functions' queues; without it, none is read. A failed message is redelivered after the queue's
     visibility timeout, as on Lambda, or after `redelivery_seconds`. `freeze` stops a process between invocations.
-    A process that asks for no work within `start_seconds` is killed, however busy the machine is. `limits` are
-    Lambda's own, for a test to lower. `launcher` starts processes in another way. With `api_gateway` the functions that
-    have a URL are behind a REST API as well.
+    A process that does not ask for work within `start_seconds` is killed, however busy the machine is. `limits` are
+    Lambda's own; a test may lower them. `launcher` starts processes in another way. With `api_gateway`, the functions
+    that have a URL are also behind a REST API.
     """
 
     def __init__(
@@ -88,7 +88,7 @@ class Emulator:
         launcher: NewLauncher = ColdStart,
         on_line: Callable[[str, str], None] = log_line,
     ) -> None:
-        """Describe what is to run; nothing is started yet. `ports` are by a function's short name."""
+        """Set what to run; nothing is started yet. `ports` are by a function's short name."""
         self._functions = list(functions)
         self._environment = environment or {}
         self._built = built
@@ -134,15 +134,15 @@ class Emulator:
         return self._api.endpoint
 
     def url_of(self, function: str) -> str:
-        """Return the address of a function's URL, without a slash at its end."""
+        """Return the address of a function's URL, without a trailing slash."""
         return self._fronts[self._pool(function).function.logical_id].url
 
     def api_url_of(self, function: str) -> str:
-        """Return the address of a function behind API Gateway, without a slash at its end."""
+        """Return the address of a function behind API Gateway, without a trailing slash."""
         return self._api_fronts[self._pool(function).function.logical_id].url
 
     async def invoke(self, function: str, payload: bytes) -> Result:
-        """Invoke a function and wait for its whole answer."""
+        """Invoke a function and wait for its complete answer."""
         try:
             invocation = await self._pool(function).invoke(payload)
             return Result(await (await invocation.answer()).read())
@@ -150,7 +150,7 @@ class Emulator:
             return Result(failure.body, failure.error_type)
 
     def processes(self, function: str | None = None) -> list[Process]:
-        """Return the processes there are, of one function or of all."""
+        """Return the existing processes of one function, or of all."""
         pools = [self._pool(function)] if function else self._pools.values()
         return [
             Process(
@@ -176,7 +176,7 @@ class Emulator:
             os.killpg(pid, signal.SIGKILL)
 
     def logs(self, function: str) -> list[str]:
-        """Return the lines that a function's processes printed, and the platform's own about them."""
+        """Return the lines that a function's processes printed, and the platform's lines about them."""
         return list(self._pool(function).lines)
 
     def snapshot(self, function: str) -> Snapshot:
@@ -187,7 +187,7 @@ class Emulator:
         return snapshot
 
     def retake_snapshots(self) -> None:
-        """Start functions with SnapStart from their source as it is now."""
+        """Make functions with SnapStart take a new snapshot, of their current source."""
         for pool in self._pools.values():
             if pool.snapshot is not None:
                 pool.snapshot.retake()

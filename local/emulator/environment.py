@@ -26,7 +26,7 @@ class State(StrEnum):
 
 
 class Environment:
-    """Runs one invocation at a time in a process that is kept for the next, frozen in between if asked."""
+    """Runs one invocation at a time in a process that is kept for the next. `freeze` stops it in between."""
 
     def __init__(
         self,
@@ -60,13 +60,13 @@ class Environment:
 
     @property
     def finishing(self) -> bool:
-        """Whether its answer is out and it is about to ask for work again."""
+        """Whether it has sent its answer and is about to ask for work again."""
         return self.state is State.BUSY and self.invocation is not None and self.invocation.ended
 
     async def start(self, seconds: float, most_seconds: float) -> None:
-        """Start the process and wait until it asks for work. Raises FunctionFailed when it does not.
+        """Start the process and wait until it asks for work. Raises FunctionFailed if it does not.
 
-        `seconds` are of its own time, without what it waits for a processor that others use; `most_seconds` of any.
+        `seconds` limits its own time, without waiting for a processor that others use; `most_seconds` the real time.
         """
         await self._api.start()
         launched = await self._launcher.launch(self._api.address)
@@ -79,7 +79,7 @@ class Environment:
             raise failure
 
     def run(self, invocation: Invocation) -> None:
-        """Hand the process an invocation. It has its timeout to answer and to ask for the next."""
+        """Give the process an invocation. It has to answer and ask for the next one within its timeout."""
         self.state = State.BUSY
         self.reserved = False
         self.invocation = invocation
@@ -113,7 +113,7 @@ class Environment:
         self.state = State.IDLE
         if not self._ready.done():
             self._ready.set_result(None)
-        # Right after its start there is an invocation waiting: no reason to freeze.
+        # Not frozen right after the start: an invocation is waiting.
         elif self._freeze:
             self._signal(signal.SIGSTOP)
         self._resting.set()
@@ -143,7 +143,7 @@ class Environment:
             )
 
     async def _follow(self, launched: Launched) -> None:
-        """Wait until the process ends; then say so to everyone concerned."""
+        """Wait until the process ends, then fail what waits for it."""
         self._ended(await launched.ended)
         await self._api.close()
 
@@ -153,7 +153,7 @@ class Environment:
         request = f"RequestId: {self.invocation.request_id} " if self.invocation else ""
         message = f"{request}Error: Runtime exited with error: {cause}"
         failure = self._killed_because or FunctionFailed.platform("Runtime.ExitError", message)
-        # A process that waits for work is ended without a word, here as on Lambda.
+        # The end of an idle process is not logged, as on Lambda.
         has_work = self.invocation or self.state is State.STARTING
         if has_work and not self._killed_because and not self._closing:
             self._on_line(message)

@@ -1,4 +1,4 @@
-"""The front of a function: its own HTTP address, or the one that API Gateway gives it."""
+"""The HTTP front of a function: its Function URL, or its address behind API Gateway."""
 
 import json
 from collections.abc import AsyncIterator
@@ -19,10 +19,10 @@ from local.template import FunctionUrl
 class Front:
     """Turns requests into invocations, and answers into responses.
 
-    A client that goes away neither stops the function nor is it told.
+    If a client disconnects, the function continues and is not notified.
     """
 
-    # What AWS itself answers: status, type and text.
+    # AWS's own responses: status, type and text.
     unsigned = (403, "AccessDeniedException", "Forbidden")
     too_large = (413, "RequestEntityTooLargeException", "Request Too Large")
     throttled = (429, "TooManyRequestsException", "Rate Exceeded.")
@@ -32,14 +32,14 @@ class Front:
         self._pool = pool
         self._config = config
         self._identity_of = identity_of
-        # Lambda runs a function for the page of any site and leaves it to the browser who may read the answer. On this
-        # machine the page of a site that the template does not name is refused.
+        # Lambda runs a function for a page of any site; only the browser decides who may read the answer. On this
+        # machine, pages of sites that the template does not name are refused.
         origins = frozenset(config.cors.allow_origins if config.cors else ())
         self._server = Server(self._handle, Callers(neighbours=True, origins=origins))
 
     @property
     def url(self) -> str:
-        """The address, without a slash at its end."""
+        """The address, without a trailing slash."""
         return f"http://{self._server.address}"
 
     async def start(self, port: int) -> None:
@@ -73,7 +73,7 @@ class Front:
         else:
             await self._answer(exchange, invocation)
 
-    def wants_signature(self, exchange: Exchange) -> bool:  # noqa: ARG002 - API Gateway looks at it
+    def wants_signature(self, exchange: Exchange) -> bool:  # noqa: ARG002 - `ApiFront` uses it
         """Whether a request must be signed."""
         return self._config.auth_type == "AWS_IAM"
 
@@ -102,7 +102,7 @@ class Front:
             await self._fail(exchange, invocation)
 
     async def _stream(self, exchange: Exchange, invocation: Invocation, answer: Answer) -> None:
-        """Pass a streamed answer on as it comes. Whatever happens to the client, it is read to its end."""
+        """Pass on a streamed answer as it arrives. It is read to its end even if the client disconnects."""
         chunks = answer.chunks()
         head, body = await _beginning(answer, chunks)
         try:
@@ -125,7 +125,7 @@ class Front:
         return headers
 
     async def _fail(self, exchange: Exchange, invocation: Invocation | None = None) -> None:
-        """Answer for a function that failed: AWS tells the caller nothing more."""
+        """Answer for a function that failed. AWS gives the caller no details."""
         headers = [("content-type", "application/json")]
         if invocation:
             headers.append(("x-amzn-requestid", invocation.request_id))
@@ -141,7 +141,7 @@ class Front:
 
 
 class ApiFront(Front):
-    """A function behind an API Gateway REST API that streams. CORS is the function's own matter there."""
+    """A function behind an API Gateway REST API that streams. There the function handles CORS itself."""
 
     unsigned = (403, "MissingAuthenticationTokenException", "Missing Authentication Token")
     too_large = (413, "RequestTooLargeException", "Request Too Long")
@@ -161,14 +161,14 @@ class ApiFront(Front):
 
 
 async def _beginning(answer: Answer, chunks: AsyncIterator[bytes]) -> tuple[Head, bytes]:
-    """Read as much of an answer as tells how the response begins."""
+    """Read an answer up to the first bytes of its body. Returns the head and these bytes."""
     if answer.content_type != INTEGRATION_TYPE:
         return Head(200, [("content-type", answer.content_type)]), b""
     prelude = Prelude()
     async for chunk in chunks:
         if found := prelude.feed(chunk):
             return found
-    # AWS is said to hang on a prelude without a body, so it must not pass here.
+    # AWS reportedly hangs on a prelude without a body, so it must not pass here.
     raise BadResponse("the answer ended before its body began")
 
 
@@ -177,5 +177,5 @@ async def _discard(chunks: AsyncIterator[bytes]) -> None:
         async for _ in chunks:
             pass
     except FunctionFailed:
-        # It is in the function's log, and nobody is left to be told.
+        # The function's log has it, and the client is gone.
         return

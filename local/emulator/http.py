@@ -1,4 +1,4 @@
-"""A small HTTP/1.1 server on h11: bodies stream both ways, request trailers are kept, strangers are refused."""
+"""A small HTTP/1.1 server on h11. Bodies stream both ways, request trailers are kept, unknown callers are refused."""
 
 import asyncio
 import json
@@ -49,11 +49,11 @@ class Exchange:
         return self.target.partition("?")[0]
 
     def header(self, name: str) -> str:
-        """Return a header's value, lines of the same name joined by commas, empty when there is none."""
+        """Return a header's value, with repeated headers joined by commas. Empty if there is none."""
         return ",".join(value for key, value in self.headers if key == name)
 
     async def chunks(self) -> AsyncIterator[bytes]:
-        """Yield the body as it arrives; afterwards `trailers` is filled. Raises ClientGone when it breaks off."""
+        """Yield the body as it arrives, then set `trailers`. Raises ClientGone if the body is incomplete."""
         while True:
             event = await self._connection.receive()
             if isinstance(event, h11.Data):
@@ -65,7 +65,7 @@ class Exchange:
                 raise ClientGone("the body broke off")
 
     async def body(self, limit: int) -> bytes:
-        """Return the whole body. One that is too long is read to its end, so that the refusal can be heard."""
+        """Return the complete body. One that is too long is read to its end, so that the client reads the refusal."""
         body = bytearray()
         too_large = False
         async for chunk in self.chunks():
@@ -77,20 +77,20 @@ class Exchange:
         return bytes(body)
 
     async def respond(self, status: int, headers: Iterable[tuple[str, str]] = (), body: bytes = b"") -> None:
-        """Send a whole response."""
+        """Send a complete response."""
         framing = [] if _has_no_body(status) else [("content-length", str(len(body)))]
         await self.start(status, [*headers, *framing])
         await self.send(body)
         await self.finish()
 
     async def start(self, status: int, headers: Iterable[tuple[str, str]]) -> None:
-        """Send the head of a response. Without a content-length the body goes out in chunks."""
+        """Send the head of a response. Without a content-length, the body is chunked."""
         self._has_body = not _has_no_body(status) and self.method != "HEAD"
         encoded = [(name.encode("latin-1"), value.encode("latin-1")) for name, value in headers]
         await self._connection.send(h11.Response(status_code=status, headers=encoded))
 
     async def send(self, data: bytes) -> None:
-        """Send a part of the body and wait while the reader is slow. Raises ClientGone when it has left."""
+        """Send a part of the body and wait while the reader is slow. Raises ClientGone if it has left."""
         if data and self._has_body:
             await self._connection.send(h11.Data(data=data))
 
@@ -99,12 +99,12 @@ class Exchange:
         await self._connection.send(h11.EndOfMessage())
 
     def abort(self) -> None:
-        """Break the connection, so that nobody takes what was sent for the whole."""
+        """Break the connection, so that the client sees that the response is incomplete."""
         self._connection.abort()
 
 
 def below(prefix: str, path: str) -> str | None:
-    """Return the rest of a path below an unguessable prefix, None for a path that is elsewhere."""
+    """Return the rest of a path below an unguessable prefix, or None for any other path."""
     start = path[: len(prefix)]
     return path[len(prefix) :] if secrets.compare_digest(start.encode(), prefix.encode()) else None
 
@@ -117,7 +117,7 @@ class Server:
     """Serves exchanges on a loopback port until it is closed."""
 
     def __init__(self, handler: Callable[[Exchange], Awaitable[None]], callers: Callers = PROGRAMS) -> None:
-        """Take the function that answers each exchange, and whose requests it gets to see."""
+        """Take the function that answers each exchange, and the callers whose requests it accepts."""
         self._handler = handler
         self._callers = callers
         self._connections: set[asyncio.Task[None]] = set()
@@ -172,19 +172,19 @@ class _Connection:
                 if not await self._next_cycle(exchange):
                     return
         except asyncio.CancelledError:
-            # A reader that does not read must not keep the connection open.
+            # A client that does not read must not keep the connection open.
             self.abort()
             raise
         except (ConnectionError, h11.RemoteProtocolError) as error:
             log.debug("connection ended: %s", error)
         except Exception:
-            # Nobody awaits a connection: what goes wrong in it is said here or never.
+            # No one awaits a connection's task, so its errors must be logged here.
             log.exception("request failed")
         finally:
             self._writer.close()
 
     async def receive(self) -> h11.Event | type[h11.NEED_DATA] | type[h11.PAUSED]:
-        """Return the next event of the protocol, once there is one."""
+        """Wait for the next event of the protocol and return it."""
         while True:
             event = self._protocol.next_event()
             if event is not h11.NEED_DATA:
@@ -194,7 +194,7 @@ class _Connection:
             self._protocol.receive_data(await self._reader.read(READ_SIZE))
 
     async def send(self, event: h11.Event) -> None:
-        """Write an event and wait until the reader has taken most of it."""
+        """Write an event and wait until the client has received most of it."""
         data = self._protocol.send(event)
         if self._writer.transport.is_closing():
             raise ClientGone("the client left")
@@ -209,7 +209,7 @@ class _Connection:
         self._writer.transport.abort()
 
     async def _next_cycle(self, exchange: Exchange) -> bool:
-        """Get ready for the next request on this connection, if it can have one."""
+        """Prepare for the next request on this connection. Returns False if there can be none."""
         if self._protocol.their_state is h11.SEND_BODY:
             with suppress(ClientGone):
                 async for _ in exchange.chunks():

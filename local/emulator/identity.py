@@ -1,4 +1,4 @@
-"""Who calls a Function URL. Nothing is verified: a signature has to be there, and its access key is believed."""
+"""The caller of a Function URL. A signature is required but not verified; its access key is trusted."""
 
 import re
 from collections.abc import Callable
@@ -38,12 +38,12 @@ IdentityOf = Callable[[str], Identity]
 
 
 def user_named_by_key(access_key: str) -> Identity:
-    """Take the access key for the name of an IAM user."""
+    """Return an IAM user whose name is the access key."""
     return Identity(access_key, ACCOUNT, access_key, f"arn:aws:iam::{ACCOUNT}:user/{access_key}")
 
 
 def access_key_of(exchange: Exchange) -> str | None:
-    """Return the access key that a request is signed with, in its header or its query; None without a signature."""
+    """Return the access key of a request's signature, in its header or its query; None without a signature."""
     if match := _CREDENTIAL.match(exchange.header("authorization")):
         return match[1]
     query = parse_qs(exchange.target.partition("?")[2])

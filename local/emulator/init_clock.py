@@ -1,4 +1,4 @@
-"""The time that a process takes to start, as a machine of its own would measure it."""
+"""Measures how long a process takes to start, without the time that it waits for a processor."""
 
 import asyncio
 import time
@@ -6,10 +6,10 @@ from pathlib import Path
 
 
 class InitClock:
-    """Gives a starting process its time.
+    """Enforces the time limit of a starting process.
 
-    Lambda's limit is for a process with a processor of its own. Here many share two, so what the process waits for a
-    processor does not count, where the kernel tells it. `most_seconds` is the end in any case.
+    Lambda's limit is for a process with its own processor. Here many processes share two, so the time that a process
+    waits for one does not count, if the kernel reports it. `most_seconds` is the limit in any case.
     """
 
     def __init__(self, pid: int, seconds: float, most_seconds: float) -> None:
@@ -21,7 +21,7 @@ class InitClock:
         self.limit = min(seconds, most_seconds)
 
     async def is_in_time(self, ready: asyncio.Future[None]) -> bool:
-        """Wait for the process, and tell whether it was ready in time. What it failed with is raised."""
+        """Wait for the process and return whether it was ready in time. If it failed, raise its error."""
         while not ready.done():
             left = min(self._seconds - self._own_seconds(), self._most_seconds - self._elapsed())
             if left <= 0:

@@ -1,4 +1,4 @@
-"""One invocation of a function, and its answer on the way back."""
+"""One invocation of a function, and its answer."""
 
 import asyncio
 import json
@@ -12,7 +12,7 @@ CHUNKS_IN_FLIGHT = 16
 
 
 class FunctionFailed(Exception):
-    """The function did not answer, or broke off its answer. `body` is the error as Lambda reports it."""
+    """The function did not answer, or its answer is incomplete. `body` is the error as Lambda reports it."""
 
     def __init__(self, error_type: str, body: bytes) -> None:
         """Keep the type and the JSON document of the error."""
@@ -22,14 +22,14 @@ class FunctionFailed(Exception):
 
     @classmethod
     def platform(cls, error_type: str, message: str) -> Self:
-        """Make an error that Lambda itself found."""
+        """Return an error that the platform reports, not the function."""
         return cls(error_type, json.dumps({"errorType": error_type, "errorMessage": message}).encode())
 
 
 class Answer:
-    """What a function answers: bytes that may still be on their way.
+    """A function's answer, whose bytes may still be arriving.
 
-    The writer waits when the reader is slow, as Lambda makes it wait.
+    The writer waits when the reader is slow, as on Lambda.
     """
 
     def __init__(self, content_type: str, *, streamed: bool) -> None:
@@ -46,13 +46,13 @@ class Answer:
         self._items.put_nowait(chunk)
 
     def end(self, failure: FunctionFailed | None = None) -> None:
-        """Say that this was all, or why it is not. Only the first word counts."""
+        """End the answer, or fail it. Only the first call counts."""
         if not self.ended:
             self.ended = True
             self._items.put_nowait(failure)
 
     async def chunks(self) -> AsyncIterator[bytes]:
-        """Yield the parts as they come. Raises FunctionFailed when the function broke off."""
+        """Yield the parts as they arrive. Raises FunctionFailed if the answer is incomplete."""
         while (item := await self._items.get()) is not None:
             if isinstance(item, FunctionFailed):
                 raise item
@@ -60,15 +60,15 @@ class Answer:
             yield item
 
     async def read(self) -> bytes:
-        """Return the whole answer."""
+        """Return the complete answer."""
         return b"".join([chunk async for chunk in self.chunks()])
 
 
 class Invocation:
-    """An event on its way through a function."""
+    """One event for a function, with its ids and its answer."""
 
     def __init__(self, payload: bytes, *, arn: str, client_context: str = "") -> None:
-        """Give the event its ids."""
+        """Create the ids of the invocation."""
         self.payload = payload
         self.arn = arn
         self.client_context = client_context
@@ -85,22 +85,22 @@ class Invocation:
         self.deadline_ms = int((time.time() + timeout) * 1000)
 
     async def answer(self) -> Answer:
-        """Wait until the function begins to answer. Raises FunctionFailed when it fails before."""
+        """Wait until the function begins to answer. Raises FunctionFailed if it fails before."""
         return await self._answer
 
     def answered(self, answer: Answer) -> None:
-        """Hand over the answer of the function."""
+        """Set the function's answer."""
         if not self._answer.done():
             self._answer.set_result(answer)
 
     def fail(self, failure: FunctionFailed) -> None:
-        """End the invocation with an error, at whatever point it is."""
+        """End the invocation with an error, before or during its answer."""
         if self._answer.done():
             if not self._answer.cancelled() and self._answer.exception() is None:
                 self._answer.result().end(failure)
         else:
             self._answer.set_exception(failure)
-            # An invocation whose caller is gone fails all the same, and nobody asks why.
+            # Marks the exception as retrieved: the caller may be gone.
             self._answer.exception()
 
     @property
@@ -110,5 +110,5 @@ class Invocation:
 
     @property
     def ended(self) -> bool:
-        """Whether nothing more of the answer will come."""
+        """Whether the answer is complete or has failed."""
         return self.begun and (self._answer.exception() is not None or self._answer.result().ended)

@@ -21,7 +21,7 @@ class InvokeApi:
     """Invokes any function by its name."""
 
     def __init__(self, pools: Mapping[str, Pool], *, retry_delays: Sequence[float]) -> None:
-        """Take the functions by name, and the pauses before a failed asynchronous invocation is tried again."""
+        """Take the functions by name, and the pauses before retries of a failed asynchronous invocation."""
         self._pools = pools
         self._retry_delays = retry_delays
         self._path = f"/{secrets.token_urlsafe()}"
@@ -30,7 +30,7 @@ class InvokeApi:
 
     @property
     def endpoint(self) -> str:
-        """What AWS_ENDPOINT_URL_LAMBDA says. Nobody who was not told knows its path."""
+        """The value of AWS_ENDPOINT_URL_LAMBDA. Its path is random and serves as a secret."""
         return f"http://{self._server.address}{self._path}"
 
     async def start(self, port: int) -> None:
@@ -38,7 +38,7 @@ class InvokeApi:
         await self._server.start(port)
 
     async def close(self) -> None:
-        """End, and give up what still runs in the background."""
+        """Close the server and cancel asynchronous invocations."""
         await self._server.close()
         tasks = list(self._background)
         for task in tasks:

@@ -25,18 +25,18 @@ class Launcher(Protocol):
     """Starts the processes of a function."""
 
     async def launch(self, runtime_api: str) -> Launched:
-        """Start a process that takes its work from this Runtime API. Raises FunctionFailed when that cannot be."""
+        """Start a process that gets its work from this Runtime API. Raises FunctionFailed if that is impossible."""
 
     async def close(self) -> None:
-        """End what was kept for further starts."""
+        """End what is kept for further starts."""
 
 
 NewLauncher = Callable[[Sandbox, Mapping[str, str], Callable[[str], None]], Launcher]
-"""Makes the launcher of a function, from where its processes live, their variables and who hears their lines."""
+"""Creates the launcher of a function, from its sandbox, the variables and a callback for printed lines."""
 
 
 class ColdStart:
-    """Starts every process from nothing."""
+    """Starts every process from scratch."""
 
     def __init__(self, sandbox: Sandbox, variables: Mapping[str, str], on_line: Callable[[str], None]) -> None:
         """Prepare; `launch` starts a process."""
@@ -68,14 +68,14 @@ async def start_process(sandbox: Sandbox, environment: Mapping[str, str], on_lin
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
-        # A group of its own: it is frozen and killed with whatever it started.
+        # A new process group, so that its child processes are frozen and killed with it.
         start_new_session=True,
     )
     return Launched(process.pid, asyncio.create_task(_follow(process, on_line)))
 
 
 async def _follow(process: asyncio.subprocess.Process, on_line: Callable[[str], None]) -> int:
-    """Pass on what the process prints, until it and all that it started have ended."""
+    """Pass on the process's output until it and all its child processes have ended. Returns its exit code."""
     if process.stdout is None:
         raise ValueError("the process has no output")
     await follow_lines(process.stdout, on_line)

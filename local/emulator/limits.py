@@ -1,4 +1,4 @@
-"""Lambda's quotas that a chat backend can meet. A test may lower them."""
+"""Lambda's quotas that a chat backend can reach. A test may lower them."""
 
 from dataclasses import dataclass
 
@@ -15,7 +15,7 @@ class Limits:
     init_seconds: float = 10.0
     """Start of a process, and the hooks after a restore."""
     snapshot_init_seconds: float = 130.0
-    """Start of the process that a snapshot is taken of."""
+    """Start of the process of which a snapshot is taken."""
     request_bytes: int = 6 * MB
     event_bytes: int = MB
     """An asynchronous invocation."""
@@ -24,7 +24,7 @@ class Limits:
     environment_bytes: int = 4096
 
     def check_environment(self, function: Function) -> None:
-        """Refuse what CloudFormation would refuse to deploy."""
+        """Refuse an environment that CloudFormation would refuse to deploy."""
         size = sum(len(name.encode()) + len(value.encode()) for name, value in function.environment.items())
         if size > self.environment_bytes:
             raise TemplateError(

@@ -13,9 +13,9 @@ from local.emulator.sandbox import Sandbox
 from local.emulator.snapshot import Snapshot
 from local.template import Function
 
-# Of a machine that is too busy to start anything.
+# The limit on a machine that is too busy to start anything.
 START_SECONDS = 120.0
-# A process whose answer is out asks for work within moments. Waiting for it is cheaper than a cold start.
+# A process that has sent its answer asks for work within moments. Waiting for it is cheaper than a cold start.
 SETTLE_SECONDS = 1.0
 LINES_KEPT = 10_000
 
@@ -65,7 +65,7 @@ class Pool:
         return f"arn:aws:lambda:{REGION}:{ACCOUNT}:function:{self.function.name}"
 
     async def invoke(self, payload: bytes, *, client_context: str = "") -> Invocation:
-        """Give an event to a process. Raises Throttled when none is free, FunctionFailed when none starts."""
+        """Give an event to a process. Raises Throttled if none is free, FunctionFailed if none starts."""
         environment = await self._acquire()
         invocation = Invocation(payload, arn=self.arn, client_context=client_context)
         environment.run(invocation)
@@ -82,7 +82,7 @@ class Pool:
         await self._launcher.close()
 
     async def _acquire(self) -> Environment:
-        """Return a process that waits for work, reserved for the caller."""
+        """Return an idle process, reserved for the caller."""
         for environment in self.environments:
             if environment.state is State.IDLE and not environment.reserved:
                 environment.reserved = True
@@ -95,7 +95,7 @@ class Pool:
         return await self._start()
 
     async def _rests(self, environment: Environment) -> bool:
-        """Reserve a process that is about to be free, and tell whether it got free."""
+        """Reserve a process that is about to be free. Returns whether it became free in time."""
         environment.reserved = True
         rests = False
         try:
@@ -108,7 +108,7 @@ class Pool:
         return rests
 
     async def _start(self) -> Environment:
-        """Start a process. One that is not ready in time is started again, as on Lambda, with the timeout for it."""
+        """Start a process. If it is not ready in time, start another with the function's timeout, as Lambda does."""
         try:
             return await self._started(self.limits.init_seconds)
         except FunctionFailed as failure:

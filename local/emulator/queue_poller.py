@@ -1,4 +1,4 @@
-"""Queue delivery: messages of an SQS queue become invocations in batches, as an event source mapping does it."""
+"""Invokes a function with batches of SQS messages, as an event source mapping does."""
 
 import asyncio
 import json
@@ -25,10 +25,10 @@ THROTTLED_TRIES = 60
 
 
 class QueuePoller:
-    """Feeds a function from a queue.
+    """Delivers the messages of a queue to a function.
 
-    What the function took is deleted. What it did not take stays, is seen again after the queue's visibility
-    timeout or after `redelivery_seconds`, and goes to the dead letters by the queue's own policy.
+    Handled messages are deleted. Failed ones are redelivered after the queue's visibility timeout or after
+    `redelivery_seconds`, and move to the dead-letter queue by the queue's own policy.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class QueuePoller:
         self._batches: set[asyncio.Task[None]] = set()
 
     async def run(self) -> None:
-        """Deliver until cancelled. A queue that cannot be reached is tried again."""
+        """Deliver until cancelled. If the queue cannot be reached, try again."""
         try:
             while True:
                 await self._free.acquire()
@@ -102,7 +102,7 @@ class QueuePoller:
             log.warning("%s cannot be written: %s", self._source.queue_arn, error)
 
     async def _invoke(self, event: bytes) -> Invocation:
-        """Invoke the function. While all its processes are busy it is tried again, as Lambda's pollers do."""
+        """Invoke the function. While all its processes are busy, try again, as Lambda's pollers do."""
         for _ in range(THROTTLED_TRIES):
             try:
                 return await self._pool.invoke(event)
@@ -111,7 +111,7 @@ class QueuePoller:
         return await self._pool.invoke(event)
 
     def _failed(self, answer: bytes, ids: set[str]) -> set[str]:
-        """Return the ids of the messages that are to come again: all of them when the report makes no sense."""
+        """Return the ids of the messages to redeliver: all of them if the function's report is invalid."""
         if not self._source.reports_failures:
             return set()
         try:
@@ -156,5 +156,5 @@ class QueuePoller:
 
 
 def _attribute(value: Mapping[str, Any]) -> dict[str, Any]:
-    """Spell an attribute as events do: `stringValue` for `StringValue`."""
+    """Convert an attribute to the spelling of events: `stringValue` for `StringValue`."""
     return {key[0].lower() + key[1:]: item for key, item in value.items()}

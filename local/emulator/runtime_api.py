@@ -18,12 +18,12 @@ RESPONSE_MODE = "lambda-runtime-function-response-mode"
 
 
 class RuntimeApi:
-    """Hands invocations to a process and takes its answers."""
+    """Gives invocations to a process and receives its answers."""
 
     def __init__(
         self, limits: Limits, *, on_idle: Callable[[], None], on_init_error: Callable[[FunctionFailed], None]
     ) -> None:
-        """Take what to do when the process asks for work, and when it says that it could not start."""
+        """Take the callbacks for a process that asks for work, and for one that reports a failed start."""
         self._limits = limits
         self._on_idle = on_idle
         self._on_init_error = on_init_error
@@ -34,7 +34,7 @@ class RuntimeApi:
 
     @property
     def address(self) -> str:
-        """What AWS_LAMBDA_RUNTIME_API says. Only the process knows its path."""
+        """The value of AWS_LAMBDA_RUNTIME_API. Only the process knows its random path."""
         return f"{self._server.address}{self._path}"
 
     async def start(self) -> None:
@@ -109,7 +109,7 @@ class RuntimeApi:
             await _accept(exchange)
 
     async def _relay(self, exchange: Exchange, answer: Answer) -> None:
-        """Pass a streamed answer on, chunk by chunk, and its end, good or bad. One that is too large is cut off."""
+        """Pass on a streamed answer chunk by chunk, and its end or its failure. One that is too large fails."""
         left = self._limits.streamed_bytes
         try:
             async for chunk in exchange.chunks():

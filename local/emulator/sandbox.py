@@ -1,4 +1,4 @@
-"""Where a function's processes live: the folders that are /opt and /var/runtime on Lambda, and the environment."""
+"""The surroundings of a function's processes: the folders for Lambda's /opt and /var/runtime, and the environment."""
 
 import os
 import secrets
@@ -30,10 +30,10 @@ class Sandbox:
 
     @classmethod
     def prepare(cls, function: Function, folder: Path, *, built: bool) -> "Sandbox":
-        """Lay out the folders.
+        """Create the folders.
 
-        From source, a layer's own folder is its `python` folder, and its dependencies are installed in an environment
-        of the functions. Built, the layer is what `sam build` made of it, and runs on the bare interpreter.
+        From source, a layer's folder is used as its `python` folder, and its dependencies are in a virtual environment
+        for the functions. Built, the layer is the output of `sam build`, and runs on the bare interpreter.
         """
         opt = folder / "opt"
         opt.mkdir(parents=True)
@@ -51,7 +51,7 @@ class Sandbox:
         return cls(function, folder, built)
 
     def command(self) -> list[str]:
-        """Return how Lambda would start the function: by the bootstrap, through the exec wrapper if there is one.
+        """Return the command that Lambda would use: the bootstrap, through the exec wrapper if there is one.
 
         Blocks while packages are installed.
         """
@@ -61,7 +61,7 @@ class Sandbox:
         return [self._inside(wrapper), *start] if wrapper else start
 
     def environment(self, runtime_api: str, extra: Mapping[str, str]) -> dict[str, str]:
-        """Return the environment of a new process. What Lambda reserves cannot be overridden."""
+        """Return the environment of a new process. Variables that Lambda reserves cannot be overridden."""
         function = self.function
         passed_on = clean_environment()
         reserved = {
@@ -94,20 +94,20 @@ class Sandbox:
 
     @property
     def version(self) -> str:
-        """The version that runs. Only a published one has a snapshot."""
+        """The version that runs. Only a published version has a snapshot."""
         return "1" if self.function.snap_start else "$LATEST"
 
     def log_stream(self) -> dict[str, str]:
-        """Return the variable that names a new log stream, which each process has."""
+        """Return the variable with the name of a new log stream. Each process has its own."""
         name = f"{time.strftime('%Y/%m/%d')}/[{self.version}]{secrets.token_hex(16)}"
         return {"AWS_LAMBDA_LOG_STREAM_NAME": name}
 
     def _bytecode(self) -> dict[str, str]:
-        """On Lambda the code is read-only: no bytecode is left beside it. A built layer brings its own."""
+        """Keep bytecode away from the code, which is read-only on Lambda. A built layer has its own bytecode."""
         return {"PYTHONDONTWRITEBYTECODE": "1"} if self.built else {"PYTHONPYCACHEPREFIX": str(BYTECODE)}
 
     def _bare_python(self) -> str:
-        """Return an interpreter that the layer was built for."""
+        """Return an interpreter of the version and CPU that the layer was built for."""
         for layer in self.function.layers:
             if target := built_for(layer / "python"):
                 return bare_python(*target)

@@ -1,7 +1,7 @@
-"""SnapStart: the function is initialised once, and every process is a copy of the memory that it had then.
+"""SnapStart: the function is initialised once, and every process starts as a copy of its memory.
 
-The copies are made by `snapshot_agent`, in the process itself. They have equal memory, connections that nobody answers,
-and no AWS keys in their environment: a credentials endpoint has them. Linux only.
+`snapshot_agent` makes the copies, in the process itself. They have equal memory, dead connections, and no AWS keys in
+their environment: a credentials endpoint serves the keys. Linux only.
 """
 
 import asyncio
@@ -32,10 +32,10 @@ _KEYS = {"AWS_ACCESS_KEY_ID": "AccessKeyId", "AWS_SECRET_ACCESS_KEY": "SecretAcc
 
 
 class CredentialsEndpoint:
-    """Serves the keys of the function's role to whoever knows the token. All copies know the same one."""
+    """Serves the keys of the function's role to callers with the token, which all copies share."""
 
     def __init__(self, keys: Mapping[str, str]) -> None:
-        """Take the keys, by the names of the variables that they are in elsewhere."""
+        """Take the keys, by the names of the environment variables that usually hold them."""
         self._keys = {field: keys.get(variable, "") for variable, field in _KEYS.items()}
         self._token = secrets.token_urlsafe(24)
         self._server = Server(self._handle)
@@ -52,7 +52,7 @@ class CredentialsEndpoint:
 
     @property
     def variables(self) -> dict[str, str]:
-        """How a process finds it."""
+        """The variables by which a process finds the endpoint."""
         return {
             "AWS_CONTAINER_CREDENTIALS_FULL_URI": f"http://{self._server.address}{CREDENTIALS_PATH}",
             "AWS_CONTAINER_AUTHORIZATION_TOKEN": self._token,
@@ -82,7 +82,7 @@ class _Listener(ABC):
         self.address = _address(self._server)
 
     async def close(self) -> None:
-        """Take no more connections. Those that are open end with the copies."""
+        """Accept no more connections. Open ones end with the copies."""
         if self._server:
             self._server.close()
 
@@ -91,7 +91,7 @@ class _Listener(ABC):
 
 
 class Graveyard(_Listener):
-    """Where the connections of a snapshot end: nothing is answered, and what is sent is kept for a test to see."""
+    """The peer of a restored snapshot's dead connections: it never answers, and keeps what is sent, for tests."""
 
     def __init__(self) -> None:
         """Begin with nothing sent."""
@@ -100,7 +100,7 @@ class Graveyard(_Listener):
         self._writers: set[asyncio.StreamWriter] = set()
 
     async def close(self) -> None:
-        """End, with every connection."""
+        """Close the server and every connection."""
         await super().close()
         for writer in list(self._writers):
             writer.transport.abort()
@@ -115,7 +115,7 @@ class Graveyard(_Listener):
 
 
 class Output(_Listener):
-    """Takes what the copies print: each has a connection, so that their lines do not mix."""
+    """Receives the output of the copies, each on its own connection, so that their lines do not mix."""
 
     def __init__(self, on_line: Callable[[str], None]) -> None:
         """Pass the lines on."""
@@ -129,7 +129,7 @@ class Output(_Listener):
 
 
 class Snapshot:
-    """Starts processes as copies of one that is initialised when the first is asked for."""
+    """Starts processes as copies of one original, which the first launch initialises."""
 
     def __init__(
         self,
@@ -162,7 +162,7 @@ class Snapshot:
         return await self._original.copy({"AWS_LAMBDA_RUNTIME_API": runtime_api, **self._sandbox.log_stream()})
 
     def retake(self) -> None:
-        """Take a new snapshot for the next process. Copies of the old one live on."""
+        """Take a new snapshot for the next process. Copies of the old one keep running."""
         self._original = None
 
     async def close(self) -> None:
@@ -197,7 +197,7 @@ class Snapshot:
 
 
 class _Original:
-    """The process that the snapshot is of."""
+    """The process of which the snapshot is taken."""
 
     def __init__(self) -> None:
         self._api = RuntimeApi(Limits(), on_idle=self._went_on, on_init_error=self._fail)

@@ -1,12 +1,12 @@
-"""Runs inside the process that a snapshot is taken of, and makes its copies.
+"""Runs inside the process of which a snapshot is taken, and makes its copies.
 
-Installed as `sitecustomize`, so it uses the standard library only. It waits for awslambdaric to ask for a restore,
-which is after the function's hooks for a snapshot, and forks there. A copy differs from Lambda's only in what fork
-cannot give: it has a process id of its own, which is hidden, and none of the threads; thread pools start new ones.
+Installed as `sitecustomize`, so it uses the standard library only. It waits until awslambdaric asks for a restore,
+after the function's snapshot hooks, and forks there. A copy differs from one on Lambda only where fork cannot do the
+same: it has its own process id, which is hidden, and none of the threads; thread pools start new ones.
 
-Python's own handlers for a fork make locks usable, which only fork makes necessary; OpenTelemetry's restart its thread.
-Those of other libraries are left out: they would reconnect, and nobody tells them of a restore. So is what Python's
-renew besides: the state of `random`. And the process id stays as it was.
+Fork handlers of Python run, because they make locks usable after a fork, and those of OpenTelemetry, which restart its
+thread. Those of other libraries do not run: they would reconnect, but on Lambda nothing notifies them of a restore. For
+the same reason the state of `random`, which Python's handlers renew, is restored, and `os.getpid` does not change.
 """
 
 import ctypes
@@ -51,7 +51,7 @@ class ClientPatch:
         self._addresses = addresses
 
     def find_spec(self, name: str, _path: object = None, _target: object = None) -> ModuleSpec | None:
-        """Find the module where the other finders do, and patch it when it has been run."""
+        """Find the module with the other finders, and patch it after it has been executed."""
         if name != CLIENT:
             return None
         sys.meta_path.remove(self)
@@ -61,7 +61,7 @@ class ClientPatch:
         run = spec.loader.exec_module
 
         def run_and_patch(module: ModuleType) -> None:
-            # The native part reads the address when it is loaded, and each copy has its own.
+            # The native part reads the address when it is loaded, but each copy has another address.
             sys.modules[NATIVE] = None  # type: ignore[assignment]  # it then cannot be imported
             run(module)
             del sys.modules[NATIVE]
@@ -87,14 +87,14 @@ class ClientPatch:
 
 
 class Original:
-    """The process as it is when the snapshot is taken. It never goes on itself."""
+    """The process at the time of the snapshot. It only makes copies and never continues itself."""
 
     def __init__(self, control: Address, graveyard: Address, output: Address) -> None:
-        """Look at what copies would share, and connect to the emulator."""
+        """Collect what copies would share, and connect to the emulator."""
         self._graveyard = graveyard
         self._output = output
         pid = self._pid = os.getpid()
-        # Copies go by the id that the process had: libraries take another one for a fork and make themselves new.
+        # Copies show the original's id: from another id, libraries would conclude that there was a fork.
         os.getpid = lambda: pid
         self._inherited = _descriptors()
         self._pairs = _connected_pairs(self._inherited)
@@ -103,7 +103,7 @@ class Original:
         self._control = socket.create_connection(control)
 
     def serve(self) -> dict[str, str]:
-        """Make a copy whenever the emulator asks for one. Returns in the copy, with its own variables."""
+        """Make a copy whenever the emulator asks for one. Returns only in a copy, with that copy's variables."""
         self._tell(taken=True)
         orders = b""
         while True:
@@ -144,7 +144,7 @@ class Original:
             os.close(descriptor)
         os.setsid()
         for pool in self._thread_pools:
-            # Its threads are gone: it starts others when it has work.
+            # Its threads are gone; it starts new ones when it has work.
             pool._threads.clear()  # type: ignore[attr-defined]  # noqa: SLF001 - there is no public way
             pool._idle_semaphore = Semaphore(0)  # noqa: SLF001
         for first, second in self._pairs:
@@ -163,14 +163,14 @@ class Original:
 def _fork() -> int:
     state = random.getstate()
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", DeprecationWarning)  # said of a process with threads
+        warnings.simplefilter("ignore", DeprecationWarning)  # fork warns if the process has threads
         pid = os.fork()
     random.setstate(state)
     return pid
 
 
 def _cut(descriptor: int, graveyard: Address) -> None:
-    """Replace a connection by one that is never answered. The emulator notes what is sent into it."""
+    """Replace a connection with one that is never answered. The emulator records what is sent to it."""
     blocks = os.get_blocking(descriptor)
     with socket.create_connection(graveyard) as dead:
         os.dup2(dead.fileno(), descriptor, inheritable=False)
@@ -178,7 +178,7 @@ def _cut(descriptor: int, graveyard: Address) -> None:
 
 
 def _replace_epoll(descriptor: int) -> None:
-    """Replace what tells an event loop of events: shared, it would tell of those of other copies."""
+    """Replace an event loop's epoll: a shared one would also report the events of other copies."""
     watched = Path(f"/proc/self/fdinfo/{descriptor}").read_text()
     with select.epoll() as own:
         for target, events in re.findall(r"^tfd:\s*(\d+) events:\s*([0-9a-f]+)", watched, re.MULTILINE):
@@ -187,7 +187,7 @@ def _replace_epoll(descriptor: int) -> None:
 
 
 def _replace_pair(first: int, second: int) -> None:
-    """Replace both ends of a pipe or of a pair of sockets, which wake up an event loop."""
+    """Replace both ends of a pipe or a socket pair, which event loops use to wake up."""
     blocking = os.get_blocking(first), os.get_blocking(second)
     is_pipe = stat.S_ISFIFO(os.fstat(first).st_mode)
     ends = os.pipe() if is_pipe else tuple(end.detach() for end in socket.socketpair())
@@ -198,7 +198,7 @@ def _replace_pair(first: int, second: int) -> None:
 
 
 def _connected_pairs(descriptors: Sequence[int]) -> list[tuple[int, int]]:
-    """Find the pipes (reading end first) and the pairs of sockets that have both ends in this process."""
+    """Return the pipes (reading end first) and the socket pairs that have both ends in this process."""
     return [
         (first, second)
         for first, second in permutations(descriptors, 2)
@@ -213,7 +213,7 @@ def _is_pipe(reading: int, writing: int) -> bool:
 
 
 def _is_socket_pair(first: int, second: int) -> bool:
-    """Whether what is sent into one socket comes out of the other. Only sockets without a name are tried."""
+    """Whether bytes sent to one socket arrive at the other. Only unnamed sockets are tried."""
     if not _family(first) == _family(second) == socket.AF_UNIX:
         return False
     with socket.socket(fileno=os.dup(first)) as sender, socket.socket(fileno=os.dup(second)) as receiver:
@@ -227,7 +227,7 @@ def _is_socket_pair(first: int, second: int) -> bool:
 
 
 def _descriptors() -> list[int]:
-    """Return what is open: the list itself was, while it was read."""
+    """Return the open descriptors. The listing's own descriptor, closed since, is left out."""
     return [descriptor for descriptor in map(int, os.listdir(_DESCRIPTORS)) if _is_open(descriptor)]  # noqa: PTH208
 
 
@@ -247,7 +247,7 @@ def _family(descriptor: int) -> int | None:
 
 
 def _register_at_fork(**handlers: Any) -> None:
-    """Stands in for `os.register_at_fork`."""
+    """Replaces `os.register_at_fork`: accepts only handlers of Python and OpenTelemetry."""
     caller = str(sys._getframe(1).f_globals.get("__name__")).partition(".")[0]  # noqa: SLF001 - the usual way
     if caller in sys.stdlib_module_names or caller == "opentelemetry":
         _really_register_at_fork(**handlers)

@@ -1,4 +1,4 @@
-"""A request as the event that a function gets: payload format 2.0 of a Function URL, 1.0 of API Gateway's REST APIs."""
+"""Converts a request to a function's event: payload format 2.0 of Function URLs, or 1.0 of API Gateway's REST APIs."""
 
 import base64
 import time
@@ -14,7 +14,7 @@ TEXT_TYPES = ("text/", "application/json", "application/javascript", "applicatio
 
 
 def url_event(exchange: Exchange, body: bytes, identity: Identity | None) -> dict[str, Any]:
-    """Describe a request. Keys that AWS leaves out when they are empty are left out."""
+    """Return the event of a request to a Function URL. Keys that AWS omits when they are empty are omitted."""
     path, _, query = exchange.target.partition("?")
     event: dict[str, Any] = {
         "version": "2.0",
@@ -35,7 +35,7 @@ def url_event(exchange: Exchange, body: bytes, identity: Identity | None) -> dic
 
 
 def api_event(exchange: Exchange, body: bytes, identity: Identity | None, *, stage: str = "live") -> dict[str, Any]:
-    """Describe a request to a REST API. Every key is there; what is empty is null."""
+    """Return the event of a request to a REST API. It has every key; empty ones are null."""
     path, _, query = exchange.target.partition("?")
     headers: dict[str, list[str]] = {}
     for name, value in [*exchange.headers, ("X-Forwarded-For", exchange.client), ("X-Forwarded-Proto", "https")]:
@@ -96,7 +96,7 @@ def _request_context(exchange: Exchange, path: str, identity: Identity | None) -
     now = time.time()
     domain = exchange.header("host")
     context: dict[str, Any] = {
-        # The owner of the function, whoever signed the request.
+        # The function's owner, not the signer.
         "accountId": ACCOUNT if identity else "anonymous",
         "apiId": domain.partition(".")[0],
         "authentication": None,
@@ -121,7 +121,7 @@ def _request_context(exchange: Exchange, path: str, identity: Identity | None) -
 
 
 def _parameters(query: str) -> dict[str, str]:
-    """Join the values of a parameter that is given more than once."""
+    """Return the query's parameters. Values of a repeated one are joined."""
     parameters: dict[str, str] = {}
     for name, value in parse_qsl(query, keep_blank_values=True):
         parameters[name] = f"{parameters[name]},{value}" if name in parameters else value

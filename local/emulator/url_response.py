@@ -1,4 +1,4 @@
-"""What a function answers, read as the HTTP response that it stands for."""
+"""Reads a function's answer as an HTTP response."""
 
 import base64
 import json
@@ -11,7 +11,7 @@ from local.emulator.http import Headers
 
 SEPARATOR = bytes(8)
 INTEGRATION_TYPE = "application/vnd.awslambda.http-integration-response"
-# The front frames the response itself and answers for these. What a function sets is kept under another name.
+# The front sets these headers itself. A function's values are kept under another name.
 REMAPPED = frozenset({"connection", "content-length", "date", "host", "keep-alive", "server", "www-authenticate"})
 DROPPED = frozenset({"transfer-encoding", "upgrade"})
 _NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
@@ -31,7 +31,7 @@ class Head:
 
     @classmethod
     def read(cls, document: Mapping[str, Any], *, content_type: str) -> "Head":
-        """Read {statusCode, headers, cookies}. `content_type` is for an answer that names none."""
+        """Read {statusCode, headers, cookies}. `content_type` is the default if the answer has none."""
         try:
             given: Mapping[str, Any] = document.get("headers") or {}
             headers = [(_name(name), _value(value)) for name, value in given.items() if name.lower() not in DROPPED]
@@ -57,7 +57,7 @@ def _name(name: str) -> str:
 
 
 def _value(value: Any) -> str:
-    """Return a header's value. Numbers and booleans are taken as well, lists and objects are not."""
+    """Return a header's value. Numbers and booleans are accepted as well, lists and objects are not."""
     if not isinstance(value, str | int | float):
         raise TypeError(f"a header's value is {value!r}")
     text = json.dumps(value) if isinstance(value, bool) else str(value)
@@ -67,14 +67,14 @@ def _value(value: Any) -> str:
 
 
 class Prelude:
-    """Finds the head at the start of a streamed answer, wherever the chunks are cut."""
+    """Finds the head at the start of a streamed answer, however it is split into chunks."""
 
     def __init__(self) -> None:
         """Start with nothing."""
         self._seen = bytearray()
 
     def feed(self, chunk: bytes) -> tuple[Head, bytes] | None:
-        """Take a chunk. Returns the head and the start of the body once there is some of it."""
+        """Add a chunk. Returns the head and the start of the body as soon as the body has begun."""
         self._seen += chunk
         document, _, body = bytes(self._seen).partition(SEPARATOR)
         if not body:
@@ -87,7 +87,7 @@ class Prelude:
 
 
 def buffered_response(answer: bytes) -> tuple[Head, bytes]:
-    """Read a whole answer: {statusCode, ...}, or any other JSON, which is then the body itself."""
+    """Read a complete answer: {statusCode, ...}, or any other JSON, which is then the body itself."""
     try:
         document = json.loads(answer)
     except ValueError as error:
