@@ -13,10 +13,12 @@ from pydantic import BaseModel, Field
 from omniagent import (
     Agent,
     ConfigurationError,
+    FallbackProvider,
     Gate,
     InMemorySessionManager,
     InMemoryStore,
     LLMProvider,
+    MemoryLedger,
     MemoryRegistry,
     ModelRequest,
     ModelText,
@@ -30,6 +32,7 @@ from omniagent import (
     Settings,
     ToolCall,
     TurnHooks,
+    TurnWatcher,
     tool,
 )
 from omniagent.ai.providers.llm_provider import ModelEvent
@@ -186,6 +189,39 @@ def test_a_runner_refuses_what_is_no_provider(provider: Any, said: str) -> None:
         Runner(Agent("helper", ""), session(), provider=provider)
 
 
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"providers": {"acme": ScriptedModel()}}, "providers=…. must be a ProviderPool, not {'acme'"),
+        ({"registry": MemoryRegistry}, "registry=…. must be a TurnRegistry, not <class"),
+        ({"hooks": {}}, "hooks=…. must be a TurnHooks, not {}"),
+        ({"budget": 5}, "budget=…. must be a Budget, not 5"),
+        ({"ledger": MemoryLedger}, "ledger=…. must be a Ledger, not <class"),
+        ({"approvers": True}, "approvers=…. must be a function, not True"),
+    ],
+)
+def test_a_runner_refuses_parts_of_another_kind(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"^Runner.{said}"):
+        Runner(Agent("helper", ""), session(), provider=ScriptedModel(), **options)
+
+
+@pytest.mark.parametrize("name", ["on_begin", "on_hand_over", "on_end", "on_erase"])
+def test_a_hook_that_is_not_async_is_refused(name: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"TurnHooks: {name} must be an async function: write `async def`"):
+        TurnHooks(**{name: lambda *_: None})  # type: ignore[arg-type]
+
+
+def test_a_chain_takes_providers_and_no_names() -> None:
+    with pytest.raises(ConfigurationError, match=r"FallbackProvider: each must be an LLMProvider, not 'gpt-4\.1'"):
+        FallbackProvider([ScriptedModel(), "gpt-4.1"])  # type: ignore[list-item]
+
+
+@pytest.mark.parametrize(("sessions", "registry"), [(InMemoryStore, MemoryRegistry()), (InMemoryStore(), None)])
+def test_a_watcher_says_what_it_was_given_wrong(sessions: Any, registry: Any) -> None:
+    with pytest.raises(ConfigurationError, match=r"TurnWatcher\("):
+        TurnWatcher(sessions, registry, lambda _: Runner(Agent("helper", ""), session()))
+
+
 class Careless(LLMProvider):
     def __init__(self, *events: Any) -> None:
         super().__init__("careless")
@@ -240,6 +276,12 @@ def test_a_session_names_its_user_and_itself_in_text() -> None:
         InMemorySessionManager(7)  # type: ignore[arg-type]
     with pytest.raises(InvalidRequest, match="session id must be 1 to 128"):
         InMemorySessionManager("ada", 7)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("options", [{"category": 7}, {"settings": {"max_steps": 3}}, {"store": InMemoryStore}])
+def test_a_session_refuses_parts_of_another_kind(options: dict[str, Any]) -> None:
+    with pytest.raises(ConfigurationError, match=": pass "):
+        InMemorySessionManager("ada", **options)
 
 
 async def test_closing_the_adapter_stores_what_was_streamed_first(conversation: Conversation, mongod: str) -> None:

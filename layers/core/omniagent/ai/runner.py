@@ -75,6 +75,11 @@ class Runner:
         approvers: "ApproverRule | None" = None,
     ) -> None:
         _check(agent, session, provider)
+        _check_parts(providers=providers, registry=registry, hooks=hooks, budget=budget)
+        if ledger is not None and not hasattr(type(ledger), "reserve"):  # its module is imported only for budgets
+            raise ConfigurationError(f"Runner(ledger=…) must be a Ledger, not {ledger!r:.100}")
+        if approvers is not None and not callable(approvers):
+            raise ConfigurationError(f"Runner(approvers=…) must be a function, not {approvers!r:.100}")
         self._agent = agent
         self._session = session
         self._provider = provider
@@ -445,3 +450,12 @@ def _check(agent: object, session: object, provider: object) -> None:
         )
     if provider is not None:
         check_provider("Runner(provider=…)", provider)
+
+
+_PARTS = {"providers": ProviderPool, "registry": TurnRegistry, "hooks": TurnHooks, "budget": Budget}
+
+
+def _check_parts(**parts: object) -> None:
+    for name, value in parts.items():
+        if value is not None and not isinstance(value, _PARTS[name]):
+            raise ConfigurationError(f"Runner({name}=…) must be a {_PARTS[name].__name__}, not {value!r:.100}")

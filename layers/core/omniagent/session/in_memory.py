@@ -9,7 +9,15 @@ from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
-from omniagent.errors import InvalidRequest, NotFound, SessionErased, StorageConflict, StorageRejected, TurnLost
+from omniagent.errors import (
+    ConfigurationError,
+    InvalidRequest,
+    NotFound,
+    SessionErased,
+    StorageConflict,
+    StorageRejected,
+    TurnLost,
+)
 from omniagent.messages import Feedback, close_open_calls
 from omniagent.session.addresses import SessionAddress
 from omniagent.session.manager import (
@@ -115,6 +123,8 @@ class InMemorySessionManager(SessionManager):
         settings: Settings | None = None,
         category: str | None = None,
     ) -> None:
+        if not isinstance(store, InMemoryStore | None):
+            raise ConfigurationError(f"the store is {store!r:.100}: pass InMemoryStore(), or None")
         super().__init__(user, session_id, settings=settings, category=category)
         self.store = store or DEFAULT_STORE
         self.open_turns = self.store.open_turns

@@ -304,6 +304,10 @@ class SessionManager(SummaryStore):
     ) -> None:
         if not isinstance(user, str):
             raise ConfigurationError(f"the user of a session is {user!r:.100}: pass a name, as text")
+        if not isinstance(category, str | None):
+            raise ConfigurationError(f"the category of a user is {category!r:.100}: pass a name, as text, or None")
+        if not isinstance(settings, Settings | None):
+            raise ConfigurationError(f"the settings of a session are {settings!r:.100}: pass Settings(…), or None")
         self.user = user
         self.category = category
         self.session_id = check_id(session_id, "session id") if session_id else new_id()

@@ -12,9 +12,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 from omniagent.ai.agent import Agent
+from omniagent.ai.context import may_be_async
 from omniagent.ai.providers.llm_provider import LLMProvider, Overrides, Purpose
 from omniagent.ai.result import RunResult
-from omniagent.errors import BudgetExceeded, InvalidRequest
+from omniagent.errors import BudgetExceeded, ConfigurationError, InvalidRequest
 from omniagent.messages import Part, Usage, plain_text, steering_of
 from omniagent.session.manager import SessionManager, SessionMessage, SessionState, check_id, new_id
 from omniagent.session.summaries import CallMeter, NoteCost, SummaryPipeline
@@ -304,6 +305,12 @@ class TurnHooks:
     """If above 0, dead turns are continued by a watcher, and nothing else closes them for this long."""
     leaves_summaries: bool = False
     """Summaries that an answer does not wait for are generated elsewhere; `RunResult.summary_missed` reports them."""
+
+    def __post_init__(self) -> None:
+        for name in ("on_begin", "on_hand_over", "on_end", "on_erase"):
+            hook = getattr(self, name)
+            if hook is not None and not may_be_async(hook):
+                raise ConfigurationError(f"TurnHooks: {name} must be an async function: write `async def`")
 
     def note_cost(self, purpose: Purpose, usage: Usage) -> None:
         """Report the cost of a model call, if there is a hook."""

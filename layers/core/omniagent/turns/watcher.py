@@ -226,6 +226,10 @@ class TurnWatcher:
 
 
 def _check(sessions: SessionDirectory, registry: TurnRegistry, interval_seconds: float | None, max_turns: int) -> None:
+    if isinstance(sessions, type) or not hasattr(sessions, "outlives_process"):
+        raise ConfigurationError(f"TurnWatcher(sessions, …): {sessions!r:.100} is not a store of sessions")
+    if not isinstance(registry, TurnRegistry):
+        raise ConfigurationError(f"TurnWatcher(…, registry, …) must be a TurnRegistry, not {registry!r:.100}")
     if sessions.outlives_process and not registry.outlives_process:
         raise ConfigurationError(
             f"TurnWatcher(registry={type(registry).__name__}): this registry forgets with its process which turns run, "

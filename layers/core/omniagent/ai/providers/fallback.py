@@ -10,6 +10,7 @@ from omniagent.ai.providers.llm_provider import (
     ModelEvent,
     ModelReasoningDone,
     ModelRequest,
+    check_provider,
 )
 from omniagent.errors import ConfigurationError, ModelUnavailable
 from omniagent.messages import ChatMessage, ReasoningPart
@@ -29,6 +30,8 @@ class FallbackProvider(LLMProvider):
     def __init__(self, providers: Sequence[LLMProvider]) -> None:
         if not providers:
             raise ConfigurationError("A chain of models needs at least one")
+        for provider in providers:
+            check_provider("FallbackProvider: each", provider)
         super().__init__(providers[0].model)
         self.providers = tuple(providers)
         self.system = providers[0].system
