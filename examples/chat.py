@@ -20,12 +20,15 @@ from omniagent import (
     MongoSessionManager,
     Runner,
     RunResult,
+    StreamEvent,
+    TextDelta,
     ToolAnswer,
+    ToolInputAvailable,
+    ToolOutputAvailable,
     ToolRequest,
     ask_user,
     tool,
 )
-from omniagent.protocol.events import StreamEvent, TextDelta, ToolInputAvailable, ToolOutputAvailable
 
 
 @tool

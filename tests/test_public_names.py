@@ -1,13 +1,17 @@
 """The public surface: what a team may import, and what importing it costs."""
 
+import re
 import subprocess
 import sys
 from importlib import import_module
+from pathlib import Path
 
 import pytest
 
 import omniagent
+from local.template import ROOT
 from omniagent import errors
+from tests.docs.blocks import PAGES, read_blocks
 
 PUBLIC = [
     "Agent",
@@ -17,8 +21,10 @@ PUBLIC = [
     "Callbacks",
     "ClientTool",
     "ConfigurationError",
+    "DataChunk",
     "DocumentModels",
     "FallbackProvider",
+    "Feedback",
     "Gate",
     "InMemorySessionManager",
     "InMemoryStore",
@@ -44,6 +50,7 @@ PUBLIC = [
     "Project",
     "ProviderPool",
     "Query",
+    "ReasoningDelta",
     "RunContext",
     "RunResult",
     "Runner",
@@ -52,11 +59,17 @@ PUBLIC = [
     "SessionAddress",
     "SessionManager",
     "Settings",
+    "StreamEvent",
     "Summary",
+    "TextDelta",
     "Tool",
     "ToolAnswer",
+    "ToolApprovalRequest",
     "ToolCall",
     "ToolError",
+    "ToolInputAvailable",
+    "ToolOutputAvailable",
+    "ToolOutputError",
     "ToolRequest",
     "TurnHooks",
     "TurnRegistry",
@@ -69,6 +82,7 @@ PUBLIC = [
     "register_provider",
     "setup_logging",
     "tool",
+    "trace_operation",
 ]
 
 
@@ -90,6 +104,21 @@ def test_each_public_name_is_documented(name: str) -> None:
     assert documentation
     assert not documentation.startswith(f"{name}(")
     assert documentation not in [base.__doc__ for base in getattr(getattr(omniagent, name), "__mro__", ())[1:]]
+
+
+TEAM_CODE = [
+    *PAGES,
+    *sorted((ROOT / "examples").glob("*.py")),
+    *sorted((ROOT / "functions").glob("*.py")),
+]
+
+
+@pytest.mark.parametrize("path", TEAM_CODE, ids=[str(path.relative_to(ROOT)) for path in TEAM_CODE])
+def test_what_a_team_is_shown_to_write_imports_public_names_only(path: Path) -> None:
+    shown = "".join(block.text for block in read_blocks(path) if block.runs) if path in PAGES else path.read_text()
+    imports = set(re.findall(r"^ *(?:from|import) (omniagent\S*)", shown, re.MULTILINE))
+    # The errors have a module of their own. A page compares its own code with what the run function sends.
+    assert imports <= {"omniagent", "omniagent.errors", "omniagent.aws.webhook"}
 
 
 def test_another_name_is_not_there() -> None:

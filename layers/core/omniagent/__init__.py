@@ -28,18 +28,28 @@ if TYPE_CHECKING:
     from omniagent.ai.runner import Runner
     from omniagent.ai.tools import Tool, tool
     from omniagent.errors import ConfigurationError, OmniAgentError, ToolError
-    from omniagent.messages import Usage
+    from omniagent.messages import Feedback, Usage
     from omniagent.persistence.adapter import MongoBackendAdapter
     from omniagent.persistence.contracts import DocumentModels
     from omniagent.persistence.documents import Message, Session, Summary, User
     from omniagent.persistence.mongo_registry import MongoTurnRegistry
     from omniagent.persistence.mongo_session import MongoSessionManager
     from omniagent.project import Project
+    from omniagent.protocol.events import (
+        DataChunk,
+        ReasoningDelta,
+        StreamEvent,
+        TextDelta,
+        ToolApprovalRequest,
+        ToolInputAvailable,
+        ToolOutputAvailable,
+        ToolOutputError,
+    )
     from omniagent.session.addresses import SessionAddress
     from omniagent.session.in_memory import InMemorySessionManager, InMemoryStore
     from omniagent.session.manager import SessionManager
     from omniagent.settings import Budget, Settings
-    from omniagent.tracing import OmniAgentInstrumentor
+    from omniagent.tracing import OmniAgentInstrumentor, trace_operation
     from omniagent.tracing.logs import setup_logging
     from omniagent.turns.lease import TurnRegistry
     from omniagent.turns.ledger import Ledger
@@ -56,8 +66,10 @@ _HOMES = {
     "Callbacks": "omniagent.ai.context",
     "ClientTool": "omniagent.ai.client_tools",
     "ConfigurationError": "omniagent.errors",
+    "DataChunk": "omniagent.protocol.events",
     "DocumentModels": "omniagent.persistence.contracts",
     "FallbackProvider": "omniagent.ai.providers.fallback",
+    "Feedback": "omniagent.messages",
     "Gate": "omniagent.ai.providers.scripted",
     "InMemorySessionManager": "omniagent.session.in_memory",
     "InMemoryStore": "omniagent.session.in_memory",
@@ -83,6 +95,7 @@ _HOMES = {
     "Project": "omniagent.project",
     "ProviderPool": "omniagent.ai.providers.model_calls",
     "Query": "omniagent.turns.setup",
+    "ReasoningDelta": "omniagent.protocol.events",
     "RunContext": "omniagent.ai.context",
     "RunResult": "omniagent.ai.result",
     "Runner": "omniagent.ai.runner",
@@ -91,11 +104,17 @@ _HOMES = {
     "SessionAddress": "omniagent.session.addresses",
     "SessionManager": "omniagent.session.manager",
     "Settings": "omniagent.settings",
+    "StreamEvent": "omniagent.protocol.events",
     "Summary": "omniagent.persistence.documents",
+    "TextDelta": "omniagent.protocol.events",
     "Tool": "omniagent.ai.tools",
     "ToolAnswer": "omniagent.ai.approvals",
+    "ToolApprovalRequest": "omniagent.protocol.events",
     "ToolCall": "omniagent.ai.providers.scripted",
     "ToolError": "omniagent.errors",
+    "ToolInputAvailable": "omniagent.protocol.events",
+    "ToolOutputAvailable": "omniagent.protocol.events",
+    "ToolOutputError": "omniagent.protocol.events",
     "ToolRequest": "omniagent.ai.approvals",
     "TurnHooks": "omniagent.turns.setup",
     "TurnRegistry": "omniagent.turns.lease",
@@ -108,6 +127,7 @@ _HOMES = {
     "register_provider": "omniagent.ai.providers",
     "setup_logging": "omniagent.tracing.logs",
     "tool": "omniagent.ai.tools",
+    "trace_operation": "omniagent.tracing",
 }
 
 __all__ = [
@@ -118,8 +138,10 @@ __all__ = [
     "Callbacks",
     "ClientTool",
     "ConfigurationError",
+    "DataChunk",
     "DocumentModels",
     "FallbackProvider",
+    "Feedback",
     "Gate",
     "InMemorySessionManager",
     "InMemoryStore",
@@ -145,6 +167,7 @@ __all__ = [
     "Project",
     "ProviderPool",
     "Query",
+    "ReasoningDelta",
     "RunContext",
     "RunResult",
     "Runner",
@@ -153,11 +176,17 @@ __all__ = [
     "SessionAddress",
     "SessionManager",
     "Settings",
+    "StreamEvent",
     "Summary",
+    "TextDelta",
     "Tool",
     "ToolAnswer",
+    "ToolApprovalRequest",
     "ToolCall",
     "ToolError",
+    "ToolInputAvailable",
+    "ToolOutputAvailable",
+    "ToolOutputError",
     "ToolRequest",
     "TurnHooks",
     "TurnRegistry",
@@ -170,6 +199,7 @@ __all__ = [
     "register_provider",
     "setup_logging",
     "tool",
+    "trace_operation",
 ]
 
 

@@ -13,6 +13,8 @@ AbortReason = Literal["cancelled", "deadline", "shutdown", "interrupted", "unans
 
 @dataclass(frozen=True, slots=True)
 class StreamEvent:
+    """The base class of all events. `type` is its name on the wire."""
+
     type: ClassVar[str]
 
 
@@ -48,6 +50,8 @@ class TextStart(StreamEvent):
 
 @dataclass(frozen=True, slots=True)
 class TextDelta(StreamEvent):
+    """The next characters of the answer."""
+
     type = "text-delta"
     id: str
     delta: str
@@ -67,6 +71,8 @@ class ReasoningStart(StreamEvent):
 
 @dataclass(frozen=True, slots=True)
 class ReasoningDelta(StreamEvent):
+    """The next characters of the model's reasoning."""
+
     type = "reasoning-delta"
     id: str
     delta: str
@@ -94,6 +100,8 @@ class ToolInputDelta(StreamEvent):
 
 @dataclass(frozen=True, slots=True)
 class ToolInputAvailable(StreamEvent):
+    """A tool call with its complete, valid arguments."""
+
     type = "tool-input-available"
     tool_call_id: str
     tool_name: str
@@ -127,6 +135,8 @@ class ToolOutputDenied(StreamEvent):
 
 @dataclass(frozen=True, slots=True)
 class ToolOutputAvailable(StreamEvent):
+    """What a tool call returned."""
+
     type = "tool-output-available"
     tool_call_id: str
     output: Any
@@ -134,6 +144,8 @@ class ToolOutputAvailable(StreamEvent):
 
 @dataclass(frozen=True, slots=True)
 class ToolOutputError(StreamEvent):
+    """A tool call failed. `error_text` is its public text."""
+
     type = "tool-output-error"
     tool_call_id: str
     error_text: str
