@@ -19,7 +19,7 @@ TOKENS_PER_SECOND = 50
 
 
 class CountingApi(AwsJson):
-    """Adds up what AWS would charge: one unit per write and begun kilobyte."""
+    """Counts write units: one per write made with `call`, and per started kilobyte of a new item."""
 
     units = 0
 

@@ -16,7 +16,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     arguments = sys.argv[1:] if arguments is None else arguments
     parser = argparse.ArgumentParser(prog="python -m local", description=__doc__)
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    # Only what is asked for: the imports of the others take longer than a whole answer.
+    # Only the requested command: importing the others takes longer than a whole answer.
     for name in COMMANDS.keys() & set(arguments[:1]) or sorted(COMMANDS):
         import_module(COMMANDS[name]).register(commands)
     parsed = parser.parse_args(arguments)

@@ -73,7 +73,7 @@ class Mongod:
         return self._service.pid
 
     def start(self) -> None:
-        """Start the server and wait until it takes writes. A restarted server keeps its port."""
+        """Start the server and wait until it accepts writes. A restarted server keeps its port."""
         make_private(self.folder)
         for attempt in range(1, PORT_ATTEMPTS + 1):
             fixed = self._wanted_port or self.port
@@ -82,7 +82,7 @@ class Mongod:
                 self._launch()
             except ServiceError as error:
                 self.kill()
-                # Somebody may take a free port between its choice and its use.
+                # Another process may take the free port before it is used.
                 if "already in use" not in str(error) or fixed or attempt == PORT_ATTEMPTS:
                     raise
                 self.port = 0
@@ -101,7 +101,7 @@ class Mongod:
             self._service.check()
 
     def kill(self) -> None:
-        """End the server as a crash would; `start` brings it back with what was acknowledged."""
+        """Kill the server, as a crash would. After `start` it has all acknowledged writes."""
         if self._service:
             self._service.kill()
             self._service = None

@@ -84,7 +84,7 @@ class Function:
 
 @dataclass(frozen=True)
 class Table:
-    """A DynamoDB table, its properties as CreateTable takes them."""
+    """A DynamoDB table, with its properties in CreateTable's format."""
 
     logical_id: str
     name: str
@@ -108,7 +108,7 @@ class Template:
     """The part of a template, source or built, that runs on a laptop.
 
     Tables and queues need no parameters, so they can be deployed first; functions need the parameters, and
-    `attributes`: what the resources they refer to yield.
+    `attributes`: the values of the resources that they refer to.
     """
 
     def __init__(

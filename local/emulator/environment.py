@@ -17,7 +17,7 @@ from local.emulator.runtime_api import RuntimeApi
 
 
 class State(StrEnum):
-    """Where an environment is in its life."""
+    """The state of an environment."""
 
     STARTING = "starting"
     IDLE = "idle"
@@ -96,7 +96,7 @@ class Environment:
         await self._resting.wait()
 
     def kill(self, because: FunctionFailed | None = None) -> None:
-        """Kill the process and what it started."""
+        """Kill the process and its child processes."""
         self._killed_because = self._killed_because or because
         self._signal(signal.SIGKILL)
 

@@ -34,7 +34,7 @@ class Exchange:
     """One request and the response to it."""
 
     def __init__(self, connection: "_Connection", request: h11.Request) -> None:
-        """Keep what the request line and the headers say."""
+        """Keep the request line and the headers."""
         self._connection = connection
         self.method = request.method.decode("ascii")
         self.target = request.target.decode("latin-1")

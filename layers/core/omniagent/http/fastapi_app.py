@@ -32,7 +32,7 @@ CurrentCaller = Annotated[Caller, Depends(current_caller)]
 
 
 def create_app(title: str, description: str, services: Services) -> FastAPI:
-    """Return an app whose routes can ask for `ProcessServices` and `CurrentCaller`."""
+    """Return an app whose routes can depend on `ProcessServices` and `CurrentCaller`."""
     app = bare_app(title, description, services.settings)
     app.state.services = services
     app.state.authenticate = lazy_authenticator(services.settings, local=services.local)

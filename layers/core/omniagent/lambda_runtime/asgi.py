@@ -37,7 +37,7 @@ class ResponseHead(TypedDict):
 
 
 class BodyWriter(Protocol):
-    """Where a body is written to. After the reader has left, it discards everything and does not fail."""
+    """The sink of a response body. After the reader has left, it discards all data and does not fail."""
 
     async def write(self, data: bytes) -> None:
         """Send non-empty data. Waits while the reader is slow (backpressure)."""

@@ -1,4 +1,4 @@
-"""Which database the document classes of this process are bound to.
+"""Keeps track of the database that the document classes of this process are bound to.
 
 Beanie binds a class, not an instance: a second adapter for another database would take the classes away from the
 first, and its documents would land in the wrong database.

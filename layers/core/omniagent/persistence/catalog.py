@@ -1,7 +1,7 @@
 """The reads and writes of the sessions API.
 
-Sessions are addressed by their key, which starts with the owner's id: no query here can reach another user's session,
-and one looks exactly like a session that does not exist. So does one that is being deleted. Lists continue from a
+Sessions are addressed by their key, which starts with the owner's id: no query here can reach another user's session.
+It gets the same answer as a session that does not exist, and so does one that is being deleted. Lists continue from a
 cursor, never by skipping.
 """
 

@@ -17,7 +17,7 @@ from omniagent.persistence.stored_values import ENCODERS, RandomId, StoredDict, 
 from omniagent.session.manager import new_id
 
 STEERING_ID: Final = "parts.message_id"
-"""Where an answer holds the ids of messages that joined it."""
+"""The field of an answer with the ids of messages that joined it."""
 HAS_REQUESTS: Final[dict[str, Any]] = {"requests.0": {"$exists": True}}
 WAITING: Final[dict[str, Any]] = {"status": "waiting"}
 UNFINISHED: Final[dict[str, Any]] = {"active_turn_id": {"$type": "string"}}
@@ -108,9 +108,9 @@ class Message(Document):
     metadata: StoredDict = Field(default_factory=dict, validate_default=True)
     usage: dict[str, int] = Field(default_factory=dict)
     trace: str | None = None
-    """The W3C `traceparent` of the turn, where it was traced."""
+    """The W3C `traceparent` of the turn, if it was traced."""
     feedback: Feedback | None = None
-    """What the user thinks of an answer."""
+    """The user's feedback on an answer."""
     announced: str | None = None
     """The last event of this answer that was queued for the webhook."""
     requests: list[str] = Field(default_factory=list)

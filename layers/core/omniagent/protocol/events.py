@@ -166,7 +166,7 @@ class Finish(StreamEvent):
 
 @dataclass(frozen=True, slots=True)
 class DataSession(StreamEvent):
-    """What was stored, for the client's `onData`. Transient: it is not part of the message."""
+    """The stored result, for the client's `onData`. Transient: it is not part of the message."""
 
     type = "data-session"
     data: dict[str, Any]
@@ -195,7 +195,7 @@ class DataChunk(StreamEvent):
 
 @dataclass(frozen=True, slots=True)
 class Error(StreamEvent):
-    """Always the last event: the client drops whatever follows it."""
+    """Always the last event: the client ignores later ones."""
 
     type = "error"
     error_text: str

@@ -1,4 +1,4 @@
-"""Server-sent events: the one place where an event becomes bytes, and bytes become events again."""
+"""Server-sent events: the only place that encodes events to bytes and decodes them."""
 
 import json
 from collections.abc import AsyncIterator, Iterator, Mapping

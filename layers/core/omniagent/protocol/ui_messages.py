@@ -1,4 +1,4 @@
-"""Stored messages as the AI SDK's `UIMessage`: what its client would have built from the live stream."""
+"""Stored messages as the AI SDK's `UIMessage`, equal to those that its client builds from the live stream."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any

@@ -73,7 +73,7 @@ def _redact_plain(value: Any, depth: int) -> Any:
 
 
 def redact_text(text: str) -> str:
-    """Return the text with known secrets, and what looks like a key, a token or a password, masked."""
+    """Mask known secrets, and text that looks like a key, a token or a password."""
     for secret in _known:
         text = text.replace(secret, MASK)
     for pattern, replacement in _SECRET_TEXTS:

@@ -77,7 +77,7 @@ class ModelReasoning:
 
 @dataclass(frozen=True, slots=True)
 class ModelReasoningDone:
-    """The end of one block of reasoning, with what the API wants to see again in the next step."""
+    """The end of one block of reasoning, with the data that the API expects back in the next step."""
 
     provider_data: dict[str, Any] | None = None
 
