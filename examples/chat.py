@@ -64,6 +64,7 @@ def asked(request: ToolRequest) -> ToolAnswer:
 
 async def shown(runner: Runner, stream: AnswerStream) -> RunResult:
     """Show the answer as it comes."""
+    await stream  # it has begun. Ctrl-C before that asks nothing
     try:
         async for event in stream:
             show(event)
