@@ -245,6 +245,24 @@ async def test_headers_are_read_from_the_text_of_the_environment_variable(collec
     assert [team for _, team, _ in collector.requests] == ["dark blue"]
 
 
+def test_the_functions_trace_with_the_endpoint_the_headers_and_the_content_of_their_settings(
+    collector: Collector,
+) -> None:
+    code = f"""
+import asyncio
+from omniagent import Agent, Project, trace_operation
+from omniagent.aws.services import get_services
+from omniagent.tracing import flush_traces
+settings = {{"otel_exporter_otlp_endpoint": "{collector.url}", "otel_exporter_otlp_headers": "x-team=green"}}
+get_services(Project(agent=Agent("helper", ""), settings={{**settings, "trace_content": True}}))
+with trace_operation("turn") as span:
+    print(span.captures_content)
+asyncio.run(flush_traces(30))
+"""
+    assert run_python(code) == "True"
+    assert [(team, collector.span_names) for _, team, _ in collector.requests] == [("green", ["turn"])]
+
+
 @pytest.mark.parametrize(
     ("headers", "secret"),
     [
