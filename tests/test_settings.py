@@ -4,7 +4,16 @@ from dataclasses import fields
 
 import pytest
 
-from omniagent import Settings
+from omniagent import (
+    Agent,
+    InMemorySessionManager,
+    InMemoryStore,
+    Runner,
+    ScriptedModel,
+    Settings,
+    ToolCall,
+    tool,
+)
 from omniagent.errors import ConfigurationError
 from omniagent.settings import env_name
 
@@ -17,6 +26,19 @@ def test_an_empty_environment_gives_the_defaults() -> None:
 def test_the_environment_of_the_process_is_read_when_none_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MAX_STEPS", "3")
     assert Settings.from_env().max_steps == 3
+
+
+async def test_a_session_without_settings_is_run_with_those_of_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    @tool
+    async def look() -> str:
+        """Look."""
+        return "nothing"
+
+    monkeypatch.setenv("MAX_STEPS", "2")
+    model = ScriptedModel(default=ToolCall("look"))
+    session = InMemorySessionManager("ada", store=InMemoryStore())
+    await Runner(Agent("helper", "", [look]), session, provider=model).run("Look!")
+    assert len(model.requests) == 2
 
 
 def test_every_kind_of_value_is_read() -> None:
