@@ -130,11 +130,11 @@ class Callbacks:
     def __post_init__(self) -> None:
         for each in fields(self):
             callback = getattr(self, each.name)
-            if callback is not None and not may_be_async(callback):
+            if callback is not None and not _may_be_async(callback):
                 raise ConfigurationError(f"Callbacks: {each.name} must be an async function: write `async def`")
 
 
-def may_be_async(callback: Any) -> bool:
+def _may_be_async(callback: Any) -> bool:
     """Functions show whether they are async. Other callables are accepted: only a call would show it."""
     if inspect.isroutine(callback) or isinstance(callback, functools.partial):
         return inspect.iscoroutinefunction(callback)

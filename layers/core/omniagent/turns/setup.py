@@ -1,6 +1,7 @@
 """A turn's inputs: the message, the plan, the time limit, and what all turns of one runner share."""
 
 import asyncio
+import inspect
 import json
 import logging
 import math
@@ -12,7 +13,6 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 from omniagent.ai.agent import Agent
-from omniagent.ai.context import may_be_async
 from omniagent.ai.providers.llm_provider import LLMProvider, Overrides, Purpose
 from omniagent.ai.result import RunResult
 from omniagent.errors import BudgetExceeded, ConfigurationError, InvalidRequest
@@ -309,7 +309,8 @@ class TurnHooks:
     def __post_init__(self) -> None:
         for name in ("on_begin", "on_hand_over", "on_end", "on_erase"):
             hook = getattr(self, name)
-            if hook is not None and not may_be_async(hook):
+            is_sync = inspect.isroutine(hook) and not inspect.iscoroutinefunction(hook)
+            if hook is not None and (is_sync or not callable(hook)):
                 raise ConfigurationError(f"TurnHooks: {name} must be an async function: write `async def`")
 
     def note_cost(self, purpose: Purpose, usage: Usage) -> None:
