@@ -122,7 +122,7 @@ def measure(size: Size) -> Iterator[Figure]:
         )
         with stack_with(model_url) as stack:
             yield from cold.cold_start(stack, model_url, size.cold_runs)
-        # Without the run function, which on AWS checks the turns elsewhere; on this machine it would disturb both.
+        # Without the run function, which checks the turns later and elsewhere: on this machine it would disturb them.
         with (
             stack_with(model_url, functions=("chat",)) as stack,
             stack_with(model_url, functions=("chat",), beside=stack, RUN_QUEUE_URL="") as unwatched,
@@ -131,7 +131,7 @@ def measure(size: Size) -> Iterator[Figure]:
             yield watched.cold_start(stack, unwatched, size.cold_runs)
         with stack_with(model_url) as stack:
             yield from warm.memory(stack, model_url, size.memory_turns, size.more_turns)
-        with stack_with(model_url, size.streams) as stack:
+        with stack_with(model_url, size.streams, functions=("chat",)) as stack:
             yield from warm.load(stack, size.streams, size.load_seconds)
     yield writes.write_units_of_a_turn()
     yield from cold.package_size(BUILT / "CoreLayer")
