@@ -222,6 +222,23 @@ def test_arguments_that_nobody_asked_for_are_a_mistake() -> None:
         weather.parse('{"city": "Lisbon", "colour": "red"}')
 
 
+def test_a_tool_class_without_a_docstring_has_that_of_its_base_but_never_that_of_tool() -> None:
+    class Silent(Tool):
+        class Arguments(BaseModel):
+            city: str
+
+        async def __call__(self, arguments: Arguments) -> str:
+            return "sun"
+
+    class Weather(Silent):
+        """Today's weather."""
+
+    class Forecast(Weather):
+        pass
+
+    assert [tool.description for tool in (Silent, Weather, Forecast)] == ["", "Today's weather.", "Today's weather."]
+
+
 def test_a_tool_can_be_given_another_name_description_and_time() -> None:
     @tool(name="rain", description="Will it rain?", timeout_seconds=2)
     def any_name(city: str) -> bool:

@@ -72,7 +72,7 @@ class Tool(ABC):
         check_model(f"tool {cls.__name__}", "Arguments", getattr(cls, "Arguments", None))
         cls._takes_context = check_call(cls)
         cls.name = cls.__dict__.get("name") or _snake(cls.__name__)
-        cls.description = cls.__dict__.get("description") or inspect.getdoc(cls) or ""
+        cls.description = cls.__dict__.get("description") or _own_doc(cls)
         check_options(cls.name, cls.timeout_seconds)
         if cls.approval not in (True, False):
             check_rule(f"tool {cls.name}: approval", cls.approval, "self", "context", "arguments")
@@ -229,6 +229,12 @@ def render_output(output: Any, limit: int) -> Any:
 def cut_text(text: str, limit: int) -> str:
     """Truncate text that is longer than `limit`, and append how much is missing."""
     return text if len(text) <= limit else f"{text[:limit]}\n[cut: {len(text) - limit} more characters]"
+
+
+def _own_doc(cls: type[Tool]) -> str:
+    """Return the docstring of a tool class or of its nearest base that has one. That of `Tool` is for developers."""
+    ours = cls.__mro__[: cls.__mro__.index(Tool)]
+    return next((inspect.cleandoc(base.__doc__) for base in ours if base.__doc__), "")
 
 
 def _snake(name: str) -> str:
