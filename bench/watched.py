@@ -22,7 +22,18 @@ def first_token(watched: BackgroundStack, unwatched: BackgroundStack, turns: int
 
     for stack in (watched, unwatched):
         measure(stack)
-    return _figure("first token with the run queue", "ms", measure, (watched, unwatched), turns)
+    figure = _figure("first token with the run queue", "ms", measure, (watched, unwatched), turns)
+    sent = _watch_messages(watched)
+    if sent != turns + 1:
+        raise RuntimeError(f"{turns + 1} watched turns sent {sent} watch messages")
+    return figure
+
+
+def _watch_messages(stack: BackgroundStack) -> int:
+    """Return how many watch messages wait in the run queue, which both stacks share."""
+    queue = stack.stack.functions[0].environment["RUN_QUEUE_URL"]
+    counts = stack.stack.aws.sqs.get_queue_attributes(QueueUrl=queue, AttributeNames=["All"])["Attributes"]
+    return sum(int(count) for name, count in counts.items() if name.startswith("ApproximateNumberOfMessages"))
 
 
 def cold_start(watched: BackgroundStack, unwatched: BackgroundStack, runs: int) -> Figure:

@@ -3,6 +3,7 @@
 import asyncio
 import math
 from base64 import b64decode
+from collections.abc import Mapping
 from typing import Any
 
 from bench.figure import Figure
@@ -19,14 +20,21 @@ TOKENS_PER_SECOND = 50
 
 
 class CountingApi(AwsJson):
-    """Counts write units: one per write made with `call`, and per started kilobyte of a new item."""
+    """Counts write units: one per write, and per started kilobyte of a new item."""
 
     units = 0
 
     async def call(self, operation: str, **arguments: Any) -> dict[str, Any]:
+        self._count(operation, arguments)
+        return await super().call(operation, **arguments)
+
+    async def call_patiently(self, seconds: float, operation: str, **arguments: Any) -> dict[str, Any]:
+        self._count(operation, arguments)
+        return await super().call_patiently(seconds, operation, **arguments)
+
+    def _count(self, operation: str, arguments: Mapping[str, Any]) -> None:
         if operation in {"PutItem", "UpdateItem", "DeleteItem"}:
             self.units += max(1, math.ceil(_size(arguments.get("Item", {})) / 1024))
-        return await super().call(operation, **arguments)
 
 
 def _size(item: dict[str, dict[str, str]]) -> int:

@@ -116,6 +116,8 @@ async def test_the_summary_is_in_the_panel_also_in_a_browser_that_did_not_ask_fo
     playground = await open_page()
     await playground.ask("My name is Ada and I live in Lisbon.")
     await playground.ask("Hello")  # the last turn may still be answered again: a summary ends before it
+    # The name, which comes after the answer, moves the button.
+    await expect(playground.page.get_by_role("heading", level=1)).to_have_text("Ada Live Lisbon")
     gauge = re.compile(r"Context window: \d+ . 32k tokens.*The next summary begins at 16,000")
     await playground.page.get_by_role("button", name=gauge).click()
     await expect(playground.page.get_by_text("There is no summary yet")).to_be_visible()

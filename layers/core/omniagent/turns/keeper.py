@@ -270,7 +270,7 @@ class LeaseKeeper:
     async def abandon(self, taken: Collection[str] = ()) -> bool:
         """Release the session of a turn that does not begin. It needs no watch."""
         self.notice.withdraw()
-        return await self.finish(taken=taken)
+        return await self.finish(RELEASE_SECONDS, taken)
 
     async def hand_over(self, seconds: float = RELEASE_SECONDS) -> None:
         """Append the remaining frames, then end the lease so that another process can take over. Never raises."""
