@@ -20,6 +20,7 @@ from omniagent import (
     LLMProvider,
     MemoryLedger,
     MemoryRegistry,
+    ModelFinish,
     ModelRequest,
     ModelText,
     MongoBackendAdapter,
@@ -33,6 +34,7 @@ from omniagent import (
     ToolCall,
     TurnHooks,
     TurnWatcher,
+    Usage,
     tool,
 )
 from omniagent.ai.providers.llm_provider import ModelEvent
@@ -220,6 +222,12 @@ def test_a_chain_takes_providers_and_no_names() -> None:
 def test_a_watcher_says_what_it_was_given_wrong(sessions: Any, registry: Any) -> None:
     with pytest.raises(ConfigurationError, match=r"TurnWatcher\("):
         TurnWatcher(sessions, registry, lambda _: Runner(Agent("helper", ""), session()))
+
+
+async def test_an_answer_without_reported_usage_is_estimated_and_marked_so() -> None:
+    model = ScriptedModel(["Hello there.", ModelFinish("stop", Usage())])
+    usage = (await Runner(Agent("helper", ""), session(), provider=model).run("Hi")).usage
+    assert (usage.estimated, usage.input_tokens > 0, usage.output_tokens > 0) == (True, True, True)
 
 
 class Careless(LLMProvider):

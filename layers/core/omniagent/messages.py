@@ -210,7 +210,7 @@ class Usage:
     cached_input_tokens: int = 0
     reasoning_tokens: int = 0
     estimated: bool = False
-    """A part of it was not counted by the provider: the step was stopped before its end."""
+    """A part of it is an estimate: a step was stopped before its end, or the provider reported no usage."""
 
     @property
     def total_tokens(self) -> int:

@@ -233,10 +233,9 @@ class ToolLoop:
             is_stopped = isinstance(exc, asyncio.CancelledError)
             self._count(_estimated(request, self._recorder.parts[first_part:], is_stopped=is_stopped))
             raise
-        is_counted = finish.usage.total_tokens or self._budget is None
         output = self._recorder.parts[first_part:]
-        self._count(finish.usage if is_counted else _estimated(request, output, is_stopped=True))
-        if not calls and not any(isinstance(part, TextPart) for part in self._recorder.parts[first_part:]):
+        self._count(finish.usage if finish.usage.total_tokens else _estimated(request, output, is_stopped=True))
+        if not calls and not any(isinstance(part, TextPart) for part in output):
             raise EmptyAnswer(f"{self._setup.model} answered nothing ({finish.reason})")
         self._note_end(finish.reason, calls)
         self.progress.has_moved = True
@@ -326,7 +325,7 @@ def _texts_of_steps(parts: Sequence[Part]) -> list[str]:
 
 
 def _estimated(request: ModelRequest, output: Sequence[Part], *, is_stopped: bool) -> Usage:
-    """Estimate the cost of a call that ended early. The input counts, unless the call itself failed."""
+    """Estimate the cost of a call without reported usage. The input counts, unless the call itself failed."""
     usage = window.estimate_call(window.estimate_request(request), output)
     return usage if usage.output_tokens or is_stopped else Usage()
 
