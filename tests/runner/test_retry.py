@@ -74,7 +74,7 @@ async def test_another_text_under_the_id_of_a_stored_message_is_refused(conversa
     with pytest.raises(InvalidRequest, match="cannot be edited"):
         await conversation.start(edited)
     turn = await conversation.start(Query("[stall] [echo:one two]", "m3"))
-    for query in (edited, replace(edited, busy="queue")):
+    for query in (edited, replace(edited, busy="queue"), replace(edited, message_id="m3")):
         with pytest.raises(InvalidRequest, match="cannot be edited"):
             await conversation.start(query)
     with pytest.raises(InvalidRequest, match="cannot be edited"):

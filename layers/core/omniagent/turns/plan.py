@@ -306,6 +306,7 @@ class Opening:
         """Follow the turn that answers this message, or wait for it. None to retry the claim."""
         claim = held.claim
         if claim.message_id == self._query.claim_id and held.alive:
+            await self._check_unchanged()
             return await FollowedAnswer.begun(self._setup, claim, self._limit)
         if claim.message_id == ERASE:
             raise SessionErased
@@ -322,6 +323,14 @@ class Opening:
         if (replayed := await self._replayed(head)) is not None:
             return replayed
         raise TurnInProgress(retry_after=1.0 if held.stopping else max(1.0, held.lease_left))
+
+    async def _check_unchanged(self) -> None:
+        """Refuse another text under the id of the running turn's message."""
+        if self._query.regenerate or not self._query.text:
+            return
+        message = await self._session.find(self._query.message_id)
+        if message is not None:
+            self._query.check_same(message)
 
     async def _replayed(self, head: SessionHead | None) -> ReplayedAnswer | None:
         """Return an earlier turn's answer to this message. Another running turn does not prevent a replay."""
