@@ -58,7 +58,7 @@ else
 	@$(BIN)/coverage report
 endif
 
-green: $(VENV)/.dev ## run the whole suite 10 times, 3 at once, so that both cores are busy: all have to pass; writes the table of CONTRIBUTING.md (an hour)
+green: $(VENV)/.dev ## run the whole suite 10 times, 2 at once, so that both cores are busy: all have to pass; writes the table of CONTRIBUTING.md (an hour)
 	@$(BIN)/python -m scripts.green $(ARGS); code=$$?; $(BIN)/python -m scripts.readme; exit $$code
 
 .PHONY: green

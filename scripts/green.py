@@ -1,7 +1,7 @@
 """Runs the whole suite again and again on a busy machine: `make green`.
 
-Every run is `make test` of the commit in a clone of its own. Several run at once, so each has both cores taken by the
-others; where nothing is left to run, a loop takes a core in its stead. All runs have to pass.
+Every run is `make test` of the commit in a clone of its own. Two run at once, so each has both cores taken by the
+other; where nothing is left to run, a loop takes a core in its stead. All runs have to pass.
 """
 
 import argparse
@@ -166,7 +166,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the suites, write the report, and return 0 if all runs were green."""
     parser = argparse.ArgumentParser(prog="python -m scripts.green", description=__doc__)
     parser.add_argument("--runs", type=int, default=10)
-    parser.add_argument("--at-once", type=int, default=3)
+    parser.add_argument("--at-once", type=int, default=2)
     parser.add_argument("--minutes", type=float, default=180, help="no run lasts beyond these")
     parser.add_argument("--folder", type=Path, default=CLONES, help="emptied first; logs are left in it")
     options = parser.parse_args(arguments)

@@ -72,7 +72,7 @@ async def open_page(browser: Browser, stack: BackgroundStack, witness: Witness) 
 
     async def open_page(path: str = "/", *, url: str = stack.url, **options: Any) -> Playground:
         headers = {"x-user-id": user}
-        context = await browser.new_context(**{"viewport": DESKTOP, "extra_http_headers": headers, **options})
+        context = await browser.new_context(**{"viewport": DESKTOP, "reduced_motion": "reduce", "extra_http_headers": headers, **options})
         contexts.append(context)
         context.set_default_timeout(PATIENCE_MS)
         page = await context.new_page()
