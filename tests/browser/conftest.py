@@ -29,6 +29,8 @@ INSTALL_SECONDS = 300
 # On a busy machine a function may take long to start.
 PATIENCE_MS = 60_000
 DESKTOP = {"width": 1280, "height": 800}
+# An animation is painted by the CPU here.
+CONTEXT = {"viewport": DESKTOP, "reduced_motion": "reduce"}
 
 
 @pytest.fixture(scope="session")
@@ -72,7 +74,7 @@ async def open_page(browser: Browser, stack: BackgroundStack, witness: Witness) 
 
     async def open_page(path: str = "/", *, url: str = stack.url, **options: Any) -> Playground:
         headers = {"x-user-id": user}
-        context = await browser.new_context(**{"viewport": DESKTOP, "reduced_motion": "reduce", "extra_http_headers": headers, **options})
+        context = await browser.new_context(**{**CONTEXT, "extra_http_headers": headers, **options})
         contexts.append(context)
         context.set_default_timeout(PATIENCE_MS)
         page = await context.new_page()
