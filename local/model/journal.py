@@ -1,9 +1,10 @@
 """What the offline model saw, for tests and for `GET /_stats`."""
 
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from local.model.conversation import Json
@@ -13,11 +14,12 @@ Api = Literal["responses", "chat"]
 
 @dataclass(frozen=True)
 class Recorded:
-    """One request: which API, its body, and its headers without the key."""
+    """One request: which API, its body, its headers without the key, and when it came."""
 
     api: Api
     body: Json
     headers: dict[str, str]
+    at: float = field(default_factory=time.monotonic)
 
 
 @dataclass(frozen=True)

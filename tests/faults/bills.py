@@ -10,8 +10,9 @@ from local.model.conversation import Conversation as ModelRequest
 from local.model.conversation import Message, from_chat, from_responses
 from local.model.journal import Recorded
 from local.model.script import task_of
-from tests.faults.load import Prompt, User
-from tests.faults.truth import Conversation, Findings, stored_text
+from tests.faults.load import User
+from tests.faults.prompts import Prompt
+from tests.faults.truth import Conversation, Findings, Json, steering_ids, stored_text
 from tests.fixtures.proxy import Passage
 
 _TAG = re.compile(r"\b[0-9a-f]{32}\b")
@@ -38,34 +39,46 @@ class Bills:
     def examine(self, user: User, conversation: Conversation) -> Findings:
         """Compare what was paid for with what one user asked for."""
         found = Findings()
-        for message_id, prompt in user.prompts.items():
-            self._examine(user, message_id, prompt, found)
-        for question, answer in zip(conversation.questions, conversation.answers, strict=False):
-            asked = user.prompts.get(question["client_message_id"])
-            if asked and answer["status"] == "complete" and stored_text(answer) != asked.says:
-                found.diverging.append(f"{asked.says!r} was to be said, {stored_text(answer)!r} is stored")
+        answers = {
+            question["client_message_id"]: answer
+            for question, answer in zip(conversation.questions, conversation.answers, strict=False)
+        }
+        joined = {message_id for answer in answers.values() for message_id in steering_ids(answer)}
+        for message_id in user.prompts.keys() - joined:
+            self._examine(user, message_id, answers.get(message_id), found)
         self._examine_history(conversation, found)
         return found
 
-    def _examine(self, user: User, message_id: str, prompt: Prompt, found: Findings) -> None:
-        """Each granted claim pays once, but for those of a message that was sent again after its answer."""
+    def _examine(self, user: User, message_id: str, answer: Json | None, found: Findings) -> None:
+        """Each step is paid for once, but for the one under way when a claim ended: the next claim asks it again.
+
+        The messages that joined an answer are paid for with it. A claim of a message that was sent again after its
+        answer pays for nothing.
+        """
+        prompt, joined = user.prompts[message_id], steering_ids(answer) if answer else []
         replaced = user.regenerated.get(message_id, [])
-        claims = sum(self.claims[claim] for claim in (message_id, *(f"regenerate:{answer}" for answer in replaced)))
+        turns = 1 + len(replaced)
+        names = [message_id, *joined, *(f"regenerate:{answer_id}" for answer_id in replaced)]
+        names += [f"answer:{answer['client_message_id']}"] if answer else []
+        claims = sum(self.claims[name] for name in names)
         attempts = max(min(claims, 1), claims - user.repeated[message_id])
-        calls, runs = len(self.model[message_id]), self.tools[message_id]
-        if calls > prompt.steps * attempts:
-            found.doubled.append(f"message {message_id}: {calls} model calls in {attempts} attempts")
-        if any(times > prompt.charges for times in runs.values()) or len(runs) > attempts:
+        calls = sum(len(self.model[each]) for each in (message_id, *joined))
+        steps = prompt.steps + sum(user.prompts[each].steps for each in joined)
+        if calls > steps * min(turns, attempts) + max(0, attempts - turns):
+            found.doubled.append(f"message {message_id}: {calls} model calls for {steps} steps in {attempts} attempts")
+        if (runs := self.tools[message_id]).total() > prompt.charges:
             found.doubled.append(f"message {message_id}: tools were run {dict(runs)} in {attempts} attempts")
         answers = {
             stream.answer_id
             for stream in user.client.streams
             if stream.finished_as == "complete" and (stream.message_id == message_id or stream.replaces in replaced)
         }
-        if len(answers) > 1 + len(replaced):
+        if len(answers) > turns:
             found.doubled.append(f"message {message_id} has the answers {sorted(answers)}")
-        if answers and calls < prompt.steps:
+        if answers and calls < (1 + len(joined) if joined else prompt.steps):
             found.lost.append(f"message {message_id}: answered with {calls} model calls")
+        if answer and answer["status"] == "complete":
+            _examine_text(answer, prompt, [user.prompts[each].says for each in joined], found)
 
     def _examine_history(self, conversation: Conversation, found: Findings) -> None:
         """The model was shown the answer that is stored of the turn before."""
@@ -73,12 +86,18 @@ class Bills:
             requests = self.model[question["client_message_id"]]
             if not requests or answer["status"] != "complete":
                 continue
-            shown = _said_before(requests[-1])
-            if shown != stored_text(answer):
+            shown, stored = _said_before(requests[-1]), stored_text(answer)
+            if not (stored.endswith(shown) if steering_ids(answer) else stored == shown):
                 found.diverging.append(
-                    f"the model was shown {shown!r} before {question['client_message_id']}, "
-                    f"{stored_text(answer)!r} is stored"
+                    f"the model was shown {shown!r} before {question['client_message_id']}, {stored!r} is stored"
                 )
+
+
+def _examine_text(answer: Json, prompt: Prompt, joined: Sequence[str], found: Findings) -> None:
+    """What joins an answer follows on it, or takes the place of a step that was not asked, or has to be asked again."""
+    says = [prompt.says + "".join(joined), *(["".join(joined)] if joined else [])]
+    if (stored := stored_text(answer)) not in says:
+        found.diverging.append(f"one of {says} was to be said, {stored!r} is stored")
 
 
 def _said_before(request: ModelRequest) -> str:

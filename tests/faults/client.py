@@ -14,6 +14,7 @@ from omniagent.protocol import sse
 Json = dict[str, Any]
 
 POLL_SECONDS = 0.1
+RESULTS = {"tool-output-available", "tool-output-error", "tool-output-denied", "tool-input-error"}
 
 
 async def a_moment() -> None:
@@ -28,7 +29,8 @@ class Stream:
     message_id: str | None = None
     """The message that was sent; None for a resume."""
     replaces: str | None = None
-    """The answer that is regenerated."""
+    """The answer that is regenerated, or that goes on after a decision."""
+    sent_at: float = field(default_factory=time.monotonic)
     status: int = 0
     headers: httpx.Headers = field(default_factory=httpx.Headers)
     pieces: list[tuple[float, bytes]] = field(default_factory=list)
@@ -50,6 +52,11 @@ class Stream:
     @property
     def began_at(self) -> float:
         return self.pieces[0][0]
+
+    @property
+    def is_acknowledged(self) -> bool:
+        """The message is durable."""
+        return self.status in {200, 202} and bool(self.pieces)
 
     @property
     def frames(self) -> bytes:
@@ -93,7 +100,7 @@ class Stream:
         return {
             event["toolCallId"]: event.get("output", event.get("errorText"))
             for event in self.events
-            if event["type"] in {"tool-output-available", "tool-output-error", "tool-input-error"}
+            if event["type"] in RESULTS
         }
 
     @property
@@ -151,6 +158,12 @@ class Exchange:
             await self._changed.wait()
         return not self.stream.ended
 
+    async def responds(self) -> None:
+        """Wait for the first bytes of the response, or for its end."""
+        while not self.stream.pieces and not self.stream.ended:
+            self._changed.clear()
+            await self._changed.wait()
+
     async def leave(self) -> None:
         """Break the connection off."""
         self._task.cancel()
@@ -184,17 +197,24 @@ class Client:
         self.session = f"session-{uuid.uuid4().hex[:8]}"
         self.streams: list[Stream] = []
 
-    def ask(self, text: str, message_id: str | None = None) -> Exchange:
+    def ask(self, text: str, message_id: str | None = None, busy: str | None = None) -> Exchange:
         """Send a message. The same id again is the same message."""
         message_id = message_id or uuid.uuid4().hex
         message = {"id": message_id, "role": "user", "parts": [{"type": "text", "text": text}]}
-        return self._post({"id": self.session, "messages": [message], "trigger": "submit-message"}, message_id)
+        body = {"id": self.session, "messages": [message], "trigger": "submit-message", "busy": busy}
+        return self._post(body, message_id)
 
-    async def leave(self, text: str, message_id: str) -> httpx.Response:
+    async def leave(self, text: str, message_id: str, busy: str | None = None) -> Stream:
         """Send a message whose answer nobody waits for."""
-        body = {"session_id": self.session, "query": text, "message_id": message_id}
-        url = f"{self._chat}/chat?background=true"
-        return await self._http.post(url, json=body, headers={"x-user-id": self.user})
+        body = {"session_id": self.session, "query": text, "message_id": message_id, "busy": busy}
+        return await self._post(body, message_id, background="true").end()
+
+    def decide(self, answer_id: str, call_id: str, *, approved: bool) -> Exchange:
+        """Approve or deny the call that an answer waits for, and read on."""
+        answer = {"tool_call_id": call_id, "approved": approved}
+        exchange = self._post({"session_id": self.session, "message_id": answer_id, "answers": [answer]}, None)
+        exchange.stream.replaces = answer_id
+        return exchange
 
     def regenerate(self, answer_id: str) -> Exchange:
         body = {"id": self.session, "messages": [{}], "trigger": "regenerate-message", "messageId": answer_id}
@@ -246,8 +266,9 @@ class Client:
         url = f"{self._sessions}/sessions{path}"
         return await self._http.request(method, url, headers={"x-user-id": self.user}, **options)
 
-    def _post(self, body: Json, message_id: str | None) -> Exchange:
-        return self._exchange(self._http.build_request("POST", f"{self._chat}/chat", json=body), message_id)
+    def _post(self, body: Json, message_id: str | None, **query: str) -> Exchange:
+        request = self._http.build_request("POST", f"{self._chat}/chat", json=body, params=query)
+        return self._exchange(request, message_id)
 
     def _exchange(self, request: httpx.Request, message_id: str | None = None) -> Exchange:
         request.headers["x-user-id"] = self.user

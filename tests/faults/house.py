@@ -99,16 +99,17 @@ class Log:
     """What the functions print."""
 
     def __init__(self) -> None:
-        self._lines: list[str] = []
+        self.lines: list[tuple[float, str]] = []
+        """With the time at which each was printed."""
         self._printed = asyncio.Event()
 
-    def add(self, _function: str, line: str) -> None:
-        self._lines.append(line)
+    def add(self, function: str, line: str) -> None:
+        self.lines.append((time.monotonic(), f"{function}: {line}"))
         self._printed.set()
 
     def count(self, *texts: str) -> int:
         """Return how many lines have all of these in them."""
-        return sum(all(text in line for text in texts) for line in self._lines)
+        return sum(all(text in line for text in texts) for _, line in self.lines)
 
     async def has(self, *texts: str) -> None:
         """Wait for a line with all of these in it."""
@@ -128,6 +129,8 @@ class House:
     tally: Tally
     table: str
     log: Log
+    has_run: bool
+    """Turns are watched."""
     _warming: set[asyncio.Task[None]] = field(default_factory=set)
 
     @property
@@ -178,6 +181,8 @@ class House:
 
     async def warm_up(self, processes: int = SPARE_PROCESSES) -> None:
         """See to it that some processes wait for work, with all their connections made."""
+        if self.has_run:
+            await self.emulator.invoke("run", b'{"kind": "expiry"}')
         idlers = [self.client().resume() for _ in range(processes)]
         await asyncio.gather(*(idler.end() for idler in idlers))
 
@@ -228,9 +233,13 @@ async def open_house(
     *,
     functions: tuple[str, ...] = ("chat", "sessions"),
     run_timeout: int | None = None,
+    redelivery_seconds: int | None = None,
     **changes: Any,
 ) -> AsyncIterator[House]:
-    """Run the functions on the servers, with these settings. `changes` are of the chat function."""
+    """Run the functions on the servers, with these settings. `changes` are of the chat function.
+
+    `redelivery_seconds` is when a queue's message comes again whose process died, instead of after 16 minutes.
+    """
     environment = {**SETTINGS, "FAULT_LEDGER": str(servers.ledger), **(settings or {})}
 
     def change(function: Function) -> Function:
@@ -240,6 +249,8 @@ async def open_house(
         return function.having(environment, code=servers.code, snap_start=True, **own)
 
     log = Log()
+    has_queues = bool({"summary", "run"} & {*functions})
+    queues = {"redelivery_seconds": redelivery_seconds} if has_queues else {"sqs": None}
     options = StackOptions(
         mongodb_uri=servers.storage.url,
         aws=servers.aws,
@@ -249,7 +260,7 @@ async def open_house(
         functions=functions,
         environment={"AWS_ENDPOINT_URL": servers.table.url, "OMNIAGENT_LOCAL": "1"},
         change=change,
-        emulator={"on_line": log.add} if {"summary", "run"} & {*functions} else {"sqs": None, "on_line": log.add},
+        emulator={"on_line": log.add, **queues},
     )
     async with AsyncExitStack() as stack:
         running = await stack.enter_async_context(local_stack(options))
@@ -266,6 +277,7 @@ async def open_house(
             tally=tally,
             table=table.name,
             log=log,
+            has_run="run" in functions,
         )
         stack.push_async_callback(house.close)
         yield house

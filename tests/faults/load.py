@@ -1,7 +1,6 @@
 """Users who keep talking, whatever happens to the servers."""
 
 import asyncio
-import json
 import random
 import time
 import uuid
@@ -9,49 +8,26 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
+from typing import Literal
 
 import httpx
 
-from tests.faults.client import Client, Exchange, Stream
+from tests.faults.client import Client, Exchange, Stream, a_moment
 from tests.faults.house import House
-from tests.faults.truth import Findings
+from tests.faults.prompts import KINDS, Prompt
+from tests.faults.truth import Conversation, Findings
 
-KINDS = {"plain": 4, "tool": 4, "long": 4, "regenerate": 2, "summary": 1}
-"""What a user does, and how often."""
-ENDED = {"complete", "failed", "cancelled"}
+ENDED = {"complete", "failed", "cancelled", "waiting"}
 POLL_SECONDS = 0.2
-STUCK_SECONDS = 90.0
-"""Far more than any outage of the soak lasts."""
+STUCK_SECONDS = 180.0
+"""Far more than any outage of the soak lasts, and than the run function pauses after three deaths of its own."""
 REFUSALS = {409, 502, 503}
 """Busy, killed, or without a server: what a client may be told while things break."""
-WORDS = ("all", "is", "well", "that", "ends")
-LONG_WORDS = 100
 REPEATED_SHARE = 0.1
-
-
-@dataclass(frozen=True)
-class Prompt:
-    """What is sent, and what must come of it."""
-
-    text: str
-    says: str
-    steps: int = 1
-    charges: int = 0
-
-    @classmethod
-    def make(cls, kind: str, message_id: str, chance: random.Random) -> "Prompt":
-        """Make a prompt whose answer is known. The message id in it tells the model's requests apart."""
-        if kind == "long":
-            words = " ".join(chance.choice(WORDS) for _ in range(LONG_WORDS))
-            says = f"{message_id} {words}"
-            return cls(f"[slow:20][echo:{says}]", says)
-        says = f"{message_id} said."
-        if kind == "tool":
-            charge = f"[tool:charge {json.dumps({'order': message_id})}]"
-            beside = chance.choice(["", '[tool:pause {"seconds": 0.3}]', "[tool:blink]"])
-            return cls(f"[slow:10]{charge}{beside}[then][slow:20][echo:{says}]", says, steps=2, charges=1)
-        reasons = chance.choice(["", "[reason]"])
-        return cls(f"{reasons}[slow:10][echo:{says}]", says)
+FOLLOWED_SHARE = 0.5
+Temper = Literal["insists", "goes on", "waits"]
+TEMPERS: tuple[Temper, ...] = ("insists", "goes on", "waits")
 
 
 @dataclass
@@ -61,7 +37,8 @@ class Diary:
     turns: Counter[str] = field(default_factory=Counter)
     waits: list[float] = field(default_factory=list)
     """From each stream that broke to the next turn that its session began, in seconds."""
-    findings: Findings = field(default_factory=Findings)
+    unasked: list[float] = field(default_factory=list)
+    """From each stream that broke, and was not asked for again, to its stored answer, in seconds."""
     followed: int = 0
     stopped: int = 0
     left: int = 0
@@ -76,12 +53,13 @@ class Diary:
 class User:
     """Says one thing after the other in one session.
 
-    When an answer breaks off, an insistent user sends the same again until it is answered; another one goes on with
-    the next message, and what had come of the answer stays as it is.
+    When an answer breaks off, one user insists and sends the same again until it is answered. Another one goes on with
+    the next message, whatever becomes of the answer. The third waits until it is finished unasked.
     """
 
-    def __init__(self, client: Client, diary: Diary, chance: random.Random, *, insists: bool) -> None:
+    def __init__(self, house: House, client: Client, diary: Diary, chance: random.Random, temper: Temper) -> None:
         self.client = client
+        self.findings = Findings()
         self.prompts: dict[str, Prompt] = {}
         self.regenerated: dict[str, list[str]] = {}
         """By message, the answers that were to be replaced."""
@@ -89,9 +67,10 @@ class User:
         """By message, how often it was sent again after its answer."""
         self.broken: list[Stream] = []
         """The streams that broke off and were left at that."""
+        self._house = house
         self._diary = diary
         self._chance = chance
-        self._insists = insists
+        self._temper = temper
         self._broke_at: float | None = None
 
     async def talk(self, until: asyncio.Event) -> None:
@@ -101,13 +80,30 @@ class User:
                 async with asyncio.timeout(STUCK_SECONDS):
                     await self._turn(kind)
             except TimeoutError:
-                self._diary.findings.stuck.append(f"{kind} turn of {self.client.session} is not answered")
+                self.findings.stuck.append(
+                    f"{kind} turn of {self.client.session} is not answered: {self._unanswered()}"
+                )
                 return
             self._diary.note_turn(kind)
 
     async def _turn(self, kind: str) -> None:
+        match kind:
+            case "queue" | "steer" | "interrupt":
+                await self._interject(kind)
+            case "background":
+                await self._leave()
+            case "approve" | "deny" | "unanswered":
+                await self._decide(kind)
+            case _:
+                await self._ask(kind)
+
+    def _message(self, *kinds: str) -> tuple[str, Prompt]:
         message_id = uuid.uuid4().hex
-        prompt = self.prompts[message_id] = Prompt.make(kind, message_id, self._chance)
+        self.prompts[message_id] = Prompt.make(self._chance.choice(kinds), message_id, self._chance)
+        return message_id, self.prompts[message_id]
+
+    async def _ask(self, kind: str) -> None:
+        message_id, prompt = self._message(kind)
         if kind == "summary":
             await self._quietly(self.client.summarize)
         habit = self._chance.choice(["follow", "stop", "leave", "twice", "", ""]) if kind == "long" else ""
@@ -119,29 +115,91 @@ class User:
             self.regenerated.setdefault(message_id, []).append(answer_id)
             await self._answered(lambda: self.client.regenerate(answer_id))
 
+    async def _interject(self, busy: str) -> None:
+        """Say something while an answer is on its way. What is queued comes in the order in which it was sent."""
+        async with asyncio.TaskGroup() as reading:
+
+            async def sent(message_id: str, prompt: Prompt, policy: str | None) -> Exchange:
+                send = partial(self.client.ask, prompt.text, message_id, policy)
+                exchange = send()
+                reading.create_task(self._answered(send, begun=exchange))
+                await exchange.responds()
+                return exchange
+
+            running = await sent(*self._message("long", "tool"), None)
+            await running.shows(self._chance.choice(["start", "text-delta"]))
+            for _ in range(2 if busy == "queue" else 1):
+                await sent(*self._message("plain"), busy)
+
+    async def _leave(self) -> None:
+        """Have a message answered in the background, and look at it now and then."""
+        message_id, prompt = self._message("plain", "tool", "long")
+        while (stream := await self.client.leave(prompt.text, message_id, "queue")).status != 202:
+            if self._is_unheard_of(stream):
+                return
+            if (await self._stored()).is_answered(message_id):
+                break  # the response was lost
+            await asyncio.sleep(POLL_SECONDS)
+        if self._chance.random() < FOLLOWED_SHARE:
+            self._diary.followed += 1
+            await self.client.resume().end()
+        await self._finished_unasked(message_id)
+
+    async def _decide(self, decision: str) -> None:
+        """Ask for something that has to be approved. Without an answer, the next message closes the request."""
+        message_id, prompt = self._message(decision)
+        stream = await self._answered(lambda: self.client.ask(prompt.text, message_id))
+        if stream is None or stream.finished_as != "waiting" or decision == "unanswered":
+            return
+        answer_id, call_id = stream.answer_id, str(stream.event("tool-approval-request")["toolCallId"])
+        approved = decision == "approve"
+        await self._answered(lambda: self.client.decide(answer_id, call_id, approved=approved))
+
     async def _repeat(self, prompt: Prompt, answered: Stream) -> None:
         """Send an answered message once more, as a client does that has lost the answer: it is replayed."""
         again = await self.client.say(prompt.text, answered.message_id)
         if again.status == 200:
             self.repeated[str(answered.message_id)] += 1
             if again.finished_as and (again.answer_id, again.text) != (answered.answer_id, answered.text):
-                self._diary.findings.doubled.append(f"message {answered.message_id} is answered again")
+                self.findings.doubled.append(f"message {answered.message_id} is answered again")
 
-    async def _answered(self, send: Callable[[], Exchange], habit: str = "") -> Stream | None:
-        """Send until there is an answer. None when the user lost patience with one that broke off."""
+    async def _answered(
+        self, send: Callable[[], Exchange], habit: str = "", *, begun: Exchange | None = None
+    ) -> Stream | None:
+        """Send until there is an answer. None when it broke off, and the user went on or waited for its end."""
         while True:
-            stream = await self._read(send, habit)
+            stream = await (begun.end() if begun is not None else self._read(send, habit))
             self._note(stream)
             if stream.finished_as in ENDED:
                 return stream
-            if stream.status == 200 and not self._insists:
+            if stream.is_acknowledged and self._temper != "insists":
                 self.broken.append(stream)
+                if self._temper == "waits":
+                    await self._finished_unasked(stream.message_id)
                 return None
-            if not stream.cut and stream.status not in REFUSALS | {200}:
-                self._diary.findings.diverging.append(f"{stream.status} {stream.body.decode()}")
+            if self._is_unheard_of(stream):
                 return None
-            habit = ""
+            begun, habit = None, ""
             await asyncio.sleep(POLL_SECONDS)
+
+    def _is_unheard_of(self, stream: Stream) -> bool:
+        """Whether a client is told something that it must not be told, whatever breaks."""
+        if stream.cut or stream.status in REFUSALS | {200}:
+            return False
+        self.findings.diverging.append(f"message {stream.message_id}: {stream.status} {stream.body.decode()}")
+        return True
+
+    async def _finished_unasked(self, message_id: str | None) -> None:
+        """Wait until the answer to a message, or whatever is running, is stored."""
+        since = time.monotonic()
+        while not (await self._stored()).is_answered(message_id):
+            await a_moment()
+        self._diary.unasked.append(time.monotonic() - since)
+        if time.monotonic() - since > 40:
+            self.findings.stuck.append(f"DEBUG slow {message_id} {time.monotonic() - since}")
+
+    async def _stored(self) -> Conversation:
+        return await asyncio.to_thread(self._house.read, self.client)
 
     async def _read(self, send: Callable[[], Exchange], habit: str) -> Stream:
         """Read an answer as people do: from two pages, with a finger on Stop, or with the connection lost."""
@@ -162,6 +220,10 @@ class User:
                 self._diary.left += 1
                 await exchange.leave()
         return await exchange.end() if habit != "leave" else exchange.stream
+
+    def _unanswered(self) -> list[str]:
+        answered = {stream.message_id for stream in self.client.streams if stream.finished_as}
+        return [message_id for message_id in self.prompts if message_id not in answered][-3:]
 
     async def _quietly(self, request: Callable[[], Awaitable[object]]) -> None:
         """Ask for something that may fail while things break."""
@@ -189,7 +251,7 @@ class Crowd:
         for number in range(2 * users):
             client = house.client(None if number % 2 == 0 else self.users[-1].client.user)
             chance = random.Random(seed + number)
-            self.users.append(User(client, self.diary, chance, insists=number // 2 % 2 == 0))
+            self.users.append(User(house, client, self.diary, chance, TEMPERS[number % len(TEMPERS)]))
 
     async def talk(self) -> None:
         """Let everybody talk until `enough`."""

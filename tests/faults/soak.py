@@ -13,6 +13,7 @@ import random
 import sys
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -21,10 +22,12 @@ from typing import Any
 
 from scripts.readme import SOAK
 from tests.faults.bills import Bills, largest_skew
-from tests.faults.client import Stream
+from tests.faults.client import a_moment
+from tests.faults.evidence import evidence
+from tests.faults.examination import examine_session
 from tests.faults.house import House, open_house, open_servers
 from tests.faults.load import STUCK_SECONDS, Crowd, User
-from tests.faults.truth import Conversation, Findings, Tally, examine, stored_text
+from tests.faults.truth import Findings, Tally, steering_ids
 from tests.faults.weather import LEASE_SECONDS, SERVERS, Weather
 
 SKEW_SECONDS = LEASE_SECONDS / 4
@@ -35,7 +38,8 @@ SETTINGS = {
     "SUMMARY_AFTER_TURNS": "3",
     "CONTEXT_MAX_TURNS": "6",
 }
-FUNCTIONS = ("chat", "sessions", "summary")
+FUNCTIONS = ("chat", "sessions", "summary", "run")
+REDELIVERY_SECONDS = 3
 Say = Callable[[str], None]
 
 
@@ -96,13 +100,16 @@ async def soak(house: House, size: Size, say: Say = lambda _: None) -> Report:
     await asyncio.gather(reached, progress, return_exceptions=True)
     with suppress(asyncio.CancelledError):
         await blowing
-    findings = crowd.diary.findings
-    await asyncio.gather(*(_say_goodbye(house, user, findings) for user in crowd.users))
+    await asyncio.gather(*(_finish(house, user) for user in crowd.users))
+    await asyncio.gather(*(_say_goodbye(user) for user in crowd.users))
+    findings = Findings()
     await _settle(house, findings)
     bills = Bills(house.servers.model.requests, house.servers.ledger, house.registry.journal)
     for user in crowd.users:
-        findings.add(await _examined(house, user, bills))
-    _examine_table(house, crowd, findings)
+        user.findings.add(await examine_session(house, user, bills))
+        if user.findings:
+            say(evidence(house, user))
+        findings.add(user.findings)
     house.tally.turns += crowd.diary.turns.total()
     house.tally.waits += crowd.diary.waits
     house.tally.findings.add(findings)
@@ -116,16 +123,32 @@ async def _tell_progress(crowd: Crowd, weather: Weather, size: Size, say: Say) -
         say(f"{crowd.diary.turns.total()} of {size.turns} turns, {weather.counts['kills']} kills")
 
 
-async def _say_goodbye(house: House, user: User, findings: Findings) -> None:
-    """Whatever broke last is repaired by who comes next."""
+async def _finish(house: House, user: User) -> None:
+    """Wait until everything that was acknowledged is answered. Nobody asks for it."""
+    client = user.client
+    waiting = {stream.message_id for stream in client.streams if stream.is_acknowledged and stream.message_id}
     try:
         async with asyncio.timeout(STUCK_SECONDS):
-            goodbye = await user.client.accepted("[echo:goodbye]")
+            while waiting:
+                conversation = house.read(client)
+                waiting = {message_id for message_id in waiting if not conversation.is_answered(message_id)}
+                await a_moment()
     except TimeoutError:
-        findings.stuck.append(f"{user.client.session} accepts no turn")
+        user.findings.stuck.append(f"{client.session}: the messages {sorted(waiting)} are not answered unasked")
+
+
+async def _say_goodbye(user: User) -> None:
+    """Whatever broke last is repaired by who comes next."""
+    session, stuck = user.client.session, user.findings.stuck
+    try:
+        async with asyncio.timeout(STUCK_SECONDS):
+            while (goodbye := await user.client.accepted("[echo:goodbye]")).finished_as == "failed":
+                pass  # a connection to the model had been idle for too long
+    except TimeoutError:
+        stuck.append(f"{session} accepts no turn")
         return
     if goodbye.finished_as != "complete":
-        findings.stuck.append(f"{user.client.session} answers {goodbye.status} {goodbye.body.decode()}")
+        stuck.append(f"{session} answers {goodbye.status} {goodbye.body.decode()}")
 
 
 async def _settle(house: House, findings: Findings) -> None:
@@ -136,73 +159,14 @@ async def _settle(house: House, findings: Findings) -> None:
         findings.stuck.append(f"still running: {house.emulator.running()}")
 
 
-async def _examined(house: House, user: User, bills: Bills) -> Findings:
-    """Examine one session: the stores, the streams, a page that is opened now, the model and the tools."""
-    conversation = house.read(user.client)
-    found = examine(conversation, user.client.streams)
-    found.add(bills.examine(user, conversation))
-    for stream in user.broken:
-        _examine_broken(house, user, conversation, stream, found)
-    stored = [(message["client_message_id"], stored_text(message)) for message in conversation.messages][-100:]
-    shown = [(message["id"], _page_text(message)) for message in await user.client.messages()][-100:]
-    if shown[-len(stored) :] != stored[-len(shown) :]:
-        found.diverging.append(f"{user.client.session}: a page shows {shown}, stored is {stored}")
-    _examine_summaries(house, conversation, found)
-    return found
-
-
-def _page_text(message: dict[str, Any]) -> str:
-    return "".join(part["text"] for part in message["parts"] if part["type"] == "text")
-
-
-def _examine_broken(house: House, user: User, conversation: Conversation, stream: Stream, found: Findings) -> None:
-    """What a client got before its stream broke is in the answer: in the whole one, or in what was repaired."""
-    if not stream.has_begun:
-        return
-    answer = conversation.answer(stream.answer_id)
-    if answer is None:
-        if [sent.message_id for sent in user.client.streams].count(stream.message_id) == 1:
-            found.lost.append(f"answer {stream.answer_id}, which was being streamed")
-        return
-    try:
-        if answer["status"] == "interrupted":
-            house.check_interrupted(user.client, stream)
-        else:
-            assert stored_text(answer).startswith(stream.text), f"{stream.text!r} was shown"
-    except AssertionError as exc:
-        found.diverging.append(f"answer {stream.answer_id}: {exc}")
-
-
-def _examine_summaries(house: House, conversation: Conversation, found: Findings) -> None:
-    """Each summary continues the one before, and none covers the latest turn."""
-    kept = house.database["summaries"].find({"session_id": conversation.key, "draft": False})
-    spans = [(summary["start_turn_number"], summary["end_turn_number"]) for summary in kept.sort("start_turn_number")]
-    expected = 1
-    for start, end in spans:
-        if start != expected or end < start or end >= conversation.document["latest_turn_number"]:
-            found.diverging.append(f"summaries of {conversation.key}: {spans}")
-        expected = end + 1
-
-
-def _examine_table(house: House, crowd: Crowd, findings: Findings) -> None:
-    """Nobody holds a session, or a user's slot, any more."""
-    items = house.servers.aws.dynamodb.get_paginator("scan").paginate(TableName=house.table, ConsistentRead=True)
-    held = [item["session_id"]["S"] for page in items for item in page["Items"] if item["item"]["S"] == "turn"]
-    for user in crowd.users:
-        key = house.read(user.client).key
-        if key in held:
-            findings.stuck.append(f"{key} is still claimed")
-        slots = (house.database["users"].find_one({"_id": key.partition(":")[0]}) or {}).get("running")
-        if slots:
-            findings.stuck.append(f"slots of {key} are still taken: {slots}")
-
-
 def _numbers(crowd: Crowd, weather: Weather, bills: Bills, house: House) -> dict[str, Any]:
     diary, counts = crowd.diary, weather.counts
+    answers = [answer for user in crowd.users for answer in house.read(user.client).answers]
     ahead = largest_skew(house.registry.journal, LEASE_SECONDS, time.time() - time.monotonic())
     return {
         "turns": dict(sorted(diary.turns.items())),
         "kills": counts["kills"],
+        "kills of run": counts["kills run"],
         "freezes": counts["freezes"],
         "partitions": {server: counts[f"partitions {server}"] for server in SERVERS},
         "slow": {server: counts[f"slow {server}"] for server in SERVERS},
@@ -213,9 +177,13 @@ def _numbers(crowd: Crowd, weather: Weather, bills: Bills, house: House) -> dict
         "left": diary.left,
         "sent twice": diary.sent_twice,
         "sent again": sum(user.repeated.total() for user in crowd.users),
+        "answers": dict(Counter(answer["status"] for answer in answers)),
+        "joined an answer": sum(len(steering_ids(answer)) for answer in answers),
         "model calls": sum(map(len, bills.model.values())),
         "summary calls": bills.summaries,
         "tool runs": sum(runs.total() for runs in bills.tools.values()),
+        "finished unasked": len(diary.unasked),
+        "longest until finished unasked, in seconds": round(max(diary.unasked, default=0.0), 1),
         "longest wait after a break, in leases": round(max(diary.waits, default=0.0) / LEASE_SECONDS, 1),
     }
 
@@ -225,7 +193,7 @@ async def run(size: Size) -> int:
     with tempfile.TemporaryDirectory(prefix="soak-") as folder:
         async with (
             open_servers(Path(folder)) as servers,
-            open_house(servers, Tally(), SETTINGS, functions=FUNCTIONS) as house,
+            open_house(servers, Tally(), SETTINGS, functions=FUNCTIONS, redelivery_seconds=REDELIVERY_SECONDS) as house,
         ):
             await house.warm_up()
             report = await soak(house, size, lambda line: print(line, flush=True))

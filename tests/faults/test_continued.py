@@ -71,7 +71,7 @@ async def test_a_run_function_that_is_killed_as_well_is_followed_by_another(watc
 async def test_a_background_turn_is_finished_although_its_run_function_is_killed(watched: House) -> None:
     client, message_id = watched.client(), f"left-{new_id()}"
     for _ in range(2):  # the first answer was lost
-        assert (await client.leave(TALKING, message_id)).status_code == 202
+        assert (await client.leave(TALKING, message_id)).status == 202
     async with asyncio.timeout(IN_TIME_SECONDS):
         while not watched.read(client).questions:
             await a_moment()

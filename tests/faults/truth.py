@@ -8,7 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from pymongo.database import Database
 
+from omniagent.messages import DENIED_ERROR
+from omniagent.protocol import sse
 from omniagent.session.manager import session_key, user_id_of
+from omniagent.turns.replay import TAKEN_OVER, kept_frames
 from tests.faults.client import Client, Stream, text_of
 from tests.fixtures.proxy import Passage
 
@@ -90,8 +93,26 @@ class Conversation:
     def answers(self) -> list[Json]:
         return [message for message in self.messages if message["role"] == "assistant"]
 
+    @property
+    def said(self) -> list[str]:
+        """The ids of the user's messages in order, with those that joined an answer."""
+        return [
+            message_id
+            for message in self.messages
+            for message_id in ([message["client_message_id"]] if message["role"] == "user" else steering_ids(message))
+        ]
+
     def answer(self, answer_id: str) -> Json | None:
         return next((answer for answer in self.answers if answer["client_message_id"] == answer_id), None)
+
+    def is_answered(self, message_id: str | None) -> bool:
+        """Whether the answer to a message is stored. None means whatever is running."""
+        if message_id is None:
+            return self.document["active_turn_id"] is None
+        turns = {answer["turn_number"] for answer in self.answers}
+        asked = (question for question in self.questions if question["client_message_id"] == message_id)
+        joined = any(message_id in steering_ids(answer) for answer in self.answers)
+        return joined or any(question["turn_number"] in turns for question in asked)
 
 
 def check(conversation: Conversation, streams: Sequence[Stream], tally: Tally) -> None:
@@ -105,13 +126,14 @@ def check(conversation: Conversation, streams: Sequence[Stream], tally: Tally) -
 def examine(conversation: Conversation, streams: Sequence[Stream]) -> Findings:
     """Compare a session at rest with what its client saw."""
     found = Findings()
-    asked = Counter(message["client_message_id"] for message in conversation.questions)
-    acknowledged = {str(stream.message_id) for stream in streams if stream.status == 200 and stream.message_id}
+    asked = Counter(conversation.said)
+    acknowledged = {str(stream.message_id) for stream in streams if stream.is_acknowledged and stream.message_id}
     found.lost += [f"message {message_id}" for message_id in acknowledged if not asked[message_id]]
     found.doubled += [f"message {message_id}" for message_id, times in asked.items() if times > 1]
     for number, times in Counter(answer["turn_number"] for answer in conversation.answers).items():
         if times > 1:
             found.doubled.append(f"{times} answers of turn {number} in {conversation.key}")
+    _examine_order(conversation, streams, found)
     for stream in _last_finished(streams):
         _compare(stream, conversation, found)
     headless = [stream for stream in streams if stream.finished_as and not stream.has_begun]
@@ -131,15 +153,38 @@ def examine(conversation: Conversation, streams: Sequence[Stream]) -> Findings:
     return found
 
 
+def _examine_order(conversation: Conversation, streams: Sequence[Stream], found: Findings) -> None:
+    """A message that was durable before another was first sent comes before it."""
+    place = {message_id: number for number, message_id in enumerate(conversation.said)}
+    sent: dict[str, float] = {}
+    durable: dict[str, float] = {}
+    for stream in streams:
+        if stream.message_id in place:
+            sent.setdefault(stream.message_id, stream.sent_at)
+            if stream.is_acknowledged:
+                known = durable.get(stream.message_id, stream.began_at)
+                durable[stream.message_id] = min(known, stream.began_at)
+    for earlier, moment in durable.items():
+        early = [other for other, at in sent.items() if at > moment and place[other] < place[earlier]]
+        found.diverging += [f"message {other} comes before {earlier}, which was sent before it" for other in early]
+
+
 def _last_finished(streams: Sequence[Stream]) -> list[Stream]:
     """The streams that told of a stored answer which nothing that came after them may have replaced."""
-    last: dict[int, Stream] = {}
+    last: dict[tuple[int, str | None], Stream] = {}
     for stream in streams:
         if stream.finished_as and stream.has_begun:
-            last[stream.turn_number] = stream
+            number = stream.turn_number
+            last = {key: known for key, known in last.items() if key[0] != number or _agree(stream, known)}
+            last[number, stream.message_id] = stream
         elif stream.status in {0, 200, 502}:  # neither refused nor ended: nobody knows what it has changed
-            last = {number: known for number, known in last.items() if not _may_replace(stream, known)}
+            last = {key: known for key, known in last.items() if not _may_replace(stream, known)}
     return list(last.values())
+
+
+def _agree(stream: Stream, known: Stream) -> bool:
+    """Whether both tell of the same answer: one is that of a message which joined it."""
+    return (stream.answer_id, stream.finished_as) == (known.answer_id, known.finished_as)
 
 
 def _may_replace(stream: Stream, known: Stream) -> bool:
@@ -158,6 +203,15 @@ def _compare(stream: Stream, conversation: Conversation, found: Findings) -> Non
         # Told by a follower, who may have known less than was stored.
         if not stored.startswith(shown):
             found.diverging.append(f"answer {stream.answer_id}: {shown!r} was shown, {stored!r} is stored")
+    elif stream.finished_as == "waiting":
+        if answer["status"] not in {"cancelled", "interrupted"}:  # the next message has closed it
+            found.diverging.append(f"answer {stream.answer_id} waits, {answer['status']} is stored")
+    elif stream.message_id in steering_ids(answer):
+        if not stored.endswith(shown) or stream.finished_as != answer["status"]:
+            found.diverging.append(
+                f"answer {stream.answer_id}: {shown!r} {stream.finished_as} was shown to {stream.message_id}, "
+                f"{stored!r} {answer['status']} is stored"
+            )
     elif (shown, stream.tool_results, stream.finished_as) != (stored, _tool_results(answer), answer["status"]):
         found.diverging.append(
             f"answer {stream.answer_id}: {shown!r} {stream.tool_results} {stream.finished_as} was shown, "
@@ -166,11 +220,19 @@ def _compare(stream: Stream, conversation: Conversation, found: Findings) -> Non
 
 
 def _tool_results(answer: Json) -> dict[str, Any]:
-    return {
-        part["call_id"]: part["output"] if part.get("error") is None else part.get("public_error") or part["error"]
-        for part in answer["parts"]
-        if part["type"] == "tool"
-    }
+    return {part["call_id"]: _tool_result(part) for part in answer["parts"] if part["type"] == "tool"}
+
+
+def _tool_result(part: Json) -> Any:
+    error = part.get("public_error") or part.get("error")
+    if error == DENIED_ERROR:
+        return None  # the stream tells no more than that
+    return part["output"] if error is None else error
+
+
+def steering_ids(answer: Json) -> list[str]:
+    """The ids of the messages that joined an answer."""
+    return [part["message_id"] for part in answer["parts"] if part["type"] == "steering"]
 
 
 def stored_text(message: Json) -> str:
@@ -197,9 +259,11 @@ def check_interrupted(answer: Json, stream: Stream, log: Sequence[bytes], journa
     """
     assert answer["status"] == "interrupted"
     stored = stored_text(answer)
-    logged = text_of(b"".join(log))
+    logged = text_of(b"".join(kept_frames(sse.split(b"".join(log)))))
     assert stored == logged, f"{stored!r} is stored, {logged!r} was logged, {stream.text!r} was shown"
     assert stored.startswith(stream.text) or stream.text.startswith(stored), f"{stored!r}, {stream.text!r} was shown"
+    if any(TAKEN_OVER in note for frames in log for note in sse.decode_notes(frames)):
+        return  # its ticks are those of several processes
     answered = _answered_ticks(journal, answer["client_message_id"])
     for number, moment in enumerate(answered[:-1], start=2):
         assert text_of(b"".join(log[:number])).startswith(stream.text_before(moment)), f"tick {number} is incomplete"

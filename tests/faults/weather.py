@@ -104,6 +104,7 @@ class Weather:
     def _end(self, process: Process) -> None:
         self.house.kill_process(process.pid)
         self.counts["kills"] += 1
+        self.counts[f"kills {process.function}"] += 1
 
     async def _freeze(self) -> None:
         pid = (await self._any_running("chat")).pid

@@ -48,10 +48,20 @@ async def blink() -> str:
 @tool(timeout_seconds=20)
 async def charge(order: str, context: RunContext) -> str:
     """Do what must not be done twice: every run is written down."""
+    return await _write_down("charged", order, context)
+
+
+@tool(timeout_seconds=20, approval=True)
+async def transfer(order: str, context: RunContext) -> str:
+    """Do what must not be done twice, nor without an approval."""
+    return await _write_down("transferred", order, context)
+
+
+async def _write_down(done: str, order: str, context: RunContext) -> str:
     with Path(os.environ["FAULT_LEDGER"]).open("a") as ledger:  # noqa: ASYNC230 - one line
         ledger.write(f"{order} {context.turn_id}\n")
     await asyncio.sleep(0.05)
-    return f"charged {order}"
+    return f"{done} {order}"
 
 
 @tool(timeout_seconds=20, retry_safe=True)
@@ -60,4 +70,4 @@ async def die() -> str:
     os._exit(1)
 
 
-agent = Agent("faulty", "Be brief.", tools=[pause, block, blink, charge, die])
+agent = Agent("faulty", "Be brief.", tools=[pause, block, blink, charge, transfer, die])

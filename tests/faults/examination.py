@@ -1,0 +1,74 @@
+"""One session after the soak: what its client saw, the stores, the model and the tools have to agree."""
+
+from typing import Any
+
+from tests.faults.bills import Bills
+from tests.faults.client import Stream
+from tests.faults.house import House
+from tests.faults.load import User
+from tests.faults.truth import Conversation, Findings, examine, steering_ids, stored_text
+
+
+async def examine_session(house: House, user: User, bills: Bills) -> Findings:
+    """Examine one session: the stores, the streams, a page that is opened now, the model and the tools."""
+    conversation = house.read(user.client)
+    found = examine(conversation, user.client.streams)
+    found.add(bills.examine(user, conversation))
+    for stream in user.broken:
+        _examine_broken(house, user, conversation, stream, found)
+    stored = [(message["client_message_id"], stored_text(message)) for message in conversation.messages][-100:]
+    shown = [(message["id"], _page_text(message)) for message in await user.client.messages()][-100:]
+    if shown[-len(stored) :] != stored[-len(shown) :]:
+        found.diverging.append(f"{user.client.session}: a page shows {shown}, stored is {stored}")
+    _examine_summaries(house, conversation, found)
+    _examine_table(house, conversation, found)
+    return found
+
+
+def _page_text(message: dict[str, Any]) -> str:
+    return "".join(part["text"] for part in message["parts"] if part["type"] == "text")
+
+
+def _examine_broken(house: House, user: User, conversation: Conversation, stream: Stream, found: Findings) -> None:
+    """What a client got before its stream broke is in the answer: in the whole one, or in what was repaired.
+
+    An unfinished step that a message joined is another one when it is asked again.
+    """
+    if not stream.has_begun:
+        return
+    answer = conversation.answer(stream.answer_id)
+    if answer is None:
+        if [sent.message_id for sent in user.client.streams].count(stream.message_id) == 1:
+            found.lost.append(f"answer {stream.answer_id}, which was being streamed")
+        return
+    if steering_ids(answer):
+        return
+    try:
+        if answer["status"] == "interrupted" and stream.message_id is not None:
+            house.check_interrupted(user.client, stream)
+        else:
+            assert stored_text(answer).startswith(stream.text), f"{stream.text!r} was shown"
+    except AssertionError as exc:
+        found.diverging.append(f"answer {stream.answer_id}: {exc}")
+
+
+def _examine_summaries(house: House, conversation: Conversation, found: Findings) -> None:
+    """Each summary continues the one before, and none covers the latest turn."""
+    kept = house.database["summaries"].find({"session_id": conversation.key, "draft": False})
+    spans = [(summary["start_turn_number"], summary["end_turn_number"]) for summary in kept.sort("start_turn_number")]
+    expected = 1
+    for start, end in spans:
+        if start != expected or end < start or end >= conversation.document["latest_turn_number"]:
+            found.diverging.append(f"summaries of {conversation.key}: {spans}")
+        expected = end + 1
+
+
+def _examine_table(house: House, conversation: Conversation, found: Findings) -> None:
+    """Nobody holds the session, or a slot of its user, any more. No message waits in it."""
+    key = conversation.key
+    item = {"session_id": {"S": key}, "item": {"S": "turn"}}
+    if held := house.servers.aws.dynamodb.get_item(TableName=house.table, Key=item, ConsistentRead=True).get("Item"):
+        found.stuck.append(f"{key} is still claimed, or messages wait: {held}")
+    slots = (house.database["users"].find_one({"_id": key.partition(":")[0]}) or {}).get("running")
+    if slots:
+        found.stuck.append(f"slots of {key} are still taken: {slots}")
