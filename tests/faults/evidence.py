@@ -10,7 +10,8 @@ from tests.faults.load import User
 
 BEFORE_SECONDS = 2.0
 AFTER_SECONDS = 30.0
-MOST_CHARACTERS = 400
+MOST_CHARACTERS = 600
+MOST_LINES = 400
 _ID = re.compile(r"\b[0-9a-f]{32}\b")
 _NOISE = re.compile(r'("frames"|"question"|"text"): \{"B": "[^"]*"\}')
 Event = tuple[float, str]
@@ -22,6 +23,8 @@ def evidence(house: House, user: User) -> str:
     since, until = _window(user)
     events = [*_streams(user), *_table(house, key), *_model(house, user), *_logs(house, user.client.session)]
     lines = [f"{at - since:8.3f} {what[:MOST_CHARACTERS]}" for at, what in sorted(events) if since <= at <= until]
+    if len(lines) > MOST_LINES:
+        lines = [*lines[: MOST_LINES // 2], "...", *lines[-MOST_LINES // 2 :]]
     return "\n".join([f"--- {key}", str(user.findings), *lines, "---"])
 
 

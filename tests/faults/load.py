@@ -26,6 +26,7 @@ REFUSALS = {409, 502, 503}
 """Busy, killed, or without a server: what a client may be told while things break."""
 REPEATED_SHARE = 0.1
 FOLLOWED_SHARE = 0.5
+MESSAGES_OF_A_TURN = 3
 Temper = Literal["insists", "goes on", "waits"]
 TEMPERS: tuple[Temper, ...] = ("insists", "goes on", "waits")
 
@@ -80,9 +81,8 @@ class User:
                 async with asyncio.timeout(STUCK_SECONDS):
                     await self._turn(kind)
             except TimeoutError:
-                self.findings.stuck.append(
-                    f"{kind} turn of {self.client.session} is not answered: {self._unanswered()}"
-                )
+                last = list(self.prompts)[-MESSAGES_OF_A_TURN:]
+                self.findings.stuck.append(f"{kind} turn of {self.client.session} is not answered, of {last}")
                 return
             self._diary.note_turn(kind)
 
@@ -195,8 +195,6 @@ class User:
         while not (await self._stored()).is_answered(message_id):
             await a_moment()
         self._diary.unasked.append(time.monotonic() - since)
-        if time.monotonic() - since > 40:
-            self.findings.stuck.append(f"DEBUG slow {message_id} {time.monotonic() - since}")
 
     async def _stored(self) -> Conversation:
         return await asyncio.to_thread(self._house.read, self.client)
@@ -220,10 +218,6 @@ class User:
                 self._diary.left += 1
                 await exchange.leave()
         return await exchange.end() if habit != "leave" else exchange.stream
-
-    def _unanswered(self) -> list[str]:
-        answered = {stream.message_id for stream in self.client.streams if stream.finished_as}
-        return [message_id for message_id in self.prompts if message_id not in answered][-3:]
 
     async def _quietly(self, request: Callable[[], Awaitable[object]]) -> None:
         """Ask for something that may fail while things break."""

@@ -14,7 +14,7 @@ from omniagent.messages import ORPHAN_ERROR, ToolPart
 from omniagent.session.in_memory import InMemorySessionManager
 from omniagent.session.manager import TurnStart, continuation_id, message_id_of
 from omniagent.settings import Settings
-from omniagent.turns.lease import Claim
+from omniagent.turns.lease import Claim, OnDead, RunningTurn
 from omniagent.turns.replay import record_frames
 from omniagent.turns.waiting import Judge
 from tests.fixtures.conversation import Clock, Conversation, each_api, events_of, move_clock
@@ -150,6 +150,39 @@ async def test_the_same_answer_again_continues_a_dead_run_and_another_one_is_ref
         assert (events[0]["messageId"], events[-1]["data"]["status"]) == (request.message_id, "complete")
         assert refunds.orders == ([] if b': {"approved":' in b"".join(frames[:count]) else ["42"])
         assert await dead.are_free()
+
+
+class LateRegistry(MemoryRegistry):
+    """A registry whose first claim by a request takes longer than the lease of whoever holds the session."""
+
+    def __init__(self, holder: Claim) -> None:
+        self._now = 0.0
+        super().__init__(lease_seconds=10.0, clock=lambda: self._now)
+        self._holder = holder
+
+    async def claim(self, claim: Claim, on_dead: OnDead | None = None) -> RunningTurn | None:
+        if claim != self._holder and not self._now:
+            self._now = 11.0
+        return await super().claim(claim, on_dead)
+
+
+async def test_the_same_answer_again_continues_a_run_whose_lease_expires_while_the_session_is_claimed() -> None:
+    refunds = Refunds()
+    witness, request, frames = await continued(refunds)
+    assert witness.copy is not None
+    dead = Sessions()
+    dead.store.sessions.update(deepcopy(witness.copy))
+    claim = Claim(witness.key, witness.turn_id, f"answer:{request.message_id}")
+    registry = LateRegistry(claim)
+    await registry.claim(claim)
+    await registry.append(claim, 0, frames[0])
+    refunds.orders.clear()
+    runner = dead.runner(ScriptedModel("Done at last."), refunds.tool, registry=registry)
+    stream = await runner.answer(request.approve())
+    events = await events_of(stream)
+    await stream.ended()
+    assert (events[0]["messageId"], events[-1]["data"]["status"]) == (request.message_id, "complete")
+    assert refunds.orders == ["42"]
 
 
 async def test_a_kill_before_the_answer_is_stored_leaves_the_turn_waiting() -> None:

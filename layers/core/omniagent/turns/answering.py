@@ -55,12 +55,11 @@ class AnswerOpening(Opening):
         self._waited: SessionMessage | None = None
         self._ticks_left = PATIENCE_TICKS
         self._run: AnswerSource | None = None
-        self._may_continue = False  # `_continue_run` handles a dead run
 
     async def _open(self) -> AnswerSource:
         """Find the message first: a settled one needs no claim, and the request need not name it."""
         state = await self._session.load(self._query.known_id)
-        message = state.earlier if self._query.known_id else state.answer
+        message = self._message(state)
         if message is None or message.role != "assistant":
             raise UnknownRequest
         self._waited = message
@@ -68,18 +67,27 @@ class AnswerOpening(Opening):
             return RestOfAnswer(self._session, await self._judged(message))
         if message.turn_number != state.head.latest_turn_number:
             raise NotWaiting
-        active_turn_id = state.head.active_turn_id
-        if active_turn_id is not None and message_id_of(active_turn_id) == message.id:
-            await self._continue_run(message)
+        if await self._is_retry(state):
+            from omniagent.turns.takeover import Takeover  # needed only after a crash
+
+            self._run = await Takeover(self._setup, self._limit).open()
         return await super()._open()
 
-    async def _continue_run(self, message: SessionMessage) -> None:
-        """Take over the run that continues this answer, if its process died. Only a retry of its answers does that."""
-        if (await self._judged(message)).is_new:
-            return
-        from omniagent.turns.takeover import Takeover  # needed only after a crash
+    def _message(self, state: SessionState) -> SessionMessage | None:
+        """Return the message that is answered: the named one, or the latest answer."""
+        return state.earlier if self._query.known_id else state.answer
 
-        self._run = await Takeover(self._setup, self._limit).open()
+    async def _is_retry(self, state: SessionState) -> bool:
+        """Whether a run continues this answer. If its process died, only a retry of its answers takes it over."""
+        message, turn_id = self._message(state), state.head.active_turn_id
+        if message is None or turn_id is None or message_id_of(turn_id) != message.id:
+            return False
+        return not (await self._judged(message)).is_new
+
+    async def _continue(self) -> AnswerSource:
+        """Continue the run whose process died while this request waited for the session."""
+        self._may_continue = False
+        return await self._open()
 
     def _claim(self) -> Claim:
         message_id = self._message_id

@@ -193,6 +193,10 @@ class Opening:
         question = b"" if self._posted is not None else query.packed(session)  # the inbox has it
         return Claim(session.key, new_id(), query.claim_id, query.aliases, question=question)
 
+    async def _is_retry(self, state: SessionState) -> bool:
+        """Whether the session's dead turn may be the one that this request asked for before."""
+        return self._query.regenerate or state.earlier is not None
+
     async def _continue(self) -> AnswerSource:
         """Continue the dead turn of this message. If that is impossible, the turn is closed and answered again."""
         from omniagent.turns.takeover import Takeover  # needed only after a crash
@@ -211,7 +215,7 @@ class Opening:
         if state.earlier is not None and not query.regenerate:
             query.check_same(state.earlier)
         if state.head.active_turn_id is not None:
-            if self._may_continue and (query.regenerate or state.earlier is not None):
+            if self._may_continue and await self._is_retry(state):
                 raise _SentAgain
             await self._check_not_handed_over(state.head.active_turn_id)
             await close_dead_turn(self._session, self._registry, state.head, self._setup.ledger)
