@@ -7,6 +7,7 @@ from typing import Any
 
 from tests.faults.house import House
 from tests.faults.load import User
+from tests.faults.weather import OUTAGE
 
 BEFORE_SECONDS = 2.0
 AFTER_SECONDS = 30.0
@@ -69,4 +70,4 @@ def _model(house: House, user: User) -> Iterator[Event]:
 
 
 def _logs(house: House, session: str) -> Iterator[Event]:
-    return ((at, f"log {line}") for at, line in house.log.lines if session in line)
+    return ((at, f"log {line}") for at, line in house.log.lines if session in line or line.startswith(OUTAGE))

@@ -13,6 +13,8 @@ from tests.faults.house import House
 from tests.fixtures.proxy import Proxy, Side
 
 LEASE_SECONDS = 1.5
+OUTAGE = "outage"
+"""Under this name an outage is in the log of the house."""
 SERVERS = ("MongoDB", "DynamoDB", "model")
 STAGE_SECONDS = 3.0
 """How long a kill waits for its stage; then it takes whatever runs."""
@@ -103,6 +105,7 @@ class Weather:
 
     def _end(self, process: Process) -> None:
         self.house.kill_process(process.pid)
+        self.house.log.add("kill", f"{process.function} {process.request_id}: {process.event.decode()}")
         self.counts["kills"] += 1
         self.counts[f"kills {process.function}"] += 1
 
@@ -123,15 +126,21 @@ class Weather:
             outage = self.chance.choice([proxy.down, proxy.silent, proxy.losing_answers])
             with outage():
                 self.counts[f"partitions {server}"] += 1
-                await asyncio.sleep(self.chance.uniform(*OUTAGE_SECONDS))
+                await self._lasts(f"{server} {outage.__name__}")
 
     async def _slow(self, server: str) -> None:
         async with self._one_at_a_time[server]:
             with self._proxy(server).slow(self.chance.uniform(*DELAY_SECONDS)):
                 self.counts[f"slow {server}"] += 1
-                await asyncio.sleep(self.chance.uniform(*OUTAGE_SECONDS))
+                await self._lasts(f"{server} slow")
+
+    async def _lasts(self, what: str) -> None:
+        seconds = self.chance.uniform(*OUTAGE_SECONDS)
+        self.house.log.add(OUTAGE, f"{what} for {seconds:.1f} s")
+        await asyncio.sleep(seconds)
 
     async def _restart(self) -> None:
+        self.house.log.add(OUTAGE, "MongoDB restarts")
         await self.house.servers.restart_mongod()
         self.counts["restarts MongoDB"] += 1
 
