@@ -4,7 +4,7 @@ import re
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from local.model.conversation import Conversation as ModelRequest
 from local.model.conversation import Message, from_chat, from_responses
@@ -108,22 +108,28 @@ def _said_before(request: ModelRequest) -> str:
 
 
 def _granted(journal: Sequence[Passage]) -> Iterator[str]:
-    """What was claimed: the claims that the table granted, or may have granted when its answer was lost."""
+    """What was claimed: the claims that the table granted, or may have granted when its answer was lost.
+
+    Whoever takes a turn over may know it only by its own id. It counts as what it was first claimed for.
+    """
+    names: dict[str, str] = {}
     for passage in journal:
         claimed = _claimed(passage.message.name, passage.message.body)
         if claimed is not None and (not passage.answer or b" 200" in passage.answer):
-            yield claimed["S"]
+            turn_id, message_id = claimed
+            yield names.setdefault(turn_id, message_id)
 
 
-def _claimed(name: str, body: Mapping[str, Any]) -> Mapping[str, str] | None:
-    """What a request claims a session for. None for a request that is no claim.
+def _claimed(name: str, body: Mapping[str, Any]) -> tuple[str, str] | None:
+    """The turn of a claim, and what it is for. None for a request that is no claim.
 
     A claim is a put, or an update if the session had an inbox or its lease ended while the put was under way.
     """
-    if name == "PutItem":
-        return body["Item"]["message_id"] if body["Item"]["item"]["S"] == "turn" else None
-    if name == "UpdateItem" and ":lease_until" in body.get("ExpressionAttributeValues", {}):
-        return cast("Mapping[str, str]", body["ExpressionAttributeValues"][":message_id"])
+    if name == "PutItem" and body["Item"]["item"]["S"] == "turn":
+        return body["Item"]["turn_id"]["S"], body["Item"]["message_id"]["S"]
+    values = body.get("ExpressionAttributeValues", {})
+    if name == "UpdateItem" and ":lease_until" in values:
+        return values[":turn_id"]["S"], values[":message_id"]["S"]
     return None
 
 
