@@ -332,7 +332,10 @@ def test_a_number_of_more_digits_than_python_writes_is_rendered_in_hexadecimal()
     assert render_output(16**5000, 10_000) == hex(16**5000)
 
 
-def test_objects_that_refer_to_each_other_are_refused_instead_of_rendered_for_ever() -> None:
+def test_objects_that_refer_to_each_other_are_refused_instead_of_rendered_for_ever(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("omniagent.protocol.plain_json.MAX_VALUES", 10_000)
     tree: dict[str, Any] = {}
     tree |= {"left": tree, "right": tree}
     with pytest.raises(ValueError, match="refer to each other"):
