@@ -47,17 +47,18 @@ QUICK = Size(2_000, 300, 50_000, 2, 20, 5, [10, 1_000], 20, 40, 2, 20, 10, 8)
 
 
 @contextmanager
-def bench_model() -> Iterator[str]:
+def served(module: str, path: str = "") -> Iterator[str]:
+    """Run a server of the benchmark in a process of its own. Yields its address."""
     port = free_port()
-    process = subprocess.Popen([sys.executable, "-m", "bench.model", str(port)], cwd=ROOT)
+    process = subprocess.Popen([sys.executable, "-m", module, str(port)], cwd=ROOT)
     try:
         for _ in range(200):
             try:
-                urlopen(f"http://127.0.0.1:{port}/_stats").close()
+                urlopen(f"http://127.0.0.1:{port}{path}").close()
                 break
             except OSError:
                 time.sleep(0.05)
-        yield f"http://127.0.0.1:{port}/v1"
+        yield f"http://127.0.0.1:{port}"
     finally:
         process.terminate()
         process.wait(10)
@@ -96,7 +97,8 @@ def stack_with(
 
 def measure(size: Size) -> Iterator[Figure]:
     """Yield each figure when it is measured."""
-    with bench_model() as model_url:
+    with served("bench.model", "/_stats") as server:
+        model_url = f"{server}/v1"
         sdk = _sdk_cpu(model_url, size)
         peers = {name: paced_cpu_of(name, model_url, size.paced_deltas) for name in FRAMEWORKS}
         for api in ("responses", "chat"):
@@ -123,11 +125,11 @@ def measure(size: Size) -> Iterator[Figure]:
         )
         with stack_with(model_url) as stack:
             yield from cold.cold_start(stack, model_url, size.cold_runs)
-        # The checks would disturb both on this machine; on AWS they run elsewhere. With this lease none comes in time.
-        same = partial(stack_with, model_url, functions=("chat", "run"), LEASE_SECONDS="600")
-        with same() as stack, same(beside=stack, RUN_QUEUE_URL="") as unwatched:
-            yield watched.first_token(stack, unwatched, size.watched_turns)
-            yield watched.cold_start(stack, unwatched, size.cold_runs)
+        with served("bench.sqs") as queue_url:
+            same = partial(stack_with, model_url, functions=("chat", "run"), AWS_ENDPOINT_URL_SQS=queue_url)
+            with same() as stack, same(beside=stack, RUN_QUEUE_URL="") as unwatched:
+                yield watched.first_token(stack, unwatched, queue_url, size.watched_turns)
+                yield watched.cold_start(stack, unwatched, size.cold_runs)
         with stack_with(model_url) as stack:
             yield from warm.memory(stack, model_url, size.memory_turns, size.more_turns)
         with stack_with(model_url, size.streams, functions=("chat",)) as stack:

@@ -2,6 +2,7 @@
 
 import statistics
 from collections.abc import Callable
+from urllib.request import urlopen
 
 from bench.client import Client
 from bench.cold import first_byte
@@ -13,7 +14,7 @@ NOISE = 1.02
 """At most 2 % later. Cold starts vary by as much by chance."""
 
 
-def first_token(watched: BackgroundStack, unwatched: BackgroundStack, turns: int) -> Figure:
+def first_token(watched: BackgroundStack, unwatched: BackgroundStack, queue_url: str, turns: int) -> Figure:
     """Time from the request to the first token at the client, with a model that thinks for 30 ms."""
     sessions = {id(stack): new_session() for stack in (watched, unwatched)}
 
@@ -23,17 +24,11 @@ def first_token(watched: BackgroundStack, unwatched: BackgroundStack, turns: int
     for stack in (watched, unwatched):
         measure(stack)
     figure = _figure("first token with the run queue", "ms", measure, (watched, unwatched), turns)
-    sent = _watch_messages(watched)
+    with urlopen(queue_url) as answer:
+        sent = int(answer.read())
     if sent != turns + 1:
         raise RuntimeError(f"{turns + 1} watched turns sent {sent} watch messages")
     return figure
-
-
-def _watch_messages(stack: BackgroundStack) -> int:
-    """Return how many watch messages wait in the run queue, which both stacks share."""
-    queue = stack.stack.functions[0].environment["RUN_QUEUE_URL"]
-    counts = stack.stack.aws.sqs.get_queue_attributes(QueueUrl=queue, AttributeNames=["All"])["Attributes"]
-    return sum(int(count) for name, count in counts.items() if name.startswith("ApproximateNumberOfMessages"))
 
 
 def cold_start(watched: BackgroundStack, unwatched: BackgroundStack, runs: int) -> Figure:
