@@ -69,14 +69,12 @@ def stack_with(
     model_url: str,
     concurrency: int = 1,
     *,
-    functions: tuple[str, ...] = (),
     beside: BackgroundStack | None = None,
     **environment: str,
 ) -> Iterator[BackgroundStack]:
     """Run the built functions, by default with one chat process. A stack `beside` another shares its servers."""
     options = StackOptions(
         template=BUILT / "template.yaml",
-        functions=functions,
         aws=beside.stack.aws if beside else None,
         mongodb_uri=beside.stack.mongodb_uri if beside else "",
         auth="none",
@@ -97,12 +95,14 @@ def stack_with(
 
 def measure(size: Size) -> Iterator[Figure]:
     """Yield each figure when it is measured."""
-    with served("bench.model", "/_stats") as server:
+    with served("bench.model", "/_stats") as server, served("bench.sqs") as queue_url:
         model_url = f"{server}/v1"
+        # On AWS, messages are handled elsewhere, and so are the functions that they invoke.
+        stack_of = partial(stack_with, model_url, AWS_ENDPOINT_URL_SQS=queue_url)
         sdk = _sdk_cpu(model_url, size)
         peers = {name: paced_cpu_of(name, model_url, size.paced_deltas) for name in FRAMEWORKS}
         for api in ("responses", "chat"):
-            with stack_with(model_url, OPENAI_API=api) as stack:
+            with stack_of(OPENAI_API=api) as stack:
                 figure = warm.cpu_per_delta(stack, {"openai SDK": sdk[api]}, size.deltas, size.rounds)
                 yield Figure(**{**figure.__dict__, "name": f"{figure.name}, {api}"})
                 if api == "chat":
@@ -113,7 +113,7 @@ def measure(size: Size) -> Iterator[Figure]:
                 yield from warm.history_length(stack, size.histories, max(10, size.turns // 4))
                 yield from warm.stop_latency(stack, size.stops)
         # Without a table, turns are kept in the process's memory: no lease and no chunk is written.
-        with stack_with(model_url, TURNS_TABLE="") as stack:
+        with stack_of(TURNS_TABLE="") as stack:
             without = warm.seconds_for(stack, size.long_answer, size.rounds)
         yield Figure(
             f"{size.long_answer:,} deltas with the chunk log",
@@ -123,16 +123,14 @@ def measure(size: Size) -> Iterator[Figure]:
             with_log / without,
             1.05,
         )
-        with stack_with(model_url) as stack:
+        with stack_of() as stack:
             yield from cold.cold_start(stack, model_url, size.cold_runs)
-        with served("bench.sqs") as queue_url:
-            same = partial(stack_with, model_url, functions=("chat", "run"), AWS_ENDPOINT_URL_SQS=queue_url)
-            with same() as stack, same(beside=stack, RUN_QUEUE_URL="") as unwatched:
-                yield watched.first_token(stack, unwatched, queue_url, size.watched_turns)
-                yield watched.cold_start(stack, unwatched, size.cold_runs)
-        with stack_with(model_url) as stack:
+        with stack_of() as stack, stack_of(beside=stack, RUN_QUEUE_URL="") as unwatched:
+            yield watched.first_token(stack, unwatched, queue_url, size.watched_turns)
+            yield watched.cold_start(stack, unwatched, size.cold_runs)
+        with stack_of() as stack:
             yield from warm.memory(stack, model_url, size.memory_turns, size.more_turns)
-        with stack_with(model_url, size.streams, functions=("chat",)) as stack:
+        with stack_of(size.streams) as stack:
             yield from warm.load(stack, size.streams, size.load_seconds)
     yield writes.write_units_of_a_turn()
     yield from cold.package_size(BUILT / "CoreLayer")
