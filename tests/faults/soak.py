@@ -62,7 +62,7 @@ class Size:
 
 
 LONG = Size(turns=1000, users=5, kills=260, freezes=40, partitions=15, slow_spells=15, restarts=3)
-SHORT = Size(turns=16, users=2, kills=6, freezes=2, partitions=1, slow_spells=1, restarts=1)
+SHORT = Size(turns=12, users=2, kills=6, freezes=2, partitions=1, slow_spells=1, restarts=1)
 
 
 @dataclass(frozen=True)
