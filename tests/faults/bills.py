@@ -34,7 +34,16 @@ class Bills:
         for line in ledger.read_text().splitlines():
             order, turn_id = line.split()
             self.tools[order][turn_id] += 1
-        self.claims = Counter(_granted(journal))
+        self.claims: dict[str, list[float]] = defaultdict(list)
+        """By what was claimed, when it was granted."""
+        self._turns: Counter[str] = Counter()
+        for turn_id, name, at in _granted(journal):
+            self.claims[name].append(at)
+            self._turns[turn_id] += 1
+
+    def was_continued(self, turn_id: str) -> bool:
+        """Whether another process claimed a turn to finish it."""
+        return self._turns[turn_id] > 1
 
     def examine(self, user: User, conversation: Conversation) -> Findings:
         """Compare what was paid for with what one user asked for."""
@@ -60,8 +69,8 @@ class Bills:
         turns = 1 + len(replaced)
         names = [message_id, *joined, *(f"regenerate:{answer_id}" for answer_id in replaced)]
         names += [f"answer:{answer['client_message_id']}"] if answer else []
-        claims = sum(self.claims[name] for name in names)
-        attempts = max(min(claims, 1), claims - user.repeated[message_id])
+        claims = sum(len(self.claims[name]) for name in names)
+        attempts = max(min(claims, 1), claims - self._replays(user, message_id))
         calls = sum(len(self.model[each]) for each in (message_id, *joined))
         steps = prompt.steps + sum(user.prompts[each].steps for each in joined)
         if calls > steps * min(turns, attempts) + max(0, attempts - turns):
@@ -75,10 +84,15 @@ class Bills:
         }
         if len(answers) > turns:
             found.doubled.append(f"message {message_id} has the answers {sorted(answers)}")
-        if answers and calls < (1 + len(joined) if joined else prompt.steps):
+        if answers and calls < (1 if joined else prompt.steps):  # what joins before the first call is answered by it
             found.lost.append(f"message {message_id}: answered with {calls} model calls")
         if answer and answer["status"] == "complete":
             _examine_text(answer, prompt, [user.prompts[each].says for each in joined], found)
+
+    def _replays(self, user: User, message_id: str) -> int:
+        """How many claims only replayed the answer. One that joined a turn not yet released made none."""
+        intervals = user.repeated.get(message_id, [])
+        return sum(any(since <= at <= until for since, until in intervals) for at in self.claims[message_id])
 
     def _examine_history(self, conversation: Conversation, found: Findings) -> None:
         """The model was shown the answer that is stored of the turn before."""
@@ -107,8 +121,8 @@ def _said_before(request: ModelRequest) -> str:
     return said[-1] if said else ""
 
 
-def _granted(journal: Sequence[Passage]) -> Iterator[str]:
-    """What was claimed: the claims that the table granted, or may have granted when its answer was lost.
+def _granted(journal: Sequence[Passage]) -> Iterator[tuple[str, str, float]]:
+    """The claims that the table granted, or may have granted when its answer was lost: the turn, what for, and when.
 
     Whoever takes a turn over may know it only by its own id. It counts as what it was first claimed for.
     """
@@ -117,7 +131,7 @@ def _granted(journal: Sequence[Passage]) -> Iterator[str]:
         claimed = _claimed(passage.message.name, passage.message.body)
         if claimed is not None and (not passage.answer or b" 200" in passage.answer):
             turn_id, message_id = claimed
-            yield names.setdefault(turn_id, message_id)
+            yield turn_id, names.setdefault(turn_id, message_id), passage.at
 
 
 def _claimed(name: str, body: Mapping[str, Any]) -> tuple[str, str] | None:

@@ -2,11 +2,14 @@
 
 from typing import Any
 
+from omniagent import Agent
 from tests.faults.bills import Bills
 from tests.faults.client import Stream
 from tests.faults.house import House
 from tests.faults.load import User
 from tests.faults.truth import Conversation, Findings, examine, steering_ids, stored_text
+
+FALLBACK = Agent("any", "").fallback
 
 
 async def examine_session(house: House, user: User, bills: Bills) -> Findings:
@@ -15,7 +18,7 @@ async def examine_session(house: House, user: User, bills: Bills) -> Findings:
     found = examine(conversation, user.client.streams)
     found.add(bills.examine(user, conversation))
     for stream in user.broken:
-        _examine_broken(house, user, conversation, stream, found)
+        _examine_broken(house, user, conversation, stream, bills=bills, found=found)
     stored = [(message["client_message_id"], stored_text(message)) for message in conversation.messages][-100:]
     shown = [(message["id"], _page_text(message)) for message in await user.client.messages()][-100:]
     if shown[-len(stored) :] != stored[-len(shown) :]:
@@ -29,10 +32,13 @@ def _page_text(message: dict[str, Any]) -> str:
     return "".join(part["text"] for part in message["parts"] if part["type"] == "text")
 
 
-def _examine_broken(house: House, user: User, conversation: Conversation, stream: Stream, found: Findings) -> None:
+def _examine_broken(
+    house: House, user: User, conversation: Conversation, stream: Stream, *, bills: Bills, found: Findings
+) -> None:
     """What a client got before its stream broke is in the answer: in the whole one, or in what was repaired.
 
-    An unfinished step that a message joined is another one when it is asked again.
+    An unfinished step that a message joined is another one when it is asked again. One that is asked again may also
+    fail, or no longer fail.
     """
     if not stream.has_begun:
         return
@@ -41,7 +47,8 @@ def _examine_broken(house: House, user: User, conversation: Conversation, stream
         if [sent.message_id for sent in user.client.streams].count(stream.message_id) == 1:
             found.lost.append(f"answer {stream.answer_id}, which was being streamed")
         return
-    if steering_ids(answer):
+    failed = answer["status"] == "failed" or stream.text == FALLBACK
+    if steering_ids(answer) or (failed and bills.was_continued(stream.answer_id)):
         return
     try:
         if answer["status"] == "interrupted" and stream.message_id is not None:

@@ -64,8 +64,8 @@ class User:
         self.prompts: dict[str, Prompt] = {}
         self.regenerated: dict[str, list[str]] = {}
         """By message, the answers that were to be replaced."""
-        self.repeated: Counter[str] = Counter()
-        """By message, how often it was sent again after its answer."""
+        self.repeated: dict[str, list[tuple[float, float]]] = {}
+        """By message, when it was sent again after its answer, and when that was replayed."""
         self.broken: list[Stream] = []
         """The streams that broke off and were left at that."""
         self._house = house
@@ -149,7 +149,11 @@ class User:
         """Ask for something that has to be approved. Without an answer, the next message closes the request."""
         message_id, prompt = self._message(decision)
         stream = await self._answered(lambda: self.client.ask(prompt.text, message_id))
-        if stream is None or stream.finished_as != "waiting" or decision == "unanswered":
+        if stream is None:
+            # A message that is sent before the request is made would wait until somebody decides.
+            await self._finished_unasked(message_id)
+            return
+        if stream.finished_as != "waiting" or decision == "unanswered":
             return
         answer_id, call_id = stream.answer_id, str(stream.event("tool-approval-request")["toolCallId"])
         approved = decision == "approve"
@@ -157,21 +161,27 @@ class User:
 
     async def _repeat(self, prompt: Prompt, answered: Stream) -> None:
         """Send an answered message once more, as a client does that has lost the answer: it is replayed."""
+        since = time.monotonic()
         again = await self.client.say(prompt.text, answered.message_id)
         if again.status == 200:
-            self.repeated[str(answered.message_id)] += 1
+            self.repeated.setdefault(str(answered.message_id), []).append((since, time.monotonic()))
             if again.finished_as and (again.answer_id, again.text) != (answered.answer_id, answered.text):
                 self.findings.doubled.append(f"message {answered.message_id} is answered again")
 
     async def _answered(
         self, send: Callable[[], Exchange], habit: str = "", *, begun: Exchange | None = None
     ) -> Stream | None:
-        """Send until there is an answer. None when it broke off, and the user went on or waited for its end."""
+        """Send until there is an answer. None when it broke off, and the user went on or waited for its end.
+
+        A message that joined an older answer which was interrupted is not answered again: it is told so each time.
+        """
+        interrupted = ""
         while True:
             stream = await (begun.end() if begun is not None else self._read(send, habit))
             self._note(stream)
-            if stream.finished_as in ENDED:
+            if stream.finished_as in ENDED or (stream.finished_as and stream.answer_id == interrupted):
                 return stream
+            interrupted = stream.answer_id if stream.finished_as else ""
             if stream.is_acknowledged and self._temper != "insists":
                 self.broken.append(stream)
                 if self._temper == "waits":

@@ -176,7 +176,7 @@ def _numbers(crowd: Crowd, weather: Weather, bills: Bills, house: House) -> dict
         "stopped": diary.stopped,
         "left": diary.left,
         "sent twice": diary.sent_twice,
-        "sent again": sum(user.repeated.total() for user in crowd.users),
+        "sent again": sum(len(again) for user in crowd.users for again in user.repeated.values()),
         "answers": dict(Counter(answer["status"] for answer in answers)),
         "joined an answer": sum(len(steering_ids(answer)) for answer in answers),
         "model calls": sum(map(len, bills.model.values())),

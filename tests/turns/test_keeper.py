@@ -6,9 +6,11 @@ import time
 
 import pytest
 
+from omniagent import MemoryRegistry
 from omniagent.protocol.events import StartStep, TextDelta
-from omniagent.turns.keeper import EventLog, LeaseKeeper
-from omniagent.turns.lease import MAX_CHUNK_BYTES, Claim, Renewal
+from omniagent.turns.keeper import EventLog, LeaseKeeper, taken
+from omniagent.turns.lease import MAX_CHUNK_BYTES, Claim, OnDead, Renewal, RunningTurn
+from tests.fixtures.conversation import Clock
 from tests.fixtures.package_log import logged
 from tests.turns.registries import Unreliable, until
 
@@ -226,3 +228,46 @@ async def test_an_owner_that_was_paused_asks_before_it_logs(registry: Unreliable
         await kept.keeper.finish()
         assert await kept.logged() == []
         await registry.release(Claim(CLAIM.session, "deletion", "erase"))
+
+
+class LateRegistry(MemoryRegistry):
+    """Grants a claim so late that its lease has expired, and lets another process in before that is known."""
+
+    def __init__(self, intruder: Claim | None = None) -> None:
+        self.time = Clock()
+        super().__init__(lease_seconds=10.0, clock=self.time)
+        self._intruder = intruder
+
+    async def claim(self, claim: Claim, on_dead: OnDead | None = None) -> RunningTurn | None:
+        held = await super().claim(claim, on_dead)
+        if claim == CLAIM and held is None:
+            self.time.pass_by(11)
+        if self._intruder is not None:
+            intruder, self._intruder = self._intruder, None
+            await super().claim(intruder)
+        return held
+
+
+async def test_a_claim_that_is_granted_late_is_renewed_before_it_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its request was repeated: the lease began with the first one."""
+    monkeypatch.setattr("omniagent.turns.keeper.LATE_CLAIM_SECONDS", 0.0)
+    registry = LateRegistry()
+    assert await taken(registry, CLAIM, settled) is None
+    held = await registry.running(CLAIM.session)
+    assert held is not None
+    assert held.claim == CLAIM
+    assert held.lease_left == pytest.approx(10.0)
+
+
+async def test_a_claim_that_is_granted_late_is_asked_for_again_if_another_process_has_the_session(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("omniagent.turns.keeper.LATE_CLAIM_SECONDS", 0.0)
+    intruder = Claim("session", "another turn", "another message")
+    held = await taken(LateRegistry(intruder), CLAIM, settled)
+    assert held is not None
+    assert held.claim == intruder
+
+
+async def settled(_: Claim) -> None:
+    """There is no reservation to settle."""

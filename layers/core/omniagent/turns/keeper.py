@@ -141,6 +141,10 @@ PAUSED_TICKS = 2
 """An owner that has not renewed its claim for this many ticks renews it before it logs."""
 
 
+LATE_CLAIM_SECONDS = 1.0
+"""A lease begins when the claim is sent. One that was granted so much later is renewed before it is used."""
+
+
 async def requested(registry: TurnRegistry, claim: Claim, request: Awaitable[RunningTurn | None]) -> RunningTurn | None:
     """Await a claim request. A failed request may still have been granted, so the claim is then released."""
     try:
@@ -157,7 +161,12 @@ async def taken(registry: TurnRegistry, claim: Claim, bury: Callable[[Claim], Aw
 
     async def take() -> RunningTurn | None:
         dead: list[Claim] = []
-        held = await registry.claim(claim, dead.append)
+        is_lost = True
+        while is_lost:
+            asked_at = time.monotonic()
+            held = await registry.claim(claim, dead.append)
+            is_late = held is None and time.monotonic() - asked_at >= LATE_CLAIM_SECONDS
+            is_lost = is_late and await registry.renew(claim) == Renewal.LOST
         for one in dead:
             await bury(one)
         return held
