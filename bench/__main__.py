@@ -10,13 +10,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from urllib.request import urlopen
 
 from bench import cold, report, warm, watched, writes
 from bench.figure import Figure
 from bench.peers import FRAMEWORKS, SCRIPTS, paced_cpu_of, python_of
+from bench.servers import served
 from local.background import BackgroundStack, background_stack
-from local.ports import free_port
 from local.stack import StackOptions
 from local.template import ROOT
 
@@ -44,24 +43,6 @@ class Size:
 
 WHOLE = Size(5_000, 1_000, 100_000, 5, 200, 30, [10, 1_000, 100_000], 100, 900, 10, 300, 50, 60)
 QUICK = Size(2_000, 300, 50_000, 2, 20, 5, [10, 1_000], 20, 40, 2, 20, 10, 8)
-
-
-@contextmanager
-def served(module: str, path: str = "") -> Iterator[str]:
-    """Run a server of the benchmark in a process of its own. Yields its address."""
-    port = free_port()
-    process = subprocess.Popen([sys.executable, "-m", module, str(port)], cwd=ROOT)
-    try:
-        for _ in range(200):
-            try:
-                urlopen(f"http://127.0.0.1:{port}{path}").close()
-                break
-            except OSError:
-                time.sleep(0.05)
-        yield f"http://127.0.0.1:{port}"
-    finally:
-        process.terminate()
-        process.wait(10)
 
 
 @contextmanager
@@ -95,8 +76,9 @@ def stack_with(
 
 def measure(size: Size) -> Iterator[Figure]:
     """Yield each figure when it is measured."""
-    with served("bench.model", "/_stats") as server, served("bench.sqs") as queue_url:
-        model_url = f"{server}/v1"
+    run = partial(served, sys.executable, "-m")
+    with run("bench.model") as model_origin, run("bench.sqs") as queue_url:
+        model_url = f"{model_origin}/v1"
         # On AWS, messages are handled elsewhere, and so are the functions that they invoke.
         stack_of = partial(stack_with, model_url, AWS_ENDPOINT_URL_SQS=queue_url)
         sdk = _sdk_cpu(model_url, size)

@@ -4,9 +4,6 @@ import subprocess
 import threading
 import time
 import uuid
-from collections.abc import Iterator
-from contextlib import contextmanager
-from urllib.request import urlopen
 
 from pymongo import MongoClient
 
@@ -14,9 +11,9 @@ from bench.client import Client, percentile
 from bench.figure import Figure, compared
 from bench.model import CLOCK
 from bench.peers import FRAMEWORKS, SCRIPTS, python_of, script_of
+from bench.servers import served
 from bench.system import cpu_seconds, memory_mb
 from local.background import BackgroundStack
-from local.ports import free_port
 from omniagent.session.manager import session_key, user_id_of
 
 PEER = "openai-agents"
@@ -100,7 +97,8 @@ def paced_cpu_per_delta(stack: BackgroundStack, sdk: float, peers: dict[str, flo
 
 def first_token(stack: BackgroundStack, model_url: str, turns: int) -> list[Figure]:
     """Time from the model's sending of the first token to its arrival at the client, with a history of 20 turns."""
-    with agents_server(model_url, stack.stack.mongodb_uri) as peer_url:
+    server = (str(python_of(PEER)), str(SCRIPTS / "openai_agents_server.py"))
+    with served(*server, model_url, stack.stack.mongodb_uri) as peer_url:
         # Ours is called at its Function URL, because the front of `make run` is not deployed.
         urls = (stack.stack.emulator.url_of("chat"), peer_url)
         ours, theirs = (_delays(Client(url), STAMPED, turns) for url in urls)
@@ -142,39 +140,6 @@ def first_delay(client: Client, prompt: str, session: str) -> float:
             sent = int(arrival.event["delta"].split()[0]) / 1e6
             delay = (arrival.at - sent) * 1000
     return delay
-
-
-@contextmanager
-def agents_server(model_url: str, mongodb_uri: str) -> Iterator[str]:
-    port = free_port()
-    command = [
-        str(python_of(PEER)),
-        str(SCRIPTS / "openai_agents_server.py"),
-        model_url,
-        mongodb_uri,
-        str(port),
-    ]
-    process = subprocess.Popen(command)
-    try:
-        url = f"http://127.0.0.1:{port}"
-        _wait_for(url)
-        yield url
-    finally:
-        process.terminate()
-        process.wait(10)
-
-
-def _wait_for(url: str) -> None:
-    for _ in range(300):
-        try:
-            urlopen(url)
-        except OSError as exc:
-            if getattr(exc, "code", None):
-                return
-            time.sleep(0.1)
-        else:
-            return
-    raise TimeoutError(url)
 
 
 def whole_turn(client: Client, session: str) -> float:
