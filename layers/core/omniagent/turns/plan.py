@@ -310,7 +310,8 @@ class Opening:
         """Follow the turn that answers this message, or wait for it. None to retry the claim."""
         claim = held.claim
         if claim.message_id == self._query.claim_id and held.alive:
-            await self._check_unchanged()
+            if (message := await self._sent_before()) is not None:
+                self._query.check_same(message)
             return await FollowedAnswer.begun(self._setup, claim, self._limit)
         if claim.message_id == ERASE:
             raise SessionErased
@@ -328,18 +329,15 @@ class Opening:
             return replayed
         raise TurnInProgress(retry_after=1.0 if held.stopping else max(1.0, held.lease_left))
 
-    async def _check_unchanged(self) -> None:
-        """Refuse another text under the id of the running turn's message."""
-        if self._query.regenerate or not self._query.text:
-            return
-        message = await self._session.find(self._query.message_id)
-        if message is not None:
-            self._query.check_same(message)
+    async def _sent_before(self) -> SessionMessage | None:
+        """Return the stored message with this message's id. None if the request has no message of its own."""
+        query = self._query
+        return None if query.regenerate or not query.text else await self._session.find(query.message_id)
 
     async def _replayed(self, head: SessionHead | None) -> ReplayedAnswer | None:
         """Return an earlier turn's answer to this message. Another running turn does not prevent a replay."""
         query = self._query
-        message = None if query.regenerate or not query.text else await self._session.find(query.message_id)
+        message = await self._sent_before()
         if head is None or message is None or message.turn_number >= head.latest_turn_number:
             return None
         if message.role == "assistant" and query.message_id not in message.steering_ids:
