@@ -102,6 +102,13 @@ async def start(gate: Gate) -> AsyncIterator[Start]:
         yield start
 
 
+@pytest.fixture(scope="session")
+async def plain() -> AsyncIterator[Emulator]:
+    """An emulator of the plain function, for tests that do not care which process answers and what it did before."""
+    async with Emulator([toy("plain")]) as emulator:
+        yield emulator
+
+
 @pytest.fixture
 async def http() -> AsyncIterator[httpx.AsyncClient]:
     limits = httpx.Limits(max_connections=100)

@@ -3,11 +3,12 @@
 import asyncio
 import base64
 import json
+import sys
 
 import httpx
 import pytest
 
-from local.emulator import Identity
+from local.emulator import Emulator, Identity
 from local.template import Cors, FunctionUrl
 from tests.emulator.conftest import STREAMING, Gate, Start, toy
 from tests.fixtures.leaving import reading
@@ -48,7 +49,8 @@ async def test_a_stream_that_fails_is_broken_off_and_the_next_one_works(start: S
 
 
 async def test_twenty_streams_run_at_once(start: Start, http: httpx.AsyncClient, gate: Gate) -> None:
-    emulator = await start(toy("stream"))
+    # Copies of one process, where there are any: only that they run at once is shown here.
+    emulator = await start(toy("stream", snap_start=sys.platform == "linux"))
     url = emulator.url_of("stream") + "/?gate=1&events=1"
     requests = [asyncio.create_task(http.get(url)) for _ in range(20)]
     arrivals = [await gate.arrival() for _ in range(20)]
@@ -98,11 +100,10 @@ async def test_a_plain_result_of_a_streaming_url_is_passed_on_as_it_is(start: St
     assert (response.status_code, response.json()) == (200, answer)
 
 
-async def test_a_request_becomes_an_event_of_payload_format_2(start: Start, http: httpx.AsyncClient) -> None:
-    emulator = await start(toy("plain"))
+async def test_a_request_becomes_an_event_of_payload_format_2(plain: Emulator, http: httpx.AsyncClient) -> None:
     response = await http.request(
         "PUT",
-        emulator.url_of("plain") + "/a%20b/c?x=1&y=%20&x=2",
+        plain.url_of("plain") + "/a%20b/c?x=1&y=%20&x=2",
         headers=[("X-Twice", "1"), ("X-Twice", "2"), ("Cookie", "a=1; b=2"), ("content-type", "application/json")],
         content='{"text": "é"}',
     )
@@ -128,9 +129,8 @@ async def test_a_request_becomes_an_event_of_payload_format_2(start: Start, http
     assert "authorizer" not in context
 
 
-async def test_a_binary_body_comes_in_base64(start: Start, http: httpx.AsyncClient) -> None:
-    emulator = await start(toy("plain"))
-    response = await http.post(emulator.url_of("plain"), content=b"\x00\xff")
+async def test_a_binary_body_comes_in_base64(plain: Emulator, http: httpx.AsyncClient) -> None:
+    response = await http.post(plain.url_of("plain"), content=b"\x00\xff")
     assert response.json()["received"] == "00ff"
 
 
@@ -158,34 +158,31 @@ async def test_a_binary_body_comes_in_base64(start: Start, http: httpx.AsyncClie
 )
 async def test_a_result_becomes_the_response_it_stands_for(
     *,
-    start: Start,
+    plain: Emulator,
     http: httpx.AsyncClient,
     answer: object,
     status: int,
     headers: dict[str, str],
     body: bytes,
 ) -> None:
-    emulator = await start(toy("plain"))
-    response = await http.post(emulator.url_of("plain"), json={"do": "answer", "answer": answer})
+    response = await http.post(plain.url_of("plain"), json={"do": "answer", "answer": answer})
     assert (response.status_code, response.content) == (status, body)
     assert headers.items() <= dict(response.headers).items()
 
 
-async def test_cookies_of_a_result_are_set(start: Start, http: httpx.AsyncClient) -> None:
-    emulator = await start(toy("plain"))
+async def test_cookies_of_a_result_are_set(plain: Emulator, http: httpx.AsyncClient) -> None:
     answer = {"statusCode": 200, "cookies": ["a=1", "b=2; Secure"], "body": ""}
-    response = await http.post(emulator.url_of("plain"), json={"do": "answer", "answer": answer})
+    response = await http.post(plain.url_of("plain"), json={"do": "answer", "answer": answer})
     assert response.headers.get_list("set-cookie") == ["a=1", "b=2; Secure"]
 
 
 @pytest.mark.parametrize("order", ["fail", "exit", "large"])
 async def test_a_function_that_fails_is_a_502_that_tells_nothing(
-    start: Start, http: httpx.AsyncClient, order: str
+    plain: Emulator, http: httpx.AsyncClient, order: str
 ) -> None:
-    emulator = await start(toy("plain"))
-    response = await http.post(emulator.url_of("plain"), json={"do": order})
+    response = await http.post(plain.url_of("plain"), json={"do": order})
     assert (response.status_code, response.text) == (502, "Internal Server Error")
-    assert (await http.get(emulator.url_of("plain"))).status_code == 200
+    assert (await http.get(plain.url_of("plain"))).status_code == 200
 
 
 async def test_a_function_that_fails_at_import_is_a_502_and_says_why_in_its_log(
@@ -282,8 +279,9 @@ async def test_cross_origin_headers_are_the_urls_and_not_the_functions(start: St
     assert "access-control-allow-origin" not in other.headers
 
 
-async def test_without_cors_rules_a_preflight_is_the_functions_business(start: Start, http: httpx.AsyncClient) -> None:
-    emulator = await start(toy("plain"))
+async def test_without_cors_rules_a_preflight_is_the_functions_business(
+    plain: Emulator, http: httpx.AsyncClient
+) -> None:
     headers = {"origin": "http://localhost:3000", **PREFLIGHT}
-    response = await http.options(emulator.url_of("plain"), headers=headers)
+    response = await http.options(plain.url_of("plain"), headers=headers)
     assert json.loads(response.content)["event"]["requestContext"]["http"]["method"] == "OPTIONS"

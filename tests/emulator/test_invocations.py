@@ -24,18 +24,16 @@ def address(emulator: Emulator, function: str) -> str:
         "arn:aws:lambda:us-east-1:123456789012:function:toy-plain:live",
     ],
 )
-async def test_a_function_is_invoked_by_any_of_its_names(start: Start, http: httpx.AsyncClient, name: str) -> None:
-    emulator = await start(toy("plain"))
-    response = await http.post(address(emulator, name), json={"a": 1})
+async def test_a_function_is_invoked_by_any_of_its_names(plain: Emulator, http: httpx.AsyncClient, name: str) -> None:
+    response = await http.post(address(plain, name), json={"a": 1})
     assert response.status_code == 200
     assert response.json()["event"] == {"a": 1}
     assert response.headers["x-amz-executed-version"] == "$LATEST"
     assert "x-amz-function-error" not in response.headers
 
 
-async def test_a_function_error_is_a_200_with_the_error(start: Start, http: httpx.AsyncClient) -> None:
-    emulator = await start(toy("plain"))
-    response = await http.post(address(emulator, "plain"), json={"do": "fail"})
+async def test_a_function_error_is_a_200_with_the_error(plain: Emulator, http: httpx.AsyncClient) -> None:
+    response = await http.post(address(plain, "plain"), json={"do": "fail"})
     assert response.status_code == 200
     assert response.headers["x-amz-function-error"] == "Unhandled"
     error = response.json()
@@ -114,12 +112,10 @@ async def test_a_failed_asynchronous_invocation_is_tried_twice_more(start: Start
     [("nobody", b"{}", 404), ("plain", b"{", 400), ("plain", b'"' + b"x" * 6291456 + b'"', 413)],
 )
 async def test_what_cannot_be_invoked_is_refused(
-    start: Start, http: httpx.AsyncClient, function: str, content: bytes, status: int
+    plain: Emulator, http: httpx.AsyncClient, function: str, content: bytes, status: int
 ) -> None:
-    emulator = await start(toy("plain"))
-    assert (await http.post(address(emulator, function), content=content)).status_code == status
+    assert (await http.post(address(plain, function), content=content)).status_code == status
 
 
-async def test_an_unknown_operation_is_refused(start: Start, http: httpx.AsyncClient) -> None:
-    emulator = await start(toy("plain"))
-    assert (await http.get(emulator.endpoint + "/2015-03-31/functions")).status_code == 404
+async def test_an_unknown_operation_is_refused(plain: Emulator, http: httpx.AsyncClient) -> None:
+    assert (await http.get(plain.endpoint + "/2015-03-31/functions")).status_code == 404

@@ -46,12 +46,9 @@ def answering(**answer: Any) -> dict[str, Any]:
     return {"do": "answer", "answer": {"statusCode": 200, "body": "", **answer}}
 
 
-async def test_headers_that_the_front_answers_for_get_another_name(start: Start, http: httpx.AsyncClient) -> None:
-    emulator = await start(toy("plain"))
+async def test_headers_that_the_front_answers_for_get_another_name(plain: Emulator, http: httpx.AsyncClient) -> None:
     headers = {"WWW-Authenticate": "Bearer", "Content-Length": "7", "Date": "never", "Transfer-Encoding": "chunked"}
-    response = await http.post(
-        emulator.url_of("plain"), json=answering(headers={**headers, "X-Count": 3, "X-On": True})
-    )
+    response = await http.post(plain.url_of("plain"), json=answering(headers={**headers, "X-Count": 3, "X-On": True}))
     assert response.headers["x-amzn-remapped-www-authenticate"] == "Bearer"
     assert response.headers["x-amzn-remapped-content-length"] == "7"
     assert (response.headers["content-length"], response.headers["x-count"], response.headers["x-on"]) == (
@@ -76,7 +73,8 @@ async def test_headers_that_the_front_answers_for_get_another_name(start: Start,
     ],
     ids=str,
 )
-async def test_a_response_that_is_none_is_a_502(start: Start, http: httpx.AsyncClient, answer: dict[str, Any]) -> None:
-    emulator = await start(toy("plain"))
-    response = await http.post(emulator.url_of("plain"), json=answering(**answer))
+async def test_a_response_that_is_none_is_a_502(
+    plain: Emulator, http: httpx.AsyncClient, answer: dict[str, Any]
+) -> None:
+    response = await http.post(plain.url_of("plain"), json=answering(**answer))
     assert (response.status_code, response.text) == (502, "Internal Server Error")
