@@ -16,7 +16,7 @@ from local.aws import Aws
 from local.causes import Causes
 from local.emulator import Emulator, Process
 from local.emulator.emulator import log_line
-from local.front import Front
+from local.front import PLAYGROUND, Front
 from local.info import StackInfo
 from local.model.process import ModelProcess
 from local.mongod import Mongod, check_mongodb, find_mongod
@@ -71,7 +71,8 @@ class StackOptions:
     `folder` keeps MongoDB's data; without it the data is deleted at the end. `functions` limits which functions run, by
     name. `change` is applied last to each function. `auth` is iam, jwt or none; jwt needs the issuer in `parameters`.
     `emulator` holds further arguments of the emulator, such as `freeze` and `ports`. `port` is the one origin of the
-    playground and the functions, 0 for a free one; with None there is no front and there are no traces.
+    playground and the functions, 0 for a free one; with None there is no front and there are no traces. `playground` is
+    the folder of the page.
     `tokens_per_second` is the pace of the offline model, 0 for no limit. `on_ready` is called with each part that is
     ready and the seconds it took.
     """
@@ -89,6 +90,7 @@ class StackOptions:
     change: Callable[[Function], Function] = lambda function: function
     emulator: Mapping[str, Any] = field(default_factory=dict)
     port: int | None = None
+    playground: Path = PLAYGROUND
     tokens_per_second: float = 0
     on_ready: Callable[[str, float], None] = lambda _name, _seconds: None
 
@@ -159,7 +161,7 @@ async def local_stack(options: StackOptions) -> AsyncIterator[Stack]:
     async with AsyncExitStack() as stack:
         traces, causes = Traces(), Causes()
         # First, to fail early on a port in use or an unreachable server.
-        front = await _open_front(options, Front(traces, causes), stack)
+        front = await _open_front(options, Front(traces, causes, playground=options.playground), stack)
         if options.mongodb_uri:
             await asyncio.to_thread(check_mongodb, options.mongodb_uri)
         mongod, aws, model = await _start_services(options, stack)

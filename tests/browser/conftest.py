@@ -1,5 +1,6 @@
 """A real Chromium, one per test run, with a fresh profile and a user of its own for each test."""
 
+import shutil
 import subprocess
 import uuid
 from collections.abc import AsyncIterator, Iterator
@@ -10,6 +11,8 @@ import pytest
 from playwright.async_api import Browser, BrowserContext, Page, async_playwright, expect
 
 from local.background import BackgroundStack
+from local.front import PLAYGROUND
+from tests.browser.page_bundle import bundled_page
 from tests.browser.playground import OpenPage, Playground
 from tests.browser.witness import Witness
 from tests.fixtures.proxy import Proxy, proxy_to
@@ -40,6 +43,14 @@ def chromium() -> str:
     if found.returncode:
         pytest.skip(f"no browser: {found.stderr.strip().splitlines()[-1]}")
     return found.stdout.strip()
+
+
+@pytest.fixture(scope="session")
+def page_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The playground's page in few files, where they can be bundled. `test_waiting` opens the page as it is."""
+    if not shutil.which("npm"):
+        return PLAYGROUND
+    return bundled_page(tmp_path_factory.mktemp("playground") / "page")
 
 
 @pytest.fixture(scope="session")

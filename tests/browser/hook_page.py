@@ -2,27 +2,13 @@
 
 import json
 import re
-import subprocess
 from pathlib import Path
 from typing import Any
 
 from playwright.async_api import Locator, Page, Route, expect
 
-from tests.browser.npm_packages import FOLDER, installed
-from tests.fixtures.endings import PATIENCE_SECONDS
-
 HTML = '<!doctype html><title>useChat</title><div id="root"></div><script type="module" src="/hook.js"></script>'
 Json = dict[str, Any]
-
-
-def bundle(folder: Path) -> Path:
-    """Build the page's script. Its packages are installed, as the lock file says, when they are missing."""
-    installed("react")
-    script = folder / "hook.js"
-    subprocess.run(
-        ["npm", "run", "-s", "build", "--", f"--outfile={script}"], cwd=FOLDER, check=True, timeout=PATIENCE_SECONDS
-    )
-    return script
 
 
 class HookPage:

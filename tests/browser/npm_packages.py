@@ -1,11 +1,15 @@
 """The JavaScript packages of the browser tests, as hook/package-lock.json pins them."""
 
+import os
 import shutil
 import subprocess
 from pathlib import Path
 
 import pytest
 
+BUILD_SECONDS = 60
+REACT = ("--jsx=automatic", '--define:process.env.NODE_ENV="production"')
+"""Options of `bundle` for a page with React in it."""
 FOLDER = Path(__file__).parent / "hook"
 INSTALL_SECONDS = 600
 
@@ -18,3 +22,11 @@ def installed(package: str) -> Path:
     if not folder.is_dir():
         subprocess.run(["npm", "ci", "--no-audit", "--no-fund"], cwd=FOLDER, check=True, timeout=INSTALL_SECONDS)
     return folder
+
+
+def bundle(entry: Path, script: Path, *options: str) -> None:
+    """Make one script of a module and all that it imports."""
+    installed("esbuild")
+    command = [str(FOLDER / "node_modules/.bin/esbuild"), str(entry), "--bundle", "--format=esm", f"--outfile={script}"]
+    environment = {**os.environ, "NODE_PATH": str(FOLDER / "node_modules")}
+    subprocess.run([*command, "--log-level=warning", *options], env=environment, check=True, timeout=BUILD_SECONDS)

@@ -10,7 +10,8 @@ from playwright.async_api import Browser, BrowserContext, Route, expect
 
 from local.background import BackgroundStack
 from tests.browser.conftest import PATIENCE_MS
-from tests.browser.hook_page import HookPage, Json, bundle, texts
+from tests.browser.hook_page import HookPage, Json, texts
+from tests.browser.npm_packages import FOLDER, REACT, bundle
 from tests.browser.witness import Witness
 
 HALF = "[stall] [echo:one two three four]"
@@ -19,7 +20,9 @@ OpenHook = Callable[[], Awaitable[HookPage]]
 
 @pytest.fixture(scope="session")
 def hook_script(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return bundle(tmp_path_factory.mktemp("hook"))
+    script = tmp_path_factory.mktemp("hook") / "hook.js"
+    bundle(FOLDER / "page.jsx", script, *REACT)
+    return script
 
 
 @pytest.fixture

@@ -1,9 +1,7 @@
 """The README's front end in a real browser: a new chat, an answer, a reload, and errors that a user can read."""
 
 import json
-import os
 import re
-import subprocess
 import uuid
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -15,10 +13,9 @@ from local.background import BackgroundStack
 from local.template import ROOT
 from tests.browser.conftest import PATIENCE_MS
 from tests.browser.hook_page import HTML
-from tests.browser.npm_packages import FOLDER, installed
+from tests.browser.npm_packages import REACT, bundle
 from tests.browser.witness import Witness
 from tests.docs.blocks import read_blocks
-from tests.fixtures.endings import PATIENCE_SECONDS
 
 MOUNT = """
 import { createRoot } from "react-dom/client";
@@ -34,14 +31,10 @@ if (root) createRoot(root).render(<Conversation id={id} chatUrl="" sessionsUrl="
 def script(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The snippet as a page's script."""
     folder = tmp_path_factory.mktemp("readme")
-    installed("react")
     [snippet] = [block.text for block in read_blocks(ROOT / "README.md") if block.language == "tsx"]
     (folder / "conversation.tsx").write_text(snippet)
     (folder / "mount.tsx").write_text(MOUNT)
-    options = ("--bundle", "--format=esm", "--jsx=automatic", '--define:process.env.NODE_ENV="production"')
-    command = [str(FOLDER / "node_modules/.bin/esbuild"), "mount.tsx", *options, "--outfile=hook.js"]
-    environment = {**os.environ, "NODE_PATH": str(FOLDER / "node_modules")}
-    subprocess.run(command, cwd=folder, env=environment, check=True, timeout=PATIENCE_SECONDS)
+    bundle(folder / "mount.tsx", folder / "hook.js", *REACT)
     return folder / "hook.js"
 
 
