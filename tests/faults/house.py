@@ -29,6 +29,7 @@ from tests.fixtures.endings import ended_in_time
 from tests.fixtures.functions import functions_with
 from tests.fixtures.proxy import Proxy, proxy_to
 from tests.fixtures.wire_formats import HttpWire, MongoWire
+from tests.fixtures.zygote import forks
 
 TICK_SECONDS = 0.1
 LEASE_SECONDS = 2.5
@@ -246,7 +247,7 @@ async def open_house(
         own = changes if function.short_name == "chat" else {}
         if function.short_name == "run" and run_timeout is not None:
             own = {"timeout": run_timeout}
-        return function.having(environment, code=servers.code, snap_start=True, **own)
+        return function.having(environment, code=servers.code, **own)
 
     log = Log()
     has_queues = bool({"summary", "run"} & {*functions})
@@ -260,7 +261,7 @@ async def open_house(
         functions=functions,
         environment={"AWS_ENDPOINT_URL": servers.table.url, "OMNIAGENT_LOCAL": "1"},
         change=change,
-        emulator={"on_line": log.add, **queues},
+        emulator={"launcher": forks(), "on_line": log.add, **queues},
     )
     async with AsyncExitStack() as stack:
         running = await stack.enter_async_context(local_stack(options))

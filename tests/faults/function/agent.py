@@ -11,7 +11,7 @@ from omniagent.aws.turn_table import DynamoRegistry
 
 
 def skew_clock(most_seconds: float) -> None:
-    """Set the clock of leases wrong by an amount that differs from process to process, also of one snapshot."""
+    """Set the clock of leases wrong by an amount that differs from process to process."""
 
     def now() -> float:
         return time.time() + random.Random(os.getpid()).uniform(-most_seconds, most_seconds)
