@@ -62,20 +62,11 @@ class Build:
         return self.folder / "template.yaml"
 
 
-def run_sam(*arguments: str, **environment: str) -> str:
-    """Run the SAM CLI at the root of the project and return what it said."""
-    return _run([str(SAM_BIN / "sam"), *arguments], environment, stderr=subprocess.STDOUT)
+class Sam:
+    """SAM's command line and translator and CloudFormation's linter, in one process of .venv-sam for the test run.
 
-
-def build(folder: Path, **environment: str) -> Build:
-    """Run `sam build` into a folder of its own, with nothing kept from an earlier one."""
-    places = ["--build-dir", str(folder / "build"), "--cache-dir", str(folder / "cache")]
-    log = run_sam("build", *places, PYTHON=str(SAM_BIN / "python"), UV=str(UV), **environment)
-    return Build(folder / "build", log)
-
-
-class Translator:
-    """SAM's translator and CloudFormation's linter, in one process of .venv-sam for the whole test run."""
+    A command of SAM runs in a process forked from it.
+    """
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -89,28 +80,39 @@ class Translator:
             text=True,
         )
 
+    def run(self, *arguments: str, **environment: str) -> str:
+        """Run the SAM CLI at the root of the project and return what it said."""
+        done = self._send({"arguments": arguments, "environment": environment})
+        output: str = done["output"]
+        assert done["code"] == 0, f"sam {arguments[0]} failed:\n{output}"
+        return output
+
+    def build(self, folder: Path, **environment: str) -> Build:
+        """Run `sam build` into a folder of its own, with nothing kept from an earlier one."""
+        places = ["--build-dir", str(folder / "build"), "--cache-dir", str(folder / "cache")]
+        log = self.run("build", *places, PYTHON=str(SAM_BIN / "python"), UV=str(UV), **environment)
+        return Build(folder / "build", log)
+
     def expand(self, parameters: Mapping[str, str], template: Path = TEMPLATE) -> Document:
         """Return the CloudFormation that a deploy of the template with these parameters comes to."""
         given = {**REQUIRED, **parameters}
-        answer = self._ask(template, given, lint=False)
+        answer = self._send({"template": str(template), "parameters": given})
         into = self._folder / f"{uuid.uuid4().hex}.json"
         into.write_text(json.dumps(answer["document"]))
         return Document(into, parameters=given, attributes=ATTRIBUTES)
 
-    def lint_errors(self, parameters: Mapping[str, str], template: Path = TEMPLATE) -> list[str]:
-        """Return what the linter says of that CloudFormation."""
-        errors: list[str] = self._ask(template, {**REQUIRED, **parameters}, lint=True)["errors"]
+    def lint_errors(self, parameters: Mapping[str, str], template: Path = TEMPLATE, kind: str = "") -> list[str]:
+        """Return what the linter says of that CloudFormation, or of its resources whose types begin with `kind`."""
+        order = {"template": str(template), "parameters": {**REQUIRED, **parameters}, "lint": kind}
+        errors: list[str] = self._send(order)["errors"]
         return errors
 
-    def sam_local(self, env_vars: Mapping[str, Any]) -> dict[str, Any]:
+    def local(self, env_vars: Mapping[str, Any]) -> dict[str, Any]:
         """Return what `sam local invoke` would start each function with, and its options in samconfig.toml."""
         return self._send({"template": str(TEMPLATE), "env_vars": env_vars})
 
     def close(self) -> None:
         self._process.communicate(timeout=PATIENCE_SECONDS)
-
-    def _ask(self, template: Path, parameters: Mapping[str, str], *, lint: bool) -> dict[str, Any]:
-        return self._send({"template": str(template), "parameters": parameters, "lint": lint})
 
     def _send(self, order: Mapping[str, Any]) -> dict[str, Any]:
         assert self._process.stdin
@@ -118,7 +120,7 @@ class Translator:
         self._process.stdin.write(json.dumps(order) + "\n")
         self._process.stdin.flush()
         line = self._process.stdout.readline()
-        assert line, f"SAM cannot read the template: {order}"
+        assert line, f"SAM failed: {order}"
         answer: dict[str, Any] = json.loads(line)
         return answer
 
@@ -133,17 +135,3 @@ def _environment() -> dict[str, str]:
     """No AWS account, no MAKEFLAGS of the `make test` above us, and no telemetry."""
     inherited = {key: value for key, value in os.environ.items() if not key.startswith(("AWS_", "MAKE", "MFLAGS"))}
     return inherited | {"AWS_DEFAULT_REGION": "us-east-1", "SAM_CLI_TELEMETRY": "0"}
-
-
-def _run(command: list[str], environment: dict[str, str], stderr: int = subprocess.PIPE) -> str:
-    done: subprocess.CompletedProcess[str] = subprocess.run(
-        command,
-        cwd=ROOT,
-        env=_environment() | environment,
-        stdout=subprocess.PIPE,
-        stderr=stderr,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, f"{command[0]} failed:\n{done.stdout}\n{done.stderr}"
-    return done.stdout

@@ -1,16 +1,27 @@
-"""Expands SAM templates into the CloudFormation that AWS deploys, and lints it. Runs in .venv-sam, with SAM's own code.
+"""Serves SAM's own code to the tests, from one process of .venv-sam: its imports take longer than most of its work.
 
-Serves until its input ends: a line is {"template": path, "parameters": {…}, "lint": bool}, and so is the answer,
-{"document": …, "errors": […]}. With "env_vars" the answer is the environment that `sam local invoke` gives each
-function, and the options that it reads from samconfig.toml.
+Serves until its input ends. Each line is an order, and one line answers it:
+
+- {"arguments": […], "environment": {…}} runs the SAM CLI in a forked process: {"code": its exit code, "output": …}.
+- {"template": path, "parameters": {…}} expands a template into the CloudFormation that AWS deploys: {"document": …}.
+- The same with "lint": type lints the resources whose types begin so, "" for all: {"errors": […]}.
+- {"template": path, "env_vars": {…}} returns the environment that `sam local invoke` gives each function, and the
+  options that it reads from samconfig.toml.
 """
 
+import copy
 import json
+import os
 import sys
+import tempfile
+from functools import cache
 from pathlib import Path
 from typing import Any
 
+import samcli.commands.build.command  # type: ignore[import-not-found]
+import samcli.commands.validate.validate  # type: ignore[import-not-found]  # noqa: F401 - both are loaded before a fork
 from cfnlint.api import ManualArgs, lint  # type: ignore[import-not-found]
+from samcli.cli.main import cli  # type: ignore[import-not-found]
 from samcli.commands.local.lib.local_lambda import LocalLambdaRunner  # type: ignore[import-not-found]
 from samcli.lib.config.samconfig import SamConfig  # type: ignore[import-not-found]
 from samcli.lib.providers.sam_function_provider import SamFunctionProvider  # type: ignore[import-not-found]
@@ -26,8 +37,10 @@ class NoManagedPolicies:
         return {}
 
 
-def uploaded(template: dict[str, Any]) -> dict[str, Any]:
-    """Point code at S3, as `sam package` does: the translator takes nothing else."""
+@cache
+def uploaded(path: Path) -> dict[str, Any]:
+    """Read a template and point code at S3, as `sam package` does: the translator takes nothing else."""
+    template: dict[str, Any] = yaml_parse(path.read_text())
     places = [resource.get("Properties", {}) for resource in template["Resources"].values()]
     for properties in [*places, template.get("Globals", {}).get("Function", {})]:
         for key in ("CodeUri", "ContentUri"):
@@ -37,14 +50,15 @@ def uploaded(template: dict[str, Any]) -> dict[str, Any]:
 
 
 def expanded(path: Path, parameters: dict[str, str]) -> dict[str, Any]:
-    source = uploaded(yaml_parse(path.read_text()))
+    source = copy.deepcopy(uploaded(path))  # the translator changes it
     values = {name: spec["Default"] for name, spec in source["Parameters"].items() if "Default" in spec}
     document: dict[str, Any] = transform(source, values | parameters, NoManagedPolicies())
     return document
 
 
-def lint_errors(document: dict[str, Any]) -> list[str]:
-    found = lint(json.dumps(document), config=ManualArgs(regions=["us-east-1"]))
+def lint_errors(document: dict[str, Any], kind: str) -> list[str]:
+    resources = {name: item for name, item in document["Resources"].items() if item["Type"].startswith(kind)}
+    found = lint(json.dumps(document | {"Resources": resources}), config=ManualArgs(regions=["us-east-1"]))
     return [f"{match.rule.id} {match.message} ({'/'.join(map(str, match.path))})" for match in found]
 
 
@@ -63,15 +77,39 @@ def local_environment(path: Path, env_vars: dict[str, Any]) -> dict[str, Any]:
     }
 
 
+def run_command(arguments: list[str], environment: dict[str, str]) -> dict[str, Any]:
+    """Do what .venv-sam/bin/sam does, in a process of its own, with its output and errors in one."""
+    with tempfile.TemporaryFile("w+") as output:
+        if (child := os.fork()) == 0:
+            os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
+            os.dup2(output.fileno(), 1)
+            os.dup2(output.fileno(), 2)
+            os.environ.update(environment)
+            code = 1
+            try:
+                cli(arguments, prog_name="sam")
+            except SystemExit as end:
+                code = end.code if isinstance(end.code, int) else int(end.code is not None)
+            finally:
+                sys.stdout.flush()
+                sys.stderr.flush()
+                os._exit(code)
+        _, status = os.waitpid(child, 0)
+        output.seek(0)
+        return {"code": os.waitstatus_to_exitcode(status), "output": output.read()}
+
+
+def answer(order: dict[str, Any]) -> dict[str, Any]:
+    if "arguments" in order:
+        return run_command(order["arguments"], order["environment"])
+    path = Path(order["template"])
+    if "env_vars" in order:
+        return local_environment(path, order["env_vars"])
+    document = expanded(path, order["parameters"])
+    return {"errors": lint_errors(document, order["lint"])} if "lint" in order else {"document": document}
+
+
 if __name__ == "__main__":
     for line in sys.stdin:
-        order = json.loads(line)
-        if "env_vars" in order:
-            answer = local_environment(Path(order["template"]), order["env_vars"])
-            sys.stdout.write(json.dumps(answer) + "\n")
-            sys.stdout.flush()
-            continue
-        document = expanded(Path(order["template"]), order["parameters"])
-        errors = lint_errors(document) if order["lint"] else []
-        sys.stdout.write(json.dumps({"document": document, "errors": errors}) + "\n")
+        sys.stdout.write(json.dumps(answer(json.loads(line))) + "\n")
         sys.stdout.flush()

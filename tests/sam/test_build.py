@@ -17,7 +17,7 @@ from packaging.utils import canonicalize_name
 from local.interpreters import built_for, this_machine
 from local.template import ROOT
 from tests.fixtures.functions import functions_with
-from tests.sam.builds import SAM_BIN, Build, files
+from tests.sam.builds import SAM_BIN, Build, Sam, files
 
 FUNCTIONS = ("ChatFunction", "SessionsFunction", "SummaryFunction", "RunFunction")
 LAMBDA_LIMIT = 250_000_000
@@ -130,7 +130,7 @@ def test_all_bytecode_is_there_whatever_python_builds(
     assert made.log.count("has bytecode of Python 3.13.") == 1 + len(FUNCTIONS)
 
 
-def test_a_build_that_finds_no_compiler_says_so(sam: None, tmp_path: Path) -> None:
+def test_a_build_that_finds_no_compiler_says_so(sam: Sam, tmp_path: Path) -> None:
     log = build_function(ROOT, tmp_path, TARGET_PYTHON="3.99")
     assert "/var/task has no bytecode and starts more slowly. No python3.99 is on the path." in log
     assert not list(tmp_path.rglob("*.pyc"))
@@ -170,7 +170,7 @@ def test_each_function_holds_the_project_and_every_handler(logical_id: str, lamb
     assert {"agent.py", "project.py", "chat/app.py"} <= files(lambda_build.folder / logical_id)
 
 
-def test_a_tools_own_packages_are_built_for_lambda_beside_the_code(sam: None, tmp_path: Path) -> None:
+def test_a_tools_own_packages_are_built_for_lambda_beside_the_code(sam: Sam, tmp_path: Path) -> None:
     project = tmp_path / "project"
     functions_with(project / "functions")
     for name in ("layers/core/requirements.txt", "layers/target.mk"):

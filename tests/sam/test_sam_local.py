@@ -5,15 +5,15 @@ import re
 
 from local.template import ROOT
 from omniagent.settings import Settings
-from tests.sam.builds import Translator
+from tests.sam.builds import Sam
 
 EXAMPLE = ROOT / "parameters" / "local.example.json"
 COMMAND = r"`sam local invoke (\w+) --event (events/[\w-]+\.json)`"
 
 
-def test_every_variable_of_the_file_reaches_the_functions(translator: Translator) -> None:
+def test_every_variable_of_the_file_reaches_the_functions(sam: Sam) -> None:
     given = json.loads(EXAMPLE.read_text())
-    environments = translator.sam_local(given)["environments"]
+    environments = sam.local(given)["environments"]
     assert set(environments) == {"ChatFunction", "SessionsFunction", "SummaryFunction", "RunFunction"}
     for variables in environments.values():
         passed = {name: variables[name] for name in given["Parameters"]}
@@ -23,8 +23,8 @@ def test_every_variable_of_the_file_reaches_the_functions(translator: Translator
         assert (settings.mongodb_secret_arn, settings.turns_table, settings.auth_mode) == ("", "", "iam")
 
 
-def test_sam_finds_the_file_by_itself_and_git_does_not(translator: Translator) -> None:
-    options = translator.sam_local({"Parameters": {}})["options"]
+def test_sam_finds_the_file_by_itself_and_git_does_not(sam: Sam) -> None:
+    options = sam.local({"Parameters": {}})["options"]
     assert options["env_vars"] == "parameters/local.json"
     assert "parameters/local.json" in (ROOT / ".gitignore").read_text().splitlines()
 

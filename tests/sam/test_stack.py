@@ -6,6 +6,7 @@ import tomllib
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import fields
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,7 @@ from omniagent.errors import ConfigurationError
 from omniagent.http.auth import TrustedPrincipals
 from omniagent.settings import Settings, env_name
 from omniagent.turns import repair
-from tests.sam.builds import Translator, run_sam
+from tests.sam.builds import Sam
 
 FUNCTIONS = ("ChatFunction", "SessionsFunction", "SummaryFunction", "RunFunction")
 # Read by Lambda, Powertools and our metrics rather than by Settings.
@@ -40,13 +41,14 @@ def versions(document: Document) -> set[str]:
     return set(document.resources("AWS::Lambda::Version"))
 
 
+@cache
 def parameters() -> dict[str, dict[str, Any]]:
     found: dict[str, dict[str, Any]] = Document(TEMPLATE).section("Parameters")
     return found
 
 
-def test_the_template_passes_the_linter(sam: None) -> None:
-    assert "is a valid SAM Template" in run_sam("validate", "--lint")
+def test_the_template_passes_the_linter(sam: Sam) -> None:
+    assert "is a valid SAM Template" in sam.run("validate", "--lint")
 
 
 def test_every_function_runs_python_3_13_on_arm64_with_the_layer(deploy: Deploy) -> None:
@@ -76,10 +78,10 @@ def test_a_new_release_publishes_every_function(deploy: Deploy) -> None:
     assert not first & second
 
 
-def test_a_changed_layer_publishes_every_function(deploy: Deploy, translator: Translator, tmp_path: Path) -> None:
+def test_a_changed_layer_publishes_every_function(deploy: Deploy, sam: Sam, tmp_path: Path) -> None:
     changed = tmp_path / "changed.yaml"
     changed.write_text(TEMPLATE.read_text().replace("the streaming runtime", "another runtime"))
-    assert not versions(deploy()) & versions(translator.expand({}, changed))
+    assert not versions(deploy()) & versions(sam.expand({}, changed))
 
 
 def test_old_versions_are_deleted_with_their_snapshots(deploy: Deploy) -> None:
