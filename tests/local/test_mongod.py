@@ -16,9 +16,10 @@ from local.mongod import Mongod
 from local.processes import ServiceError
 
 
-@pytest.fixture
-def server(tmp_path: Path) -> Iterator[Mongod]:
-    with Mongod(tmp_path / "data") as server:
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Mongod]:
+    """A server that every test leaves running."""
+    with Mongod(tmp_path_factory.mktemp("mongod") / "data") as server:
         yield server
 
 
@@ -40,21 +41,24 @@ def test_transactions_work(server: Mongod) -> None:
 def test_a_killed_server_comes_back_on_its_port_with_what_it_acknowledged(server: Mongod) -> None:
     address = server.uri
     with connect(server) as client:
-        client.shop.orders.insert_one({"_id": 1})
+        client.killed.orders.insert_one({"_id": 1})
         server.kill()
         server.start()
         assert server.uri == address
-        assert client.shop.orders.count_documents({}) == 1
+        assert client.killed.orders.count_documents({}) == 1
 
 
 def test_data_is_kept_when_the_next_run_has_another_port(server: Mongod) -> None:
     with connect(server) as client:
-        client.shop.orders.insert_one({"_id": 1})
+        client.moved.orders.insert_one({"_id": 1})
     server.stop()
-    with Mongod(server.folder) as moved, connect(moved) as client:
-        assert moved.port != server.port
-        client.shop.orders.insert_one({"_id": 2})
-        assert client.shop.orders.count_documents({}) == 2
+    try:
+        with Mongod(server.folder) as moved, connect(moved) as client:
+            assert moved.port != server.port
+            client.moved.orders.insert_one({"_id": 2})
+            assert client.moved.orders.count_documents({}) == 2
+    finally:
+        server.start()
 
 
 def test_a_taken_port_is_said_in_one_sentence(server: Mongod, tmp_path: Path) -> None:

@@ -8,10 +8,13 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
+from pymongo import MongoClient
 
+from local.__main__ import main
 from local.template import ROOT
 from tests.local.commands import command, descendants, still_running
 
@@ -35,6 +38,32 @@ def of(name: str, processes: dict[int, str]) -> int:
     return next(pid for pid, line in processes.items() if name in line)
 
 
+def write_template(folder: Path, chat: str) -> Path:
+    """Write the code of two functions, one of them the given code, and a template that has no others."""
+    for name, code in (("chat", chat), ("sessions", "def handler(event, context): pass")):
+        (folder / name).mkdir(parents=True)
+        (folder / name / "app.py").write_text(code)
+    parameters = ("MongoSecretArn", "OpenAISecretArn", "OpenAIBaseUrl", "DocsEnabled", "NameSessions")
+    template = {
+        "Parameters": {name: {"Type": "String"} for name in parameters},
+        "Resources": {
+            f"{name.capitalize()}Function": {
+                "Type": "AWS::Serverless::Function",
+                "Properties": {
+                    "CodeUri": name,
+                    "Handler": "app.handler",
+                    "Runtime": "python3.13",
+                    "FunctionUrlConfig": {"AuthType": "NONE"},
+                },
+            }
+            for name in ("chat", "sessions")
+        },
+    }
+    path = folder / "template.yaml"
+    path.write_text(json.dumps(template))
+    return path
+
+
 def test_it_says_how_to_use_it_answers_and_ends_without_a_trace(tmp_path: Path) -> None:
     with command("run", "--data", str(tmp_path), PORT="0") as running:
         running.read_until("is ready after")
@@ -52,11 +81,15 @@ def test_it_says_how_to_use_it_answers_and_ends_without_a_trace(tmp_path: Path) 
     assert (code, said.splitlines()[-1]) == (0, "Stopped.")
     assert still_running(processes) == {}
 
-    with command("run", "--data", str(tmp_path), PORT="0") as running:
-        url = running.read_until("Sessions").split()[1]
-        sessions = httpx.get(url, trust_env=False, timeout=60).json()["sessions"]
-        assert [session["latestTurnNumber"] for session in sessions] == [1]
+    # The next run keeps what is stored, whatever functions it has: these start in no time.
+    template = write_template(tmp_path / "functions", chat="def handler(event, context): pass")
+    with command("run", "--data", str(tmp_path), "--template", str(template), PORT="0") as running:
+        running.read_until("is ready after")
         processes = descendants(running.pid)
+        port = re.search(r"--port=(\d+)", processes[of("mongod", processes)])
+        assert port
+        with MongoClient[dict[str, Any]](f"mongodb://127.0.0.1:{port[1]}/?directConnection=true") as client:
+            assert [session["latest_turn_number"] for session in client.omniagent.sessions.find()] == [1]
         os.kill(of("mongod", processes), signal.SIGKILL)
         code, said = running.end()
     assert code == 1
@@ -66,7 +99,8 @@ def test_it_says_how_to_use_it_answers_and_ends_without_a_trace(tmp_path: Path) 
 
 
 def test_a_second_interrupt_ends_it_at_once(tmp_path: Path) -> None:
-    with command("run", "--data", str(tmp_path), PORT="0") as running:
+    template = write_template(tmp_path / "functions", chat="def handler(event, context): pass")
+    with command("run", "--data", str(tmp_path), "--template", str(template), PORT="0") as running:
         running.read_until("is ready after")
         processes = descendants(running.pid)
         # It cannot end in order as long as this one does not.
@@ -90,8 +124,7 @@ def test_it_ends_in_order_while_it_starts(tmp_path: Path) -> None:
 
 
 def test_a_function_that_fails_is_said_and_every_change_of_it_is_taken_up(tmp_path: Path) -> None:
-    template = tmp_path / "template.yaml"
-    template.write_text(json.dumps(_broken_template(tmp_path)))
+    template = write_template(tmp_path, chat="def handler(event, context")
     with command("run", "--data", str(tmp_path / "data"), "--template", str(template), PORT="0") as running:
         url = running.read_until("Sessions").split()[1]
         said = running.read_until("function failed")
@@ -110,28 +143,6 @@ def test_a_function_that_fails_is_said_and_every_change_of_it_is_taken_up(tmp_pa
         assert httpx.get(url.replace("sessions", "chat"), trust_env=False, timeout=60).json() == "0.9.0"
 
 
-def _broken_template(folder: Path) -> dict[str, object]:
-    for name, code in (("chat", "def handler(event, context"), ("sessions", "def handler(event, context): pass")):
-        (folder / name).mkdir()
-        (folder / name / "app.py").write_text(code)
-    parameters = ("MongoSecretArn", "OpenAISecretArn", "OpenAIBaseUrl", "DocsEnabled", "NameSessions")
-    return {
-        "Parameters": {name: {"Type": "String"} for name in parameters},
-        "Resources": {
-            f"{name.capitalize()}Function": {
-                "Type": "AWS::Serverless::Function",
-                "Properties": {
-                    "CodeUri": name,
-                    "Handler": "app.handler",
-                    "Runtime": "python3.13",
-                    "FunctionUrlConfig": {"AuthType": "NONE"},
-                },
-            }
-            for name in ("chat", "sessions")
-        },
-    }
-
-
 def test_a_busy_port_is_said_in_one_sentence() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
@@ -140,9 +151,12 @@ def test_a_busy_port_is_said_in_one_sentence() -> None:
     assert (code, said.splitlines()[-1]) == (1, f"Port {port} is in use: choose another one, such as PORT={port + 1}.")
 
 
-def test_a_port_that_is_none_is_said_in_one_sentence() -> None:
-    with command("run", PORT="http") as running:
-        assert running.end() == (1, "PORT must be a number up to 65535, not 'http'.\n")
+def test_a_port_that_is_none_is_said_in_one_sentence(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("PORT", "http")
+    assert main(["run"]) == 1
+    assert capsys.readouterr() == ("", "PORT must be a number up to 65535, not 'http'.\n")
 
 
 def test_a_missing_mongod_is_said_in_one_sentence() -> None:
