@@ -2,7 +2,6 @@
 
 import json
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 from botocore.exceptions import BotoCoreError
@@ -12,8 +11,8 @@ from local.template import Template
 
 
 @pytest.fixture(scope="module")
-def server() -> Iterator[Aws]:
-    with Aws() as server:
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Aws]:
+    with Aws(folder=tmp_path_factory.mktemp("aws")) as server:
         yield server
 
 
@@ -44,13 +43,14 @@ def test_a_secret_is_read_back_and_replaced(server: Aws) -> None:
     assert server.secrets.get_secret_value(SecretId=arn)["SecretString"] == "two"
 
 
-def test_a_restarted_server_has_the_same_resources_and_address(tmp_path: Path) -> None:
-    with Aws(folder=tmp_path) as server:
-        resources = server.deploy(Template())
-        arn = server.put_secret("openai", "one")
-        server.stop()
+def test_a_restarted_server_has_the_same_resources_and_address(server: Aws) -> None:
+    resources = server.deploy(Template())
+    arn = server.put_secret("kept", "one")
+    server.stop()
+    try:
         with pytest.raises(BotoCoreError):
             server.secrets.get_secret_value(SecretId=arn)
+    finally:
         server.start()
-        assert server.secrets.get_secret_value(SecretId=arn)["SecretString"] == "one"
-        assert server.sqs.send_message(QueueUrl=resources["SummaryQueue"]["Ref"], MessageBody="{}")["MessageId"]
+    assert server.secrets.get_secret_value(SecretId=arn)["SecretString"] == "one"
+    assert server.sqs.send_message(QueueUrl=resources["SummaryQueue"]["Ref"], MessageBody="{}")["MessageId"]
