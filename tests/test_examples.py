@@ -135,19 +135,16 @@ def test_a_server_that_gets_sigterm_stores_what_was_streamed(environment: dict[s
 
 @contextmanager
 def answering(url: str, process: "subprocess.Popen[bytes]") -> Iterator[Iterator[str]]:
-    """Ask the server, as soon as it listens, for a long answer."""
+    """Ask the server, as soon as it says that it listens, for a long answer."""
+    assert process.stderr is not None
+    assert any(b"Uvicorn running" in line for line in process.stderr), "the server has ended"
     body = {"session_id": "demo", "query": LONG_ANSWER}
-    with httpx.Client(base_url=url, trust_env=False, timeout=60) as client:
-        while True:
-            assert process.poll() is None, "the server has ended"
-            try:
-                client.get("/openapi.json")
-                break
-            except httpx.ConnectError:
-                pass
-        with client.stream("POST", "/chat", json=body) as response:
-            assert response.status_code == 200, response.read()
-            yield response.iter_lines()
+    with (
+        httpx.Client(base_url=url, trust_env=False, timeout=60) as client,
+        client.stream("POST", "/chat", json=body) as response,
+    ):
+        assert response.status_code == 200, response.read()
+        yield response.iter_lines()
 
 
 def test_the_tests_of_an_agent_pass() -> None:
