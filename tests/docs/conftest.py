@@ -16,6 +16,8 @@ from tests.fixtures.product import Product, running_product
 
 EXAMPLE = ROOT / "examples" / "nextjs"
 COPY = ROOT / ".build" / "nextjs"
+# What tsc knows of files that have not changed since the last run: most are types of packages.
+BUILD_INFO = "node_modules/.tsbuildinfo"
 NOT_COPIED = ("node_modules", ".next", "next-env.d.ts", "*.tsbuildinfo", ".env.local")
 
 
@@ -39,14 +41,14 @@ def type_errors() -> str:
     for number, block in enumerate(_snippets(), 1):
         (COPY / f"readme-{number}.tsx").write_text(block)
     checked = subprocess.run(
-        ["node", "node_modules/typescript/bin/tsc", "--noEmit", "--strict", "--incremental", "false"],
+        ["node", "node_modules/typescript/bin/tsc", "--noEmit", "--strict", "--tsBuildInfoFile", BUILD_INFO],
         cwd=COPY,
         capture_output=True,
         text=True,
         check=False,
         timeout=PATIENCE_SECONDS,
     )
-    assert checked.returncode in (0, 2), checked.stderr
+    assert checked.returncode == 0 or checked.stdout, checked.stderr
     return checked.stdout
 
 
