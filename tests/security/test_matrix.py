@@ -53,12 +53,17 @@ def bearer(world: World, issuer: Issuer, subject: str) -> User:
     return User(world.client(signed=False, headers=headers), f"jwt:{issuer.url} {subject}")
 
 
-@pytest.fixture
-def ada(world: World, issuer: Issuer) -> User:
+def newcomer(world: World, issuer: Issuer) -> User:
     """Somebody with a session in which one message is answered."""
     ada = bearer(world, issuer, f"ada-{new_id()}")
     ada.ask(f"[echo:{SECRET}]", message_id="question")
     return ada
+
+
+@pytest.fixture(scope="module")
+def ada(world: World, issuer: Issuer) -> User:
+    """Somebody whom no test may change anything of."""
+    return newcomer(world, issuer)
 
 
 def forged(issuer: Issuer, algorithm: str, secret: bytes | None, **claims: Any) -> str:
@@ -164,7 +169,8 @@ def test_without_a_good_token_nothing_is_told_or_changed(route: Route, world: Wo
 
 
 @pytest.mark.parametrize("route", ROUTES, ids=str)
-def test_the_owner_is_served(route: Route, ada: User) -> None:
+def test_the_owner_is_served(route: Route, world: World, issuer: Issuer) -> None:
+    ada = newcomer(world, issuer)
     # The session is there already, so it is not made but returned.
     status = call(ada.http, route, ada.session).status_code
     assert status == 200 if route.path == "/sessions" else route.serves(status)

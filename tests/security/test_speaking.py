@@ -38,9 +38,9 @@ def world(request: pytest.FixtureRequest, world: World) -> World:
     return replace(world, payloads=(request.param,))
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def ada(world: World) -> User:
-    """A user of the trusted back end, with a session in which one message is answered."""
+    """A user of the trusted back end, with a session in which one message is answered. No test changes it."""
     ada = world.user()
     ada.ask(f"[echo:{SECRET}]", message_id="question")
     return ada
