@@ -19,14 +19,16 @@ from omniagent import (
     get_llm_provider,
 )
 from omniagent.aws.budget_table import DynamoLedger
+from omniagent.aws.json_api import DYNAMODB, AwsJson, Credentials
 from omniagent.errors import BudgetExceeded
-from tests.fixtures.conversation import dynamodb_api
 
 
 async def spend(job: dict[str, Any]) -> dict[str, int]:
     """Start all turns at once and count those that were admitted, those that were refused, and their tokens."""
     settings = Settings(budget_reserve_tokens=job["reserve"], max_running_turns_per_user=job["turns"])
-    ledger = DynamoLedger(job["table"], api=dynamodb_api(job["endpoint"], timeout_seconds=60))
+    keys = Credentials("local", "local")
+    api = AwsJson(DYNAMODB, endpoint=job["endpoint"], credentials=keys, timeout_seconds=60, attempts=3)
+    ledger = DynamoLedger(job["table"], api=api)
     provider = get_llm_provider("gpt-4.1-mini", base_url=job["model"], max_retries=0)
     store, registry = InMemoryStore(), MemoryRegistry()
 
