@@ -20,10 +20,10 @@ from tests.fixtures.problems import check_problem
 from tests.fixtures.product import Product, running_product
 from tests.fixtures.proxy import Proxy, proxy_to
 
-COPIES = 6
+COPIES = 4
 # A turn of a restored process takes 0.3 s of a core, one of a cold process over a second. The burst that once failed
 # is BURST=50 COLD_STARTS=50, for a machine that has the time.
-BURST = int(os.environ.get("BURST", "6"))
+BURST = int(os.environ.get("BURST", "4"))
 COLD_STARTS = int(os.environ.get("COLD_STARTS", "2"))
 PRIMED = Path(__file__).parent / "projects" / "primed.py"
 DRAW = "[tool:draw {}][then][echo:drawn]"
