@@ -11,6 +11,7 @@ from omniagent import (
     InMemorySessionManager,
     MemoryRegistry,
     Query,
+    RunContext,
     Runner,
     ScriptedModel,
     ToolCall,
@@ -80,6 +81,27 @@ async def test_no_tool_runs_before_the_message_is_durable_and_a_retry_runs_it_on
     again = ScriptedModel(ToolCall("refund", {"order": "42"}), "Done.")
     assert (await sessions.runner(again, refund).run(Query("Refund 42", "m1"))).text == "Done."
     assert runs == ["42"]
+
+
+async def test_the_message_is_on_its_way_before_the_models_request_is_built() -> None:
+    sessions, order = Sessions(), list[str]()
+
+    class Sending(InMemorySessionManager):
+        async def begin_turn(self, start: TurnStart) -> None:
+            await asyncio.create_task(self._send())  # as PyMongo does on Python 3.11
+            await super().begin_turn(start)
+
+        async def _send(self) -> None:
+            order.append("message")
+
+    def instructions(_: RunContext) -> str:
+        order.append("request")
+        return ""
+
+    session = Sending("ada", "chat", store=sessions.store, settings=sessions.settings)
+    agent = Agent("helper", instructions)
+    await Runner(agent, session, provider=ScriptedModel("Hello."), registry=sessions.registry).run("Hello?")
+    assert order == ["message", "request"]
 
 
 async def test_no_refused_turn_has_cost_a_model_call() -> None:

@@ -283,6 +283,7 @@ class Turn:
     async def _answer(self) -> FinishReason:
         if self._assignment.refusal is not None:
             raise self._assignment.refusal
+        await asyncio.sleep(0)  # the message's write is sent first, and stored while the model's request is built
         setup, agent = self._setup, self._setup.agent
         self._context = context = RunContext(
             user=setup.session.user,
