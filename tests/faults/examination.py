@@ -51,8 +51,12 @@ def _examine_broken(
     if steering_ids(answer) or (failed and bills.was_continued(stream.answer_id)):
         return
     try:
-        if answer["status"] == "interrupted" and stream.message_id is not None:
-            house.check_interrupted(user.client, stream)
+        # A turn that was being stopped when its process died is closed from its log, as an interrupted one is.
+        closed = answer["status"] == "interrupted" or (
+            answer["status"] == "cancelled" and bills.was_continued(stream.answer_id)
+        )
+        if closed and stream.message_id is not None:
+            house.check_closed(user.client, stream)
         else:
             assert stored_text(answer).startswith(stream.text), f"{stream.text!r} was shown"
     except AssertionError as exc:

@@ -24,7 +24,7 @@ from local.ports import LOOPBACK
 from local.stack import StackOptions, local_stack
 from local.template import Function, Template
 from tests.faults.client import Client, Json, Stream
-from tests.faults.truth import Conversation, Tally, check, check_interrupted, read_log
+from tests.faults.truth import Conversation, Tally, check, check_closed, read_log
 from tests.fixtures.endings import ended_in_time
 from tests.fixtures.functions import functions_with
 from tests.fixtures.proxy import Proxy, proxy_to
@@ -216,9 +216,15 @@ class House:
 
     def check_interrupted(self, client: Client, stream: Stream) -> Json:
         """Hold the answer that a kill cut off against what the client had got of it, and return it."""
+        answer = self.check_closed(client, stream)
+        assert answer["status"] == "interrupted"
+        return answer
+
+    def check_closed(self, client: Client, stream: Stream) -> Json:
+        """The same for an answer that may have been stopped before the kill."""
         answer = self.read(client).answer(stream.answer_id)
         assert answer is not None
-        check_interrupted(answer, stream, self.log_of(client, stream.answer_id), self.registry.journal)
+        check_closed(answer, stream, self.log_of(client, stream.answer_id), self.registry.journal)
         return answer
 
     async def logged(self, text: str, stream: Stream) -> None:

@@ -30,6 +30,7 @@ from omniagent.messages import TextPart, ToolPart
 from omniagent.session.manager import SessionMessage, TurnStart, new_id
 from omniagent.session.window import estimate_request
 from omniagent.turns.lease import Claim, Renewal, RunningTurn
+from omniagent.turns.setup import TurnHooks
 from tests.runner.sessions import QUICK, Sessions
 
 
@@ -102,6 +103,26 @@ async def test_the_message_is_on_its_way_before_the_models_request_is_built() ->
     agent = Agent("helper", instructions)
     await Runner(agent, session, provider=ScriptedModel("Hello."), registry=sessions.registry).run("Hello?")
     assert order == ["message", "request"]
+
+
+async def test_a_watch_that_could_not_be_sent_is_sent_again_while_the_turn_runs() -> None:
+    sessions, gate, watches = Sessions(), Gate(), list[str]()
+    sent = asyncio.Event()
+
+    async def on_begin(turn_id: str, _: int) -> None:
+        watches.append(turn_id)
+        if len(watches) < 3:
+            raise OSError("the queue is unreachable")
+        sent.set()
+
+    model = ScriptedModel(["Wait", gate, " for it."])
+    running = await sessions.runner(model, hooks=TurnHooks(on_begin=on_begin)).start("Hello?")
+    async with asyncio.timeout(60):
+        await sent.wait()
+    gate.set()
+    assert (await running.result()).text == "Wait for it."
+    assert len(watches) == 3
+    assert len(set(watches)) == 1
 
 
 async def test_no_refused_turn_has_cost_a_model_call() -> None:

@@ -175,16 +175,24 @@ async def taken(registry: TurnRegistry, claim: Claim, bury: Callable[[Claim], Aw
 
 
 class Notice:
-    """Has one turn watched: sent once, in parallel with the turn's other work."""
+    """Has one turn watched: sent in parallel with the turn's other work, and again every tick until it has arrived."""
 
-    def __init__(self, send: Callable[[], Coroutine[Any, Any, None]] | None = None) -> None:
+    def __init__(self, send: Callable[[], Coroutine[Any, Any, bool]] | None = None) -> None:
+        """`send` returns whether the notice has arrived."""
         self._send = send
-        self._sending: asyncio.Task[None] | None = None
+        self._sending: asyncio.Task[bool] | None = None
 
     def give(self) -> None:
         """Send the notice. Does nothing if it was already given."""
         if self._sending is None and self._send is not None:
             self._sending = asyncio.create_task(self._send(), name="notice")
+
+    def give_again(self) -> None:
+        """Send the notice again if it has failed."""
+        sent = self._sending
+        if sent is not None and sent.done() and not sent.cancelled() and not sent.result():
+            self._sending = None
+            self.give()
 
     async def given(self) -> None:
         """Wait until it is sent, or has failed."""
@@ -322,6 +330,7 @@ class LeaseKeeper:
     async def _tick(self) -> None:
         if self.lost:
             return
+        self.notice.give_again()
         if self._was_paused:
             renewal = await self._renew()
             [flushed] = [None] if self.lost else await asyncio.gather(self._flush(), return_exceptions=True)

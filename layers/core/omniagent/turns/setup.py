@@ -75,17 +75,18 @@ def ensure_not_cancelled() -> None:
         raise asyncio.CancelledError
 
 
-async def call_back(callback: Callable[..., Awaitable[None]] | None, *arguments: Any) -> None:
-    """Call a callback if there is one. Exceptions are logged and not raised."""
-    if callback is None:
-        return
+async def call_back(callback: Callable[..., Awaitable[None]] | None, *arguments: Any) -> bool:
+    """Call a callback if there is one. Exceptions are logged, not raised. Returns whether there was none."""
     try:
-        await callback(*arguments)
+        if callback is not None:
+            await callback(*arguments)
     except (Exception, asyncio.CancelledError) as exc:
         task = asyncio.current_task()
         if isinstance(exc, asyncio.CancelledError) and (task is None or task.cancelling()):
             raise  # the turn is cancelled, not only the callback's own work
         logger.exception("callback failed", extra={"callback": getattr(callback, "__name__", repr(callback))})
+        return False
+    return True
 
 
 async def both(first: Coroutine[Any, Any, First], second: Coroutine[Any, Any, Second]) -> tuple[First, Second]:
@@ -279,7 +280,9 @@ class TurnPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnHooks:
-    """Called by the runtime. Exceptions are logged and ignored, except those of `on_erase`."""
+    """Called by the runtime. Exceptions are logged and ignored, except those of `on_erase`. A failed `on_begin` is
+    called again every tick.
+    """
 
     on_begin: Callable[[str, int], Awaitable[None]] | None = None
     """Called with a turn's id while it is being claimed, so that the turn is watched from its first moment.
