@@ -116,6 +116,10 @@ class TestToken:
         ):
             assert await subject(verifier, token) == "ada"
 
+    async def test_the_longest_subject_is_taken(self, issuer: Issuer, verifier: TokenVerifier) -> None:
+        longest = f"auth0|{'ä' * 250}"
+        assert await subject(verifier, issuer.token(sub=longest)) == longest
+
     @pytest.mark.parametrize("authorization", ["", "Bearer", "Bearer ", "Basic YTpi", "Token x"])
     async def test_without_a_token_nobody_gets_in(self, verifier: TokenVerifier, authorization: str) -> None:
         with pytest.raises(Unauthenticated, match="bearer") as refused:
@@ -138,6 +142,8 @@ class TestToken:
             ({"sub": None}, "a required claim is missing"),
             ({"sub": ""}, "unusable subject"),
             ({"sub": "x" * 257}, "unusable subject"),
+            *(({"sub": name}, "unusable subject") for name in ("a\0b", "a\nb", "\ud800", "\u202eada")),
+            *(({"sub": name}, None) for name in (7, {"$gt": ""}, ["ada"])),
             ({"nbf": 9_999_999_999}, "not valid yet"),
             ({"iat": 9_999_999_999}, "not valid yet"),
             ({"kid": None}, "no key id"),
@@ -188,7 +194,7 @@ class TestToken:
         assert issuer.fetches == before
 
     async def test_keys_that_a_token_brings_along_are_not_looked_at(self, issuer: Issuer) -> None:
-        with Issuer() as evil:
+        with Issuer("evil") as evil:
             jwk = RSAAlgorithm.to_jwk(evil.rsa.public_key(), as_dict=True)
             address = f"{evil.url}/.well-known/jwks.json"
             verifier = TokenVerifier(settings(issuer))

@@ -20,6 +20,14 @@ def world(mongod: str, model: OfflineModel) -> Iterator[World]:
         yield replace(world, payloads=PAYLOADS)
 
 
+@pytest.fixture(scope="module")
+def ada(world: World) -> User:
+    """Somebody who has asked one question. No test deletes anything of it."""
+    ada = world.user()
+    ada.ask()
+    return ada
+
+
 @pytest.fixture
 def user(world: World) -> User:
     """Somebody new."""

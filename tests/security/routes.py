@@ -3,6 +3,8 @@
 from dataclasses import dataclass
 from typing import Any
 
+from tests.fixtures.world import User, World
+
 Json = dict[str, Any]
 
 
@@ -51,3 +53,16 @@ ROUTES = (
     Route("sessions", "GET", "/usage", 200),
     Route("sessions", "DELETE", "/users/me", 204),
 )
+ONE_OF_EACH_FUNCTION = [
+    next(route for route in ROUTES if route.function == function) for function in ("chat", "sessions")
+]
+"""How a caller is refused depends on the function alone; that it asks who calls depends on each route."""
+
+
+def owner_for(route: Route, world: World, user: User) -> User:
+    """The user, who has asked one question, or if the route would delete something, another one who has."""
+    if route.method != "DELETE":
+        return user
+    other = world.user()
+    other.ask()
+    return other

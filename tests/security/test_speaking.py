@@ -1,7 +1,7 @@
-"""Who may speak for whom: signers that name others, tokens that are for something else, issuers that fail.
+"""Who may speak for whom: signers that name others, issuers that fail, and what the log says of both.
 
-The matrix of flawed tokens is in `test_matrix`, near misses of trusted principals in `tests/http/test_auth`, and what
-becomes of keys over time in `tests/http/test_tokens`.
+The matrix of flawed tokens is in `test_matrix`, near misses of trusted principals in `tests/http/test_auth`. Tokens for
+something else, and what becomes of keys over time, are in `tests/http/test_tokens`.
 """
 
 import io
@@ -10,6 +10,7 @@ import logging
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import httpx
@@ -17,25 +18,19 @@ import pytest
 
 from omniagent.http import signing_keys
 from omniagent.http.auth import lazy_authenticator
-from omniagent.session.manager import new_id, user_id_of
+from omniagent.session.manager import user_id_of
 from omniagent.settings import Settings
 from omniagent.tracing.logs import setup_logging
 from tests.fixtures.function_url import PAYLOADS, SIGNER, SOURCE
 from tests.fixtures.issuer import AUDIENCE, Issuer
 from tests.fixtures.problems import check_problem
 from tests.fixtures.world import User, World
-from tests.security.routes import ROUTES, Route
+from tests.security.routes import ONE_OF_EACH_FUNCTION, ROUTES, Route
 
 Json = dict[str, Any]
 SECRET = "the treasure is under the oak"
 STRANGER = "arn:aws:sts::123456789012:assumed-role/web-backend-2/web-backend"
 POOL = "arn:aws:sts::123456789012:assumed-role/PoolUsers/CognitoIdentityCredentials"
-
-
-@pytest.fixture(scope="module", params=PAYLOADS)
-def world(request: pytest.FixtureRequest, world: World) -> World:
-    """The same behind a Function URL, then behind API Gateway."""
-    return replace(world, payloads=(request.param,))
 
 
 @pytest.fixture(scope="module")
@@ -104,31 +99,26 @@ def call(caller: httpx.Client, route: Route, session_id: str) -> httpx.Response:
 
 
 class TestSigners:
-    @pytest.mark.parametrize("route", ROUTES, ids=str)
-    def test_whom_the_operator_does_not_trust_speaks_for_nobody(self, route: Route, world: World, ada: User) -> None:
+    def test_whom_the_operator_does_not_trust_speaks_for_nobody(self, world: World, ada: User) -> None:
         before = stored(world)
         name = ada.client_id.removeprefix("user:")
-        for signer, headers in (
+        attempts: list[tuple[str, dict[str, str]]] = [
             (STRANGER, {"x-user-id": name}),
             (STRANGER, {"x-user-id": ""}),
             (STRANGER, {"x-user-category": "pro"}),
             (POOL, {"x-user-id": name}),
             (POOL, {}),
-        ):
-            response = call(world.client(signer=signer, headers=headers), route, ada.session)
+        ]
+        # Each attempt at each function in both formats of events, and one at every other route.
+        tried = [*product(ONE_OF_EACH_FUNCTION, attempts, PAYLOADS), *product(ROUTES, attempts[:1], PAYLOADS[:1])]
+        for route, (signer, headers), payload in tried:
+            caller = replace(world, payloads=(payload,)).client(signer=signer, headers=headers)
+            response = call(caller, route, ada.session)
+            assert (str(route), response.status_code) == (str(route), 403)
             problem = check_problem(response, 403, "forbidden")
             assert SECRET not in response.text
             assert name not in problem["detail"]
         assert stored(world) == before
-
-    @pytest.mark.parametrize("route", ROUTES, ids=str)
-    def test_a_signer_that_is_not_trusted_is_served_as_itself(self, route: Route, world: World, ada: User) -> None:
-        response = call(world.client(signer=f"{STRANGER}-{new_id()}"), route, ada.session)
-        assert SECRET not in response.text
-        if "{session_id}" in route.path:
-            assert response.status_code == (204 if route.function == "chat" else 404)
-        else:
-            assert response.status_code == route.owner
 
     def test_a_trusted_back_end_that_lost_its_users_name_speaks_for_nobody(self, world: World) -> None:
         for name in ("", " ", "ada,eve"):
@@ -156,29 +146,6 @@ class TestSigners:
 
 
 class TestIssuers:
-    def test_a_subject_of_another_issuer_is_another_user(self, world: World, issuer: Issuer) -> None:
-        """A team changes its identity provider: whoever is called ada there must not find ada's chats."""
-        keys = f"{issuer.url}/.well-known/jwks.json"
-        seen: list[list[str]] = []
-        for name in (issuer.url, f"{issuer.url}/new"):
-            with authenticating(world, **tokens_of(issuer, jwt_issuer=name, jwt_jwks_url=keys)):
-                ada = _bearer(world, issuer.token(iss=name))
-                if not seen:
-                    ada.post("http://sessions/sessions", json={"id": "mine"})
-                answer = ada.get("http://sessions/sessions").json()
-                seen.append([session["id"] for session in answer["sessions"]])
-        assert seen == [["mine"], []]
-
-    def test_invented_keys_are_held_back_while_the_issuer_fails(self, world: World, issuer: Issuer) -> None:
-        issuer.status = 500
-        with authenticating(world, **tokens_of(issuer)):
-            for number in range(30):
-                response = _bearer(world, issuer.token(kid=f"k{number}")).get("http://sessions/sessions")
-                check_problem(response, 503, "identity_unavailable")
-                assert int(response.headers["retry-after"]) >= 1
-        # The pauses double: this many are asked for in two minutes.
-        assert issuer.fetches <= 7
-
     def test_known_keys_serve_while_the_issuer_fails(
         self, world: World, issuer: Issuer, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -192,35 +159,6 @@ class TestIssuers:
             for issuer.status, issuer.garbage in failures:
                 assert ada.get("http://sessions/sessions").status_code == 200
         assert issuer.fetches > 1
-
-    def test_a_token_for_another_use_is_refused(self, world: World, issuer: Issuer) -> None:
-        """The issuer's other tokens are signed with the same keys: for the client to read, or to log somebody out."""
-        others: list[Json] = [
-            {"token_use": "id"},
-            {"typ": "ID"},
-            {"at_hash": "x"},
-            {"header": {"typ": "id+jwt"}},
-            {"events": {"http://schemas.openid.net/event/backchannel-logout": {}}},
-        ]
-        with authenticating(world, **tokens_of(issuer)):
-            assert _bearer(world, issuer.token()).get("http://sessions/sessions").status_code == 200
-            for claims in others:
-                response = _bearer(world, issuer.token(**claims)).get("http://sessions/sessions")
-                check_problem(response, 401, "unauthenticated")
-
-    def test_a_token_of_another_client_is_refused(self, world: World, issuer: Issuer) -> None:
-        """Cognito's access tokens have no audience: the client is all that tells one application from another."""
-        with authenticating(world, **tokens_of(issuer, jwt_audience="", jwt_client_ids="web")):
-            cognito: Json = {"aud": None, "token_use": "access", "client_id": "web"}
-            answers = {
-                client: _bearer(world, issuer.token(**{**cognito, "client_id": client})).get("http://sessions/sessions")
-                for client in ("web", "evil", None)
-            }
-        assert {client: answer.status_code for client, answer in answers.items()} == {
-            "web": 200,
-            "evil": 401,
-            None: 401,
-        }
 
 
 class TestLog:
@@ -267,14 +205,13 @@ class TestLog:
         assert not [part for token in flaws for part in token.split(".") if part in str(lines.read())]
 
 
-@pytest.mark.parametrize("slashes", ["//", "///"])
-def test_the_slash_at_the_end_of_a_url_is_forgiven(slashes: str, user: User) -> None:
+def test_the_slash_at_the_end_of_a_url_is_forgiven(user: User) -> None:
     """`${url}/chat`, where the URL ends in a slash already."""
-    answer = user.http.post(f"http://chat{slashes}chat", json={"session_id": user.session, "query": "Hello"})
+    answer = user.http.post("http://chat//chat", json={"session_id": user.session, "query": "Hello"})
     assert answer.status_code == 200
-    assert user.http.get(f"http://chat{slashes}chat/{user.session}/stream").status_code in (200, 204)
+    assert user.http.get(f"http://chat//chat/{user.session}/stream").status_code in (200, 204)
     for path in ("sessions", f"sessions/{user.session}", f"sessions/{user.session}/messages"):
-        assert user.http.get(f"http://sessions{slashes}{path}").status_code == 200
+        assert user.http.get(f"http://sessions//{path}").status_code == 200
 
 
 def _bearer(world: World, token: str) -> httpx.Client:
