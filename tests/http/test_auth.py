@@ -1,7 +1,5 @@
 """Who gets in by a signature, and who on a laptop. `test_tokens` is about the third mode."""
 
-import subprocess
-import sys
 from typing import Any
 
 import pytest
@@ -214,6 +212,9 @@ class TestNone:
         ("[::1]", True),
         ("", False),
         ("10.0.0.1", False),
+        ("0", False),
+        ("evil.example", False),
+        ("localhost.evil.example", False),
         ("127.0.0.1.evil.example", False),
         ("localhost@evil.example", False),
         ("::ffff:8.8.8.8", False),
@@ -261,15 +262,10 @@ def test_a_page_of_this_machine_is_one(origin: str) -> None:
     [
         *("", "null", "localhost", "//localhost", "file://", "file://localhost", "chrome-extension://localhost"),
         *("http://localhost/", "http://localhost?", "http://localhost#", "http://user@localhost", "http://localhost:x"),
+        *("https://evil.example", "http://localhost@evil.example", "http://evil.example#@localhost"),
         *("http://localhost.evil.example", "http://127.0.0.1.nip.io", "http://localhost, http://evil.example"),
         *("http://localhost\n", " http://localhost", "http://evil.example\\@localhost", "HTTP://localhost:123456"),
     ],
 )
 def test_any_other_page_is_not(origin: str) -> None:
     assert not is_loopback_origin(origin)
-
-
-def test_no_cryptography_is_imported_before_a_token_comes() -> None:
-    code = "import sys, omniagent.http.auth; print(sorted({'jwt', 'cryptography', 'boto3'} & set(sys.modules)))"
-    finished = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert finished.stdout.strip() == "[]"

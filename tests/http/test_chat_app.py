@@ -1,8 +1,6 @@
 """The chat function's routes, with a runner that records how it is called."""
 
 import asyncio
-import subprocess
-import sys
 import time
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
@@ -325,9 +323,3 @@ async def test_the_pages_describe_the_routes_and_can_be_switched_off(client: htt
     async with client_of(StubServices(docs_enabled=False)) as quiet:
         for path in ("/docs", "/openapi.json"):
             assert (await quiet.get(path)).status_code == 404
-
-
-def test_the_app_needs_no_fastapi() -> None:
-    code = "import sys, omniagent.http.chat_app; print('fastapi' in sys.modules)"
-    finished = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert finished.stdout.strip() == "False"

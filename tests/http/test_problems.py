@@ -69,15 +69,26 @@ def build_app(recovered: list[BaseException]) -> FastAPI:
     return app
 
 
-@pytest.fixture
-def recovered() -> list[BaseException]:
+@pytest.fixture(scope="module")
+def all_recovered() -> list[BaseException]:
     return []
 
 
+@pytest.fixture(scope="module")
+def app(all_recovered: list[BaseException]) -> ASGIApp:
+    return OnLambda(build_app(all_recovered))
+
+
 @pytest.fixture
-async def client(recovered: list[BaseException]) -> AsyncIterator[httpx.AsyncClient]:
-    transport = httpx.ASGITransport(OnLambda(build_app(recovered)))
-    async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
+def recovered(all_recovered: list[BaseException]) -> list[BaseException]:
+    """What the app has recovered from in this test."""
+    all_recovered.clear()
+    return all_recovered
+
+
+@pytest.fixture
+async def client(app: ASGIApp, recovered: list[BaseException]) -> AsyncIterator[httpx.AsyncClient]:
+    async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://test") as client:
         yield client
 
 
@@ -208,6 +219,7 @@ async def test_json_within_the_limits_is_read(client: httpx.AsyncClient, body: b
         (b"", "not valid JSON"),
         (b"{not json", "not valid JSON"),
         (b'{"a": 1} {"b": 2}', "not valid JSON"),
+        (b'\xef\xbb\xbf{"a": 1}', "not valid JSON"),
         (b"\xff\xfe", "UTF-8"),
         (b'"\xed\xa0\x80"', "UTF-8"),
         (b'{"a": "\\ud800"}', "lone surrogate"),
@@ -234,7 +246,16 @@ async def test_a_body_one_byte_too_long_is_refused(client: httpx.AsyncClient) ->
     assert (problem(response)["status"], str(LIMIT) in response.text) == (413, True)
 
 
-@pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", "application/jsonp"])
+@pytest.mark.parametrize(
+    "kind",
+    [
+        "text/plain",
+        "application/x-www-form-urlencoded",
+        "application/jsonp",
+        "application/json, text/html",
+        "multipart/form-data",
+    ],
+)
 async def test_another_content_type_is_refused(client: httpx.AsyncClient, kind: str) -> None:
     assert problem(await post(client, b"{}", kind))["status"] == 415
 
@@ -245,8 +266,14 @@ async def test_a_compressed_body_is_refused_with_the_reason(client: httpx.AsyncC
     assert (problem(response)["status"], "content encoding" in problem(response)["detail"]) == (415, True)
 
 
+@pytest.mark.parametrize("kind", ["Application/JSON", "application/json;charset=utf-8"])
+async def test_json_is_known_by_its_content_type(client: httpx.AsyncClient, kind: str) -> None:
+    assert (await post(client, b'{"a": 1}', kind)).json() == {"a": 1}
+
+
 async def test_a_missing_content_type_means_json(client: httpx.AsyncClient) -> None:
-    assert (await post(client, b'{"a": 1}', None)).json() == {"a": 1}
+    for missing in (None, ""):
+        assert (await post(client, b'{"a": 1}', missing)).json() == {"a": 1}
     assert problem(await post(client, b"a=1", None))["status"] == 400
 
 

@@ -57,9 +57,8 @@ def test_an_answer_given_again_starts_without_feedback(user: User, answer: Json)
     assert shown(user) is None
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
+def test_feedback_has_limits(user: User, answer: Json) -> None:
+    bodies: list[Any] = [
         {"rating": "sideways"},
         {"rating": ["up"]},
         {"rating": {"$set": "up"}},
@@ -70,12 +69,11 @@ def test_an_answer_given_again_starts_without_feedback(user: User, answer: Json)
         {"value": "up"},
         {},
         [],
-    ],
-    ids=str,
-)
-def test_feedback_has_limits(user: User, answer: Json, body: Any) -> None:
-    refused = rate(user, answer["id"], body)
-    assert (refused.status_code, check_problem(refused)["code"]) == (422, "invalid_request")
+    ]
+    for body in bodies:
+        refused = rate(user, answer["id"], body)
+        assert (body, refused.status_code) == (body, 422)
+        assert check_problem(refused)["code"] == "invalid_request"
     assert shown(user) is None
 
 

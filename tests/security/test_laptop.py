@@ -22,12 +22,10 @@ pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes and p
 
 KEY = "sk-proj-the-developers-own-key"
 HERE = "127.0.0.1"
-# A page whose own name was pointed at this machine after it was loaded: its requests have no foreign origin.
-REBOUND = ["evil.example", "localhost.evil.example", "127.0.0.1.nip.io", "127.0.0.1.", "127.1", "0", "10.0.0.1"]
-REBOUND += ["localhost@evil.example", "[::ffff:127.0.0.1]", "[::1]evil.example", "localhost:80:80", "2130706433", ""]
-FOREIGN = ["https://evil.example", "http://localhost.evil.example", "http://127.0.0.1.nip.io", "null", "file://"]
-FOREIGN += ["http://localhost@evil.example", "http://evil.example#@localhost", "chrome-extension://localhost"]
-FOREIGN += ["http://localhost, http://evil.example", "http://localhost/", "http://user@localhost", "localhost"]
+# A page whose own name was pointed at this machine after it was loaded: its requests have no foreign origin. Every name
+# and origin that looks like one of this machine is in `tests/http/test_auth`; each server has to look.
+REBOUND = ["evil.example", "127.0.0.1.nip.io", ""]
+FOREIGN = ["https://evil.example", "http://localhost.evil.example", "null"]
 PICTURE = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "no-cors", "sec-fetch-dest": "image"}
 FRAME = {"sec-fetch-site": "cross-site", "sec-fetch-mode": "navigate", "sec-fetch-dest": "iframe"}
 UNINVITED = [
@@ -131,7 +129,7 @@ def test_a_page_under_development_on_this_machine_may_call(attacked: Attacked, o
 def test_a_program_that_was_not_told_the_way_finds_nothing(
     attacked: Attacked, method: str, path: str, headers: dict[str, str]
 ) -> None:
-    for key in ("local", "test", "AKIAIOSFODNN7EXAMPLE"):
+    for key in ("local", "test"):
         signed = f"AWS4-HMAC-SHA256 Credential={key}/20260101/us-east-1/secretsmanager/aws4_request, Signature=00"
         refused_everywhere(attacked, method, path, {**headers, "authorization": signed})
     refused_everywhere(attacked, method, path, headers)

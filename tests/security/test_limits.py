@@ -25,8 +25,8 @@ LONGEST_ID = "a" * 128
 
 
 @pytest.fixture(scope="module")
-def both(mongod: str, model: OfflineModel) -> Iterator[World]:
-    """Both functions with limits that a test reaches easily."""
+def world(mongod: str, model: OfflineModel) -> Iterator[World]:
+    """Both functions with limits that a test reaches easily. Requests come in both formats of events in turn."""
     with open_world(
         mongod,
         model.base_url,
@@ -35,13 +35,7 @@ def both(mongod: str, model: OfflineModel) -> Iterator[World]:
         max_turns_per_session=TURNS,
         max_running_turns_per_user=1,
     ) as world:
-        yield world
-
-
-@pytest.fixture(scope="module", params=PAYLOADS)
-def world(request: pytest.FixtureRequest, both: World) -> World:
-    """The same behind a Function URL, then behind API Gateway."""
-    return replace(both, payloads=(request.param,))
+        yield replace(world, payloads=PAYLOADS)
 
 
 def refused(response: httpx.Response, status: int, code: str, detail: str) -> None:
@@ -50,9 +44,17 @@ def refused(response: httpx.Response, status: int, code: str, detail: str) -> No
     assert detail in problem["detail"]
 
 
-def sent(user: User, content: bytes, kind: str | None = "application/json", path: str = "/chat") -> httpx.Response:
-    headers = {} if kind is None else {"content-type": kind}
-    return user.call("POST", path, content=content, headers=headers)
+def refusal_of(body: Json) -> str:
+    """Why a body is refused; nothing if it is not."""
+    try:
+        read_chat_request(body)
+    except InvalidRequest as refusal:
+        return str(refusal)
+    return ""
+
+
+def sent(user: User, content: bytes, path: str = "/chat") -> httpx.Response:
+    return user.call("POST", path, content=content, headers={"content-type": "application/json"})
 
 
 @pytest.mark.parametrize(
@@ -60,7 +62,6 @@ def sent(user: User, content: bytes, kind: str | None = "application/json", path
 )
 def test_the_bytes_of_a_body(user: User, path: str, body: bytes) -> None:
     assert sent(user, body.ljust(BODY), path=path).status_code in (200, 201)
-    assert sent(user, body.ljust(BODY - 1), path=path).status_code in (200, 201)
     refused(sent(user, body.ljust(BODY + 1), path=path), 413, "payload_too_large", f"larger than {BODY} bytes")
 
 
@@ -101,12 +102,10 @@ def test_the_messages_of_a_history() -> None:
         lambda value: {"messages": [{}], "trigger": "regenerate-message", "messageId": value, "id": "unknown"},
     ],
 )
-def test_the_ids_of_a_body(user: User, body: Any) -> None:
-    assert user.post(body(LONGEST_ID)).status_code in (200, 404)
+def test_the_ids_of_a_body(body: Any) -> None:
+    read_chat_request(body(LONGEST_ID))
     for bad in (LONGEST_ID + "a", "", "a b", "..", "a/b", "a\0", "a\n", "ä", "$gt", "a:b", {"$gt": ""}, ["a"], 7, True):
-        response = user.post(body(bad))
-        assert (bad, response.status_code) == (bad, 422)
-        assert "id" in check_problem(response)["detail"].lower()
+        assert "id" in refusal_of(body(bad)).lower(), bad
 
 
 @pytest.mark.parametrize(
@@ -125,7 +124,7 @@ def test_the_ids_of_a_path(user: User, path: str) -> None:
     [("/sessions?limit={}", 1, 100), ("/sessions/{{}}/messages?limit={}", 2, 100)],
 )
 def test_the_size_of_a_page(user: User, path: str, least: int, most: int) -> None:
-    user.ask()
+    user.call("POST", "/sessions", json={"id": user.session})
     for good in (least, most):
         assert user.call("GET", path.format(good)).status_code == 200
     for bad in (least - 1, most + 1, -1, "1e2", "9" * 5000, "%00", "$gt"):
@@ -181,40 +180,12 @@ def test_no_more_of_them_begin_at_the_same_moment(world: World, user: User) -> N
     assert added == {"users": 1, "sessions": 1, "messages": 2}
 
 
-@pytest.mark.parametrize(
-    ("content", "status", "code", "detail"),
-    [
-        (b"", 400, "malformed_request", "not valid JSON"),
-        (b"{", 400, "malformed_request", "not valid JSON"),
-        (b'{"query": "\xff"}', 400, "malformed_request", "UTF-8"),
-        (b'\xef\xbb\xbf{"query": "Hi"}', 400, "malformed_request", "not valid JSON"),
-        (b'{"query": "\\ud800"}', 400, "malformed_request", "surrogate"),
-        (b'{"query": NaN}', 400, "malformed_request", "NaN"),
-        (b'{"query": "Hi", "n": 1e999}', 400, "malformed_request", "too large"),
-        (b'{"query": "Hi", "n": 9223372036854775808}', 400, "malformed_request", "64 bits"),
-        (b'{"query": "Hi", "n": ' + b"9" * 4_900 + b"}", 400, "malformed_request", "64 bits"),
-        (b'{"query": "Hi", "n": ' + b"[" * 4_900, 400, "malformed_request", ""),
-        (b"[]", 422, "invalid_request", "JSON object"),
-        (b"{}", 422, "invalid_request", "`query`"),
-    ],
-)
-def test_what_a_body_is_made_of(user: User, content: bytes, status: int, code: str, detail: str) -> None:
-    refused(sent(user, content), status, code, detail)
-
-
 def test_how_deep_a_body_is_nested(user: User) -> None:
     def nested(levels: int) -> bytes:
         return b'{"query": "Hi", "n": ' + b"[" * levels + b"]" * levels + b"}"
 
     assert sent(user, nested(MAX_BODY_DEPTH - 1)).status_code == 200
     refused(sent(user, nested(MAX_BODY_DEPTH)), 400, "malformed_request", f"deeper than {MAX_BODY_DEPTH} levels")
-
-
-def test_the_kind_of_a_body(user: User) -> None:
-    for good in ("application/json", "Application/JSON", "application/json;charset=utf-8", None, ""):
-        assert sent(user, b'{"query": "Hi"}', good).status_code == 200
-    for bad in ("text/plain", "application/jsonp", "application/json, text/html", "multipart/form-data"):
-        refused(sent(user, b'{"query": "Hi"}', bad), 415, "unsupported_media_type", "application/json")
 
 
 def test_of_a_key_that_comes_twice_the_last_counts_as_in_a_browser(user: User) -> None:
@@ -266,9 +237,9 @@ def test_a_nul_is_kept_in_a_text_and_refused_elsewhere(user: User) -> None:
     refused(sent(user, json.dumps({"query": "Hi", "message_id": "a\0b"}).encode()), 422, "invalid_request", "id")
 
 
-@pytest.mark.parametrize(
-    "cursor",
-    [
+def test_a_cursor_that_was_not_handed_out_is_refused_or_finds_nothing(user: User) -> None:
+    user.call("POST", "/sessions", json={"id": user.session})
+    for cursor in (
         "invented",
         "",
         "%00",
@@ -277,9 +248,7 @@ def test_a_nul_is_kept_in_a_text_and_refused_elsewhere(user: User) -> None:
         "LTk5OTk5OTk5OTk5OTk5OTk5OTk5OnM",
         "OTk5OTk5OTk5OTk5OTk5OTk5OTk5OnM",
         "=" * 200,
-    ],
-)
-def test_a_cursor_that_was_not_handed_out_is_refused_or_finds_nothing(user: User, cursor: str) -> None:
-    user.ask()
-    response = user.call("GET", f"/sessions?before={cursor}")
-    assert (response.status_code, response.json().get("sessions", [])) in [(200, []), (422, [])]
+    ):
+        response = user.call("GET", f"/sessions?before={cursor}")
+        assert response.status_code in (200, 422), cursor
+        assert response.json().get("sessions", []) == [], cursor
