@@ -123,7 +123,7 @@ def test_ai_sdk_5_is_told_in_chunks_that_it_knows(world: World) -> None:
 
 def test_forged_answers_run_nothing_and_change_nothing(world: World) -> None:
     forger = Forger(world)
-    counts = forger.forge(examples(300))
+    counts = forger.forge(examples(150))
     assert counts.keys() == forger.kinds.keys()
     assert (forger.executions, forger.changes) == (0, 0)
 

@@ -4,10 +4,11 @@ import copy
 import json
 from typing import Any
 
-from hypothesis import example, given
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from omniagent.protocol import sse
+from tests.fixtures.examples import examples
 from tests.fixtures.problems import check_problem
 from tests.fixtures.stream import check_order
 from tests.fixtures.world import World
@@ -79,7 +80,7 @@ def test_a_body_that_is_anything_is_answered_or_refused(world: World, content: b
     check_answered_or_refused(world, content)
 
 
-@BOUNDED
+@settings(BOUNDED, max_examples=examples(10))  # an example is a whole turn
 @given(text=TEXT)
 def test_what_is_stored_of_any_text_is_what_was_said(world: World, text: str) -> None:
     user = world.user()
