@@ -29,6 +29,7 @@ from omniagent.aws.json_api import (
     sign,
 )
 from tests.fixtures.endpoint import Endpoint, container_keys
+from tests.fixtures.proxy import proxy_to
 
 NOW = datetime(2026, 11, 16, 1, 2, 3, tzinfo=UTC)
 KEYS = Credentials("local", "local")
@@ -73,14 +74,12 @@ async def test_a_refusal_has_awss_own_code(api: AwsJson) -> None:
     assert refused.value.code == "ResourceNotFoundException"
 
 
-async def test_a_server_that_comes_back_is_called_again() -> None:
-    with Aws() as own:
-        api = AwsJson(DYNAMODB, endpoint=own.endpoint, credentials=KEYS)
+async def test_a_server_that_comes_back_is_called_again(aws: Aws) -> None:
+    async with proxy_to(aws.endpoint) as server:
+        api = AwsJson(DYNAMODB, endpoint=server.url, credentials=KEYS)
         await api.call("ListTables")
-        own.stop()
-        with pytest.raises(AwsUnreachable):
+        with server.down(), pytest.raises(AwsUnreachable):
             await api.call("ListTables")
-        own.start()
         assert "TableNames" in await api.call("ListTables")
         await api.aclose()
 

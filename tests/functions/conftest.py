@@ -19,8 +19,8 @@ def cloud() -> Iterator[Aws]:
 
 @pytest.fixture(scope="session")
 async def product(mongod: str, cloud: Aws, model: OfflineModel) -> AsyncIterator[Product]:
-    """All but run, signed requests only. A summary is due after three turns; a user may run two at once."""
-    environment = {"SUMMARY_AFTER_TURNS": "3", "MAX_RUNNING_TURNS_PER_USER": "2"}
+    """All but run, signed requests only. A summary is due after three turns."""
+    environment = {"SUMMARY_AFTER_TURNS": "3"}
     emulator = {"api_gateway": True, "redelivery_seconds": 0}
     async with running_product(mongod, cloud, model, environment=environment, emulator=emulator) as product:
         yield product

@@ -1,4 +1,7 @@
-"""POST /chat and GET /chat/{id}/stream, through the Function URL, through API Gateway, and a real process."""
+"""POST /chat and GET /chat/{id}/stream through a real process: what its Function URL and API Gateway make of them.
+
+What the routes do is in `tests/http/test_chat_app`, what a turn does in `tests/runner`.
+"""
 
 import asyncio
 import json
@@ -7,18 +10,22 @@ from typing import Any
 
 import pytest
 
-from omniagent.session.manager import new_id
-from tests.fixtures.calls import Json, User, kinds
+from tests.fixtures.calls import User, kinds
 from tests.fixtures.problems import check_problem
 from tests.fixtures.product import Product
 from tests.fixtures.stream import check_order
 
 
-@pytest.fixture(params=[False, True], ids=["function-url", "api-gateway"])
+@pytest.fixture
 def user(product: Product, request: pytest.FixtureRequest) -> User:
-    return replace(product.user(), through_api=request.param)
+    """Somebody new, behind the Function URL or, where the test says so, behind API Gateway."""
+    return replace(product.user(), through_api=getattr(request, "param", False))
 
 
+through_both = pytest.mark.parametrize("user", [False, True], ids=["function-url", "api-gateway"], indirect=True)
+
+
+@through_both
 async def test_each_event_arrives_before_the_model_sends_the_next(product: Product, user: User) -> None:
     with product.wire.held() as gate:
         async with user.asking("[slow:1][echo:Each of these words comes alone]") as answer:
@@ -40,6 +47,7 @@ def deltas(chunk: bytes) -> list[str]:
     return [event["delta"] for event in events if event["type"] == "response.output_text.delta"]
 
 
+@through_both
 async def test_a_stream_has_the_headers_that_the_client_and_proxies_look_at(user: User) -> None:
     async with user.asking("Hello") as answer:
         headers = answer.response.headers
@@ -54,32 +62,6 @@ async def test_a_stream_has_the_headers_that_the_client_and_proxies_look_at(user
     assert "set-cookie" not in headers
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        {
-            "id": "one-of-three",
-            "trigger": "submit-message",
-            "messages": [
-                {"id": "m1", "role": "user", "parts": [{"type": "text", "text": "What the client has kept"}]},
-                {"id": "m2", "role": "user", "parts": [{"type": "text", "text": "[echo:It is done]"}]},
-            ],
-        },
-        {"id": "one-of-three", "message": {"id": "m2", "parts": [{"type": "text", "text": "[echo:It is done]"}]}},
-        {"session_id": "one-of-three", "query": "[echo:It is done]", "message_id": "m2"},
-    ],
-    ids=["ai-sdk", "message", "plain"],
-)
-async def test_every_shape_of_body_makes_the_same_turn(body: Json, product: Product, user: User) -> None:
-    user = replace(user, session="one-of-three")
-    response = await user.call("POST", "/chat", json=body)
-    assert response.status_code == 200
-    assert response.text.endswith("data: [DONE]\n\n")
-    question, answer = product.stored(user)
-    assert (question["client_message_id"], question["parts"][0]["text"]) == ("m2", "[echo:It is done]")
-    assert [part["text"] for part in answer["parts"] if part["type"] == "text"] == ["It is done"]
-
-
 async def test_a_session_without_an_id_gets_one_and_says_so(user: User) -> None:
     response = await user.call("POST", "/chat", json={"query": "Hello"})
     session = response.headers["x-session-id"]
@@ -87,6 +69,7 @@ async def test_a_session_without_an_id_gets_one_and_says_so(user: User) -> None:
     assert (await user.call("GET", f"/sessions/{session}")).json()["latestTurnNumber"] == 1
 
 
+@through_both
 async def test_without_streaming_the_whole_answer_is_one_document(product: Product, user: User) -> None:
     body = {"session_id": user.session, "query": "[echo:It is done]"}
     response = await user.call("POST", "/chat?stream=false", json=body)
@@ -97,34 +80,6 @@ async def test_without_streaming_the_whole_answer_is_one_document(product: Produ
     assert told["message"] in await user.messages()
     # The model streams all the same: a call that is silent until its end runs into its timeout and is paid again.
     assert product.model.requests[-1].body["stream"] is True
-
-
-async def test_a_tool_call_is_streamed_and_stored(product: Product, user: User) -> None:
-    events = await user.ask('[tool:calculator {"expression": "6 * 7"}] Tell me')
-    check_order(events)
-    [output] = [event["output"] for event in events if event["type"] == "tool-output-available"]
-    assert output == "42"
-    tools = [part for part in product.stored(user)[-1]["parts"] if part["type"] == "tool"]
-    assert [part["output"] for part in tools] == ["42"]
-
-
-async def test_the_same_message_again_is_replayed_and_costs_no_model_call(product: Product, user: User) -> None:
-    first = await user.ask("Say it once", message_id="m1")
-    asked = len(product.model.requests)
-    again = await user.ask("Say it once", message_id="m1")
-    assert len(product.model.requests) == asked
-    assert text_of(again) == text_of(first)
-    assert len(product.stored(user)) == 2
-
-
-async def test_the_last_answer_is_generated_again_in_place(product: Product, user: User) -> None:
-    events = await user.ask("Hello")
-    body = {"id": user.session, "messages": [{}], "trigger": "regenerate-message", "messageId": events[0]["messageId"]}
-    response = await user.call("POST", "/chat", json=body)
-    assert response.status_code == 200
-    question, answer = product.stored(user)
-    assert answer["client_message_id"] != events[0]["messageId"]
-    assert question["turn_number"] == answer["turn_number"] == 1
 
 
 async def test_a_running_turn_is_followed_from_its_first_event(product: Product, user: User) -> None:
@@ -143,6 +98,7 @@ async def test_a_running_turn_is_followed_from_its_first_event(product: Product,
     assert kinds(seen)[-2:] == kinds(followed)[-2:] == ["finish", "data-session"]
 
 
+@through_both
 async def test_there_is_nothing_to_follow_when_nothing_runs(user: User) -> None:
     response = await user.call("GET", "/chat/{}/stream")
     assert (response.status_code, response.content) == (204, b"")
@@ -160,12 +116,7 @@ async def test_a_failed_turn_ends_with_the_fallback_text_and_an_error_last(produ
     ("content", "headers", "status", "code"),
     [
         ('{"query": ', {}, 400, "malformed_request"),
-        ('{"query": "\\ud800"}', {}, 400, "malformed_request"),
         ('{"query": "Hello"}', {"content-type": "text/plain"}, 415, "unsupported_media_type"),
-        ("[]", {}, 422, "invalid_request"),
-        ('{"query": " "}', {}, 422, "invalid_request"),
-        ('{"id": "a b", "query": "Hello", "session_id": "a b"}', {}, 422, "invalid_request"),
-        ('{"messages": []}', {}, 422, "invalid_request"),
         ('{"messages": [{}], "trigger": "regenerate-message", "id": "unknown"}', {}, 404, "not_found"),
         ('{"query": "Hello"}', {"x-user-id": "a,b"}, 422, "invalid_request"),
     ],
@@ -177,6 +128,7 @@ async def test_what_cannot_be_answered_is_refused_with_a_problem(
     check_problem(await user.call("POST", "/chat", content=content, headers=given), status, code)
 
 
+@through_both
 async def test_another_path_or_method_is_a_problem_too(user: User) -> None:
     check_problem(await user.call("GET", "/chat/a/b/c"), 404, "not_found")
     check_problem(await user.call("PUT", "/chat"), 405, "method_not_allowed")
@@ -191,36 +143,3 @@ async def test_a_second_message_is_refused_while_the_first_is_answered(product: 
     check_problem(refused, 409, "turn_in_progress")
     assert int(refused.headers["retry-after"]) >= 1
     assert len(product.stored(user)) == 2
-
-
-async def test_a_user_may_not_run_more_turns_at_once_than_allowed(product: Product, user: User) -> None:
-    other = replace(user, session=new_id())
-    with product.wire.held() as gate:
-        async with user.asking("The first of two") as one, other.asking("The second of two") as two:
-            refused = await user.call("POST", "/chat", json={"query": "One too many"})
-            gate.open()
-            await asyncio.gather(one.rest(), two.rest())
-    check_problem(refused, 429, "too_many_turns")
-    assert int(refused.headers["retry-after"]) >= 1
-
-
-async def test_without_the_table_of_turns_nothing_is_begun(product: Product, user: User) -> None:
-    table = product.aws.dynamodb.list_tables()["TableNames"][0]
-    described = product.aws.dynamodb.describe_table(TableName=table)["Table"]
-    product.aws.dynamodb.delete_table(TableName=table)
-    try:
-        refused = await user.call("POST", "/chat", json={"session_id": user.session, "query": "Hello"})
-    finally:
-        product.aws.dynamodb.create_table(
-            TableName=table,
-            AttributeDefinitions=described["AttributeDefinitions"],
-            KeySchema=described["KeySchema"],
-            BillingMode="PAY_PER_REQUEST",
-        )
-    check_problem(refused, 500, "configuration_error")
-    assert product.stored(user) == []
-    assert (await user.ask("Hello"))[-1]["data"]["status"] == "complete"
-
-
-def text_of(events: list[Json]) -> str:
-    return "".join(event["delta"] for event in events if event["type"] == "text-delta")

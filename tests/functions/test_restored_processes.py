@@ -1,4 +1,8 @@
-"""Processes restored from one snapshot, and many started at once (P11)."""
+"""Processes restored from one snapshot, and many started at once (P11).
+
+What copies would repeat without the hooks is in `tests/lambda_runtime/test_snapshots`, and what becomes of connections
+from before the snapshot in `tests/emulator/test_snapstart`.
+"""
 
 import asyncio
 import json
@@ -15,7 +19,7 @@ from local.aws import Aws
 from local.model import OfflineModel
 from local.template import Function
 from tests.fixtures.calls import Json, User, eventually
-from tests.fixtures.functions import FUNCTIONS, functions_with
+from tests.fixtures.functions import functions_with
 from tests.fixtures.problems import check_problem
 from tests.fixtures.product import Product, running_product
 from tests.fixtures.proxy import Proxy, proxy_to
@@ -32,15 +36,9 @@ linux = pytest.mark.skipif(sys.platform != "linux", reason="copies of a process 
 
 
 @asynccontextmanager
-async def primed_product(
-    mongod: str, cloud: Aws, model: OfflineModel, folder: Path, *, without: str = "none"
-) -> AsyncIterator[Product]:
-    """Run the chat function from a snapshot with open connections; `without` names hooks that are not called."""
+async def primed_product(mongod: str, cloud: Aws, model: OfflineModel, folder: Path) -> AsyncIterator[Product]:
+    """Run the chat function from a snapshot whose process had opened connections."""
     code = functions_with(folder, project=PRIMED)
-    app = (FUNCTIONS / "chat" / "app.py").read_text()
-    (code / "chat" / "app.py").write_text(f"{app}\nimport snapshot_restore_py\nsnapshot_restore_py.{without}.clear()\n")
-    if without == "none":
-        (code / "chat" / "app.py").write_text(app)
 
     def change(function: Function) -> Function:
         return function.having(code=code)
@@ -52,8 +50,7 @@ async def primed_product(
         # With a front, which takes the traces.
         "port": 0,
         "emulator": {"sqs": None, "concurrency": 100},
-        # A connection that is dead is given up soon, and one that is not never.
-        "environment": {"MONGODB_TIMEOUT_SECONDS": "2" if without == "get_before_snapshot()" else "90"},
+        "environment": {"MONGODB_TIMEOUT_SECONDS": "90"},
     }
     async with running_product(mongod, cloud, model, **options) as product:
         yield product
@@ -109,28 +106,6 @@ async def test_restored_processes_repeat_no_id_no_key_and_no_random_number(
         await asyncio.gather(*(user.ask("[echo:again]") for user in users))
         assert snapshot.credentials.reads == len(product.emulator.processes("chat")) + 1
         assert not snapshot.graveyard.received
-
-
-@linux
-async def test_without_the_hooks_after_a_restore_random_numbers_are_repeated(
-    mongod: str, cloud: Aws, model: OfflineModel, tmp_path: Path
-) -> None:
-    """What the test above would find."""
-    async with primed_product(mongod, cloud, model, tmp_path, without="get_after_restore()") as product:
-        answers = await ask_all(product, [product.user() for _ in range(4)], DRAW)
-    # A copy that had to try a call again has drawn a number for its pause: not all need to be equal.
-    repeated = {kind for kind in drawn(answers[0]) if len({drawn(events)[kind] for events in answers}) < 4}
-    assert repeated == {"random", "object_id"}
-
-
-@linux
-async def test_without_the_hooks_before_a_snapshot_dead_connections_are_used(
-    mongod: str, cloud: Aws, model: OfflineModel, tmp_path: Path
-) -> None:
-    async with primed_product(mongod, cloud, model, tmp_path, without="get_before_snapshot()") as product:
-        user = product.user()
-        await user.call("POST", "/chat", json={"query": "Hello", "session_id": user.session})
-        assert product.emulator.snapshot("chat").graveyard.received
 
 
 @asynccontextmanager

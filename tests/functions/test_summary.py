@@ -3,7 +3,6 @@
 import json
 from collections.abc import Iterator
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,7 +15,6 @@ from tests.fixtures.jobs import CONTEXT, HURRIED, Chats, RecordedQueue, batch, f
 from tests.fixtures.world import World, open_world
 
 Json = dict[str, Any]
-EVENTS = Path(__file__).parents[2] / "events"
 
 
 @pytest.fixture(scope="module")
@@ -158,12 +156,3 @@ def test_a_summary_that_does_not_end_in_time_goes_on_from_the_queue(
     assert rest == {"session_id": key, "rebuild": rebuild}
     assert failures(summary.handler(batch(json.dumps(rest)), CONTEXT)) == []
     assert chats.summaries(key)[-1][1] == 60
-
-
-def test_the_sample_events_are_understood(summary: Any, chats: Chats) -> None:
-    direct = json.loads((EVENTS / "summary-direct.json").read_text())
-    chats.add(3, key=direct["session_id"])
-    assert summary.handler(direct, CONTEXT)["status"] == "summarized"
-    assert failures(summary.handler(json.loads((EVENTS / "summary-sqs-batch.json").read_text()), CONTEXT)) == []
-    poisoned = json.loads((EVENTS / "summary-poisoned.json").read_text())
-    assert failures(summary.handler(poisoned, CONTEXT)) == [poisoned["Records"][1]["messageId"]]

@@ -15,7 +15,7 @@ from tests.fixtures.problems import check_problem
 from tests.fixtures.product import Product, running_product
 from tests.fixtures.proxy import Proxy, proxy_to
 
-INVOCATIONS = 15
+INVOCATIONS = 5
 
 
 @dataclass(frozen=True)

@@ -8,12 +8,10 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import jwt
-import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from local.aws import Aws
 from local.model import OfflineModel
-from local.template import ROOT
 from tests.fixtures.calls import User
 from tests.fixtures.problems import check_problem
 from tests.fixtures.product import Product, running_product
@@ -87,15 +85,6 @@ async def check_refused(product: Product, issuer: Issuer) -> None:
 def bearer(product: Product, token: str) -> User:
     product.secrets.append(token)
     return User(product.emulator, product.http, {"authorization": f"Bearer {token}"})
-
-
-@pytest.mark.parametrize("function", ["chat", "sessions"])
-async def test_an_event_without_a_signer_is_refused(function: str, product: Product) -> None:
-    event = json.loads((ROOT / "events" / f"{function}-{'hello' if function == 'chat' else 'list'}.json").read_text())
-    del event["requestContext"]["authorizer"]
-    result = await product.emulator.invoke(function, json.dumps(event).encode())
-    assert b'"code":"unauthenticated"' in result.payload.replace(b'\\"', b'"')
-    assert b"AWS4-HMAC-SHA256" in result.payload
 
 
 async def test_an_unsigned_request_does_not_reach_a_function(product: Product) -> None:

@@ -78,17 +78,9 @@ async def test_a_turn_is_found_in_the_log_by_the_request_id(product: Product, us
     assert (ended["status"], ended["turn_number"], ended["stored"]) == ("complete", 1, True)
 
 
-async def test_no_log_tells_what_was_said_or_any_secret(product: Product, user: User) -> None:
-    await user.ask('My card is 4111-1111 and my key is k-12345 [tool:calculator {"expression": "1/0 + secret"}]')
+async def test_what_was_said_would_be_found_in_a_log(product: Product, user: User) -> None:
+    """Every product's logs are searched at its end. `tests/security/test_secrets` searches traces and answers, too."""
     await user.ask("[fail:500] What I say when it fails stays between us")
-    await user.ask("[bad-args:calculator] What I say with broken arguments stays as well")
-    await user.call("POST", "/chat", json={"query": "What I say in a bad request, too", "session_id": "a b"})
-    await user.call("POST", "/sessions/{}/name")
-    await user.call("POST", "/sessions/{}/summary?rebuild=true")
-    await eventually(lambda: list(product.database.summaries.find({"session_id": user.key})))
-    await product.emulator.settled()
     product.check_privacy()
-    assert "What I say in a bad request" not in str(product.lines)
-    # The check itself would find it.
     with pytest.raises(AssertionError, match="the log tells"):
         replace(product, lines=[("chat", "[fail:500] What I say when it fails stays between us")]).check_privacy()

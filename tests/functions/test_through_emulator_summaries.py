@@ -1,9 +1,7 @@
-"""Summaries: beside a turn, from the queue, and invoked directly."""
+"""Summaries: beside a turn, and from the queue. What the function does with a message is in `test_summary`."""
 
 import json
-from typing import Any
 
-from local.cloudformation import STACK
 from tests.fixtures.calls import Json, User, eventually
 from tests.fixtures.product import Product
 
@@ -19,13 +17,6 @@ def send(product: Product, body: str) -> None:
 
 def summaries(product: Product, user: User) -> list[Json]:
     return list(product.database.summaries.find({"session_id": user.key}).sort("end_turn_number"))
-
-
-async def invoke(product: Product, event: Any) -> Json:
-    result = await product.emulator.invoke("summary", json.dumps(event).encode())
-    assert result.error_type is None, result.payload
-    answer: Json = json.loads(result.payload)
-    return answer
 
 
 async def say(user: User, *texts: str) -> list[Json]:
@@ -62,15 +53,6 @@ async def test_a_summary_that_is_asked_for_is_made_by_the_queue(product: Product
     assert made["end_turn_number"] == 1
 
 
-async def test_a_summary_is_rebuilt_after_a_message_was_deleted(product: Product, user: User) -> None:
-    await say(user, "I travel to Lisbon", "I like trams")
-    await invoke(product, {"session_id": user.key})
-    [before] = summaries(product, user)
-    assert (await user.call("POST", "/sessions/{}/summary?rebuild=true")).status_code == 202
-    [after] = await eventually(lambda: [made for made in summaries(product, user) if made["_id"] != before["_id"]])
-    assert (after["start_turn_number"], after["end_turn_number"]) == (1, 2)
-
-
 async def test_a_poisoned_message_ends_in_the_dead_letters_and_blocks_nobody(product: Product, user: User) -> None:
     await say(user, "I travel to Lisbon")
     send(product, "{not json")
@@ -84,60 +66,3 @@ async def test_a_poisoned_message_ends_in_the_dead_letters_and_blocks_nobody(pro
         return [letter["Body"] for letter in letters if letter["Body"] == "{not json"]  # others' may be there too
 
     assert await eventually(poisoned) == ["{not json"]
-
-
-async def test_a_batch_fails_only_where_it_failed(product: Product) -> None:
-    good, bad = product.user(), product.user()
-    await say(good, "I travel to Lisbon")
-    await say(bad, "I like trams [summary:fail:500]")
-    bodies = [json.dumps({"session_id": user.key}) for user in (bad, good)]
-    records = [record(str(number), body) for number, body in enumerate([*bodies, '{"session_id": ""}'])]
-    assert await invoke(product, {"Records": records}) == {
-        "batchItemFailures": [{"itemIdentifier": "0"}, {"itemIdentifier": "2"}]
-    }
-    assert len(summaries(product, good)) == 1
-    assert summaries(product, bad) == []
-
-
-async def test_a_message_that_is_delivered_twice_is_paid_for_once(product: Product, user: User) -> None:
-    await say(user, f"I travel to {user.session}")
-    records = [record(str(number), json.dumps({"session_id": user.key})) for number in range(2)]
-
-    def asked() -> int:
-        return sum(user.session in json.dumps(request.body) for request in product.model.requests)
-
-    before = asked()
-    for _ in range(2):
-        assert await invoke(product, {"Records": records}) == {"batchItemFailures": []}
-    assert asked() == before + 1
-    assert len(summaries(product, user)) == 1
-
-
-async def test_invoked_directly_it_says_what_it_did(product: Product, user: User) -> None:
-    await say(user, "I travel to Lisbon")
-    done = await invoke(product, {"session_id": user.key})
-    assert done == {"session_id": user.key, "status": "summarized", "end_turn_number": 1}
-    again = await invoke(product, {"session_id": user.key})
-    assert again == {"session_id": user.key, "status": "unchanged", "end_turn_number": 1}
-    assert (await invoke(product, {"session_id": "nobody:nothing"}))["status"] == "not_found"
-
-
-async def test_a_direct_request_that_makes_no_sense_is_an_error(product: Product) -> None:
-    result = await product.emulator.invoke("summary", b'{"session_id": 7}')
-    assert result.error_type
-    assert json.loads(result.payload)["errorType"] == "ValidationError"
-
-
-def record(message_id: str, body: str) -> Json:
-    """A message as Lambda hands it over."""
-    return {
-        "messageId": message_id,
-        "receiptHandle": message_id,
-        "body": body,
-        "attributes": {},
-        "messageAttributes": {},
-        "md5OfBody": "",
-        "eventSource": "aws:sqs",
-        "eventSourceARN": f"arn:aws:sqs:us-east-1:123456789012:{STACK}-SummaryQueue",
-        "awsRegion": "us-east-1",
-    }
