@@ -1,7 +1,9 @@
 """A CloudFormation template's intrinsic functions, resolved as a deployment would."""
 
+import json
 import re
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -63,6 +65,13 @@ def _short_tag(loader: yaml.SafeLoader, suffix: str, node: yaml.Node) -> dict[st
 _Loader.add_multi_constructor("!", _short_tag)
 
 
+@lru_cache(maxsize=4)
+def _parsed(text: str) -> dict[str, Any]:
+    """Parse a template once, however often it is read. It is never changed."""
+    template: dict[str, Any] = yaml.load(text, Loader=_Loader)
+    return template
+
+
 class Document:
     """A template with its parameters filled in.
 
@@ -73,7 +82,8 @@ class Document:
         self, path: Path, *, parameters: Mapping[str, str] | None = None, attributes: Attributes | None = None
     ) -> None:
         """Read the file. A parameter without a value or a default is an error only where it is used."""
-        self._raw: dict[str, Any] = yaml.load(path.read_text(), Loader=_Loader)
+        text = path.read_text()
+        self._raw: dict[str, Any] = json.loads(text) if path.suffix == ".json" else _parsed(text)
         declared = self._raw.get("Parameters", {})
         if unknown := set(parameters or {}) - set(declared):
             raise TemplateError(f"{path.name} has no parameter {', '.join(sorted(unknown))}.")

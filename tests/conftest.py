@@ -2,6 +2,8 @@
 
 import gc
 import signal
+import ssl
+from functools import cache
 
 from hypothesis import settings
 
@@ -29,6 +31,9 @@ settings.load_profile("patient")
 
 # A turn that ends releases its session within this time. A busy machine may need longer.
 keeper.RELEASE_SECONDS = turn.RELEASE_SECONDS = 20.0  # type: ignore[attr-defined]  # it imports the constant
+
+# Each HTTP client reads the certificates of the world, which takes 35 ms: they are read once.
+ssl.create_default_context = cache(ssl.create_default_context)  # type: ignore[assignment]
 
 # A job in the background inherits an ignored SIGINT, and so would the programs that tests interrupt.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

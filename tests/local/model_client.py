@@ -1,19 +1,16 @@
 """Asks the offline model through the real OpenAI client, the same way for both APIs."""
 
-import ssl
 from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from openai import AsyncOpenAI, DefaultAsyncHttpxClient
+from openai import AsyncOpenAI
 
 from local.model import OfflineModel
 
 Api = Literal["responses", "chat"]
 Json = dict[str, Any]
-# The certificates of the world take 30 ms to load, for each client, and nothing here is encrypted.
-NO_CERTIFICATES = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
 APIS: tuple[Api, ...] = ("responses", "chat")
 
 
@@ -127,8 +124,7 @@ class Asker:
 
 @asynccontextmanager
 async def connect(model: OfflineModel, **options: Any) -> AsyncIterator[AsyncOpenAI]:
-    http = DefaultAsyncHttpxClient(verify=NO_CERTIFICATES)
-    async with AsyncOpenAI(base_url=model.base_url, api_key="none", http_client=http, **options) as client:
+    async with AsyncOpenAI(base_url=model.base_url, api_key="none", **options) as client:
         yield client
 
 

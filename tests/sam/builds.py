@@ -101,9 +101,9 @@ class Sam:
         into.write_text(json.dumps(answer["document"]))
         return Document(into, parameters=given, attributes=ATTRIBUTES)
 
-    def lint_errors(self, parameters: Mapping[str, str], template: Path = TEMPLATE, kind: str = "") -> list[str]:
-        """Return what the linter says of that CloudFormation, or of its resources whose types begin with `kind`."""
-        order = {"template": str(template), "parameters": {**REQUIRED, **parameters}, "lint": kind}
+    def lint_errors(self, parameters: Mapping[str, str], template: Path) -> list[str]:
+        """Return what the linter says of that CloudFormation."""
+        order = {"template": str(template), "parameters": {**REQUIRED, **parameters}, "lint": True}
         errors: list[str] = self._send(order)["errors"]
         return errors
 

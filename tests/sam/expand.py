@@ -4,7 +4,7 @@ Serves until its input ends. Each line is an order, and one line answers it:
 
 - {"arguments": […], "environment": {…}} runs the SAM CLI in a forked process: {"code": its exit code, "output": …}.
 - {"template": path, "parameters": {…}} expands a template into the CloudFormation that AWS deploys: {"document": …}.
-- The same with "lint": type lints the resources whose types begin so, "" for all: {"errors": […]}.
+- The same with "lint": true lints that CloudFormation: {"errors": […]}.
 - {"template": path, "env_vars": {…}} returns the environment that `sam local invoke` gives each function, and the
   options that it reads from samconfig.toml.
 """
@@ -56,9 +56,8 @@ def expanded(path: Path, parameters: dict[str, str]) -> dict[str, Any]:
     return document
 
 
-def lint_errors(document: dict[str, Any], kind: str) -> list[str]:
-    resources = {name: item for name, item in document["Resources"].items() if item["Type"].startswith(kind)}
-    found = lint(json.dumps(document | {"Resources": resources}), config=ManualArgs(regions=["us-east-1"]))
+def lint_errors(document: dict[str, Any]) -> list[str]:
+    found = lint(json.dumps(document), config=ManualArgs(regions=["us-east-1"]))
     return [f"{match.rule.id} {match.message} ({'/'.join(map(str, match.path))})" for match in found]
 
 
@@ -106,7 +105,7 @@ def answer(order: dict[str, Any]) -> dict[str, Any]:
     if "env_vars" in order:
         return local_environment(path, order["env_vars"])
     document = expanded(path, order["parameters"])
-    return {"errors": lint_errors(document, order["lint"])} if "lint" in order else {"document": document}
+    return {"errors": lint_errors(document)} if "lint" in order else {"document": document}
 
 
 if __name__ == "__main__":

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from local.cloudformation import Document
-from tests.sam.builds import MONGO_SECRET, OPENAI_SECRET
+from local.template import TEMPLATE
+from tests.sam.builds import MONGO_SECRET, OPENAI_SECRET, REQUIRED
 
 JWT = {"AuthMode": "jwt", "JwtIssuer": "https://auth.example.com/", "JwtAudience": "omniagent"}
 KEY = "arn:aws:kms:us-east-1:123456789012:key/11111111-2222-3333-4444-555555555555"
@@ -208,11 +209,14 @@ def test_in_jwt_mode_the_urls_are_open_and_nothing_but_the_urls(jwt_mode: Docume
     assert len(permissions) == 4 + 1  # the schedule's
 
 
-def test_jwt_mode_is_refused_without_issuer_and_audience_or_client(deploy: Deploy) -> None:
-    client = {"AuthMode": "jwt", "JwtIssuer": "https://issuer.example", "JwtClientIds": "web"}
-    for parameters in (JWT, client):
-        given = deploy(**parameters).section("Rules", "JwtNeedsIssuerAndAudience")
+def test_jwt_mode_is_refused_without_issuer_and_audience_or_client() -> None:
+    def rule(**parameters: str) -> dict[str, Any]:
+        document = Document(TEMPLATE, parameters=REQUIRED | {"AuthMode": "jwt"} | parameters)
+        found: dict[str, Any] = document.section("Rules", "JwtNeedsIssuerAndAudience")
+        return found
+
+    for given in (rule(**JWT), rule(JwtIssuer="https://issuer.example", JwtClientIds="web")):
         assert [item["Assert"] for item in given["Assertions"]] == [True, True]
-    missing = deploy(AuthMode="jwt").section("Rules", "JwtNeedsIssuerAndAudience")
+    missing = rule()
     assert [item["Assert"] for item in missing["Assertions"]] == [False, False]
     assert missing["RuleCondition"] is True
