@@ -9,7 +9,6 @@ import sys
 import time
 from pathlib import Path
 
-import httpx
 import pytest
 
 from local.template import ROOT
@@ -45,17 +44,20 @@ def test_a_clone_runs_and_answers_with_the_two_commands(tmp_path: Path, pytestco
         )
     processes = {}
     try:
-        url = _url_when_ready(run, log)
+        curl = _said(run, log, r"Try it +(curl .+)")
+        _said(run, log, "(Ctrl-C)")
         processes = descendants(run.pid)
-        answer = httpx.post(f"{url}/chat", json={"query": "What is 6*7?"}, timeout=60, trust_env=False).text
+        answer = subprocess.run(curl, shell=True, capture_output=True, text=True, check=True, timeout=60).stdout
         assert "42" in "".join(re.findall(r'"delta":"([^"]*)"', answer))
         assert answer.endswith("data: [DONE]\n\n")
         seconds = time.monotonic() - began
         pytestconfig.stash[CLOSING_LINES].append(f"fresh clone: first answer {seconds:.0f} s after `make run`")
+        _said(run, log, r"(\d\d:\d\d:\d\d chat +INFO +turn ended +status=complete turn_number=1 )")
     finally:
         os.killpg(run.pid, signal.SIGINT)  # Ctrl-C
         run.wait(120)
     assert still_running(processes) == {}
+    assert "Stopped." in log.read_text().splitlines()
     assert (clone / ".local").is_dir()
     installed = {path.name.partition("-")[0] for path in clone.glob(".venv/lib/python*/site-packages/*.dist-info")}
     assert "moto" in installed
@@ -72,12 +74,13 @@ def test_a_clone_runs_and_answers_with_the_two_commands(tmp_path: Path, pytestco
     shutil.rmtree(clone)
 
 
-def _url_when_ready(run: "subprocess.Popen[bytes]", log: Path) -> str:
+def _said(run: "subprocess.Popen[bytes]", log: Path, pattern: str) -> str:
+    """Wait until the run has printed this, and return its group."""
     deadline = time.monotonic() + INSTALL_SECONDS
     while time.monotonic() < deadline:
         said = log.read_text()
-        if "Ctrl-C" in said and (found := re.search(r"http://127\.0\.0\.1:\d+", said)):
-            return found[0]
+        if found := re.search(pattern, said):
+            return found[1]
         assert run.poll() is None, said
         time.sleep(0.2)
-    raise AssertionError(f"not ready: {log.read_text()}")
+    raise AssertionError(f"{pattern!r} was not said: {log.read_text()}")

@@ -26,3 +26,10 @@ async def client(model: OfflineModel) -> AsyncIterator[AsyncOpenAI]:
 def asker(request: pytest.FixtureRequest, client: AsyncOpenAI) -> Asker:
     api, stream = request.param
     return Asker(client, api, stream=stream)
+
+
+@pytest.fixture(params=[("responses", True), ("chat", False)], ids=lambda p: f"{p[0]}-{p[1]}")
+def either(request: pytest.FixtureRequest, client: AsyncOpenAI) -> Asker:
+    """Each API once, for what is read from a request: how the answer is written has tests of its own."""
+    api, stream = request.param
+    return Asker(client, api, stream=stream)

@@ -8,17 +8,14 @@ from uuid import uuid4
 import httpx
 import pytest
 
+from local.__main__ import main
 from local.background import BackgroundStack
 from local.emulator.http import Exchange, Server
-from tests.local.commands import command
 from tests.local.terminal import INTERRUPT, Terminal, terminal
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="the terminal is looked at through /proc")
 
-
-@pytest.fixture
-def session_id() -> str:
-    return uuid4().hex
+STALLED = "[stall] [long:40]"
 
 
 @pytest.fixture
@@ -27,13 +24,25 @@ def http(stack: BackgroundStack) -> Iterator[httpx.Client]:
         yield client
 
 
-@pytest.fixture
-def chat(stack: BackgroundStack, session_id: str) -> Iterator[Terminal]:
-    with terminal("chat", "--url", stack.url, "--session", session_id) as running:
+@pytest.fixture(scope="module")
+def chat(stack: BackgroundStack) -> Iterator[Terminal]:
+    """A terminal that every test leaves at its prompt."""
+    with terminal("chat", "--url", stack.url) as running:
         running.read_until("\n> ")
         yield running
 
 
+@pytest.fixture
+def session_id(chat: Terminal) -> str:
+    """The session that the terminal has begun for this test."""
+    chat.type("/new\n")
+    chat.read_until("Session ")
+    opened = chat.read_until(". ").removesuffix(". ")
+    chat.read_until("\n> ")
+    return opened
+
+
+@pytest.mark.usefixtures("session_id")
 def test_a_question_is_answered_and_its_tool_shown(chat: Terminal) -> None:
     chat.type("What is 21 * 2?\n")
     answer = chat.read_until("\n> ")
@@ -41,8 +50,6 @@ def test_a_question_is_answered_and_its_tool_shown(chat: Terminal) -> None:
         '\n  calculator {"expression": "21 * 2"}\n  calculator -> 42\nThe **calculator** tool answered: 42\n' in answer
     )
     assert " tokens\n" in answer
-    chat.type("/quit\n")
-    assert chat.exit_code() == 0
 
 
 def test_a_pasted_block_is_one_message(chat: Terminal, http: httpx.Client, session_id: str) -> None:
@@ -57,7 +64,7 @@ def test_a_pasted_block_is_one_message(chat: Terminal, http: httpx.Client, sessi
 def test_an_interrupt_stops_the_turn_on_the_server_and_keeps_its_text(
     chat: Terminal, http: httpx.Client, session_id: str
 ) -> None:
-    chat.type("[slow:20] [long:5000]\n")
+    chat.type(f"{STALLED}\n")
     shown = chat.read_until("every token")
     chat.type(INTERRUPT)
     shown += chat.read_until("(stopped)")
@@ -68,6 +75,7 @@ def test_an_interrupt_stops_the_turn_on_the_server_and_keeps_its_text(
     assert text in shown.replace("^C", "")
     chat.type("[echo:Go on.]\n")
     chat.read_until("\nGo on.\n")
+    chat.read_until("\n> ")
 
 
 async def test_a_second_interrupt_leaves_a_turn_that_does_not_stop() -> None:
@@ -95,31 +103,29 @@ async def test_a_second_interrupt_leaves_a_turn_that_does_not_stop() -> None:
     await server.close()
 
 
-def test_two_interrupts_at_the_prompt_leave(chat: Terminal) -> None:
-    chat.wait_until_it_reads()
-    chat.type(INTERRUPT)
-    chat.read_until("(press Ctrl-C again to quit)\n> ")
-    chat.wait_until_it_reads()
-    chat.type(INTERRUPT)
-    assert chat.exit_code() == 130
-
-
-def test_an_answer_that_is_on_its_way_is_taken_up_again(
-    stack: BackgroundStack, http: httpx.Client, session_id: str
+def test_an_answer_on_its_way_is_taken_up_again_and_the_chat_is_left_by_its_command_or_two_interrupts(
+    stack: BackgroundStack, http: httpx.Client
 ) -> None:
-    body = {"session_id": session_id, "query": "[slow:20] [long:5000]"}
-    with http.stream("POST", "/chat", json=body) as answer:
+    session_id = uuid4().hex
+    with http.stream("POST", "/chat", json={"session_id": session_id, "query": STALLED}) as answer:
         next(answer.iter_bytes())
     with terminal("chat", "--url", stack.url, "--session", session_id) as chat:
         shown = chat.read_until("every token")
-        assert "> [slow:20] [long:5000]\nThe stream keeps" in shown
+        assert f"> {STALLED}\nThe stream keeps" in shown
         chat.type(INTERRUPT)
         chat.read_until("(stopped)")
         chat.read_until("\n> ")
         chat.type("/quit\n")
         assert chat.exit_code() == 0
     with terminal("chat", "--url", stack.url, "--session", session_id) as chat:
-        chat.read_until("> [slow:20] [long:5000]\nThe stream keeps")
+        chat.read_until(f"> {STALLED}\nThe stream keeps")
+        chat.read_until("\n> ")
+        chat.wait_until_it_reads()
+        chat.type(INTERRUPT)
+        chat.read_until("(press Ctrl-C again to quit)\n> ")
+        chat.wait_until_it_reads()
+        chat.type(INTERRUPT)
+        assert chat.exit_code() == 130
 
 
 def test_the_last_question_is_answered_again(chat: Terminal, http: httpx.Client, session_id: str) -> None:
@@ -147,14 +153,16 @@ def test_sessions_are_listed_opened_and_begun(chat: Terminal, session_id: str) -
     chat.read_until("\n> ")
 
 
+@pytest.mark.usefixtures("session_id")
 def test_what_the_server_refuses_is_shown_in_its_words(chat: Terminal) -> None:
     chat.type("/regenerate\n")
     shown = chat.read_until("\n> ")
     assert shown == "/regenerate\nIt does not exist, or you have no access to it.\n> "
     chat.type("/unknown\n")
-    chat.read_until("Unknown command /unknown. /help lists the commands.\n")
+    chat.read_until("Unknown command /unknown. /help lists the commands.\n> ")
 
 
+@pytest.mark.usefixtures("session_id")
 def test_reasoning_and_failures_are_shown(chat: Terminal) -> None:
     chat.type('[reason] [tool:calculator {"expression": "1 / 0"}]\n')
     shown = chat.read_until("\n> ")
@@ -164,16 +172,17 @@ def test_reasoning_and_failures_are_shown(chat: Terminal) -> None:
     chat.read_until("\nThe model could not answer. Try again in a moment.\n> ")
 
 
-def test_without_a_stack_it_says_how_to_start_one() -> None:
-    with command("chat", PORT="1") as running:
-        assert running.end() == (1, "No server responds at http://127.0.0.1:1. Start it with `make run`.\n")
-
-
-def test_what_a_turn_waits_for_is_asked_and_a_paste_is_no_approval(
-    waiting_stack: BackgroundStack, session_id: str
+def test_without_a_stack_it_says_how_to_start_one(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
+    monkeypatch.setenv("PORT", "1")
+    assert main(["chat"]) == 1
+    assert capsys.readouterr() == ("", "No server responds at http://127.0.0.1:1. Start it with `make run`.\n")
+
+
+def test_what_a_turn_waits_for_is_asked_and_a_paste_is_no_approval(waiting_stack: BackgroundStack) -> None:
     ask = '[tool:refund {"order": "42"}] [tool:ask_user {"question": "Which?", "choices": ["red", "blue"]}]'
-    with terminal("chat", "--url", waiting_stack.url, "--session", session_id) as chat:
+    with terminal("chat", "--url", waiting_stack.url) as chat:
         chat.read_until("\n> ")
         chat.type(f"{ask} [then] [echo:All done.]\n")
         chat.read_until('refund {"order": "42"} needs your approval. Order 42 is large.\n')

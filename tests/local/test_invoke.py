@@ -8,6 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from local.aws import Aws
+from local.cloudformation import TemplateError
+from local.invoke import invoke
+from local.stack import StackOptions
 from local.template import ROOT
 
 TEMPLATE = """
@@ -39,32 +43,33 @@ def template(tmp_path: Path) -> Path:
     return path
 
 
-def invoke(template: Path, mongod: str, function: str, event: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "local", "invoke", function, "-", "--template", str(template)],
+def test_the_answer_is_printed_and_the_log_is_apart(template: Path, mongod: str) -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "local", "invoke", "greet", "-", "--template", str(template)],
         cwd=ROOT,
         env={**os.environ, "MONGODB_URI": mongod},
-        input=event,
+        input='{"name": "Ada"}',
         capture_output=True,
         text=True,
         check=False,
     )
-
-
-def test_the_answer_is_printed_and_the_log_is_apart(template: Path, mongod: str) -> None:
-    done = invoke(template, mongod, "greet", '{"name": "Ada"}')
     assert (done.returncode, json.loads(done.stdout)) == (0, {"greeting": "Hello Ada", "sam": "true"})
     log = done.stderr.splitlines()
     assert [line.split()[0] for line in log] == ["START", "greeting", "END", "REPORT"]
 
 
-def test_a_function_error_is_printed_and_fails_the_command(template: Path, mongod: str) -> None:
-    done = invoke(template, mongod, "greet", "{}")
-    assert (done.returncode, json.loads(done.stdout)["errorType"]) == (1, "KeyError")
+async def test_a_function_error_is_printed_and_fails_the_command(
+    template: Path, mongod: str, aws: Aws, capsys: pytest.CaptureFixture[str]
+) -> None:
+    options = StackOptions(
+        template=template, mongodb_uri=mongod, aws=aws, openai_api_key="none", emulator={"sqs": None}
+    )
+    assert await invoke(options, "greet", b"{}") == 1
+    assert json.loads(capsys.readouterr().out)["errorType"] == "KeyError"
 
 
-def test_an_unknown_function_is_said_in_one_line_before_anything_is_started(template: Path) -> None:
+async def test_an_unknown_function_is_said_in_one_line_before_anything_is_started(template: Path) -> None:
     nobody = "mongodb://127.0.0.1:1/?serverSelectionTimeoutMS=100"
-    done = invoke(template, nobody, "grete", "{}")
-    assert done.returncode == 1
-    assert done.stderr == "There is no function grete. There are: greet.\n"
+    options = StackOptions(template=template, mongodb_uri=nobody, functions=("grete",))
+    with pytest.raises(TemplateError, match=r"^There is no function grete\. There are: greet\.$"):
+        await invoke(options, "grete", b"{}")

@@ -115,7 +115,7 @@ def test_highlighting_loses_no_character(language: str) -> None:
 
 @pytest.mark.parametrize("piece", HOSTILE)
 def test_a_text_made_to_break_the_renderer_is_rendered(piece: str) -> None:
-    assert json.loads(json.dumps(render(piece * (6_000 // len(piece)))))
+    assert json.loads(json.dumps(render(piece * (4_000 // len(piece)))))
 
 
 @pytest.fixture

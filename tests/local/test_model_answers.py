@@ -39,16 +39,19 @@ def calls(answer: Answer) -> list[tuple[str, dict[str, object]]]:
     return [(name, json.loads(arguments)) for name, arguments in answer.calls]
 
 
-@pytest.mark.parametrize("prompt", ["[reason] Tell me about rivers.", "[refuse]", "[length] Why?", "What is 6*7?"])
+@pytest.mark.parametrize(
+    "prompt", ["[reason] Tell me about rivers.", "[refuse]", "[length] Why?", "What is 6*7?", "What is my name?"]
+)
 async def test_every_way_of_asking_gets_the_same_answer_and_the_same_usage(client: AsyncOpenAI, prompt: str) -> None:
     asked = [Asker(client, api, stream=stream) for api in APIS for stream in (True, False)]
     first, *others = [
-        await asker.ask(prompt, TOOLS, history=[("user", "Hi"), ("assistant", "Hello")]) for asker in asked
+        await asker.ask(prompt, TOOLS, history=[("user", "My name is Ada."), ("assistant", "Hello")]) for asker in asked
     ]
     for other in others:
         assert (other.text, other.reasoning, other.refusal) == (first.text, first.reasoning, first.refusal)
         assert other.calls == first.calls
         assert other.usage == first.usage
+    assert prompt != "What is my name?" or "Ada" in first.text
 
 
 async def test_usage_is_exactly_what_was_streamed(stream: Asker) -> None:
@@ -66,24 +69,24 @@ async def test_the_finish_says_why_the_answer_ended(asker: Asker) -> None:
     assert tuple([(await asker.ask(prompt, TOOLS)).finish for prompt in prompts]) == words[asker.api]
 
 
-async def test_a_token_limit_of_the_request_ends_the_answer_there(asker: Asker) -> None:
-    limit: Json = {"max_output_tokens" if asker.api == "responses" else "max_completion_tokens": 20}
-    answer = await asker.ask("[long:50]", **limit)
+async def test_a_token_limit_of_the_request_ends_the_answer_there(either: Asker) -> None:
+    limit: Json = {"max_output_tokens" if either.api == "responses" else "max_completion_tokens": 20}
+    answer = await either.ask("[long:50]", **limit)
     assert answer.usage is not None
     assert answer.usage[1] == 20
     assert answer.finish in {"incomplete", "length"}
 
 
-async def test_markers_dictate_the_answer(asker: Asker) -> None:
-    assert (await asker.ask("[echo:exactly [this](text)]")).text == "exactly [this](text)"
-    assert (await asker.ask("[empty]")).text == ""
-    assert "can't help" in (await asker.ask("[refuse]")).refusal
-    assert (await asker.ask("[burst:30]")).text == (await asker.ask("[long:30]")).text
+async def test_markers_dictate_the_answer(stream: Asker) -> None:
+    assert (await stream.ask("[echo:exactly [this](text)]")).text == "exactly [this](text)"
+    assert (await stream.ask("[empty]")).text == ""
+    assert "can't help" in (await stream.ask("[refuse]")).refusal
+    assert (await stream.ask("[burst:30]")).text == (await stream.ask("[long:30]")).text
 
 
-async def test_markers_in_the_history_do_nothing(asker: Asker) -> None:
+async def test_markers_in_the_history_do_nothing(either: Asker) -> None:
     history = [("user", "[fail:500] [refuse] [tool:calculator]"), ("assistant", "[empty]")]
-    answer = await asker.ask("Hello", TOOLS, instructions="Obey [refuse].", history=history)
+    answer = await either.ask("Hello", TOOLS, instructions="Obey [refuse].", history=history)
     assert answer.text.startswith("Hello!")
     assert answer.calls == []
 
@@ -133,10 +136,10 @@ async def test_the_example_agent_asks_before_a_large_refund_and_pays_a_small_one
     assert "Refunded 80.00 euros" in (await runner.answer(request.approve()).result()).text
 
 
-async def test_two_dates_fill_two_fields(asker: Asker) -> None:
+async def test_two_dates_fill_two_fields(stream: Asker) -> None:
     day = {"type": "string", "format": "date"}
     days = function("days_between", "Count the days from one date to another.", start=day, end=day)
-    answer = await asker.ask("Count the days from 2026-03-01 to 2026-12-24", [days])
+    answer = await stream.ask("Count the days from 2026-03-01 to 2026-12-24", [days])
     assert calls(answer) == [("days_between", {"start": "2026-03-01", "end": "2026-12-24"})]
 
 
@@ -178,8 +181,8 @@ async def test_arguments_fit_any_schema(stream: Asker) -> None:
     }
 
 
-async def test_the_answer_after_the_tools_uses_what_they_returned(asker: Asker) -> None:
-    called, answered = await asker.ask_to_the_end("What is 6*7?", TOOLS, output='{"result": 42}')
+async def test_the_answer_after_the_tools_uses_what_they_returned(either: Asker) -> None:
+    called, answered = await either.ask_to_the_end("What is 6*7?", TOOLS, output='{"result": 42}')
     assert [name for name, _ in called.calls] == ["calculator"]
     assert "42" in answered.text
 
@@ -193,9 +196,9 @@ async def test_markers_call_tools_in_parallel_and_in_a_chain(asker: Asker) -> No
     assert third.text == "All done."
 
 
-async def test_a_prompt_in_plain_words_makes_a_chain_too(asker: Asker) -> None:
+async def test_a_prompt_in_plain_words_makes_a_chain_too(stream: Asker) -> None:
     prompt = "Roll a die with 6 sides, then tell me what time it is in Rome."
-    *steps, last = await asker.ask_to_the_end(prompt, TOOLS)
+    *steps, last = await stream.ask_to_the_end(prompt, TOOLS)
     assert [[name for name, _ in step.calls] for step in steps] == [["roll_dice"], ["current_time"]]
     assert "roll_dice" in last.text
 
@@ -212,8 +215,8 @@ async def test_the_tool_choice_of_the_request_is_obeyed(stream: Asker) -> None:
     assert [name for name, _ in forced.calls] == ["roll_dice"]
 
 
-async def test_broken_arguments_are_corrected_in_the_next_step(asker: Asker) -> None:
-    broken, corrected, last = await asker.ask_to_the_end("[bad-args:get_weather] in Oslo", TOOLS, output="Error")
+async def test_broken_arguments_are_corrected_in_the_next_step(either: Asker) -> None:
+    broken, corrected, last = await either.ask_to_the_end("[bad-args:get_weather] in Oslo", TOOLS, output="Error")
     with pytest.raises(json.JSONDecodeError):
         calls(broken)
     assert calls(corrected) == [("get_weather", {"city": "Oslo", "unit": "celsius", "days": None})]
@@ -243,15 +246,15 @@ async def test_text_can_come_before_a_call(asker: Asker) -> None:
         ("What is my age?", "not told me"),
     ],
 )
-async def test_it_remembers_what_the_user_said(asker: Asker, question: str, expected: str) -> None:
+async def test_it_remembers_what_the_user_said(stream: Asker, question: str, expected: str) -> None:
     said = "Hi, my name is Ada and I live in Rome. My favourite colour is blue."
-    answer = await asker.ask(question, history=[("user", said), ("assistant", "Noted.")])
+    answer = await stream.ask(question, history=[("user", said), ("assistant", "Noted.")])
     assert expected in answer.text
 
 
-async def test_it_remembers_what_a_summary_in_the_instructions_says(asker: Asker) -> None:
+async def test_it_remembers_what_a_summary_in_the_instructions_says(either: Asker) -> None:
     instructions = "Be kind.\n\n# Summary of the conversation so far\nThe user's name is Ada."
-    assert "Ada" in (await asker.ask("What is my name?", instructions=instructions)).text
+    assert "Ada" in (await either.ask("What is my name?", instructions=instructions)).text
 
 
 @pytest.mark.parametrize(
@@ -275,32 +278,32 @@ TRANSCRIPT = (
 )
 
 
-async def test_a_summary_keeps_the_facts(asker: Asker) -> None:
+async def test_a_summary_keeps_the_facts(either: Asker) -> None:
     asked = "Fold the new messages into the previous summary. Answer with the new summary only."
-    text = (await asker.ask(TRANSCRIPT, instructions=asked)).text
+    text = (await either.ask(TRANSCRIPT, instructions=asked)).text
     assert "Ada" in text
     assert "wines" in text
     history = [("user", "My name is Grace."), ("assistant", "Hello.")]
-    assert "Grace" in (await asker.ask("Summarise the conversation above.", history=history)).text
+    assert "Grace" in (await either.ask("Summarise the conversation above.", history=history)).text
 
 
-async def test_a_chat_gets_a_short_name(asker: Asker) -> None:
-    title = (await asker.ask(TRANSCRIPT, instructions="Give a title of 3 to 5 words for the conversation.")).text
+async def test_a_chat_gets_a_short_name(stream: Asker) -> None:
+    title = (await stream.ask(TRANSCRIPT, instructions="Give a title of 3 to 5 words for the conversation.")).text
     assert 3 <= len(title.split()) <= 5
 
 
 @pytest.mark.parametrize("said", ["hi", "Hello!", "👋"])
-async def test_a_greeting_makes_a_sensible_title(asker: Asker, said: str) -> None:
+async def test_a_greeting_makes_a_sensible_title(stream: Asker, said: str) -> None:
     transcript = f"# Messages\nuser: {said}\nassistant: Hello! Ask me anything."
-    title = (await asker.ask(transcript, instructions="Give a title of two to six words for the conversation.")).text
+    title = (await stream.ask(transcript, instructions="Give a title of two to six words for the conversation.")).text
     assert title == "A Short Friendly Chat"
 
 
 @pytest.mark.parametrize("task", ["summary", "title"])
-async def test_a_marker_can_be_addressed_to_a_summary_or_a_title(asker: Asker, task: str) -> None:
+async def test_a_marker_can_be_addressed_to_a_summary_or_a_title(stream: Asker, task: str) -> None:
     asked = f"Write a {task} for the conversation."
-    assert (await asker.ask(f"user: Hello [{task}:empty]", instructions=asked)).text == ""
-    assert (await asker.ask(f"Hello [{task}:empty]")).text.startswith("Hello!")
+    assert (await stream.ask(f"user: Hello [{task}:empty]", instructions=asked)).text == ""
+    assert (await stream.ask(f"Hello [{task}:empty]")).text.startswith("Hello!")
 
 
 async def test_content_may_come_in_parts(client: AsyncOpenAI) -> None:
@@ -327,20 +330,20 @@ def asked_for(api: Api, schema: Json, *, strict: bool = False) -> Json:
     return {"response_format": {"type": "json_schema", "json_schema": output}}
 
 
-async def test_an_answer_fits_the_schema_that_was_asked_for(asker: Asker) -> None:
+async def test_an_answer_fits_the_schema_that_was_asked_for(either: Asker) -> None:
     parameters = WEATHER["parameters"]
-    answer = await asker.ask("Is it raining in Lisbon, in celsius?", **asked_for(asker.api, parameters, strict=True))
+    answer = await either.ask("Is it raining in Lisbon, in celsius?", **asked_for(either.api, parameters, strict=True))
     assert json.loads(answer.text) == {"city": "Lisbon", "unit": "celsius", "days": None}
 
 
-async def test_tools_come_before_the_answer_in_json_and_markers_dictate_it(asker: Asker) -> None:
-    output = asked_for(asker.api, {"type": "object", "properties": {"total": {"type": "integer"}}})
-    first = await asker.ask("Calculate 2 + 3", [CALCULATOR], **output)
+async def test_tools_come_before_the_answer_in_json_and_markers_dictate_it(either: Asker) -> None:
+    output = asked_for(either.api, {"type": "object", "properties": {"total": {"type": "integer"}}})
+    first = await either.ask("Calculate 2 + 3", [CALCULATOR], **output)
     assert [name for name, _ in first.calls] == ["calculator"]
     steps = [("calculator", first.calls[0][1], "The total is 5")]
-    last = await asker.ask("Calculate it.", [CALCULATOR], steps=steps, **output)
+    last = await either.ask("Calculate it.", [CALCULATOR], steps=steps, **output)
     assert json.loads(last.text) == {"total": 5}
-    assert (await asker.ask("[echo:not JSON]", **output)).text == "not JSON"
+    assert (await either.ask("[echo:not JSON]", **output)).text == "not JSON"
 
 
 BOUNDS: dict[str, list[Json]] = {

@@ -1,31 +1,19 @@
-"""`python -m local run`, as `make run` runs it."""
+"""`python -m local run`, with functions that start in no time. With the real ones: `tests/test_fresh_clone.py`."""
 
 import json
 import os
-import re
 import signal
-import socket
-import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import httpx
 import pytest
-from pymongo import MongoClient
 
 from local.__main__ import main
-from local.template import ROOT
 from tests.local.commands import command, descendants, still_running
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="processes are found in /proc")
 
-WITHOUT_MONGOD = """
-import sys, sysconfig
-from local.__main__ import main
-sysconfig.get_path = lambda name: "nowhere"
-sys.exit(main(["run"]))
-"""
 USES_A_PACKAGE = """
 import tabulate
 
@@ -64,40 +52,6 @@ def write_template(folder: Path, chat: str) -> Path:
     return path
 
 
-def test_it_says_how_to_use_it_answers_and_ends_without_a_trace(tmp_path: Path) -> None:
-    with command("run", "--data", str(tmp_path), PORT="0") as running:
-        running.read_until("is ready after")
-        curl = running.read_until("curl").partition("curl")[2].strip()
-        running.read_until("Ctrl-C")
-        answer = subprocess.run(f"curl -sS {curl}", shell=True, capture_output=True, text=True, check=True).stdout
-        assert "42" in "".join(re.findall(r'"delta":"([^"]*)"', answer))
-        assert answer.endswith("data: [DONE]\n\n")
-        line = running.read_until("turn ended")
-        assert re.match(r"\d\d:\d\d:\d\d chat +INFO +turn ended +status=complete turn_number=1 ", line)
-        processes = descendants(running.pid)
-        assert all(of(name, processes) for name in ("mongod", "local.moto_server", "local.model", "bootstrap.py"))
-        running.send(signal.SIGINT)
-        code, said = running.end()
-    assert (code, said.splitlines()[-1]) == (0, "Stopped.")
-    assert still_running(processes) == {}
-
-    # The next run keeps what is stored, whatever functions it has: these start in no time.
-    template = write_template(tmp_path / "functions", chat="def handler(event, context): pass")
-    with command("run", "--data", str(tmp_path), "--template", str(template), PORT="0") as running:
-        running.read_until("is ready after")
-        processes = descendants(running.pid)
-        port = re.search(r"--port=(\d+)", processes[of("mongod", processes)])
-        assert port
-        with MongoClient[dict[str, Any]](f"mongodb://127.0.0.1:{port[1]}/?directConnection=true") as client:
-            assert [session["latest_turn_number"] for session in client.omniagent.sessions.find()] == [1]
-        os.kill(of("mongod", processes), signal.SIGKILL)
-        code, said = running.end()
-    assert code == 1
-    log = tmp_path / "mongod" / "mongod.log"
-    assert said.splitlines()[-1] == f"mongod ended unexpectedly with signal SIGKILL; its log is {log}."
-    assert still_running(processes) == {}
-
-
 def test_a_second_interrupt_ends_it_at_once(tmp_path: Path) -> None:
     template = write_template(tmp_path / "functions", chat="def handler(event, context): pass")
     with command("run", "--data", str(tmp_path), "--template", str(template), PORT="0") as running:
@@ -123,7 +77,9 @@ def test_it_ends_in_order_while_it_starts(tmp_path: Path) -> None:
     assert still_running(processes) == {}
 
 
-def test_a_function_that_fails_is_said_and_every_change_of_it_is_taken_up(tmp_path: Path) -> None:
+def test_a_function_that_fails_is_said_every_change_of_it_is_taken_up_and_a_dead_mongod_ends_the_run(
+    tmp_path: Path,
+) -> None:
     template = write_template(tmp_path, chat="def handler(event, context")
     with command("run", "--data", str(tmp_path / "data"), "--template", str(template), PORT="0") as running:
         url = running.read_until("Sessions").split()[1]
@@ -141,14 +97,14 @@ def test_a_function_that_fails_is_said_and_every_change_of_it_is_taken_up(tmp_pa
         running.read_until("chat/app.py changed: restarting the functions.")
         running.read_until("chat      invocation")
         assert httpx.get(url.replace("sessions", "chat"), trust_env=False, timeout=60).json() == "0.9.0"
-
-
-def test_a_busy_port_is_said_in_one_sentence() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        port = taken.getsockname()[1]
-        with command("run", PORT=str(port)) as running:
-            code, said = running.end()
-    assert (code, said.splitlines()[-1]) == (1, f"Port {port} is in use: choose another one, such as PORT={port + 1}.")
+        processes = descendants(running.pid)
+        assert all(of(name, processes) for name in ("mongod", "local.moto_server", "local.model", "bootstrap.py"))
+        os.kill(of("mongod", processes), signal.SIGKILL)
+        code, rest = running.end()
+    assert code == 1
+    log = tmp_path / "data" / "mongod" / "mongod.log"
+    assert rest.splitlines()[-1] == f"mongod ended unexpectedly with signal SIGKILL; its log is {log}."
+    assert still_running(processes) == {}
 
 
 def test_a_port_that_is_none_is_said_in_one_sentence(
@@ -157,16 +113,3 @@ def test_a_port_that_is_none_is_said_in_one_sentence(
     monkeypatch.setenv("PORT", "http")
     assert main(["run"]) == 1
     assert capsys.readouterr() == ("", "PORT must be a number up to 65535, not 'http'.\n")
-
-
-def test_a_missing_mongod_is_said_in_one_sentence() -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", WITHOUT_MONGOD],
-        cwd=ROOT,
-        env={**os.environ, "PORT": "0"},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 1
-    assert re.fullmatch(r"No mongod is installed: .+ MONGODB_URI\.\n", done.stderr)

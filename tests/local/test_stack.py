@@ -59,17 +59,6 @@ def test_a_question_is_answered_and_the_answer_is_traced(http: httpx.Client) -> 
         assert {"input.value", "output.value"} <= called["attributes"].keys()
 
 
-def test_a_summary_goes_through_the_queue_to_its_function(http: httpx.Client) -> None:
-    session_id, _ = ask(http, query="My name is Ada.")
-    ask(http, query="A summary stops before the last turn.", session_id=session_id)
-    assert http.post(f"/sessions/{session_id}/summary").status_code == 202
-    deadline = time.monotonic() + 60
-    while (summary := http.get(f"/sessions/{session_id}/summary")).status_code == 404:
-        assert time.monotonic() < deadline
-        time.sleep(0.1)
-    assert summary.json()["content"]
-
-
 def test_the_stack_tells_about_itself(http: httpx.Client) -> None:
     info = http.get("/local/info").json()
     assert (info["model"], info["offline"], info["context_max_tokens"]) == ("offline", True, 32_000)
