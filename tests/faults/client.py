@@ -13,7 +13,7 @@ from omniagent.protocol import sse
 
 Json = dict[str, Any]
 
-POLL_SECONDS = 0.1
+POLL_SECONDS = 0.25
 RESULTS = {"tool-output-available", "tool-output-error", "tool-output-denied", "tool-input-error"}
 
 
@@ -233,15 +233,6 @@ class Client:
     async def summarize(self) -> httpx.Response:
         """Ask for a new summary of the whole session."""
         return await self._call("POST", f"/{self.session}/summary")
-
-    async def listed(self) -> Json:
-        """Find the session in the list, without opening it."""
-        (session,) = (await self._call("GET", "")).json()["sessions"]
-        found: Json = session
-        return found
-
-    async def delete_message(self, message_id: str) -> httpx.Response:
-        return await self._call("DELETE", f"/{self.session}/messages/{message_id}")
 
     async def messages(self) -> list[Json]:
         """Read the conversation as a page that is opened anew does."""

@@ -31,14 +31,6 @@ async def pause(seconds: float) -> str:
     return f"waited {seconds:g} seconds"
 
 
-@tool(timeout_seconds=20)
-async def block(seconds: float) -> str:
-    """Let a tick pass, then hold the event loop, as a tool with a blocking client does."""
-    await asyncio.sleep(0.3)
-    time.sleep(seconds)  # noqa: ASYNC251 - the fault that is wanted
-    return f"blocked {seconds:g} seconds"
-
-
 @tool(timeout_seconds=1)
 async def blink() -> str:
     """Wait for a moment."""
@@ -70,4 +62,4 @@ async def die() -> str:
     os._exit(1)
 
 
-agent = Agent("faulty", "Be brief.", tools=[pause, block, blink, charge, transfer, die])
+agent = Agent("faulty", "Be brief.", tools=[pause, blink, charge, transfer, die])
