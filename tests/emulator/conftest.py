@@ -109,6 +109,13 @@ async def plain() -> AsyncIterator[Emulator]:
         yield emulator
 
 
+@pytest.fixture(scope="session")
+async def streaming() -> AsyncIterator[Emulator]:
+    """The same of the function that streams."""
+    async with Emulator([toy("stream")]) as emulator:
+        yield emulator
+
+
 @pytest.fixture
 async def http() -> AsyncIterator[httpx.AsyncClient]:
     limits = httpx.Limits(max_connections=100)

@@ -69,10 +69,9 @@ async def test_a_function_that_is_killed_leaves_the_line_of_lambda(
 
 
 async def test_a_streaming_function_invoked_as_a_whole_answers_prelude_and_body(
-    start: Start, http: httpx.AsyncClient
+    streaming: Emulator, http: httpx.AsyncClient
 ) -> None:
-    emulator = await start(toy("stream"))
-    response = await http.post(address(emulator, "stream"), json=get_event())
+    response = await http.post(address(streaming, "stream"), json=get_event())
     prelude, body = response.content.split(bytes(8))
     assert json.loads(prelude)["statusCode"] == 200
     assert body == b"data: 0\n\ndata: 1\n\ndata: 2\n\n"
