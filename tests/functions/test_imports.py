@@ -110,10 +110,6 @@ def test_the_chat_function_needs_no_fastapi() -> None:
     assert not {"fastapi", "opentelemetry"} & packages(imported("chat"))
 
 
-def test_tracing_imports_the_opentelemetry_sdk() -> None:
-    assert "opentelemetry.sdk.trace" in imported("summary", OTEL_EXPORTER_OTLP_ENDPOINT="http://127.0.0.1:1")
-
-
 def test_the_summary_function_knows_nothing_of_http() -> None:
     assert not {"fastapi", "starlette", "mangum", "anyio", "opentelemetry"} & packages(imported("summary"))
 

@@ -1,3 +1,0 @@
-"""An agent for tests that cannot be imported."""
-
-raise RuntimeError("this agent is broken")
