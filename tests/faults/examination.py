@@ -55,10 +55,13 @@ def _examine_broken(
         closed = answer["status"] == "interrupted" or (
             answer["status"] == "cancelled" and bills.was_continued(stream.answer_id)
         )
+        stored = stored_text(answer)
         if closed and stream.message_id is not None:
             house.check_closed(user.client, stream)
+        elif closed:  # the run of an answered request, whose log has another name: all but its last tick is stored
+            assert stored.startswith(stream.text) or stream.text.startswith(stored), f"{stream.text!r} was shown"
         else:
-            assert stored_text(answer).startswith(stream.text), f"{stream.text!r} was shown"
+            assert stored.startswith(stream.text), f"{stream.text!r} was shown"
     except AssertionError as exc:
         found.diverging.append(f"answer {stream.answer_id}: {exc}")
 
