@@ -89,9 +89,17 @@ class Sam:
 
     def build(self, folder: Path, **environment: str) -> Build:
         """Run `sam build` into a folder of its own, with nothing kept from an earlier one."""
-        places = ["--build-dir", str(folder / "build"), "--cache-dir", str(folder / "cache")]
-        log = self.run("build", *places, PYTHON=str(SAM_BIN / "python"), UV=str(UV), **environment)
-        return Build(folder / "build", log)
+        # Into the cache of SAM, which nobody would read again, everything would be copied once more.
+        log = self.run(
+            "build",
+            "--no-cached",
+            "--build-dir",
+            str(folder),
+            PYTHON=str(SAM_BIN / "python"),
+            UV=str(UV),
+            **environment,
+        )
+        return Build(folder, log)
 
     def expand(self, parameters: Mapping[str, str], template: Path = TEMPLATE) -> Document:
         """Return the CloudFormation that a deploy of the template with these parameters comes to."""
