@@ -63,10 +63,21 @@ def text_of(answer: dict[str, Any]) -> str:
     return "".join(part["text"] for part in answer["parts"] if part["type"] == "text")
 
 
-def test_chat_remembers_the_run_before_and_uses_its_tools(environment: dict[str, str]) -> None:
-    with running(environment, "examples.chat", "My name is Ada.") as first:
-        _, error = first.communicate(timeout=PATIENCE_SECONDS)
+def test_ctrl_c_in_chat_stores_what_was_shown_and_the_next_run_remembers_it_and_uses_its_tools(
+    environment: dict[str, str],
+) -> None:
+    with running(environment, "examples.chat", f"My name is Ada. {LONG_ANSWER}") as first:
+        assert first.stdout is not None
+        beginning = first.stdout.read(40)
+        os.killpg(first.pid, signal.SIGINT)  # as a terminal does
+        rest, error = first.communicate(timeout=PATIENCE_SECONDS)
     assert first.returncode == 0, error.decode()
+    told, stopped, _ = (beginning + rest).decode().partition("\n[stopped]")
+    assert stopped
+    answer = stored_answer(environment)
+    assert answer["status"] == "cancelled"
+    assert text_of(answer).startswith(told)
+
     with running(environment, "examples.chat") as second:
         shown, error = second.communicate(
             b"What is my name?\nMultiply 17 by 23, and what is today's date?\n"
@@ -79,20 +90,6 @@ def test_chat_remembers_the_run_before_and_uses_its_tools(environment: dict[str,
     assert "[it answered 391.0]" in numbers
     assert "[calling today with {}]" in numbers
     assert "May forget_everything run with {}? [y/N] Nothing is forgotten." in numbers
-
-
-def test_ctrl_c_in_chat_stores_what_was_shown(environment: dict[str, str]) -> None:
-    with running(environment, "examples.chat", LONG_ANSWER) as process:
-        assert process.stdout is not None
-        first = process.stdout.read(40)
-        os.killpg(process.pid, signal.SIGINT)  # as a terminal does
-        rest, error = process.communicate(timeout=PATIENCE_SECONDS)
-    assert process.returncode == 0, error.decode()
-    shown, stopped, _ = (first + rest).decode().partition("\n[stopped]")
-    assert stopped
-    answer = stored_answer(environment)
-    assert answer["status"] == "cancelled"
-    assert text_of(answer).startswith(shown)
 
 
 @pytest.mark.parametrize("rounds", range(16))

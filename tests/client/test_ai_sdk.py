@@ -15,7 +15,7 @@ from omniagent.session.manager import TurnStart, new_id
 from omniagent.turns.lease import Claim
 from omniagent.turns.memory_registry import MemoryRegistry
 from tests.client.conftest import SdkClient, Server
-from tests.fixtures.conversation import QUICK, Clock, Conversation, each_api
+from tests.fixtures.conversation import QUICK, Clock, Conversation
 from tests.fixtures.conversation import seen as seen_of
 from tests.runner.scenarios import SCENARIOS, Scenario, agent
 from tests.turns.registries import until
@@ -42,7 +42,6 @@ def stored(conversation: Conversation, *, sdk_7: bool = False) -> list[Json]:
     ]
 
 
-@each_api
 @pytest.mark.parametrize("scenario", SCENARIOS, ids=lambda scenario: scenario.name)
 async def test_the_client_accepts_the_stream_and_builds_the_message_that_is_stored(
     sdk: SdkClient, server: Server, conversation: Conversation, scenario: Scenario
@@ -62,7 +61,6 @@ async def test_the_client_accepts_the_stream_and_builds_the_message_that_is_stor
     ]
 
 
-@each_api
 async def test_stop_keeps_the_text(sdk: SdkClient, server: Server, conversation: Conversation) -> None:
     stop = send("[stall] [echo:one two three four]", when="text-delta", then="stop")
     seen = await sdk.drive(server.url, conversation.session_id, stop)
@@ -341,6 +339,7 @@ async def test_a_message_that_steers_ends_with_the_answer_that_it_joined(
     assert [message["role"] for message in stored(asked)] == ["user", "assistant"]
 
 
+@pytest.mark.parametrize("api", ["chat"])  # every other test asks the other API of the model
 async def test_a_conversation_goes_on_after_every_kind_of_answer(
     sdk: SdkClient, server: Server, conversation: Conversation
 ) -> None:

@@ -37,7 +37,7 @@ async def test_it_chats_with_tools_and_has_what_is_stored(sdk: SdkClient, stack:
 
 async def test_stop_on_the_server_keeps_the_text(sdk: SdkClient, stack: BackgroundStack) -> None:
     session_id = uuid.uuid4().hex
-    stopped = {"do": "send", "text": "[slow:20] [long:2000]", "when": "text-delta", "then": "stop"}
+    stopped = {"do": "send", "text": "[stall] [echo:one two three four]", "when": "text-delta", "then": "stop"}
     seen = await sdk.drive(stack.url, session_id, stopped)
     assert (seen["status"], seen["error"]) == ("ready", None)
     assert seen["messages"][1]["metadata"]["status"] == "cancelled"

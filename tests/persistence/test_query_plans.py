@@ -153,7 +153,8 @@ async def test_no_query_scans_a_collection_or_sorts_in_memory(
     people = ("user:ada", "user:bob", "user:eve")
     for user in people:
         for session_id in ("a", "b", "c", "d", "e"):
-            await converse(session_of(store, user, session_id), range(1, TURNS + 1))
+            is_driven = (user, session_id) == (people[0], "c")
+            await converse(session_of(store, user, session_id), range(1, TURNS + 1) if is_driven else [1])
     profiled.command("profile", 2)
     called = await drive(store, session_of(store, people[0], "c"))
     profiled.command("profile", 0)

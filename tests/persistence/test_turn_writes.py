@@ -51,7 +51,9 @@ async def test_a_draft_that_races_inline_summaries_leaves_no_overlapping_spans(
 ) -> None:
     user = f"user:{new_id()}"
     for name in ("a", "b", "c", "d"):
-        await converse(open_session(store, name, user), range(1, 9))
+        await converse(open_session(store, name, user), [1])
+        key = open_session(store, name, user).key
+        database.sessions.update_one({"_id": key}, {"$set": {"latest_turn_number": 8}})  # seven more are not read here
 
         async def extend(name: str = name) -> None:
             for _ in range(4):

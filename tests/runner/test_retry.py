@@ -1,6 +1,6 @@
 """The same message again: joined while it is answered, replayed when it is, answered again when it was not.
 
-Each test runs with both registries: `MemoryRegistry` and DynamoDB.
+What depends on the claim and on the chunk log runs with both registries: `MemoryRegistry` and DynamoDB.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from omniagent.messages import TextPart
 from omniagent.protocol import sse
 from omniagent.session.manager import TurnStart, new_id
 from omniagent.turns.lease import Claim, TurnRegistry
-from tests.fixtures.conversation import Clock, Conversation, events_of, read, seen
+from tests.fixtures.conversation import Clock, Conversation, each_registry, events_of, read, seen
 from tests.fixtures.stream import check_order, joined, outline
 
 STALLED = Query("[stall] [echo:one two three four]", "m1")
@@ -25,6 +25,7 @@ def conversation(conversation: Conversation, registry: TurnRegistry) -> Conversa
     return conversation.but(registry=registry)
 
 
+@each_registry
 async def test_while_it_is_answered_the_same_message_joins_from_the_first_event(conversation: Conversation) -> None:
     turn = await conversation.start(STALLED)
     await seen(turn, "text-delta")
@@ -34,6 +35,7 @@ async def test_while_it_is_answered_the_same_message_joins_from_the_first_event(
     assert conversation.document["latest_turn_number"] == 1
 
 
+@each_registry
 async def test_ten_at_once_make_one_turn_and_one_model_request(conversation: Conversation) -> None:
     query = Query("[echo:Only once.]", "m1")
     asked_before = len(conversation.model.requests)
@@ -122,6 +124,7 @@ async def test_another_message_is_refused_while_one_is_answered_and_leaves_nothi
     conversation: Conversation,
 ) -> None:
     turn = await conversation.start(STALLED)
+    await seen(turn, "text-delta")  # its own request has arrived
     asked_before = len(conversation.model.requests)
     with pytest.raises(TurnInProgress) as refused:
         await conversation.ask(Query("Another one", "m2"))
@@ -133,6 +136,7 @@ async def test_another_message_is_refused_while_one_is_answered_and_leaves_nothi
     assert [message["client_message_id"] for message in conversation.messages] == ["m1", turn.message_id]
 
 
+@each_registry
 async def test_after_a_crash_the_next_message_waits_for_the_lease_and_no_longer(
     conversation: Conversation, clock: Clock
 ) -> None:

@@ -1,4 +1,4 @@
-"""What is streamed and what is stored, for every way a turn can go, on both APIs."""
+"""What is streamed and what is stored, for every way a turn can go. Both APIs stream the same."""
 
 import asyncio
 import time
@@ -13,8 +13,6 @@ from omniagent.session import window
 from tests.fixtures.conversation import QUICK, Conversation, Json, each_api, events_of, seen
 from tests.fixtures.stream import check_order, outline
 from tests.runner.scenarios import FALLBACK, SCENARIOS, STEP, Scenario, agent, call, said, text, used
-
-pytestmark = each_api
 
 
 def stored_parts(answer: Json) -> list[Json]:
@@ -43,16 +41,18 @@ async def test_the_stream_has_its_order_and_mongodb_holds_what_was_streamed(
     assert (asked.document["latest_turn_number"], asked.document["active_turn_id"]) == (1, None)
 
 
-async def test_the_next_turn_sees_the_answers_of_every_scenario(conversation: Conversation) -> None:
+@each_api
+async def test_every_scenario_is_streamed_alike_and_the_next_turn_sees_its_answer(conversation: Conversation) -> None:
     """P5: whatever a turn left behind, the API takes it as history."""
     for scenario in SCENARIOS:
         asked = conversation.but(agent=agent(), settings=replace(QUICK, **scenario.settings))
-        await asked.ask(scenario.prompt)
+        assert outline(await asked.ask(scenario.prompt)) == scenario.stream, scenario.name
     events = await conversation.ask("[echo:All well.]")
     assert outline(events)[-2:] == ["finish stop", "data-session complete"]
     assert conversation.document["latest_turn_number"] == len(SCENARIOS) + 1
 
 
+@each_api
 async def test_stopped_before_the_first_text(conversation: Conversation) -> None:
     left = conversation.model.disconnects
     turn = await conversation.start("[stall:first] Hello?")
@@ -66,6 +66,7 @@ async def test_stopped_before_the_first_text(conversation: Conversation) -> None
     await conversation.model.until(lambda model: model.disconnects > left)
 
 
+@each_api
 async def test_stopped_during_the_text(conversation: Conversation) -> None:
     left = conversation.model.disconnects
     turn = await conversation.start("[stall] [echo:one two three four]")

@@ -13,6 +13,7 @@ from omniagent.messages import Part, ReasoningPart, ToolPart
 from omniagent.protocol import sse
 from omniagent.turns.replay import missing_frames, record_frames
 from tests.fixtures.conversation import read
+from tests.fixtures.examples import examples
 from tests.runner.sessions import QUICK, Sessions
 
 DEEP = "[" * 3000 + "]" * 3000
@@ -81,7 +82,7 @@ def _public(part: Part) -> Part:
     return part
 
 
-@pytest.mark.parametrize("seed", range(25))
+@pytest.mark.parametrize("seed", range(examples(12)))
 async def test_what_a_reader_saw_is_what_is_stored(seed: int) -> None:
     chaos, sessions = Chaos(seed), Sessions(replace(QUICK, max_steps=3))
     runner = sessions.runner(chaos.model, chaos.tool)

@@ -17,7 +17,7 @@ from omniagent.settings import Settings
 from omniagent.turns.lease import Claim, OnDead, RunningTurn
 from omniagent.turns.replay import record_frames
 from omniagent.turns.waiting import Judge
-from tests.fixtures.conversation import Clock, Conversation, each_api, events_of, move_clock
+from tests.fixtures.conversation import Clock, Conversation, events_of, move_clock
 from tests.runner.processes import DyingProcess, bury
 from tests.runner.sessions import QUICK, Sessions
 
@@ -284,8 +284,13 @@ async def locate() -> str:
     raise NotImplementedError
 
 
-@each_api
-@pytest.mark.parametrize("ending", ["approved", "denied", "in part", "unanswered", "stopped", "expired", "killed"])
+ENDINGS = ("approved", "denied", "in part", "unanswered", "stopped", "expired", "killed")
+
+
+@pytest.mark.parametrize(
+    ("api", "ending"),
+    [*(("responses", ending) for ending in ENDINGS), ("chat", "denied"), ("chat", "killed")],
+)
 async def test_both_apis_take_the_history_of_a_turn_that_waited(
     conversation: Conversation, ending: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

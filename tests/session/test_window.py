@@ -45,29 +45,22 @@ told = st.lists(exchanges, max_size=4).map(lambda said: [past(number, each) for 
 limits = st.builds(Limits, max_turns=st.integers(1, 10), max_tokens=st.integers(64, 3000))
 
 
-@given(told, limits)
-def test_the_window_is_an_unbroken_run_of_the_newest_turns(history: list[PastTurn], limits: Limits) -> None:
-    chosen = [turn.number for turn in window.window(history, limits)]
-    assert chosen == [turn.number for turn in history][len(history) - len(chosen) :]
-    assert len(chosen) <= limits.max_turns
-
-
 HUGE = [past(1, (ChatMessage.user("Tell me all."), ChatMessage.assistant("word " * 120_000)))]
 
 
 @given(told, limits)
 @example(HUGE, Limits(30, 32_000))
-def test_the_token_budget_holds_whatever_the_newest_turn_is(history: list[PastTurn], limits: Limits) -> None:
+def test_the_window_is_an_unbroken_run_of_the_newest_turns_within_the_budget(
+    history: list[PastTurn], limits: Limits
+) -> None:
     chosen = window.window(history, limits)
+    numbers = [turn.number for turn in chosen]
+    assert numbers == [turn.number for turn in history][len(history) - len(chosen) :]
+    assert len(chosen) <= limits.max_turns
+    assert chosen or not history, "the newest turn is shown, at least in part"
     assert sum(turn.tokens for turn in chosen) <= limits.max_tokens
     shown = sum(window.estimate_parts(message.parts) for turn in chosen for message in turn.messages)
     assert shown <= limits.max_tokens
-
-
-@given(told, limits)
-def test_the_newest_turn_is_always_shown_in_part(history: list[PastTurn], limits: Limits) -> None:
-    chosen = window.window(history, limits)
-    assert not history or chosen[-1].number == history[-1].number
 
 
 @given(turns, limits)
@@ -107,14 +100,12 @@ def test_history_gives_way_to_the_answer_so_far(history: list[PastTurn], limits:
 
 
 @given(told)
-def test_every_tool_call_that_is_shown_has_a_result_and_no_message_is_empty(history: list[PastTurn]) -> None:
+def test_messages_keep_their_order_and_their_text_no_call_lacks_a_result_and_none_is_empty(
+    history: list[PastTurn],
+) -> None:
     for message in window.messages_of(history):
         assert any(isinstance(part, TextPart | ToolPart) for part in message.parts)
         assert all(part.done for part in message.parts if isinstance(part, ToolPart))
-
-
-@given(told)
-def test_messages_keep_their_order_and_their_text(history: list[PastTurn]) -> None:
     parts = [part for turn in history for message in turn.messages for part in message.parts]
     said = [part.text for part in parts if isinstance(part, TextPart | SteeringPart) and part.text]
     shown = [part for message in window.messages_of(history) for part in message.parts]

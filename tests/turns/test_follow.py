@@ -15,7 +15,7 @@ from omniagent.session.manager import SessionMessage, TurnStart, new_id
 from omniagent.turns import follow
 from omniagent.turns.lease import Claim, Reader, TurnRegistry
 from omniagent.turns.replay import HANDED_OVER, STEP, TAKEN_OVER, FollowedLog
-from tests.fixtures.conversation import QUICK, Clock, Conversation, read, seen
+from tests.fixtures.conversation import QUICK, Clock, Conversation, each_registry, read, seen
 from tests.fixtures.stream import check_order, outline
 from tests.turns.registries import Unreliable, until
 
@@ -27,6 +27,7 @@ def conversation(conversation: Conversation, registry: TurnRegistry) -> Conversa
     return conversation.but(registry=registry)
 
 
+@each_registry
 async def test_readers_that_resume_get_the_bytes_of_the_stream(conversation: Conversation) -> None:
     turn = await conversation.start(STALLED)
     await seen(turn, "text-delta")
@@ -38,6 +39,7 @@ async def test_readers_that_resume_get_the_bytes_of_the_stream(conversation: Con
     assert [await task for task in reading] == [await read(turn)] * 2
 
 
+@each_registry
 async def test_an_answer_that_has_just_ended_can_be_resumed_and_an_old_one_not(conversation: Conversation) -> None:
     assert await conversation.runner().resume() is None
     told = await conversation.ask("[echo:Hello.]")
@@ -67,6 +69,7 @@ BEGINNING = (
 )
 
 
+@each_registry
 async def test_when_the_process_dies_the_stream_is_ended_for_it_and_the_session_repaired(
     conversation: Conversation, clock: Clock
 ) -> None:
@@ -301,6 +304,7 @@ async def test_a_reader_ends_itself_after_a_while_without_an_end_of_the_answer(c
     await turn.result()
 
 
+@each_registry
 async def test_readers_are_counted_per_session_and_per_user(conversation: Conversation) -> None:
     few = conversation.but(settings=replace(QUICK, max_readers_per_session=2, max_readers_per_user=3))
     other = few.but(session_id=new_id())
@@ -322,6 +326,7 @@ async def test_readers_are_counted_per_session_and_per_user(conversation: Conver
         await turn.result()
 
 
+@each_registry
 async def test_a_reader_whose_process_died_counts_until_its_time_is_over(registry: TurnRegistry, clock: Clock) -> None:
     user = new_id()
     await registry.enter(Reader("dead", user, f"{user}:a", 60))

@@ -10,7 +10,7 @@ from omniagent import Budget, Ledger, MemoryLedger, Usage
 from omniagent.aws.budget_table import DynamoLedger
 from omniagent.errors import BudgetExceeded, TooManyRequests
 from omniagent.session.manager import new_id
-from omniagent.turns.ledger import Cost
+from omniagent.turns.ledger import STALE_MINUTES, Cost
 from tests.fixtures.conversation import Clock, dynamodb_api
 
 NOON = 1_800_014_400.0  # 2027-01-15T12:00:00Z
@@ -216,7 +216,7 @@ async def test_a_page_fits_into_one_write_unit(aws: Aws, turns_table: str, user:
     ledger = DynamoLedger(turns_table, api=dynamodb_api(aws.endpoint), clock=clock)
     budget = Budget(requests_per_minute=10, tokens_per_day=1_000_000_000)
     clock.now = NOON - 12 * 3600
-    for minute in range(100):
+    for minute in range(2 * STALE_MINUTES):
         held = await ledger.reserve(user, new_id()[:12], budget, 20_000)
         if minute % 5:
             await ledger.settle(held, Cost(7_654))

@@ -13,6 +13,7 @@ from local.ports import free_port
 from omniagent import InMemorySessionManager, MongoBackendAdapter, MongoTurnRegistry, Query
 from omniagent.aws.turn_table import DynamoRegistry
 from omniagent.errors import ConfigurationError, InboxFull, RegistryMisconfigured, RegistryUnavailable
+from omniagent.persistence.store import ConversationStore
 from omniagent.session.manager import new_id
 from omniagent.turns.lease import (
     ANSWER,
@@ -32,8 +33,10 @@ from tests.fixtures.endpoint import Endpoint
 
 
 @pytest.fixture(params=["memory", "mongodb", "dynamodb"])
-async def registry(request: pytest.FixtureRequest, clock: Clock) -> AsyncIterator[TurnRegistry]:
-    async with registry_of(request, clock) as registry:
+async def registry(
+    request: pytest.FixtureRequest, clock: Clock, registry_store: ConversationStore | None
+) -> AsyncIterator[TurnRegistry]:
+    async with registry_of(request, clock, registry_store) as registry:
         yield registry
 
 

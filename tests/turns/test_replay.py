@@ -67,14 +67,28 @@ def ordered(frames: list[bytes]) -> None:
     check_order(list(sse.decode(b"".join(stream))))
 
 
-@given(moves)
-def test_an_answer_is_rebuilt_from_its_frames(played: list[tuple[str, str, Any]]) -> None:
+@given(moves, st.data())
+def test_an_answer_is_rebuilt_from_its_frames_streamed_again_as_it_was_and_completed_for_a_reader_of_a_part(
+    played: list[tuple[str, str, Any]], data: st.DataObject
+) -> None:
     answer = Played()
     for move in played:
         answer.play(*move)
     answer.recorder.close()
     ordered(answer.frames)
     assert record_frames(b"".join(answer.frames)).parts == answer.recorder.parts
+
+    again: list[bytes] = []
+    emit_parts(answer.recorder.parts, lambda event: again.append(sse.encode(event)))
+    ordered(again)
+    assert record_frames(b"".join(again)).parts == answer.recorder.parts
+
+    stored = SessionMessage("m1", "assistant", 1, answer.recorder.parts, metadata={"finishReason": "stop"})
+    sent = b"".join(answer.frames[: data.draw(st.integers(0, len(answer.frames)))])
+    start = sse.encode(events.Start("m1", {}))
+    whole = start + sent + missing_frames(sent, stored)
+    check_order(list(sse.decode(whole)))
+    assert shown(record_frames(whole).parts) == shown(stored.parts)
 
 
 @given(moves)
@@ -88,18 +102,6 @@ def test_an_answer_that_was_cut_off_is_closed_in_order(played: list[tuple[str, s
     rebuilt.close()
     ordered([*answer.frames, *closing])
     assert all(part.done for part in rebuilt.parts if isinstance(part, ToolPart))
-
-
-@given(moves)
-def test_a_stored_answer_is_streamed_again_as_it_was(played: list[tuple[str, str, Any]]) -> None:
-    answer = Played()
-    for move in played:
-        answer.play(*move)
-    answer.recorder.close()
-    again: list[bytes] = []
-    emit_parts(answer.recorder.parts, lambda event: again.append(sse.encode(event)))
-    ordered(again)
-    assert record_frames(b"".join(again)).parts == answer.recorder.parts
 
 
 def test_a_server_that_gives_each_step_the_same_call_id_loses_no_call() -> None:
@@ -159,22 +161,6 @@ def test_open_calls_are_closed_with_a_fixed_text() -> None:
         ("finish-step", None),
     ]
     assert json.dumps(sent)
-
-
-@given(moves, st.data())
-def test_a_reader_of_a_part_of_the_stream_gets_exactly_what_it_lacks(
-    played: list[tuple[str, str, Any]], data: st.DataObject
-) -> None:
-    answer = Played()
-    for move in played:
-        answer.play(*move)
-    answer.recorder.close()
-    stored = SessionMessage("m1", "assistant", 1, answer.recorder.parts, metadata={"finishReason": "stop"})
-    sent = b"".join(answer.frames[: data.draw(st.integers(0, len(answer.frames)))])
-    start = sse.encode(events.Start("m1", {}))
-    whole = start + sent + missing_frames(sent, stored)
-    check_order(list(sse.decode(whole)))
-    assert shown(record_frames(whole).parts) == shown(stored.parts)
 
 
 def shown(parts: list[Part] | Any) -> list[Part]:
