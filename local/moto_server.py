@@ -39,7 +39,7 @@ def guarded(app: "WSGIApplication", access_key: str) -> "WSGIApplication":
 
 
 class QuietHandler(MotoRequestHandler):
-    """Logs no requests: a line costs a tenth of a small one."""
+    """Logs no requests: nobody reads the lines, and a turn makes many requests."""
 
     def log_request(self, code: int | str = "-", size: int | str = "-") -> None: ...
 
@@ -48,8 +48,8 @@ def atomic_tables(app: "WSGIApplication") -> "WSGIApplication":
     """Return the application with DynamoDB requests run one at a time. Other services' requests may block longer.
 
     DynamoDB changes an item atomically. moto reads, checks and writes in threads without a lock, so two simultaneous
-    conditional updates would both succeed. Its requests go straight to their service: to find it, moto looks at the
-    folder of every service.
+    conditional updates would both succeed. These requests go straight to DynamoDB: for every other one, moto looks at
+    the folder of each service to find the right one.
     """
     lock = threading.Lock()
     tables = create_backend_app("dynamodb")

@@ -68,7 +68,6 @@ class StreamedPost:
         self._loop = asyncio.get_running_loop()
         self._waiting: list[bytes] = []
         self._waiting_size = 0
-        self._flush_is_due = False
         self._sent_at = -_PAUSE_SECONDS
         self._empty = not beginning.has_body
         self._ended = asyncio.Event()
@@ -86,15 +85,14 @@ class StreamedPost:
             return
         self._empty = False
         now = self._loop.time()
-        if now - self._sent_at >= _PAUSE_SECONDS and not self._flush_is_due:
+        if not self._waiting and now - self._sent_at >= _PAUSE_SECONDS:
             self._sent_at = now
             self._transport.write(_frame(data))
         else:
+            if not self._waiting:
+                self._loop.call_soon(self._flush)
             self._waiting.append(data)
             self._waiting_size += len(data)
-            if not self._flush_is_due:
-                self._flush_is_due = True
-                self._loop.call_soon(self._flush)
         if self._waiting_size + self._transport.get_write_buffer_size() > _HIGH_WATER:
             self._flush()
             with suppress(OSError):  # logged by _read_verdict
@@ -124,7 +122,6 @@ class StreamedPost:
         self._transport.write(newline + b"0\r\n" + trailers + b"\r\n")
 
     def _flush(self) -> None:
-        self._flush_is_due = False
         if self._waiting:
             frame = _frame(b"".join(self._waiting))
             self._waiting.clear()
