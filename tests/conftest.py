@@ -32,7 +32,7 @@ settings.load_profile("patient")
 # A turn that ends releases its session within this time. A busy machine may need longer.
 keeper.RELEASE_SECONDS = turn.RELEASE_SECONDS = 20.0  # type: ignore[attr-defined]  # it imports the constant
 
-# Each HTTP client reads the certificates of the world, which takes 35 ms: they are read once.
+# Each HTTP client reads the certificates of the world, which takes longer than many a test: they are read once.
 ssl.create_default_context = cache(ssl.create_default_context)  # type: ignore[assignment]
 
 # A job in the background inherits an ignored SIGINT, and so would the programs that tests interrupt.
