@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from bench import cold, report, warm, watched, writes
+from bench import cold, report, warm, with_and_without, writes
 from bench.figure import Figure
 from bench.peers import FRAMEWORKS, SCRIPTS, paced_cpu_of, python_of
 from bench.servers import served
@@ -90,26 +90,17 @@ def measure(size: Size) -> Iterator[Figure]:
                 if api == "chat":
                     continue
                 yield warm.paced_cpu_per_delta(stack, sdk["paced"], peers, size.paced_deltas)
-                with_log = warm.seconds_for(stack, size.long_answer, size.rounds)
                 yield from warm.first_token(stack, model_url, size.turns)
                 yield from warm.history_length(stack, size.histories, max(10, size.turns // 4))
                 yield from warm.stop_latency(stack, size.stops)
         # Without a table, turns are kept in the process's memory: no lease and no chunk is written.
-        with stack_of(TURNS_TABLE="") as stack:
-            without = warm.seconds_for(stack, size.long_answer, size.rounds)
-        yield Figure(
-            f"{size.long_answer:,} deltas with the chunk log",
-            "s",
-            with_log,
-            {"without": without},
-            with_log / without,
-            1.05,
-        )
+        with stack_of() as stack, stack_of(beside=stack, TURNS_TABLE="") as unlogged:
+            yield with_and_without.chunk_log(stack, unlogged, size.long_answer, 2 * size.rounds)
         with stack_of() as stack:
             yield from cold.cold_start(stack, model_url, size.cold_runs)
         with stack_of() as stack, stack_of(beside=stack, RUN_QUEUE_URL="") as unwatched:
-            yield watched.first_token(stack, unwatched, queue_url, size.watched_turns)
-            yield watched.cold_start(stack, unwatched, size.cold_runs)
+            yield with_and_without.watched_first_token(stack, unwatched, queue_url, size.watched_turns)
+            yield with_and_without.watched_cold_start(stack, unwatched, size.cold_runs)
         with stack_of() as stack:
             yield from warm.memory(stack, model_url, size.memory_turns, size.more_turns)
         with stack_of(size.streams) as stack:

@@ -1,4 +1,4 @@
-"""Figures of warm processes, through the emulator: CPU, first token, history, stop, chunk log, memory, load."""
+"""Figures of warm processes, through the emulator: CPU, first token, history, stop, memory, load."""
 
 import subprocess
 import threading
@@ -244,18 +244,6 @@ def stop_latency(stack: BackgroundStack, stops: int) -> list[Figure]:
         Figure("stop, p50", "ms", percentile(times, 0.5)),
         Figure("stop, p95", "ms", p95, {"tick + 150 ms": bound}, p95 / bound, 1.0),
     ]
-
-
-def seconds_for(stack: BackgroundStack, deltas: int, rounds: int) -> float:
-    """Return the best time of a long answer, from the request to its end."""
-    client = Client(stack.url)
-    drain(client, "[burst:1]")
-    times = []
-    for _ in range(rounds):
-        started = time.monotonic()
-        drain(client, f"[burst:{deltas}]")
-        times.append(time.monotonic() - started)
-    return min(times)
 
 
 def memory(stack: BackgroundStack, model_url: str, turns: int, more_turns: int) -> list[Figure]:
