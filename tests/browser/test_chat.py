@@ -82,7 +82,9 @@ async def test_a_failed_tool_tells_its_error_and_a_cut_answer_that_it_is_cut(
         await page.reload()
 
 
-async def test_reasoning_is_folded_and_the_events_can_be_read_as_they_came(playground: Playground, page: Page) -> None:
+async def test_reasoning_is_folded_and_the_panel_has_the_events_as_they_came_and_the_agent(
+    playground: Playground, page: Page
+) -> None:
     await playground.ask("[reason] Hello")
     reasoning = playground.answer.get_by_text("Reading the request")
     await expect(reasoning).to_be_hidden()
@@ -96,6 +98,14 @@ async def test_reasoning_is_folded_and_the_events_can_be_read_as_they_came(playg
     await expect(events.filter(has_text="text-delta").first).to_be_visible()
     await page.get_by_label("Deltas").uncheck()
     await expect(events.filter(has_text="text-delta")).to_have_count(0)
+    await page.get_by_role("tab", name="Agent").click()
+    panel = page.get_by_role("tabpanel", name="Agent")
+    await expect(panel).to_contain_text("You are a helpful assistant. Answer in the user's language")
+    await expect(panel).to_contain_text("Generated for each turn by instructions")
+    await expect(panel).to_contain_text("4 tools")
+    await panel.locator("summary").filter(has_text="calculator").click()
+    await expect(panel).to_contain_text("Calculate an arithmetic expression exactly")
+    await expect(panel.get_by_role("group", name="Parameters").filter(visible=True)).to_contain_text('"expression"')
 
 
 async def test_only_the_last_answer_is_regenerated_and_the_new_one_takes_its_place(playground: Playground) -> None:
@@ -134,19 +144,7 @@ async def test_the_summary_is_in_the_panel_also_in_a_browser_that_did_not_ask_fo
         await expect(page.get_by_role("button", name="Summarised up to here", exact=True)).to_be_visible()
 
 
-async def test_the_agent_is_shown_with_its_instructions_and_tools(playground: Playground, page: Page) -> None:
-    await playground.button("Details").click()
-    await page.get_by_role("tab", name="Agent").click()
-    panel = page.get_by_role("tabpanel", name="Agent")
-    await expect(panel).to_contain_text("You are a helpful assistant. Answer in the user's language")
-    await expect(panel).to_contain_text("Generated for each turn by instructions")
-    await expect(panel).to_contain_text("4 tools")
-    await panel.locator("summary").filter(has_text="calculator").click()
-    await expect(panel).to_contain_text("Calculate an arithmetic expression exactly")
-    await expect(panel.get_by_role("group", name="Parameters").filter(visible=True)).to_contain_text('"expression"')
-
-
-async def test_code_is_copied_as_it_was_written(open_page: OpenPage) -> None:
+async def test_code_is_copied_as_it_was_written_and_a_rating_is_there_after_a_reload(open_page: OpenPage) -> None:
     playground = await open_page(permissions=["clipboard-read", "clipboard-write"])
     code = "def twice(x):\n\treturn x * 2  # <b>"
     await playground.ask(f"[echo:```python\n{code}\n```]")
@@ -154,9 +152,6 @@ async def test_code_is_copied_as_it_was_written(open_page: OpenPage) -> None:
     await expect(playground.button("Copied")).to_be_visible()
     assert await playground.page.evaluate("navigator.clipboard.readText()") == code
 
-
-async def test_a_thumb_and_a_comment_are_there_after_a_reload(playground: Playground) -> None:
-    await playground.ask("Hello")
     await playground.button("Bad answer").click()
     await expect(playground.button("Bad answer")).to_have_attribute("aria-pressed", "true")
     await playground.button("Add a comment").click()

@@ -57,7 +57,9 @@ async def test_a_late_description_of_the_previous_stack_is_ignored(open_page: Op
     await expect(playground.button("Trace")).to_have_count(0)
 
 
-async def test_a_stack_that_does_not_answer_is_not_taken(open_page: OpenPage, wire: Proxy) -> None:
+async def test_a_stack_that_does_not_answer_is_not_taken_and_from_another_there_is_a_way_back(
+    open_page: OpenPage, wire: Proxy
+) -> None:
     playground = await open_page()
     wire.broken = True
     await playground.button("Connection settings").click()
@@ -72,9 +74,7 @@ async def test_a_stack_that_does_not_answer_is_not_taken(open_page: OpenPage, wi
     await playground.ask("Hello")
     await expect(playground.answer).to_contain_text("Hello!")
 
-
-async def test_the_way_back_leads_to_the_stack_of_the_page(open_page: OpenPage, wire: Proxy) -> None:
-    playground = await open_page()
+    wire.broken = False
     await playground.page.evaluate(
         "url => localStorage.setItem('omniagent.urls', JSON.stringify({ chatUrl: url, sessionsUrl: url }))", wire.url
     )

@@ -108,7 +108,7 @@ async def test_a_page_that_is_opened_before_the_end_and_resumes_after_it_shows_t
     assert await check(late) == await hook.shown()
 
 
-@pytest.mark.parametrize("prompt", ["[fail:400]", "[break] [echo:one two three four]", "[failed] [echo:one two three]"])
+@pytest.mark.parametrize("prompt", ["[fail:400]", "[break] [echo:one two three four]"])
 async def test_a_failed_answer_is_shown_as_it_is_stored(open_hook: OpenHook, prompt: str) -> None:
     hook = await open_hook()
     await hook.send(prompt)

@@ -64,7 +64,9 @@ async def refuse(route: Route) -> None:
     await route.fulfill(status=503, body=json.dumps(problem), content_type="application/problem+json")
 
 
-async def test_the_snippet_opens_a_new_chat_answers_and_survives_a_reload(page: Page) -> None:
+async def test_the_snippet_opens_a_new_chat_answers_survives_a_reload_and_shows_the_text_of_a_refusal(
+    page: Page,
+) -> None:
     await expect(page.get_by_role("button", name="Say hello")).to_be_visible()
     await expect(page.get_by_role("alert")).to_have_count(0)  # the 404 of a new chat is no error
     await page.get_by_role("button", name="Say hello").click()
@@ -77,8 +79,6 @@ async def test_the_snippet_opens_a_new_chat_answers_and_survives_a_reload(page: 
     await expect(page.locator("p")).to_have_text(shown)
     await expect(page.get_by_role("alert")).to_have_count(0)
 
-
-async def test_the_snippet_shows_the_text_of_a_refusal(page: Page) -> None:
     await page.route("**/chat", refuse)
     await page.get_by_role("button", name="Say hello").click()
     await expect(page.get_by_role("alert")).to_have_text("Try again in a moment.")

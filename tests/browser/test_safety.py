@@ -70,7 +70,9 @@ async def test_markup_links_and_pictures_of_the_user_and_the_model_are_harmless(
     await _is_harmless(playground.page)
 
 
-async def test_everything_that_is_stored_is_harmless(playground: Playground, page: Page) -> None:
+async def test_everything_that_is_stored_is_harmless_and_no_string_is_parsed_as_markup(
+    playground: Playground, page: Page, witness: Witness
+) -> None:
     """Tool names, inputs, outputs, errors, reasoning and the name of the chat, all of them hostile."""
     evil = "".join(PAYLOADS)
     call = {"toolCallId": "1", "input": {evil: evil}}
@@ -100,9 +102,10 @@ async def test_everything_that_is_stored_is_harmless(playground: Playground, pag
     await page.get_by_role("button", name="Rename this chat").click()
     await expect(page.get_by_role("textbox", name="Name")).to_have_value(evil)
     await _is_harmless(page)
+    await _refuses_to_parse_strings_as_markup(page, witness)
 
 
-async def test_the_page_refuses_to_parse_strings_as_markup(page: Page, witness: Witness) -> None:
+async def _refuses_to_parse_strings_as_markup(page: Page, witness: Witness) -> None:
     refused = await page.evaluate(
         "(() => { try { document.body.innerHTML = '<b>x</b>'; return false } catch { return true } })()"
     )

@@ -91,15 +91,7 @@ async def test_chats_are_found_by_name_and_by_content_and_the_open_one_keeps_its
     await expect(playground.chats).to_have_count(4)
 
 
-async def test_more_chats_come_page_by_page(playground: Playground) -> None:
-    await _have_chats(playground, *(f"Chat {number}" for number in range(33)))
-    await expect(playground.chats).to_have_count(30)
-    await playground.button("More chats").click()
-    await expect(playground.chats).to_have_count(33)
-    await expect(playground.button("More chats")).to_have_count(0)
-
-
-async def test_a_chat_that_is_not_in_the_list_has_its_name_and_earlier_messages_on_demand(
+async def test_more_chats_come_page_by_page_and_one_that_is_not_listed_has_its_name_and_earlier_messages(
     playground: Playground, page: Page
 ) -> None:
     async with playground.api() as api:
@@ -107,14 +99,17 @@ async def test_a_chat_that_is_not_in_the_list_has_its_name_and_earlier_messages_
         for number in range(16):
             body = {"session_id": "long", "query": f"[echo:answer {number}]"}
             assert (await api.post("/chat?stream=false", json=body)).status_code == 200
-        for number in range(30):
-            await api.post("/sessions", json={"name": f"Newer {number}"})
+    await _have_chats(playground, *(f"Newer {number}" for number in range(32)))
     await playground.open("/#/chat/long")
     await expect(page.get_by_role("heading", level=1)).to_have_text("A long one")
     await expect(playground.answers).to_have_count(15)
     await playground.button("Show earlier messages").click()
     await expect(playground.answers).to_have_count(16)
     await expect(playground.answers.first).to_contain_text("answer 0")
+    await expect(playground.chats).to_have_count(30)
+    await playground.button("More chats").click()
+    await expect(playground.chats).to_have_count(33)
+    await expect(playground.button("More chats")).to_have_count(0)
     await playground.open("/#/chat/nothing-here")
     await page.reload()
     await expect(playground.alert).to_contain_text("It does not exist, or you have no access to it.")

@@ -11,43 +11,40 @@ from tests.fixtures.proxy import Proxy
 
 SLOW = "[slow:80] [long:500]"
 BRIEFLY_SLOW = "[slow:40] [long:60]"
+# Goes silent in the middle, until it is stopped.
+STALLED = "[stall] [echo:one two three four]"
 
 
-async def test_stop_ends_the_turn_on_the_server_and_keeps_what_was_said(playground: Playground) -> None:
-    await playground.begin(SLOW)
+async def test_stop_ends_the_turn_on_the_server_keeps_what_was_said_and_it_can_be_asked_for_again(
+    playground: Playground,
+) -> None:
+    await playground.begin(STALLED)
     await playground.has_begun_to_answer()
     await playground.stop.click()
-    await expect(playground.answer.get_by_text("Stopped")).to_be_visible()
-    await playground.ended()
-    [_, answer] = await playground.stored()
-    assert answer["metadata"]["status"] == "cancelled"
-    await _shows_exactly_what_is_stored(playground)
-    async with playground.api() as api:
-        again = await api.post(f"/sessions/{playground.session_id}/cancel")
-    assert again.json()["code"] == "no_running_turn"
-
-
-async def test_a_stop_before_the_first_event_waits_for_the_turn(playground: Playground) -> None:
-    await playground.message.fill(f"[stall:first] {SLOW}")
-    await playground.message.press("Enter")
-    await playground.stop.click()
-    await expect(playground.answer.get_by_text("Stopped")).to_be_visible()
-
-
-async def test_a_stopped_answer_can_be_asked_for_again(playground: Playground) -> None:
-    await playground.begin(SLOW)
-    await playground.message.press("Escape")
     await expect(playground.answer.get_by_text("Stopped")).to_be_visible()
     await playground.ended()
     [_, stopped] = await playground.stored()
+    assert stopped["metadata"]["status"] == "cancelled"
+    await _shows_exactly_what_is_stored(playground)
+    async with playground.api() as api:
+        refused = await api.post(f"/sessions/{playground.session_id}/cancel")
+    assert refused.json()["code"] == "no_running_turn"
+
     await playground.button("Regenerate").click()
     await expect(playground.answer.get_by_text("Stopped")).to_have_count(0)
     await playground.has_begun_to_answer()
-    await playground.stop.click()
+    await playground.message.press("Escape")
     await playground.ended()
     [_, again] = await playground.stored()
     assert again["id"] != stopped["id"]
     await _shows_exactly_what_is_stored(playground)
+
+
+async def test_a_stop_before_the_first_event_waits_for_the_turn(playground: Playground) -> None:
+    await playground.message.fill("[stall:first] Hello")
+    await playground.message.press("Enter")
+    await playground.stop.click()
+    await expect(playground.answer.get_by_text("Stopped")).to_be_visible()
 
 
 async def test_a_question_asked_before_the_page_listens_for_others_is_answered(playground: Playground) -> None:
@@ -100,40 +97,33 @@ async def test_an_answer_that_ended_during_a_reload_is_shown(playground: Playgro
     await _shows_exactly_what_is_stored(playground)
 
 
-async def test_a_lost_connection_is_found_again_in_the_middle_of_an_answer(open_page: OpenPage, wire: Proxy) -> None:
-    playground = await open_page(url=wire.url)
-    await playground.begin(SLOW)
-    await playground.has_begun_to_answer()
-    wire.broken = True
-    wire.cut()
-    await expect(playground.page.get_by_text("Reconnecting")).to_be_visible()
-    wire.broken = False
-    await expect(playground.page.get_by_text("Reconnecting")).to_be_hidden()
-    await _goes_on(playground)
-    await playground.stop.click()
-    await playground.ended()
-    await _shows_exactly_what_is_stored(playground)
-    assert len(await playground.stored()) == 2
-
-
-async def test_an_answer_that_ended_while_nobody_listened_is_read_from_the_store(
+async def test_a_lost_connection_is_found_again_in_the_middle_of_an_answer_and_after_its_end(
     open_page: OpenPage, wire: Proxy
 ) -> None:
     playground = await open_page(url=wire.url)
     await playground.begin(SLOW)
     await playground.has_begun_to_answer()
-    wire.broken = True
-    wire.cut()
-    await expect(playground.page.get_by_text("Reconnecting")).to_be_visible()
+    await _lose_connection(playground, wire)
+    wire.broken = False
+    await expect(playground.page.get_by_text("Reconnecting")).to_be_hidden()
+    await _goes_on(playground)
+    await _lose_connection(playground, wire)
     async with playground.api() as api:
         await api.post(f"/sessions/{playground.session_id}/cancel")
         await api.get(f"/chat/{playground.session_id}/stream")  # follows the turn to its end
     wire.broken = False
     await playground.ended()
     await _shows_exactly_what_is_stored(playground)
+    assert len(await playground.stored()) == 2
 
 
-async def test_a_question_whose_fate_is_unknown_is_asked_again_and_answered_once(
+async def _lose_connection(playground: Playground, wire: Proxy) -> None:
+    wire.broken = True
+    wire.cut()
+    await expect(playground.page.get_by_text("Reconnecting")).to_be_visible()
+
+
+async def test_a_question_of_unknown_fate_is_answered_once_and_one_that_was_not_sent_can_be_edited(
     open_page: OpenPage, wire: Proxy
 ) -> None:
     playground = await open_page(url=wire.url)
@@ -146,12 +136,6 @@ async def test_a_question_whose_fate_is_unknown_is_asked_again_and_answered_once
     await playground.ended()
     assert [message["role"] for message in await playground.stored()] == ["user", "assistant"]
 
-
-async def test_a_server_that_is_gone_is_said_and_the_question_can_be_sent_or_edited(
-    open_page: OpenPage, wire: Proxy
-) -> None:
-    playground = await open_page(url=wire.url)
-    await playground.ask("Hello")
     wire.broken = True
     wire.cut()
     await playground.message.fill("Are you there?")
@@ -165,8 +149,8 @@ async def test_a_server_that_is_gone_is_said_and_the_question_can_be_sent_or_edi
     await expect(playground.answers).to_have_count(2)
 
 
-async def test_a_failed_answer_is_said_and_retry_answers_the_same_message(playground: Playground) -> None:
-    await playground.begin("[fail-once:400] Hello")
+async def test_a_failed_answer_is_said_can_be_retried_and_does_not_replace_a_good_one(playground: Playground) -> None:
+    await playground.begin("[fail-once:400] Hello")  # every other attempt fails
     await expect(playground.alert).to_contain_text("The model could not answer")
     [question, failed] = await playground.stored()
     assert failed["metadata"]["status"] == "failed"
@@ -177,6 +161,21 @@ async def test_a_failed_answer_is_said_and_retry_answers_the_same_message(playgr
     await playground.ended()
     [same, answer] = await playground.stored()
     assert (same["id"], answer["metadata"]["status"]) == (question["id"], "complete")
+
+    await playground.button("Regenerate").click()
+    await expect(playground.alert).to_contain_text("the previous one was kept")
+    await expect(playground.answer).to_contain_text("Hello!")
+    await expect(playground.answers).to_have_count(1)
+
+    await playground.begin("[fail-once:400] [echo:After a reload]")
+    await expect(playground.alert).to_contain_text("The model could not answer")
+    await playground.page.reload()
+    await expect(playground.alert).to_contain_text("The answer failed")
+    await playground.button("Retry").click()
+    await expect(playground.alert).to_have_count(0)
+    await playground.ended()
+    await expect(playground.answers).to_have_count(2)
+    await expect(playground.answer).to_contain_text("After a reload")
 
 
 async def test_a_failed_answer_tells_what_the_log_knows(playground: Playground, page: Page) -> None:
@@ -195,26 +194,6 @@ async def test_a_failed_answer_tells_what_the_log_knows(playground: Playground, 
     await expect(playground.alert.get_by_text("<b>no module")).to_be_visible()
     await playground.alert.get_by_text("Traceback").click()
     await expect(playground.alert.locator("pre")).to_have_text("File <i>agent.py")
-
-
-async def test_a_failed_answer_can_be_retried_after_a_reload(playground: Playground) -> None:
-    await playground.begin("[fail-once:400] Hello")
-    await expect(playground.alert).to_be_visible()
-    await playground.page.reload()
-    await expect(playground.alert).to_contain_text("The answer failed")
-    await playground.button("Retry").click()
-    await expect(playground.answer).to_contain_text("Hello!")
-    await expect(playground.answers).to_have_count(1)
-
-
-async def test_a_regeneration_that_fails_leaves_the_previous_answer(playground: Playground) -> None:
-    await playground.begin("[fail-once:400] Hello")  # every other attempt fails
-    await playground.button("Retry").click()
-    await expect(playground.answer).to_contain_text("Hello!")
-    await playground.button("Regenerate").click()
-    await expect(playground.alert).to_contain_text("the previous one was kept")
-    await expect(playground.answer).to_contain_text("Hello!")
-    await expect(playground.answers).to_have_count(1)
 
 
 async def test_what_another_tab_asks_shows_by_itself(open_page: OpenPage) -> None:
@@ -244,7 +223,7 @@ async def test_a_question_that_is_refused_can_stop_the_other_answer_and_be_sent(
     async with second.page.expect_response(re.compile(r"/stream$")):
         await second.page.reload()
     await expect(second.answers).to_have_count(1)
-    await first.begin(SLOW)
+    await first.begin(STALLED)
     await second.message.fill("[echo:Me too]")
     await second.message.press("Enter")
     await expect(second.alert).to_contain_text("This session is still answering another message")
@@ -260,7 +239,7 @@ async def test_a_question_that_is_refused_can_stop_the_other_answer_and_be_sent(
 
 async def test_messages_written_during_an_answer_are_sent_after_it_or_taken_back(playground: Playground) -> None:
     waiting = playground.page.get_by_role("list", name="Queued messages").get_by_role("listitem")
-    await playground.begin(SLOW)
+    await playground.begin(STALLED)
     for text in ("[echo:Second]", "[echo:Third]", "Not this one"):
         await playground.message.fill(text)
         await playground.message.press("Enter")
