@@ -12,7 +12,13 @@ from local.causes import traceback_of
 DIM = "\x1b[2m"
 RESET = "\x1b[0m"
 LEVEL_COLOURS = {"WARNING": "\x1b[33m", "ERROR": "\x1b[31m", "CRITICAL": "\x1b[1;31m"}
-FUNCTION_COLOURS = {"chat": "\x1b[36m", "sessions": "\x1b[35m", "summary": "\x1b[34m", "run": "\x1b[33m"}
+FUNCTION_COLOURS = {
+    "chat": "\x1b[36m",
+    "sessions": "\x1b[35m",
+    "summary": "\x1b[34m",
+    "run": "\x1b[33m",
+    "watch": "\x1b[32m",
+}
 # Fields that are the same on every line, or shown in another way.
 LEFT_OUT = frozenset(
     {

@@ -47,8 +47,12 @@ DECIDED = frozenset(
         "SUMMARY_QUEUE_URL",
         "TRUSTED_PRINCIPALS",
         "TURNS_TABLE",
+        "WATCH_QUEUE_URL",
     }
 )
+
+QUEUE_READERS = {"RUN_QUEUE_URL": "run", "WATCH_QUEUE_URL": "watch"}
+"""The function that reads each queue. If it does not run, the others have no such queue."""
 
 
 class Startable(Protocol):
@@ -261,8 +265,9 @@ def _deploy(options: StackOptions, aws: Aws, model: ModelProcess | None) -> Temp
 
 def _functions(options: StackOptions, template: Template) -> list[Function]:
     wanted = [template.function(name) for name in options.functions] or list(template.functions.values())
-    if not any(function.short_name == "run" for function in wanted):
-        wanted = [function.having({"RUN_QUEUE_URL": ""}) for function in wanted]  # no function reads it
+    names = {function.short_name for function in wanted}
+    unread = {url: "" for url, reader in QUEUE_READERS.items() if reader not in names}
+    wanted = [function.having(unread) for function in wanted]
     if options.auth == "none":
         unguarded = {"AUTH_MODE": "none", "OMNIAGENT_LOCAL": "1"}
         wanted = [function.having(unguarded).without_signatures() for function in wanted]

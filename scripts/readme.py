@@ -32,8 +32,8 @@ DOLLARS_PER_MESSAGE = 0.40 / 1e6
 MESSAGE_REQUESTS = 3
 """Billed requests of a queue message: send, receive and delete."""
 LOOK_READS = 1
-LOOK_SECONDS, RUN_GB = 0.03, 0.5
-"""One check of an ended turn by the run function: it reads the claim, and the session in MongoDB."""
+LOOK_SECONDS, WATCH_GB = 0.03, 0.5
+"""One check of an ended turn by the watch function: it reads the claim, and the session in MongoDB."""
 
 
 def settings_table() -> str:
@@ -52,14 +52,14 @@ def write_units(turn_seconds: float, tick_seconds: float) -> int:
 
 
 def looks_at(turn_seconds: float, lease_seconds: float) -> int:
-    """Return how often the run function checks a turn that ends normally."""
+    """Return how often the watch function checks a turn that ends normally."""
     return 1 + int(turn_seconds / (lease_seconds + 1))
 
 
 def look_dollars(looks: int) -> float:
     """Return the cost of the checks of one turn: messages, invocations, their time, and reads of the table."""
     a_look = MESSAGE_REQUESTS * DOLLARS_PER_MESSAGE + DOLLARS_PER_REQUEST + LOOK_READS * DOLLARS_PER_READ
-    return looks * (a_look + LOOK_SECONDS * RUN_GB * DOLLARS_PER_GB_SECOND)
+    return looks * (a_look + LOOK_SECONDS * WATCH_GB * DOLLARS_PER_GB_SECOND)
 
 
 def costs_table() -> str:
@@ -73,7 +73,7 @@ def costs_table() -> str:
     watch = 1000 * look_dollars(looks)
     a_look = (
         f"{MESSAGE_REQUESTS} * ${DOLLARS_PER_MESSAGE * 1e6:.2f} + ${DOLLARS_PER_REQUEST * 1e6:.2f} + "
-        f"{LOOK_READS} * ${DOLLARS_PER_READ * 1e6:.3f} + ${LOOK_SECONDS * RUN_GB * DOLLARS_PER_GB_SECOND * 1e6:.2f}"
+        f"{LOOK_READS} * ${DOLLARS_PER_READ * 1e6:.3f} + ${LOOK_SECONDS * WATCH_GB * DOLLARS_PER_GB_SECOND * 1e6:.2f}"
     )
     gb_second = f"{DOLLARS_PER_GB_SECOND:.10f}".rstrip("0")
     return f"""\
@@ -89,9 +89,9 @@ def costs_table() -> str:
 
 A turn writes {units} units: the claim, a renewal and a chunk for each of its {ticks} ticks, the last chunk and the
 release. A question of more than about 600 characters adds two units per further KB (compressed): the claim carries
-it until the turn has begun. The watch is one queue message (send, receive, delete) and one check by the run function: a
-request, a read of the claim, {LOOK_SECONDS * 1000:g} ms at {RUN_GB:g} GB. Each further lease of the turn's length adds
-one more.
+it until the turn has begun. The watch is one queue message (send, receive, delete) and one check by the watch
+function: a request, a read of the claim, {LOOK_SECONDS * 1000:g} ms at {WATCH_GB:g} GB. Each further lease of the
+turn's length adds one more.
 
 An idle stack has one recurring cost: once an hour, the run function checks for expired approval requests."""
 

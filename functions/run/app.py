@@ -1,21 +1,21 @@
-"""The run function: watches turns, and finishes those whose process died. It also runs background turns.
+"""The run function: continues turns whose process died or handed them over. It also runs background turns.
 
 It is invoked by its queue, one message at a time, by a schedule, or directly.
 """
 
 import logging
 import time
-from contextlib import suppress
 from datetime import UTC
+from functools import partial
 from typing import Annotated, Any, Final, Literal
 
 from aws_lambda_powertools.utilities.typing import LambdaContext
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, PrivateAttr, TypeAdapter
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, TypeAdapter
 
 from omniagent.ai.runner import Runner
 from omniagent.aws.housekeeping import Housekeeping
 from omniagent.aws.json_api import ends_within
-from omniagent.aws.queues import watch_delay
+from omniagent.aws.queues import MAX_DELAY_SECONDS, MAX_TRIES, after_lease, retry_pause
 from omniagent.aws.services import get_services
 from omniagent.aws.webhook import TurnEvent
 from omniagent.errors import (
@@ -42,8 +42,6 @@ before_snapshot(services.close, services.load)
 
 MARGIN_SECONDS: Final = 5.0
 """Reserved at the end of an invocation to report the result to the queue."""
-FIRST_PAUSE_SECONDS: Final = 5
-MAX_PAUSE_SECONDS: Final = 900
 BUSY_SECONDS: Final = 2
 """The first pause before the next try of a message whose session or user is busy."""
 MAX_BUSY_SECONDS: Final = 16
@@ -52,8 +50,6 @@ LOOKS_PER_PAUSE: Final = 15
 """The pause doubles after this many tries."""
 MIN_TURN_SECONDS: Final = 30.0
 """With less time left, the next turn is left to another invocation."""
-MAX_TRIES: Final = 10
-"""How often a job that fails is sent again. Its pauses double, and together last most of an hour."""
 
 
 class Job(BaseModel):
@@ -62,15 +58,15 @@ class Job(BaseModel):
     tries: int = Field(0, ge=0)
     """How often it has failed."""
     traceparent: str = Field("", max_length=128)
-    _is_sent_again: bool = PrivateAttr(default=False)
 
     async def send_again(self, seconds: float, **changes: Any) -> None:
-        """Queue this job again with a delay, but only once per run: otherwise jobs would multiply."""
-        if self._is_sent_again:
-            return
+        """Queue this job again with a delay."""
         again = self.model_dump(mode="json", exclude={"traceparent"}) | changes
         await services.run_queue.send(again, delay_seconds=seconds)
-        self._is_sent_again = True
+
+    async def retry_later(self) -> None:
+        """Have this job, which has failed, done again after a pause."""
+        await self.send_again(retry_pause(self.tries), tries=self.tries + 1)
 
     async def run(self, deadline: float) -> dict[str, Any]:
         """Do the work before the deadline, a `time.monotonic()`, and return what was done.
@@ -81,7 +77,10 @@ class Job(BaseModel):
 
 
 class Watch(Job):
-    """A check of one attempt of a turn. `session_id` is the session's key."""
+    """A turn to continue, if the process of this attempt is dead. `session_id` is the session's key.
+
+    The turn's watch sends it, and sends it again until a later process has begun.
+    """
 
     kind: Literal["watch"]
     session_id: str = Field(max_length=256)
@@ -89,6 +88,8 @@ class Watch(Job):
     attempt: int = Field(0, ge=0)
     handed_over: bool = False
     """The process of this attempt lets go of the turn."""
+    watched: bool = False
+    """The turn's watch goes on. False for a message from an operator, or from a version without the watch function."""
 
     async def run(self, deadline: float) -> dict[str, Any]:
         with bind_context(session_id=self.session_id):
@@ -97,39 +98,37 @@ class Watch(Job):
             except NotFound:
                 return {"status": "not_found"}
 
+    async def retry_later(self) -> None:
+        if not self.watched:
+            await super().retry_later()
+
     async def _look(self, deadline: float) -> str:
+        if not self.watched and self.tries < MAX_TRIES and services.is_watched:
+            await self._watch(after_lease(services.settings.lease_seconds))
+            self.watched = True
         runner = await services.runner_of_turn(self.session_id)
         patience = HAND_OVER_SECONDS if self.handed_over else 0.0
         seconds = await runner.look(self.turn_id, self.attempt, patience_seconds=patience)
         if seconds is None:
-            await services.announcements.announce_missed(self.session_id, self.turn_id)
             return "ended"
         if seconds:
-            await self.send_again(watch_delay(seconds), tries=0, handed_over=False)
             return "alive"
-        if self.tries < MAX_TRIES:
-            await self._watch_take_up()
         try:
             stream = await runner.take_up(deadline=deadline)
-        except RequestError as exc:  # a queued message cannot run now: check again later
+        except RequestError as exc:  # a queued message cannot run now
             logger.warning("message that waits not run", extra={"cause": f"{type(exc).__name__}: {exc}"})
-            await self.send_again(watch_delay(_pause(self.tries)))
+            if self.tries >= MAX_TRIES:  # this was the watch's last message
+                await self._watch(MAX_DELAY_SECONDS, tries=self.tries)
             return "refused"
         if stream is None:
             return "settled"
         await stream.ended()
         return "continued"
 
-    async def _watch_take_up(self) -> None:
-        """Queue another watch before the takeover.
-
-        If this process dies as well, the queue's own redelivery would come far too late.
-        """
-        seconds = max(services.settings.lease_seconds, _pause(self.tries))
-        try:
-            await self.send_again(watch_delay(seconds), tries=self.tries + 1, handed_over=False)
-        except OmniAgentError as exc:
-            logger.warning("turn is taken up unwatched", extra={"cause": f"{type(exc).__name__}: {exc}"})
+    async def _watch(self, seconds: float, *, tries: int = 0) -> None:
+        await services.watch_queue.send_watch(
+            self.session_id, self.turn_id, self.attempt, delay_seconds=seconds, tries=tries
+        )
 
 
 class Expiry(Job):
@@ -151,8 +150,6 @@ class BackgroundTurn(Job):
     category: str | None = Field(None, max_length=256)
     looks: int = Field(0, ge=0)
     """How often its session or its user was busy."""
-    watched: bool = False
-    """A watch is queued. It continues until a process holds the session."""
 
     async def run(self, deadline: float) -> dict[str, Any]:
         with bind_context(session_id=self.session_id):
@@ -164,29 +161,18 @@ class BackgroundTurn(Job):
 
     async def _answer(self, runner: Runner, deadline: float) -> str:
         """Run the session's turns until the message is answered. If it has to wait, queue this job again."""
-        await self._watch_begin(runner)
         while True:
             try:
                 stream = await runner.run_accepted(self.message_id, deadline=deadline)
-            except (TurnInProgress, TooManyTurns) as exc:
-                is_watched = self.watched and isinstance(exc, TooManyTurns)  # else it finds a running turn and ends
-                await self.send_again(self._busy_pause(), looks=self.looks + 1, watched=is_watched)
+            except (TurnInProgress, TooManyTurns):
+                await self.send_again(self._busy_pause(), looks=self.looks + 1)
                 return "waits"
             if stream is None:
                 return "answered"
             await stream.ended()
             if time.monotonic() > deadline - MIN_TURN_SECONDS:
-                await self.send_again(0, watched=False)
+                await self.send_again(0)
                 return "continues"
-
-    async def _watch_begin(self, runner: Runner) -> None:
-        """Queue a watch if the message can begin now: this process may die before its turn has a watch of its own."""
-        if self.watched or await runner.look(self.message_id) != 0.0:
-            return
-        with suppress(OmniAgentError):
-            lease = services.settings.lease_seconds
-            await services.run_queue.send_watch(self.session_id, self.message_id, 0, delay_seconds=lease)
-            self.watched = True
 
     def _busy_pause(self) -> float:
         return min(BUSY_SECONDS * 2.0 ** min(self.looks // LOOKS_PER_PAUSE, 10), MAX_BUSY_SECONDS)
@@ -212,15 +198,16 @@ class ScheduledTurn(Job):
     async def run(self, deadline: float) -> dict[str, Any]:
         due = self.time.astimezone(UTC).strftime("%Y%m%dT%H%M%SZ")
         session_id = self.session_id or f"{self.schedule}-{due}"
+        key = session_key(user_id_of(self.user), session_id)
         runner = await services.runner(self.user, session_id, category=self.category)
+        query = Query(self.query, f"{self.schedule}-{due}", busy=self.busy)
         try:
-            message_id = await runner.accept(Query(self.query, f"{self.schedule}-{due}", busy=self.busy))
+            message_id = await runner.accept(query, on_posted=partial(services.watch_accepted, key))
         except NotRegenerable:
             return {"status": "answered"}  # a redelivery
         except TurnInProgress:
             logger.warning("scheduled message rejected: its session is busy", extra={"schedule": self.schedule})
             return {"status": "rejected"}
-        key = session_key(user_id_of(self.user), session_id)
         accepted = BackgroundTurn(kind="turn", session_id=key, message_id=message_id, category=self.category)
         return await accepted.run(deadline)
 
@@ -287,14 +274,10 @@ async def _take(job: AnyJob, deadline: float) -> bool:
         failure = {"kind": job.kind, "tries": job.tries, "cause": f"{type(exc).__name__}: {exc}"}
         if job.tries < MAX_TRIES:
             logger.warning("job failed", extra=failure)
-            await job.send_again(_pause(job.tries), tries=job.tries + 1)
+            await job.retry_later()
         elif isinstance(exc, WebhookFailed):
             logger.error("webhook not delivered", extra=failure)  # noqa: TRY400 - the cause is in it
             return False
         else:
             raise
     return True
-
-
-def _pause(tries: int) -> float:
-    return min(FIRST_PAUSE_SECONDS * 2.0 ** min(tries, MAX_TRIES), MAX_PAUSE_SECONDS)

@@ -7,16 +7,21 @@ import tempfile
 import time
 from pathlib import Path
 
-from tests.faults import wire
+from tests.faults import second_kills, wire
 from tests.faults.client import Client, a_moment
 from tests.faults.house import LEASE_SECONDS, House, open_house, open_servers
+from tests.faults.second_kills import ColdKills, SecondKill
 from tests.faults.truth import Tally
+from tests.fixtures.zygote import forks
 from tests.turns.continue_run import WATCH_SECONDS
 from tests.turns.counts import write_down
 
+FUNCTIONS = ("chat", "sessions", "run", "watch")
 TALKING = '[slow:20][echo:Let me see what I can do for you.][tool:charge {"order": "o1"}]'
 KILLS = 10
 COMMIT_KILLS = 3
+SECOND_KILLS = 3
+"""Of each kind."""
 MOST_EVENTS = 12
 """A turn sends more: it is killed before its end."""
 
@@ -56,6 +61,21 @@ async def killed_in_commit(house: House) -> float:
     return time.monotonic() - at
 
 
+async def killed_twice(house: House, second_kill: SecondKill) -> float:
+    """Kill a turn, and then the function that checks it or is about to continue it."""
+    await second_kills.no_checks_left(house)
+    client = house.client()
+    exchange = client.ask(TALKING)
+    await exchange.seen("text-delta", 3)
+    at = time.monotonic()
+    house.kill_process(house.answering(client))
+    await exchange.end()
+    await second_kill(house, client)
+    status = await ended(house, client)
+    assert status == "complete", f"{status} after a second kill"
+    return time.monotonic() - at
+
+
 async def poisoned(house: House) -> str:
     """Run a turn that kills every process until it is given up. Returns the answer of another user meanwhile."""
     client, other = house.client(), house.client()
@@ -69,10 +89,11 @@ async def poisoned(house: House) -> str:
 async def main() -> None:
     logging.disable(logging.CRITICAL)
     rng = random.Random(1)
+    cold_kills = ColdKills(forks())
     with tempfile.TemporaryDirectory() as folder:
         async with (
             open_servers(Path(folder)) as servers,
-            open_house(servers, Tally(), functions=("chat", "sessions", "run")) as house,
+            open_house(servers, Tally(), functions=FUNCTIONS, launcher=cold_kills.launcher) as house,
         ):
             seconds = [await killed(house, rng) for _ in range(KILLS)]
             in_commit = [await killed_in_commit(house) for _ in range(COMMIT_KILLS)]
@@ -82,6 +103,23 @@ async def main() -> None:
                 "processes",
                 f"{KILLS} killed at an event of their stream and {COMMIT_KILLS} in the commit of their answer, all "
                 f"complete without any request, longest {longest:.1f} s (lease {LEASE_SECONDS:g} s)",
+            )
+            kinds: dict[str, SecondKill] = {
+                "the watch function in its check": second_kills.in_check,
+                "the watch function in its cold start": cold_kills.of("watch"),
+                "the run function in its cold start": cold_kills.of("run"),
+                "the run function before its claim": second_kills.before_takeover,
+            }
+            times = {
+                name: max([await killed_twice(house, kill) for _ in range(SECOND_KILLS)])
+                for name, kill in kinds.items()
+            }
+            assert max(times.values()) <= LEASE_SECONDS + WATCH_SECONDS, times
+            listed = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in times.items())
+            write_down(
+                "killed as well",
+                f"{SECOND_KILLS} of each, all complete without any request, longest from the turn's own kill: {listed} "
+                f"(lease {LEASE_SECONDS:g} s)",
             )
             others = await poisoned(house)
             write_down("poisoned", f"interrupted and counted for its alarm; another user meanwhile: {others!r}")

@@ -18,6 +18,7 @@ from pymongo.database import Database
 from local.aws import Aws
 from local.emulator import Emulator
 from local.emulator.environment import State
+from local.emulator.launch import NewLauncher
 from local.model import OfflineModel
 from local.mongod import Mongod
 from local.ports import LOOPBACK
@@ -241,11 +242,13 @@ async def open_house(
     functions: tuple[str, ...] = ("chat", "sessions"),
     run_timeout: int | None = None,
     redelivery_seconds: int | None = None,
+    launcher: NewLauncher | None = None,
     **changes: Any,
 ) -> AsyncIterator[House]:
     """Run the functions on the servers, with these settings. `changes` are of the chat function.
 
-    `redelivery_seconds` is when a queue's message comes again whose process died, instead of after 16 minutes.
+    `redelivery_seconds` is when a queue's message comes again whose process died, instead of after the queue's own
+    time: 16 minutes for the run function, 6 seconds for the watch function.
     """
     environment = {**SETTINGS, "FAULT_LEDGER": str(servers.ledger), **(settings or {})}
 
@@ -256,7 +259,7 @@ async def open_house(
         return function.having(environment, code=servers.code, **own)
 
     log = Log()
-    has_queues = bool({"summary", "run"} & {*functions})
+    has_queues = bool({"summary", "run", "watch"} & {*functions})
     queues = {"redelivery_seconds": redelivery_seconds} if has_queues else {"sqs": None}
     options = StackOptions(
         mongodb_uri=servers.storage.url,
@@ -267,7 +270,7 @@ async def open_house(
         functions=functions,
         environment={"AWS_ENDPOINT_URL": servers.table.url, "OMNIAGENT_LOCAL": "1"},
         change=change,
-        emulator={"launcher": forks(), "on_line": log.add, **queues},
+        emulator={"launcher": launcher or forks(), "on_line": log.add, **queues},
     )
     async with AsyncExitStack() as stack:
         running = await stack.enter_async_context(local_stack(options))

@@ -38,7 +38,7 @@ SETTINGS = {
     "SUMMARY_AFTER_TURNS": "3",
     "CONTEXT_MAX_TURNS": "6",
 }
-FUNCTIONS = ("chat", "sessions", "summary", "run")
+FUNCTIONS = ("chat", "sessions", "summary", "run", "watch")
 REDELIVERY_SECONDS = 3
 Say = Callable[[str], None]
 

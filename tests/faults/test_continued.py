@@ -6,18 +6,27 @@ from collections.abc import AsyncIterator
 import pytest
 
 from omniagent.session.manager import new_id
+from tests.faults import second_kills
 from tests.faults.client import Client, Exchange, Json, Stream, a_moment
 from tests.faults.house import LEASE_SECONDS, House, Servers, open_house
+from tests.faults.second_kills import ColdKills, SecondKill
 from tests.faults.truth import Tally
+from tests.fixtures.zygote import forks
 
 TALKING = '[slow:20][echo:Let me see what I can do.][tool:charge {"order": "o1"}]'
+FUNCTIONS = ("chat", "sessions", "run", "watch")
 IN_TIME_SECONDS = LEASE_SECONDS + 60
 """Nobody waits so long. A busy machine may need a part of it to start processes."""
 
 
 @pytest.fixture(scope="module")
-async def watched(servers: Servers, tally: Tally) -> AsyncIterator[House]:
-    async with open_house(servers, tally, functions=("chat", "sessions", "run")) as house:
+def kills() -> ColdKills:
+    return ColdKills(forks())
+
+
+@pytest.fixture(scope="module")
+async def watched(servers: Servers, tally: Tally, kills: ColdKills) -> AsyncIterator[House]:
+    async with open_house(servers, tally, functions=FUNCTIONS, launcher=kills.launcher) as house:
         yield house
 
 
@@ -33,7 +42,7 @@ async def killed_at(house: House, client: Client, kind: str, times: int) -> str:
     """Ask, and kill the process at this place of its stream. Returns the id of the answer."""
     exchange = client.ask(TALKING)
     await exchange.seen(kind, times)
-    house.kill(client)
+    house.kill_process(house.answering(client))
     return (await exchange.end()).answer_id
 
 
@@ -44,6 +53,31 @@ async def read_on(client: Client, reader: Exchange) -> Stream:
         while stream.finished_as is None:
             stream = await client.resume().end()
     return stream
+
+
+@pytest.mark.parametrize("function", ["watch", "run"])
+async def test_a_killed_turn_is_finished_although_a_cold_start_is_killed_as_well(
+    watched: House, kills: ColdKills, function: str
+) -> None:
+    await second_kills.no_checks_left(watched)
+    client = watched.client()
+    answer_id = await killed_at(watched, client, "text-delta", 3)
+    kills.next_start(watched, function)
+    answer = await finished(watched, client)
+    assert (answer["status"], answer["client_message_id"]) == ("complete", answer_id)
+    assert watched.servers.ledger.read_text().count(answer_id) == 1
+    assert kills.left(function) == 0
+
+
+async def test_a_background_turn_is_answered_although_the_cold_start_of_its_run_function_is_killed(
+    watched: House, kills: ColdKills
+) -> None:
+    client = watched.client()
+    kills.next_start(watched, "run")
+    assert (await client.leave("[echo:Done.]", f"left-{new_id()}")).status == 202
+    answer = await finished(watched, client)
+    assert (answer["status"], len(watched.read(client).questions)) == ("complete", 1)
+    assert kills.left("run") == 0
 
 
 async def test_a_killed_turn_is_finished_unasked_and_a_reader_sees_it_go_on(watched: House) -> None:
@@ -63,6 +97,18 @@ async def test_a_run_function_that_is_killed_as_well_is_followed_by_another(watc
             await a_moment()
     await watched.log.has("dead turn continued", answer_id)
     watched.kill_process(running[0].pid)
+    answer = await finished(watched, client)
+    assert (answer["status"], answer["client_message_id"]) == ("complete", answer_id)
+    assert watched.servers.ledger.read_text().count(answer_id) == 1
+
+
+@pytest.mark.parametrize("second_kill", [second_kills.in_check, second_kills.before_takeover])
+async def test_a_killed_turn_is_finished_although_who_looks_after_it_is_killed_as_well(
+    watched: House, second_kill: SecondKill
+) -> None:
+    client = watched.client()
+    answer_id = await killed_at(watched, client, "text-delta", 3)
+    await second_kill(watched, client)
     answer = await finished(watched, client)
     assert (answer["status"], answer["client_message_id"]) == ("complete", answer_id)
     assert watched.servers.ledger.read_text().count(answer_id) == 1
@@ -90,7 +136,7 @@ async def test_a_background_turn_is_finished_although_its_run_function_is_killed
 async def test_a_turn_that_outlives_its_invocation_goes_on_in_the_run_function(servers: Servers, tally: Tally) -> None:
     pause = '[tool:pause {"seconds": 1.5}]'
     prompt = f'[tool:charge {{"order": "o2"}}] [then] {pause} [then] {pause} [then] {pause} [then] [echo:Arrived.]'
-    async with open_house(servers, tally, functions=("chat", "sessions", "run"), timeout=5) as house:
+    async with open_house(servers, tally, functions=FUNCTIONS, timeout=5) as house:
         client = house.client()
         first = await client.ask(prompt).end()
         assert (first.status, first.finished_as, first.done) == (200, None, False), "it goes on elsewhere"

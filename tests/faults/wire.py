@@ -23,6 +23,11 @@ def renewal(session: str) -> Matches:
     return lambda message: message.name == "UpdateItem" and _item(message, "Key") == (session, "turn")
 
 
+def look(session: str) -> Matches:
+    """The read of a turn's claim, such as by the watch function."""
+    return lambda message: message.name == "GetItem" and _item(message, "Key") == (session, "turn")
+
+
 def release(session: str) -> Matches:
     return lambda message: message.name == "DeleteItem" and _item(message, "Key") == (session, "turn")
 

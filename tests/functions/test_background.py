@@ -11,8 +11,7 @@ import pytest
 from pydantic import ValidationError
 
 from local.model import OfflineModel
-from omniagent.aws.queues import RunQueue
-from omniagent.errors import QueueUnavailable
+from omniagent.aws.queues import MAX_TRIES
 from omniagent.lambda_runtime import event_loop
 from omniagent.messages import CallRequest, TextPart, ToolPart
 from omniagent.protocol import sse
@@ -29,33 +28,11 @@ from omniagent.turns.lease import Claim
 from omniagent.turns.memory_registry import MemoryRegistry
 from tests.fixtures.endpoint import Endpoint
 from tests.fixtures.functions import load
-from tests.fixtures.jobs import CONTEXT, batch, failures
+from tests.fixtures.jobs import CONTEXT, RecordedRuns, RecordedWatches, batch, failures
 from tests.fixtures.world import User, World, open_world
 
 Json = dict[str, Any]
 SECRET = "whsec_" + base64.b64encode(b"0123456789abcdef").decode()
-
-
-class KeptRuns(RunQueue):
-    """Keeps what is sent, until the test delivers it."""
-
-    def __init__(self) -> None:
-        super().__init__("")
-        self.sent: list[Json] = []
-        self.delays: list[float] = []
-        self.is_down = False
-
-    async def send(self, message: Json, *, delay_seconds: float = 0) -> None:
-        if self.is_down:
-            raise QueueUnavailable("down")
-        self.sent.append(message)
-        self.delays.append(delay_seconds)
-
-    def taken(self, kind: str) -> list[Json]:
-        """Take the messages of a kind out of the queue."""
-        found = [message for message in self.sent if message["kind"] == kind]
-        self.sent = [message for message in self.sent if message["kind"] != kind]
-        return found
 
 
 @pytest.fixture(scope="module")
@@ -66,22 +43,33 @@ def webhook() -> Iterator[Endpoint]:
 
 @pytest.fixture(scope="module")
 def world(mongod: str, model: OfflineModel, webhook: Endpoint) -> Iterator[World]:
-    url = "https://sqs.eu-west-1.amazonaws.com/1/run"
+    queues: Json = {f"{name}_queue_url": f"https://sqs.eu-west-1.amazonaws.com/1/{name}" for name in ("run", "watch")}
     hook: Json = {"webhook_url": f"{webhook.url}/hook", "webhook_secret": SECRET}
-    with open_world(mongod, model.base_url, run_queue_url=url, **hook) as world:
+    with open_world(mongod, model.base_url, **queues, **hook) as world:
         yield world
 
 
 @pytest.fixture
-def queue(world: World) -> KeptRuns:
-    world.services.__dict__["run_queue"] = queue = KeptRuns()
+def queue(world: World) -> RecordedRuns:
+    world.services.__dict__["run_queue"] = queue = RecordedRuns()
     world.services.__dict__["registry"] = MemoryRegistry(lease_seconds=30.0)
     return queue
 
 
+@pytest.fixture(autouse=True)
+def watches(world: World) -> RecordedWatches:
+    world.services.__dict__["watch_queue"] = queue = RecordedWatches()
+    return queue
+
+
 @pytest.fixture
-def run(world: World, queue: KeptRuns) -> Any:
+def run(world: World, queue: RecordedRuns) -> Any:
     return load("run", world.services)
+
+
+@pytest.fixture
+def watch(world: World, queue: RecordedRuns) -> Any:
+    return load("watch", world.services)
 
 
 def accept(user: User, text: str = "[echo:Done.]", **fields: Any) -> Json:
@@ -94,7 +82,7 @@ def accept(user: User, text: str = "[echo:Done.]", **fields: Any) -> Json:
     return accepted
 
 
-def delivered(run: Any, queue: KeptRuns, kind: str = "turn") -> None:
+def delivered(run: Any, queue: RecordedRuns, kind: str = "turn") -> None:
     for message in queue.taken(kind):
         run.handler(batch(json.dumps(message)), CONTEXT)
 
@@ -105,7 +93,7 @@ def texts(user: User) -> list[str]:
 
 
 def test_a_message_is_accepted_at_once_and_answered_by_the_run_function(
-    run: Any, world: World, queue: KeptRuns
+    run: Any, world: World, queue: RecordedRuns
 ) -> None:
     user = world.user()
     accepted = accept(user, message_id="m1")
@@ -123,7 +111,9 @@ def test_a_message_is_accepted_at_once_and_answered_by_the_run_function(
     assert "".join(event.get("delta", "") for event in replayed) == "Done."
 
 
-def test_a_reader_that_comes_before_the_run_function_gets_the_stream(run: Any, world: World, queue: KeptRuns) -> None:
+def test_a_reader_that_comes_before_the_run_function_gets_the_stream(
+    run: Any, world: World, queue: RecordedRuns
+) -> None:
     user = world.user()
     accept(user)
     response = user.call("GET", "/chat/{}/stream")
@@ -133,7 +123,7 @@ def test_a_reader_that_comes_before_the_run_function_gets_the_stream(run: Any, w
     assert texts(user) == ["[echo:Done.]", "Done."]
 
 
-def test_a_stop_reaches_a_message_that_waits(run: Any, world: World, queue: KeptRuns) -> None:
+def test_a_stop_reaches_a_message_that_waits(run: Any, world: World, queue: RecordedRuns) -> None:
     user = world.user()
     accepted = accept(user)
     assert user.call("POST", "/sessions/{}/cancel", json={"message_id": accepted["messageId"]}).status_code == 202
@@ -142,7 +132,7 @@ def test_a_stop_reaches_a_message_that_waits(run: Any, world: World, queue: Kept
     assert answer["metadata"]["status"] == "cancelled"
 
 
-def test_a_deleted_user_is_not_answered(run: Any, world: World, queue: KeptRuns) -> None:
+def test_a_deleted_user_is_not_answered(run: Any, world: World, queue: RecordedRuns) -> None:
     user = world.user()
     accept(user)
     assert user.call("DELETE", "/users/me").status_code in (202, 204)
@@ -152,7 +142,7 @@ def test_a_deleted_user_is_not_answered(run: Any, world: World, queue: KeptRuns)
 
 
 def test_a_message_before_it_is_answered_first_and_a_busy_session_is_tried_again(
-    run: Any, world: World, queue: KeptRuns
+    run: Any, world: World, queue: RecordedRuns
 ) -> None:
     user = world.user()
     accept(user, "[echo:One.]")
@@ -165,7 +155,7 @@ def test_a_message_before_it_is_answered_first_and_a_busy_session_is_tried_again
 
 
 def test_a_message_whose_user_has_too_many_turns_waits_with_one_job_and_one_watch(
-    run: Any, world: World, queue: KeptRuns
+    run: Any, watch: Any, world: World, queue: RecordedRuns, watches: RecordedWatches
 ) -> None:
     user, registry = world.user(), world.services.registry
     limit = world.services.settings.max_running_turns_per_user
@@ -181,29 +171,30 @@ def test_a_message_whose_user_has_too_many_turns_waits_with_one_job_and_one_watc
 
     claims = event_loop.run(busy())
     accept(user)
-    for _ in range(3):
-        messages, queue.sent = queue.sent, []
-        for message in messages:
-            run.handler(batch(json.dumps(message)), CONTEXT)
-        assert sorted(message["kind"] for message in queue.sent) == ["turn", "watch"]
+    for tries in (0, 1, MAX_TRIES):
+        [message] = watches.taken()
+        watch.handler(batch(json.dumps(message | {"tries": tries})), CONTEXT)
+        for job in queue.taken():
+            run.handler(batch(json.dumps(job)), CONTEXT)
+        assert [job["kind"] for job in queue.sent] == ["turn"]
+    assert [(again["tries"], again["delay"]) for again in watches.sent] == [(MAX_TRIES, 900)]
     event_loop.run(registry.release(claims[0]))
     delivered(run, queue)
     assert texts(user) == ["[echo:Done.]", "Done."]
 
 
 def test_a_message_that_waits_for_a_long_turn_is_looked_at_less_and_less_often(
-    run: Any, world: World, queue: KeptRuns
+    run: Any, world: World, queue: RecordedRuns
 ) -> None:
     user = world.user()
     accept(user)
     [job] = queue.taken("turn")
-    queue.delays.clear()
     event_loop.run(world.services.registry.claim(Claim(user.key, new_id(), job["message_id"])))
     for looks, pause in ((0, 2), (14, 2), (15, 4), (10_000, 16)):
         run.handler(batch(json.dumps(job | {"looks": looks})), CONTEXT)
-        [again] = queue.sent  # no watch: somebody holds the session
-        assert (again["looks"], queue.delays) == (looks + 1, [pause])
-        queue.sent, queue.delays = [], []
+        [again] = queue.sent
+        assert (again["looks"], again["delay"]) == (looks + 1, pause)
+        queue.sent.clear()
 
 
 @pytest.mark.parametrize(
@@ -215,14 +206,16 @@ def test_a_message_that_waits_for_a_long_turn_is_looked_at_less_and_less_often(
         ("/chat?background=true", {"query": "x" * 33_000}, 422),
     ],
 )
-def test_what_is_refused_is_refused_at_once(path: str, body: Json, status: int, world: World, queue: KeptRuns) -> None:
+def test_what_is_refused_is_refused_at_once(
+    path: str, body: Json, status: int, world: World, queue: RecordedRuns
+) -> None:
     user = world.user()
     assert user.call("POST", path, json={"session_id": user.session} | body).status_code == status
     assert queue.sent == []
     assert user.call("GET", "/sessions/{}/messages").status_code == 404
 
 
-def test_an_unsigned_request_and_a_queue_that_is_down_are_told(world: World, queue: KeptRuns) -> None:
+def test_an_unsigned_request_and_a_queue_that_is_down_are_told(world: World, queue: RecordedRuns) -> None:
     body = {"session_id": "s1", "query": "Hi"}
     assert world.client(signed=False).post("http://chat/chat?background=true", json=body).status_code == 401
     user = world.user()
@@ -231,17 +224,20 @@ def test_an_unsigned_request_and_a_queue_that_is_down_are_told(world: World, que
     assert (response.status_code, response.json()["code"]) == (503, "queue_unavailable")
 
 
-def test_a_message_that_is_sent_again_while_it_waits_has_one_job(run: Any, world: World, queue: KeptRuns) -> None:
+def test_a_message_that_is_sent_again_while_it_waits_has_one_job(
+    run: Any, world: World, queue: RecordedRuns, watches: RecordedWatches
+) -> None:
     user = world.user()
     for _ in range(5):
         accept(user, message_id="m1")
-    assert [message["kind"] for message in queue.sent] == ["turn", *["watch"] * 4]
+    assert [message["kind"] for message in queue.sent] == ["turn"]
+    assert watches.checks == [("m1", 0, 31)] * 5, "whoever sent it before may have died"
     delivered(run, queue)
     assert texts(user) == ["[echo:Done.]", "Done."]
 
 
 def test_a_message_that_nobody_can_be_told_of_is_not_accepted_and_can_be_sent_again(
-    run: Any, world: World, queue: KeptRuns
+    run: Any, world: World, queue: RecordedRuns
 ) -> None:
     user, body = world.user(), {"query": "[echo:Done.]", "message_id": "m1"}
     queue.is_down = True
@@ -255,7 +251,7 @@ def test_a_message_that_nobody_can_be_told_of_is_not_accepted_and_can_be_sent_ag
 
 
 def test_a_schedule_that_is_to_be_rejected_by_a_busy_session_is_not_tried_again(
-    run: Any, world: World, queue: KeptRuns
+    run: Any, world: World, queue: RecordedRuns
 ) -> None:
     user = world.user()
     accept(user)
@@ -275,7 +271,7 @@ def schedule(**changes: Any) -> str:
     return json.dumps(message | changes)
 
 
-def test_a_scheduled_turn_is_run_once_for_each_time(run: Any, world: World, queue: KeptRuns) -> None:
+def test_a_scheduled_turn_is_run_once_for_each_time(run: Any, world: World, queue: RecordedRuns) -> None:
     user = f"user:{new_id()}"
     for time in ("2026-11-16T08:00:00Z", "2026-11-16T09:00:00+01:00", "2026-11-17T08:00:00Z"):
         run.handler(batch(schedule(user=user, time=time, session_id="daily", category="gold")), CONTEXT)
@@ -310,7 +306,7 @@ def test_a_schedule_that_is_wrong_is_refused(changes: Json, run: Any) -> None:
 
 
 def test_the_end_of_a_turn_is_told_to_the_webhook_and_verified_there(
-    run: Any, world: World, queue: KeptRuns, webhook: Endpoint
+    run: Any, world: World, queue: RecordedRuns, webhook: Endpoint
 ) -> None:
     user = world.user()
     webhook.requests.clear()
@@ -330,27 +326,27 @@ def test_the_end_of_a_turn_is_told_to_the_webhook_and_verified_there(
 
 
 def test_a_turn_whose_process_died_after_the_commit_is_told_by_its_watch_and_only_once(
-    run: Any, world: World, queue: KeptRuns
+    watch: Any, world: World, queue: RecordedRuns, watches: RecordedWatches
 ) -> None:
     user = world.user()
     user.ask()
     [sent] = queue.taken("webhook")
-    [watch] = queue.taken("watch")
-    run.handler(batch(json.dumps(watch)), CONTEXT)
+    [check] = watches.taken()
+    watch.handler(batch(json.dumps(check)), CONTEXT)
     assert queue.sent == [], "it was told already"
-    answer = {"session_id": user.key, "client_message_id": message_id_of(watch["turn_id"])}
+    answer = {"session_id": user.key, "client_message_id": message_id_of(check["turn_id"])}
     world.database.messages.update_one(answer, {"$set": {"announced": None}})  # the process died before it could tell
-    run.handler(batch(json.dumps(watch)), CONTEXT)
+    watch.handler(batch(json.dumps(check)), CONTEXT)
     [missed] = queue.taken("webhook")
     assert missed["event"]["id"] == sent["event"]["id"]
 
 
 def test_each_regeneration_that_fails_is_an_event_of_its_own_and_the_kept_answer_is_not_told_again(
-    run: Any, world: World, queue: KeptRuns
+    watch: Any, world: World, queue: RecordedRuns, watches: RecordedWatches
 ) -> None:
     user = world.user()
     user.ask("[fail:400]")
-    [watch] = queue.taken("watch")
+    [check, *_] = watches.taken()
     kept = user.messages()[-1]["id"]
     for _ in range(2):
         again = {"id": user.session, "messages": [{}], "trigger": "regenerate-message", "messageId": kept}
@@ -361,11 +357,13 @@ def test_each_regeneration_that_fails_is_an_event_of_its_own_and_the_kept_answer
     assert [(event["message_id"], event["status"], event["error_code"]) for event in events] == [
         (kept, "failed", "model_rejected")
     ] * 3
-    run.handler(batch(json.dumps(watch)), CONTEXT)
+    watch.handler(batch(json.dumps(check)), CONTEXT)
     assert queue.taken("webhook") == []
 
 
-def test_a_turn_that_goes_on_with_its_answers_is_not_told_to_wait(run: Any, world: World, queue: KeptRuns) -> None:
+def test_a_turn_that_goes_on_with_its_answers_is_not_told_to_wait(
+    watch: Any, world: World, queue: RecordedRuns
+) -> None:
     user, turn_id = world.user(), new_id()
 
     async def approved() -> None:
@@ -376,15 +374,15 @@ def test_a_turn_that_goes_on_with_its_answers_is_not_told_to_wait(run: Any, worl
         part = ToolPart(call_id="c1", name="refund", input={}, request=request)
         await session.finish_turn(SessionMessage(turn_id, "assistant", 1, [part], "waiting"))
 
-    watch = {"kind": "watch", "session_id": user.key, "turn_id": continuation_id(turn_id)}
+    check = {"session_id": user.key, "turn_id": continuation_id(turn_id)}
     event_loop.run(approved())
-    event_loop.run(world.services.registry.claim(Claim(user.key, watch["turn_id"], "m1", owner="later", attempt=1)))
-    run.handler(batch(json.dumps(watch)), CONTEXT)
+    event_loop.run(world.services.registry.claim(Claim(user.key, check["turn_id"], "m1", owner="later", attempt=1)))
+    watch.handler(batch(json.dumps(check)), CONTEXT)
     assert queue.taken("webhook") == []
 
 
 def test_an_event_that_is_not_taken_is_sent_again_with_the_same_id_and_is_no_error_of_the_function_at_last(
-    run: Any, world: World, queue: KeptRuns, webhook: Endpoint
+    run: Any, world: World, queue: RecordedRuns, webhook: Endpoint
 ) -> None:
     user = world.user()
     user.ask("[echo:Hi]")
@@ -393,7 +391,7 @@ def test_an_event_that_is_not_taken_is_sent_again_with_the_same_id_and_is_no_err
     assert failures(run.handler(batch(json.dumps(message)), CONTEXT)) == []
     [again] = queue.taken("webhook")
     assert (again["event"], again["tries"]) == (message["event"], 1)
-    exhausted = batch(json.dumps(again | {"tries": run.MAX_TRIES}))
+    exhausted = batch(json.dumps(again | {"tries": MAX_TRIES}))
     assert failures(run.handler(exhausted, CONTEXT)) == ["message-1"], "it is a dead letter after some deliveries"
     assert queue.taken("webhook") == []
     webhook.answers = [(204, b"")]
@@ -401,7 +399,7 @@ def test_an_event_that_is_not_taken_is_sent_again_with_the_same_id_and_is_no_err
     assert webhook.requests[-1]["webhook-id"] == message["event"]["id"]
 
 
-def test_nothing_is_told_of_a_deleted_user(run: Any, world: World, queue: KeptRuns, webhook: Endpoint) -> None:
+def test_nothing_is_told_of_a_deleted_user(run: Any, world: World, queue: RecordedRuns, webhook: Endpoint) -> None:
     user = world.user()
     user.ask()
     user.call("DELETE", "/users/me")

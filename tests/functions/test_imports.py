@@ -26,9 +26,10 @@ ENVIRONMENT = {
     "TURNS_TABLE": "turns",
     "SUMMARY_QUEUE_URL": "https://sqs.us-east-1.amazonaws.com/123456789012/summaries",
     "RUN_QUEUE_URL": "https://sqs.us-east-1.amazonaws.com/123456789012/runs",
+    "WATCH_QUEUE_URL": "https://sqs.us-east-1.amazonaws.com/123456789012/watches",
 }
 # All that a cold start may load, whoever asks for it: this grows by decision only.
-BUDGETS = {"chat": 680, "sessions": 790, "summary": 660, "run": 660}
+BUDGETS = {"chat": 680, "sessions": 790, "summary": 660, "run": 660, "watch": 660}
 
 WATCH = """
 import json, sys
@@ -122,6 +123,7 @@ def test_serving_sessions_needs_no_model_and_no_aws(mongod: str, database: Datab
     """Without a secret, a table and a queue there is nothing to ask AWS for; only a name asks the model."""
     paths = [str(ROOT / "events" / f"sessions-{event}.json") for event in SERVED]
     place = {"MONGODB_URI": mongod, "MONGODB_DATABASE": database.name}
-    local = {"MONGODB_SECRET_ARN": "", "TURNS_TABLE": "", "SUMMARY_QUEUE_URL": "", "RUN_QUEUE_URL": "", **place}
+    unset = ("MONGODB_SECRET_ARN", "TURNS_TABLE", "SUMMARY_QUEUE_URL", "RUN_QUEUE_URL", "WATCH_QUEUE_URL")
+    local = dict.fromkeys(unset, "") | place
     modules = imported("sessions", SERVE.format(paths=paths, statuses=list(SERVED.values())), **local)
     assert not {"boto3", "openai", "httpx2"} & packages(modules)

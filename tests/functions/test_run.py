@@ -1,15 +1,18 @@
-"""The run function as Lambda calls it: it looks after turns, and finishes those whose process died."""
+"""The watch and the run function as Lambda calls them: they find turns whose process died, and finish them."""
 
+import asyncio
 import json
 from collections.abc import Iterator
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, NoReturn
 
 import pytest
 from pydantic import ValidationError
 
 from local.model import OfflineModel
-from omniagent.aws.queues import RunQueue
+from omniagent.aws.queues import MAX_TRIES
 from omniagent.errors import QueueUnavailable, RegistryUnavailable
 from omniagent.lambda_runtime import event_loop
 from omniagent.messages import CallRequest, TextPart, ToolPart
@@ -21,38 +24,18 @@ from omniagent.turns.setup import Query
 from scripts.readme import LOOK_READS, look_dollars, looks_at
 from tests.fixtures.conversation import Clock, move_clock
 from tests.fixtures.functions import load
-from tests.fixtures.jobs import CONTEXT, batch
+from tests.fixtures.jobs import CONTEXT, RecordedRuns, RecordedWatches, batch
 from tests.fixtures.world import User, World, open_world
 
 Json = dict[str, Any]
 LEASE_SECONDS = 30.0
 
 
-class RecordedRuns(RunQueue):
-    """Keeps what is sent, with its delay."""
-
-    def __init__(self) -> None:
-        super().__init__("")
-        self.sent: list[Json] = []
-        self.is_down = False
-
-    async def send(self, message: Json, *, delay_seconds: float = 0) -> None:
-        if self.is_down:
-            raise QueueUnavailable("down")
-        self.sent.append({**message, "delay": delay_seconds})
-
-
 @pytest.fixture(scope="module")
 def world(mongod: str, model: OfflineModel) -> Iterator[World]:
-    url = "https://sqs.eu-west-1.amazonaws.com/1/run"
-    with open_world(mongod, model.base_url, run_queue_url=url, lease_seconds=LEASE_SECONDS) as world:
+    queues: Json = {f"{name}_queue_url": f"https://sqs.eu-west-1.amazonaws.com/1/{name}" for name in ("run", "watch")}
+    with open_world(mongod, model.base_url, lease_seconds=LEASE_SECONDS, **queues) as world:
         yield world
-
-
-@pytest.fixture
-def queue(world: World) -> RecordedRuns:
-    world.services.__dict__["run_queue"] = queue = RecordedRuns()
-    return queue
 
 
 @pytest.fixture
@@ -63,9 +46,27 @@ def clock(world: World) -> Clock:
     return clock
 
 
+@dataclass(frozen=True)
+class Functions:
+    """The watch and the run function, and what is sent to them."""
+
+    watch: Any
+    run: Any
+    watches: RecordedWatches
+    runs: RecordedRuns
+
+    def check(self, key: str, turn_id: str, **more: Any) -> None:
+        """Deliver a watch, and to the run function what it leads to."""
+        self.watch.handler(batch(a_watch(key, turn_id, **more)), CONTEXT)
+        for message in self.runs.taken():
+            self.run.handler(batch(json.dumps(message)), CONTEXT)
+
+
 @pytest.fixture
-def run(world: World, queue: RecordedRuns, clock: Clock) -> Any:
-    return load("run", world.services)
+def functions(world: World, clock: Clock) -> Functions:
+    world.services.__dict__["watch_queue"] = watches = RecordedWatches()
+    world.services.__dict__["run_queue"] = runs = RecordedRuns()
+    return Functions(load("watch", world.services), load("run", world.services), watches, runs)
 
 
 def begin(world: World, text: str = "[echo:Finished after all.]") -> tuple[str, str]:
@@ -92,43 +93,121 @@ def begin_again(world: World, key: str, turn_id: str, attempt: int) -> None:
     event_loop.run(begun())
 
 
-def watch(key: str, turn_id: str, **more: Any) -> str:
-    return json.dumps({"kind": "watch", "session_id": key, "turn_id": turn_id, **more})
+def a_watch(key: str, turn_id: str, **more: Any) -> str:
+    return json.dumps({"session_id": key, "turn_id": turn_id, **more})
+
+
+def a_takeover(key: str, turn_id: str, **more: Any) -> str:
+    return json.dumps({"kind": "watch", "session_id": key, "turn_id": turn_id, "watched": True, **more})
 
 
 def answer_of(world: World, key: str, number: int = 1) -> Json | None:
     return world.database.messages.find_one({"session_id": key, "role": "assistant", "turn_number": number})
 
 
-def watches(queue: RecordedRuns) -> list[tuple[str, int, float]]:
-    return [(sent["turn_id"], sent["attempt"], sent["delay"]) for sent in queue.sent if sent["kind"] == "watch"]
-
-
 def test_a_turn_that_lives_is_looked_at_again_when_its_lease_has_run_out(
-    run: Any, world: World, queue: RecordedRuns, clock: Clock
+    functions: Functions, world: World, clock: Clock
 ) -> None:
     key, turn_id = begin(world)
     clock.pass_by(4)
-    run.handler(batch(watch(key, turn_id)), CONTEXT)
-    assert watches(queue) == [(turn_id, 0, 27)]
-    assert answer_of(world, key) is None
+    functions.check(key, turn_id, tries=3)
+    assert functions.watches.checks == [(turn_id, 0, 27)]
+    assert functions.watches.sent[0]["tries"] == 0
+    assert (functions.runs.sent, answer_of(world, key)) == ([], None)
 
 
 def test_a_dead_turn_is_finished_and_every_process_that_works_on_it_is_looked_after(
-    run: Any, world: World, queue: RecordedRuns, clock: Clock
+    functions: Functions, world: World, clock: Clock
 ) -> None:
     key, turn_id = begin(world)
     clock.pass_by(LEASE_SECONDS)
-    run.handler(batch(watch(key, turn_id)), CONTEXT)
+    functions.check(key, turn_id)
     answer = answer_of(world, key)
     assert answer is not None
     assert (answer["status"], answer["client_message_id"]) == ("complete", turn_id)
-    before_it_was_taken_up, as_it_went_on = (turn_id, 0, 31), (turn_id, 1, 31)
-    assert watches(queue) == [before_it_was_taken_up, as_it_went_on]
+    before_it_was_taken_up, as_it_went_on = (turn_id, 0, 5), (turn_id, 1, 31)
+    assert functions.watches.checks == [before_it_was_taken_up, as_it_went_on]
+    assert functions.runs.sent == []
+
+
+def test_a_run_function_that_never_answers_is_followed_by_another_with_growing_pauses(
+    functions: Functions, world: World, clock: Clock
+) -> None:
+    key, turn_id = begin(world)
+    clock.pass_by(LEASE_SECONDS)
+    messages, delays = [json.loads(a_watch(key, turn_id))], []
+    while messages:
+        [message] = messages
+        functions.watch.handler(batch(json.dumps(message)), CONTEXT)
+        delays += [sent["delay"] for sent in functions.watches.sent]
+        messages = functions.watches.taken()
+    assert delays == [5, 10, 20, 40, 80, 160, 320, 640, 900, 900]
+    takeovers = functions.runs.taken()
+    assert [takeover["tries"] for takeover in takeovers] == list(range(MAX_TRIES + 1))
+    assert all(takeover["watched"] and not takeover["handed_over"] for takeover in takeovers)
+
+
+def test_a_watch_that_is_delivered_twice_leads_to_one_turn(functions: Functions, world: World, clock: Clock) -> None:
+    key, turn_id = begin(world)
+    clock.pass_by(LEASE_SECONDS)
+    for _ in range(2):
+        functions.check(key, turn_id)
+    for _ in range(3):  # every chain of checks ends
+        for message in functions.watches.taken():
+            functions.check(key, message["turn_id"], attempt=message["attempt"])
+    assert functions.watches.sent == []
+    assert world.database.messages.count_documents({"session_id": key}) == 2
+
+
+def test_a_dead_turn_is_handed_over_even_if_its_next_check_cannot_be_sent(
+    functions: Functions, world: World, clock: Clock
+) -> None:
+    key, turn_id = begin(world)
+    clock.pass_by(LEASE_SECONDS)
+    functions.watches.is_down = True
+    with pytest.raises(QueueUnavailable):  # so the queue delivers it again
+        functions.watch.handler(batch(a_watch(key, turn_id)), CONTEXT)
+    [takeover] = functions.runs.taken()
+    functions.run.handler(batch(json.dumps(takeover)), CONTEXT)
+    answer = answer_of(world, key)
+    assert answer is not None
+    assert answer["status"] == "complete"
+
+
+def test_a_dead_turn_that_cannot_be_handed_over_is_checked_again(
+    functions: Functions, world: World, clock: Clock
+) -> None:
+    key, turn_id = begin(world)
+    clock.pass_by(LEASE_SECONDS)
+    functions.runs.is_down = True
+    functions.watch.handler(batch(a_watch(key, turn_id)), CONTEXT)
+    assert functions.watches.checks == [(turn_id, 0, 5)]
+    assert functions.watches.sent[0]["tries"] == 1
+
+
+def test_a_check_that_takes_too_long_is_given_up_in_time_and_made_again(
+    functions: Functions, world: World, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key, turn_id = begin(world)
+    is_free = event_loop.run(_new_event())
+
+    async def stuck(_self: object, _session: str) -> None:
+        await is_free.wait()
+
+    hurried = SimpleNamespace(aws_request_id="r1", get_remaining_time_in_millis=lambda: 2_100)
+    with monkeypatch.context() as patch:
+        patch.setattr(MemoryRegistry, "running", stuck)
+        functions.watch.handler(batch(a_watch(key, turn_id)), hurried)
+    assert functions.watches.checks == [(turn_id, 0, 5)]
+    is_free.set()
+
+
+async def _new_event() -> asyncio.Event:
+    return asyncio.Event()
 
 
 def test_a_handed_over_turn_is_continued_when_its_process_has_let_go(
-    run: Any, world: World, queue: RecordedRuns, clock: Clock, monkeypatch: pytest.MonkeyPatch
+    functions: Functions, world: World, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     key, turn_id = begin(world)
     running = MemoryRegistry.running
@@ -139,36 +218,50 @@ def test_a_handed_over_turn_is_continued_when_its_process_has_let_go(
         return held
 
     monkeypatch.setattr(MemoryRegistry, "running", let_go_meanwhile)
-    run.handler(batch(watch(key, turn_id, handed_over=True)), CONTEXT)
+    functions.run.handler(batch(a_takeover(key, turn_id, handed_over=True)), CONTEXT)
     answer = answer_of(world, key)
     assert answer is not None
     assert answer["status"] == "complete"
-    assert not any(sent["handed_over"] for sent in queue.sent if "handed_over" in sent)
+    assert functions.watches.checks == [(turn_id, 1, 31)], "the watch of the process before goes on by itself"
 
 
-def test_a_handed_over_turn_whose_process_does_not_let_go_is_looked_at_again(
-    run: Any, world: World, queue: RecordedRuns, clock: Clock, monkeypatch: pytest.MonkeyPatch
+def test_a_handed_over_turn_whose_process_does_not_let_go_is_left_to_its_watch(
+    functions: Functions, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     key, turn_id = begin(world)
-    monkeypatch.setattr(run, "HAND_OVER_SECONDS", 0.0)
-    run.handler(batch(watch(key, turn_id, handed_over=True)), CONTEXT)
-    assert watches(queue) == [(turn_id, 0, LEASE_SECONDS + 1)]
-    assert not queue.sent[0]["handed_over"]
+    monkeypatch.setattr(functions.run, "HAND_OVER_SECONDS", 0.0)
+    functions.run.handler(batch(a_takeover(key, turn_id, handed_over=True)), CONTEXT)
+    assert (functions.runs.sent, functions.watches.sent, answer_of(world, key)) == ([], [], None)
 
 
-def test_a_turn_that_has_ended_needs_nothing(run: Any, world: World, queue: RecordedRuns, clock: Clock) -> None:
+@pytest.mark.parametrize("seconds", [0.0, LEASE_SECONDS])
+def test_a_watch_of_an_earlier_version_in_the_run_queue_goes_on_in_the_watch_queue(
+    functions: Functions, world: World, clock: Clock, seconds: float
+) -> None:
+    key, turn_id = begin(world)
+    clock.pass_by(seconds)
+    old = json.loads(a_takeover(key, turn_id, attempt=0, tries=2, handed_over=False))
+    del old["watched"]
+    functions.run.handler(batch(json.dumps(old)), CONTEXT)
+    is_dead = seconds == LEASE_SECONDS
+    assert (answer_of(world, key) is not None) == is_dead
+    assert functions.watches.checks == [(turn_id, 0, 31), *([(turn_id, 1, 31)] if is_dead else [])]
+    assert functions.runs.sent == []
+
+
+def test_a_turn_that_has_ended_needs_nothing(functions: Functions, world: World, clock: Clock) -> None:
     key, turn_id = begin(world)
     clock.pass_by(LEASE_SECONDS)
-    run.handler(batch(watch(key, turn_id)), CONTEXT)
-    queue.sent.clear()
-    run.handler(batch(watch(key, turn_id)), CONTEXT)
-    run.handler(batch(watch(key, "another")), CONTEXT)
-    run.handler(batch(watch("nobody:s1", turn_id)), CONTEXT)
-    assert queue.sent == []
+    functions.check(key, turn_id)
+    functions.watches.sent.clear()
+    functions.check(key, turn_id)
+    functions.check(key, "another")
+    functions.check("nobody:s1", turn_id)
+    assert (functions.runs.sent, functions.watches.sent) == ([], [])
 
 
 def test_the_watch_of_an_undisturbed_turn_costs_what_the_readme_says(
-    run: Any, world: World, queue: RecordedRuns, clock: Clock, monkeypatch: pytest.MonkeyPatch
+    functions: Functions, world: World, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     reads = 0
     running = MemoryRegistry.running
@@ -180,33 +273,33 @@ def test_the_watch_of_an_undisturbed_turn_costs_what_the_readme_says(
 
     user = world.user()
     user.ask("[echo:Done.]")
-    [message] = queue.sent
-    assert message.pop("delay") == LEASE_SECONDS + 1
+    [message] = functions.watches.sent
+    assert message["delay"] == LEASE_SECONDS + 1
     monkeypatch.setattr(MemoryRegistry, "running", counted)
-    run.handler(batch(json.dumps(message)), CONTEXT)
-    assert (len(queue.sent), reads) == (looks_at(1, LEASE_SECONDS), LOOK_READS)
+    functions.watch.handler(batch(json.dumps(message)), CONTEXT)
+    assert (len(functions.watches.sent), len(functions.runs.sent), reads) == (looks_at(1, LEASE_SECONDS), 0, LOOK_READS)
     assert 1000 * look_dollars(1) <= 0.002
 
 
 def test_the_watch_of_an_earlier_process_ends_when_a_later_one_has_begun(
-    run: Any, world: World, queue: RecordedRuns, clock: Clock
+    functions: Functions, world: World, clock: Clock
 ) -> None:
     key, turn_id = begin(world)
     clock.pass_by(LEASE_SECONDS)
     later = Claim(key, turn_id, "m1", owner="later", attempt=1)
     event_loop.run(world.services.registry.claim(later))
-    run.handler(batch(watch(key, turn_id)), CONTEXT)
-    assert watches(queue) == [(turn_id, 0, 31)], "the later one may die before anybody looks after it"
-    queue.sent.clear()
+    functions.check(key, turn_id)
+    assert functions.watches.checks == [(turn_id, 0, 31)], "the later one may die before anybody looks after it"
+    functions.watches.sent.clear()
     begin_again(world, key, turn_id, attempt=1)
-    run.handler(batch(watch(key, turn_id)), CONTEXT)
-    assert queue.sent == []
-    run.handler(batch(watch(key, turn_id, attempt=1)), CONTEXT)
-    assert watches(queue) == [(turn_id, 1, 31)]
+    functions.check(key, turn_id)
+    assert functions.watches.sent == []
+    functions.check(key, turn_id, attempt=1)
+    assert functions.watches.checks == [(turn_id, 1, 31)]
 
 
 def test_a_message_whose_process_dies_before_its_turn_has_begun_is_run_by_the_watch_of_the_turn_before(
-    run: Any, world: World, queue: RecordedRuns, clock: Clock
+    functions: Functions, world: World, clock: Clock
 ) -> None:
     user = world.user()
     user.ask("[echo:Hello.]")
@@ -221,42 +314,42 @@ def test_a_message_whose_process_dies_before_its_turn_has_begun_is_run_by_the_wa
         await registry.claim(later)
 
     event_loop.run(queued_and_claimed())
-    queue.sent.clear()
-    run.handler(batch(watch(key, before.turn_id)), CONTEXT)
-    assert watches(queue) == [(before.turn_id, 0, 31)], "nobody else looks after the message"
+    functions.watches.sent.clear()
+    functions.check(key, before.turn_id)
+    assert functions.watches.checks == [(before.turn_id, 0, 31)], "nobody else looks after the message"
     clock.pass_by(LEASE_SECONDS)
-    run.handler(batch(watch(key, before.turn_id)), CONTEXT)
+    functions.check(key, before.turn_id)
     answer = answer_of(world, key, 2)
     assert answer is not None
     assert answer["status"] == "complete"
 
 
 def test_a_turn_whose_answer_could_not_be_stored_is_finished_although_nobody_holds_it(
-    run: Any, world: World, clock: Clock
+    functions: Functions, world: World, clock: Clock
 ) -> None:
     key, turn_id = begin(world)
     event_loop.run(world.services.registry.release(Claim(key, turn_id, "m1")))
-    run.handler(batch(watch(key, turn_id)), CONTEXT)
+    functions.check(key, turn_id)
     answer = answer_of(world, key)
     assert answer is not None
     assert answer["status"] == "complete"
 
 
 def test_a_message_that_waits_for_a_dead_process_is_run_and_looked_after(
-    run: Any, world: World, queue: RecordedRuns, clock: Clock
+    functions: Functions, world: World, clock: Clock
 ) -> None:
     key, turn_id = begin(world)
     claim, posted = Claim(key, turn_id, "m1"), InboxMessage("m2", "[echo:The second.]")
     event_loop.run(world.services.registry.post(claim, posted, 5))
     clock.pass_by(LEASE_SECONDS)
-    run.handler(batch(watch(key, turn_id)), CONTEXT)  # finishes the first
+    functions.check(key, turn_id)  # finishes the first
     assert answer_of(world, key, 2) is None
-    queue.sent.clear()
-    run.handler(batch(watch(key, turn_id)), CONTEXT)
+    functions.watches.sent.clear()
+    functions.check(key, turn_id)
     second = answer_of(world, key, 2)
     assert second is not None
     assert second["parts"][-1]["text"] == "The second."
-    assert (second["client_message_id"], 0, 31) in watches(queue)
+    assert (second["client_message_id"], 0, 31) in functions.watches.checks
 
 
 def ask(world: World, user: str, text: str = "[echo:Asked again.]", *, category: str | None = None) -> tuple[str, str]:
@@ -273,74 +366,75 @@ def ask(world: World, user: str, text: str = "[echo:Asked again.]", *, category:
 
 
 def test_a_question_that_was_never_stored_is_asked_again_for_a_user_whom_nobody_knows(
-    run: Any, world: World, queue: RecordedRuns, clock: Clock
+    functions: Functions, world: World, clock: Clock
 ) -> None:
     user = f"user:{new_id()}"
     key, turn_id = ask(world, user, category="gold")
-    run.handler(batch(watch(key, turn_id)), CONTEXT)
-    assert watches(queue) == [(turn_id, 0, 31)], "it may be alive"
-    queue.sent.clear()
+    functions.check(key, turn_id)
+    assert functions.watches.checks == [(turn_id, 0, 31)], "it may be alive"
+    functions.watches.sent.clear()
     clock.pass_by(LEASE_SECONDS)
-    run.handler(batch(watch(key, turn_id)), CONTEXT)
+    functions.check(key, turn_id)
     answer = answer_of(world, key)
     assert answer is not None
     assert (answer["status"], answer["parts"][-1]["text"]) == ("complete", "Asked again.")
-    assert watches(queue) == [(turn_id, 0, 31), (answer["client_message_id"], 1, 31)]
+    assert functions.watches.checks == [(turn_id, 0, 5), (answer["client_message_id"], 1, 31)]
     known = world.database.users.find_one({"client_id": user})
     assert known is not None
     assert known["category"] == "gold"
-    queue.sent.clear()
-    run.handler(batch(watch(key, turn_id)), CONTEXT)  # delivered again
-    assert queue.sent == []
+    functions.watches.sent.clear()
+    functions.check(key, turn_id)  # delivered again
+    assert functions.watches.sent == []
     assert world.database.messages.count_documents({"session_id": key}) == 2
 
 
 def test_a_question_that_was_never_stored_does_not_outlive_the_deletion_of_its_user(
-    run: Any, world: World, queue: RecordedRuns, clock: Clock
+    functions: Functions, world: World, clock: Clock
 ) -> None:
     user = world.user()
     user.ask("[echo:Hello.]")
     key, turn_id = ask(world, user.client_id)
     assert user.call("DELETE", "/users/me").status_code == 204
     clock.pass_by(LEASE_SECONDS)
-    queue.sent.clear()
-    run.handler(batch(watch(key, turn_id)), CONTEXT)
+    functions.watches.sent.clear()
+    functions.check(key, turn_id)
     assert event_loop.run(world.services.registry.running(key)) is None
     assert world.database.messages.count_documents({"session_id": key}) == 0
     assert world.database.users.count_documents({"client_id": user.client_id}) == 0
 
 
-def test_a_turn_is_finished_even_if_nobody_can_be_told_to_look_after_it(
-    run: Any, world: World, queue: RecordedRuns, clock: Clock
+def down(_self: object, _session: str) -> NoReturn:
+    raise RegistryUnavailable("down")
+
+
+def test_a_check_that_fails_is_made_again_with_growing_pauses_and_raises_at_last(
+    functions: Functions, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     key, turn_id = begin(world)
-    clock.pass_by(LEASE_SECONDS)
-    queue.is_down = True
-    run.handler(batch(watch(key, turn_id)), CONTEXT)
-    answer = answer_of(world, key)
-    assert answer is not None
-    assert answer["status"] == "complete"
+    monkeypatch.setattr(MemoryRegistry, "running", down)
+    for tries in (0, 1, MAX_TRIES - 1):
+        functions.watch.handler(batch(a_watch(key, turn_id, tries=tries)), CONTEXT)
+    assert [(sent["tries"], sent["delay"]) for sent in functions.watches.sent] == [(1, 5), (2, 10), (MAX_TRIES, 900)]
+    with pytest.raises(RegistryUnavailable):
+        functions.watch.handler(batch(a_watch(key, turn_id, tries=MAX_TRIES)), CONTEXT)
 
 
 def test_a_job_that_fails_is_sent_again_with_growing_pauses_and_raises_at_last(
-    run: Any, world: World, queue: RecordedRuns, monkeypatch: pytest.MonkeyPatch
+    functions: Functions, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    key, turn_id = begin(world)
-
-    async def down(_self: object, _session: str) -> None:
-        raise RegistryUnavailable("down")
-
+    key, _ = begin(world)
+    job = {"kind": "turn", "session_id": key, "message_id": "m2"}
     monkeypatch.setattr(MemoryRegistry, "running", down)
-    for tries in (0, 1, run.MAX_TRIES - 1):
-        run.handler(batch(watch(key, turn_id, tries=tries)), CONTEXT)
-    assert [(sent["tries"], sent["delay"]) for sent in queue.sent] == [(1, 5), (2, 10), (run.MAX_TRIES, 900)]
-    assert {sent["turn_id"] for sent in queue.sent} == {turn_id}
+    for tries in (0, 1, MAX_TRIES - 1):
+        functions.run.handler(batch(json.dumps(job | {"tries": tries})), CONTEXT)
+    assert [(sent["tries"], sent["delay"]) for sent in functions.runs.sent] == [(1, 5), (2, 10), (MAX_TRIES, 900)]
+    assert {sent["message_id"] for sent in functions.runs.sent} == {"m2"}
     with pytest.raises(RegistryUnavailable):
-        run.handler(batch(watch(key, turn_id, tries=run.MAX_TRIES)), CONTEXT)
+        functions.run.handler(batch(json.dumps(job | {"tries": MAX_TRIES})), CONTEXT)
 
 
 def test_a_turn_that_cannot_be_taken_up_has_one_watch_and_is_a_dead_letter_at_last(
-    run: Any, world: World, queue: RecordedRuns, clock: Clock, monkeypatch: pytest.MonkeyPatch
+    functions: Functions, world: World, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     key, turn_id = begin(world)
     clock.pass_by(LEASE_SECONDS)
@@ -349,32 +443,37 @@ def test_a_turn_that_cannot_be_taken_up_has_one_watch_and_is_a_dead_letter_at_la
         raise RegistryUnavailable("throttled")
 
     monkeypatch.setattr(MemoryRegistry, "append", throttled)
-    message = json.loads(watch(key, turn_id))
-    for tries in range(1, run.MAX_TRIES + 1):
-        run.handler(batch(json.dumps(message)), CONTEXT)
-        [message] = queue.sent
-        assert (message["tries"], message.pop("delay")) == (tries, max(31, min(5 * 2 ** (tries - 1), 900) + 1))
-        queue.sent.clear()
+    message = json.loads(a_watch(key, turn_id))
+    for tries in range(1, MAX_TRIES + 1):
+        functions.watch.handler(batch(json.dumps(message)), CONTEXT)
+        [takeover] = functions.runs.taken()
+        functions.run.handler(batch(json.dumps(takeover)), CONTEXT)
+        [message] = functions.watches.taken()
+        assert (message["tries"], functions.runs.sent) == (tries, [])
+    functions.watch.handler(batch(json.dumps(message)), CONTEXT)
+    [takeover] = functions.runs.taken()
     with pytest.raises(RegistryUnavailable):
-        run.handler(batch(json.dumps(message)), CONTEXT)
-    assert queue.sent == []
+        functions.run.handler(batch(json.dumps(takeover)), CONTEXT)
+    assert (functions.runs.sent, functions.watches.sent) == ([], [])
 
 
 @pytest.mark.parametrize("body", ["{}", "nonsense", '{"kind": "unknown"}', '{"kind": "watch"}'])
-def test_what_is_no_job_fails_and_is_a_dead_letter_at_last(run: Any, body: str) -> None:
-    with pytest.raises(ValidationError):
-        run.handler(batch(body), CONTEXT)
+def test_what_is_no_job_fails_and_is_a_dead_letter_at_last(functions: Functions, body: str) -> None:
+    for function in (functions.run, functions.watch):
+        with pytest.raises(ValidationError):
+            function.handler(batch(body), CONTEXT)
 
 
-def test_a_turn_can_be_continued_by_hand(run: Any, world: World, clock: Clock) -> None:
+def test_a_turn_can_be_continued_by_hand(functions: Functions, world: World, clock: Clock) -> None:
     key, turn_id = begin(world)
     clock.pass_by(LEASE_SECONDS)
-    event = json.loads(watch(key, turn_id))
-    assert run.handler(event, CONTEXT) == {"status": "continued"}
-    assert run.handler(event, CONTEXT) == {"status": "ended"}
+    event = {"kind": "watch", "session_id": key, "turn_id": turn_id}
+    assert functions.run.handler(event, CONTEXT) == {"status": "continued"}
+    assert functions.watches.checks == [(turn_id, 0, 31), (turn_id, 1, 31)]
+    assert functions.run.handler(event, CONTEXT) == {"status": "ended"}
 
 
-def test_requests_that_have_expired_are_closed_though_nobody_looks(run: Any, world: World) -> None:
+def test_requests_that_have_expired_are_closed_though_nobody_looks(functions: Functions, world: World) -> None:
     def wait(*, until: datetime) -> str:
         async def waited() -> str:
             session = await world.services.session("user:ada", new_id())
@@ -389,13 +488,13 @@ def test_requests_that_have_expired_are_closed_though_nobody_looks(run: Any, wor
 
     expired = wait(until=datetime.now(UTC) - timedelta(seconds=1))
     waiting = wait(until=datetime.now(UTC) + timedelta(days=1))
-    assert run.handler({"kind": "expiry"}, CONTEXT) == {"status": "closed", "closed": 1}
+    assert functions.run.handler({"kind": "expiry"}, CONTEXT) == {"status": "closed", "closed": 1}
     closed, still = answer_of(world, expired), answer_of(world, waiting)
     assert closed is not None
     assert closed["status"] == "cancelled"
     assert still is not None
     assert still["status"] == "waiting"
-    assert run.handler({"kind": "expiry"}, CONTEXT) == {"status": "closed", "closed": 0}
+    assert functions.run.handler({"kind": "expiry"}, CONTEXT) == {"status": "closed", "closed": 0}
 
 
 REFUND = '[tool:refund {"order": 42, "euros": 500}] [then] [echo:Done.]'
@@ -422,17 +521,17 @@ def approvals(user: User) -> list[Json]:
 
 @pytest.mark.parametrize("way", ["schedule", "look", "late answer", "stop", "deletion"])
 def test_a_message_that_waited_for_a_turn_is_run_when_that_turn_is_closed(
-    run: Any, world: World, queue: RecordedRuns, monkeypatch: pytest.MonkeyPatch, way: str
+    functions: Functions, world: World, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
     user = world.user()
     hold_up(world, user)
     answers = approvals(user)
-    queue.sent.clear()
+    functions.watches.sent.clear()
     if way not in ("stop", "deletion"):
         move_clock(monkeypatch, days=61)
     match way:
         case "schedule":
-            assert run.handler({"kind": "expiry"}, CONTEXT)["status"] == "closed"
+            assert functions.run.handler({"kind": "expiry"}, CONTEXT)["status"] == "closed"
         case "look":
             assert user.messages()[-1]["metadata"]["stopReason"] == "expired"
         case "late answer":
@@ -442,9 +541,9 @@ def test_a_message_that_waited_for_a_turn_is_run_when_that_turn_is_closed(
         case _:
             path = f"/sessions/{{}}/messages/{user.messages()[-1]['id']}"
             assert user.call("DELETE", path).status_code == 204
-    [message] = [sent for sent in queue.sent if sent["session_id"] == user.key]
-    assert message.pop("delay") == 0
-    run.handler(batch(json.dumps(message)), CONTEXT)
+    [message] = [sent for sent in functions.watches.sent if sent["session_id"] == user.key]
+    assert message["delay"] == 0
+    functions.check(user.key, message["turn_id"])
     second = answer_of(world, user.key, 2)
     assert second is not None
     assert second["parts"][-1]["text"] == "The second."
@@ -462,7 +561,7 @@ class Counted(MemoryRegistry):
 
 
 def test_a_turn_that_waits_has_no_watch_and_nothing_is_written_read_or_sent_for_it(
-    run: Any, world: World, queue: RecordedRuns, clock: Clock
+    functions: Functions, world: World, clock: Clock
 ) -> None:
     """Not even with a message behind it. An hourly look for expired requests serves all sessions, and only reads."""
     world.services.__dict__["registry"] = Counted(lease_seconds=LEASE_SECONDS, clock=clock)
@@ -470,14 +569,14 @@ def test_a_turn_that_waits_has_no_watch_and_nothing_is_written_read_or_sent_for_
     hold_up(world, user)
     world.database.command("profile", 2)
     clock.pass_by(LEASE_SECONDS)
-    watches_of_the_turn = [json.dumps(sent) for sent in queue.sent]
-    queue.sent.clear()
+    watches_of_the_turn = [json.dumps(sent) for sent in functions.watches.sent]
+    functions.watches.sent.clear()
     for message in watches_of_the_turn:  # sent when it began, delivered while it waits
-        run.handler(batch(message), CONTEXT)
-    assert (len(watches_of_the_turn), queue.sent) == (1, [])
+        functions.watch.handler(batch(message), CONTEXT)
+    assert (len(watches_of_the_turn), functions.watches.sent) == (1, [])
     requests = Counted.calls
-    run.handler({"kind": "expiry"}, CONTEXT)
-    assert (Counted.calls, queue.sent) == (requests, [])
+    functions.run.handler({"kind": "expiry"}, CONTEXT)
+    assert (Counted.calls, functions.watches.sent, functions.runs.sent) == (requests, [], [])
     world.database.command("profile", 0)
     done = list(world.database["system.profile"].find())
     assert [operation for operation in done if "find" in operation.get("command", {})], "it is profiled"

@@ -16,7 +16,7 @@ from tests.fixtures.functions import functions_with
 from tests.fixtures.product import Product, running_product
 
 PROJECTS = Path(__file__).parent / "projects"
-FUNCTIONS = ("chat", "sessions", "summary", "run")
+FUNCTIONS = ("chat", "sessions", "summary", "run", "watch")
 
 RunProject = Callable[..., AbstractAsyncContextManager[Product]]
 
@@ -120,7 +120,7 @@ async def test_a_package_that_lambda_would_lack_is_missing_here_too(run_project:
     async with run_project(agent="import moto\n") as product:
         for path in ("/chat/one/stream", "/sessions"):
             assert (await product.user().call("GET", path)).status_code == 502
-        for function in ("summary", "run"):
+        for function in ("summary", "run", "watch"):
             assert (await product.emulator.invoke(function, b"{}")).error_type
         for function in FUNCTIONS:
             assert any("No module named 'moto'" in line for line in product.emulator.logs(function))

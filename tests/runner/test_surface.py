@@ -207,7 +207,7 @@ def test_a_runner_refuses_parts_of_another_kind(options: dict[str, Any], said: s
         Runner(Agent("helper", ""), session(), provider=ScriptedModel(), **options)
 
 
-@pytest.mark.parametrize("name", ["on_begin", "on_hand_over", "on_end", "on_erase"])
+@pytest.mark.parametrize("name", ["on_begin", "on_hand_over", "on_wake", "on_end", "on_erase"])
 def test_a_hook_that_is_not_async_is_refused(name: str) -> None:
     with pytest.raises(ConfigurationError, match=f"TurnHooks: {name} must be an async function: write `async def`"):
         TurnHooks(**{name: lambda *_: None})  # type: ignore[arg-type]

@@ -173,7 +173,7 @@ def test_an_alarm_watches_the_api(deploy: Deploy) -> None:
 def test_a_canary_is_rolled_back_by_the_alarms_of_its_function(deploy: Deploy) -> None:
     document = deploy(DeploymentType="Canary10Percent5Minutes")
     groups = document.resources("AWS::CodeDeploy::DeploymentGroup")
-    assert len(groups) == 4
+    assert len(groups) == 5
     for group in groups.values():
         assert "Canary10Percent5Minutes" in group["DeploymentConfigName"]
         assert "DEPLOYMENT_STOP_ON_ALARM" in group["AutoRollbackConfiguration"]["Events"]

@@ -15,6 +15,7 @@ KEY = "arn:aws:kms:us-east-1:123456789012:key/11111111-2222-3333-4444-5555555555
 TABLE = "arn:aws:dynamodb:us-east-1:123456789012:table/TurnsTable"
 QUEUE = "arn:aws:sqs:us-east-1:123456789012:SummaryQueue"
 RUNS = "arn:aws:sqs:us-east-1:123456789012:RunQueue"
+WATCHES = "arn:aws:sqs:us-east-1:123456789012:WatchQueue"
 LOGS = "arn:aws:logs:us-east-1:123456789012:log-group:/aws/lambda/omniagent/{}:*"
 
 Grants = set[tuple[str, str]]
@@ -25,25 +26,33 @@ def grants(actions: str, *resources: str) -> Grants:
     return {(action, resource) for action in actions.split() for resource in resources}
 
 
+def logs(function: str) -> Grants:
+    return grants("logs:CreateLogStream logs:PutLogEvents", LOGS.format(function))
+
+
 def common(function: str) -> Grants:
-    logs = grants("logs:CreateLogStream logs:PutLogEvents", LOGS.format(function))
-    return logs | grants("secretsmanager:GetSecretValue", MONGO_SECRET, OPENAI_SECRET)
+    return logs(function) | grants("secretsmanager:GetSecretValue", MONGO_SECRET, OPENAI_SECRET)
 
 
 ALLOWED = {
     "ChatRole": common("chat")
     | grants("dynamodb:GetItem dynamodb:PutItem dynamodb:UpdateItem dynamodb:DeleteItem dynamodb:Query", TABLE)
-    | grants("sqs:SendMessage", QUEUE, RUNS),
+    | grants("sqs:SendMessage", QUEUE, RUNS, WATCHES),
     "SessionsRole": common("sessions")
     | grants("dynamodb:GetItem dynamodb:PutItem dynamodb:UpdateItem dynamodb:DeleteItem dynamodb:Query", TABLE)
-    | grants("sqs:SendMessage", QUEUE, RUNS),
+    | grants("sqs:SendMessage", QUEUE, RUNS, WATCHES),
     "SummaryRole": common("summary")
     | grants("sqs:ReceiveMessage sqs:DeleteMessage sqs:GetQueueAttributes sqs:SendMessage", QUEUE)
     | grants("dynamodb:GetItem dynamodb:PutItem dynamodb:UpdateItem dynamodb:DeleteItem dynamodb:Query", TABLE),
     "RunRole": common("run")
     | grants("sqs:ReceiveMessage sqs:DeleteMessage sqs:GetQueueAttributes sqs:SendMessage", RUNS)
     | grants("dynamodb:GetItem dynamodb:PutItem dynamodb:UpdateItem dynamodb:DeleteItem dynamodb:Query", TABLE)
-    | grants("sqs:SendMessage", QUEUE),
+    | grants("sqs:SendMessage", QUEUE, WATCHES),
+    "WatchRole": logs("watch")
+    | grants("secretsmanager:GetSecretValue", MONGO_SECRET)
+    | grants("sqs:ReceiveMessage sqs:DeleteMessage sqs:GetQueueAttributes sqs:SendMessage", WATCHES)
+    | grants("sqs:SendMessage", RUNS)
+    | grants("dynamodb:GetItem", TABLE),
 }
 
 # The functions that a team's tools run in.
@@ -144,7 +153,7 @@ def test_the_run_function_reads_the_webhooks_secret_where_there_is_one(deploy: D
         assert statements(role["Policies"][0]["PolicyDocument"]) == ALLOWED[name] | more
     for name, function in document.resources("AWS::Lambda::Function").items():
         variables = function["Environment"]["Variables"]
-        tells = name in ("ChatFunction", "RunFunction")
+        tells = name in ("ChatFunction", "RunFunction", "WatchFunction")
         assert variables.get("WEBHOOK_URL") == ("https://example.com/hook" if tells else None)
         assert variables.get("WEBHOOK_SECRET_ARN") == (secret if tells else None)
 

@@ -21,7 +21,7 @@ from omniagent.settings import Settings, env_name
 from omniagent.turns import repair
 from tests.sam.builds import Sam
 
-FUNCTIONS = ("ChatFunction", "SessionsFunction", "SummaryFunction", "RunFunction")
+FUNCTIONS = ("ChatFunction", "SessionsFunction", "SummaryFunction", "RunFunction", "WatchFunction")
 # Read by Lambda, Powertools and our metrics rather than by Settings.
 THEIRS = {
     "AWS_LAMBDA_EXEC_WRAPPER",
@@ -91,16 +91,18 @@ def test_old_versions_are_deleted_with_their_snapshots(deploy: Deploy) -> None:
 
 def test_every_function_has_a_cap_of_its_own(deploy: Deploy) -> None:
     caps = {"ChatConcurrency": "50", "SessionsConcurrency": "20", "SummaryConcurrency": "5"}
-    document = deploy(RunConcurrency="7", **caps)
+    document = deploy(RunConcurrency="7", WatchConcurrency="8", **caps)
     functions = document.resources("AWS::Lambda::Function")
     assert {name: function.get("ReservedConcurrentExecutions") for name, function in functions.items()} == {
         "ChatFunction": "50",
         "SessionsFunction": "20",
         "SummaryFunction": "5",
         "RunFunction": None,
+        "WatchFunction": None,
     }
     sources = document.resources("AWS::Lambda::EventSourceMapping")
     assert sources["RunFunctionQueue"]["ScalingConfig"] == {"MaximumConcurrency": "7"}
+    assert sources["WatchFunctionQueue"]["ScalingConfig"] == {"MaximumConcurrency": "8"}
     uncapped = deploy().resources("AWS::Lambda::Function").values()
     assert not [function for function in uncapped if "ReservedConcurrentExecutions" in function]
 
@@ -109,7 +111,7 @@ def test_every_function_has_a_cap_of_its_own(deploy: Deploy) -> None:
 def test_snapstart_is_for_those_that_people_wait_for(given: str, applied: str, deploy: Deploy) -> None:
     functions = deploy(SnapStart=given).resources("AWS::Lambda::Function")
     assert functions["ChatFunction"]["SnapStart"] == functions["SessionsFunction"]["SnapStart"] == {"ApplyOn": applied}
-    assert "SnapStart" not in functions["SummaryFunction"] | functions["RunFunction"]
+    assert "SnapStart" not in functions["SummaryFunction"] | functions["RunFunction"] | functions["WatchFunction"]
 
 
 def test_browsers_are_let_in_from_the_origins_given_and_from_nowhere_else(deploy: Deploy) -> None:
@@ -267,6 +269,17 @@ def test_the_run_function_gets_one_message_at_a_time_and_keeps_it_as_long_as_it_
     source = document.resources("AWS::Lambda::EventSourceMapping")["RunFunctionQueue"]
     assert (source["FunctionName"], source["BatchSize"]) == ("RunFunctionAliaslive", 1)
     assert source["FunctionResponseTypes"] == ["ReportBatchItemFailures"]
+
+
+def test_the_check_of_a_killed_watch_function_is_delivered_again_in_time(deploy: Deploy) -> None:
+    """A turn is to be finished within 15 seconds after its lease, also if the function dies in its check."""
+    document = deploy()
+    queue = document.resources("AWS::SQS::Queue")["WatchQueue"]
+    timeout = document.resources("AWS::Lambda::Function")["WatchFunction"]["Timeout"]
+    assert queue["VisibilityTimeout"] == timeout <= 7, "Lambda allows no less, and two cold starts follow"
+    source = document.resources("AWS::Lambda::EventSourceMapping")["WatchFunctionQueue"]
+    assert (source["FunctionName"], source["BatchSize"]) == ("WatchFunctionAliaslive", 1)
+    assert queue["RedrivePolicy"]["maxReceiveCount"] * queue["VisibilityTimeout"] >= 600, "Lambda may be throttled"
 
 
 @pytest.mark.parametrize("name", ["ScheduleUser", "ScheduleQuery"])

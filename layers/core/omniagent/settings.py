@@ -118,6 +118,9 @@ class Settings:
         "",
         "URL of the run function's SQS queue. Empty: dead turns are not finished, and there are no background turns.",
     )
+    watch_queue_url: str = setting(
+        "", "URL of the watch function's SQS queue. Turns are finished only if this and `RUN_QUEUE_URL` are set."
+    )
     webhook_url: str = setting(
         "", "URL of your server that receives an event when a turn ends. Needs the run queue. Empty: no webhooks."
     )

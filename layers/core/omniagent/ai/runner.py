@@ -261,7 +261,7 @@ class Runner:
     async def wake(self) -> None:
         """Have the queued messages run, if no process does, after the answer that blocked them was deleted."""
         if await self.look("") == 0.0:
-            await call_back(self._hooks.on_hand_over, new_id(), 0)
+            await call_back(self._hooks.on_wake)
 
     async def take_up(self, *, deadline: float | None = None) -> AnswerStream | None:
         """Continue the session's turn if its process died; otherwise run a queued message whose process died.

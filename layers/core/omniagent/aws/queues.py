@@ -12,6 +12,9 @@ from omniagent.tracing import current_traceparent
 
 MAX_DELAY_SECONDS: Final = 900
 """The longest delay that SQS allows."""
+MAX_TRIES: Final = 10
+"""How often a job that fails is sent again. Its pauses double, and together last most of an hour."""
+FIRST_PAUSE_SECONDS: Final = 5
 
 
 class SqsQueue:
@@ -68,16 +71,33 @@ class RunQueue(JobQueue):
         """Queue a message of any kind, to be delivered after the delay."""
         await self._send(message, delay_seconds)
 
-    async def send_watch(self, key: str, turn_id: str, attempt: int, *, delay_seconds: float) -> None:
-        """Queue a watch: a check of the turn's given attempt after the delay."""
-        message = {"kind": "watch", "session_id": key, "turn_id": turn_id, "attempt": attempt}
-        await self.send(message, delay_seconds=watch_delay(delay_seconds))
+    async def send_takeover(
+        self, key: str, turn_id: str, attempt: int, *, tries: int = 0, handed_over: bool = False
+    ) -> None:
+        """Queue a turn to be continued. `handed_over`: this attempt's process is letting go of it.
 
-    async def send_hand_over(self, key: str, turn_id: str, attempt: int) -> None:
-        """Queue a watch without delay: this attempt's process lets go of the turn, and another is to continue it."""
-        await self.send(
-            {"kind": "watch", "session_id": key, "turn_id": turn_id, "attempt": attempt, "handed_over": True}
-        )
+        The turn's watch goes on: if the run function dies as well, the watch sends this again.
+        """
+        turn = {"session_id": key, "turn_id": turn_id, "attempt": attempt}
+        await self.send({"kind": "watch", **turn, "tries": tries, "handed_over": handed_over, "watched": True})
+
+
+class WatchQueue(JobQueue):
+    """Sends watches to the watch function: checks of turns."""
+
+    async def send(self, message: dict[str, Any], *, delay_seconds: float = 0) -> None:
+        """Queue a watch, to be delivered after the delay."""
+        await self._send(message, delay_seconds)
+
+    async def send_watch(
+        self, key: str, turn_id: str, attempt: int, *, delay_seconds: float = 0, tries: int = 0
+    ) -> None:
+        """Queue a check of the turn's given attempt after the delay.
+
+        `tries` counts the checks in a row that have failed or have found the turn dead.
+        """
+        message = {"session_id": key, "turn_id": turn_id, "attempt": attempt, "tries": tries}
+        await self.send(message, delay_seconds=delay_seconds)
 
 
 class SummaryQueue(JobQueue):
@@ -100,9 +120,14 @@ class SummaryQueue(JobQueue):
         await self._send({"retention": True})
 
 
-def watch_delay(seconds: float) -> int:
-    """Return the delay of a watch. SQS counts whole seconds; one more makes sure that the lease has expired."""
-    return math.ceil(seconds) + 1 if seconds else 0
+def retry_pause(tries: int) -> float:
+    """Return the seconds until a job that has failed so often is tried again."""
+    return min(FIRST_PAUSE_SECONDS * 2.0 ** min(tries, MAX_TRIES), MAX_DELAY_SECONDS)
+
+
+def after_lease(seconds: float) -> int:
+    """Return the delay until a lease has expired. SQS counts whole seconds; one more makes sure."""
+    return math.ceil(seconds) + 1
 
 
 def _region(host: str) -> str | None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from omniagent.ai.providers.llm_provider import Purpose
 from omniagent.ai.providers.model_calls import ProviderPool
-from omniagent.aws.queues import RunQueue, SummaryQueue
+from omniagent.aws.queues import RunQueue, SummaryQueue, WatchQueue, after_lease
 from omniagent.aws.secrets import SecretStore
 from omniagent.aws.turn_table import DynamoRegistry
 from omniagent.errors import (
@@ -46,7 +46,7 @@ logger = logging.getLogger(__name__)
 
 MONGODB_KEYS = ("MONGODB_URI", "mongodb_uri", "uri")
 WATCH_SECONDS = 60.0
-"""How long after its lease's end a dead turn is left to the run function, which needs about 15 seconds at most."""
+"""How long after its lease's end a dead turn is left to the watch, which needs about 15 seconds at most."""
 OPENAI_KEYS = ("OPENAI_API_KEY", "openai_api_key", "api_key")
 
 
@@ -100,6 +100,10 @@ class Services:
     def run_queue(self) -> RunQueue:
         return RunQueue(self.settings.run_queue_url)
 
+    @cached_property
+    def watch_queue(self) -> WatchQueue:
+        return WatchQueue(self.settings.watch_queue_url)
+
     @property
     def announcements(self) -> "Announcements":
         """The events for the operator's webhook. Used only if one is set."""
@@ -109,8 +113,8 @@ class Services:
 
     @property
     def is_watched(self) -> bool:
-        """Whether the run function continues turns whose process died."""
-        return bool(self.settings.run_queue_url)
+        """Whether the watch function finds turns whose process died, and the run function continues them."""
+        return bool(self.settings.watch_queue_url and self.settings.run_queue_url)
 
     @cached_property
     def summary_queue(self) -> SummaryQueue:
@@ -178,15 +182,18 @@ class Services:
             await self._turn_ended(session.key, result)
 
         async def on_begin(turn_id: str, attempt: int) -> None:
-            lease = self.settings.lease_seconds
-            await self.run_queue.send_watch(session.key, turn_id, attempt, delay_seconds=lease)
+            await self.watch_queue.send_watch(session.key, turn_id, attempt, delay_seconds=self._after_lease)
 
         async def on_hand_over(turn_id: str, attempt: int) -> None:
-            await self.run_queue.send_hand_over(session.key, turn_id, attempt)
+            await self.run_queue.send_takeover(session.key, turn_id, attempt, handed_over=True)
+
+        async def on_wake() -> None:
+            await self.watch_queue.send_watch(session.key, "", 0)  # it finds the queued messages
 
         hooks = TurnHooks(
             on_begin=on_begin if self.is_watched else None,
             on_hand_over=on_hand_over if self.is_watched else None,
+            on_wake=on_wake if self.is_watched else None,
             grace_seconds=WATCH_SECONDS if self.is_watched else 0.0,
             on_end=on_end,
             on_model_call=_emit_model_call,
@@ -208,8 +215,15 @@ class Services:
 
     async def answer_later(self, key: str, message_id: str, category: str | None) -> None:
         """Queue an accepted message for the run function, which answers it."""
+        await self.watch_accepted(key, message_id)
         message = {"kind": "turn", "session_id": key, "message_id": message_id, "category": category}
         await self.run_queue.send(message)
+
+    async def watch_accepted(self, key: str, message_id: str) -> None:
+        """Have an accepted message watched until a turn of its session has begun, which has its own watch."""
+        if not self.is_watched:
+            return
+        await self.watch_queue.send_watch(key, message_id, 0, delay_seconds=self._after_lease)
 
     async def queue_summary(self, key: str, *, rebuild: bool = False) -> bool:
         """Queue an update of a session's summary, or a rebuild, for the summary function.
@@ -250,6 +264,8 @@ class Services:
         await self.summary_queue.close()
         if "run_queue" in self.__dict__:
             await self.run_queue.close()
+        if "watch_queue" in self.__dict__:
+            await self.watch_queue.close()
 
     def load(self) -> None:
         """Import what a turn needs but a cold start skips, so that restored snapshots have it loaded."""
@@ -257,6 +273,11 @@ class Services:
         import omniagent.aws.metrics  # noqa: F401 - imported to be loaded
 
         self.providers.get(self.project.agent.model or self.settings.model)
+
+    @property
+    def _after_lease(self) -> int:
+        """The delay of the first check of a turn that begins now."""
+        return after_lease(self.settings.lease_seconds)
 
     @cached_property
     def _budget(self) -> Budget:

@@ -362,7 +362,7 @@ class Opening:
             taken = [self._posted.id] if self._posted is not None and is_settled else []
             leaves_messages = await asyncio.shield(keeper.hand_over() if is_kept else keeper.abandon(taken))
             if leaves_messages and self._has_closed:
-                await call_back(self._setup.hooks.on_hand_over, keeper.claim.turn_id, 0)
+                await call_back(self._setup.hooks.on_wake)
 
 
 class _SentAgain(Exception):

@@ -66,7 +66,7 @@ async def settle(
 async def _let_go(registry: TurnRegistry, claim: Claim, hooks: TurnHooks) -> None:
     """Release the session, and have the messages that were queued behind the closed turn run."""
     if await registry.release(claim):
-        await call_back(hooks.on_hand_over, claim.turn_id, 0)
+        await call_back(hooks.on_wake)
 
 
 async def close_waiting(session: SessionManager, reason: Literal["expired", "cancelled"]) -> bool:

@@ -293,9 +293,10 @@ class TurnHooks:
     on_hand_over: Callable[[str, int], Awaitable[None]] | None = None
     """Called in the same way when a turn runs out of time in its process, so that another takes over at once. The lease
     is ended in parallel: `Runner.look` waits for that, up to `patience_seconds`. Without this hook, the turn ends and
-    its text is stored. Also called when a waiting turn is closed with messages queued behind it, so that they are
-    run.
+    its text is stored.
     """
+    on_wake: Callable[[], Awaitable[None]] | None = None
+    """Called when a waiting turn is closed with messages queued behind it, so that they are run."""
     on_end: Callable[[RunResult], Awaitable[None]] | None = None
     """Called when a turn has ended and its readers have seen the end."""
     on_model_call: Callable[[Purpose, Usage], None] | None = None
@@ -310,7 +311,7 @@ class TurnHooks:
     """Summaries that an answer does not wait for are generated elsewhere; `RunResult.summary_missed` reports them."""
 
     def __post_init__(self) -> None:
-        for name in ("on_begin", "on_hand_over", "on_end", "on_erase"):
+        for name in ("on_begin", "on_hand_over", "on_wake", "on_end", "on_erase"):
             hook = getattr(self, name)
             is_sync = inspect.isroutine(hook) and not inspect.iscoroutinefunction(hook)
             if hook is not None and (is_sync or not callable(hook)):

@@ -1,5 +1,5 @@
 """`TurnWatcher`: finishes turns whose process died, and closes those whose requests have expired, from inside a server
-process. On Lambda, the run function does that.
+process. On Lambda, the watch and run functions do that.
 """
 
 import asyncio
