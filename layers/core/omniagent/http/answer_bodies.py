@@ -84,7 +84,7 @@ class PlainAnswer(BaseModel):
 
 
 class AnswersBody(BaseModel):
-    """`{session_id, answers}`, for curl and scripts: answers to what a turn waits for."""
+    """`{session_id, answers}`, for curl and scripts: answers to the requests of a waiting turn."""
 
     model_config = ConfigDict(extra="ignore")
 

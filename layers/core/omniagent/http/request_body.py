@@ -215,7 +215,7 @@ class UIMessage(BaseModel):
 class SdkBody(BaseModel):
     """`{id, messages, trigger, messageId?}`, the AI SDK's default. Only the last message is read.
 
-    One of the assistant's answers what its tools wait for.
+    If that is the assistant's, its tool parts answer the requests of the waiting turn.
     """
 
     model_config = ConfigDict(extra="ignore")

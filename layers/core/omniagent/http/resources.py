@@ -255,7 +255,8 @@ class Accepted(_Resource):
 
     session_id: str
     accepted: str = Field(
-        description="`cancel` or `summary`; `queued` if it was before, `unchanged` if nothing is to do."
+        description="`cancel` or `summary`: this was started. `queued`: a summary was already queued. "
+        "`unchanged`: there is nothing to do."
     )
 
 

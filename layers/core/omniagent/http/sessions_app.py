@@ -157,7 +157,7 @@ async def delete_message(
 ) -> None:
     """Delete one message. A summary that mentions it does not change until it is rebuilt.
 
-    Deleting an answer that waits withdraws what it asks.
+    Deleting a waiting answer withdraws its requests.
     """
     session = await _settled(services, caller, session_id)
     await (await services.catalog()).delete_message(session.id, message_id)
