@@ -330,3 +330,61 @@ async def test_a_watcher_in_a_server_finds_it() -> None:
     await until(is_complete)
     assert addresses == [SessionAddress("ada", "chat")]
     await watcher.aclose()
+
+
+async def taken_up(world: World) -> bool:
+    """Let another process run what waits. Returns whether it lived."""
+    world.process = MortalProcess(world)
+    taking_up = asyncio.create_task(world.runner().take_up())
+    reaching = asyncio.create_task(world.reached.wait())
+    await asyncio.wait([taking_up, reaching], return_when=asyncio.FIRST_COMPLETED)
+    if not taking_up.done():
+        await world.killed(taking_up)
+        return False
+    reaching.cancel()
+    if (stream := await taking_up) is not None:
+        await stream.ended()
+    return True
+
+
+async def test_a_queued_message_that_kills_every_process_before_its_turn_begins_fails_at_last(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    world = World("before begin_turn")
+    await world.runner().accept(QUERY)
+    world.deaths_left = MAX_ATTEMPTS + 1
+    for _ in range(MAX_ATTEMPTS + 1):
+        assert not await taken_up(world)
+    requests = len(world.model.requests)
+    assert await taken_up(world)
+    assert ((await world.answer()).status, len(world.model.requests)) == ("failed", requests)
+    assert caplog.messages.count("dead turn not continued") == 1
+    assert await held(world) is None
+    assert (await world.runner().run(Query("Go on", "m2"))).status == "complete"
+
+
+async def test_a_queued_message_that_cannot_even_be_told_to_have_failed_is_dropped() -> None:
+    world = World("before load")
+    await world.runner().accept(QUERY)
+    world.deaths_left = 1000
+    deaths = 0
+    while not await taken_up(world):
+        deaths += 1
+        assert deaths <= MAX_ATTEMPTS + 2
+    assert await held(world) is None
+    world.deaths_left = 0
+    assert (await world.runner().run(Query("Go on", "m2"))).status == "complete"
+
+
+async def test_only_deaths_in_a_row_count_against_a_queued_message() -> None:
+    world = World("before begin_turn")
+    await world.runner().accept(QUERY)
+    for _ in range(2):
+        world.deaths_left = MAX_ATTEMPTS
+        for _ in range(MAX_ATTEMPTS):
+            assert not await taken_up(world)
+        world.process = Storeless(world)
+        with pytest.raises(StorageUnavailable):
+            await world.runner().take_up()
+    assert await taken_up(world)
+    assert (await world.answer()).status == "complete"

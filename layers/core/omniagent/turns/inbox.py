@@ -15,7 +15,7 @@ from omniagent.session.manager import SessionManager, SessionMessage
 from omniagent.turns.lease import RunningTurn
 from omniagent.turns.plan import Opening
 from omniagent.turns.repair import is_dead
-from omniagent.turns.setup import Query, TimeLimit, TurnSetup
+from omniagent.turns.setup import MAX_ATTEMPTS, Query, TimeLimit, TurnSetup
 
 logger = logging.getLogger(__name__)
 
@@ -109,9 +109,17 @@ async def found_with_answer(
 async def open_posted(setup: TurnSetup, held: RunningTurn, limit: TimeLimit) -> AnswerSource | None:
     """Open the answer to the first message of the inbox. Its waiting time does not count as turn time.
 
-    If any queued message interrupts a waiting answer, that answer blocks none of them.
+    If any queued message interrupts a waiting answer, that answer blocks none of them. Processes that died before its
+    turn began are counted: the message then fails, or is dropped if that kills its process as well.
     """
     limit = replace(limit, started_at=time.monotonic())
     ended = (other.interrupts for other in held.inbox if other.interrupts and not other.stopped)
     message = replace(held.inbox[0], interrupts=next(ended, ""))
-    return await Opening(setup, Query(message.text, message.id), limit, message).open_once()
+    deaths = held.claim.attempt + 1 if held.has_died and held.claim.message_id == message.id else 0
+    if deaths > MAX_ATTEMPTS + 1:
+        from omniagent.turns.unbegun import drop  # needed only after a crash
+
+        logger.error("queued message dropped", extra={"message_id": message.id, "attempt": deaths})
+        await drop(setup, message.id)
+        return None
+    return await Opening(setup, Query(message.text, message.id), limit, message).open_once(deaths)

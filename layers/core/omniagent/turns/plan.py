@@ -14,6 +14,7 @@ from omniagent.errors import (
     InvalidRequest,
     NotFound,
     NotRegenerable,
+    OmniAgentError,
     RequestError,
     SessionErased,
     StorageConflict,
@@ -31,6 +32,7 @@ from omniagent.turns.repair import bury, close_dead_turn, close_waiting, living,
 from omniagent.turns.replay import ReplayedAnswer, handed_over_at, kept_steps
 from omniagent.turns.setup import (
     HAND_OVER_SECONDS,
+    MAX_ATTEMPTS,
     Assignment,
     Query,
     TimeLimit,
@@ -153,7 +155,7 @@ class Opening:
             if not self._is_handed_over:
                 is_refused = isinstance(exc, RequestError)
                 is_settled = is_refused and not isinstance(exc, TooManyTurns | TurnInProgress)
-                is_kept = keeper.claim.attempt > 0 and not is_refused
+                is_kept = keeper.claim.attempt > 0 and not is_refused and self._posted is None
                 await self._abandon(keeper, is_settled=is_settled, is_kept=is_kept)
             raise
         if not isinstance(answer, Turn):
@@ -229,6 +231,9 @@ class Opening:
         await self._ensure_admitted(holders, limit, turn_id)
         if self._budget is not None:
             await self._ensure_paid(self._budget)
+        if self._posted is not None and keeper.claim.attempt > MAX_ATTEMPTS:
+            logger.error("dead turn not continued", extra={"turn_id": turn_id, "attempt": keeper.claim.attempt})
+            self._refusal = self._refusal or OmniAgentError("its processes died before the turn began")
         return await self._begin(keeper, plan, state)
 
     async def _ensure_paid(self, budget: "TurnBudget") -> None:

@@ -69,13 +69,13 @@ async def ask_again(setup: TurnSetup, limit: TimeLimit, held: RunningTurn) -> An
     return None
 
 
-async def drop(setup: TurnSetup) -> bool:
-    """Delete a dead process's question. False if another process holds the session."""
+async def drop(setup: TurnSetup, *message_ids: str) -> bool:
+    """Delete a dead process's question, or these queued messages. False if another process holds the session."""
     session, registry = setup.session, setup.registry
     claim = Claim(session.key, new_id(), REPAIR)
     if await taken(registry, claim, partial(bury, session, registry, setup.ledger)) is not None:
         return False
-    await registry.release(claim)
+    await registry.release(claim, message_ids)
     return True
 
 
