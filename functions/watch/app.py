@@ -5,6 +5,7 @@ killed process again after seconds. The run function's queue waits 16 minutes, b
 """
 
 import logging
+import time
 from typing import Any, Final
 
 from aws_lambda_powertools.utilities.typing import LambdaContext
@@ -27,6 +28,10 @@ before_snapshot(services.close)
 
 MARGIN_SECONDS: Final = 2.0
 """Reserved at the end of an invocation to send the next check, if this one takes too long."""
+FLUSH_SECONDS: Final = 2.0
+"""The longest wait for the trace collector."""
+LAST_SECONDS: Final = 0.5
+"""Not spent on traces. A process that is killed after it has sent the next check leaves two: its own comes again."""
 
 
 class Watch(BaseModel):
@@ -45,7 +50,6 @@ class Watch(BaseModel):
         """Check the turn within so many seconds, send what follows, and return what was found."""
         lease_left = await within(seconds, self._look())
         if lease_left is None:
-            await services.announcements.announce_missed(self.session_id, self.turn_id)
             return "ended"
         if lease_left:
             await self._send_next(after_lease(lease_left))
@@ -62,8 +66,12 @@ class Watch(BaseModel):
         await self._send_next(retry_pause(self.tries), tries=self.tries + 1)
 
     async def _look(self) -> float | None:
+        """See `Runner.look`. If the turn has ended, a missed event of it is queued."""
         runner = await services.runner_of_turn(self.session_id)
-        return await runner.look(self.turn_id, self.attempt)
+        lease_left = await runner.look(self.turn_id, self.attempt)
+        if lease_left is None:
+            await services.announcements.announce_missed(self.session_id, self.turn_id)
+        return lease_left
 
     async def _send_next(self, seconds: float, *, tries: int = 0) -> None:
         await services.watch_queue.send_watch(
@@ -74,12 +82,13 @@ class Watch(BaseModel):
 def handler(event: dict[str, Any], context: LambdaContext) -> None:
     """Handle a queue message. The queue redelivers one that raises, and finally moves it to the dead-letter queue."""
     seconds_left = context.get_remaining_time_in_millis() / 1000
+    flush_by = time.monotonic() + seconds_left - LAST_SECONDS
     with bind_request_id(context.aws_request_id), ends_within(seconds_left):
         try:
             for record in event["Records"]:  # always one, so that each has all the time
                 event_loop.run(serve(Watch.model_validate_json(record["body"]), seconds_left - MARGIN_SECONDS))
         finally:
-            event_loop.run(flush_traces())
+            event_loop.run(flush_traces(min(FLUSH_SECONDS, flush_by - time.monotonic())))
 
 
 async def serve(watch: Watch, seconds: float) -> None:

@@ -1,10 +1,12 @@
 """Background and scheduled turns and webhooks: the chat function accepts, the run function does the work."""
 
+import asyncio
 import base64
 import hashlib
 import hmac
 import json
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,6 +16,7 @@ from local.model import OfflineModel
 from omniagent.aws.queues import MAX_TRIES
 from omniagent.lambda_runtime import event_loop
 from omniagent.messages import CallRequest, TextPart, ToolPart
+from omniagent.persistence.catalog import Catalog
 from omniagent.protocol import sse
 from omniagent.session.manager import (
     SessionMessage,
@@ -339,6 +342,29 @@ def test_a_turn_whose_process_died_after_the_commit_is_told_by_its_watch_and_onl
     watch.handler(batch(json.dumps(check)), CONTEXT)
     [missed] = queue.taken("webhook")
     assert missed["event"]["id"] == sent["event"]["id"]
+
+
+def test_a_check_that_cannot_record_in_time_that_a_turn_was_told_is_made_again(
+    watch: Any, world: World, queue: RecordedRuns, watches: RecordedWatches, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    user = world.user()
+    user.ask()
+    [check] = watches.taken()
+    is_free = event_loop.run(_new_event())
+
+    async def stuck(*_: object) -> None:
+        await is_free.wait()
+
+    hurried = SimpleNamespace(aws_request_id="r1", get_remaining_time_in_millis=lambda: 2_100)
+    with monkeypatch.context() as patch:
+        patch.setattr(Catalog, "find_announced", stuck)
+        watch.handler(batch(json.dumps(check)), hurried)
+    assert [(again["turn_id"], again["tries"]) for again in watches.sent] == [(check["turn_id"], 1)]
+    is_free.set()
+
+
+async def _new_event() -> asyncio.Event:
+    return asyncio.Event()
 
 
 def test_each_regeneration_that_fails_is_an_event_of_its_own_and_the_kept_answer_is_not_told_again(

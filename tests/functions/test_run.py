@@ -9,6 +9,7 @@ from types import SimpleNamespace
 from typing import Any, NoReturn
 
 import pytest
+from opentelemetry.sdk.trace import TracerProvider
 from pydantic import ValidationError
 
 from local.model import OfflineModel
@@ -18,6 +19,8 @@ from omniagent.lambda_runtime import event_loop
 from omniagent.messages import CallRequest, TextPart, ToolPart
 from omniagent.persistence.mongo_session import MongoSessionManager
 from omniagent.session.manager import SessionMessage, TurnStart, new_id
+from omniagent.tracing import spans
+from omniagent.tracing.recording import OpenTelemetryRecorder
 from omniagent.turns.lease import Claim, InboxMessage, RunningTurn, TurnRegistry
 from omniagent.turns.memory_registry import MemoryRegistry
 from omniagent.turns.setup import Query
@@ -200,6 +203,29 @@ def test_a_check_that_takes_too_long_is_given_up_in_time_and_made_again(
         functions.watch.handler(batch(a_watch(key, turn_id)), hurried)
     assert functions.watches.checks == [(turn_id, 0, 5)]
     is_free.set()
+
+
+def test_the_collector_of_traces_gets_only_the_time_that_is_left(
+    functions: Functions, world: World, clock: Clock
+) -> None:
+    """A check whose process is killed after it has sent the next one is delivered again, and sends another."""
+
+    class Collected(OpenTelemetryRecorder):
+        def flush(self, timeout_seconds: float) -> bool:
+            timeouts.append(timeout_seconds)
+            return False
+
+    timeouts: list[float] = []
+    key, turn_id = begin(world)
+    spans.activate(Collected(TracerProvider(), capture_content=False))
+    try:
+        for milliseconds in (120_000, 1_500):
+            hurried = SimpleNamespace(aws_request_id="r1", get_remaining_time_in_millis=lambda left=milliseconds: left)
+            functions.watch.handler(batch(a_watch(key, turn_id)), hurried)
+    finally:
+        spans.activate(None)
+    assert timeouts[0] == 2.0
+    assert timeouts[1] <= 1.0
 
 
 async def _new_event() -> asyncio.Event:
