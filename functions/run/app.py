@@ -112,6 +112,8 @@ class Watch(Job):
         if seconds is None:
             return "ended"
         if seconds:
+            if self.tries >= MAX_TRIES:  # this was the watch's last message, and its process may not have begun
+                await self._watch(after_lease(seconds))
             return "alive"
         try:
             stream = await runner.take_up(deadline=deadline)

@@ -483,6 +483,19 @@ def test_a_turn_that_cannot_be_taken_up_has_one_watch_and_is_a_dead_letter_at_la
     assert (functions.runs.sent, functions.watches.sent) == ([], [])
 
 
+def test_a_turn_that_another_process_has_just_claimed_keeps_its_watch_after_the_last_try(
+    functions: Functions, world: World, clock: Clock
+) -> None:
+    key, turn_id = begin(world)
+    clock.pass_by(LEASE_SECONDS)
+    functions.watch.handler(batch(a_watch(key, turn_id, tries=MAX_TRIES)), CONTEXT)
+    later = Claim(key, turn_id, "m1", owner="later", attempt=1)
+    event_loop.run(world.services.registry.claim(later))  # and dies before it begins
+    [takeover] = functions.runs.taken()
+    functions.run.handler(batch(json.dumps(takeover)), CONTEXT)
+    assert functions.watches.checks == [(turn_id, 0, 31)]
+
+
 @pytest.mark.parametrize("body", ["{}", "nonsense", '{"kind": "unknown"}', '{"kind": "watch"}'])
 def test_what_is_no_job_fails_and_is_a_dead_letter_at_last(functions: Functions, body: str) -> None:
     for function in (functions.run, functions.watch):
@@ -567,8 +580,65 @@ def test_a_message_that_waited_for_a_turn_is_run_when_that_turn_is_closed(
         case _:
             path = f"/sessions/{{}}/messages/{user.messages()[-1]['id']}"
             assert user.call("DELETE", path).status_code == 204
-    [message] = [sent for sent in functions.watches.sent if sent["session_id"] == user.key]
+    *_, message = [sent for sent in functions.watches.sent if sent["session_id"] == user.key]
     assert message["delay"] == 0
+    functions.check(user.key, message["turn_id"])
+    second = answer_of(world, user.key, 2)
+    assert second is not None
+    assert second["parts"][-1]["text"] == "The second."
+
+
+class Killed(BaseException):
+    """The end of a process."""
+
+
+async def killed(*_: object) -> NoReturn:
+    raise Killed
+
+
+@pytest.mark.parametrize("way", ["schedule", "stop"])
+def test_a_message_that_waited_for_a_turn_is_run_although_who_closed_that_turn_is_killed(
+    functions: Functions, world: World, clock: Clock, monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    user = world.user()
+    hold_up(world, user)
+    functions.watches.sent.clear()
+
+    def close() -> None:
+        if way == "schedule":
+            functions.run.handler({"kind": "expiry"}, CONTEXT)
+        else:
+            runner = event_loop.run(world.services.runner_of_key(user.key))
+            event_loop.run(runner.stop("m1"))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(MemoryRegistry, "release", killed)
+        if way == "schedule":
+            move_clock(patch, days=61)
+        with pytest.raises(Killed):
+            close()
+    [message] = functions.watches.taken()
+    functions.check(user.key, message["turn_id"])
+    assert functions.watches.checks == [("", 0, 31)], "the session is still claimed"
+    clock.pass_by(LEASE_SECONDS)
+    functions.check(user.key, "")
+    second = answer_of(world, user.key, 2)
+    assert second is not None
+    assert second["parts"][-1]["text"] == "The second."
+
+
+def test_a_message_that_waited_for_a_deleted_answer_is_run_although_another_request_held_the_session(
+    functions: Functions, world: World
+) -> None:
+    user, registry = world.user(), world.services.registry
+    hold_up(world, user)
+    functions.watches.sent.clear()
+    replay = Claim(user.key, new_id(), "regenerate:m1")
+    assert event_loop.run(registry.claim(replay)) is None
+    path = f"/sessions/{{}}/messages/{user.messages()[-1]['id']}"
+    assert user.call("DELETE", path).status_code == 204
+    event_loop.run(registry.release(replay))
+    [message] = functions.watches.taken()
     functions.check(user.key, message["turn_id"])
     second = answer_of(world, user.key, 2)
     assert second is not None

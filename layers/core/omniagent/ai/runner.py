@@ -259,8 +259,8 @@ class Runner:
         return await next_look(self._session, self._registry, turn_id, attempt, patience_seconds)
 
     async def wake(self) -> None:
-        """Have the queued messages run, if no process does, after the answer that blocked them was deleted."""
-        if await self.look("") == 0.0:
+        """Have the queued messages run after the answer that blocked them was deleted, unless a turn has begun."""
+        if await self.look("") is not None:  # a request that only replays an answer may hold the session
             await call_back(self._hooks.on_wake)
 
     async def take_up(self, *, deadline: float | None = None) -> AnswerStream | None:

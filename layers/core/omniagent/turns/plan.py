@@ -223,7 +223,7 @@ class Opening:
             await close_dead_turn(self._session, self._registry, state.head, self._setup.ledger)
             state = await self._session.load(query.known_id)
         elif state.head.has_expired(self._session.now()):
-            self._has_closed = await close_waiting(self._session, "expired")
+            self._has_closed = await close_waiting(self._session, "expired", self._registry, self._setup.hooks)
             state = await self._session.load(query.known_id)
         plan = await self._plan(state)
         if not isinstance(plan, TurnPlan):

@@ -52,7 +52,7 @@ async def settle(
             return head  # alive, or being repaired by another process
         try:
             if head.active_turn_id is None:
-                await close_waiting(session, "expired")
+                await close_waiting(session, "expired", registry, hooks)
             else:
                 await close_dead_turn(session, registry, head, ledger)
         finally:
@@ -69,8 +69,14 @@ async def _let_go(registry: TurnRegistry, claim: Claim, hooks: TurnHooks) -> Non
         await call_back(hooks.on_wake)
 
 
-async def close_waiting(session: SessionManager, reason: Literal["expired", "cancelled"]) -> bool:
-    """Close a waiting turn without an answer. The caller holds the session's claim. False if it does not wait."""
+async def close_waiting(
+    session: SessionManager, reason: Literal["expired", "cancelled"], registry: TurnRegistry, hooks: TurnHooks
+) -> bool:
+    """Close a waiting turn without an answer. The caller holds the session's claim. False if it does not wait.
+
+    Queued messages are woken first, and by the caller once more when it has released the session: if it dies in
+    between, nothing else would run them.
+    """
     from omniagent.turns.waiting import EXPIRED_ERROR, STOPPED_ERROR, closed  # needed only for a waiting turn
 
     head = await session.head()
@@ -81,6 +87,9 @@ async def close_waiting(session: SessionManager, reason: Literal["expired", "can
         return False
     ended = closed(answer, reason, EXPIRED_ERROR if reason == "expired" else STOPPED_ERROR)
     ended = replace(ended, turn_id=continuation_id(answer.id))
+    held = await registry.running(session.key)
+    if held is not None and held.inbox:
+        await call_back(hooks.on_wake)
     with suppress(StorageConflict):  # answered or closed concurrently
         await session.change_waiting(ended, seen_turn_id=head.latest_turn_id)
         turn_state("waiting", "cancelled", stop_reason=reason)
@@ -115,7 +124,7 @@ async def _stop_waiting(
     if await taken(registry, claim, partial(bury, session, registry, ledger)) is not None:
         return False
     try:
-        return await close_waiting(session, "cancelled")
+        return await close_waiting(session, "cancelled", registry, hooks)
     finally:
         await _let_go(registry, claim, hooks)
 

@@ -296,7 +296,9 @@ class TurnHooks:
     its text is stored.
     """
     on_wake: Callable[[], Awaitable[None]] | None = None
-    """Called when a waiting turn is closed with messages queued behind it, so that they are run."""
+    """Called when a waiting turn is closed with messages queued behind it, so that they are run: before it is closed,
+    while this process holds the session, and after the session is released.
+    """
     on_end: Callable[[RunResult], Awaitable[None]] | None = None
     """Called when a turn has ended and its readers have seen the end."""
     on_model_call: Callable[[Purpose, Usage], None] | None = None
