@@ -388,3 +388,18 @@ async def test_only_deaths_in_a_row_count_against_a_queued_message() -> None:
             await world.runner().take_up()
     assert await taken_up(world)
     assert (await world.answer()).status == "complete"
+
+
+async def test_a_queued_message_whose_turn_began_is_not_dropped_however_many_processes_it_has_had(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    world = World()
+    await world.runner().accept(QUERY)
+    assert await taken_up(world)
+    last = Claim(world.session.key, world.turn_id, QUERY.message_id, owner="last", attempt=MAX_ATTEMPTS + 2)
+    await world.registry.claim(last)
+    await world.registry.post(last, InboxMessage(QUERY.message_id, QUERY.text), 1)
+    world.clock.pass_by(LEASE_SECONDS)  # it has died before it released the session
+    assert await taken_up(world)
+    assert ((await world.answer()).status, await held(world)) == ("complete", None)
+    assert "queued message dropped" not in caplog.messages

@@ -116,7 +116,7 @@ async def open_posted(setup: TurnSetup, held: RunningTurn, limit: TimeLimit) -> 
     ended = (other.interrupts for other in held.inbox if other.interrupts and not other.stopped)
     message = replace(held.inbox[0], interrupts=next(ended, ""))
     deaths = held.claim.attempt + 1 if held.has_died and held.claim.message_id == message.id else 0
-    if deaths > MAX_ATTEMPTS + 1:
+    if deaths > MAX_ATTEMPTS + 1 and await setup.session.find(message.id) is None:  # its turn has never begun
         from omniagent.turns.unbegun import drop  # needed only after a crash
 
         logger.error("queued message dropped", extra={"message_id": message.id, "attempt": deaths})
