@@ -30,7 +30,7 @@ from omniagent.errors import (
 from omniagent.settings import Busy
 from omniagent.turns.inbox import MAX_POSTED_CHARS
 from omniagent.turns.lease import Claim, InboxMessage
-from tests.fixtures.conversation import Conversation, read
+from tests.fixtures.conversation import Clock, Conversation, read
 from tests.runner.sessions import QUICK, Sessions
 
 QUERY = Query("Hello", "m1")
@@ -216,7 +216,7 @@ async def test_a_message_whose_answer_failed_is_not_silently_forgotten() -> None
 
 
 async def test_its_request_is_counted_once_and_over_the_budget_nothing_waits() -> None:
-    sessions, ledger = Sessions(), MemoryLedger()
+    sessions, ledger = Sessions(), MemoryLedger(Clock())
     budget = Budget(requests_per_minute=1)
     agent, model = Agent("helper", ""), ScriptedModel("Hi.")
 
@@ -230,6 +230,30 @@ async def test_its_request_is_counted_once_and_over_the_budget_nothing_waits() -
         await runner("other").accept(Query("Hello", "m2"))
     assert await sessions.registry.running(sessions.session("other").key) is None
     assert await run(runner("chat"), "m1") == "Hi.", "it was counted when it was accepted"
+
+
+async def test_whoever_sends_it_again_and_again_while_nobody_answers_it_gets_no_watch_for_each() -> None:
+    sessions, ledger, watched = Sessions(), MemoryLedger(Clock()), list[str]()
+
+    async def on_begin(turn_id: str, _: int) -> None:
+        watched.append(turn_id)
+
+    def runner() -> Runner:
+        return Runner(
+            Agent("helper", ""),
+            sessions.session(),
+            provider=ScriptedModel(),
+            registry=sessions.registry,
+            hooks=TurnHooks(on_begin=on_begin),
+            budget=Budget(requests_per_minute=3),
+            ledger=ledger,
+        )
+
+    for _ in range(3):
+        await runner().accept(QUERY)
+    with pytest.raises(TooManyRequests):
+        await runner().accept(QUERY)
+    assert (watched, await waiting(sessions)) == (["m1", "m1"], ["m1"])
 
 
 async def test_a_user_with_too_many_turns_has_it_wait_on() -> None:

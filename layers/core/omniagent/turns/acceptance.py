@@ -55,7 +55,7 @@ class Acceptance:
         """Make the message durable. `on_posted` is called if this call posted it.
 
         If it was already queued and no process holds the session, it gets a watch (`on_begin`): its poster may have
-        died before `on_posted`.
+        died before `on_posted`. That counts as a request.
 
         Raises `InvalidRequest`, `NotRegenerable`, `TurnInProgress`, `TooManyTurns`, `InboxFull`,
         `BudgetExceeded`, `SessionErased`, and what `on_posted` raises if no other process will answer the message.
@@ -73,6 +73,8 @@ class Acceptance:
             if on_posted is not None and self._is_posted:
                 is_accepted = await self._announced(on_posted)
             elif self._is_unattended and self._on_begin is not None:
+                if self._account is not None:  # each watch costs something
+                    await self._account.count_request(new_id())
                 await self._on_begin(self._query.message_id, 0)
         finally:
             if not is_accepted:
