@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from omniagent import Agent, MemoryRegistry, Runner, ScriptedModel, ToolCall, ToolRequest, client_tool, tool
+from omniagent import Agent, MemoryRegistry, Runner, ScriptedModel, ToolCall, ToolRequest, TurnHooks, client_tool, tool
 from omniagent.errors import AnswerConflict, NotWaiting, RequestExpired, ToolOutcomeUnknown
 from omniagent.messages import ORPHAN_ERROR, ToolPart
 from omniagent.session.in_memory import InMemorySessionManager
@@ -64,6 +64,29 @@ async def continued(refunds: Refunds) -> tuple[Witnessed, ToolRequest, list[byte
     log = await sessions.registry.read(session.key, session.turn_id)
     frames = b"".join(frames for _, frames in log)
     return session, request, [frame + b"\n\n" for frame in frames.split(b"\n\n") if frame]
+
+
+async def test_an_answered_turn_goes_on_only_when_it_is_watched() -> None:
+    sessions, refunds, watched, begun = Sessions(), Refunds(), list[str](), list[bool]()
+
+    class Ordered(InMemorySessionManager):
+        async def begin_turn(self, start: TurnStart) -> None:
+            begun.append(start.turn_id in watched)
+            await super().begin_turn(start)
+
+    async def on_begin(turn_id: str, _: int) -> None:
+        for _ in range(100):
+            await asyncio.sleep(0)
+        watched.append(turn_id)
+
+    session = Ordered("ada", "chat", store=sessions.store, settings=QUICK)
+    model = ScriptedModel([ToolCall("refund", {"order": "42"})], "Done at last.")
+    runner = sessions.runner(model, refunds.tool, session=session, hooks=TurnHooks(on_begin=on_begin))
+    request = (await runner.run("Refund 42")).requests[0]
+    stream = await runner.answer(request.approve())
+    assert (await stream.result()).text == "Done at last."
+    await stream.ended()
+    assert (begun[-1], refunds.orders) == (True, ["42"])
 
 
 async def test_after_a_kill_at_any_frame_the_call_is_not_run_again_and_the_session_works() -> None:

@@ -159,7 +159,7 @@ class Turn:
             attempt=self._assignment.attempt,
         )
         try:
-            if self._assignment.was_posted or self._dead is not None:
+            if not self._keeper.claim.question:  # otherwise notice was given with the claim
                 await self._keeper.notice.given()  # first: the watch that led here ends when the turn begins
             await session.begin_turn(start)
         except BaseException:
