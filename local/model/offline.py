@@ -11,6 +11,9 @@ import uvicorn
 from local.model.journal import Counted, Journal, Recorded
 from local.model.server import build_app
 
+KEEP_ALIVE_SECONDS = 60
+"""Longer than a client keeps an idle connection: the server never closes one that is just being used again."""
+
 
 def listen(host: str = "127.0.0.1", port: int = 0) -> socket.socket:
     """Open the port at once: a client that connects before the server runs simply waits."""
@@ -37,6 +40,7 @@ def make_server(
             access_log=False,
             log_config=None,
             log_level=log_level,
+            timeout_keep_alive=KEEP_ALIVE_SECONDS,
             timeout_graceful_shutdown=1,
         )
     )

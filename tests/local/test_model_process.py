@@ -9,6 +9,10 @@ from pathlib import Path
 import httpx
 import pytest
 
+from local.model.journal import Journal
+from local.model.offline import make_server
+from omniagent.ai.providers.openai.openai_client import OpenAIOptions
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -33,3 +37,8 @@ def test_it_prints_its_address_and_counts_what_it_serves(url: str) -> None:
     while (seen := httpx.get(stats, timeout=60).json())["active"]:
         pass
     assert seen == {"requests": 1, "active": 0, "disconnects": 1}
+
+
+def test_it_keeps_an_idle_connection_longer_than_a_client_would_use_it_again() -> None:
+    server = make_server(Journal())
+    assert server.config.timeout_keep_alive > OpenAIOptions().keepalive_seconds
