@@ -113,7 +113,7 @@ class Watch(Job):
             return "ended"
         if seconds:
             if self.tries >= MAX_TRIES:  # this was the watch's last message, and its process may not have begun
-                await self._watch(after_lease(seconds))
+                await self._watch(after_lease(seconds), tries=self.tries)
             return "alive"
         try:
             stream = await runner.take_up(deadline=deadline)
@@ -129,7 +129,7 @@ class Watch(Job):
 
     async def _watch(self, seconds: float, *, tries: int = 0) -> None:
         await services.watch_queue.send_watch(
-            self.session_id, self.turn_id, self.attempt, delay_seconds=seconds, tries=tries
+            self.session_id, self.turn_id, self.attempt, delay_seconds=seconds, tries=tries, takeovers=tries
         )
 
 

@@ -44,6 +44,8 @@ class Watch(BaseModel):
     attempt: int = Field(0, ge=0)
     tries: int = Field(0, ge=0)
     """The checks in a row that have failed or have found the turn dead."""
+    takeovers: int = Field(0, ge=0)
+    """The checks that have found the turn dead. Never reset: processes that claim it may die before they begin."""
     traceparent: str = Field("", max_length=128)
 
     async def check(self, seconds: float) -> str:
@@ -56,8 +58,11 @@ class Watch(BaseModel):
             return "alive"
         # If this process dies in between, the redelivered check sends a second takeover, which finds the turn alive. In
         # the other order it would send a second chain of checks.
-        await services.run_queue.send_takeover(self.session_id, self.turn_id, self.attempt, tries=self.tries)
-        if self.tries < MAX_TRIES:
+        is_last = max(self.tries, self.takeovers) >= MAX_TRIES
+        tries = MAX_TRIES if is_last else self.tries
+        await services.run_queue.send_takeover(self.session_id, self.turn_id, self.attempt, tries=tries)
+        if not is_last:
+            self.takeovers += 1
             await self.check_later()
         return "dead"
 
@@ -75,7 +80,12 @@ class Watch(BaseModel):
 
     async def _send_next(self, seconds: float, *, tries: int = 0) -> None:
         await services.watch_queue.send_watch(
-            self.session_id, self.turn_id, self.attempt, delay_seconds=seconds, tries=tries
+            self.session_id,
+            self.turn_id,
+            self.attempt,
+            delay_seconds=seconds,
+            tries=tries,
+            takeovers=self.takeovers,
         )
 
 

@@ -150,6 +150,27 @@ def test_a_run_function_that_never_answers_is_followed_by_another_with_growing_p
     assert all(takeover["watched"] and not takeover["handed_over"] for takeover in takeovers)
 
 
+def test_a_turn_that_kills_every_process_that_claims_it_is_given_up(
+    functions: Functions, world: World, clock: Clock
+) -> None:
+    key, turn_id = begin(world)
+    clock.pass_by(LEASE_SECONDS)
+    message = json.loads(a_watch(key, turn_id))
+    for attempt in range(1, MAX_TRIES + 1):
+        functions.watch.handler(batch(json.dumps(message)), CONTEXT)
+        [takeover] = functions.runs.taken()
+        assert takeover["tries"] == 0, "a process that is alive resets the pause"
+        claim = Claim(key, turn_id, "m1", owner=new_id(), attempt=attempt)
+        assert event_loop.run(world.services.registry.claim(claim)) is None  # and the run function dies
+        [message] = functions.watches.taken()
+        functions.watch.handler(batch(json.dumps(message)), CONTEXT)
+        [message] = functions.watches.taken()
+        clock.pass_by(LEASE_SECONDS)
+    functions.watch.handler(batch(json.dumps(message)), CONTEXT)
+    [takeover] = functions.runs.taken()
+    assert (takeover["tries"], functions.watches.sent) == (MAX_TRIES, []), "the queue's deliveries are the last"
+
+
 def test_a_watch_that_is_delivered_twice_leads_to_one_turn(functions: Functions, world: World, clock: Clock) -> None:
     key, turn_id = begin(world)
     clock.pass_by(LEASE_SECONDS)

@@ -90,13 +90,15 @@ class WatchQueue(JobQueue):
         await self._send(message, delay_seconds)
 
     async def send_watch(
-        self, key: str, turn_id: str, attempt: int, *, delay_seconds: float = 0, tries: int = 0
+        self, key: str, turn_id: str, attempt: int, *, delay_seconds: float = 0, tries: int = 0, takeovers: int = 0
     ) -> None:
         """Queue a check of the turn's given attempt after the delay.
 
-        `tries` counts the checks in a row that have failed or have found the turn dead.
+        `tries` counts the checks in a row that have failed or have found the turn dead, `takeovers` all that have found
+        it dead. Either ends the watch at MAX_TRIES.
         """
-        message = {"session_id": key, "turn_id": turn_id, "attempt": attempt, "tries": tries}
+        turn = {"session_id": key, "turn_id": turn_id, "attempt": attempt}
+        message = {**turn, "tries": tries, "takeovers": takeovers}
         await self.send(message, delay_seconds=delay_seconds)
 
 
