@@ -53,7 +53,7 @@ class Desk:
 
     def __init__(self, *script: Any, budget: Budget = DAY, **settings: Any) -> None:
         self.model = ScriptedModel(*script)
-        self.ledger: MemoryLedger = MemoryLedger()
+        self.ledger: MemoryLedger = MemoryLedger(Clock())
         self.clock = Clock()
         self.registry = MemoryRegistry(clock=self.clock)
         self.store = InMemoryStore()

@@ -337,7 +337,7 @@ async def test_a_message_that_nobody_looks_after_is_answered_by_whoever_resumes(
 
 
 async def test_a_message_over_the_budget_gets_a_turn_that_says_so(sessions: Busily) -> None:
-    ledger, gate = MemoryLedger(), Gate()
+    ledger, gate = MemoryLedger(Clock()), Gate()
     finish = ModelFinish("stop", Usage(60_000, 200))
     model = ScriptedModel(["One", gate, finish])
 
@@ -375,7 +375,7 @@ def budgeted(sessions: Busily, model: ScriptedModel, budget: Budget, ledger: Mem
 
 
 async def test_a_message_that_waits_counts_as_one_request_when_it_is_posted(sessions: Busily) -> None:
-    ledger, gate = MemoryLedger(), Gate()
+    ledger, gate = MemoryLedger(Clock()), Gate()
     model = ScriptedModel(["One", gate, "."], "Two.")
     budget = Budget(requests_per_minute=2)
     first = await budgeted(sessions, model, budget, ledger).start(ask("m1"))
