@@ -76,7 +76,7 @@ class Job(BaseModel):
         raise NotImplementedError
 
 
-class Watch(Job):
+class Takeover(Job):
     """A turn to continue, if the process of this attempt is dead. `session_id` is the session's key.
 
     The turn's watch sends it, and sends it again until a later process has begun.
@@ -226,7 +226,7 @@ class WebhookDelivery(Job):
         return {"status": "delivered" if is_delivered else "dropped", "event": self.event.id}
 
 
-AnyJob = Annotated[Watch | Expiry | BackgroundTurn | ScheduledTurn | WebhookDelivery, Field(discriminator="kind")]
+AnyJob = Annotated[Takeover | Expiry | BackgroundTurn | ScheduledTurn | WebhookDelivery, Field(discriminator="kind")]
 # Validation errors are logged, so they must not contain the user's text.
 JOBS: Final[TypeAdapter[AnyJob]] = TypeAdapter(AnyJob, config=ConfigDict(hide_input_in_errors=True))
 

@@ -108,6 +108,12 @@ def answer_of(world: World, key: str, number: int = 1) -> Json | None:
     return world.database.messages.find_one({"session_id": key, "role": "assistant", "turn_number": number})
 
 
+def stored_answer(world: World, key: str, number: int = 1) -> Json:
+    answer = answer_of(world, key, number)
+    assert answer is not None
+    return answer
+
+
 def test_a_turn_that_lives_is_looked_at_again_when_its_lease_has_run_out(
     functions: Functions, world: World, clock: Clock
 ) -> None:
@@ -125,8 +131,7 @@ def test_a_dead_turn_is_finished_and_every_process_that_works_on_it_is_looked_af
     key, turn_id = begin(world)
     clock.pass_by(LEASE_SECONDS)
     functions.check(key, turn_id)
-    answer = answer_of(world, key)
-    assert answer is not None
+    answer = stored_answer(world, key)
     assert (answer["status"], answer["client_message_id"]) == ("complete", turn_id)
     before_it_was_taken_up, as_it_went_on = (turn_id, 0, 5), (turn_id, 1, 31)
     assert functions.watches.checks == [before_it_was_taken_up, as_it_went_on]
@@ -193,9 +198,7 @@ def test_a_dead_turn_is_handed_over_even_if_its_next_check_cannot_be_sent(
         functions.watch.handler(batch(a_watch(key, turn_id)), CONTEXT)
     [takeover] = functions.runs.taken()
     functions.run.handler(batch(json.dumps(takeover)), CONTEXT)
-    answer = answer_of(world, key)
-    assert answer is not None
-    assert answer["status"] == "complete"
+    assert stored_answer(world, key)["status"] == "complete"
 
 
 def test_a_dead_turn_that_cannot_be_handed_over_is_checked_again(
@@ -266,9 +269,7 @@ def test_a_handed_over_turn_is_continued_when_its_process_has_let_go(
 
     monkeypatch.setattr(MemoryRegistry, "running", let_go_meanwhile)
     functions.run.handler(batch(a_takeover(key, turn_id, handed_over=True)), CONTEXT)
-    answer = answer_of(world, key)
-    assert answer is not None
-    assert answer["status"] == "complete"
+    assert stored_answer(world, key)["status"] == "complete"
     assert functions.watches.checks == [(turn_id, 1, 31)], "the watch of the process before goes on by itself"
 
 
@@ -366,9 +367,7 @@ def test_a_message_whose_process_dies_before_its_turn_has_begun_is_run_by_the_wa
     assert functions.watches.checks == [(before.turn_id, 0, 31)], "nobody else looks after the message"
     clock.pass_by(LEASE_SECONDS)
     functions.check(key, before.turn_id)
-    answer = answer_of(world, key, 2)
-    assert answer is not None
-    assert answer["status"] == "complete"
+    assert stored_answer(world, key, 2)["status"] == "complete"
 
 
 def test_a_turn_whose_answer_could_not_be_stored_is_finished_although_nobody_holds_it(
@@ -377,9 +376,7 @@ def test_a_turn_whose_answer_could_not_be_stored_is_finished_although_nobody_hol
     key, turn_id = begin(world)
     event_loop.run(world.services.registry.release(Claim(key, turn_id, "m1")))
     functions.check(key, turn_id)
-    answer = answer_of(world, key)
-    assert answer is not None
-    assert answer["status"] == "complete"
+    assert stored_answer(world, key)["status"] == "complete"
 
 
 def test_a_message_that_waits_for_a_dead_process_is_run_and_looked_after(
@@ -393,8 +390,7 @@ def test_a_message_that_waits_for_a_dead_process_is_run_and_looked_after(
     assert answer_of(world, key, 2) is None
     functions.watches.sent.clear()
     functions.check(key, turn_id)
-    second = answer_of(world, key, 2)
-    assert second is not None
+    second = stored_answer(world, key, 2)
     assert second["parts"][-1]["text"] == "The second."
     assert (second["client_message_id"], 0, 31) in functions.watches.checks
 
@@ -422,8 +418,7 @@ def test_a_question_that_was_never_stored_is_asked_again_for_a_user_whom_nobody_
     functions.watches.sent.clear()
     clock.pass_by(LEASE_SECONDS)
     functions.check(key, turn_id)
-    answer = answer_of(world, key)
-    assert answer is not None
+    answer = stored_answer(world, key)
     assert (answer["status"], answer["parts"][-1]["text"]) == ("complete", "Asked again.")
     assert functions.watches.checks == [(turn_id, 0, 5), (answer["client_message_id"], 1, 31)]
     known = world.database.users.find_one({"client_id": user})
@@ -549,11 +544,8 @@ def test_requests_that_have_expired_are_closed_though_nobody_looks(functions: Fu
     expired = wait(until=datetime.now(UTC) - timedelta(seconds=1))
     waiting = wait(until=datetime.now(UTC) + timedelta(days=1))
     assert functions.run.handler({"kind": "expiry"}, CONTEXT) == {"status": "closed", "closed": 1}
-    closed, still = answer_of(world, expired), answer_of(world, waiting)
-    assert closed is not None
-    assert closed["status"] == "cancelled"
-    assert still is not None
-    assert still["status"] == "waiting"
+    assert stored_answer(world, expired)["status"] == "cancelled"
+    assert stored_answer(world, waiting)["status"] == "waiting"
     assert functions.run.handler({"kind": "expiry"}, CONTEXT) == {"status": "closed", "closed": 0}
 
 
@@ -604,9 +596,7 @@ def test_a_message_that_waited_for_a_turn_is_run_when_that_turn_is_closed(
     *_, message = [sent for sent in functions.watches.sent if sent["session_id"] == user.key]
     assert message["delay"] == 0
     functions.check(user.key, message["turn_id"])
-    second = answer_of(world, user.key, 2)
-    assert second is not None
-    assert second["parts"][-1]["text"] == "The second."
+    assert stored_answer(world, user.key, 2)["parts"][-1]["text"] == "The second."
 
 
 class Killed(BaseException):
@@ -643,9 +633,7 @@ def test_a_message_that_waited_for_a_turn_is_run_although_who_closed_that_turn_i
     assert functions.watches.checks == [("", 0, 31)], "the session is still claimed"
     clock.pass_by(LEASE_SECONDS)
     functions.check(user.key, "")
-    second = answer_of(world, user.key, 2)
-    assert second is not None
-    assert second["parts"][-1]["text"] == "The second."
+    assert stored_answer(world, user.key, 2)["parts"][-1]["text"] == "The second."
 
 
 def test_a_message_that_waited_for_a_deleted_answer_is_run_although_another_request_held_the_session(
@@ -661,9 +649,7 @@ def test_a_message_that_waited_for_a_deleted_answer_is_run_although_another_requ
     event_loop.run(registry.release(replay))
     [message] = functions.watches.taken()
     functions.check(user.key, message["turn_id"])
-    second = answer_of(world, user.key, 2)
-    assert second is not None
-    assert second["parts"][-1]["text"] == "The second."
+    assert stored_answer(world, user.key, 2)["parts"][-1]["text"] == "The second."
 
 
 class Counted(MemoryRegistry):
@@ -700,6 +686,5 @@ def test_a_turn_that_waits_has_no_watch_and_nothing_is_written_read_or_sent_for_
     writes = {"insert", "update", "remove", "findAndModify", "findandmodify"}
     assert [each for each in done if each["op"] in writes or writes & each.get("command", {}).keys()] == []
     assert user.post({"session_id": user.session, "answers": approvals(user)}).status_code == 200
-    second = answer_of(world, user.key, 2)
-    assert second is not None
+    second = stored_answer(world, user.key, 2)
     assert second["parts"][-1]["text"] == "The second.", "whoever approves answers what has waited"

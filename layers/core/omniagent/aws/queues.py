@@ -85,10 +85,6 @@ class RunQueue(JobQueue):
 class WatchQueue(JobQueue):
     """Sends watches to the watch function: checks of turns."""
 
-    async def send(self, message: dict[str, Any], *, delay_seconds: float = 0) -> None:
-        """Queue a watch, to be delivered after the delay."""
-        await self._send(message, delay_seconds)
-
     async def send_watch(
         self, key: str, turn_id: str, attempt: int, *, delay_seconds: float = 0, tries: int = 0, takeovers: int = 0
     ) -> None:
@@ -98,8 +94,7 @@ class WatchQueue(JobQueue):
         it dead. Either ends the watch at MAX_TRIES.
         """
         turn = {"session_id": key, "turn_id": turn_id, "attempt": attempt}
-        message = {**turn, "tries": tries, "takeovers": takeovers}
-        await self.send(message, delay_seconds=delay_seconds)
+        await self._send({**turn, "tries": tries, "takeovers": takeovers}, delay_seconds)
 
 
 class SummaryQueue(JobQueue):
