@@ -1,6 +1,7 @@
 """The environment as one object: every variable, every mistake."""
 
-from dataclasses import fields
+from dataclasses import fields, replace
+from typing import Any
 
 import pytest
 
@@ -20,7 +21,8 @@ from omniagent.settings import env_name
 
 def test_an_empty_environment_gives_the_defaults() -> None:
     assert Settings.from_env({}) == Settings()
-    assert Settings.from_env({env_name(field): "" for field in fields(Settings)}) == Settings()
+    for nothing in ("", "  "):
+        assert Settings.from_env({env_name(field): nothing for field in fields(Settings)}) == Settings()
 
 
 def test_the_environment_of_the_process_is_read_when_none_is_given(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -45,7 +47,7 @@ def test_every_kind_of_value_is_read() -> None:
     settings = Settings.from_env(
         {
             "OMNIAGENT_MODEL": " gpt-4.1 ",
-            "OPENAI_API": "chat",
+            "OPENAI_API": " chat",
             "MAX_STEPS": "5",
             "TICK_SECONDS": "0.25",
             "DOCS_ENABLED": "off",
@@ -66,9 +68,9 @@ def test_every_kind_of_value_is_read() -> None:
         ("MAX_STEPS", "many", "MAX_STEPS must be a number, not 'many'"),
         ("MAX_STEPS", "1.5", "MAX_STEPS must be a number, not '1.5'"),
         ("MAX_STEPS", "0", "MAX_STEPS must be at least 1, not '0'"),
-        ("TICK_SECONDS", "0", "TICK_SECONDS must be at least 0.01, not '0'"),
-        ("TICK_SECONDS", "nan", "TICK_SECONDS must be at least 0.01, not 'nan'"),
-        ("TICK_SECONDS", "inf", "TICK_SECONDS must be at least 0.01, not 'inf'"),
+        ("TICK_SECONDS", "0", "TICK_SECONDS must be at least 0.001, not '0'"),
+        ("TICK_SECONDS", "nan", "TICK_SECONDS must be a finite number, not 'nan'"),
+        ("TICK_SECONDS", "inf", "TICK_SECONDS must be a finite number, not 'inf'"),
         ("LEASE_SECONDS", "-1", "LEASE_SECONDS must be at least 0.1, not '-1'"),
         ("LEASE_SECONDS", "0.9", "TICK_SECONDS (0.5) must be at most half of LEASE_SECONDS (0.9)"),
         ("REQUEST_EXPIRY_DAYS", "1e300", "REQUEST_EXPIRY_DAYS must be at most 36500, not '1e300'"),
@@ -80,6 +82,35 @@ def test_a_value_that_cannot_be_read_is_named(name: str, value: str, said: str) 
     with pytest.raises(ConfigurationError) as refused:
         Settings.from_env({name: value})
     assert str(refused.value) == said
+
+
+@pytest.mark.parametrize(
+    ("value", "said"),
+    [
+        ({"max_steps": 0}, "max_steps must be at least 1, not '0'"),
+        ({"max_steps": "three"}, "max_steps must be a number, not 'three'"),
+        ({"max_steps": None}, "max_steps must be of type int, not None"),
+        ({"max_steps": True}, "max_steps must be of type int, not True"),
+        ({"lease_seconds": float("inf")}, "lease_seconds must be a finite number, not 'inf'"),
+        ({"lease_seconds": 0.9}, "TICK_SECONDS (0.5) must be at most half of LEASE_SECONDS (0.9)"),
+        ({"name_sessions": "perhaps"}, "name_sessions must be true or false, not 'perhaps'"),
+        ({"auth_mode": "maybe"}, "auth_mode must be one of iam, jwt, none, not 'maybe'"),
+        ({"model": ["gpt-4.1"]}, "model must be of type str, not ['gpt-4.1']"),
+        ({"mongodb_database": " "}, "MONGODB_DATABASE is not a name MongoDB accepts: ''"),
+    ],
+)
+def test_a_value_given_in_code_is_checked_like_one_of_the_environment(value: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigurationError) as refused:
+        Settings(**value)
+    assert str(refused.value) == said
+    with pytest.raises(ConfigurationError):
+        replace(Settings(), **value)
+
+
+def test_a_value_given_in_code_is_converted_like_one_of_the_environment() -> None:
+    settings = Settings(max_steps="5", lease_seconds=30, model=" gpt-4.1 ")  # type: ignore[arg-type]  # the point
+    assert settings == Settings.from_env({"MAX_STEPS": "5", "LEASE_SECONDS": "30", "OMNIAGENT_MODEL": "gpt-4.1"})
+    assert isinstance(settings.lease_seconds, float)
 
 
 def test_no_secret_is_shown() -> None:

@@ -99,7 +99,7 @@ async def test_a_message_that_was_queued_before_waits_for_the_answer_and_is_answ
 async def test_a_message_that_is_held_up_lets_its_request_go_and_is_answered_by_whoever_approves(
     sessions: Busily,
 ) -> None:
-    sessions.settings = replace(sessions.settings, follow_seconds=0.0)
+    sessions.settings = replace(sessions.settings, follow_seconds=0.01)
     model, second, waiting = await queued_behind(sessions, "Done.", "Two.")
     frames = b"".join([frames async for frames in second.sse()])
     assert list(sse.decode(frames)) == [], "it ends without an end of an answer: to be resumed"
@@ -245,7 +245,7 @@ async def test_a_message_whose_own_turn_goes_on_does_not_join_it(sessions: Busil
 async def test_a_message_is_answered_when_what_was_asked_before_it_has_expired(
     sessions: Busily, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sessions.settings = replace(sessions.settings, follow_seconds=0.0)
+    sessions.settings = replace(sessions.settings, follow_seconds=0.01)
     model, second, _ = await queued_behind(sessions, "Two.")
     await second.ended()
     move_clock(monkeypatch, days=61)
@@ -259,7 +259,7 @@ async def test_a_message_is_answered_when_what_was_asked_before_it_has_expired(
 async def test_a_regeneration_replaces_what_is_asked_and_the_messages_behind_it_are_answered_then(
     sessions: Busily,
 ) -> None:
-    sessions.settings = replace(sessions.settings, follow_seconds=0.0)
+    sessions.settings = replace(sessions.settings, follow_seconds=0.01)
     model, second, waiting = await queued_behind(sessions, "Without it.", "Two.")
     await second.ended()
     regenerated = await runner(sessions, model).start(Query(regenerate=True, replaces=waiting.message_id))

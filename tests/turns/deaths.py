@@ -84,7 +84,10 @@ class World:
         self.clock = Clock()
         self.store = InMemoryStore()
         self.registry = MemoryRegistry(lease_seconds=LEASE_SECONDS, clock=self.clock)
-        self.settings: Settings = replace(QUICK, tick_seconds=tick_seconds, name_sessions=False)
+        lease_seconds = max(LEASE_SECONDS, 2 * tick_seconds)  # the registry has its own
+        self.settings: Settings = replace(
+            QUICK, tick_seconds=tick_seconds, lease_seconds=lease_seconds, name_sessions=False
+        )
         self.stage = stage
         self.deaths_left = 1
         self.grace_seconds = 30.0

@@ -163,7 +163,7 @@ async def test_a_whole_answer_replaces_the_interrupted_one_that_a_reader_made_of
 ) -> None:
     asked = conversation.but(
         registry=MemoryRegistry(lease_seconds=10.0, clock=clock),
-        settings=replace(conversation.settings, tick_seconds=3600.0),
+        settings=replace(conversation.settings, tick_seconds=3600.0, lease_seconds=7200.0),
     )
     session = HeldBack(asked)
     turn = await asked.start(Query("[echo:Whole after all.]", "m1"), session=session)
@@ -190,7 +190,7 @@ async def test_a_turn_that_was_frozen_beyond_its_lease_does_not_write_over_its_s
 ) -> None:
     frozen = conversation.but(
         registry=MemoryRegistry(lease_seconds=10.0, clock=clock),
-        settings=replace(conversation.settings, tick_seconds=3600.0),
+        settings=replace(conversation.settings, tick_seconds=3600.0, lease_seconds=7200.0),
     )
     session = HeldBack(frozen)
     turn = await frozen.start(Query("[echo:Too late.]", "m1"), session=session)

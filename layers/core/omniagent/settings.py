@@ -3,6 +3,7 @@
 Each field documents itself with `setting(default, "what it does")`. The README's table is generated from it.
 """
 
+import math
 import os
 from collections.abc import Mapping
 from dataclasses import Field, dataclass, field, fields
@@ -135,7 +136,7 @@ class Settings:
         minimum=1.0,
     )
     tick_seconds: float = setting(
-        0.5, "Interval at which a turn renews its lease, checks for a stop and appends to its event log.", minimum=0.01
+        0.5, "Interval at which a turn renews its lease, checks for a stop and appends to its event log.", minimum=0.001
     )
     lease_seconds: float = setting(
         10.0, "Lease of a running turn: how long its session stays locked after the process dies.", minimum=0.1
@@ -214,14 +215,21 @@ class Settings:
         """The default budget, for users whose category has none."""
         return Budget(requests_per_minute=self.budget_requests_per_minute, tokens_per_day=self.budget_tokens_per_day)
 
+    def __post_init__(self) -> None:
+        """Check every value that is not a default, whether the environment or code has set it."""
+        for each in fields(self):
+            value = getattr(self, each.name)
+            if value is not each.default:
+                object.__setattr__(self, each.name, _checked(each, value))
+        _check_together(self)
+
     @classmethod
     def from_env(cls, env: Mapping[str, str] | None = None, *, defaults: Mapping[str, Any] | None = None) -> "Settings":
-        """Read the environment. `defaults` apply to variables it does not set. An error names the variable."""
+        """Read the environment. `defaults` apply to empty variables. An error names the variable."""
         source = os.environ if env is None else env
-        found = {f.name: _read(f, source[env_name(f)]) for f in fields(cls) if source.get(env_name(f))}
-        settings = cls(**{**checked_defaults(defaults or {}), **found})
-        _check_together(settings)
-        return settings
+        texts = {each: source.get(env_name(each), "").strip() for each in fields(cls)}
+        found = {each.name: _read(each, text) for each, text in texts.items() if text}
+        return cls(**{**checked_defaults(defaults or {}), **found})
 
 
 def _check_together(settings: Settings) -> None:
@@ -234,7 +242,7 @@ def _check_together(settings: Settings) -> None:
         )
     if not all(name.strip() for name in settings.model.split(",")):
         raise ConfigurationError(f"OMNIAGENT_MODEL names an empty model: {settings.model!r}")
-    if FORBIDDEN_IN_DATABASE & set(settings.mongodb_database):
+    if not settings.mongodb_database or FORBIDDEN_IN_DATABASE & set(settings.mongodb_database):
         raise ConfigurationError(f"MONGODB_DATABASE is not a name MongoDB accepts: {settings.mongodb_database!r}")
 
 
@@ -288,8 +296,10 @@ def _read_number(name: str, text: str, kind: Any, bounds: Mapping[str, Any]) -> 
         number = kind(text)
     except ValueError:
         raise ConfigurationError(f"{name} must be a number, not {text!r}") from None
+    if not -math.inf < number < math.inf:
+        raise ConfigurationError(f"{name} must be a finite number, not {text!r}")
     minimum, maximum = bounds["minimum"], bounds["maximum"]
-    if minimum is not None and not minimum <= number < float("inf"):
+    if minimum is not None and number < minimum:
         raise ConfigurationError(f"{name} must be at least {minimum:g}, not {text!r}")
     if maximum is not None and number > maximum:
         raise ConfigurationError(f"{name} must be at most {maximum:g}, not {text!r}")
