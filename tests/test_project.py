@@ -13,6 +13,9 @@ from omniagent.errors import ConfigurationError, ContractError
 AGENT = Agent("helper", "Be helpful.")
 
 
+async def forget_session(session_id: str) -> None: ...
+
+
 @pytest.mark.parametrize(
     ("mistake", "message"),
     [
@@ -24,6 +27,8 @@ AGENT = Agent("helper", "Be helpful.")
         ({"providers": {"acme": Agent}}, "not the class Agent"),
         ({"providers": {"acme": lambda: None}}, "'acme' is called with the model's name, and does not take it"),
         ({"on_erase": print}, "on_erase=.* must be an async function"),
+        ({"on_erase": forget_session}, r"on_erase=.* must take \(user, session_id\)"),
+        ({"approvers": True}, r"approvers=.* must be a function of \(approver, request\), not True"),
         ({"settings": {"max_stepps": 3}}, "unknown setting 'max_stepps'; known settings: model, "),
         ({"settings": {"max_steps": "three"}}, "max_steps must be a number, not 'three'"),
         ({"settings": {"max_steps": 0}}, "max_steps must be at least 1"),

@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+from collections.abc import Callable
 from functools import partial
 from typing import Any, Generic, TypeVar
 
@@ -28,6 +29,11 @@ def plain_function(city: str) -> str:
 
 
 plain_tool = tool(plain_function)
+
+
+class Misnamed(Weather):
+    def __init__(self) -> None:
+        self.description = None  # type: ignore[misc, assignment]  # the mistake
 
 
 class Report(BaseModel):
@@ -58,6 +64,8 @@ class Words(RootModel[list[str]]):
         ({"output": Report(title="", stars=1)}, "needs a pydantic model as its output"),
         ({"output": Words}, "its output is a RootModel: put the value in a field of a BaseModel"),
         ({"model": object()}, "model must be str or None"),
+        ({"model": "gpt-4.1, "}, "model names an empty model: 'gpt-4.1, '"),
+        ({"overrides": Overrides(extra=None)}, "overrides: extra must be Mapping, not None"),  # type: ignore[arg-type]
         ({"callbacks": plain_function}, "callbacks must be Callbacks"),
         ({"overrides": {"model": "m"}}, "overrides must be Overrides"),
         ({"summary": "m"}, "summary must be Overrides"),
@@ -71,6 +79,29 @@ def test_a_mistake_is_refused_where_it_is_made(options: dict[str, Any], said: st
         Agent(**({"name": "shop", "instructions": ""} | options))
 
 
+def test_what_a_tool_sets_itself_is_checked_with_the_agent() -> None:
+    with pytest.raises(ConfigurationError, match="tool misnamed: description must be text, not None"):
+        Agent("shop", "", [Misnamed()])
+
+
+@tool
+async def call_back(when: Callable[[], int]) -> int:
+    """Has a parameter that pydantic can check, and no JSON can be."""
+    return when()
+
+
+class Promise(BaseModel):
+    when: Callable[[], int]
+
+
+@pytest.mark.parametrize(
+    ("options", "model"), [({"tools": [call_back]}, "call_back_arguments"), ({"output": Promise}, "Promise")]
+)
+def test_a_schema_that_cannot_be_made_is_refused_with_the_agent(options: dict[str, Any], model: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"^{model} makes no JSON schema .* use types that JSON can express"):
+        Agent("shop", "", **options)
+
+
 def test_an_agent_has_a_name() -> None:
     with pytest.raises(ConfigurationError, match=r"Agent\(name=…\) must not be empty"):
         Agent("", "Be helpful.")
@@ -81,6 +112,22 @@ def test_an_agent_has_a_name() -> None:
 def test_a_callback_that_is_not_async_is_refused(name: str, callback: Any) -> None:
     with pytest.raises(ConfigurationError, match=f"Callbacks: {name} must be an async function: write `async def`"):
         Callbacks(**{name: callback})
+
+
+@pytest.mark.parametrize(
+    ("name", "parameters"),
+    [
+        ("on_start", "context"),
+        ("on_tool_start", "context, name, input"),
+        ("on_tool_end", "context, name, output"),
+        ("on_finish", "context, result"),
+    ],
+)
+def test_a_callback_with_other_parameters_is_refused(name: str, parameters: str) -> None:
+    async def lonely() -> None: ...
+
+    with pytest.raises(ConfigurationError, match=rf"Callbacks: {name} must take \({parameters}\)"):
+        Callbacks(**{name: lonely})  # type: ignore[arg-type]
 
 
 def test_async_callbacks_of_every_kind_are_taken() -> None:

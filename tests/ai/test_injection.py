@@ -154,6 +154,17 @@ async def schemaless(city: threading.Event) -> str:
     return ""
 
 
+async def unreadable(city: str) -> str:
+    return ""
+
+
+unreadable.__annotations__["city"] = "list["
+
+
+async def pydantics_own(model_config: str) -> str:
+    return ""
+
+
 @pytest.mark.parametrize(
     ("function", "said"),
     [
@@ -164,6 +175,9 @@ async def schemaless(city: threading.Event) -> str:
         (method, "method is a method: decorate a function, or write tool"),
         (underscored, "underscored: parameter '_city' must not begin with an underscore"),
         (schemaless, "schemaless: its parameters make no schema"),
+        (unreadable, "unreadable: an annotation cannot be read: "),
+        (pydantics_own, "pydantics_own: 'model_config' cannot be a parameter: give it another name"),
+        (max, "max is a built-in without a signature: call it in a function"),
         ("weather", "@tool takes a function, not 'weather'"),
         (Order, "@tool takes a function"),
         (order, "@tool takes a function"),
@@ -172,6 +186,36 @@ async def schemaless(city: threading.Event) -> str:
 def test_a_function_that_cannot_be_a_tool_is_refused_with_what_to_write(function: Any, said: str) -> None:
     with pytest.raises(ConfigurationError, match=said):
         tool(function)
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"name": 5}, "tool name 5 may hold only letters"),
+        ({"description": 5}, "f: description must be text, not 5"),
+        ({"retry_safe": "no"}, "f: retry_safe must be True or False, not 'no'"),
+        ({"approval": 1}, r"f: approval must be True, False or a function of \(context, arguments\), not 1"),
+        ({"approval": 0}, r"f: approval must be True, False or a function of \(context, arguments\), not 0"),
+        ({"timeout_seconds": True}, "f: timeout_seconds must be a number more than 0, not True"),
+    ],
+)
+def test_an_option_of_another_type_is_refused(options: dict[str, Any], said: str) -> None:
+    def f() -> str:
+        return ""
+
+    with pytest.raises(ConfigurationError, match=said):
+        tool(**options)(f)
+
+
+async def test_a_parameter_whose_default_is_none_may_be_none_whatever_its_annotation_says() -> None:
+    @tool
+    async def search(words: str, limit: int = None) -> str:  # type: ignore[assignment]  # noqa: RUF013 - the point
+        """Search."""
+        return f"{words} {limit}"
+
+    assert search.spec.parameters["properties"]["limit"] == {"anyOf": [{"type": "integer"}, {"type": "null"}]}
+    arguments = search.parse('{"words": "tea", "limit": null}')
+    assert await search.invoke(arguments, RunContext(user="ada")) == "tea None"
 
 
 @pytest.mark.parametrize("limit", [0, -1, "5"])

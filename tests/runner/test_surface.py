@@ -213,6 +213,14 @@ def test_a_hook_that_is_not_async_is_refused(name: str) -> None:
         TurnHooks(**{name: lambda *_: None})  # type: ignore[arg-type]
 
 
+@pytest.mark.parametrize("name", ["on_begin", "on_hand_over", "on_wake", "on_end", "on_erase"])
+def test_a_hook_with_other_parameters_is_refused(name: str) -> None:
+    async def of_many(a: str, b: str, c: str, d: str) -> None: ...
+
+    with pytest.raises(ConfigurationError, match=rf"TurnHooks: {name} must take \("):
+        TurnHooks(**{name: of_many})  # type: ignore[arg-type]
+
+
 def test_a_chain_takes_providers_and_no_names() -> None:
     with pytest.raises(ConfigurationError, match=r"FallbackProvider: each must be an LLMProvider, not 'gpt-4\.1'"):
         FallbackProvider([ScriptedModel(), "gpt-4.1"])  # type: ignore[list-item]

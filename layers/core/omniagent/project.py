@@ -3,12 +3,12 @@
 project = Project(agent=agent, documents=DocumentModels(session=Ticket), providers={"acme": acme})
 """
 
-import inspect
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from omniagent.ai.agent import Agent
+from omniagent.ai.context import check_async
 from omniagent.ai.providers import LLMProvider, ProviderFactory, check_registration
 from omniagent.ai.signatures import check_rule
 from omniagent.errors import ConfigurationError
@@ -51,8 +51,7 @@ class Project:
         for category, budget in _entries("budgets", self.budgets):
             if not isinstance(budget, Budget):
                 raise ConfigurationError(f"Project(budgets=…): {category!r} must be a Budget(…), not {_shown(budget)}")
-        if self.on_erase is not None and not inspect.iscoroutinefunction(self.on_erase):
-            raise ConfigurationError("Project(on_erase=…) must be an async function of (user, session_id)")
+        check_async("Project(on_erase=…)", self.on_erase, "user", "session_id")
         if self.approvers is not None:
             check_rule("Project(approvers=…)", self.approvers, "approver", "request")
 

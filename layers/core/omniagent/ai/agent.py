@@ -17,7 +17,7 @@ from omniagent.ai.context import Callbacks, RunContext
 from omniagent.ai.providers.llm_provider import OutputFormat, Overrides, ToolSpec
 from omniagent.ai.schema import InvalidJson, strict_schema, validated
 from omniagent.ai.signatures import check_model
-from omniagent.ai.tools import Tool
+from omniagent.ai.tools import Tool, check_options
 from omniagent.errors import ConfigurationError, InvalidOutput
 
 
@@ -158,9 +158,12 @@ class Agent:
         _check_instructions(owner, self.instructions)
         if self.output is not None:
             check_model(owner, "output", self.output)
+            self.output_format()
         for attribute, kind in _KINDS.items():
             if not isinstance(getattr(self, attribute), kind):
                 raise ConfigurationError(f"{owner}: {attribute} must be {_named(kind)}")
+        if self.model and not all(name.strip() for name in self.model.split(",")):
+            raise ConfigurationError(f"{owner}: model names an empty model: {self.model!r}")
         for attribute in ("overrides", "summary"):
             _check_overrides(f"{owner}: {attribute}", getattr(self, attribute))
 
@@ -222,7 +225,9 @@ def _check_overrides(owner: str, overrides: Overrides) -> None:
     kinds = {"model": (str,), "temperature": (int, float), "max_output_tokens": (int,), "extra": (Mapping,)}
     for name, kind in kinds.items():
         value = getattr(overrides, name)
-        if value is not None and (not isinstance(value, kind) or isinstance(value, bool)):
+        if value is None and name != "extra":
+            continue
+        if not isinstance(value, kind) or isinstance(value, bool):
             raise ConfigurationError(f"{owner}: {name} must be {_named(kind)}, not {value!r:.100}")
 
 
@@ -230,6 +235,9 @@ def _checked_tools(owner: str, tools: Any) -> tuple[Tool, ...]:
     if isinstance(tools, Tool) or not isinstance(tools, Iterable):
         raise ConfigurationError(f"{owner}: tools must be a list: write tools=[…]")
     checked = tuple(_checked_tool(owner, each) for each in tools)
+    for each in checked:
+        check_options(each)  # also what an instance has set itself
+        _ = each.spec  # made now, so that a schema that cannot be made is a mistake of the agent and not of a turn
     names = [each.name for each in checked]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise ConfigurationError(f"{owner}: two tools are named {twice[0]!r}")

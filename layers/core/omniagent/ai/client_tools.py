@@ -28,9 +28,9 @@ class ClientTool(Tool, described=False):
     is_client = True
 
     def __init__(self, function: Callable[..., Any], *, name: str, description: str) -> None:
-        check_options(name, None)
         self.name = name  # type: ignore[misc]  # one class serves every tool, so these are per instance
         self.description = description  # type: ignore[misc]
+        check_options(self)
         self.Arguments, context_name = read_signature(function, name)
         if context_name is not None:
             raise ConfigurationError(f"client tool {name}: it runs in the client, where there is no RunContext")

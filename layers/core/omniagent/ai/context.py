@@ -7,7 +7,7 @@ import json
 import re
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any, Generic
 
@@ -128,10 +128,35 @@ class Callbacks:
     """Called with the stored `RunResult`."""
 
     def __post_init__(self) -> None:
-        for each in fields(self):
-            callback = getattr(self, each.name)
-            if callback is not None and not _may_be_async(callback):
-                raise ConfigurationError(f"Callbacks: {each.name} must be an async function: write `async def`")
+        for name, parameters in _CALLED_WITH.items():
+            check_async(f"Callbacks: {name}", getattr(self, name), *parameters)
+
+
+_CALLED_WITH = {
+    "on_start": ("context",),
+    "on_tool_start": ("context", "name", "input"),
+    "on_tool_end": ("context", "name", "output"),
+    "on_finish": ("context", "result"),
+}
+
+
+def check_async(owner: str, callback: Any, *parameters: str) -> None:
+    """Refuse a callback that is not None, and not async or not called with these parameters."""
+    if callback is None:
+        return
+    if not _may_be_async(callback):
+        raise ConfigurationError(f"{owner} must be an async function: write `async def`")
+    check_takes(owner, callback, *parameters)
+
+
+def check_takes(owner: str, function: Callable[..., Any], *parameters: str) -> None:
+    """Refuse a function that cannot be called with these parameters."""
+    try:
+        inspect.signature(function).bind(*parameters)
+    except TypeError as exc:
+        raise ConfigurationError(f"{owner} must take ({', '.join(parameters)})") from exc
+    except ValueError:  # a built-in without a signature
+        return
 
 
 def _may_be_async(callback: Any) -> bool:

@@ -5,6 +5,9 @@ import logging
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
+from pydantic.errors import PydanticUserError
+
+from omniagent.errors import ConfigurationError
 
 logger = logging.getLogger(__name__)
 
@@ -22,8 +25,15 @@ def strict_schema(arguments: type[BaseModel]) -> tuple[dict[str, Any], bool]:
 
     Strict mode wants every property required and no others; a default is told in the description. Free-form
     mappings, tuples and `Any` cannot be expressed: such a schema is returned as it is, for use without strict mode.
+    Raises `ConfigurationError` for types that have no JSON schema, such as functions.
     """
-    schema = arguments.model_json_schema()
+    try:
+        schema = arguments.model_json_schema()
+    except PydanticUserError as exc:
+        raise ConfigurationError(
+            f"{arguments.__qualname__} makes no JSON schema ({exc.message}): "
+            "use types that JSON can express, such as str, list[int] or a pydantic model"
+        ) from exc
     if "$ref" in schema:  # arguments that refer to themselves; the API wants an object at the top
         schema = {**schema["$defs"][schema["$ref"].rpartition("/")[2]], "$defs": schema["$defs"]}
     return (_strict(schema), True) if _expressible(schema) else (schema, False)

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Union, get_args, get_origin, get_type_hints
 from pydantic import BaseModel, ConfigDict, RootModel, create_model
 from pydantic.errors import PydanticUserError
 
-from omniagent.ai.context import RunContext
+from omniagent.ai.context import RunContext, check_takes
 from omniagent.errors import ConfigurationError
 
 _VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
@@ -22,11 +22,13 @@ def read_signature(function: Callable[..., Any], name: str) -> tuple[type[BaseMo
     hints = _hints(function, name)
     fields: dict[str, Any] = {}
     contexts: list[str] = []
-    for parameter in inspect.signature(function).parameters.values():
+    for parameter in _parameters(function, name):
         _check_parameter(parameter, hints, name)
         hint = hints[parameter.name]
         if _is_context(hint):
             contexts.append(parameter.name)
+        elif parameter.default is None:
+            fields[parameter.name] = (hint | None, None)  # also for `limit: int = None`
         else:
             fields[parameter.name] = (hint, ... if parameter.default is parameter.empty else parameter.default)
     if len(contexts) > 1:
@@ -61,17 +63,11 @@ def check_call(cls: type) -> bool:
     raise ConfigurationError(f"tool {cls.__name__}: its __call__ has other parameters: write {expected}")
 
 
-def check_rule(owner: str, rule: Any, *parameters: str) -> None:
-    """Check that a rule is a function of these parameters."""
-    shown = ", ".join(parameters)
+def check_rule(owner: str, rule: Any, *parameters: str, kinds: str = "a function") -> None:
+    """Check that a rule is a function of these parameters. `kinds` says what else it could have been."""
     if not callable(rule):
-        raise ConfigurationError(f"{owner} must be True, False or a function of ({shown}), not {rule!r:.100}")
-    try:
-        inspect.signature(rule).bind(*parameters)
-    except TypeError as exc:
-        raise ConfigurationError(f"{owner} must take ({shown})") from exc
-    except ValueError:  # a built-in that does not tell
-        return
+        raise ConfigurationError(f"{owner} must be {kinds} of ({', '.join(parameters)}), not {rule!r:.100}")
+    check_takes(owner, rule, *parameters)
 
 
 def _hints_of_first(call: Callable[..., Any], signature: inspect.Signature) -> list[Any]:
@@ -91,6 +87,13 @@ def _takes(signature: inspect.Signature, *values: str) -> bool:
     return True
 
 
+def _parameters(function: Callable[..., Any], name: str) -> list[inspect.Parameter]:
+    try:
+        return list(inspect.signature(function).parameters.values())
+    except ValueError as exc:
+        raise ConfigurationError(f"tool {name} is a built-in without a signature: call it in a function") from exc
+
+
 def _hints(function: Callable[..., Any], name: str) -> dict[str, Any]:
     try:
         return get_type_hints(function, include_extras=True)
@@ -99,6 +102,8 @@ def _hints(function: Callable[..., Any], name: str) -> dict[str, Any]:
             f"tool {name}: the annotation {exc.name!r} is not known at run time: "
             "import it at the top of the module, outside of TYPE_CHECKING"
         ) from exc
+    except Exception as exc:  # an annotation in quotes may be any code
+        raise ConfigurationError(f"tool {name}: an annotation cannot be read: {exc}") from exc
 
 
 def _check_parameter(parameter: inspect.Parameter, hints: dict[str, Any], name: str) -> None:
@@ -130,6 +135,9 @@ def _arguments(fields: dict[str, Any], name: str) -> type[BaseModel]:
         # A parameter may have the name of a method of BaseModel, such as `copy` or `json`.
         warnings.filterwarnings("ignore", message="Field name .* shadows an attribute", category=UserWarning)
         try:
-            return create_model(f"{name}_arguments", __config__=ConfigDict(extra="forbid"), **fields)
+            model = create_model(f"{name}_arguments", __config__=ConfigDict(extra="forbid"), **fields)
         except (NameError, TypeError, ValueError, PydanticUserError) as exc:
             raise ConfigurationError(f"tool {name}: its parameters make no schema: {exc}") from exc
+    if left_out := sorted(fields.keys() - model.model_fields.keys()):  # such as `model_config`, which is pydantic's own
+        raise ConfigurationError(f"tool {name}: {left_out[0]!r} cannot be a parameter: give it another name")
+    return model

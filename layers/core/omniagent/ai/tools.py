@@ -73,9 +73,8 @@ class Tool(ABC):
         cls._takes_context = check_call(cls)
         cls.name = cls.__dict__.get("name") or _snake(cls.__name__)
         cls.description = cls.__dict__.get("description") or _own_doc(cls)
-        check_options(cls.name, cls.timeout_seconds)
-        if cls.approval not in (True, False):
-            check_rule(f"tool {cls.name}: approval", cls.approval, "self", "context", "arguments")
+        check_options(cls)
+        _check_approval(cls.name, cls.approval, "self", "context", "arguments")
 
     @abstractmethod
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -151,15 +150,14 @@ class FunctionTool(Tool, Generic[P, R], described=False):
         approval: Approval = False,
         retry_safe: bool = False,
     ) -> None:
-        check_options(name, timeout)
-        if approval not in (True, False):
-            check_rule(f"tool {name}: approval", approval, "context", "arguments")
         self.approval = approval
         self.function = function
         self.name = name  # type: ignore[misc]  # one class serves every function, so these are per instance
         self.description = description  # type: ignore[misc]
         self.timeout_seconds = timeout  # type: ignore[misc]
         self.retry_safe = retry_safe  # type: ignore[misc]
+        check_options(self)
+        _check_approval(name, approval, "context", "arguments")
         self.Arguments, self._context_name = read_signature(function, name)
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
@@ -241,11 +239,19 @@ def _snake(name: str) -> str:
     return re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", name).lower()
 
 
-def check_options(name: str, timeout_seconds: float | None) -> None:
-    """Raise `ConfigurationError` for a name that model APIs reject, or a timeout that is not above 0."""
-    if not _NAME.fullmatch(name):
+def _check_approval(name: str, approval: Any, *parameters: str) -> None:
+    if not isinstance(approval, bool):
+        check_rule(f"tool {name}: approval", approval, *parameters, kinds="True, False or a function")
+
+
+def check_options(tool: "Tool | type[Tool]") -> None:
+    """Raise `ConfigurationError` for a name that model APIs reject, and for any other option that cannot work."""
+    name, seconds = tool.name, tool.timeout_seconds
+    if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise ConfigurationError(f"tool name {name!r} may hold only letters, digits, _ and -, 64 at most")
-    if timeout_seconds is None:
-        return
-    if not isinstance(timeout_seconds, int | float) or not timeout_seconds > 0:
-        raise ConfigurationError(f"tool {name}: timeout_seconds must be a number more than 0, not {timeout_seconds!r}")
+    if not isinstance(tool.description, str | property):
+        raise ConfigurationError(f"tool {name}: description must be text, not {tool.description!r:.100}")
+    if not isinstance(tool.retry_safe, bool):
+        raise ConfigurationError(f"tool {name}: retry_safe must be True or False, not {tool.retry_safe!r:.100}")
+    if seconds is not None and (isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds > 0):
+        raise ConfigurationError(f"tool {name}: timeout_seconds must be a number more than 0, not {seconds!r}")

@@ -1,7 +1,6 @@
 """A turn's inputs: the message, the plan, the time limit, and what all turns of one runner share."""
 
 import asyncio
-import inspect
 import json
 import logging
 import math
@@ -13,9 +12,10 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 from omniagent.ai.agent import Agent
+from omniagent.ai.context import check_async
 from omniagent.ai.providers.llm_provider import LLMProvider, Overrides, Purpose
 from omniagent.ai.result import RunResult
-from omniagent.errors import BudgetExceeded, ConfigurationError, InvalidRequest
+from omniagent.errors import BudgetExceeded, InvalidRequest
 from omniagent.messages import Part, Usage, plain_text, steering_of
 from omniagent.session.manager import SessionManager, SessionMessage, SessionState, check_id, new_id
 from omniagent.session.summaries import CallMeter, NoteCost, SummaryPipeline
@@ -313,11 +313,8 @@ class TurnHooks:
     """Summaries that an answer does not wait for are generated elsewhere; `RunResult.summary_missed` reports them."""
 
     def __post_init__(self) -> None:
-        for name in ("on_begin", "on_hand_over", "on_wake", "on_end", "on_erase"):
-            hook = getattr(self, name)
-            is_sync = inspect.isroutine(hook) and not inspect.iscoroutinefunction(hook)
-            if hook is not None and (is_sync or not callable(hook)):
-                raise ConfigurationError(f"TurnHooks: {name} must be an async function: write `async def`")
+        for name, parameters in _CALLED_WITH.items():
+            check_async(f"TurnHooks: {name}", getattr(self, name), *parameters)
 
     def note_cost(self, purpose: Purpose, usage: Usage) -> None:
         """Report the cost of a model call, if there is a hook."""
@@ -327,6 +324,15 @@ class TurnHooks:
             self.on_model_call(purpose, usage)
         except Exception:
             logger.exception("hook failed", extra={"hook": "on_model_call"})
+
+
+_CALLED_WITH = {
+    "on_begin": ("turn_id", "attempt"),
+    "on_hand_over": ("turn_id", "attempt"),
+    "on_wake": (),
+    "on_end": ("result",),
+    "on_erase": ("user", "session_id"),
+}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
