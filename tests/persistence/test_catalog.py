@@ -8,7 +8,7 @@ import pytest
 from pymongo.database import Database
 
 from omniagent.errors import InvalidRequest, NotFound, SessionErased, TurnInProgress
-from omniagent.messages import Part, ReasoningPart, TextPart, ToolPart
+from omniagent.messages import Part, ReasoningPart, SteeringPart, TextPart, ToolPart
 from omniagent.persistence.catalog import Catalog, Page
 from omniagent.persistence.mongo_session import MongoSessionManager
 from omniagent.persistence.store import ConversationStore
@@ -107,10 +107,13 @@ async def test_a_search_finds_what_was_said_by_the_user_or_the_model_and_by_nobo
     for session in (mine, theirs):
         await session.begin_turn(TurnStart("turn", 1, "question", [TextPart(text=said)]))
         call = ToolPart(call_id="1", name="find", input={"text": "hidden"}, output={"text": "hidden"}, done=True)
-        parts: list[Part] = [ReasoningPart(text="hidden"), call, TextPart(text="Take the train.")]
+        joined = SteeringPart(message_id="joined", text="No buses!")
+        parts: list[Part] = [ReasoningPart(text="hidden"), call, joined, TextPart(text="Take the train.")]
         await session.finish_turn(SessionMessage("turn", "assistant", 1, parts))
-    for search, found in {said.upper(): ["mine"], "the TRAIN": ["mine"], "hidden": [], "si.tra": []}.items():
-        assert await ids(await all_pages(catalog, mine.user_id, 1, search)) == found
+    for search in (said.upper(), "the TRAIN", "no buses"):
+        assert await ids(await all_pages(catalog, mine.user_id, 1, search)) == ["mine"]
+    for search in ("hidden", "si.tra"):
+        assert await ids(await all_pages(catalog, mine.user_id, 1, search)) == []
 
 
 @pytest.mark.parametrize("before", ["", "x", "AAAA", "bm90OmE", "OTk5OTk5OTk5OTk5OTk5OTk5OnM", "ü", "MTox$"])

@@ -286,5 +286,5 @@ class Catalog(Erasure):
 
 
 def _text_like(pattern: dict[str, Any]) -> dict[str, Any]:
-    """Return the condition on `parts` that one of them is a text that matches the pattern."""
-    return {"$elemMatch": {"type": "text", "text": pattern}}
+    """Return the condition on `parts` that one of them is a text, or a message that joined, and matches the pattern."""
+    return {"$elemMatch": {"type": {"$in": ["text", "steering"]}, "text": pattern}}
