@@ -121,6 +121,15 @@ async def test_the_same_message_again_waits_once_and_afterwards_not_at_all() -> 
     assert len(model.requests) == 1
 
 
+async def test_its_text_cannot_be_changed_while_it_waits() -> None:
+    sessions, model = Sessions(), ScriptedModel("Hi.")
+    await sessions.runner(model).accept(QUERY)
+    with pytest.raises(InvalidRequest):
+        await sessions.runner(model).accept(replace(QUERY, text="Bye"))
+    assert await run(sessions.runner(model), "m1") == "Hi."
+    assert model.requests[0].messages[-1].text == "Hello"
+
+
 async def test_a_retry_without_background_joins_it() -> None:
     sessions, model = Sessions(), ScriptedModel("Hi.")
     await sessions.runner(model).accept(QUERY)

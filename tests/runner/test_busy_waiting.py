@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from omniagent import AnswerStream, Gate, MemoryRegistry, Query, Runner, RunResult, ScriptedModel, ToolCall, tool
-from omniagent.errors import NotWaiting, TooManyTurns, TurnInProgress, UnknownRequest
+from omniagent.errors import InvalidRequest, NotWaiting, TooManyTurns, TurnInProgress, UnknownRequest
 from omniagent.protocol import sse
 from omniagent.turns.lease import Claim, InboxMessage, OnDead, RunningTurn
 from tests.fixtures.conversation import move_clock
@@ -195,6 +195,55 @@ async def test_a_stop_of_the_question_closes_what_is_asked_and_lets_the_next_mes
     assert (await second.result()).text == "Two."
     await second.ended()
     assert sessions.messages[1].status == "cancelled"
+
+
+async def test_a_stop_of_a_message_that_has_joined_closes_what_is_asked(sessions: Busily) -> None:
+    gate = Gate()
+    model = ScriptedModel(["Hm. ", gate], REFUND)
+    first = await runner(sessions, model).start(ask("m1"))
+    await gate.reached()
+    second = await runner(sessions, model).start(ask("m2", "steer"))
+    await renewed(sessions, "m2")
+    gate.set()
+    assert (await first.result()).status == "waiting"
+    await asyncio.gather(first.ended(), second.ended())
+    assert not await runner(sessions, model).stop("m3")
+    assert await runner(sessions, model).stop("m2")
+    assert sessions.messages[-1].status == "cancelled"
+
+
+async def test_a_turn_that_goes_on_is_stopped_and_joined_by_every_message_that_it_answers(sessions: Busily) -> None:
+    gates = Gate(), Gate()
+    model = ScriptedModel(["Hm. ", gates[0]], REFUND, ["Done", gates[1], "."])
+    first = await runner(sessions, model).start(ask("m1"))
+    await gates[0].reached()
+    second = await runner(sessions, model).start(ask("m2", "steer"))
+    await renewed(sessions, "m2")
+    gates[0].set()
+    request = (await first.result()).requests[0]
+    await asyncio.gather(first.ended(), second.ended())
+    going_on = await runner(sessions, model).answer(request.approve())
+    await gates[1].reached()
+    again = [await runner(sessions, model).start(each) for each in (ask("m1"), ask("m2"), ask("m1", "queue"))]
+    with pytest.raises(InvalidRequest):
+        await runner(sessions, model).start(Query("Something else", "m1", busy="queue"))
+    assert not await runner(sessions, model).stop("m3")
+    assert await runner(sessions, model).stop("m1")
+    assert [(await each.result()).message_id for each in again] == [request.message_id] * 3
+    await asyncio.gather(going_on.ended(), *(each.ended() for each in again))
+    assert sessions.messages[-1].status == "cancelled"
+    assert len(sessions.messages) == 2
+
+
+async def test_a_message_that_waits_cannot_be_changed(sessions: Busily) -> None:
+    model, second, waiting = await queued_behind(sessions, "Done.", "Two.")
+    for busy in ("reject", "queue", "steer", "interrupt"):
+        with pytest.raises(InvalidRequest):
+            await runner(sessions, model).start(Query("Something else", "m2", busy=busy))
+    assert await sessions.waiting() == ["m2"]
+    await runner(sessions, model).answer(waiting.requests[0].approve()).result()
+    await second.ended()
+    assert said(sessions)[2:] == [("m2", "m2?"), ("", "Two.")]
 
 
 async def test_a_steering_message_that_came_too_late_joins_the_answer_when_it_goes_on(sessions: Busily) -> None:

@@ -3,7 +3,7 @@
 import pytest
 
 from omniagent import Query
-from omniagent.errors import NotFound, NotRegenerable, TurnInProgress
+from omniagent.errors import InvalidRequest, NotFound, NotRegenerable, TurnInProgress
 from omniagent.session.manager import new_id
 from tests.fixtures.conversation import Conversation, seen
 from tests.fixtures.stream import check_order, outline
@@ -98,3 +98,35 @@ async def test_a_retry_of_the_message_replays_the_regenerated_answer(conversatio
     old = await answered(conversation, "[echo:Hello.]")
     new = (await conversation.ask(Query(regenerate=True, replaces=old)))[0]["messageId"]
     assert await answered(conversation, "[echo:Hello.]") == new
+
+
+@pytest.mark.parametrize("replaces", [None, "the answer", "m1"])
+async def test_a_question_that_was_changed_is_not_answered_as_it_was(
+    conversation: Conversation, replaces: str | None
+) -> None:
+    old = await answered(conversation, "[echo:Hello.]")
+    stored = conversation.messages
+    with pytest.raises(InvalidRequest, match="another text"):
+        await conversation.ask(
+            Query("[echo:Bye.]", "m1", regenerate=True, replaces=old if replaces == "the answer" else replaces)
+        )
+    assert conversation.messages == stored
+    same = Query("[echo:Hello.]", "m1", regenerate=True, replaces=old)
+    assert (await conversation.ask(same))[0]["messageId"] != old
+
+
+async def test_a_question_that_was_changed_stops_and_joins_no_answer(conversation: Conversation) -> None:
+    prompt = "[stall] [echo:one two three four]"
+    turn = await conversation.start(Query(prompt, "m1"))
+    await seen(turn, "text-delta")
+    with pytest.raises(InvalidRequest):
+        await conversation.ask(Query("Something else", "m1", regenerate=True, busy="interrupt"))
+    regenerated = await conversation.start(Query(prompt, "m1", regenerate=True, busy="interrupt"))
+    assert (await turn.result()).status == "cancelled"
+    await seen(regenerated, "text-delta")
+    with pytest.raises(InvalidRequest):
+        await conversation.ask(Query("Something else", "m1", regenerate=True))
+    again = await conversation.start(Query(prompt, "m1"))  # joins: it is the answer to this message
+    await conversation.stop()
+    assert (await again.result()).message_id == regenerated.message_id
+    assert (await regenerated.result()).status == "cancelled"

@@ -128,6 +128,10 @@ class SessionMessage:
         """The ids of the user's messages that joined this answer."""
         return [part.message_id for part in steering_of(self.parts)]
 
+    def was_sent_as(self, message_id: str) -> bool:
+        """Whether a user's message with this id is this one or has joined it. Otherwise the id is an answer's own."""
+        return self.role == "user" or message_id in self.steering_ids
+
 
 @dataclass(frozen=True, slots=True)
 class SessionHead:
@@ -151,6 +155,10 @@ class SessionHead:
         if self.active_turn_id is not None or self.waiting_until is None:
             return None
         return message_id_of(self.latest_turn_id or "")
+
+    def is_answering(self, message: SessionMessage) -> bool:
+        """Whether the running turn is this message's: the first run of its turn, or one that answers it again."""
+        return self.active_turn_id is not None and message.turn_number == self.latest_turn_number
 
     def has_expired(self, now: datetime) -> bool:
         """Whether the latest turn waits for a request that has expired."""

@@ -135,7 +135,7 @@ class Acceptance:
         """Apply the busy policy to the turn that holds the session, or to its queued messages."""
         if held.claim.message_id == ERASE:
             raise SessionErased
-        if any(message.id == self._query.message_id for message in held.inbox):
+        if self._query.is_queued(held.inbox):
             if held.alive and await self._is_being_posted(held.claim):
                 await asyncio.sleep(self._settings.tick_seconds)
                 return None

@@ -27,7 +27,7 @@ async def meet(setup: TurnSetup, query: Query, limit: TimeLimit, held: RunningTu
     """
     query = replace(query, busy=query.busy or "reject")
     can_wait = bool(query.text) and not query.regenerate  # answers to a waiting turn are not messages either
-    if can_wait and any(message.id == query.message_id for message in held.inbox):
+    if can_wait and query.is_queued(held.inbox):
         return await PostedAnswer(setup, query, limit).joined()
     if not held.alive and (waiting_id := await waited_for(setup.session, held)) is not None:
         # The message closes the open requests instead of answering them. Messages queued before it run first.

@@ -100,7 +100,7 @@ async def found_with_answer(
     message = await session.find(message_id)
     if message is None:
         return None
-    if message.role == "assistant" and message_id not in message.steering_ids:
+    if not message.was_sent_as(message_id):
         raise InvalidRequest("This message id belongs to an answer. Choose another one.")
     answer = message if message.role == "assistant" else await session.answer(message.turn_number)
     return message, answer

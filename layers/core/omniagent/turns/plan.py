@@ -214,7 +214,7 @@ class Opening:
             self._budget = self._setup.account.open(turn_id, is_request=self._posted is None)
         # Slot and tokens are requested while the session is read. A replay needs neither and returns them.
         holders, state = await both(self._session.admit(limit, turn_id), self._session.load(query.known_id))
-        if state.earlier is not None and not query.regenerate:
+        if state.earlier is not None:
             query.check_same(state.earlier)
         if state.head.active_turn_id is not None:
             if self._may_continue and await self._is_retry(state):
@@ -269,7 +269,7 @@ class Opening:
     async def _check_not_held_up(self) -> None:
         """Keep the open requests for a retried message: it was first sent before they were made."""
         held = await self._registry.running(self._session.key)
-        if held is None or all(message.id != self._query.message_id for message in held.inbox):
+        if held is None or not self._query.is_queued(held.inbox):
             return
         from omniagent.turns.inbox import waited_for  # needed only for queued messages
 
@@ -314,12 +314,11 @@ class Opening:
     async def _join(self, held: RunningTurn) -> AnswerSource | None:
         """Follow the turn that answers this message, or wait for it. None to retry the claim."""
         claim = held.claim
-        if claim.message_id == self._query.claim_id and held.alive:
-            if (message := await self._sent_before()) is not None:
-                self._query.check_same(message)
-            return await FollowedAnswer.begun(self._setup, claim, self._limit)
         if claim.message_id == ERASE:
             raise SessionErased
+        message = await self._sent_before()
+        if held.alive and await self._is_answered_by(claim, message):
+            return await FollowedAnswer.begun(self._setup, claim, self._limit)
         if held.inbox or self._query.busy not in (None, "reject"):
             from omniagent.turns.busy import meet  # needed only for a busy session
 
@@ -330,24 +329,35 @@ class Opening:
         head = await self._session.head()
         if await released_late(self._registry, claim, head):
             return None
-        if (replayed := await self._replayed(head)) is not None:
+        if (replayed := await self._replayed(head, message)) is not None:
             return replayed
         raise TurnInProgress(retry_after=1.0 if held.stopping else max(1.0, held.lease_left))
 
     async def _sent_before(self) -> SessionMessage | None:
         """Return the stored message with this message's id. None if the request has no message of its own."""
         query = self._query
-        return None if query.regenerate or not query.text else await self._session.find(query.message_id)
+        message = await self._session.find(query.message_id) if query.text and query.message_id else None
+        if message is not None:
+            query.check_same(message)
+        return message
 
-    async def _replayed(self, head: SessionHead | None) -> ReplayedAnswer | None:
+    async def _is_answered_by(self, claim: Claim, message: SessionMessage | None) -> bool:
+        """Whether a running turn answers this message: its own, or one that regenerates or continues its answer."""
+        query = self._query
+        if claim.message_id == query.claim_id:
+            return True
+        if message is None or query.regenerate or not message.was_sent_as(query.message_id):
+            return False
+        head = await self._session.head()
+        return head is not None and head.active_turn_id == claim.turn_id and head.is_answering(message)
+
+    async def _replayed(self, head: SessionHead | None, message: SessionMessage | None) -> ReplayedAnswer | None:
         """Return an earlier turn's answer to this message. Another running turn does not prevent a replay."""
         query = self._query
-        message = await self._sent_before()
-        if head is None or message is None or message.turn_number >= head.latest_turn_number:
+        if head is None or message is None or query.regenerate or message.turn_number >= head.latest_turn_number:
             return None
-        if message.role == "assistant" and query.message_id not in message.steering_ids:
+        if not message.was_sent_as(query.message_id):
             return None
-        query.check_same(message)
         answer = await self._session.answer(message.turn_number)
         return None if answer is None else ReplayedAnswer(self._session.session_id, answer)
 
@@ -397,7 +407,7 @@ def plan_turn(query: Query, state: SessionState, settings: Settings) -> TurnPlan
     earlier = state.earlier
     if earlier is None:
         return _plan_new(query, state, settings)
-    if earlier.role != "user" and query.message_id not in earlier.steering_ids:
+    if not earlier.was_sent_as(query.message_id):
         raise InvalidRequest("This message id belongs to an answer. Choose another one.")
     if earlier.turn_number < state.head.latest_turn_number:
         raise NotRegenerable  # older answers were replayed before this check
@@ -443,6 +453,6 @@ def older_turn(query: Query, state: SessionState) -> int | None:
     earlier = state.earlier
     if query.regenerate or earlier is None:
         return None
-    if earlier.role != "user" and query.message_id not in earlier.steering_ids:
+    if not earlier.was_sent_as(query.message_id):
         return None
     return earlier.turn_number if earlier.turn_number < state.head.latest_turn_number else None

@@ -102,11 +102,22 @@ async def stop_turn(
 ) -> bool:
     """Stop the session's turn: one that runs, one whose process died, or one that waits. See `Runner.stop`."""
     is_stopped = await registry.stop(session.key, message_id)
+    if message_id is not None and not is_stopped and (turn_id := await _running_turn_of(session, message_id)):
+        # A claim that continues or regenerates an answer need not name every message that it answers.
+        message_id, is_stopped = turn_id, await registry.stop(session.key, turn_id)
     if is_stopped and message_id is not None:
         return True
     if await _stop_dead(session, registry, message_id, ledger, grace_seconds=hooks.grace_seconds):
         return True
     return await _stop_waiting(session, registry, message_id, ledger, hooks) or is_stopped
+
+
+async def _running_turn_of(session: SessionManager, message_id: str) -> str | None:
+    """Return the id of the running turn if it answers this message of the user's, which is stored."""
+    head, message = await session.head(), await session.find(message_id)
+    if head is None or message is None or not message.was_sent_as(message_id):
+        return None
+    return head.active_turn_id if head.is_answering(message) else None
 
 
 async def _stop_waiting(
@@ -117,8 +128,8 @@ async def _stop_waiting(
     if head is None or head.waiting_until is None or head.active_turn_id is not None:
         return False
     if message_id is not None:
-        state = await session.load()
-        if message_id not in {message.id for message in (state.question, state.answer) if message is not None}:
+        message = await session.find(message_id)
+        if message is None or message.turn_number != head.latest_turn_number:
             return False
     claim = Claim(session.key, new_id(), REPAIR)
     if await taken(registry, claim, partial(bury, session, registry, ledger)) is not None:

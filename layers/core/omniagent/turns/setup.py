@@ -21,7 +21,7 @@ from omniagent.session.manager import SessionManager, SessionMessage, SessionSta
 from omniagent.session.summaries import CallMeter, NoteCost, SummaryPipeline
 from omniagent.settings import Busy, Settings
 from omniagent.turns.keeper import LeaseKeeper, Notice
-from omniagent.turns.lease import REGENERATE, Claim, TurnRegistry
+from omniagent.turns.lease import REGENERATE, Claim, InboxMessage, TurnRegistry
 
 if TYPE_CHECKING:  # imported at run time only with budgets or after a crash
     from omniagent.turns.dead_turn import DeadTurn
@@ -229,12 +229,21 @@ class Query:
         """Whether this is a message with text that the session does not have."""
         return state.earlier is None and bool(self.message_id and self.text.strip())
 
+    def is_queued(self, inbox: Sequence[InboxMessage]) -> bool:
+        """Whether the message is in the inbox. Refuses another text under its id."""
+        queued = next((message for message in inbox if message.id == self.message_id), None)
+        if queued is not None:
+            self._check_text(queued.text)
+        return queued is not None
+
     def check_same(self, earlier: SessionMessage) -> None:
-        """Refuse another text under a known id: the stored answer would appear below a question it does not answer."""
+        """Refuse another text under a known id: the answer would appear below a question it does not answer."""
         joined = [part.text for part in steering_of(earlier.parts) if part.message_id == self.message_id]
-        if earlier.role == "assistant" and not joined:
-            return
-        if self.text != (joined[0] if joined else earlier.text):
+        if earlier.role == "user" or joined:
+            self._check_text(joined[0] if joined else earlier.text)
+
+    def _check_text(self, known: str) -> None:
+        if self.text != known and not (self.regenerate and not self.text.strip()):  # a regeneration needs no text
             raise InvalidRequest(
                 "This message id was sent before, with another text. Sent messages cannot be edited: choose a new id."
             )
