@@ -137,6 +137,11 @@ def test_comments_ids_and_data_over_several_lines_are_read_as_the_standard_says(
     assert text_of(read(ChatReader(), [body.encode()])) == "hi"
 
 
+def test_an_event_without_data_is_nothing() -> None:
+    body = b"data: \n\n:\n\ndata:\n\n" + b"".join(frames(text_deltas("hi")))
+    assert text_of(read(READERS["responses"](), [body])) == "hi"
+
+
 def test_a_last_event_without_its_empty_line_counts() -> None:
     body = b"".join(frames(chat_chunks({"content": "hi"}), done=True))
     assert text_of(read(ChatReader(), [body.rstrip()])) == "hi"

@@ -1,7 +1,10 @@
 """The habits of servers that speak OpenAI's APIs their own way."""
 
+import json
+
 import pytest
 
+from omniagent.ai.providers.answer_reader import EventDecoder
 from omniagent.ai.providers.llm_provider import (
     ModelEvent,
     ModelFinish,
@@ -17,7 +20,7 @@ from omniagent.ai.providers.openai.openai_responses import ResponseReader
 from omniagent.errors import ModelAuthError, ModelError, ModelRejected, ModelStreamBroken, ModelUnavailable
 from omniagent.messages import FinishReason, Usage
 from tests.providers.canned import Json, chat_chunks, frames, text_deltas
-from tests.providers.helpers import finish_of, merged, only, read, text_of
+from tests.providers.helpers import comparable, finish_of, merged, only, read, text_of
 
 
 def chat(*deltas: Json, finish: str | None = "stop") -> list[ModelEvent]:
@@ -76,6 +79,12 @@ TOOL_STREAMS: dict[str, list[Json]] = {
         piece(": 1}", index=0, id="c1", name="add"),
         piece('{"a": 2}', index=1, id="c2", name="add"),
     ],
+    "the same name and index again with each piece, and no id until the end": [
+        piece('{"a"', index=0, id="c1", name="add"),
+        piece(": 1}", index=0, name="add"),
+        piece("", index=0, name="add"),
+        piece('{"a": 2}', index=1, id="c2", name="add"),
+    ],
     "a new id with each piece": [
         piece('{"a"', index=0, id="c1", name="add"),
         piece(": 1}", index=0, id="zzz"),
@@ -116,6 +125,25 @@ def test_calls_without_ids_and_index_get_ids_of_their_own() -> None:
     assert first.call_id != second.call_id
 
 
+@pytest.mark.parametrize("names", [("add", "add"), ("add", "subtract")])
+@pytest.mark.parametrize("at", [{"index": 0, "id": ""}, {"index": 0}, {}])
+def test_calls_without_ids_at_one_index_are_told_apart(at: Json, names: tuple[str, str]) -> None:
+    told = chat(*(piece('{"a": 1}', name=name, **at) for name in names), finish="stop")
+    assert [(call.name, call.arguments) for call in only(told, ModelToolCall)] == [(name, '{"a": 1}') for name in names]
+
+
+def test_a_call_without_arguments_and_ids_is_not_the_next_one() -> None:
+    told = chat(piece(name="now"), piece('{"a": 1}', name="add"), finish="tool_calls")
+    assert [(call.name, call.arguments) for call in only(told, ModelToolCall)] == [("now", "{}"), ("add", '{"a": 1}')]
+
+
+@pytest.mark.parametrize("finish", ["length", "content_filter"])
+def test_a_call_that_was_cut_off_before_its_arguments_has_none_that_can_be_read(finish: str) -> None:
+    (call,) = only(chat(piece(index=0, id="c1", name="add"), finish=finish), ModelToolCall)
+    with pytest.raises(ValueError, match="Expecting"):
+        json.loads(call.arguments)
+
+
 def test_a_call_without_arguments_has_an_empty_object() -> None:
     told = chat(piece(index=0, id="c1", name="add"), finish="tool_calls")
     assert told[:-1] == [ModelToolStart("c1", "add"), ModelToolCall("c1", "add", "{}")]
@@ -129,7 +157,7 @@ def test_a_call_without_a_name_breaks_the_stream() -> None:
 @pytest.mark.parametrize("field", ["reasoning_content", "reasoning"])
 def test_reasoning_is_read_under_either_name(field: str) -> None:
     told = chat({"role": "assistant", "content": ""}, {field: "Let me"}, {field: " see."}, {"content": "42"})
-    assert told[:-1] == [ModelReasoning("Let me see."), ModelReasoningDone(), ModelText("42")]
+    assert comparable(told)[:-1] == [ModelReasoning("Let me see."), ModelReasoningDone(), ModelText("42")]
 
 
 def test_content_may_be_a_list_of_parts() -> None:
@@ -142,6 +170,20 @@ def test_content_may_be_a_list_of_parts() -> None:
         {"content": {"type": "text", "text": "!"}},
     )
     assert told[:-1] == [ModelReasoning("Let me see."), ModelReasoningDone(), ModelText("42!!")]
+
+
+def test_an_answer_is_read_from_a_server_that_does_not_stream() -> None:
+    function = {"name": "add", "arguments": '{"a": 1}'}
+    message = {"role": "assistant", "content": "Adding.", "tool_calls": [{"id": "c1", "function": function}]}
+    body = {"choices": [{"index": 0, "message": message, "finish_reason": "tool_calls"}], "usage": {"prompt_tokens": 5}}
+    told = read(ChatReader(), [json.dumps(body, indent=2).encode()])
+    assert told == [ModelText("Adding."), *call_events("c1", '{"a": 1}'), ModelFinish("tool-calls", Usage(5))]
+
+
+def test_the_whole_message_in_the_last_chunk_is_not_read_again() -> None:
+    chunks = chat_chunks({"content": "hi"})
+    chunks[-1]["choices"][0]["message"] = {"role": "assistant", "content": "hi"}
+    assert text_of(read(ChatReader(), frames(chunks, done=True))) == "hi"
 
 
 @pytest.mark.parametrize("content", [5, [5], [{"type": "text", "text": 5}], [{"thinking": [{}]}]])
@@ -165,7 +207,13 @@ def test_an_empty_object_of_arguments_is_one() -> None:
 
 @pytest.mark.parametrize(
     ("finish", "reason"),
-    [("stop", "stop"), ("length", "length"), ("content_filter", "content-filter"), ("eos", "other")],
+    [
+        ("stop", "stop"),
+        ("length", "length"),
+        ("model_length", "length"),
+        ("content_filter", "content-filter"),
+        ("eos", "other"),
+    ],
 )
 def test_a_finish_reason_becomes_ours(finish: str, reason: FinishReason) -> None:
     assert finish_of(chat({"content": "hi"}, finish=finish)).reason == reason
@@ -188,6 +236,22 @@ def test_the_usage_may_come_with_each_chunk_or_at_the_end(is_last: bool) -> None
     told = read(ChatReader(), frames(chunks, done=True))
     assert text_of(told) == "hi"
     assert finish_of(told).usage == Usage(5, 4, 3, 2)
+
+
+def test_nothing_is_lost_if_each_chunk_has_usage_and_a_finish_reason() -> None:
+    usage = {"prompt_tokens": 5, "completion_tokens": 4}
+    deltas: list[Json] = [{"content": "One "}, {"content": "two."}, piece('{"a": 1}', id="c1", name="add")]
+    chunks: list[Json] = [{"choices": [{"delta": delta, "finish_reason": "stop"}], "usage": usage} for delta in deltas]
+    reader, decoder = ChatReader(), EventDecoder()
+    told: list[ModelEvent] = []
+    for frame in frames(chunks):
+        assert not reader.finished
+        told += reader.read(decoder.feed(frame))
+    assert merged([*told, *reader.end()]) == [
+        ModelText("One two."),
+        *call_events("c1", '{"a": 1}'),
+        ModelFinish("tool-calls", Usage(5, 4)),
+    ]
 
 
 def test_empty_choices_deltas_and_details_are_nothing() -> None:
@@ -218,7 +282,10 @@ ERRORS: list[tuple[object, type[ModelError]]] = [
     ({"type": "overloaded_error", "message": "x"}, ModelUnavailable),
     ({"code": 503, "message": "x"}, ModelUnavailable),
     ({"code": 429, "message": "x"}, ModelUnavailable),
+    ({"code": "503", "message": "x"}, ModelUnavailable),
+    ({"code": "429", "type": "throttling_error", "message": "x"}, ModelUnavailable),
     ({"code": 401, "message": "x"}, ModelAuthError),
+    ({"code": "401", "message": "x"}, ModelAuthError),
     ({"code": "invalid_api_key", "message": "x"}, ModelAuthError),
     ({"code": "invalid_prompt", "message": "x"}, ModelRejected),
     ({"code": 400, "message": "x"}, ModelRejected),
@@ -240,6 +307,16 @@ def test_an_error_in_the_stream_of_either_api_is_told_by_who_must_act(error: obj
     with pytest.raises(ModelError) as raised:
         read(ChatReader(), frames([{"error": error}]))
     assert type(raised.value) is kind
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"), [({"code": 502, "message": "x"}, ModelUnavailable), (None, ModelUnavailable)]
+)
+def test_an_answer_whose_finish_reason_is_an_error_is_none(error: object, kind: type[ModelError]) -> None:
+    chunks = chat_chunks({"content": "Half an ans"}, finish="error")
+    chunks[-1]["choices"][0]["error"] = error
+    with pytest.raises(kind):
+        read(ChatReader(), frames(chunks, done=True))
 
 
 @pytest.mark.parametrize(
@@ -285,6 +362,20 @@ def test_a_call_that_comes_whole_is_told_like_one_that_was_streamed() -> None:
     done = {"type": "response.output_item.done", "output_index": 0, "item": item}
     end = text_deltas()[-1]
     assert response(done, end) == [*call_events("c1", '{"a": 1}'), ModelFinish("tool-calls", Usage())]
+
+
+def test_what_was_not_streamed_is_read_from_the_whole_response() -> None:
+    call = {"type": "function_call", "call_id": "c1", "name": "add", "arguments": '{"a": 1}'}
+    said = {"type": "message", "content": [{"type": "output_text", "text": "hi"}, {"type": "refusal", "refusal": "no"}]}
+    whole = {"output": [{"type": "reasoning", "id": "rs_1"}, said, call], "usage": None}
+    end = {"type": "response.completed", "response": whole}
+    told = response(end)
+    assert told[:-1] == [ModelText("hino"), *call_events("c1", '{"a": 1}')]
+    streamed = [
+        {"type": "response.output_text.delta", "output_index": 1, "delta": "hi"},
+        {"type": "response.output_item.done", "output_index": 7, "item": call},
+    ]
+    assert response(*streamed, end)[:-1] == [ModelText("hi"), *call_events("c1", '{"a": 1}')]
 
 
 def test_events_of_kinds_yet_to_come_are_skipped() -> None:

@@ -159,13 +159,26 @@ async def test_what_was_meant_for_the_first_model_is_not_sent_to_the_next() -> N
     assert sealed.provider_data
 
 
-async def test_reasoning_sealed_by_the_next_model_never_reaches_the_first() -> None:
-    thought: Sequence[ModelEvent] = [ModelReasoning("Hm."), ModelReasoningDone({"encrypted_content": "other"})]
-    second = ScriptedModel([*thought, "Hello."])
-    events = await streamed(FallbackProvider([ScriptedModel(ModelUnavailable()), second]), ask("Hi."))
-    assert events[:2] == [ModelReasoning("Hm."), ModelReasoningDone()]
-    assert isinstance(events[-1], ModelFinish)
-    assert events[-1].usage != Usage()
+async def test_the_data_of_reasoning_is_sent_back_only_to_the_model_that_it_came_from() -> None:
+    thought: Sequence[ModelEvent] = [ModelReasoning("Hm."), ModelReasoningDone({"encrypted_content": "second's"})]
+    first = ScriptedModel(ModelUnavailable(), ModelUnavailable())
+    second = ScriptedModel([*thought, "Hello."], "Hello.")
+    chain = FallbackProvider([first, second])
+    _, done, *_, end = await streamed(chain, ask("Hi."))
+    assert isinstance(end, ModelFinish)
+    assert end.usage != Usage()
+
+    parts = [
+        ReasoningPart(text="Hm.", provider_data=done.provider_data if isinstance(done, ModelReasoningDone) else None),
+        ReasoningPart(text="Hm.", provider_data={"encrypted_content": "first's"}),
+    ]
+    messages = [ChatMessage.user("Hi."), ChatMessage(role="assistant", parts=[StepPart(), *parts])]
+    await streamed(chain, ModelRequest("", messages))
+    kept = [
+        [part.provider_data for part in only(model.requests[-1].messages[1].parts, ReasoningPart)]
+        for model in (first, second)
+    ]
+    assert kept == [[None, {"encrypted_content": "first's"}], [{"encrypted_content": "second's"}, None]]
 
 
 async def test_closing_a_chain_closes_its_providers() -> None:

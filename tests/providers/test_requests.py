@@ -167,7 +167,7 @@ async def test_a_message_that_joined_the_answer_is_sent_as_the_users_after_the_t
     assert [item.get("role", item.get("type")) for item in items] == (
         ["user", "assistant", "function_call", "function_call_output", "user"]
         if api == "responses"
-        else ["user", "assistant", "tool", "user"]
+        else ["user", "assistant", "tool", "assistant", "user"]
     )
     assert items[-1]["content"] == "[echo:x]"
 
@@ -182,6 +182,16 @@ async def test_chat_completions_are_never_sent_two_user_messages_in_a_row(
         {"role": "system", "content": "Be brief."},
         {"role": "user", "content": f"{summary.text}\n\nHi.\n\n[echo:x]"},
     ]
+
+
+async def test_chat_completions_are_never_sent_a_user_message_after_a_tools_output(
+    offline: OfflineModel, provider_of: MakeProvider
+) -> None:
+    stopped = answer(StepPart(), called("call_1"), called("call_2"))
+    body = await sent(provider_of, offline, "chat", ChatMessage.user("Add."), stopped, ChatMessage.user("[echo:x]"))
+    roles = ["system", "user", "assistant", "tool", "tool", "assistant", "user"]
+    assert [message["role"] for message in body["messages"]] == roles
+    assert body["messages"][-2]["content"]
 
 
 @pytest.mark.parametrize("api", APIS)
@@ -207,6 +217,54 @@ async def test_reasoning_is_handed_back_within_its_turn_and_not_after(
     assert during["input"][1] == {"type": "reasoning", **SEALED}
     after = await sent(provider_of, offline, "responses", ChatMessage.user("Hi."), step, ChatMessage.user("[echo:x]"))
     assert "reasoning" not in [item["type"] for item in after["input"]]
+
+
+def marked(text: str = "", model: str = "o4-mini", **data: Any) -> ReasoningPart:
+    return ReasoningPart(text=text, provider_data={"model": model, **data})
+
+
+async def test_a_model_is_sent_what_it_requires_back_of_its_reasoning(
+    offline: OfflineModel, provider_of: MakeProvider
+) -> None:
+    details = [{"type": "reasoning.encrypted", "data": "sealed"}]
+    turn = answer(
+        StepPart(),
+        marked("Hm.", field="reasoning_content"),
+        called("call_1"),
+        marked(call_id="call_1", extra_content={"google": {"thought_signature": "sealed"}}),
+        StepPart(),
+        marked(field="reasoning_content"),
+        called("call_2"),
+        marked(reasoning_details=details),
+        StepPart(),
+        marked("Ah.", field="reasoning_content"),
+        TextPart(text="Done."),
+    )
+    body = await sent(provider_of, offline, "chat", ChatMessage.user("Add."), turn, ChatMessage.user("[echo:x]"))
+    first, _, second, _, last, _ = body["messages"][2:]
+    assert [message.get("reasoning_content") for message in (first, second, last)] == ["Hm.", "", "Ah."]
+    assert first["tool_calls"][0]["extra_content"] == {"google": {"thought_signature": "sealed"}}
+    assert second["reasoning_details"] == details
+
+
+OTHERS: dict[str, list[Part]] = {
+    "another model's": [marked("Hm.", model="deepseek", field="reasoning_content"), called("call_1")],
+    "that of an answer without tools": [marked("Hm.", field="reasoning_content"), TextPart(text="Hi.")],
+    "that of another API": [ReasoningPart(text="Hm.", provider_data=SEALED), called("call_1")],
+    "that of a server that does not want it": [ReasoningPart(text="Hm."), called("call_1")],
+    "another model's signature": [called("call_1"), marked(model="gemini", call_id="call_1", extra_content={"a": 1})],
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+async def test_no_other_reasoning_is_sent_to_chat_completions(
+    name: str, offline: OfflineModel, provider_of: MakeProvider
+) -> None:
+    history = [ChatMessage.user("Add."), answer(StepPart(), *OTHERS[name])]
+    body = await sent(provider_of, offline, "chat", *history, ChatMessage.user("[echo:x]"))
+    for message in body["messages"]:
+        assert set(message) <= {"role", "content", "tool_calls", "tool_call_id"}
+        assert all(set(call) == {"id", "type", "function"} for call in message.get("tool_calls", ()))
 
 
 @pytest.mark.parametrize(
@@ -261,6 +319,24 @@ async def test_a_call_overrides_what_the_provider_was_told(
     await streamed(provider, ask("[echo:x]", overrides=Overrides(temperature=0.0, extra={"user": "v"})))
     body = offline.requests[-1].body
     assert (body["temperature"], body[limit], body["user"]) == (0.0, 900, "v")
+
+
+@pytest.mark.parametrize(
+    ("model", "limit"),
+    [
+        ("mistral-small-latest", "max_tokens"),
+        ("gpt-oss:20b", "max_tokens"),
+        ("openai/gpt-5-mini", "max_completion_tokens"),
+        ("o4-mini", "max_completion_tokens"),
+    ],
+)
+async def test_the_limit_of_an_output_has_the_name_that_the_server_knows(
+    model: str, limit: str, offline: OfflineModel, provider_of: MakeProvider
+) -> None:
+    provider = provider_of("chat", offline.base_url, model=f"openai-chat/{model}", max_output_tokens=900)
+    await streamed(provider, ask("[echo:x]"))
+    body = offline.requests[-1].body
+    assert {name: body.get(name) for name in ("max_tokens", "max_completion_tokens") if name in body} == {limit: 900}
 
 
 @pytest.mark.parametrize("api", APIS)

@@ -119,6 +119,39 @@ async def test_an_answer_that_is_none_breaks(api: str, body: str, provider_of: M
             await streamed(provider, ask("Hi."))
 
 
+@pytest.mark.parametrize("api", APIS)
+async def test_an_address_without_a_model_is_named_by_what_it_sent(api: str, provider_of: MakeProvider) -> None:
+    page = reply(200, "<html>\n\n<p>Welcome!</p></html>").replace(b"application/json", b"text/html; charset=utf-8")
+    async with serve(page) as server:
+        with pytest.raises(ModelStreamBroken, match="content type text/html"):
+            await streamed(provider_of(api, server.base_url), ask("Hi."))
+
+
+@pytest.mark.parametrize("api", APIS)
+async def test_an_error_that_came_with_status_200_is_told_by_who_must_act(api: str, provider_of: MakeProvider) -> None:
+    async with serve(reply(200, {"error": {"code": 401, "message": "Which key?"}})) as server:
+        with pytest.raises(ModelAuthError):
+            await streamed(provider_of(api, server.base_url), ask("Hi."))
+
+
+async def test_a_connection_that_breaks_after_the_end_of_an_answer_does_not_take_it_back(
+    provider_of: MakeProvider,
+) -> None:
+    cut = stream(frames(chat_chunks({"content": "Hello."})), headers="connection: close\r\n", end=False)
+
+    async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        await reader.readuntil(b"\r\n\r\n")
+        writer.write(cut)
+        await writer.drain()
+        writer.close()
+
+    async with await asyncio.start_server(talk, "127.0.0.1", 0) as server:
+        port = server.sockets[0].getsockname()[1]
+        provider = provider_of("chat", f"http://127.0.0.1:{port}/v1")
+        assert text_of(await streamed(provider, ask("Hi."))) == "Hello."
+        await provider.aclose()
+
+
 async def test_a_key_that_was_rotated_is_picked_up_without_a_failure(provider_of: MakeProvider) -> None:
     async def fetch() -> str:
         return "new"

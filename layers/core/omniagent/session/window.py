@@ -232,7 +232,7 @@ def _estimate_part(part: Part) -> int:
         case ToolPart():
             return estimate_text(part.name) + estimate_text(_as_text(part.input)) + _estimate_result(part)
         case ReasoningPart() | StepPart() | DataPart():
-            return 0  # not shown to the model again
+            return 0  # not sent again, except for reasoning that its provider requires back
 
 
 def _estimate_result(part: ToolPart) -> int:

@@ -30,10 +30,14 @@ _ESCAPED_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 class EventDecoder:
-    """Splits a stream into events and parses each once. `done` is set by the `[DONE]` that ends some streams."""
+    """Splits a stream into events and parses each once.
+
+    `done` is set by the `[DONE]` that ends some streams, `has_events` by the first event.
+    """
 
     def __init__(self) -> None:
         self.done = False
+        self.has_events = False
         self._rest = b""
         self._started = False
 
@@ -54,9 +58,10 @@ class EventDecoder:
         return self._events(complete)
 
     def end(self) -> Iterator[Json]:
-        """Yield the last event of a stream that ended without its blank line."""
+        """Yield the last event of a stream that ended without its blank line, or a body that is one JSON object."""
         rest, self._rest = self._rest, b""
-        return self._events(rest)
+        is_object = not self.has_events and rest.lstrip().startswith(b"{")
+        return self._events(b"data: " + b" ".join(rest.split(b"\n")) if is_object else rest)
 
     def _without_bom(self, data: bytes) -> bytes:
         """Drop the byte order mark that a stream may begin with, also when it arrives in pieces."""
@@ -70,7 +75,8 @@ class EventDecoder:
                 self.done = True
             if self.done:
                 break
-            if payload:
+            if payload and not payload.isspace():
+                self.has_events = True
                 yield parse_object(payload)
 
 
@@ -106,6 +112,7 @@ def _without_surrogates(value: Any) -> Any:
 MAX_CALL_ID_LENGTH: Final = 64
 """The APIs accept no longer id in a later request."""
 MAX_TOKENS: Final = 10**12
+_CUT_SHORT: Final = frozenset({"length", "content-filter"})
 _MALFORMED = (AttributeError, IndexError, KeyError, TypeError, ValueError)
 
 
@@ -143,13 +150,14 @@ def new_call_id() -> str:
 
 
 class AnswerReader(ABC):
-    """Converts the events of an API into ours. One reader per answer.
+    """Converts the events of an API into ours. One reader per answer of a model.
 
     Deltas of one kind that are read together become one event. `finished` holds the last event once the API has
     said how the answer ended.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, model: str = "") -> None:
+        self._model = model
         self.finished: ModelFinish | None = None
         self._events: list[ModelEvent] = []
         self._make: Callable[[str], ModelEvent] = ModelText
@@ -190,6 +198,11 @@ class AnswerReader(ABC):
                 self._read(event)
         finally:
             self._flush()
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the API has said how the answer ended: what is missing after that is not part of the answer."""
+        return self.finished is not None
 
     @abstractmethod
     def _read(self, event: Json) -> None:
@@ -239,14 +252,19 @@ class AnswerReader(ABC):
             call.done = True
             self._add(ModelToolCall(call.call_id, call.name, call.arguments or "{}"))
 
-    def _close(self) -> None:
-        """End open reasoning and tool calls. A call that was cut off keeps the arguments written so far."""
+    def _close(self, reason: FinishReason) -> None:
+        """End open reasoning and tool calls. A call that was cut off keeps the arguments written so far.
+
+        A call that was cut off before its arguments must not run as one that has none: they become unreadable.
+        """
         self._end_reasoning()
         for call in self._calls:
+            if reason in _CUT_SHORT and not (call.done or call.pieces):
+                self._arguments(call, "{")
             self._close_call(call)
 
     def _finish(self, reason: FinishReason, usage: Usage) -> None:
-        self._close()
+        self._close(reason)
         if reason == "stop" and self._refused:
             reason = "content-filter"
         elif reason == "stop" and self._calls:

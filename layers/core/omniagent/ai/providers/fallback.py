@@ -23,8 +23,8 @@ class FallbackProvider(LLMProvider):
     """Calls the first provider, and the next one if it is unavailable before its first event.
 
     After the first event the answer is being paid for, so a failure is raised as it is. A call's `overrides.model` and
-    `overrides.extra` apply to the first provider only; the others use their own model. Encrypted reasoning is sent back
-    to the first provider only, because no other can decrypt it.
+    `overrides.extra` apply to the first provider only; the others use their own model. The data of reasoning is sent
+    back only to the provider that it came from: no other can read it.
     """
 
     def __init__(self, providers: Sequence[LLMProvider]) -> None:
@@ -38,18 +38,18 @@ class FallbackProvider(LLMProvider):
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
         for position, provider in enumerate(self.providers):
-            is_first, is_last = position == 0, position == len(self.providers) - 1
+            is_last = position == len(self.providers) - 1
             started = False
             try:
-                async with aclosing(provider.stream(request)) as events:
+                async with aclosing(provider.stream(_with_own_data(request, position))) as events:
                     async for event in events:
                         started = True
-                        yield event if is_first or not isinstance(event, ModelReasoningDone) else ModelReasoningDone()
+                        yield _marked(event, position)
             except ModelUnavailable as exc:
                 if started or is_last:
                     raise
                 _note(exc, self.providers[position + 1])
-                request = _for_another_model(request)
+                request = replace(request, overrides=replace(request.overrides, model=None, extra={}))
             else:
                 return
 
@@ -63,17 +63,28 @@ def _note(failure: ModelUnavailable, provider: LLMProvider) -> None:
     current_span().set_many({attributes.LLM_SYSTEM: provider.system, attributes.LLM_MODEL_NAME: provider.model})
 
 
-def _for_another_model(request: ModelRequest) -> ModelRequest:
-    return replace(
-        request,
-        messages=[_unsealed(message) for message in request.messages],
-        overrides=replace(request.overrides, model=None, extra={}),
-    )
+_POSITION = "chain_position"
 
 
-def _unsealed(message: ChatMessage) -> ChatMessage:
-    parts = [
-        part.model_copy(update={"provider_data": None}) if isinstance(part, ReasoningPart) else part
-        for part in message.parts
-    ]
+def _marked(event: ModelEvent, position: int) -> ModelEvent:
+    """Mark the data of a provider's reasoning with its position. Unmarked data is the first provider's."""
+    if not position or not isinstance(event, ModelReasoningDone) or event.provider_data is None:
+        return event
+    return ModelReasoningDone({**event.provider_data, _POSITION: position})
+
+
+def _with_own_data(request: ModelRequest, position: int) -> ModelRequest:
+    return replace(request, messages=[_own(message, position) for message in request.messages])
+
+
+def _own(message: ChatMessage, position: int) -> ChatMessage:
+    if not any(isinstance(part, ReasoningPart) for part in message.parts):
+        return message
+    parts = [_own_part(part, position) if isinstance(part, ReasoningPart) else part for part in message.parts]
     return message.model_copy(update={"parts": parts})
+
+
+def _own_part(part: ReasoningPart, position: int) -> ReasoningPart:
+    data = dict(part.provider_data or {})
+    is_own = data.pop(_POSITION, 0) == position
+    return part.model_copy(update={"provider_data": data if data and is_own else None})

@@ -77,7 +77,7 @@ class ModelReasoning:
 
 @dataclass(frozen=True, slots=True)
 class ModelReasoningDone:
-    """The end of one block of reasoning, with the data that the API expects back in the next step."""
+    """The end of a block of reasoning, or reasoning that is not shown, with the data that the API expects back."""
 
     provider_data: dict[str, Any] | None = None
 

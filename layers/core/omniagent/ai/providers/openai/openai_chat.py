@@ -1,11 +1,18 @@
 """OpenAI's Chat Completions API, which most compatible servers support."""
 
 import json
+import re
 from collections.abc import Iterable, Iterator
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NoReturn
 
 from omniagent.ai.providers.answer_reader import AnswerReader, Call, Json, counts_of, new_call_id, token_count
-from omniagent.ai.providers.llm_provider import ModelEvent, ModelRequest, OutputFormat, ToolSpec
+from omniagent.ai.providers.llm_provider import (
+    ModelEvent,
+    ModelReasoningDone,
+    ModelRequest,
+    OutputFormat,
+    ToolSpec,
+)
 from omniagent.ai.providers.openai.openai_client import reported
 from omniagent.ai.providers.openai.openai_provider import (
     OpenAIProvider,
@@ -15,11 +22,13 @@ from omniagent.ai.providers.openai.openai_provider import (
     tool_name,
     tool_output,
 )
-from omniagent.messages import ChatMessage, FinishReason, TextPart, ToolPart, Usage
+from omniagent.messages import ChatMessage, FinishReason, Part, ReasoningPart, TextPart, ToolPart, Usage
 
+_OPENAI_MODEL = re.compile(r"(?:.*[/.:])?(?:o\d|gpt-(?!oss)|chatgpt|codex)")
 _FINISH: dict[str, FinishReason] = {
     "stop": "stop",
     "length": "length",
+    "model_length": "length",
     "content_filter": "content-filter",
     "tool_calls": "tool-calls",
     "function_call": "tool-calls",
@@ -28,19 +37,25 @@ _FINISH: dict[str, FinishReason] = {
 
 class OpenAIChat(OpenAIProvider):
     path: ClassVar[str] = "/chat/completions"
-    max_tokens_field: ClassVar[str] = "max_completion_tokens"
     stream_fields: ClassVar[Json] = {"stream": True, "stream_options": {"include_usage": True}}
 
     def _body(self, request: ModelRequest) -> Json:
+        parameters = self._parameters(request)
         return {
-            "messages": list(_alternating(_messages(request))),
+            "messages": list(_alternating(_messages(request, parameters["model"]))),
             **self._tool_parameters([_tool(tool) for tool in request.tools]),
             **_response_format(request.output),
-            **self._parameters(request),
+            **parameters,
         }
 
-    def _reader(self) -> AnswerReader:
-        return ChatReader()
+    def _reader(self, model: str) -> AnswerReader:
+        return ChatReader(model)
+
+    def _limit_field(self, model: str) -> str:
+        """Return OpenAI's field for its models. Other servers refuse or ignore it; all of them know the old one."""
+        base_url = self.options.base_url or ""
+        is_openai = not base_url or ".azure.com" in base_url or _OPENAI_MODEL.match(model)
+        return "max_completion_tokens" if is_openai else "max_tokens"
 
 
 def _tool(tool: ToolSpec) -> Json:
@@ -60,39 +75,49 @@ def _response_format(output: OutputFormat | None) -> Json:
     return {"response_format": {"type": "json_schema", "json_schema": schema}}
 
 
-def _messages(request: ModelRequest) -> Iterator[Json]:
+def _messages(request: ModelRequest, model: str) -> Iterator[Json]:
     if request.instructions:
         yield {"role": "system", "content": request.instructions}
     for message in request.messages:
         if message.role == "assistant":
-            yield from _answer_messages(message)
+            yield from _answer_messages(message, model)
         elif message.text:
             yield {"role": "user", "content": message.text}
 
 
 def _alternating(messages: Iterable[Json]) -> Iterator[Json]:
-    """Join consecutive user messages: the templates of many open models refuse two in a row."""
+    """Arrange messages as the strictest servers and templates demand: one user message at a time, none after a tool's.
+
+    The model has not answered a tool's output if its turn was stopped or a message joined it there.
+    """
     waiting: Json | None = None
     for message in messages:
-        if waiting and waiting["role"] == message["role"] == "user":
+        role = waiting["role"] if waiting else ""
+        if waiting and role == message["role"] == "user":
             waiting["content"] += f"\n\n{message['content']}"
             continue
         if waiting:
             yield waiting
+        if role == "tool" and message["role"] == "user":
+            yield {"role": "assistant", "content": "I have read the results."}
         waiting = message
     if waiting:
         yield waiting
 
 
-def _answer_messages(message: ChatMessage) -> Iterator[Json]:
-    """Yield one message per step, each followed by the outputs of its tools. Reasoning is not sent back."""
+def _answer_messages(message: ChatMessage, model: str) -> Iterator[Json]:
+    """Yield one message per step, each followed by the outputs of its tools."""
+    has_tools = any(isinstance(part, ToolPart) for part in message.parts)
     for step in steps(message):
         text = "".join(part.text for part in step if isinstance(part, TextPart))
         tools = [part for part in step if isinstance(part, ToolPart)]
+        returned = _returned(step, model) if has_tools else {}
+        extras = returned.pop("extra_content", {})
         if tools:
-            yield {"role": "assistant", "content": text or None, "tool_calls": [_call(part) for part in tools]}
+            calls = [_call(part) | extras.get(part.call_id, {}) for part in tools]
+            yield {"role": "assistant", "content": text or None, "tool_calls": calls, **returned}
         elif text:
-            yield {"role": "assistant", "content": text}
+            yield {"role": "assistant", "content": text, **returned}
         for part in tools:
             yield {"role": "tool", "tool_call_id": part.call_id, "content": tool_output(part)}
 
@@ -102,37 +127,78 @@ def _call(part: ToolPart) -> Json:
     return {"id": part.call_id, "type": "function", "function": function}
 
 
+def _returned(step: list[Part], model: str) -> Json:
+    """Return what the model requires back of its reasoning in later requests. No other model is sent it.
+
+    DeepSeek and Kimi refuse a tool call without its `reasoning_content`, even an empty one; Gemini one without the
+    signature in its `extra_content`, which OpenRouter sends in `reasoning_details`.
+    """
+    returned: Json = {}
+    for part in step:
+        if not isinstance(part, ReasoningPart) or (data := part.provider_data or {}).get("model") != model:
+            continue
+        if data.get("field") == "reasoning_content":
+            returned["reasoning_content"] = returned.get("reasoning_content", "") + part.text
+        if details := data.get("reasoning_details"):
+            returned["reasoning_details"] = details
+        if extra := data.get("extra_content"):
+            returned.setdefault("extra_content", {})[data["call_id"]] = {"extra_content": extra}
+    return returned
+
+
 class ChatReader(AnswerReader):
     """Reads OpenAI's events, and the variants that compatible servers send."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, model: str = "") -> None:
+        super().__init__(model)
         self._reason: FinishReason | None = None
         self._usage = Usage()
         self._by_index: dict[Any, Call] = {}
+        self._is_wanted_back = False
+        self._has_reasoning = False
+        self._details: list[Json] = []
+
+    @property
+    def has_ended(self) -> bool:
+        return self._reason is not None or super().has_ended
 
     def end(self) -> list[ModelEvent]:
         """Finish without usage, which a server may leave out. A finish reason is required."""
         if self._reason and not self.finished:
             self._finish(self._reason, self._usage)
+        if self._details and self._calls:
+            self._add_hidden(reasoning_details=self._details)
         return super().end()
 
     def _read(self, event: Json) -> None:
         if event.get("error"):
-            raise reported(event["error"])
-        for choice in event.get("choices") or ():
-            self._take(choice.get("delta") or {})
+            self._fail(event["error"])
+        choices = event.get("choices") or ()
+        for choice in choices:
+            # A server that ignores `stream` sends the whole message.
+            self._take((choice["delta"] if "delta" in choice else choice.get("message")) or {})
             if reason := choice.get("finish_reason"):
+                if reason == "error":
+                    self._fail(choice.get("error") or {})
                 self._reason = _FINISH.get(reason, "other")
-                self._close()
+                self._close(self._reason)
         if event.get("usage"):
             self._usage = _usage(counts_of(event, "usage"))
-            if self._reason:  # the usage comes last
+            if self._reason and not choices:  # the usage comes last; with choices, it may come with each of them
                 self._finish(self._reason, self._usage)
 
+    def _fail(self, error: object) -> NoReturn:
+        self._reason = None
+        raise reported(error)
+
     def _take(self, delta: Json) -> None:
-        if thought := delta.get("reasoning_content") or delta.get("reasoning"):
+        thought = delta.get("reasoning_content")
+        if isinstance(thought, str):
+            self._is_wanted_back = True
+        if thought := thought or delta.get("reasoning"):
             self._reasoning(thought)
+        if isinstance(details := delta.get("reasoning_details"), list):
+            self._add_details(detail for detail in details if isinstance(detail, dict))
         if content := delta.get("content"):
             if isinstance(content, str):
                 self._text(content)
@@ -142,9 +208,32 @@ class ChatReader(AnswerReader):
             self._refusal(refusal)
         for piece in delta.get("tool_calls") or ():
             function = piece.get("function") or {}
-            call = self._call_of(piece, function.get("name"))
+            call = self._call_of(piece, function)
             if arguments := function.get("arguments"):
                 self._arguments(call, arguments if isinstance(arguments, str) else to_json(arguments))
+            if extra := piece.get("extra_content"):
+                self._add_hidden(call_id=call.call_id, extra_content=extra)
+
+    def _end_reasoning(self, provider_data: dict[str, Any] | None = None) -> None:
+        if self._is_reasoning and self._is_wanted_back:
+            self._has_reasoning = True
+            provider_data = {"model": self._model, "field": "reasoning_content"}
+        super()._end_reasoning(provider_data)
+
+    def _add_hidden(self, **data: Any) -> None:
+        """Add reasoning that is not shown, but that the model requires back."""
+        self._add(ModelReasoningDone({"model": self._model, **data}))
+
+    def _add_details(self, details: Iterable[Json]) -> None:
+        """Collect the details of the reasoning. The pieces of one text have the same type and index."""
+        for detail in details:
+            last = self._details[-1] if self._details else {}
+            text, more = last.get("text"), detail.get("text")
+            is_next = all(last.get(name) == detail.get(name) for name in ("type", "index"))
+            if is_next and isinstance(text, str) and isinstance(more, str):
+                last.update({name: value for name, value in detail.items() if value is not None}, text=text + more)
+            else:
+                self._details.append(dict(detail))
 
     def _content_parts(self, content: Any) -> None:
         """Read content as a list of typed parts: some servers send text and thinking this way."""
@@ -156,23 +245,32 @@ class ChatReader(AnswerReader):
             elif text := part.get("text"):
                 self._text(text)
 
-    def _call_of(self, piece: Json, name: Any) -> Call:
-        """Find the call that a piece belongs to, or open one.
-
-        A name opens a call, unless the server repeats it with the same id. Without an index the piece belongs
-        to the last call; without an id as well, a name opens another call once the last one is complete.
-        """
+    def _call_of(self, piece: Json, function: Json) -> Call:
+        """Find the call that a piece belongs to, or open one. Without an index the piece belongs to the last call."""
         index, call_id = piece.get("index"), piece.get("id")
+        name: Any = function.get("name")
         call = self._by_index.get(index) if index is not None else next(reversed(self._calls), None)
-        is_other = call and name and (call_id != call.sent_id if call_id else index is None and _is_complete(call))
-        if call and not is_other:
+        if call and not (name and _is_another(call, piece, function)):
             return call
         for earlier in self._calls:
             if _is_complete(earlier):
                 self._close_call(earlier)
+        if self._is_wanted_back and not self._has_reasoning:
+            self._is_reasoning = True  # empty, and required back all the same
         call = self._open_call(call_id or new_call_id(), name)
         self._by_index[index] = call
         return call
+
+
+def _is_another(call: Call, piece: Json, function: Json) -> bool:
+    """Whether a piece with a name opens another call: a server may repeat the name, the id or the index of a call.
+
+    Without an id, another call has another name, or comes after the arguments of this one are complete.
+    """
+    if piece.get("id"):
+        return bool(piece["id"] != call.sent_id)
+    is_new = piece.get("index") is None or bool(function.get("arguments"))
+    return bool(function["name"] != call.name) or (is_new and _is_complete(call))
 
 
 def _is_complete(call: Call) -> bool:

@@ -57,7 +57,8 @@ MODEL_ERRORS: dict[type[Exception], type[ModelError]] = {
     ClosedResourceError: ModelStreamBroken,
 }
 
-_CODE = re.compile(r"[\w.:\[\]-]{1,80}")
+_CODE = re.compile(r"[\w.:/\[\]-]{1,80}")
+_STATUS = re.compile(r"[1-5]\d\d")  # a number, or its text as LiteLLM sends it
 _UNAVAILABLE = frozenset(
     {
         "internal_error",
@@ -119,7 +120,7 @@ def _short(value: object) -> str:
 
 def _kind_of(error: Json) -> type[ModelError]:
     names = {error.get("code"), error.get("type")}
-    if status := next((name for name in names if isinstance(name, int)), None):
+    if status := next((int(name) for name in map(str, names) if _STATUS.fullmatch(name)), None):
         return _kind_of_status(status)
     if names & _REFUSED_KEY:
         return ModelAuthError
@@ -199,6 +200,9 @@ class OpenAIClient:
                 if decoder.done:
                     await drain(arrivals)
         yield decoder.end()
+        if not decoder.has_events and not decoder.done:
+            kind = _short(response.headers.get("content-type", "").partition(";")[0])
+            raise ModelStreamBroken(f"the model's API sent no events (content type {kind}): is its address right?")
 
     async def aclose(self) -> None:
         await self._sdk.close()

@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Final
 from omniagent.ai.providers.answer_reader import AnswerReader, Json
 from omniagent.ai.providers.llm_provider import LLMProvider, ModelEvent, ModelRequest
 from omniagent.ai.providers.openai.openai_client import OpenAIClient, OpenAIOptions, drain
-from omniagent.errors import ModelError
+from omniagent.errors import ModelError, ModelStreamBroken, ModelUnavailable
 from omniagent.messages import ChatMessage, Part, StepPart, ToolPart
 
 MAX_IDENTIFIER_LENGTH: Final = 64
@@ -26,7 +26,6 @@ class OpenAIProvider(LLMProvider):
 
     system = "openai"
     path: ClassVar[str]
-    max_tokens_field: ClassVar[str]
     stream_fields: ClassVar[Json] = {"stream": True}
 
     def __init__(self, model: str, **options: Any) -> None:
@@ -36,14 +35,18 @@ class OpenAIProvider(LLMProvider):
 
     async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
         body = {**self._body(request), **self.stream_fields}
-        reader = self._reader_of(request)
+        reader = self._reader_of(request, body["model"])
         try:
-            async with aclosing(self._client.stream(self.path, body)) as arrivals:
-                async for events in arrivals:
-                    for event in reader.read(events):
-                        yield event
-                    if reader.finished:
-                        await drain(arrivals)
+            try:
+                async with aclosing(self._client.stream(self.path, body)) as arrivals:
+                    async for events in arrivals:
+                        for event in reader.read(events):
+                            yield event
+                        if reader.finished:
+                            await drain(arrivals)
+            except (ModelStreamBroken, ModelUnavailable):
+                if not reader.has_ended:
+                    raise
             for event in reader.end():
                 yield event
         except ModelError as exc:
@@ -59,11 +62,15 @@ class OpenAIProvider(LLMProvider):
         """Return the request in this API's format."""
 
     @abstractmethod
-    def _reader(self) -> AnswerReader:
-        """Return a new reader for one answer."""
+    def _reader(self, model: str) -> AnswerReader:
+        """Return a new reader for one answer of the model."""
 
-    def _reader_of(self, request: ModelRequest) -> AnswerReader:
-        reader = self._reader()
+    @abstractmethod
+    def _limit_field(self, model: str) -> str:
+        """Return the name of the field that limits the model's output."""
+
+    def _reader_of(self, request: ModelRequest, model: str) -> AnswerReader:
+        reader = self._reader(model)
         parts = (part for message in request.messages for part in message.parts)
         reader.avoid(part.call_id for part in parts if isinstance(part, ToolPart))
         return reader
@@ -76,7 +83,7 @@ class OpenAIProvider(LLMProvider):
         parameters: Json = {"model": model}
         for name, value, default in (
             ("temperature", overrides.temperature, own.temperature),
-            (self.max_tokens_field, overrides.max_output_tokens, own.max_output_tokens),
+            (self._limit_field(model), overrides.max_output_tokens, own.max_output_tokens),
         ):
             chosen = default if value is None else value
             if chosen is not None:

@@ -19,6 +19,7 @@ from omniagent.messages import ChatMessage, FinishReason, Part, ReasoningPart, T
 
 # Reasoning models. Others refuse a request for encrypted reasoning.
 _REASONS = re.compile(r"(?:ft:)?(?:o\d|gpt-[5-9]|codex)(?!.*-chat)")
+_SEALED = ("id", "summary", "encrypted_content")
 _INCOMPLETE: dict[str, FinishReason] = {"max_output_tokens": "length", "content_filter": "content-filter"}
 
 
@@ -26,7 +27,6 @@ class OpenAIResponses(OpenAIProvider):
     """Stores nothing at OpenAI: reasoning is received encrypted and sent back within the turn."""
 
     path: ClassVar[str] = "/responses"
-    max_tokens_field: ClassVar[str] = "max_output_tokens"
 
     def _body(self, request: ModelRequest) -> Json:
         body: Json = {
@@ -41,8 +41,11 @@ class OpenAIResponses(OpenAIProvider):
             body.setdefault("include", ["reasoning.encrypted_content"])
         return body
 
-    def _reader(self) -> AnswerReader:
-        return ResponseReader()
+    def _reader(self, model: str) -> AnswerReader:
+        return ResponseReader(model)
+
+    def _limit_field(self, model: str) -> str:  # noqa: ARG002 - every model has the same
+        return "max_output_tokens"
 
 
 def _tool(tool: ToolSpec) -> Json:
@@ -88,8 +91,9 @@ def _step_items(step: list[Part], *, in_turn: bool) -> Iterator[Json]:
     reasoned: list[Json] = []
     for part in step:
         if isinstance(part, ReasoningPart):
-            if in_turn and "encrypted_content" in (part.provider_data or {}):
-                reasoned.append({"type": "reasoning", **(part.provider_data or {})})
+            data = part.provider_data or {}
+            if in_turn and "encrypted_content" in data:
+                reasoned.append({"type": "reasoning"} | {name: data[name] for name in _SEALED if name in data})
             continue
         item = _item(part)
         if item:
@@ -114,10 +118,11 @@ def _item(part: Part) -> Json | None:
 class ResponseReader(AnswerReader):
     """Reads the events of a response."""
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, model: str = "") -> None:
+        super().__init__(model)
         self._by_index: dict[Any, Call] = {}
         self._thought: tuple[Any, ...] | None = None
+        self._has_text = False
 
     def _read(self, event: Json) -> None:
         handle = _HANDLERS.get(event["type"] if "type" in event or "error" not in event else "error")
@@ -125,9 +130,11 @@ class ResponseReader(AnswerReader):
             handle(self, event)
 
     def text_delta(self, event: Json) -> None:
+        self._has_text = True
         self._text(event["delta"])
 
     def refusal_delta(self, event: Json) -> None:
+        self._has_text = True
         self._refusal(event["delta"])
 
     def reasoning_delta(self, event: Json) -> None:
@@ -159,12 +166,28 @@ class ResponseReader(AnswerReader):
             self._close_call(call)
 
     def completed(self, event: Json) -> None:
+        self._read_unstreamed(event["response"])
         self._finish("stop", _usage(event["response"]))
 
     def incomplete(self, event: Json) -> None:
         response = event["response"]
+        self._read_unstreamed(response)
         reason = (response.get("incomplete_details") or {}).get("reason")
         self._finish(_INCOMPLETE.get(str(reason), "other"), _usage(response))
+
+    def _read_unstreamed(self, response: Json) -> None:
+        """Read the calls and the text of the whole response, unless they were streamed: some bridges stream neither."""
+        items = response.get("output")
+        has_text, has_calls = self._has_text, bool(self._calls)
+        for index, item in enumerate(items if isinstance(items, list) else ()):
+            if item["type"] == "function_call" and not has_calls:
+                self.item_done({"item": item, "output_index": index})
+            elif item["type"] == "message" and not has_text:
+                for part in item["content"]:
+                    if text := part.get("text"):
+                        self._text(text)
+                    elif refusal := part.get("refusal"):
+                        self._refusal(refusal)
 
     def failed(self, event: Json) -> None:
         raise reported(event["response"].get("error"))
@@ -193,7 +216,7 @@ def _sealed(item: Json) -> Json | None:
     if not item.get("encrypted_content"):
         return None
     summary = item.get("summary") or []  # the API requires the field, but accepts an empty list
-    return {"id": item["id"], "summary": summary, "encrypted_content": item["encrypted_content"]}
+    return dict(zip(_SEALED, (item["id"], summary, item["encrypted_content"]), strict=True))
 
 
 def _usage(response: Json) -> Usage:
