@@ -4,9 +4,9 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -241,6 +241,7 @@ async def open_house(
     *,
     functions: tuple[str, ...] = ("chat", "sessions"),
     run_timeout: int | None = None,
+    watch_timeout: int | None = None,
     redelivery_seconds: int | None = None,
     launcher: NewLauncher | None = None,
     **changes: Any,
@@ -248,14 +249,16 @@ async def open_house(
     """Run the functions on the servers, with these settings. `changes` are of the chat function.
 
     `redelivery_seconds` is when a queue's message comes again whose process died, instead of after the queue's own
-    time: 16 minutes for the run function, 6 seconds for the watch function.
+    time: 16 minutes for the run function, 6 seconds for the watch function. `watch_timeout` is also the watch queue's
+    own time.
     """
     environment = {**SETTINGS, "FAULT_LEDGER": str(servers.ledger), **(settings or {})}
 
     def change(function: Function) -> Function:
         own = changes if function.short_name == "chat" else {}
-        if function.short_name == "run" and run_timeout is not None:
-            own = {"timeout": run_timeout}
+        timeout = {"run": run_timeout, "watch": watch_timeout}.get(function.short_name)
+        if timeout is not None:
+            own = {"timeout": timeout}
         return function.having(environment, code=servers.code, **own)
 
     log = Log()
@@ -274,6 +277,8 @@ async def open_house(
     )
     async with AsyncExitStack() as stack:
         running = await stack.enter_async_context(local_stack(options))
+        if watch_timeout is not None:
+            stack.enter_context(_hidden_for(watch_timeout, Template().queues["WatchQueue"].name, servers.aws))
         http = await stack.enter_async_context(
             httpx.AsyncClient(timeout=60, limits=httpx.Limits(max_connections=None), trust_env=False)
         )
@@ -291,3 +296,15 @@ async def open_house(
         )
         stack.push_async_callback(house.close)
         yield house
+
+
+@contextmanager
+def _hidden_for(seconds: int, queue: str, aws: Aws) -> Iterator[None]:
+    """Have a queue hide each message for so long while a function works on it."""
+    url = aws.sqs.get_queue_url(QueueName=queue)["QueueUrl"]
+    before = aws.sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["VisibilityTimeout"])["Attributes"]
+    aws.sqs.set_queue_attributes(QueueUrl=url, Attributes={"VisibilityTimeout": str(seconds)})
+    try:
+        yield
+    finally:
+        aws.sqs.set_queue_attributes(QueueUrl=url, Attributes=before)

@@ -38,8 +38,9 @@ SETTINGS = {
     "SUMMARY_AFTER_TURNS": "3",
     "CONTEXT_MAX_TURNS": "6",
 }
+# A check takes seconds while a server is slow or the machine is busy: the functions' own limits are not the point here.
+LIMITS: dict[str, Any] = {"watch_timeout": 60, "redelivery_seconds": 3}
 FUNCTIONS = ("chat", "sessions", "summary", "run", "watch")
-REDELIVERY_SECONDS = 3
 Say = Callable[[str], None]
 
 
@@ -193,7 +194,7 @@ async def run(size: Size) -> int:
     with tempfile.TemporaryDirectory(prefix="soak-") as folder:
         async with (
             open_servers(Path(folder)) as servers,
-            open_house(servers, Tally(), SETTINGS, functions=FUNCTIONS, redelivery_seconds=REDELIVERY_SECONDS) as house,
+            open_house(servers, Tally(), SETTINGS, functions=FUNCTIONS, **LIMITS) as house,
         ):
             await house.warm_up()
             report = await soak(house, size, lambda line: print(line, flush=True))

@@ -1,12 +1,11 @@
 """A short soak: while several people talk everything breaks once. `make soak` runs the long one."""
 
 from tests.faults.house import Servers, open_house
-from tests.faults.soak import FUNCTIONS, REDELIVERY_SECONDS, SETTINGS, SHORT, soak
+from tests.faults.soak import FUNCTIONS, LIMITS, SETTINGS, SHORT, soak
 from tests.faults.truth import Tally
 
 
 async def test_no_turn_is_lost_doubled_stuck_or_diverging_whatever_breaks(servers: Servers, tally: Tally) -> None:
-    seconds = REDELIVERY_SECONDS
-    async with open_house(servers, tally, SETTINGS, functions=FUNCTIONS, redelivery_seconds=seconds) as house:
+    async with open_house(servers, tally, SETTINGS, functions=FUNCTIONS, **LIMITS) as house:
         report = await soak(house, SHORT, print)
     assert not report.findings, str(report.findings)

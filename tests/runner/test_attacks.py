@@ -234,6 +234,7 @@ async def test_a_turn_that_was_closed_early_runs_no_tool_again(ending: str, aske
     assert (result.status, result.text.removeprefix("One moment.")) == ("complete", "Done.")
     if ending == "cancelled" and asked.regenerate:
         assert runs == ["42", "42"], "another answer is asked for"
+        assert again.requests[0].messages[-1].role == "user"
         return
     assert runs == ["42"]
     [shown] = [part for part in again.requests[0].messages[-1].parts if isinstance(part, ToolPart)]

@@ -129,9 +129,11 @@ async def test_a_new_message_closes_what_is_asked_and_is_answered_after_those_th
 ) -> None:
     model, second, waiting = await queued_behind(sessions, "Two.", "Three.")
     third = await runner(sessions, model).start(ask("m3", busy))  # type: ignore[arg-type]
-    assert ((await second.result()).text, (await third.result()).text) == ("Two.", "Three.")
+    texts = ((await second.result()).text, (await third.result()).text)
     await asyncio.gather(second.ended(), third.ended())
-    assert said(sessions) == [("m1", "m1?"), ("", "Hm. "), ("m2", "m2?"), ("", "Two."), ("m3", "m3?"), ("", "Three.")]
+    assert [message_id for message_id, _ in said(sessions) if message_id] == ["m1", "m2", "m3"]
+    if busy != "steer":  # that one may join the answer to m2
+        assert texts == ("Two.", "Three.")
     closed = sessions.messages[1]
     assert (closed.status, closed.metadata["stopReason"]) == ("cancelled", "unanswered")
     with pytest.raises(NotWaiting):

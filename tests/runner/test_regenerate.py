@@ -1,5 +1,7 @@
 """The last answer again, in its place."""
 
+from dataclasses import replace
+
 import pytest
 
 from omniagent import Query
@@ -70,6 +72,30 @@ async def test_only_the_last_answer_can_be_regenerated(conversation: Conversatio
 async def test_a_session_without_a_turn_has_nothing_to_regenerate(conversation: Conversation) -> None:
     with pytest.raises(NotFound):
         await conversation.ask(Query(regenerate=True))
+
+
+async def test_a_message_that_the_session_does_not_have_cannot_be_regenerated(conversation: Conversation) -> None:
+    await answered(conversation, "[echo:Hello.]")
+    with pytest.raises(NotFound):
+        await conversation.ask(Query(message_id="unknown", regenerate=True))
+    assert len(conversation.messages) == 2
+
+
+async def test_a_retry_joins_the_running_regeneration_and_another_one_is_refused(conversation: Conversation) -> None:
+    old = await conversation.start(Query("[stall] [echo:one two three four]", "m1"))
+    await seen(old, "text-delta")
+    await conversation.stop()
+    await old.result()
+    query = Query("[stall] [echo:one two three four]", "m1", regenerate=True, replaces=old.message_id)
+    new = await conversation.start(query)
+    await seen(new, "text-delta")
+    joined = await conversation.start(query)
+    assert joined.message_id == new.message_id
+    with pytest.raises(TurnInProgress):
+        await conversation.start(replace(query, replaces=new.message_id))
+    await conversation.stop()
+    await new.result()
+    await joined.result()
 
 
 async def test_regenerating_while_another_message_is_answered_is_refused(conversation: Conversation) -> None:

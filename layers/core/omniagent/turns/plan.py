@@ -140,7 +140,7 @@ class Opening:
             return await self._continue()
         except _NeverSent:
             await self._abandon(keeper, is_settled=False)
-            self._query = replace(self._query, regenerate=False, replaces=None)
+            self._query = replace(self._query, regenerate=False)
             return await self._open()
         except _HeldUp:
             from omniagent.turns.posted_answer import PostedAnswer
