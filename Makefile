@@ -113,7 +113,7 @@ preflight: $(VENV)/.dev ## check the prerequisites of a deploy: parameters, regi
 
 # The release is new each time, so that a parameter's new value is published as well (see template.yaml).
 deploy: preflight build ## deploy to AWS: STAGE=dev or STAGE=prod, with its file in parameters/
-	@SAM_CLI_TELEMETRY=0 $(SAM_BIN)/sam deploy --config-env $(STAGE:dev=default) \
+	@SAM_CLI_TELEMETRY=0 $(SAM_BIN)/sam deploy --config-env $(patsubst dev,default,$(STAGE)) \
 		--parameter-overrides file://parameters/$(STAGE).yaml Release=$$(date +%s) $(SAM_ARGS)
 
 smoke: $(VENV)/.run ## test a deployment from outside: STAGE=dev, or URL=…, or CHAT_URL=… SESSIONS_URL=…; TOKEN=… ORIGIN=…

@@ -82,6 +82,13 @@ async def test_make_would_check_build_deploy_and_prove_each_stage(folder: Path, 
     assert (await walk(smoke, folder, aws, TOKEN="a-token")).count("-m scripts.smoke") == 3
 
 
+def test_a_stage_of_your_own_keeps_its_name() -> None:
+    command = ["make", "-n", "deploy", "STAGE=eu-dev", "SAM_BUILD=:"]
+    told = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    assert "--config-env eu-dev " in told
+    assert "file://parameters/eu-dev.yaml" in told
+
+
 async def test_the_role_for_github_is_made_and_trusts_one_repository(folder: Path, aws: Aws) -> None:
     [block] = blocks_with("create-open-id-connect-provider")
     told = await walk(block, folder, aws)
