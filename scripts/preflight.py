@@ -1,6 +1,6 @@
 """`make preflight`, and the first step of `make deploy`: finds what would fail later, and says what to do about it.
 
-Checked: the stage, its parameters against the template, the region, the credentials, both secrets and what is in
+Checked: the stage, its parameters against the template, the region, the credentials, the secrets and what is in
 them, the issuer's keys. A check that this machine cannot make is a warning; `make deploy` goes on after one.
 """
 
@@ -18,13 +18,15 @@ from pymongo import MongoClient
 from pymongo.errors import ConfigurationError as MongoConfigurationError
 from pymongo.errors import InvalidURI, OperationFailure, PyMongoError
 
+from omniagent.aws.announcements import WEBHOOK_KEYS
 from omniagent.aws.secrets import pick_value
 from omniagent.aws.services import MONGODB_KEYS, OPENAI_KEYS
+from omniagent.aws.webhook import signed_headers
 from omniagent.errors import ConfigurationError
 from omniagent.tls import require_mongodb_tls
 from scripts.parameters import Finding, error, parameter_findings, read_parameters, stage_findings, warning
 
-SECRETS = {"MongoSecretArn": MONGODB_KEYS, "OpenAISecretArn": OPENAI_KEYS}
+SECRETS = {"MongoSecretArn": MONGODB_KEYS, "OpenAISecretArn": OPENAI_KEYS, "WebhookSecretArn": WEBHOOK_KEYS}
 CONNECT_SECONDS = 8
 BAD_LOGIN = 18
 
@@ -56,9 +58,11 @@ def account_findings(session: boto3.Session, parameters: Mapping[str, str]) -> I
 
 
 def secret_findings(session: boto3.Session, parameters: Mapping[str, str]) -> Iterator[Finding]:
-    """Check that both secrets exist and have valid contents. Their values are never shown."""
+    """Check that the secrets exist and have valid contents. Their values are never shown."""
     for name, keys in SECRETS.items():
         arn = parameters.get(name, "")
+        if not arn and name == "WebhookSecretArn":
+            continue
         region = arn.split(":")[3] if arn.count(":") > 3 else None
         try:
             value = (
@@ -74,7 +78,7 @@ def secret_findings(session: boto3.Session, parameters: Mapping[str, str]) -> It
         except BotoCoreError as problem:
             yield warning(f"{name} could not be checked: {problem}")
         else:
-            yield from (mongodb_findings(text) if name == "MongoSecretArn" else key_findings(text))
+            yield from CONTENTS[name](text)
 
 
 def _secret_problem(name: str, arn: str, problem: ClientError) -> Iterator[Finding]:
@@ -120,6 +124,21 @@ def mongodb_findings(uri: str) -> Iterator[Finding]:
 def key_findings(key: str) -> Iterator[Finding]:
     if re.search(r"\s", key) or "…" in key or "..." in key:
         yield error("The OpenAI secret is not a key: it contains spaces or dots. Store the whole key and nothing else.")
+
+
+def signing_findings(secret: str) -> Iterator[Finding]:
+    """Check that events can be signed with the secret."""
+    try:
+        signed_headers(secret, "preflight", b"")
+    except ConfigurationError as problem:
+        yield error(f"WebhookSecretArn: {problem}.")
+
+
+CONTENTS = {
+    "MongoSecretArn": mongodb_findings,
+    "OpenAISecretArn": key_findings,
+    "WebhookSecretArn": signing_findings,
+}
 
 
 def issuer_findings(parameters: Mapping[str, str]) -> Iterator[Finding]:

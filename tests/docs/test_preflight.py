@@ -112,6 +112,25 @@ def test_a_secret_that_is_missing_or_holds_something_else_is_found(session: boto
     assert "sk-1" not in "".join(told)
 
 
+def test_the_secret_of_webhooks_is_checked_where_there_is_one(session: boto3.Session, aws: Aws) -> None:
+    both = {
+        "MongoSecretArn": aws.put_secret("preflight-c", "mongodb+srv://<user>@cluster"),
+        "OpenAISecretArn": aws.put_secret("preflight-d", "sk-1"),
+    }
+    [placeholder] = texts(secret_findings(session, both))
+    for content, said in (
+        ("whsec_", "whsec_ and nothing else"),
+        ('{"key": "a"}', "has none of the keys WEBHOOK_SECRET"),
+    ):
+        given = {**both, "WebhookSecretArn": aws.put_secret("preflight-e", content)}
+        told = texts(secret_findings(session, given))
+        assert (told[0], len(told)) == (placeholder, 2)
+        assert told[1].startswith("WebhookSecretArn: ")
+        assert said in told[1]
+    sound = {**both, "WebhookSecretArn": aws.put_secret("preflight-e", "whsec_MDEyMzQ1Njc4OTAxMjM0NQ==")}
+    assert texts(secret_findings(session, sound)) == [placeholder]
+
+
 @pytest.mark.parametrize(
     ("uri", "said"),
     [
