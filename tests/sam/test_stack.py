@@ -186,6 +186,7 @@ THE_PROJECTS = {
     "ToolTimeoutSeconds": "tool_timeout_seconds",
     "TickSeconds": "tick_seconds",
     "Busy": "busy",
+    "NameSessions": "name_sessions",
 }
 LIMITS = {
     "MaxRunningTurnsPerUser": "max_running_turns_per_user",
@@ -222,8 +223,9 @@ def test_the_defaults_of_template_and_settings_agree() -> None:
     }
     for name, field in (THE_PROJECTS | LIMITS).items():
         default = getattr(Settings(), field)
+        text = f"{default:g}" if isinstance(default, float) else json.dumps(default).strip('"')
         assert given[name]["Default"] == ""
-        assert f"else {f'{default:g}' if isinstance(default, float) else default}." in given[name]["Description"]
+        assert f"else {text}." in given[name]["Description"]
 
 
 def test_every_limit_is_a_parameter() -> None:
@@ -238,13 +240,39 @@ def test_every_limit_is_a_parameter() -> None:
         assert not pattern.search("many")
 
 
+@pytest.mark.parametrize(
+    ("name", "variable", "taken", "refused"),
+    [
+        ("TickSeconds", "TICK_SECONDS", ("0.1", "0.25", "1", "4.5", "5"), ("0", "0.05", "5.1", "10", "500")),
+        ("RequestExpiryDays", "REQUEST_EXPIRY_DAYS", ("0", "0.5", "9999"), ("40000", "-1", "60 days")),
+        ("Model", "OMNIAGENT_MODEL", ("gpt-4.1", "gpt-4.1,openai-chat/llama3", "a, b"), (",", "a,", "a,,b", " ")),
+    ],
+)
+def test_a_deploy_takes_no_value_that_the_functions_refuse(
+    name: str, variable: str, taken: tuple[str, ...], refused: tuple[str, ...]
+) -> None:
+    pattern = re.compile(parameters()[name]["AllowedPattern"])
+    for value in taken:
+        assert pattern.search(value)
+        Settings.from_env({variable: value})
+    for value in refused:
+        assert not pattern.search(value)
+
+
 def test_a_projects_defaults_count_until_a_parameter_is_given(deploy: Deploy) -> None:
     names = {env_name(setting) for setting in fields(Settings) if setting.name in THE_PROJECTS.values()}
     left_out = deploy().resources("AWS::Lambda::Function")["ChatFunction"]["Environment"]["Variables"]
     assert not names & left_out.keys()
     limits = dict.fromkeys(LIMITS, "5000")
     given = deploy(
-        Model="m", OpenAIApi="chat", MaxSteps="4", ToolTimeoutSeconds="5", TickSeconds="0.1", Busy="queue", **limits
+        Model="m",
+        OpenAIApi="chat",
+        MaxSteps="4",
+        ToolTimeoutSeconds="5",
+        TickSeconds="0.1",
+        Busy="queue",
+        NameSessions="true",
+        **limits,
     )
     functions = given.resources("AWS::Lambda::Function")
     assert names <= functions["ChatFunction"]["Environment"]["Variables"].keys()
