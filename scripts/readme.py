@@ -93,7 +93,7 @@ it until the turn has begun. The watch is one queue message (send, receive, dele
 function: a request, a read of the claim, {LOOK_SECONDS * 1000:g} ms at {WATCH_GB:g} GB. Each further lease of the
 turn's length adds one more.
 
-An idle stack has one recurring cost: once an hour, the run function checks for expired approval requests."""
+An idle stack writes nothing and calls no model. [docs/deploy.md](docs/deploy.md#costs) lists what it costs a month."""
 
 
 def soak_table() -> str:
