@@ -119,7 +119,7 @@ def test_browsers_are_let_in_from_the_origins_given_and_from_nowhere_else(deploy
         assert "Cors" not in url
     for url in deploy(CorsOrigins="https://a.example,https://b.example").resources("AWS::Lambda::Url").values():
         assert url["Cors"]["AllowOrigins"] == ["https://a.example", "https://b.example"]
-        assert {"authorization", "content-type"} <= set(url["Cors"]["AllowHeaders"])
+        assert {"authorization", "content-type", "user-agent"} <= set(url["Cors"]["AllowHeaders"])
         # Only back ends speak for others, and they are no web pages.
         assert not [name for name in url["Cors"]["AllowHeaders"] if name.startswith("x-user-")]
 

@@ -12,6 +12,7 @@ ALLOWED_HEADERS: Final = (
     "content-type",
     "traceparent",
     "tracestate",
+    "user-agent",  # AI SDK 5.0.43 until March 2026 sets it; Safari and Firefox then ask for it
     "x-ai-sdk",
     "x-amz-content-sha256",
     "x-amz-date",
