@@ -20,7 +20,8 @@ from starlette.routing import Route
 from local.model.offline import listen
 from omniagent.errors import RequestError
 from omniagent.http.chat_app import streamed
-from omniagent.http.request_body import read_chat_request, speaks_sdk_7
+from omniagent.http.request_body import read_chat_request
+from omniagent.protocol.ui_messages import sdk_version
 from tests.fixtures.conversation import Conversation
 from tests.fixtures.endings import ended_in_time
 
@@ -107,7 +108,8 @@ class Server:
         return streamed(request, stream)
 
     async def _resume(self, request: Request) -> Response:
-        stream = await self._session(request.path_params["id"]).runner().resume(resets=speaks_sdk_7(request))
+        resets = sdk_version(request.headers.get("x-ai-sdk")) == 7
+        stream = await self._session(request.path_params["id"]).runner().resume(resets=resets)
         if stream is None:
             return Response(status_code=204)
         self.joined.release()

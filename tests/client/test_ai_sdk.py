@@ -28,7 +28,7 @@ def send(text: str, **more: Any) -> Json:
     return {"do": "send", "text": text, **more}
 
 
-def stored(conversation: Conversation, *, sdk_7: bool = False) -> list[Json]:
+def stored(conversation: Conversation, *, sdk: int = 6) -> list[Json]:
     """The conversation as GET /sessions/{id}/messages gives it."""
     return [
         ui_message(
@@ -36,7 +36,7 @@ def stored(conversation: Conversation, *, sdk_7: bool = False) -> list[Json]:
             message["role"],
             _PARTS.validate_python(message["parts"]),
             message["metadata"],
-            sdk_7=sdk_7,
+            sdk=sdk,
         )
         for message in conversation.messages
     ]

@@ -204,7 +204,7 @@ async def test_version_7_is_shown_a_message_that_joins_the_answer(
     assert (seen["status"], seen["error"]) == ("ready", None)
     part = {"type": "steering-message", "id": "m2", "parts": [{"type": "text", "text": "Short, please."}]}
     assert part in seen["messages"][-1]["parts"]
-    assert seen["messages"][-1] == stored(asked, sdk_7=True)[-1]
+    assert seen["messages"][-1] == stored(asked, sdk=7)[-1]
 
 
 @approving_versions
@@ -259,6 +259,7 @@ async def test_version_5_runs_its_tools_and_is_told_of_approvals_in_its_own_way(
         *shop.chat, output(call, {"latitude": 3}), messages=waiting["messages"], version=5, answers=True
     )
     assert (asked["status"], asked["error"]) == ("ready", None)
+    assert asked["messages"] == stored(shop.conversation, sdk=5), "as after a reload"
     [request] = [part for part in asked["messages"][-1]["parts"] if part["type"] == "data-approval-request"]
     answer = {"tool_call_id": request["data"]["toolCallId"], "approved": False}
     body = {"session_id": shop.conversation.session_id, "answers": [answer]}
@@ -267,6 +268,7 @@ async def test_version_5_runs_its_tools_and_is_told_of_approvals_in_its_own_way(
     )
     assert (seen["status"], seen["error"]) == ("ready", None)
     assert states(seen["messages"]) == ["output-available", "output-error"]
+    assert seen["messages"] == stored(shop.conversation, sdk=5)
     assert seen["messages"][-1]["parts"][-1]["text"] == "Done."
     assert shop.refunds == []
 

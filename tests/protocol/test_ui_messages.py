@@ -47,7 +47,7 @@ def test_a_message_that_joined_an_answer_is_shown_as_the_client_knows_it() -> No
     assert ui_message("m1", "assistant", parts, {})["parts"] == [
         {"type": "data-steering", "id": "m2", "data": {"text": "Shorter."}}
     ]
-    assert ui_message("m1", "assistant", parts, {}, sdk_7=True)["parts"] == [
+    assert ui_message("m1", "assistant", parts, {}, sdk=7)["parts"] == [
         {"type": "steering-message", "id": "m2", "parts": [{"type": "text", "text": "Shorter."}]}
     ]
 

@@ -115,6 +115,9 @@ def test_ai_sdk_5_is_told_in_chunks_that_it_knows(world: World) -> None:
     events = list(sse.decode(response.content))
     [request] = [event for event in events if event["type"] == "data-approval-request"]
     assert "tool-approval-request" not in [event["type"] for event in events]
+    [_, reloaded] = user.call("GET", "/sessions/{}/messages", headers={"x-ai-sdk": "5"}).json()["messages"]
+    assert reloaded["parts"][-1] == request
+    assert tools(reloaded)[0]["state"] == "input-available"
     answers = [{"tool_call_id": request["data"]["toolCallId"], "approved": False}]
     body = {"session_id": user.session, "answers": answers}
     events = list(sse.decode(user.call("POST", "/chat", json=body, headers={"x-ai-sdk": "5"}).content))

@@ -20,10 +20,9 @@ from omniagent.http.request_body import (
     read_chat_request,
     read_json,
     read_model,
-    speaks_sdk_7,
 )
 from omniagent.protocol import sse
-from omniagent.protocol.ui_messages import ui_message
+from omniagent.protocol.ui_messages import sdk_version, ui_message
 from omniagent.session.manager import check_id, session_key, user_id_of
 
 if TYPE_CHECKING:
@@ -101,7 +100,7 @@ async def chat(request: Request) -> Response:
     if is_streamed:
         return streamed(request, stream)
     try:
-        return JSONResponse(_document(await stream.result(), sdk_7=speaks_sdk_7(request)))
+        return JSONResponse(_document(await stream.result(), sdk=_sdk(request)))
     finally:
         await stream.ended()
 
@@ -128,7 +127,7 @@ async def resume(request: Request) -> Response:
     """Follow the running answer, or one that has just ended, from its first event; 204 when there is none."""
     caller = await _caller(request)
     runner = await _runner(request, caller, check_id(request.path_params["session_id"], "session id"))
-    stream = await runner.resume(deadline=deadline_of(request.scope), resets=speaks_sdk_7(request))
+    stream = await runner.resume(deadline=deadline_of(request.scope), resets=_sdk(request) == 7)
     return Response(status_code=204) if stream is None else streamed(request, stream)
 
 
@@ -166,11 +165,12 @@ def _approver(caller: Caller) -> "Approver":
 
 def streamed(request: Request, stream: "AnswerStream") -> EventStream:
     """Stream an answer in AI SDK 6's format, or in that of the version that the client names (`x-ai-sdk`)."""
-    if speaks_sdk_7(request):
+    sdk = _sdk(request)
+    if sdk == 7:
         from omniagent.protocol.ai_sdk7 import AiSdk7Stream
 
         return EventStream(AiSdk7Stream(stream))
-    if request.headers.get("x-ai-sdk") == "5":
+    if sdk == 5:
         from omniagent.protocol.ai_sdk5 import AiSdk5Stream
 
         return EventStream(AiSdk5Stream(stream))
@@ -214,9 +214,13 @@ def _flag(request: Request, name: str, *, default: bool) -> bool:
     return _FLAGS[text.lower()]
 
 
-def _document(result: "RunResult", *, sdk_7: bool) -> dict[str, object]:
+def _sdk(request: Request) -> int:
+    return sdk_version(request.headers.get("x-ai-sdk"))
+
+
+def _document(result: "RunResult", *, sdk: int) -> dict[str, object]:
     """Return the stored answer as `chat_docs.ChatAnswer` describes it. An answer that was not stored is an error."""
     if not result.stored:
         raise result.error or StorageUnavailable
-    message = ui_message(result.message_id, "assistant", result.parts, result.message.ui_metadata, sdk_7=sdk_7)
+    message = ui_message(result.message_id, "assistant", result.parts, result.message.ui_metadata, sdk=sdk)
     return {"sessionId": result.session_id, "message": message, "text": result.text, "status": result.status}

@@ -28,11 +28,6 @@ SENDING_SECONDS: Final = 3.0
 """Reserved for the response, out of the invocation's remaining time."""
 
 
-def speaks_sdk_7(request: Request) -> bool:
-    """Whether the client says that it is AI SDK 7, which accepts chunks that other versions fail on."""
-    return request.headers.get("x-ai-sdk", "").strip() == "7"
-
-
 def deadline_of(scope: Mapping[str, Any]) -> float | None:
     """Return the `time.monotonic()` at which Lambda ends this invocation, or None outside of Lambda."""
     context = scope.get("aws.context")

@@ -12,7 +12,7 @@ from omniagent.messages import Feedback, Rating, RequestKind
 from omniagent.persistence.catalog import Page
 from omniagent.persistence.documents import Message, Session, Summary, api_values
 from omniagent.persistence.store import session_message
-from omniagent.protocol.ui_messages import ui_message
+from omniagent.protocol.ui_messages import DEFAULT_SDK, ui_message
 from omniagent.session.manager import ID_PATTERN, SessionMessage, public_session_id
 from omniagent.settings import Budget
 
@@ -135,10 +135,10 @@ class MessageList(_Resource):
     summarized_to: int | None = Field(description="The last turn that the summary covers. Null without a summary.")
 
     @classmethod
-    def of(cls, page: Page[Message], summarized_to: int | None, *, sdk_7: bool = False) -> "MessageList":
+    def of(cls, page: Page[Message], summarized_to: int | None, *, sdk: int = DEFAULT_SDK) -> "MessageList":
         fitting = _fitting(page.items)
         before = page.before if len(fitting) == len(page.items) else str(fitting[0].turn_number)
-        messages = [_ui_message(message, sdk_7=sdk_7) for message in fitting]
+        messages = [_ui_message(message, sdk) for message in fitting]
         return cls(messages=messages, before=before, summarized_to=summarized_to)
 
 
@@ -260,7 +260,7 @@ class Accepted(_Resource):
     )
 
 
-def _ui_message(message: Message, *, sdk_7: bool = False) -> dict[str, Any]:
+def _ui_message(message: Message, sdk: int) -> dict[str, Any]:
     metadata = message.metadata
     if message.role == "assistant" and not metadata:
         # A turn whose process died has no metadata. A follower's stream ended with the same fields.
@@ -270,14 +270,14 @@ def _ui_message(message: Message, *, sdk_7: bool = False) -> dict[str, Any]:
         metadata = {**metadata, **session_message(message).ui_metadata}
     if extra := api_values(message):
         metadata = {**metadata, "extra": extra}
-    return ui_message(message.client_message_id, message.role, message.parts, metadata, sdk_7=sdk_7)
+    return ui_message(message.client_message_id, message.role, message.parts, metadata, sdk=sdk)
 
 
 def _fitting(messages: Sequence[Message]) -> Sequence[Message]:
     """Return the newest complete turns that fit into a response, at least one."""
     room = MAX_PAGE_CHARACTERS
     for message in reversed(messages):
-        room -= len(json.dumps(_ui_message(message)))
+        room -= len(json.dumps(_ui_message(message, DEFAULT_SDK)))
         if room < 0:
             first = min(message.turn_number + 1, messages[-1].turn_number)
             return [message for message in messages if message.turn_number >= first]

@@ -34,12 +34,17 @@ from omniagent.http.resources import (
 )
 from omniagent.persistence.documents import Message, Session
 from omniagent.persistence.store import session_message
+from omniagent.protocol.ui_messages import sdk_version
 from omniagent.session.manager import ID_PATTERN, SessionManager, public_session_id, session_key, user_id_of
 from omniagent.turns.waiting import is_expired
 
 SessionId = Annotated[str, Path(pattern=ID_PATTERN)]
 ShownSdkVersion = Annotated[
-    str | None, Header(description="`7` enables parts that only AI SDK 7 accepts: `steering-message`.")
+    str | None,
+    Header(
+        description="`7` enables parts that only AI SDK 7 accepts: `steering-message`. `5` replaces approvals, which "
+        "AI SDK 5 does not have, by `data-approval-request`."
+    ),
 ]
 MessageId = Annotated[str, Path(pattern=ID_PATTERN)]
 Search = Annotated[str, StringConstraints(max_length=100, pattern=LINE_PATTERN)]
@@ -144,7 +149,7 @@ async def list_messages(
         catalog.messages_page(session, limit=limit, before=before),
         catalog.summarized_to(session.id),
     )
-    return MessageList.of(page, summarized_to, sdk_7=x_ai_sdk == "7")
+    return MessageList.of(page, summarized_to, sdk=sdk_version(x_ai_sdk))
 
 
 @router.delete(

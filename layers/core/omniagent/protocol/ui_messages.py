@@ -5,6 +5,7 @@ from typing import Any
 
 from omniagent.errors import ToolError
 from omniagent.messages import (
+    DENIED_ERROR,
     CallRequest,
     DataPart,
     Part,
@@ -16,12 +17,19 @@ from omniagent.messages import (
     ToolPart,
 )
 
+DEFAULT_SDK = 6
+
+
+def sdk_version(header: str | None) -> int:
+    """Return the version of the AI SDK that a client names in `x-ai-sdk`: 5, 6 (the default) or 7."""
+    return {"5": 5, "7": 7}.get((header or "").strip(), DEFAULT_SDK)
+
 
 def ui_message(
-    message_id: str, role: Role, parts: Sequence[Part], metadata: Mapping[str, Any], *, sdk_7: bool = False
+    message_id: str, role: Role, parts: Sequence[Part], metadata: Mapping[str, Any], *, sdk: int = DEFAULT_SDK
 ) -> dict[str, Any]:
-    """Return a message in the format of `useChat`."""
-    shown = _user_parts(parts) if role == "user" else _answer_parts(parts, sdk_7=sdk_7)
+    """Return a message in the format of `useChat`, of this version of the AI SDK."""
+    shown = _user_parts(parts) if role == "user" else _answer_parts(parts, sdk)
     message: dict[str, Any] = {"id": message_id, "role": role, "parts": list(shown)}
     return message | ({"metadata": dict(metadata)} if metadata else {})
 
@@ -31,7 +39,7 @@ def _user_parts(parts: Sequence[Part]) -> Iterator[dict[str, Any]]:
     return ({"type": "text", "text": part.text} for part in parts if isinstance(part, TextPart))
 
 
-def _answer_parts(parts: Sequence[Part], *, sdk_7: bool) -> Iterator[dict[str, Any]]:
+def _answer_parts(parts: Sequence[Part], sdk: int) -> Iterator[dict[str, Any]]:
     block = 0  # the stream numbers blocks of text and reasoning; the client keeps the numbers of reasoning
     for part in parts:
         match part:
@@ -45,10 +53,12 @@ def _answer_parts(parts: Sequence[Part], *, sdk_7: bool) -> Iterator[dict[str, A
             case ReasoningPart():
                 yield {"type": "reasoning", "id": str(block), "text": part.text, "state": "done"}
                 block += 1
+            case ToolPart(request=CallRequest(kind="approval") as request) if sdk < DEFAULT_SDK:
+                yield from _unapproved_part(part, request)
             case ToolPart():
                 yield _tool_part(part)
             case SteeringPart():
-                yield _steering_part(part, sdk_7=sdk_7)
+                yield _steering_part(part, sdk)
             case DataPart():
                 yield {"type": f"data-{part.name}", "data": part.data} | ({"id": part.id} if part.id else {})
 
@@ -58,8 +68,8 @@ def steering_message(message_id: str, text: str) -> dict[str, Any]:
     return {"type": "steering-message", "id": message_id, "parts": [{"type": "text", "text": text}]}
 
 
-def _steering_part(part: SteeringPart, *, sdk_7: bool) -> dict[str, Any]:
-    if sdk_7:
+def _steering_part(part: SteeringPart, sdk: int) -> dict[str, Any]:
+    if sdk > DEFAULT_SDK:
         return steering_message(part.message_id, part.text)
     return {"type": "data-steering", "id": part.message_id, "data": {"text": part.text}}
 
@@ -78,6 +88,19 @@ def _tool_part(part: ToolPart) -> dict[str, Any]:
     if part.error is None:
         return call | {"state": "output-available", "output": part.output}
     return call | {"state": "output-error", "errorText": part.public_error or ToolError.public}
+
+
+def _unapproved_part(part: ToolPart, request: CallRequest) -> Iterator[dict[str, Any]]:
+    """Yield a call as AI SDK 5 knows it from its stream (`ai_sdk5`): it has no approvals."""
+    call = {name: value for name, value in _tool_part(part).items() if name != "approval"}
+    if call["state"] == "output-denied":
+        call |= {"state": "output-error", "errorText": DENIED_ERROR}
+    elif not part.done:
+        call["state"] = "input-available"
+    yield call
+    data = {"approvalId": request.id, "toolCallId": part.call_id, "reason": request.reason}
+    shown = {name: value for name, value in data.items() if value is not None}
+    yield {"type": "data-approval-request", "id": request.id, "data": shown}
 
 
 def _approval(request: CallRequest) -> dict[str, Any]:
