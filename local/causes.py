@@ -22,6 +22,7 @@ _ADVICE = (
     ),
     ("status_code 405", "The server has a different API. Check OPENAI_BASE_URL and OPENAI_API."),
     ("status_code 429", "The model's API limits the request rate. Wait, or use another key."),
+    ("sent no events", "The server has no model's API at this address. Check OPENAI_BASE_URL and OPENAI_API."),
     ("APIConnectionError", "The model's API cannot be reached. Check OPENAI_BASE_URL and the network."),
     ("silent for too long", "The model's API does not respond. Check OPENAI_BASE_URL and the network."),
     ("ServerSelectionTimeout", "MongoDB cannot be reached. Check MONGODB_URI and the server."),

@@ -46,6 +46,7 @@ TRACED = {
         ("RateLimitError (status_code 429, code insufficient_quota)", "quota"),
         ("APIConnectionError: Connection error.", "cannot be reached"),
         ("NotFoundError (status_code 404)", "OPENAI_API"),
+        ("the model's API sent no events (content type text/html): is its address right?", "OPENAI_BASE_URL"),
         ("ServerSelectionTimeoutError: no server", "MONGODB_URI"),
     ],
 )

@@ -180,6 +180,15 @@ def test_an_answer_is_read_from_a_server_that_does_not_stream() -> None:
     assert told == [ModelText("Adding."), *call_events("c1", '{"a": 1}'), ModelFinish("tool-calls", Usage(5))]
 
 
+def test_a_response_is_read_from_a_server_that_does_not_stream() -> None:
+    said = {"type": "message", "content": [{"type": "output_text", "text": "hi"}]}
+    whole: Json = {"object": "response", "status": "completed", "error": None, "output": [said], "usage": None}
+    assert read(ResponseReader(), [json.dumps(whole).encode()]) == [ModelText("hi"), ModelFinish("stop", Usage())]
+    failed = {**whole, "status": "failed", "output": [], "error": {"code": "server_error", "message": "x"}}
+    with pytest.raises(ModelUnavailable):
+        read(ResponseReader(), [json.dumps(failed).encode()])
+
+
 def test_the_whole_message_in_the_last_chunk_is_not_read_again() -> None:
     chunks = chat_chunks({"content": "hi"})
     chunks[-1]["choices"][0]["message"] = {"role": "assistant", "content": "hi"}

@@ -2,8 +2,10 @@
 
 import asyncio
 import gzip
+import json
 import traceback
 from contextlib import aclosing
+from typing import Any
 
 import openai
 import pytest
@@ -265,10 +267,24 @@ async def test_a_silent_model_is_asked_once_however_many_retries_there_are(
 async def test_no_retry_waits_beyond_the_timeout(provider_of: MakeProvider) -> None:
     wait = OVERLOADED.replace(b"\r\n\r\n", b"\r\nretry-after: 50\r\n\r\n", 1)
     async with serve(wait, HELLO) as server, asyncio.timeout(30):
-        provider = provider_of("responses", server.base_url, timeout_seconds=1, max_retries=5)
-        with pytest.raises(ModelUnavailable, match="silent"):
+        provider = provider_of("responses", server.base_url, timeout_seconds=40, max_retries=5)
+        with pytest.raises(ModelUnavailable, match="status_code 503"):
             await streamed(provider, ask("Hi."))
         assert len(server.bodies) == 1
+
+
+async def test_a_retry_that_fits_into_the_timeout_is_made(provider_of: MakeProvider) -> None:
+    wait = OVERLOADED.replace(b"\r\n\r\n", b"\r\nretry-after-ms: 1\r\n\r\n", 1)
+    async with serve(wait, HELLO) as server:
+        assert text_of(await streamed(provider_of("responses", server.base_url), ask("Hi."))) == "Hello."
+        assert len(server.bodies) == 2
+
+
+async def test_the_query_of_the_address_is_sent_as_one(provider_of: MakeProvider) -> None:
+    async with serve(HELLO) as server:
+        for address in (f"{server.base_url}?api-version=preview", f"{server.base_url}/?api-version=preview"):
+            await streamed(provider_of("responses", address), ask("Hi."))
+            assert server.heads[-1].startswith("POST /v1/responses?api-version=preview HTTP/1.1")
 
 
 async def test_the_time_until_the_headers_counts_as_silence_before_the_first_byte(
@@ -388,6 +404,24 @@ async def test_the_text_of_the_api_stays_out_of_the_log(api: str, answer: bytes,
         with pytest.raises(ModelRejected, match=PROMPT) as raised:
             await streamed(provider_of(api, server.base_url, verbose_errors=True), ask(PROMPT))
         assert PROMPT not in raised.value.public
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        {"error": f"no {PROMPT}"},
+        {"detail": f"no {PROMPT}"},
+        [{"error": {"message": f"no {PROMPT}"}}],
+        {"message": {"detail": [{"msg": f"no {PROMPT}"}]}, "type": "invalid_request_error"},
+        f"no {PROMPT}",
+    ],
+)
+async def test_the_text_of_the_api_is_found_wherever_it_is(body: Any, provider_of: MakeProvider) -> None:
+    async with serve(reply(400, body if isinstance(body, str) else json.dumps(body))) as server:
+        with pytest.raises(ModelRejected) as raised:
+            await streamed(provider_of("chat", server.base_url), ask(PROMPT))
+    assert PROMPT in raised.value.api_text
+    assert PROMPT not in str(raised.value)
 
 
 async def test_a_code_that_is_a_sentence_stays_out_of_the_log(provider_of: MakeProvider) -> None:

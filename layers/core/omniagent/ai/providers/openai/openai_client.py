@@ -2,10 +2,12 @@
 
 import asyncio
 import json
+import math
 import re
 import ssl
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterator, Mapping
 from contextlib import aclosing, contextmanager
+from contextvars import ContextVar
 from dataclasses import dataclass, field
 from typing import Any, cast
 from urllib.request import getproxies
@@ -91,10 +93,18 @@ def translate(exc: Exception) -> ModelError:
     kind = next(MODEL_ERRORS[base] for base in type(exc).__mro__ if base in MODEL_ERRORS)
     if isinstance(exc, openai.APIStatusError):
         facts = {name: getattr(exc, name, None) for name in ("status_code", "code", "type", "param", "request_id")}
-        return _error(kind, type(exc).__name__, facts, str(getattr(exc, "message", exc)))
+        return _error(kind, type(exc).__name__, facts, _api_text(exc))
     if isinstance(exc, TimeoutError | openai.APITimeoutError | httpx2.TimeoutException | httpcore2.TimeoutException):
         return kind(f"{type(exc).__name__}: the model's API was silent for too long")
     return kind(f"{type(exc).__name__}: {exc}")
+
+
+def _api_text(exc: openai.APIStatusError) -> str:
+    """Return the API's message, or its whole body: the SDK finds the message only where OpenAI puts it."""
+    message, body = str(getattr(exc, "message", exc)), getattr(exc, "body", None)
+    if not body or not re.fullmatch(r"Error code: \d+", message):
+        return message
+    return f"{message} - {body if isinstance(body, str) else json.dumps(body, ensure_ascii=False)}"[:MAX_API_TEXT]
 
 
 def reported(error: object) -> ModelError:
@@ -137,6 +147,7 @@ def _kind_of_status(status: int) -> type[ModelError]:
 
 OPENAI_URL = "https://api.openai.com/v1"
 CONNECT_SECONDS = 5.0
+MAX_API_TEXT = 2_000
 DRAIN_SECONDS = 0.1
 
 
@@ -201,7 +212,7 @@ class OpenAIClient:
                     await drain(arrivals)
         yield decoder.end()
         if not decoder.has_events and not decoder.done:
-            kind = _short(response.headers.get("content-type", "").partition(";")[0])
+            kind = _short(response.headers.get("content-type", "none").partition(";")[0])
             raise ModelStreamBroken(f"the model's API sent no events (content type {kind}): is its address right?")
 
     async def aclose(self) -> None:
@@ -210,6 +221,7 @@ class OpenAIClient:
     async def _send(self, path: str, body: Json, first_byte_by: float) -> httpx2.Response:
         # Serialised here, because the SDK raises UnicodeEncodeError for a lone surrogate in a tool's output.
         content = json.dumps(body, ensure_ascii=False, separators=(",", ":"), default=str).encode("utf-8", "replace")
+        _retry_by.set(first_byte_by)
         with translated():
             async with PeerTimeout(first_byte_by):
                 try:
@@ -239,6 +251,17 @@ class OpenAIClient:
         return key
 
 
+_retry_by: ContextVar[float] = ContextVar("retry_by", default=math.inf)
+
+
+class _Sdk(openai.AsyncOpenAI):
+    """Retries within the timeout: an error whose Retry-After leads beyond it is raised at once."""
+
+    def _should_retry(self, response: httpx2.Response) -> bool:
+        wait = self._parse_retry_after_header(response.headers) or 0.0
+        return asyncio.get_running_loop().time() + wait < _retry_by.get() and super()._should_retry(response)
+
+
 def _make_sdk(options: OpenAIOptions, key: KeySource) -> openai.AsyncOpenAI:
     timeout = httpx2.Timeout(options.timeout_seconds, connect=min(options.timeout_seconds, CONNECT_SECONDS))
     limits = httpx2.Limits(
@@ -247,9 +270,11 @@ def _make_sdk(options: OpenAIOptions, key: KeySource) -> openai.AsyncOpenAI:
         keepalive_expiry=options.keepalive_seconds,
     )
     try:
-        sdk = openai.AsyncOpenAI(
+        url = httpx2.URL(options.base_url or OPENAI_URL)
+        sdk = _Sdk(
             api_key=key,
-            base_url=options.base_url or OPENAI_URL,
+            base_url=url.copy_with(query=None),  # the SDK would append the path to it
+            default_query=dict(url.params),
             timeout=timeout,
             max_retries=options.max_retries,
             http_client=openai.DefaultAsyncHttpxClient(

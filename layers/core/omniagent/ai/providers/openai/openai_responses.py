@@ -125,6 +125,8 @@ class ResponseReader(AnswerReader):
         self._has_text = False
 
     def _read(self, event: Json) -> None:
+        if "type" not in event and event.get("object") == "response":  # from a server that ignores `stream`
+            event = {"type": f"response.{event['status']}", "response": event}
         handle = _HANDLERS.get(event["type"] if "type" in event or "error" not in event else "error")
         if handle:
             handle(self, event)
