@@ -321,24 +321,6 @@ async def test_a_call_overrides_what_the_provider_was_told(
     assert (body["temperature"], body[limit], body["user"]) == (0.0, 900, "v")
 
 
-@pytest.mark.parametrize(
-    ("model", "limit"),
-    [
-        ("mistral-small-latest", "max_tokens"),
-        ("gpt-oss:20b", "max_tokens"),
-        ("openai/gpt-5-mini", "max_completion_tokens"),
-        ("o4-mini", "max_completion_tokens"),
-    ],
-)
-async def test_the_limit_of_an_output_has_the_name_that_the_server_knows(
-    model: str, limit: str, offline: OfflineModel, provider_of: MakeProvider
-) -> None:
-    provider = provider_of("chat", offline.base_url, model=f"openai-chat/{model}", max_output_tokens=900)
-    await streamed(provider, ask("[echo:x]"))
-    body = offline.requests[-1].body
-    assert {name: body.get(name) for name in ("max_tokens", "max_completion_tokens") if name in body} == {limit: 900}
-
-
 @pytest.mark.parametrize("api", APIS)
 async def test_a_call_of_another_model_takes_nothing_that_was_meant_for_the_first(
     api: str, offline: OfflineModel, provider_of: MakeProvider

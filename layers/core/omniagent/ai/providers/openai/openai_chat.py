@@ -1,7 +1,6 @@
 """OpenAI's Chat Completions API, which most compatible servers support."""
 
 import json
-import re
 from collections.abc import Iterable, Iterator
 from typing import Any, ClassVar, NoReturn
 
@@ -13,6 +12,7 @@ from omniagent.ai.providers.llm_provider import (
     OutputFormat,
     ToolSpec,
 )
+from omniagent.ai.providers.openai.chat_dialect import ChatDialect
 from omniagent.ai.providers.openai.openai_client import reported
 from omniagent.ai.providers.openai.openai_provider import (
     OpenAIProvider,
@@ -24,7 +24,6 @@ from omniagent.ai.providers.openai.openai_provider import (
 )
 from omniagent.messages import ChatMessage, FinishReason, Part, ReasoningPart, TextPart, ToolPart, Usage
 
-_OPENAI_MODEL = re.compile(r"(?:.*[/.:])?(?:o\d|gpt-(?!oss)|chatgpt|codex)")
 _FINISH: dict[str, FinishReason] = {
     "stop": "stop",
     "length": "length",
@@ -42,7 +41,7 @@ class OpenAIChat(OpenAIProvider):
     def _body(self, request: ModelRequest) -> Json:
         parameters = self._parameters(request)
         return {
-            "messages": list(_alternating(_messages(request, parameters["model"]))),
+            "messages": list(_alternating(_messages(request, self._dialect(parameters["model"])))),
             **self._tool_parameters([_tool(tool) for tool in request.tools]),
             **_response_format(request.output),
             **parameters,
@@ -52,10 +51,10 @@ class OpenAIChat(OpenAIProvider):
         return ChatReader(model)
 
     def _limit_field(self, model: str) -> str:
-        """Return OpenAI's field for its models. Other servers refuse or ignore it; all of them know the old one."""
-        base_url = self.options.base_url or ""
-        is_openai = not base_url or ".azure.com" in base_url or _OPENAI_MODEL.match(model)
-        return "max_completion_tokens" if is_openai else "max_tokens"
+        return self._dialect(model).limit_field
+
+    def _dialect(self, model: str) -> ChatDialect:
+        return ChatDialect(model, self.options.base_url or "")
 
 
 def _tool(tool: ToolSpec) -> Json:
@@ -75,12 +74,12 @@ def _response_format(output: OutputFormat | None) -> Json:
     return {"response_format": {"type": "json_schema", "json_schema": schema}}
 
 
-def _messages(request: ModelRequest, model: str) -> Iterator[Json]:
+def _messages(request: ModelRequest, dialect: ChatDialect) -> Iterator[Json]:
     if request.instructions:
         yield {"role": "system", "content": request.instructions}
     for message in request.messages:
         if message.role == "assistant":
-            yield from _answer_messages(message, model)
+            yield from _answer_messages(message, dialect)
         elif message.text:
             yield {"role": "user", "content": message.text}
 
@@ -105,29 +104,29 @@ def _alternating(messages: Iterable[Json]) -> Iterator[Json]:
         yield waiting
 
 
-def _answer_messages(message: ChatMessage, model: str) -> Iterator[Json]:
+def _answer_messages(message: ChatMessage, dialect: ChatDialect) -> Iterator[Json]:
     """Yield one message per step, each followed by the outputs of its tools."""
     has_tools = any(isinstance(part, ToolPart) for part in message.parts)
     for step in steps(message):
         text = "".join(part.text for part in step if isinstance(part, TextPart))
         tools = [part for part in step if isinstance(part, ToolPart)]
-        returned = _returned(step, model) if has_tools else {}
+        returned = _returned(step, dialect) if has_tools else {}
         extras = returned.pop("extra_content", {})
         if tools:
-            calls = [_call(part) | extras.get(part.call_id, {}) for part in tools]
+            calls = [_call(part, dialect) | extras.get(part.call_id, {}) for part in tools]
             yield {"role": "assistant", "content": text or None, "tool_calls": calls, **returned}
         elif text:
             yield {"role": "assistant", "content": text, **returned}
         for part in tools:
-            yield {"role": "tool", "tool_call_id": part.call_id, "content": tool_output(part)}
+            yield {"role": "tool", "tool_call_id": dialect.call_id(part.call_id), "content": tool_output(part)}
 
 
-def _call(part: ToolPart) -> Json:
+def _call(part: ToolPart, dialect: ChatDialect) -> Json:
     function = {"name": tool_name(part), "arguments": tool_arguments(part)}
-    return {"id": part.call_id, "type": "function", "function": function}
+    return {"id": dialect.call_id(part.call_id), "type": "function", "function": function}
 
 
-def _returned(step: list[Part], model: str) -> Json:
+def _returned(step: list[Part], dialect: ChatDialect) -> Json:
     """Return what the model requires back of its reasoning in later requests. No other model is sent it.
 
     DeepSeek and Kimi refuse a tool call without its `reasoning_content`, even an empty one; Gemini one without the
@@ -135,7 +134,7 @@ def _returned(step: list[Part], model: str) -> Json:
     """
     returned: Json = {}
     for part in step:
-        if not isinstance(part, ReasoningPart) or (data := part.provider_data or {}).get("model") != model:
+        if not isinstance(part, ReasoningPart) or (data := part.provider_data or {}).get("model") != dialect.model:
             continue
         if data.get("field") == "reasoning_content":
             returned["reasoning_content"] = returned.get("reasoning_content", "") + part.text
@@ -143,6 +142,8 @@ def _returned(step: list[Part], model: str) -> Json:
             returned["reasoning_details"] = details
         if extra := data.get("extra_content"):
             returned.setdefault("extra_content", {})[data["call_id"]] = {"extra_content": extra}
+    if dialect.needs_reasoning:
+        returned["reasoning_content"] = returned.get("reasoning_content") or "."
     return returned
 
 

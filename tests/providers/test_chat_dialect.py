@@ -1,0 +1,98 @@
+"""What is sent to servers that want Chat Completions differently."""
+
+import json
+from collections.abc import AsyncIterable
+
+import httpcore2
+import pytest
+
+from omniagent.ai.providers import get_llm_provider
+from omniagent.ai.providers.llm_provider import ModelRequest, Overrides
+from omniagent.errors import ModelRejected
+from omniagent.messages import ChatMessage, Part, ReasoningPart, StepPart, TextPart, ToolPart
+from tests.providers.canned import Json
+from tests.providers.helpers import streamed
+
+OPENAI_ID = "call_PTLP8xhu3uwZk4l3nlnrrJha"
+MISTRAL_ID = "D681PevKs"
+
+
+@pytest.fixture
+def bodies(monkeypatch: pytest.MonkeyPatch) -> list[Json]:
+    """What is sent, wherever it is sent: nothing leaves the process."""
+    sent: list[Json] = []
+
+    async def refuse(_: httpcore2.AsyncConnectionPool, request: httpcore2.Request) -> httpcore2.Response:
+        assert isinstance(request.stream, AsyncIterable)
+        sent.append(json.loads(b"".join([piece async for piece in request.stream])))
+        return httpcore2.Response(400, content=b"that is all")
+
+    monkeypatch.setattr(httpcore2.AsyncConnectionPool, "handle_async_request", refuse)
+    return sent
+
+
+async def send(model: str, base_url: str, *parts: Part) -> None:
+    """Send the next question after an answer of these parts."""
+    answer = ChatMessage(role="assistant", parts=[StepPart(), *parts])
+    messages = [ChatMessage.user("Hi."), answer, ChatMessage.user("And?")]
+    provider = get_llm_provider(f"openai-chat/{model}", base_url=base_url)
+    with pytest.raises(ModelRejected):
+        await streamed(provider, ModelRequest("", messages, overrides=Overrides(max_output_tokens=900)))
+    await provider.aclose()
+
+
+def called(call_id: str) -> ToolPart:
+    return ToolPart(call_id=call_id, name="add", input={}, output=3, done=True)
+
+
+@pytest.mark.parametrize(
+    ("model", "base_url", "field"),
+    [
+        ("mistral-small-latest", "https://api.mistral.ai/v1", "max_tokens"),
+        ("gpt-oss:20b", "http://127.0.0.1:11434/v1", "max_tokens"),
+        ("openai/gpt-5-mini", "https://openrouter.ai/api/v1", "max_completion_tokens"),
+        ("o4-mini", "http://127.0.0.1:4000", "max_completion_tokens"),
+        ("our-deployment", "https://acme.openai.azure.com/openai/v1/", "max_completion_tokens"),
+    ],
+)
+async def test_the_limit_of_an_output_has_the_name_that_the_server_knows(
+    model: str, base_url: str, field: str, bodies: list[Json]
+) -> None:
+    await send(model, base_url, TextPart(text="Hello."))
+    assert {name: value for name, value in bodies[0].items() if value == 900} == {field: 900}
+
+
+@pytest.mark.parametrize("model", ["mistral-small-latest", "mistralai/Devstral-Small-2", "open-mixtral-8x22b"])
+async def test_a_model_of_mistral_is_sent_ids_of_nine_letters_and_digits(model: str, bodies: list[Json]) -> None:
+    await send(model, "http://127.0.0.1:8000/v1", called(OPENAI_ID), called(MISTRAL_ID), called("call_2"))
+    _, asked, *told, _, _ = bodies[0]["messages"]
+    ids = [call["id"] for call in asked["tool_calls"]]
+    assert ids[1] == MISTRAL_ID
+    assert all(len(call_id) == 9 and call_id.isalnum() for call_id in ids)
+    assert len(set(ids)) == 3
+    assert [message["tool_call_id"] for message in told] == ids
+
+
+async def test_any_other_model_is_sent_the_ids_that_the_calls_have(bodies: list[Json]) -> None:
+    await send("kimi-k2", "http://127.0.0.1:8000/v1", called(OPENAI_ID), called("functions.add:0"))
+    _, asked, *_ = bodies[0]["messages"]
+    assert [call["id"] for call in asked["tool_calls"]] == [OPENAI_ID, "functions.add:0"]
+
+
+@pytest.mark.parametrize(
+    "base_url", ["https://api.deepseek.com", "https://api.moonshot.ai/v1", "https://api.kimi.com/coding/v1"]
+)
+async def test_a_server_that_refuses_calls_without_reasoning_is_sent_some_with_another_models_calls(
+    base_url: str, bodies: list[Json]
+) -> None:
+    await send("thinker", base_url, ReasoningPart(text="Hm."), called(OPENAI_ID), StepPart(), TextPart(text="Three."))
+    answers = [message for message in bodies[0]["messages"] if message["role"] == "assistant"]
+    assert all(message["reasoning_content"] for message in answers)
+    await send("thinker", base_url, TextPart(text="Hello."))
+    assert "reasoning_content" not in bodies[1]["messages"][1]
+
+
+@pytest.mark.parametrize("base_url", ["https://api.groq.com/openai/v1", "http://127.0.0.1:8000/deepseek/v1"])
+async def test_no_other_server_is_sent_reasoning_that_it_did_not_write(base_url: str, bodies: list[Json]) -> None:
+    await send("deepseek-r1-distill", base_url, called(OPENAI_ID))
+    assert "reasoning_content" not in bodies[0]["messages"][1]
