@@ -20,9 +20,10 @@ from omniagent.http.request_body import (
     read_chat_request,
     read_json,
     read_model,
+    sdk_version,
 )
 from omniagent.protocol import sse
-from omniagent.protocol.ui_messages import sdk_version, ui_message
+from omniagent.protocol.ui_messages import ui_message
 from omniagent.session.manager import check_id, session_key, user_id_of
 
 if TYPE_CHECKING:

@@ -17,6 +17,7 @@ from pydantic import (
 from starlette.requests import Request
 
 from omniagent.errors import InvalidRequest, MalformedRequest, PayloadTooLarge, UnsupportedMediaType
+from omniagent.protocol.ui_messages import DEFAULT_SDK
 from omniagent.session.manager import ID_PATTERN
 from omniagent.settings import Busy
 from omniagent.turns.setup import Query
@@ -26,6 +27,11 @@ if TYPE_CHECKING:
 
 SENDING_SECONDS: Final = 3.0
 """Reserved for the response, out of the invocation's remaining time."""
+
+
+def sdk_version(header: str | None) -> int:
+    """Return the version of the AI SDK that a client names in `x-ai-sdk`: 5, 6 (the default) or 7."""
+    return {"5": 5, "7": 7}.get((header or "").strip(), DEFAULT_SDK)
 
 
 def deadline_of(scope: Mapping[str, Any]) -> float | None:

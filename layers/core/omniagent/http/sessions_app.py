@@ -15,7 +15,7 @@ from omniagent.aws.services import Services
 from omniagent.http.auth import Caller
 from omniagent.http.documented import PAID, WITH_BODY, documented
 from omniagent.http.fastapi_app import CurrentCaller, ProcessServices, create_app
-from omniagent.http.request_body import body_schema, read_model, time_left
+from omniagent.http.request_body import body_schema, read_model, sdk_version, time_left
 from omniagent.http.resources import (
     LINE_PATTERN,
     Accepted,
@@ -34,7 +34,6 @@ from omniagent.http.resources import (
 )
 from omniagent.persistence.documents import Message, Session
 from omniagent.persistence.store import session_message
-from omniagent.protocol.ui_messages import sdk_version
 from omniagent.session.manager import ID_PATTERN, SessionManager, public_session_id, session_key, user_id_of
 from omniagent.turns.waiting import is_expired
 

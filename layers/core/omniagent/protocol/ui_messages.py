@@ -18,11 +18,7 @@ from omniagent.messages import (
 )
 
 DEFAULT_SDK = 6
-
-
-def sdk_version(header: str | None) -> int:
-    """Return the version of the AI SDK that a client names in `x-ai-sdk`: 5, 6 (the default) or 7."""
-    return {"5": 5, "7": 7}.get((header or "").strip(), DEFAULT_SDK)
+"""The version of the AI SDK whose format all versions since 6 accept."""
 
 
 def ui_message(

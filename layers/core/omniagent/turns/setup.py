@@ -9,6 +9,7 @@ import zlib
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from types import CodeType
 from typing import TYPE_CHECKING, Any, TypeVar, get_args
 
 from omniagent.ai.agent import Agent
@@ -323,7 +324,12 @@ class TurnHooks:
 
     def __post_init__(self) -> None:
         for name, parameters in _CALLED_WITH.items():
-            check_async(f"TurnHooks: {name}", getattr(self, name), *parameters)
+            hook = getattr(self, name)
+            code = getattr(hook, "__code__", None)
+            if hook is not None and (name, code) not in _checked_hooks:
+                check_async(f"TurnHooks: {name}", hook, *parameters)
+                if code is not None:
+                    _checked_hooks.add((name, code))
 
     def note_cost(self, purpose: Purpose, usage: Usage) -> None:
         """Report the cost of a model call, if there is a hook."""
@@ -342,6 +348,8 @@ _CALLED_WITH = {
     "on_end": ("result",),
     "on_erase": ("user", "session_id"),
 }
+_checked_hooks: set[tuple[str, CodeType]] = set()
+"""Every request has hooks of its own, of the same few functions: each is checked once."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
