@@ -41,7 +41,7 @@ from omniagent.settings import Settings
 
 Open = Callable[..., SessionManager]
 LATER = datetime(2100, 1, 1, tzinfo=UTC)
-SMALL = Settings(context_max_turns=2, summary_after_turns=3)
+SMALL = Settings(context_max_turns=3, summary_after_turns=3)
 
 
 @pytest.fixture(params=["memory", "mongodb"])

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -127,6 +128,17 @@ async def test_the_answer_is_stored_and_finished_while_its_summary_is_still_bein
     gate.set()
     await stream.ended()
     assert await chat.latest() == RollingSummary("Late summary.", 2, 1, 3)
+
+
+@pytest.mark.parametrize("small", [{"context_max_turns": 3}, {"context_max_tokens": 100}])
+async def test_no_turn_leaves_the_window_before_it_is_summarized(small: dict[str, Any]) -> None:
+    chat = Chat(settings=replace(SOON, summary_after_turns=500, **small))
+    for number in range(1, 7):
+        await chat.ask(f"Question {number} " + "with some words in it " * 4)
+    for number, request in enumerate(requests(chat.model, "answer"), 1):
+        shown = "".join(message.text for message in request.messages)
+        assert "Summary" in shown or all(f"Question {each} " in shown for each in range(1, number))
+    assert requests(chat.model, "summary")
 
 
 async def test_a_summary_that_is_late_is_left_to_the_queue_where_there_is_one() -> None:

@@ -105,9 +105,15 @@ class Settings:
 
     context_max_turns: int = setting(30, "Maximum number of recent turns in the prompt.", minimum=1)
     context_max_tokens: int = setting(32_000, "Maximum tokens of recent turns in the prompt.", minimum=100)
-    summary_after_turns: int = setting(20, "A summary is due after this many turns since the last one.", minimum=1)
+    summary_after_turns: int = setting(
+        20,
+        "A summary is due after this many turns since the last one, at the latest after `CONTEXT_MAX_TURNS`.",
+        minimum=1,
+    )
     summary_after_tokens: int = setting(
-        16_000, "A summary is due after this many tokens since the last one.", minimum=50
+        16_000,
+        "A summary is due after this many tokens since the last one, at the latest after half of `CONTEXT_MAX_TOKENS`.",
+        minimum=50,
     )
     summary_input_tokens: int = setting(
         24_000, "Maximum input tokens of one summary call; longer input is split.", minimum=50

@@ -200,7 +200,7 @@ class MongoSessionManager(SessionManager):
 
     @trace_method(kind=SpanKind.DB, name="mongodb.load", attributes=_MESSAGES)
     async def load(self, message_id: str | None = None) -> SessionState:
-        turns = max(self.settings.context_max_turns, self.settings.summary_after_turns) + 1
+        turns = self.settings.context_max_turns + 1
         found, summary, earlier, recent = await asyncio.gather(
             self._found(), self.latest_summary(), self._message_by_id(message_id), self._newest(turns)
         )

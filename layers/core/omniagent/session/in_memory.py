@@ -144,7 +144,7 @@ class InMemorySessionManager(SessionManager):
         session = self._find()
         if session is None:
             return SessionState()
-        turns = max(self.settings.context_max_turns, self.settings.summary_after_turns) + 1
+        turns = self.settings.context_max_turns + 1
         latest = session.head.latest_turn_number
         return SessionState(
             head=session.head,
