@@ -72,9 +72,13 @@ def test_an_unknown_api_says_which_there_are() -> None:
         get_llm_provider("gpt-4.1-mini", api="completions", **KEY)
 
 
-def test_an_address_that_is_none_is_a_wrong_setting() -> None:
+@pytest.mark.parametrize(
+    "url",
+    ["http://[::1/v1", "localhost:11434", "127.0.0.1:1/v1", "/v1", "http://", "ftp://host/v1", "http://host:99999/v1"],
+)
+def test_an_address_that_is_none_is_a_wrong_setting(url: str) -> None:
     with pytest.raises(ConfigurationError, match="OPENAI_BASE_URL"):
-        get_llm_provider("gpt-4.1-mini", base_url="http://[::1/v1", **KEY)
+        get_llm_provider("gpt-4.1-mini", base_url=url, **KEY)
 
 
 class Parrot(LLMProvider):

@@ -51,14 +51,18 @@ def check_url(name: str, url: str) -> None:
 
 def check_webhook_url(url: str) -> None:
     """Refuse the address of a webhook that is none, or without TLS on Lambda."""
-    try:
-        parts = urlsplit(url)
-        is_address = parts.scheme in ("https", "http") and bool(parts.hostname)
-    except ValueError:
-        is_address = False
-    if not is_address:
+    if not is_http_address(url):
         raise ConfigurationError("WEBHOOK_URL must be an https:// address")
     check_url("WEBHOOK_URL", url)
+
+
+def is_http_address(url: str) -> bool:
+    """Whether a URL names a server to call. `localhost:8000` does not: `localhost` is its scheme."""
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in ("https", "http") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # such as a port above 65535
+        return False
 
 
 def check_mongodb_uri(uri: str) -> None:

@@ -27,7 +27,7 @@ from omniagent.errors import (
     ModelUnavailable,
 )
 from omniagent.network import AsyncioBackend, PeerTimeout
-from omniagent.tls import tls_context
+from omniagent.tls import is_http_address, tls_context
 
 MODEL_ERRORS: dict[type[Exception], type[ModelError]] = {
     openai.OpenAIError: ModelError,
@@ -269,6 +269,10 @@ def _make_sdk(options: OpenAIOptions, key: KeySource) -> openai.AsyncOpenAI:
         max_keepalive_connections=options.max_connections,
         keepalive_expiry=options.keepalive_seconds,
     )
+    if options.base_url and not is_http_address(options.base_url):
+        raise ConfigurationError(
+            f"OPENAI_BASE_URL is not an address: {options.base_url!r}. Write it like http://127.0.0.1:11434/v1"
+        )
     try:
         url = httpx2.URL(options.base_url or OPENAI_URL)
         sdk = _Sdk(
