@@ -2,6 +2,9 @@
 
 import asyncio
 from dataclasses import replace
+from typing import Any
+
+import pytest
 
 from omniagent import (
     Agent,
@@ -63,6 +66,18 @@ async def test_a_name_without_reported_usage_is_estimated() -> None:
     chat = Chat(ScriptedModel("Hello.", name=["A greeting", ModelFinish("stop", Usage())]))
     await chat.ask("Hi")
     assert (await chat.name(), chat.costs, chat.estimated) == ("A greeting", ["name"], [True])
+
+
+REFUSED = ["I cannot help with that.", ModelFinish("content-filter", Usage(5, 5))]
+
+
+@pytest.mark.parametrize(
+    ("answer", "name"), [("<think>\nHm.\n</think>\n\nA greeting", "A greeting"), (REFUSED, "Hi Bo")]
+)
+async def test_neither_reasoning_nor_a_refusal_names_a_session(answer: Any, name: str) -> None:
+    chat = Chat(ScriptedModel("Hello.", name=answer))
+    await chat.ask("Hi Bo")
+    assert await chat.name() == name
 
 
 async def test_the_answer_is_complete_before_its_session_has_a_name() -> None:

@@ -15,6 +15,7 @@ from omniagent import (
     InMemorySessionManager,
     InMemoryStore,
     LLMProvider,
+    ModelFinish,
     ModelRequest,
     Overrides,
     Query,
@@ -162,7 +163,18 @@ async def test_what_a_summary_has_cost_is_reported_although_it_fails() -> None:
     assert [(purpose, usage.output_tokens, usage.estimated) for purpose, usage in chat.costs] == [("summary", 3, False)]
 
 
-@pytest.mark.parametrize("broken", [ModelUnavailable(), "", ["Half", ModelUnavailable()]])
+async def test_reasoning_that_the_server_left_in_the_text_is_no_part_of_the_summary() -> None:
+    chat = Chat(ScriptedModel(default="Yes.", summary="<think>\nWhat was said?\n</think>\n\nThey agreed."))
+    await chat.converse(4)
+    latest = await chat.latest()
+    assert latest is not None
+    assert latest.content == "They agreed."
+
+
+REFUSED: list[object] = ["I cannot help with that.", ModelFinish("content-filter", Usage(5, 5))]
+
+
+@pytest.mark.parametrize("broken", [ModelUnavailable(), "", ["Half", ModelUnavailable()], REFUSED, "<think>Hm"])
 async def test_a_summary_that_fails_does_not_fail_the_turn_and_is_reported(broken: object) -> None:
     chat = Chat(ScriptedModel(default="Yes.", summary=broken))  # type: ignore[arg-type]
     await chat.converse(4)

@@ -37,7 +37,7 @@ async def name_session(
             async with asyncio.timeout(max_seconds):
                 request = _request(summary, messages, overrides)
                 completion = await metered(meter, provider, request, purpose="name", note_cost=note_cost)
-            if name := prompts.clean_name(completion.text):
+            if name := prompts.clean_name(completion.usable_text):
                 return name
         except (ModelError, TimeoutError) as exc:
             logger.warning("model gave no name", extra={"cause": type(exc).__name__})

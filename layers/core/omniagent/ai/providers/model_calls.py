@@ -6,6 +6,7 @@ Each call is one LLM span, streamed or buffered.
 import asyncio
 import inspect
 import json
+import re
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
@@ -32,6 +33,8 @@ from omniagent.tracing import Span, SpanKind, attributes, output_message, token_
 from omniagent.tracing.redaction import redact
 from omniagent.tracing.spans import active_recorder
 
+_INLINE_REASONING = re.compile(r"^<think>.*?(?:</think>|$)", re.DOTALL)
+
 
 @dataclass(frozen=True, slots=True)
 class Completion:
@@ -40,6 +43,11 @@ class Completion:
     text: str
     usage: Usage
     reason: FinishReason = "other"
+
+    @property
+    def usable_text(self) -> str:
+        """The text without reasoning that the server left in it. Nothing if it is a refusal or was cut by a filter."""
+        return "" if self.reason == "content-filter" else _INLINE_REASONING.sub("", self.text).strip()
 
 
 def call_model(provider: LLMProvider, request: ModelRequest, *, purpose: Purpose) -> AsyncGenerator[ModelEvent, None]:
