@@ -73,8 +73,16 @@ async def test_a_model_of_mistral_is_sent_ids_of_nine_letters_and_digits(model: 
     assert [message["tool_call_id"] for message in told] == ids
 
 
+@pytest.mark.parametrize("model", ["kimi-k2-thinking", "moonshotai/Kimi-K2.5"])
+async def test_a_model_of_kimi_is_sent_the_ids_that_it_knows(model: str, bodies: list[Json]) -> None:
+    await send(model, "http://127.0.0.1:8000/v1", called(OPENAI_ID), StepPart(), called("call_1"), called("call_2"))
+    ids = [call["id"] for message in bodies[0]["messages"] for call in message.get("tool_calls", ())]
+    assert ids == ["functions.add:0", "functions.add:1", "functions.add:2"]
+    assert [message["tool_call_id"] for message in bodies[0]["messages"] if message["role"] == "tool"] == ids
+
+
 async def test_any_other_model_is_sent_the_ids_that_the_calls_have(bodies: list[Json]) -> None:
-    await send("kimi-k2", "http://127.0.0.1:8000/v1", called(OPENAI_ID), called("functions.add:0"))
+    await send("qwen3", "http://127.0.0.1:8000/v1", called(OPENAI_ID), called("functions.add:0"))
     _, asked, *_ = bodies[0]["messages"]
     assert [call["id"] for call in asked["tool_calls"]] == [OPENAI_ID, "functions.add:0"]
 

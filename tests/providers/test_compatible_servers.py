@@ -22,6 +22,8 @@ from omniagent.messages import FinishReason, Usage
 from tests.providers.canned import Json, chat_chunks, frames, text_deltas
 from tests.providers.helpers import comparable, finish_of, merged, only, read, text_of
 
+ID, OTHER_ID = "call_PTLP8xhu3uwZk4l3nlnrrJha", "D681PevKs"
+
 
 def chat(*deltas: Json, finish: str | None = "stop") -> list[ModelEvent]:
     return merged(read(ChatReader(), frames(chat_chunks(*deltas, finish=finish), done=True)))
@@ -46,49 +48,49 @@ def call_events(call_id: str, arguments: str) -> list[ModelEvent]:
 
 TOOL_STREAMS: dict[str, list[Json]] = {
     "as OpenAI does": [
-        piece(index=0, id="c1", name="add"),
+        piece(index=0, id=ID, name="add"),
         piece('{"a"', index=0),
         piece(": 1}", index=0),
-        piece(index=1, id="c2", name="add"),
+        piece(index=1, id=OTHER_ID, name="add"),
         piece('{"a": 2}', index=1),
     ],
     "each call in one chunk": [
-        piece('{"a": 1}', index=0, id="c1", name="add"),
-        piece('{"a": 2}', index=1, id="c2", name="add"),
+        piece('{"a": 1}', index=0, id=ID, name="add"),
+        piece('{"a": 2}', index=1, id=OTHER_ID, name="add"),
     ],
     "both calls in one chunk": [
         {
             "tool_calls": [
-                {"index": 0, "id": "c1", "function": {"name": "add", "arguments": '{"a": 1}'}},
-                {"index": 1, "id": "c2", "function": {"name": "add", "arguments": '{"a": 2}'}},
+                {"index": 0, "id": ID, "function": {"name": "add", "arguments": '{"a": 1}'}},
+                {"index": 1, "id": OTHER_ID, "function": {"name": "add", "arguments": '{"a": 2}'}},
             ]
         }
     ],
     "no index": [
-        piece('{"a"', id="c1", name="add"),
+        piece('{"a"', id=ID, name="add"),
         piece(": 1}"),
-        piece('{"a": 2', id="c2", name="add"),
+        piece('{"a": 2', id=OTHER_ID, name="add"),
         piece("}"),
     ],
     "every call at index 0": [
-        piece('{"a": 1}', index=0, id="c1", name="add"),
-        piece('{"a": 2}', index=0, id="c2", name="add"),
+        piece('{"a": 1}', index=0, id=ID, name="add"),
+        piece('{"a": 2}', index=0, id=OTHER_ID, name="add"),
     ],
     "name and id again with each piece": [
-        piece('{"a"', index=0, id="c1", name="add"),
-        piece(": 1}", index=0, id="c1", name="add"),
-        piece('{"a": 2}', index=1, id="c2", name="add"),
+        piece('{"a"', index=0, id=ID, name="add"),
+        piece(": 1}", index=0, id=ID, name="add"),
+        piece('{"a": 2}', index=1, id=OTHER_ID, name="add"),
     ],
     "the same name and index again with each piece, and no id until the end": [
-        piece('{"a"', index=0, id="c1", name="add"),
+        piece('{"a"', index=0, id=ID, name="add"),
         piece(": 1}", index=0, name="add"),
         piece("", index=0, name="add"),
-        piece('{"a": 2}', index=1, id="c2", name="add"),
+        piece('{"a": 2}', index=1, id=OTHER_ID, name="add"),
     ],
     "a new id with each piece": [
-        piece('{"a"', index=0, id="c1", name="add"),
+        piece('{"a"', index=0, id=ID, name="add"),
         piece(": 1}", index=0, id="zzz"),
-        piece('{"a": 2}', index=1, id="c2", name="add"),
+        piece('{"a": 2}', index=1, id=OTHER_ID, name="add"),
     ],
 }
 
@@ -98,23 +100,23 @@ TOOL_STREAMS: dict[str, list[Json]] = {
 def test_tool_calls_are_read_however_they_are_cut(habit: str, finish: str) -> None:
     told = chat(*TOOL_STREAMS[habit], finish=finish)
     assert told == [
-        *call_events("c1", '{"a": 1}'),
-        *call_events("c2", '{"a": 2}'),
+        *call_events(ID, '{"a": 1}'),
+        *call_events(OTHER_ID, '{"a": 2}'),
         ModelFinish("tool-calls", Usage()),
     ]
 
 
 def test_calls_whose_pieces_are_mixed_are_told_when_both_are_complete() -> None:
     told = chat(
-        piece('{"a"', index=0, id="c1", name="add"),
-        piece('{"a"', index=1, id="c2", name="add"),
+        piece('{"a"', index=0, id=ID, name="add"),
+        piece('{"a"', index=1, id=OTHER_ID, name="add"),
         piece(": 1}", index=0),
         piece(": 2}", index=1),
         finish="tool_calls",
     )
     assert only(told, ModelToolCall) == [
-        ModelToolCall("c1", "add", '{"a": 1}'),
-        ModelToolCall("c2", "add", '{"a": 2}'),
+        ModelToolCall(ID, "add", '{"a": 1}'),
+        ModelToolCall(OTHER_ID, "add", '{"a": 2}'),
     ]
 
 
@@ -132,6 +134,23 @@ def test_calls_without_ids_at_one_index_are_told_apart(at: Json, names: tuple[st
     assert [(call.name, call.arguments) for call in only(told, ModelToolCall)] == [(name, '{"a": 1}') for name in names]
 
 
+@pytest.mark.parametrize("call_id", ["call_0", "functions.add:0", "functions.convert2pdf24:12", "0", "toolcall1", ""])
+def test_a_call_that_a_server_has_only_counted_gets_an_id_that_no_other_session_has(call_id: str) -> None:
+    name = call_id.partition(".")[2].partition(":")[0] or "add"
+    told = [only(chat(piece("{}", index=0, id=call_id, name=name), finish="stop"), ModelToolCall) for _ in range(2)]
+    ids = {call.call_id for calls in told for call in calls}
+    assert len(ids) == 2
+    assert call_id not in ids
+
+
+@pytest.mark.parametrize(
+    "call_id", [ID, OTHER_ID, "chatcmpl-tool-4b825dc642cb6eb9a060e54bf8d69288", "toolu_01A09q90qw90lq91"]
+)
+def test_a_call_keeps_an_id_that_is_random(call_id: str) -> None:
+    (call,) = only(chat(piece("{}", index=0, id=call_id, name="add"), finish="stop"), ModelToolCall)
+    assert call.call_id == call_id
+
+
 def test_a_call_without_arguments_and_ids_is_not_the_next_one() -> None:
     told = chat(piece(name="now"), piece('{"a": 1}', name="add"), finish="tool_calls")
     assert [(call.name, call.arguments) for call in only(told, ModelToolCall)] == [("now", "{}"), ("add", '{"a": 1}')]
@@ -139,19 +158,19 @@ def test_a_call_without_arguments_and_ids_is_not_the_next_one() -> None:
 
 @pytest.mark.parametrize("finish", ["length", "content_filter"])
 def test_a_call_that_was_cut_off_before_its_arguments_has_none_that_can_be_read(finish: str) -> None:
-    (call,) = only(chat(piece(index=0, id="c1", name="add"), finish=finish), ModelToolCall)
+    (call,) = only(chat(piece(index=0, id=ID, name="add"), finish=finish), ModelToolCall)
     with pytest.raises(ValueError, match="Expecting"):
         json.loads(call.arguments)
 
 
 def test_a_call_without_arguments_has_an_empty_object() -> None:
-    told = chat(piece(index=0, id="c1", name="add"), finish="tool_calls")
-    assert told[:-1] == [ModelToolStart("c1", "add"), ModelToolCall("c1", "add", "{}")]
+    told = chat(piece(index=0, id=ID, name="add"), finish="tool_calls")
+    assert told[:-1] == [ModelToolStart(ID, "add"), ModelToolCall(ID, "add", "{}")]
 
 
 def test_a_call_without_a_name_breaks_the_stream() -> None:
     with pytest.raises(ModelStreamBroken):
-        chat(piece("{}", index=0, id="c1"), finish="tool_calls")
+        chat(piece("{}", index=0, id=ID), finish="tool_calls")
 
 
 @pytest.mark.parametrize("field", ["reasoning_content", "reasoning"])
@@ -174,10 +193,10 @@ def test_content_may_be_a_list_of_parts() -> None:
 
 def test_an_answer_is_read_from_a_server_that_does_not_stream() -> None:
     function = {"name": "add", "arguments": '{"a": 1}'}
-    message = {"role": "assistant", "content": "Adding.", "tool_calls": [{"id": "c1", "function": function}]}
+    message = {"role": "assistant", "content": "Adding.", "tool_calls": [{"id": ID, "function": function}]}
     body = {"choices": [{"index": 0, "message": message, "finish_reason": "tool_calls"}], "usage": {"prompt_tokens": 5}}
     told = read(ChatReader(), [json.dumps(body, indent=2).encode()])
-    assert told == [ModelText("Adding."), *call_events("c1", '{"a": 1}'), ModelFinish("tool-calls", Usage(5))]
+    assert told == [ModelText("Adding."), *call_events(ID, '{"a": 1}'), ModelFinish("tool-calls", Usage(5))]
 
 
 def test_a_response_is_read_from_a_server_that_does_not_stream() -> None:
@@ -202,16 +221,16 @@ def test_content_of_another_shape_breaks_the_stream(content: object) -> None:
 
 
 def test_arguments_may_be_an_object() -> None:
-    whole: Json = {"tool_calls": [{"index": 0, "id": "c1", "function": {"name": "add", "arguments": {"a": 1}}}]}
-    assert chat(whole, finish="tool_calls")[:-1] == call_events("c1", '{"a": 1}')
-    item = {"type": "function_call", "call_id": "c1", "name": "add", "arguments": {"a": 1}}
+    whole: Json = {"tool_calls": [{"index": 0, "id": ID, "function": {"name": "add", "arguments": {"a": 1}}}]}
+    assert chat(whole, finish="tool_calls")[:-1] == call_events(ID, '{"a": 1}')
+    item = {"type": "function_call", "call_id": ID, "name": "add", "arguments": {"a": 1}}
     done = {"type": "response.output_item.done", "output_index": 0, "item": item}
-    assert response(done, text_deltas()[-1])[:-1] == call_events("c1", '{"a": 1}')
+    assert response(done, text_deltas()[-1])[:-1] == call_events(ID, '{"a": 1}')
 
 
 def test_an_empty_object_of_arguments_is_one() -> None:
-    whole: Json = {"tool_calls": [{"index": 0, "id": "c1", "function": {"name": "add", "arguments": {}}}]}
-    assert only(chat(whole, finish="tool_calls"), ModelToolCall) == [ModelToolCall("c1", "add", "{}")]
+    whole: Json = {"tool_calls": [{"index": 0, "id": ID, "function": {"name": "add", "arguments": {}}}]}
+    assert only(chat(whole, finish="tool_calls"), ModelToolCall) == [ModelToolCall(ID, "add", "{}")]
 
 
 @pytest.mark.parametrize(
@@ -249,7 +268,7 @@ def test_the_usage_may_come_with_each_chunk_or_at_the_end(is_last: bool) -> None
 
 def test_nothing_is_lost_if_each_chunk_has_usage_and_a_finish_reason() -> None:
     usage = {"prompt_tokens": 5, "completion_tokens": 4}
-    deltas: list[Json] = [{"content": "One "}, {"content": "two."}, piece('{"a": 1}', id="c1", name="add")]
+    deltas: list[Json] = [{"content": "One "}, {"content": "two."}, piece('{"a": 1}', id=ID, name="add")]
     chunks: list[Json] = [{"choices": [{"delta": delta, "finish_reason": "stop"}], "usage": usage} for delta in deltas]
     reader, decoder = ChatReader(), EventDecoder()
     told: list[ModelEvent] = []
@@ -258,7 +277,7 @@ def test_nothing_is_lost_if_each_chunk_has_usage_and_a_finish_reason() -> None:
         told += reader.read(decoder.feed(frame))
     assert merged([*told, *reader.end()]) == [
         ModelText("One two."),
-        *call_events("c1", '{"a": 1}'),
+        *call_events(ID, '{"a": 1}'),
         ModelFinish("tool-calls", Usage(5, 4)),
     ]
 
@@ -367,24 +386,24 @@ def test_raw_reasoning_without_an_end_is_ended_by_the_text() -> None:
 
 
 def test_a_call_that_comes_whole_is_told_like_one_that_was_streamed() -> None:
-    item = {"type": "function_call", "call_id": "c1", "name": "add", "arguments": '{"a": 1}'}
+    item = {"type": "function_call", "call_id": ID, "name": "add", "arguments": '{"a": 1}'}
     done = {"type": "response.output_item.done", "output_index": 0, "item": item}
     end = text_deltas()[-1]
-    assert response(done, end) == [*call_events("c1", '{"a": 1}'), ModelFinish("tool-calls", Usage())]
+    assert response(done, end) == [*call_events(ID, '{"a": 1}'), ModelFinish("tool-calls", Usage())]
 
 
 def test_what_was_not_streamed_is_read_from_the_whole_response() -> None:
-    call = {"type": "function_call", "call_id": "c1", "name": "add", "arguments": '{"a": 1}'}
+    call = {"type": "function_call", "call_id": ID, "name": "add", "arguments": '{"a": 1}'}
     said = {"type": "message", "content": [{"type": "output_text", "text": "hi"}, {"type": "refusal", "refusal": "no"}]}
     whole = {"output": [{"type": "reasoning", "id": "rs_1"}, said, call], "usage": None}
     end = {"type": "response.completed", "response": whole}
     told = response(end)
-    assert told[:-1] == [ModelText("hino"), *call_events("c1", '{"a": 1}')]
+    assert told[:-1] == [ModelText("hino"), *call_events(ID, '{"a": 1}')]
     streamed = [
         {"type": "response.output_text.delta", "output_index": 1, "delta": "hi"},
         {"type": "response.output_item.done", "output_index": 7, "item": call},
     ]
-    assert response(*streamed, end)[:-1] == [ModelText("hi"), *call_events("c1", '{"a": 1}')]
+    assert response(*streamed, end)[:-1] == [ModelText("hi"), *call_events(ID, '{"a": 1}')]
 
 
 def test_events_of_kinds_yet_to_come_are_skipped() -> None:

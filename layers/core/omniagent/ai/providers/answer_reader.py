@@ -112,6 +112,7 @@ def _without_surrogates(value: Any) -> Any:
 MAX_CALL_ID_LENGTH: Final = 64
 """The APIs accept no longer id in a later request."""
 MAX_TOKENS: Final = 10**12
+_RUN = re.compile(r"[A-Za-z0-9]+")
 _CUT_SHORT: Final = frozenset({"length", "content-filter"})
 _MALFORMED = (AttributeError, IndexError, KeyError, TypeError, ValueError)
 
@@ -147,6 +148,12 @@ def counts_of(holder: Json, name: str) -> Json:
 
 def new_call_id() -> str:
     return f"call_{uuid.uuid4().hex[:24]}"
+
+
+def _is_random(call_id: str) -> bool:
+    """Whether an id looks random: a run of 16 letters and digits, or of 9 with more than one digit."""
+    runs = _RUN.findall(call_id)
+    return any(len(run) >= 16 or (len(run) >= 9 and sum(map(str.isdigit, run)) > 1) for run in runs)
 
 
 class AnswerReader(ABC):
@@ -230,15 +237,18 @@ class AnswerReader(ABC):
         if not (isinstance(call_id, str) and isinstance(name, str)):
             raise TypeError("a tool call without an id or a name")
         self._end_reasoning()
-        call = Call(self._unique(call_id), name, sent_id=call_id)
+        call = Call(self._unique(call_id, name), name, sent_id=call_id)
         self._calls.append(call)
         self._add(ModelToolStart(call.call_id, name))
         return call
 
-    def _unique(self, call_id: str) -> str:
-        """Return an id that no other call has: results are matched by it, here, in the client and in later requests."""
-        fits = 0 < len(call_id) <= MAX_CALL_ID_LENGTH and call_id not in self._taken
-        chosen = call_id if fits else new_call_id()
+    def _unique(self, call_id: str, name: str) -> str:
+        """Return an id that no other call has, in any session: tools may use it as an idempotency key.
+
+        Some servers count the calls of an answer or of a conversation: `call_0`, `functions.add:0`.
+        """
+        fits = len(call_id) <= MAX_CALL_ID_LENGTH and call_id not in self._taken
+        chosen = call_id if fits and _is_random(call_id.replace(name, "")) else new_call_id()
         self._taken.add(chosen)
         return chosen
 

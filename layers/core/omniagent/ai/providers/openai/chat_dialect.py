@@ -2,10 +2,15 @@
 
 import hashlib
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
+
+from omniagent.ai.providers.openai.openai_provider import tool_name
+from omniagent.messages import ToolPart
 
 _OPENAI_MODEL = re.compile(r"(?:.*[/.:])?(?:o\d|gpt-(?!oss)|chatgpt|codex)")
 _MISTRAL_MODEL = re.compile(r"mi[sx]tral|(?:mini|dev|magi|code|pix|vox)stral", re.IGNORECASE)
+_KIMI_MODEL = re.compile(r"\bkimi\b", re.IGNORECASE)
 _REASONING_HOST = re.compile(r"https?://[^/]*\b(?:deepseek|moonshot|kimi)\b", re.IGNORECASE)
 _MISTRAL_CALL_ID = re.compile(r"[a-zA-Z0-9]{9}")
 
@@ -28,8 +33,20 @@ class ChatDialect:
         """Whether the server refuses a tool call without `reasoning_content`, also one by another model."""
         return bool(_REASONING_HOST.match(self.base_url))
 
-    def call_id(self, call_id: str) -> str:
-        """Return the id under which a tool call is sent. Mistral's models accept nine letters and digits only."""
-        if not _MISTRAL_MODEL.search(self.model) or _MISTRAL_CALL_ID.fullmatch(call_id):
-            return call_id
-        return hashlib.sha256(call_id.encode("utf-8", "replace")).hexdigest()[:9]
+    def sent_ids(self, calls: Iterable[ToolPart]) -> dict[str, str]:
+        """Return the ids under which the calls of a conversation are sent, if they are not their own.
+
+        Mistral's models accept nine letters and digits only. Kimi's stop calling tools if they see other ids than those
+        that they were trained on.
+        """
+        if _KIMI_MODEL.search(self.model):
+            return {call.call_id: f"functions.{tool_name(call)}:{number}" for number, call in enumerate(calls)}
+        if _MISTRAL_MODEL.search(self.model):
+            return {call.call_id: _mistral_id(call.call_id) for call in calls}
+        return {}
+
+
+def _mistral_id(call_id: str) -> str:
+    if _MISTRAL_CALL_ID.fullmatch(call_id):
+        return call_id
+    return hashlib.sha256(call_id.encode("utf-8", "replace")).hexdigest()[:9]

@@ -1,7 +1,7 @@
 """OpenAI's Chat Completions API, which most compatible servers support."""
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, ClassVar, NoReturn
 
 from omniagent.ai.providers.answer_reader import AnswerReader, Call, Json, counts_of, new_call_id, token_count
@@ -77,9 +77,11 @@ def _response_format(output: OutputFormat | None) -> Json:
 def _messages(request: ModelRequest, dialect: ChatDialect) -> Iterator[Json]:
     if request.instructions:
         yield {"role": "system", "content": request.instructions}
+    parts = (part for message in request.messages for part in message.parts)
+    ids = dialect.sent_ids(part for part in parts if isinstance(part, ToolPart))
     for message in request.messages:
         if message.role == "assistant":
-            yield from _answer_messages(message, dialect)
+            yield from _answer_messages(message, dialect, ids)
         elif message.text:
             yield {"role": "user", "content": message.text}
 
@@ -104,8 +106,8 @@ def _alternating(messages: Iterable[Json]) -> Iterator[Json]:
         yield waiting
 
 
-def _answer_messages(message: ChatMessage, dialect: ChatDialect) -> Iterator[Json]:
-    """Yield one message per step, each followed by the outputs of its tools."""
+def _answer_messages(message: ChatMessage, dialect: ChatDialect, ids: Mapping[str, str]) -> Iterator[Json]:
+    """Yield one message per step, each followed by the outputs of its tools. `ids` are from `ChatDialect.sent_ids`."""
     has_tools = any(isinstance(part, ToolPart) for part in message.parts)
     for step in steps(message):
         text = "".join(part.text for part in step if isinstance(part, TextPart))
@@ -113,17 +115,18 @@ def _answer_messages(message: ChatMessage, dialect: ChatDialect) -> Iterator[Jso
         returned = _returned(step, dialect) if has_tools else {}
         extras = returned.pop("extra_content", {})
         if tools:
-            calls = [_call(part, dialect) | extras.get(part.call_id, {}) for part in tools]
+            calls = [_call(part, ids) | extras.get(part.call_id, {}) for part in tools]
             yield {"role": "assistant", "content": text or None, "tool_calls": calls, **returned}
         elif text:
             yield {"role": "assistant", "content": text, **returned}
         for part in tools:
-            yield {"role": "tool", "tool_call_id": dialect.call_id(part.call_id), "content": tool_output(part)}
+            sent_id = ids.get(part.call_id, part.call_id)
+            yield {"role": "tool", "tool_call_id": sent_id, "content": tool_output(part)}
 
 
-def _call(part: ToolPart, dialect: ChatDialect) -> Json:
+def _call(part: ToolPart, ids: Mapping[str, str]) -> Json:
     function = {"name": tool_name(part), "arguments": tool_arguments(part)}
-    return {"id": dialect.call_id(part.call_id), "type": "function", "function": function}
+    return {"id": ids.get(part.call_id, part.call_id), "type": "function", "function": function}
 
 
 def _returned(step: list[Part], dialect: ChatDialect) -> Json:
