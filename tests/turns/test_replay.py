@@ -3,14 +3,25 @@
 import json
 from typing import Any
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from omniagent.messages import ORPHAN_ERROR, DataPart, Part, ReasoningPart, StepPart, TextPart, ToolPart
+from omniagent.messages import (
+    ORPHAN_ERROR,
+    CallRequest,
+    DataPart,
+    Part,
+    ReasoningPart,
+    Status,
+    StepPart,
+    TextPart,
+    ToolPart,
+)
 from omniagent.protocol import events, sse
 from omniagent.session.manager import SessionMessage
 from omniagent.turns.recorder import AnswerRecorder
-from omniagent.turns.replay import emit_parts, missing_frames, record_frames
+from omniagent.turns.replay import emit_parts, ending_of, missing_frames, record_frames
 from tests.fixtures.stream import check_order
 from tests.protocol.test_sse import Json, texts, values
 
@@ -135,6 +146,38 @@ def test_reasoning_that_was_never_shown_is_not_replayed() -> None:
     kinds: list[str] = []
     emit_parts(parts, lambda event: kinds.append(event.type))
     assert kinds == ["start-step", "text-start", "text-delta", "text-end", "finish-step"]
+
+
+def test_a_reader_of_the_beginning_of_a_waiting_answer_gets_its_request_and_no_result() -> None:
+    request = CallRequest(id="r1", kind="approval")
+    call = ToolPart(call_id="c1", name="refund", input={"order": 42}, request=request)
+    stored = SessionMessage("m1", "assistant", 1, [StepPart(), call], status="waiting")
+    sent = sse.encode(events.StartStep())
+    kinds = [event["type"] for event in sse.decode(missing_frames(sent, stored))]
+    assert kinds == [
+        "tool-input-start",
+        "tool-input-delta",
+        "tool-input-available",
+        "tool-approval-request",
+        "finish-step",
+        "finish",
+        "data-session",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("status", "ending"),
+    [
+        ("complete", ["finish", "data-session"]),
+        ("waiting", ["finish", "data-session"]),
+        ("cancelled", ["abort", "finish", "data-session"]),
+        ("interrupted", ["abort", "finish", "data-session"]),
+        ("failed", ["finish", "data-session", "error"]),
+    ],
+)
+def test_a_stored_answer_is_replayed_with_the_end_that_it_had(status: Status, ending: list[str]) -> None:
+    answer = SessionMessage("m1", "assistant", 1, [], status=status)
+    assert [event.type for event in ending_of(answer)] == ending
 
 
 def test_a_log_that_cannot_be_read_to_its_end_gives_what_can_be_read() -> None:
