@@ -399,3 +399,15 @@ async def test_a_tool_error_of_an_approved_call_is_read_by_the_model(sessions: S
     assert types(events)[:2] == ["start", "tool-output-error"]
     [part] = [part for part in model.requests[1].messages[-1].parts if isinstance(part, ToolPart)]
     assert part.error == "ask for something else"
+
+
+async def test_a_regeneration_that_waited_is_replayed_when_it_is_asked_for_again() -> None:
+    sessions, shop = Sessions(), Shop()
+    old = await sessions.runner(ScriptedModel("No.")).run(Query("Refund 42", "m1"))
+    again = Query("Refund 42", "m1", regenerate=True, replaces=old.message_id)
+    model = ScriptedModel(ToolCall("refund", {"order": "42"}), "Done.")
+    runner = sessions.runner(model, shop.refund)
+    waiting = await runner.run(again)
+    done = await runner.answer(waiting.requests[0].approve()).result()
+    assert (await runner.run(again)).text == done.text == "Done."
+    assert (len(model.requests), shop.refunds) == (2, ["42"])
