@@ -16,7 +16,7 @@ from omniagent import Agent, Callbacks, Gate, Overrides, Project, RunContext, Ru
 from omniagent.ai.providers.llm_provider import ModelRequest
 from omniagent.ai.providers.model_calls import complete
 from omniagent.aws.secrets import SecretStore
-from omniagent.aws.services import Services
+from omniagent.aws.services import Services, get_services
 from omniagent.aws.turn_table import DynamoRegistry
 from omniagent.errors import ConfigurationError, ModelAuthError, NoQueue, StorageRejected
 from omniagent.messages import ChatMessage
@@ -228,3 +228,9 @@ def test_the_environment_says_whether_this_is_a_laptop(monkeypatch: pytest.Monke
     assert not Services(PROJECT, settings).local
     monkeypatch.setenv("OMNIAGENT_LOCAL", "1")
     assert Services(PROJECT, settings).local
+
+
+@pytest.mark.parametrize("mistake", ["helper", Project, Agent("helper", "")])
+def test_a_project_file_that_defines_something_else_says_what_to_write(mistake: Any) -> None:
+    with pytest.raises(ConfigurationError, match=r"project.py must say `project = Project\(agent=…\)`, not "):
+        get_services(mistake)

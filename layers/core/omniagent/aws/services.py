@@ -366,9 +366,15 @@ def _emit_refusal(refusal: BudgetExceeded) -> None:
     emit_refusal(refusal)
 
 
-@cache
 def get_services(project: Project) -> Services:
     """Return the process's services. Sets up logging and tracing from the environment."""
+    if not isinstance(project, Project):
+        raise ConfigurationError(f"project.py must say `project = Project(agent=…)`, not {project!r:.100}")
+    return _made_services(project)
+
+
+@cache
+def _made_services(project: Project) -> Services:
     settings = project.read_settings()
     service = os.environ.get("POWERTOOLS_SERVICE_NAME", "omniagent")
     setup_logging(settings.log_level, service)
