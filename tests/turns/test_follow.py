@@ -103,6 +103,25 @@ async def test_a_dead_turn_is_repaired_by_who_wants_to_resume_it(conversation: C
     assert stream.message_id == conversation.answer["client_message_id"]
 
 
+async def test_a_reader_of_a_dead_turn_is_shown_the_answer_that_has_replaced_it(
+    conversation: Conversation, clock: Clock
+) -> None:
+    await dying(conversation, *BEGINNING)
+    stream = await conversation.runner().resume()
+    assert stream is not None
+    frames = stream.sse()
+    told = await anext(frames)
+    clock.pass_by(10)
+    await conversation.runner().resume()  # by another tab, which then asks again
+    new = (await conversation.ask(Query("Hi", "m1", regenerate=True)))[0]["messageId"]
+    told += b"".join([piece async for piece in frames])
+    shown = list(sse.decode(told))
+    assert told.endswith(sse.DONE)
+    assert [event["messageId"] for event in shown if event["type"] == "start"] == ["dying", new]
+    after = [event["delta"] for event in shown[len(BEGINNING) :] if event["type"] == "text-delta"]
+    assert "".join(after) == "".join(part["text"] for part in conversation.answer["parts"] if part["type"] == "text")
+
+
 async def test_a_turn_that_ended_between_two_looks_is_followed_to_its_end(conversation: Conversation) -> None:
     claim = await dying(conversation, *BEGINNING)
     stream = await conversation.runner().resume()
