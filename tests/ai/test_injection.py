@@ -209,13 +209,24 @@ def test_an_option_of_another_type_is_refused(options: dict[str, Any], said: str
 
 async def test_a_parameter_whose_default_is_none_may_be_none_whatever_its_annotation_says() -> None:
     @tool
-    async def search(words: str, limit: int = None) -> str:  # type: ignore[assignment]  # noqa: RUF013 - the point
+    async def search(
+        words: str,
+        limit: int = None,  # type: ignore[assignment]  # noqa: RUF013 - the point
+        first: Annotated[int, Field(ge=1, description="From 1.")] = None,  # type: ignore[assignment]  # noqa: RUF013
+        last: Annotated[int | None, Field(description="To the end.")] = None,
+    ) -> str:
         """Search."""
-        return f"{words} {limit}"
+        return f"{words} {limit} {first} {last}"
 
-    assert search.spec.parameters["properties"]["limit"] == {"anyOf": [{"type": "integer"}, {"type": "null"}]}
+    shown = search.spec.parameters["properties"]
+    assert shown["limit"] == {"anyOf": [{"type": "integer"}, {"type": "null"}]}
+    from_one = {"anyOf": [{"minimum": 1, "type": "integer"}, {"type": "null"}], "description": "From 1."}
+    assert shown["first"] == from_one
+    assert shown["last"] == {"anyOf": [{"type": "integer"}, {"type": "null"}], "description": "To the end."}
     arguments = search.parse('{"words": "tea", "limit": null}')
-    assert await search.invoke(arguments, RunContext(user="ada")) == "tea None"
+    assert await search.invoke(arguments, RunContext(user="ada")) == "tea None None None"
+    with pytest.raises(InvalidArguments, match="first"):
+        search.parse('{"words": "tea", "first": 0}')
 
 
 @pytest.mark.parametrize("limit", [0, -1, "5"])

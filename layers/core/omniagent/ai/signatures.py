@@ -28,7 +28,7 @@ def read_signature(function: Callable[..., Any], name: str) -> tuple[type[BaseMo
         if _is_context(hint):
             contexts.append(parameter.name)
         elif parameter.default is None:
-            fields[parameter.name] = (hint | None, None)  # also for `limit: int = None`
+            fields[parameter.name] = (_or_none(hint), None)
         else:
             fields[parameter.name] = (hint, ... if parameter.default is parameter.empty else parameter.default)
     if len(contexts) > 1:
@@ -120,6 +120,17 @@ def _check_parameter(parameter: inspect.Parameter, hints: dict[str, Any], name: 
         raise ConfigurationError(
             f"tool {name}: annotate {parameter.name!r} as RunContext alone: a tool always gets one"
         )
+
+
+def _or_none(hint: Any) -> Any:
+    """Return the annotation of a parameter whose default is None: `limit: int = None` means `int | None`.
+
+    What `Annotated` says, such as a description, stays that of the whole parameter.
+    """
+    if get_origin(hint) is Annotated:
+        inner, *said = get_args(hint)
+        return Annotated[(_or_none(inner), *said)]
+    return hint if hint is Any else hint | None
 
 
 def _is_context(hint: Any) -> bool:
