@@ -49,16 +49,19 @@ async def test_the_route_handler_signs_for_the_user_of_its_session(product: Prod
     session, ada = new_id(), f"ada-{new_id()}"
     page = {"x-demo-user": ada, "content-type": "application/json", "x-user-id": "eve"}
     question = json.dumps({"session_id": session, "query": "[echo:Signed]"})
-    streamed, missing, listed, stranger = await call(
+    refund = json.dumps({"query": '[tool:refund {"order": 1001, "euros": 80}]'})
+    streamed, asked, missing, listed, stranger = await call(
         product,
         {"method": "POST", "path": "/chat", "headers": page, "body": question},
+        {"method": "POST", "path": "/chat", "headers": page | {"x-ai-sdk": "5"}, "body": refund},
         {"method": "GET", "path": f"/chat/{new_id()}/stream", "headers": page},
-        {"method": "GET", "path": "/sessions?limit=1", "headers": page},
+        {"method": "GET", "path": "/sessions?search=signed", "headers": page},
         {"method": "GET", "path": "/sessions", "headers": {}},
     )
     assert (streamed["status"], streamed["headers"]["x-session-id"]) == (200, session)
     assert streamed["headers"]["x-vercel-ai-ui-message-stream"] == "v1"
     assert streamed["body"].endswith("data: [DONE]\n\n")
+    assert '"type":"data-approval-request"' in asked["body"], "in the format of the page's AI SDK"
     assert missing["status"] == 204
     assert [item["id"] for item in json.loads(listed["body"])["sessions"]] == [session]
     assert (stranger["status"], json.loads(stranger["body"])["code"]) == (401, "unauthenticated")

@@ -27,8 +27,10 @@ async function forward(request: Request, { params }: Context): Promise<Response>
   target.search = new URL(request.url).search;
   // Only what the stack needs. A page's own x-user-id ends here.
   const headers = new Headers({ "x-user-id": user });
-  const type = request.headers.get("content-type");
-  if (type) headers.set("content-type", type);
+  for (const name of ["content-type", "x-ai-sdk"]) {
+    const value = request.headers.get(name);
+    if (value) headers.set(name, value);
+  }
   const body = request.method === "GET" ? undefined : await request.arrayBuffer();
   const signed = await aws().sign(target, { method: request.method, headers, ...(body?.byteLength && { body }) });
   // A user who leaves closes this connection; the answer goes on, and is found again by a resume.
