@@ -79,6 +79,10 @@ async def test_the_snippet_opens_a_new_chat_answers_survives_a_reload_and_shows_
     await expect(page.locator("p")).to_have_text(shown)
     await expect(page.get_by_role("alert")).to_have_count(0)
 
+    # With nothing to resume: a resumed answer that begins after the refusal would clear it.
+    await page.route("**/stream", lambda route: route.fulfill(status=204))
+    await page.reload()
+    await expect(page.locator("p")).to_have_text(shown)
     await page.route("**/chat", refuse)
     await page.get_by_role("button", name="Say hello").click()
     await expect(page.get_by_role("alert")).to_have_text("Try again in a moment.")

@@ -66,7 +66,7 @@ async def chat(
 ) -> AsyncIterator[tuple[Proxy, Conversation]]:
     """A conversation, and the proxy before its MongoDB."""
     async with behind_proxy(mongod, database) as (proxy, store):
-        settings = replace(QUICK, tick_seconds=60.0)
+        settings = replace(QUICK, tick_seconds=60.0, lease_seconds=120.0)
         yield proxy, Conversation(store=store, provider=provider, model=model, database=database, settings=settings)
 
 
