@@ -1,7 +1,9 @@
 """The cards of a turn that waits: an approval, a question, a tool that only the client can run."""
 
+import asyncio
+
 import pytest
-from playwright.async_api import Locator, expect
+from playwright.async_api import Locator, Route, expect
 
 from local.background import BackgroundStack
 from tests.browser.playground import PHONE, OpenPage, Playground
@@ -32,8 +34,21 @@ async def test_an_approval_survives_a_reload_is_denied_in_one_tab_and_the_other_
     await playground.page.reload()
     await expect(approval).to_be_visible()
     other = await open_page(f"/#/chat/{playground.session_id}")
-    await other.page.get_by_label("Reason (optional)").fill("too much")
-    await other.page.get_by_label("Reason (optional)").press("Tab")
+    reason = other.page.get_by_label("Reason (optional)")
+    written = asyncio.Event()
+
+    async def resume_late(route: Route) -> None:
+        await written.wait()
+        await route.continue_()
+
+    await other.page.route("**/stream", resume_late)
+    await other.page.reload()
+    await reason.fill("too much")
+    async with other.page.expect_response("**/stream"):
+        written.set()
+    await playground.page.wait_for_timeout(200)
+    await expect(reason).to_be_focused()  # the answer was shown again meanwhile
+    await reason.press("Tab")
     await other.page.keyboard.press("Tab")
     await expect(other.button("Deny")).to_be_focused()
     await other.page.keyboard.press("Enter")

@@ -3,13 +3,16 @@
 import asyncio
 import time
 from dataclasses import replace
+from functools import partial
 
 import pytest
 
 from omniagent import Agent, tool
+from omniagent.ai import runner
 from omniagent.errors import OmniAgentError
 from omniagent.messages import ORPHAN_ERROR, Usage
 from omniagent.session import window
+from omniagent.turns.setup import TimeLimit
 from tests.fixtures.conversation import QUICK, Conversation, Json, each_api, events_of, seen
 from tests.fixtures.stream import check_order, outline
 from tests.runner.scenarios import FALLBACK, SCENARIOS, STEP, Scenario, agent, call, said, text, used
@@ -117,10 +120,12 @@ async def test_stopped_during_a_tool(conversation: Conversation) -> None:
     assert ended.is_set()
 
 
-async def test_out_of_time(conversation: Conversation) -> None:
-    """A short deadline: three quarters of it are for the answer, the rest for storing it."""
+async def test_out_of_time(conversation: Conversation, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A process near its end: three seconds are for the answer, and a minute for storing it."""
+    limit = partial(TimeLimit, opened_at=time.monotonic() - 1_000)
+    monkeypatch.setattr(runner, "TimeLimit", lambda deadline, _, **most: limit(deadline, 60.0, **most))
     left = conversation.model.disconnects
-    events = await conversation.ask("[stall] [echo:one two three four]", deadline=time.monotonic() + 1.5)
+    events = await conversation.ask("[stall] [echo:one two three four]", deadline=time.monotonic() + 63)
     check_order(events)
     ending = ["abort deadline", "finish other", "data-session cancelled"]
     assert outline(events) == ["start", "start-step", *text("one two three"), "finish-step", *ending]

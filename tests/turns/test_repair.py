@@ -275,7 +275,7 @@ async def test_mongodb_that_stays_down_at_the_end_leaves_the_answer_to_the_repai
         async def finish_turn(self, answer: SessionMessage, *, attempt: int = 0) -> SessionMessage:
             raise StorageUnavailable("no primary")
 
-    turn = await conversation.start("[echo:Kept.]", session=Down(conversation), deadline=time.monotonic() + 1)
+    turn = await conversation.start("[echo:Kept.]", session=Down(conversation), deadline=time.monotonic() + 3)
     result = await turn.result()
     assert (result.stored, type(result.error)) == (False, StorageUnavailable)
     assert outline(await events_of(turn))[-1] == f"error {StorageUnavailable.public}"

@@ -115,13 +115,11 @@ export class ChatView {
   /** @param {Message} message @param {{ last: boolean, streaming: boolean }} place */
   #viewOf(message, place) {
     const key = `${message.role}:${message.id}`;
-    let known = this.#views.get(key);
-    if (known?.message !== message) {
-      known = { message, view: message.role === "user" ? new QuestionView() : new AnswerView(this.#actions) };
-      this.#views.set(key, known);
-    }
-    known.view.update(message, place);
-    return known.view.element;
+    // A message that is read anew keeps its view: somebody may be writing in one of its cards.
+    const view = this.#views.get(key)?.view ?? (message.role === "user" ? new QuestionView() : new AnswerView(this.#actions));
+    this.#views.set(key, { message, view });
+    view.update(message, place);
+    return view.element;
   }
 
   /** @param {Message[]} messages */

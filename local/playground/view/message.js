@@ -31,6 +31,8 @@ export class AnswerView {
   #actions;
   #footer;
   #shown = "";
+  /** @type {Message | null} */
+  #message = null;
 
   /** @param {TurnActions} actions */
   constructor(actions) {
@@ -43,8 +45,9 @@ export class AnswerView {
   update(message, place) {
     const states = message.parts.map((part) => /** @type {{ state?: string }} */ (part).state);
     const shown = JSON.stringify([place, message.metadata, states, this.#actions.traces !== null]);
-    if (shown === this.#shown && !place.streaming) return;
+    if (shown === this.#shown && message === this.#message && !place.streaming) return;
     this.#shown = shown;
+    this.#message = message;
     this.#showParts(message);
     this.element.classList.toggle("streaming", place.streaming);
     this.element.setAttribute("aria-busy", String(place.streaming));
@@ -62,6 +65,7 @@ export class AnswerView {
     const known = calls.every((call) => call.durationMs !== undefined && call.state !== "output-error");
     if (!traces || turn === undefined || known) return;
     const spans = await traces(turn);
+    if (message !== this.#message) return;
     for (const call of calls) {
       const span = spans.find(({ attributes }) => attributes["tool.id"] === call.toolCallId);
       if (!span) continue;
@@ -73,7 +77,9 @@ export class AnswerView {
 
   /** @param {Message} message */
   #showParts({ parts }) {
-    parts.filter(kindOf).forEach((part, index) => this.#viewOf(part, index).update(part));
+    const shown = parts.filter(kindOf);
+    for (const { view } of this.#parts.splice(shown.length)) view.element.remove();
+    shown.forEach((part, index) => this.#viewOf(part, index).update(part));
   }
 
   /** @param {Part} part @param {number} index */

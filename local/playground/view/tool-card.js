@@ -35,7 +35,7 @@ export class ToolCard {
   /** @param {ToolPart} part */
   update(part) {
     const input = part.input !== undefined ? formatJson(part.input) : (part.rawInput ?? part.inputText ?? "");
-    const shown = JSON.stringify([part.state, input, part.durationMs, part.errorDetail]);
+    const shown = JSON.stringify([part.toolCallId, part.state, input, part.durationMs, part.errorDetail, part.approval?.reason]);
     if (shown === this.#shown) return;
     this.#shown = shown;
     const state = STATES[part.state] ?? STATES["input-available"];

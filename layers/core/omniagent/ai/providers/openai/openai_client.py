@@ -255,11 +255,19 @@ _retry_by: ContextVar[float] = ContextVar("retry_by", default=math.inf)
 
 
 class _Sdk(openai.AsyncOpenAI):
-    """Retries within the timeout: an error whose Retry-After leads beyond it is raised at once."""
+    """Retries within the timeout: an error whose Retry-After leads beyond it is raised at once.
+
+    After the timeout it only waits for what has arrived while the process was held up (`PeerTimeout`).
+    """
 
     def _should_retry(self, response: httpx2.Response) -> bool:
         wait = self._parse_retry_after_header(response.headers) or 0.0
         return asyncio.get_running_loop().time() + wait < _retry_by.get() and super()._should_retry(response)
+
+    async def _sleep_for_retry(self, **attempt: Any) -> None:
+        if asyncio.get_running_loop().time() >= _retry_by.get():
+            raise TimeoutError
+        await super()._sleep_for_retry(**attempt)
 
 
 def _make_sdk(options: OpenAIOptions, key: KeySource) -> openai.AsyncOpenAI:
