@@ -48,14 +48,14 @@ MAKE_VENV = [ -x $(BIN)/python ] || $(UV) venv -q --clear --python $(PYTHON) $(V
 	@$(UV) pip install -q --python $(SAM_BIN)/python --require-hashes -r requirements-sam.txt
 	@touch $@
 
-test: $(VENV)/.dev ## run every test and print the coverage; ARGS=tests/http runs a part
-ifdef ARGS
-	@$(BIN)/python -m pytest -n 4 $(ARGS)
-else
+test: $(VENV)/.dev ## run every test; ARGS=tests/http runs a part, COVERAGE=1 measures the coverage as well
+ifdef COVERAGE
 	@rm -rf .coverage
-	@$(BIN)/coverage run -m pytest -n 4
+	@$(BIN)/coverage run -m pytest -n 4 $(ARGS)
 	@$(BIN)/coverage combine -q
 	@$(BIN)/coverage report
+else
+	@$(BIN)/python -m pytest -n 4 $(ARGS)
 endif
 
 green: $(VENV)/.dev ## run the whole suite 10 times, 2 at once, so that both cores are busy: all have to pass; writes the table of CONTRIBUTING.md (an hour)

@@ -25,10 +25,9 @@ from scripts.readme import GREEN
 
 CLONES = ROOT / ".build" / "green"
 # Variables of the make that started this, which the suites must not see.
-OF_MAKE = ("ARGS", "MAKEFLAGS", "MAKELEVEL", "MAKEOVERRIDES", "MFLAGS")
+OF_MAKE = ("ARGS", "COVERAGE", "MAKEFLAGS", "MAKELEVEL", "MAKEOVERRIDES", "MFLAGS")
 COUNTS = re.compile(r"^=+ (?=.*\bin [\d.]+s)(.*) in [\d.]+s.*=+$", re.MULTILINE)
 NAMES = re.compile(r"^(?:FAILED|ERROR) (\S+)", re.MULTILINE)
-COVERAGE = re.compile(r"^TOTAL\s.*\s(\d+)%$", re.MULTILINE)
 LOAD_EVERY = 5.0
 PATIENCE_SECONDS = 60.0
 
@@ -40,7 +39,6 @@ class Run:
     passed: int
     failed: int
     skipped: int
-    coverage: int
     seconds: int
     load: float
     """The mean load average during the run."""
@@ -50,7 +48,7 @@ class Run:
     def __str__(self) -> str:
         """Return the result in one line."""
         end = "green" if self.green else "RED"
-        counts = f"{self.passed} passed, {self.failed} failed, {self.skipped} skipped, coverage {self.coverage} %"
+        counts = f"{self.passed} passed, {self.failed} failed, {self.skipped} skipped"
         return f"{end}: {counts}, {self.seconds} s, load {self.load:.1f} {' '.join(self.failures)}".rstrip()
 
 
@@ -59,12 +57,10 @@ def outcome(output: str, *, code: int, seconds: float, load: float) -> Run:
     [*_, counts] = ["", *COUNTS.findall(output)]
     number = {word: int(count) for count, word in re.findall(r"(\d+) (\w+)", counts)}
     failures = tuple(dict.fromkeys(NAMES.findall(output)))
-    [*_, coverage] = ["0", *COVERAGE.findall(output)]
     return Run(
         passed=number.get("passed", 0),
         failed=number.get("failed", 0) + number.get("error", 0) + number.get("errors", 0),
         skipped=number.get("skipped", 0),
-        coverage=int(coverage),
         seconds=round(seconds),
         load=round(load, 1),
         failures=failures,
