@@ -51,6 +51,13 @@ async def test_an_answer_that_has_just_ended_can_be_resumed_and_an_old_one_not(c
     assert await conversation.runner().resume() is None
 
 
+async def resumed(conversation: Conversation) -> AsyncIterator[bytes]:
+    """Return the frames of the running turn, for a reader that resumes it."""
+    stream = await conversation.runner().resume()
+    assert stream is not None
+    return stream.sse()
+
+
 async def dying(conversation: Conversation, *logged: events.StreamEvent) -> Claim:
     """A turn whose process does not do anything any more."""
     claim = Claim(conversation.session.key, "dying", "m1")
@@ -74,9 +81,7 @@ async def test_when_the_process_dies_the_stream_is_ended_for_it_and_the_session_
     conversation: Conversation, clock: Clock
 ) -> None:
     await dying(conversation, *BEGINNING)
-    stream = await conversation.runner().resume()
-    assert stream is not None
-    frames = stream.sse()
+    frames = await resumed(conversation)
     told = await anext(frames)
     clock.pass_by(10)
     told += b"".join([piece async for piece in frames])
@@ -107,9 +112,7 @@ async def test_a_reader_of_a_dead_turn_is_shown_the_answer_that_has_replaced_it(
     conversation: Conversation, clock: Clock
 ) -> None:
     await dying(conversation, *BEGINNING)
-    stream = await conversation.runner().resume()
-    assert stream is not None
-    frames = stream.sse()
+    frames = await resumed(conversation)
     told = await anext(frames)
     clock.pass_by(10)
     await conversation.runner().resume()  # by another tab, which then asks again
@@ -124,9 +127,7 @@ async def test_a_reader_of_a_dead_turn_is_shown_the_answer_that_has_replaced_it(
 
 async def test_a_turn_that_ended_between_two_looks_is_followed_to_its_end(conversation: Conversation) -> None:
     claim = await dying(conversation, *BEGINNING)
-    stream = await conversation.runner().resume()
-    assert stream is not None
-    frames = stream.sse()
+    frames = await resumed(conversation)
     await anext(frames)
     await conversation.registry.append(claim, len(BEGINNING), sse.DONE)
     await conversation.registry.release(claim)
@@ -159,9 +160,7 @@ async def test_a_silent_turn_keeps_the_connection_alive(
 ) -> None:
     monkeypatch.setattr(follow, "KEEP_ALIVE_SECONDS", 0.03)
     claim = await dying(conversation, *BEGINNING)
-    stream = await conversation.runner().resume()
-    assert stream is not None
-    frames = stream.sse()
+    frames = await resumed(conversation)
     await anext(frames)
     assert await anext(frames) == sse.KEEP_ALIVE
     await conversation.registry.append(claim, len(BEGINNING), sse.DONE)
@@ -180,9 +179,7 @@ async def test_a_regeneration_that_dies_before_it_has_logged_anything_is_told_fr
     assert state.question is not None
     await conversation.session.begin_turn(TurnStart("again", 1, state.question.id, [TextPart(text="Hi")], again=True))
     await conversation.registry.append(claim, 0, sse.KEEP_ALIVE)
-    stream = await conversation.runner().resume()
-    assert stream is not None
-    frames = stream.sse()
+    frames = await resumed(conversation)
     assert await anext(frames) == sse.KEEP_ALIVE
     answer = SessionMessage("again", "assistant", 1, [StepPart(), TextPart(text="After.")], status)
     await conversation.session.finish_turn(answer)
@@ -198,9 +195,7 @@ async def following(conversation: Conversation) -> tuple[Unreliable, Claim, Asyn
     registry = Unreliable()
     followed = conversation.but(registry=registry)
     claim = await dying(followed, *BEGINNING)
-    stream = await followed.runner().resume()
-    assert stream is not None
-    frames = stream.sse()
+    frames = await resumed(followed)
     await anext(frames)
     return registry, claim, frames
 
@@ -275,9 +270,7 @@ async def test_a_turn_that_dies_after_its_answer_was_stored_is_told_to_its_end(
 ) -> None:
     """Committed, but killed before the last chunk: the reader gets the rest of what is stored."""
     await dying(conversation, *BEGINNING)
-    stream = await conversation.runner().resume()
-    assert stream is not None
-    frames = stream.sse()
+    frames = await resumed(conversation)
     told = await anext(frames)
     answer = SessionMessage(
         "dying",

@@ -131,9 +131,9 @@ class SummaryPipeline:
             completion = await metered(
                 self._meter, self._provider, request, purpose="summary", note_cost=self._note_cost
             )
-            if not completion.usable_text:
-                raise EmptyAnswer(f"the model returned no summary ({completion.reason})")
             content, tokens = completion.usable_text, completion.usage.output_tokens
+            if not content:
+                raise EmptyAnswer(f"the model returned no summary ({completion.reason})")
         return RollingSummary(
             content=content,
             token_count=tokens or window.estimate_text(content),
