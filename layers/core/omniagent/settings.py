@@ -217,6 +217,16 @@ class Settings:
     trace_content: bool = setting(False, "Record messages, tool inputs and tool outputs in traces.")
 
     @property
+    def summary_due_turns(self) -> int:
+        """Turns after which a summary is due, before the first of them leaves the window and would be forgotten."""
+        return min(self.summary_after_turns, self.context_max_turns)
+
+    @property
+    def summary_due_tokens(self) -> int:
+        """The same in tokens. Half of the window is left for the question and its answer."""
+        return min(self.summary_after_tokens, self.context_max_tokens // 2)
+
+    @property
     def budget(self) -> Budget:
         """The default budget, for users whose category has none."""
         return Budget(requests_per_minute=self.budget_requests_per_minute, tokens_per_day=self.budget_tokens_per_day)
