@@ -2,6 +2,7 @@
 
 import json
 import math
+import traceback
 from typing import Any
 
 import pytest
@@ -102,6 +103,17 @@ async def test_a_value_that_is_no_json_is_rejected_or_stored_as_text(store: Conv
     found = await stored(store, answer_of([DataPart(name="d", data={"set": {1}, "part": TextPart(text="x")})]))
     assert found is not None
     assert found.parts == [DataPart(name="d", data={"set": "{1}", "part": {"type": "text", "text": "x"}})]
+
+
+async def test_a_message_that_cannot_be_read_is_not_quoted(store: ConversationStore) -> None:
+    """For example a part that a later version stored, after its deployment was rolled back."""
+    session = open_session(store)
+    await converse(session, [1])
+    part = {"type": "hologram", "text": "private"}
+    await store.messages.update_one({"session_id": session.key, "role": "assistant"}, {"$set": {"parts": [part]}})
+    with pytest.raises(StorageRejected, match=r"cannot be read: parts\.0: .*hologram") as rejected:
+        await session.answer(1)
+    assert "private" not in "".join(traceback.format_exception(rejected.value))
 
 
 async def test_plain_text_stays_readable_in_the_database(store: ConversationStore, database: Database[Json]) -> None:

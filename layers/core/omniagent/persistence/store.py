@@ -301,7 +301,10 @@ def from_bson(model: type[Stored], stored: Mapping[str, Any]) -> Stored:
     try:
         parsed: Stored = parse_obj(model, stored)  # type: ignore[assignment]
     except ValidationError as exc:
-        raise StorageRejected(f"{model.__name__} {stored.get('_id')!r} cannot be read: {exc}") from exc
+        # Without pydantic's own text, which quotes the stored values: messages must not be logged.
+        found = exc.errors(include_url=False, include_input=False)
+        problems = "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in found)
+        raise StorageRejected(f"{model.__name__} {stored.get('_id')!r} cannot be read: {problems}") from None
     return parsed
 
 
