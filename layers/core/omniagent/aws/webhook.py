@@ -123,7 +123,8 @@ class WebhookClient:
                 client.stream("POST", self._url, content=body, headers=headers) as response,
             ):
                 status = response.status_code  # the body is not read
-        except (httpx2.HTTPError, TimeoutError) as exc:
+        except Exception as exc:
+            # Every Exception: a redirect to an address that is none raises InvalidURL, which is not an HTTPError.
             raise WebhookFailed(f"the webhook's server did not answer: {type(exc).__name__}") from exc
         if not 200 <= status < 300:
             raise WebhookFailed(f"the webhook's server answered {status}")
