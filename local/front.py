@@ -22,6 +22,7 @@ from local.processes import ServiceError
 from local.renderer import NotRendered, Renderer
 from local.template import ROOT, Cors
 from local.traces import Traces, as_json
+from omniagent.http.cors import ALLOWED_HEADERS, ALLOWED_METHODS, EXPOSED_HEADERS, MAX_AGE_SECONDS
 
 PLAYGROUND = ROOT / "local" / "playground"
 # First segment of a path -> the function that serves it.
@@ -47,10 +48,10 @@ PAGE_POLICY = (
 PAGE_HEADERS = [("content-security-policy", PAGE_POLICY), ("referrer-policy", "no-referrer")]
 # For a web application under development on another port of this machine.
 NEIGHBOURS = Cors(
-    allow_methods=("GET", "POST", "PUT", "PATCH", "DELETE"),
-    allow_headers=("authorization", "content-type", "traceparent", "tracestate", "x-user-category", "x-user-id"),
-    expose_headers=("retry-after", "x-session-id", "x-vercel-ai-ui-message-stream"),
-    max_age=600,
+    allow_methods=ALLOWED_METHODS,
+    allow_headers=(*ALLOWED_HEADERS, "x-user-category", "x-user-id"),
+    expose_headers=EXPOSED_HEADERS,
+    max_age=MAX_AGE_SECONDS,
 )
 
 

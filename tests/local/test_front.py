@@ -21,6 +21,7 @@ from local.emulator.http import ClientGone, Exchange, Server
 from local.front import Front
 from local.processes import ServiceError
 from local.traces import Traces
+from omniagent.http.cors import ALLOWED_HEADERS
 from tests.fixtures.leaving import reading
 from tests.security.routes import ROUTES
 
@@ -242,7 +243,8 @@ async def test_a_web_application_on_another_port_of_this_machine_may_call(http: 
     allowed = (await http.options("/sessions/s-1", headers={**origin, **asked})).headers
     assert allowed["access-control-allow-origin"] == "http://localhost:3000"
     assert "PATCH" in allowed["access-control-allow-methods"]
-    assert "content-type" in allowed["access-control-allow-headers"]
+    names = allowed["access-control-allow-headers"].split(",")
+    assert {*ALLOWED_HEADERS, "x-user-id"} <= set(names), "what a deployed stack allows, and the user's name"
     answered = (await http.patch("/sessions/s-1", json={}, headers=origin)).headers
     assert answered["access-control-allow-origin"] == "http://localhost:3000"
     assert "x-session-id" in answered["access-control-expose-headers"]
