@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from itertools import product
 from typing import Any
 
@@ -47,6 +47,16 @@ def send(user: User, route: Route, case: Case[Any]) -> httpx.Response:
     response = user.http.request(request.method, request.url, headers=request.headers, content=request.body)
     response.elapsed = timedelta(0)  # schemathesis asks for it, and no time has passed on a network
     return response
+
+
+def test_the_document_says_what_is_answered_while_a_session_is_deleted(world: World, user: User) -> None:
+    body = {"id": user.session}
+    assert user.call("POST", "/sessions", json=body).status_code == 201
+    world.database.sessions.update_one({"_id": user.key}, {"$set": {"erased_at": datetime.now(UTC)}})
+    problem = check_problem(user.call("POST", "/sessions", json=body))
+    document = user.call("GET", "/openapi.json").json()
+    described = document["paths"]["/sessions"]["post"]["responses"]
+    assert problem["code"] in described[str(problem["status"])]["description"]
 
 
 @pytest.mark.parametrize(("route", "mode"), CASES, ids=str)

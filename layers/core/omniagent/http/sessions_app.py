@@ -65,7 +65,8 @@ def sessions_app(services: Services) -> FastAPI:
 @router.post(
     "/sessions",
     status_code=201,
-    responses=documented(*WITH_BODY) | {200: {"model": SessionResource, "description": "The session already exists."}},
+    responses=documented(errors.SessionErased, *WITH_BODY)
+    | {200: {"model": SessionResource, "description": "The session already exists."}},
     openapi_extra=body_schema(NewSession, required=False),
 )
 async def create_session(
