@@ -75,6 +75,9 @@ async def test_no_tool_runs_before_the_message_is_durable_and_a_retry_runs_it_on
     slow.fails = True
     starting = asyncio.create_task(sessions.runner(model, refund, session=slow).run(Query("Refund 42", "m1")))
     await asked(model, 1)
+    for _ in range(1_000):  # the call is read, and its tool would run: all of it happens in this process
+        await asyncio.sleep(0)
+    assert model.running == 0
     slow.let_go.set()
     with pytest.raises(StorageUnavailable):
         await starting
