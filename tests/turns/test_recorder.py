@@ -1,6 +1,12 @@
-"""The recorder keeps everything that the model has to be handed back."""
+"""The recorder keeps everything that the model has to be handed back, and no more than a document holds."""
 
-from omniagent.messages import ReasoningPart, StepPart, TextPart
+from collections.abc import Callable
+
+import bson
+import pytest
+
+from omniagent.errors import AnswerTooLong
+from omniagent.messages import DataPart, ReasoningPart, StepPart, TextPart
 from omniagent.protocol import sse
 from omniagent.protocol.events import StreamEvent
 from omniagent.turns.recorder import AnswerRecorder
@@ -34,3 +40,40 @@ def test_half_a_surrogate_pair_is_kept_as_it_is_sent() -> None:
     recorder.tool_input_error("c1", '{"a": \ude00', error="no JSON", public="no JSON")
     recorder.close()
     assert record_frames(b"".join(frames)).parts == recorder.parts
+
+
+def call(recorder: AnswerRecorder, number: int) -> None:
+    recorder.tool_start(f"call_{number:059}", "refund")
+    recorder.tool_input(f"call_{number:059}", {})
+
+
+def alternate(recorder: AnswerRecorder, _: int) -> None:
+    recorder.reasoning("\U0001f600")
+    recorder.text("\U0001f600")
+
+
+def emit(recorder: AnswerRecorder, _: int) -> None:
+    recorder.data(DataPart(name="map", data=""))
+
+
+def hide(recorder: AnswerRecorder, _: int) -> None:
+    recorder.seal_reasoning({})
+
+
+@pytest.mark.parametrize("add", [call, alternate, emit, hide])
+def test_an_answer_of_any_number_of_small_parts_fits_into_a_document(
+    add: Callable[[AnswerRecorder, int], None],
+) -> None:
+    recorder = AnswerRecorder(lambda _: None)
+    recorder.start_step()
+
+    def go_on() -> None:
+        for number in range(20_000):
+            add(recorder, number)
+
+    with pytest.raises(AnswerTooLong):
+        go_on()
+    recorder.add_paragraph("Sorry.")
+    recorder.close()
+    assert recorder.parts[-1].type == "text"
+    assert len(bson.encode({"parts": [part.model_dump() for part in recorder.parts]})) < 16 * 1024 * 1024

@@ -25,6 +25,8 @@ Note = Callable[[dict[str, Any]], None]
 
 MAX_ANSWER_CHARS = 3_000_000
 """Keeps an answer within one MongoDB document (16 MB), whatever script it is written in."""
+PART_CHARS = 250
+"""Counted for each part as well: its fields take space, and a model may open any number of parts."""
 MAX_DELTA_CHARS = 50_000
 """Keeps one frame within one item of the chunk log."""
 MAX_INPUT_CHARS = 50_000
@@ -117,7 +119,7 @@ class AnswerRecorder:
         """
         block = self._block
         if provider_data is not None:
-            self._grow(len(json.dumps(provider_data, default=str)))
+            self._grow(PART_CHARS + len(json.dumps(provider_data, default=str)))
             self.note({"thought": provider_data})
         self.end_block()
         if isinstance(block, ReasoningPart):
@@ -127,6 +129,7 @@ class AnswerRecorder:
 
     def tool_start(self, call_id: str, name: str) -> None:
         self.end_block()
+        self._grow(PART_CHARS)
         self._calls[call_id] = len(self._parts)
         self._inputs_open.add(call_id)
         self._parts.append(ToolPart(call_id=call_id, name=name))
@@ -192,6 +195,7 @@ class AnswerRecorder:
         if not transient:
             self._grow(len(json.dumps(part.data)))
             place = self._place_of(part)
+            self._grow(len(json.dumps(part.data)) + (PART_CHARS if place is None else 0))
             if place is None:
                 self.end_block()
                 self._parts.append(part)
@@ -201,7 +205,7 @@ class AnswerRecorder:
 
     def steering(self, message_id: str, text: str) -> None:
         """Add a user's message that joins the answer. The text is already stored and is not truncated."""
-        self._grow(len(text))
+        self._grow(PART_CHARS + len(text))
         self.end_block()
         self._parts.append(SteeringPart(message_id=message_id, text=text))
         self._emit(events.SteeringData(message_id, {"text": text}))
@@ -241,7 +245,7 @@ class AnswerRecorder:
         if not self._in_step:
             self.start_step()
         has_text = any(isinstance(part, TextPart) and part.text for part in self._parts)
-        self._size = min(self._size, MAX_ANSWER_CHARS - len(text) - 2)  # the final text always fits
+        self._size = min(self._size, MAX_ANSWER_CHARS - PART_CHARS - len(text) - 2)  # the final text always fits
         self.text(f"\n\n{text}" if has_text else text)
         self.end_block()
 
@@ -257,6 +261,7 @@ class AnswerRecorder:
 
     def _open(self, block: TextPart | ReasoningPart) -> None:
         self.end_block()
+        self._grow(PART_CHARS)
         self._block = block
         self._block_id = str(self._blocks)
         self._blocks += 1
