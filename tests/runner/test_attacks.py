@@ -456,6 +456,18 @@ async def test_a_huge_tool_argument_becomes_an_error_and_every_frame_fits_into_t
 async def test_a_team_whose_code_raises_anything_still_gets_an_ended_stream_and_the_cause() -> None:
     def instructions(_: object) -> str:
         raise ZeroDivisionError("secret")
+@pytest.mark.parametrize(
+    "call", [ToolCall("x" * 900_000), ToolCall("refund", call_id="x" * 900_000)], ids=["name", "id"]
+)
+async def test_a_tool_call_with_a_huge_name_or_id_fails_the_answer_before_its_event_is_sent(call: ToolCall) -> None:
+    stream = Sessions().runner(ScriptedModel(["One moment.", call])).run_stream("Go")
+    frames = [frame async for frame in stream.sse()]
+    assert max(map(len, frames)) < 300_000
+    result = await stream.result()
+    assert (result.status, result.metadata["errorCode"]) == ("failed", "model_stream_broken")
+    assert result.text.startswith("One moment.")
+
+
 
     sessions = Sessions()
     runner = Runner(Agent("helper", instructions), sessions.session(), provider=ScriptedModel())

@@ -62,6 +62,8 @@ logger = logging.getLogger(__name__)
 
 ASSUMED_OUTPUT_TOKENS = 1_000
 """Tokens assumed for a model call's output if nothing limits it."""
+MAX_NAME_CHARS = 256
+"""Maximum length of a tool call's name and id. No tool has a longer one, and its event must fit into the chunk log."""
 
 
 class HandOver(Exception):
@@ -278,8 +280,10 @@ class ToolLoop:
                     case ModelReasoningDone():
                         recorder.seal_reasoning(event.provider_data)
                     case ModelToolStart():
+                        _check_name(event)
                         recorder.tool_start(event.call_id, event.name)
                     case ModelToolCall():
+                        _check_name(event)
                         if any(event.call_id == call.call_id for call in calls):
                             raise ModelStreamBroken(f"two tool calls of the id {event.call_id!r} in one answer")
                         recorder.ensure_call(event.call_id, event.name)
@@ -306,6 +310,11 @@ class ToolLoop:
     def _note_first_token(self) -> None:
         if self.progress.first_token_at is None:
             self.progress.first_token_at = time.monotonic()
+
+
+def _check_name(call: ModelToolStart | ModelToolCall) -> None:
+    if max(len(call.name), len(call.call_id)) > MAX_NAME_CHARS:
+        raise ModelStreamBroken(f"a tool call whose name or id is longer than {MAX_NAME_CHARS} characters")
 
 
 def _no_event(model: str, value: object) -> ConfigurationError:
