@@ -436,11 +436,14 @@ async def test_a_waiting_answer_that_the_store_cannot_take_asks_nobody_any_more(
 
 async def test_an_answer_without_bound_is_cut_and_the_session_goes_on() -> None:
     sessions = Sessions()
-    model = ScriptedModel([ModelText("word " * 200_000)] * 5, default="Still here.")
-    result = await sessions.runner(model).run("Write for ever")
+    deltas = [ModelText("word " * 200_000)] * 2 + [ModelText("word " * 199_950)] * 3  # two and one fill it
+    model = ScriptedModel(deltas, default="Still here.")
+    result = await sessions.runner(model).run(Query("Write for ever", "m1"))
     assert (result.status, result.metadata["errorCode"]) == ("failed", "answer_too_long")
     assert len(result.text) <= 3_000_100
     assert (await sessions.runner(model).run("Go on")).text == "Still here."
+    replay = sessions.runner(ScriptedModel()).run_stream(Query("Write for ever", "m1"))
+    assert [event.type async for event in replay][-3:] == ["finish", "data-session", "error"]
 
 
 async def test_a_huge_tool_argument_becomes_an_error_and_every_frame_fits_into_the_chunk_log() -> None:
@@ -453,9 +456,6 @@ async def test_a_huge_tool_argument_becomes_an_error_and_every_frame_fits_into_t
     assert (await stream.result()).status == "complete"
 
 
-async def test_a_team_whose_code_raises_anything_still_gets_an_ended_stream_and_the_cause() -> None:
-    def instructions(_: object) -> str:
-        raise ZeroDivisionError("secret")
 @pytest.mark.parametrize(
     "call", [ToolCall("x" * 900_000), ToolCall("refund", call_id="x" * 900_000)], ids=["name", "id"]
 )
@@ -468,6 +468,9 @@ async def test_a_tool_call_with_a_huge_name_or_id_fails_the_answer_before_its_ev
     assert result.text.startswith("One moment.")
 
 
+async def test_a_team_whose_code_raises_anything_still_gets_an_ended_stream_and_the_cause() -> None:
+    def instructions(_: object) -> str:
+        raise ZeroDivisionError("secret")
 
     sessions = Sessions()
     runner = Runner(Agent("helper", instructions), sessions.session(), provider=ScriptedModel())

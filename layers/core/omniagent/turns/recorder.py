@@ -39,9 +39,10 @@ class AnswerRecorder:
     Exceeding an answer's maximum size raises `AnswerTooLong`; earlier parts are kept.
     """
 
-    def __init__(self, emit: Emit, note: Note = lambda _: None) -> None:
+    def __init__(self, emit: Emit, note: Note = lambda _: None, *, max_chars: float = MAX_ANSWER_CHARS) -> None:
         self._emit = emit
         self.note = note
+        self._max_chars = max_chars
         self._parts: list[Part] = []
         self._block: TextPart | ReasoningPart | None = None
         self._block_id = ""
@@ -128,8 +129,8 @@ class AnswerRecorder:
             self._parts.append(ReasoningPart(text="", provider_data=provider_data))
 
     def tool_start(self, call_id: str, name: str) -> None:
-        self.end_block()
         self._grow(PART_CHARS)
+        self.end_block()
         self._calls[call_id] = len(self._parts)
         self._inputs_open.add(call_id)
         self._parts.append(ToolPart(call_id=call_id, name=name))
@@ -193,7 +194,6 @@ class AnswerRecorder:
     def data(self, part: DataPart, transient: bool = False) -> None:
         """Send a tool's emitted part, and store it unless it is transient. The same name and id replaces it."""
         if not transient:
-            self._grow(len(json.dumps(part.data)))
             place = self._place_of(part)
             self._grow(len(json.dumps(part.data)) + (PART_CHARS if place is None else 0))
             if place is None:
@@ -272,8 +272,8 @@ class AnswerRecorder:
         self._pieces.append(piece)
 
     def _grow(self, characters: int) -> None:
-        if self._size + characters > MAX_ANSWER_CHARS:
-            raise AnswerTooLong(f"the answer is longer than {MAX_ANSWER_CHARS} characters")
+        if self._size + characters > self._max_chars:
+            raise AnswerTooLong(f"the answer is longer than {self._max_chars} characters")
         self._size += characters
 
     def _join_pieces(self) -> None:

@@ -1,6 +1,7 @@
 """Replays an answer: records it from the frames of its chunk log, or streams it from its stored parts."""
 
 import json
+import math
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import suppress
 from typing import Any
@@ -25,7 +26,7 @@ from omniagent.protocol.events import ResetStep
 from omniagent.protocol.plain_json import plain
 from omniagent.session import window
 from omniagent.session.manager import SessionMessage
-from omniagent.turns.recorder import AnswerRecorder, Emit, Note
+from omniagent.turns.recorder import MAX_ANSWER_CHARS, AnswerRecorder, Emit, Note
 
 
 class ReplayedAnswer:
@@ -59,6 +60,7 @@ def record_frames(
     note: Note = lambda _: None,
     *,
     begin: Callable[[AnswerRecorder], Collection[str]] = lambda _: (),
+    max_chars: float = MAX_ANSWER_CHARS,
 ) -> AnswerRecorder:
     """Record an answer again from its logged frames. `close()` then emits the missing end.
 
@@ -67,7 +69,9 @@ def record_frames(
     """
     is_live = False
     recorder = AnswerRecorder(
-        lambda event: emit(event) if is_live else None, lambda noted: note(noted) if is_live else None
+        lambda event: emit(event) if is_live else None,
+        lambda noted: note(noted) if is_live else None,
+        max_chars=max_chars,
     )
     errors: dict[str, str] = {}
     with suppress(AnswerTooLong, KeyError, RecursionError, ValueError):
@@ -107,8 +111,11 @@ def _ends_a_stream(frame: bytes) -> bool:
 
 
 def emit_parts(parts: Sequence[Part], emit: Emit) -> None:
-    """Emit a stored answer as the events that would have streamed it. Open requests stay open."""
-    recorder = AnswerRecorder(emit)
+    """Emit a stored answer as the events that would have streamed it. Open requests stay open.
+
+    One that was cut at its maximum size is slightly larger, because of its fallback text.
+    """
+    recorder = AnswerRecorder(emit, max_chars=math.inf)
     for part in parts:
         emit_part(recorder, part)
         if isinstance(part, ToolPart) and not part.done:
@@ -122,7 +129,7 @@ def missing_frames(sent: bytes, answer: SessionMessage) -> bytes:
     The sent parts are a prefix of the stored ones; only the last of them can be incomplete.
     """
     told: list[events.StreamEvent] = []
-    recorder = record_frames(sent, told.append)
+    recorder = record_frames(sent, told.append, max_chars=math.inf)
     known = recorder.parts
     # Reasoning without text is stored for the provider and was never streamed.
     shown = [part for part in answer.parts if not (isinstance(part, ReasoningPart) and not part.text)]
