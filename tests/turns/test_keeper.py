@@ -164,12 +164,13 @@ async def test_a_lost_answer_makes_no_chunk_twice_and_none_different(registry: U
     assert (await kept.logged())[0] == first
 
 
+@pytest.mark.parametrize("error", [None, ssl.SSLError("broken"), KeyError("S")])
 async def test_a_registry_that_stays_down_does_not_hold_the_turn(
-    registry: Unreliable, caplog: pytest.LogCaptureFixture
+    registry: Unreliable, caplog: pytest.LogCaptureFixture, error: Exception | None
 ) -> None:
     kept = Kept(registry)
     kept.say("said")
-    registry.is_down = True
+    registry.is_down, registry.error = True, error
     await kept.keeper.finish()
     assert logged(caplog) == ["claim not released, its lease will run out"]
 
