@@ -17,6 +17,7 @@ from local.cloudformation import STACK, Document
 from local.template import ROOT, TEMPLATE
 from omniagent.errors import ConfigurationError
 from omniagent.http.auth import TrustedPrincipals
+from omniagent.session import naming
 from omniagent.settings import Settings, env_name
 from omniagent.turns import repair
 from tests.sam.builds import Sam
@@ -61,6 +62,11 @@ def test_every_function_runs_python_3_13_on_arm64_with_the_layer(deploy: Deploy)
         assert (function["Runtime"], function["Architectures"]) == ("python3.13", ["arm64"])
         assert (function["Handler"], function["Layers"]) == (handler, [layer])
         assert function["LoggingConfig"]["LogFormat"] == "JSON"
+
+
+def test_a_name_is_given_up_long_before_its_function_is_killed(deploy: Deploy) -> None:
+    timeout = deploy().resources("AWS::Lambda::Function")["SessionsFunction"]["Timeout"]
+    assert timeout >= 2 * naming.MAX_SECONDS
 
 
 def test_only_chat_streams_and_only_chat_starts_through_the_wrapper(deploy: Deploy) -> None:
