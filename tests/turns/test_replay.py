@@ -20,8 +20,9 @@ from omniagent.messages import (
 )
 from omniagent.protocol import events, sse
 from omniagent.session.manager import SessionMessage
-from omniagent.turns.recorder import AnswerRecorder
+from omniagent.turns.recorder import MAX_ANSWER_CHARS, AnswerRecorder
 from omniagent.turns.replay import emit_parts, ending_of, missing_frames, record_frames
+from omniagent.turns.waiting import frames_after
 from tests.fixtures.stream import check_order
 from tests.protocol.test_sse import Json, texts, values
 
@@ -178,6 +179,22 @@ def test_a_reader_of_the_beginning_of_a_waiting_answer_gets_its_request_and_no_r
 def test_a_stored_answer_is_replayed_with_the_end_that_it_had(status: Status, ending: list[str]) -> None:
     answer = SessionMessage("m1", "assistant", 1, [], status=status)
     assert [event.type for event in ending_of(answer)] == ending
+
+
+def test_an_answer_that_is_larger_than_a_new_one_may_be_is_streamed_again() -> None:
+    """One that was cut at its maximum size, and then got its fallback text."""
+    asked = ToolPart(
+        call_id="c", name="pay", input={}, output="paid", done=True, request=CallRequest(id="r", kind="approval")
+    )
+    answer = SessionMessage(
+        "a", "assistant", 1, [StepPart(), asked, StepPart(), TextPart(text="x" * (MAX_ANSWER_CHARS + 100))]
+    )
+    sent: list[bytes] = []
+    emit_parts(answer.parts, lambda event: sent.append(sse.encode(event)))
+    beginning = b"".join(sent[:5])
+    for frames in (b"".join(sent), missing_frames(beginning, answer), frames_after(answer, frozenset({"c"}))):
+        texts = (event["delta"] for event in sse.decode(frames) if event["type"] == "text-delta")
+        assert len("".join(texts)) == MAX_ANSWER_CHARS + 100
 
 
 def test_a_log_that_cannot_be_read_to_its_end_gives_what_can_be_read() -> None:

@@ -1,5 +1,6 @@
 """A waiting turn: how answers change it, how it is closed, and which frames follow for its readers. Pure functions."""
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -223,7 +224,7 @@ def frames_after(message: SessionMessage, call_ids: frozenset[str], *, logged: b
     """
     told: list[events.StreamEvent] = []
     is_live = False
-    recorder = AnswerRecorder(lambda event: told.append(event) if is_live else None)
+    recorder = AnswerRecorder(lambda event: told.append(event) if is_live else None, max_chars=math.inf)
     parts = list(message.parts)
     if logged is not None:
         parts = _first_steps(parts, sum(isinstance(part, StepPart) for part in record_frames(logged).parts))
