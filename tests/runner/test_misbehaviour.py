@@ -28,6 +28,7 @@ from omniagent import (
 from omniagent.ai.context import Callbacks
 from omniagent.ai.providers.llm_provider import ModelEvent, ModelReasoningDone, ModelText
 from omniagent.ai.providers.model_calls import ProviderPool
+from omniagent.ai.tool_threads import ToolThreads
 from omniagent.errors import RegistryUnavailable, StorageUnavailable
 from omniagent.messages import ToolPart
 from omniagent.session.manager import SessionMessage, TurnStart
@@ -289,6 +290,21 @@ async def test_a_follower_that_comes_late_gets_the_answer_of_its_own_turn_and_no
     await ended(sessions)
     await runner.run("And now?")
     assert (await followed.result()).text == "First."
+
+
+async def test_a_sync_tool_that_finds_no_thread_is_answered_with_a_clear_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Hung tools may hold them all. The loop's own pool, which others need, is not used instead."""
+    monkeypatch.setattr("omniagent.ai.tools.tool_threads", ToolThreads(limit=0))
+
+    @tool
+    def lookup() -> str:
+        """Look it up."""
+        return "found"
+
+    result = await Sessions().runner(ScriptedModel(ToolCall("lookup"), "Sorry."), lookup).run("Go")
+    [call] = [part for part in result.parts if isinstance(part, ToolPart)]
+    assert (call.error or "").startswith("All 0 threads for tools are busy.")
+    assert (result.status, result.text) == ("complete", "Sorry.")
 
 
 async def test_a_tool_that_cancels_itself_fails_alone() -> None:
