@@ -116,12 +116,23 @@ async def test_after_a_summary_the_model_still_sees_the_turns_that_it_covers() -
     assert all("Summary" not in request.instructions for request in requests(chat.model, "answer"))
 
 
-async def test_the_answer_is_stored_and_finished_while_its_summary_is_still_being_made() -> None:
-    gate = Gate()
+async def test_the_answer_is_stored_and_finished_while_its_summary_is_still_being_made(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    gate, loop = Gate(), asyncio.get_running_loop()
     chat = Chat(ScriptedModel(default="Yes.", summary=["Late", gate, " summary."]))
     await chat.converse(3)
-    stream = chat.runner().run_stream("Four?")
-    events = [event.type async for event in stream]
+    stream, events = chat.runner().run_stream("Four?"), list[str]()
+
+    async def read() -> None:
+        events.extend([event.type async for event in stream])
+
+    with monkeypatch.context() as stopped:
+        stopped.setattr(loop, "time", lambda now=loop.time(): now)  # no timer expires: it is not waited for at all
+        reading = asyncio.create_task(read())
+        for _ in range(10_000):
+            await asyncio.sleep(0)
+    assert reading.done()
     assert events[-2:] == ["finish", "data-session"]
     assert (await stream.result()).text == "Yes."
     assert await chat.latest() is None
