@@ -7,12 +7,15 @@ from typing import Any
 import pytest
 from pymongo.database import Database
 
+from omniagent import ModelRequest, ScriptedModel
 from omniagent.errors import InvalidRequest, NotFound, SessionErased, TurnInProgress
 from omniagent.messages import Part, ReasoningPart, SteeringPart, TextPart, ToolPart
 from omniagent.persistence.catalog import Catalog, Page
 from omniagent.persistence.mongo_session import MongoSessionManager
 from omniagent.persistence.store import ConversationStore
 from omniagent.session.manager import SessionMessage, TurnStart, new_id
+from omniagent.session.summaries import SummaryPipeline
+from omniagent.session.summary_store import RollingSummary
 from tests.persistence.turns import begin, converse, open_session, reply, summary
 
 Json = dict[str, Any]
@@ -198,6 +201,86 @@ async def test_a_message_of_the_running_turn_cannot_be_deleted(catalog: Catalog,
         for message in (await catalog.messages_page(await catalog.get(session.key), limit=9)).items
     ]
     assert left == ["question-1", "answer-2"]
+
+
+def echo(request: ModelRequest) -> str:
+    """A summary that repeats everything it was made of."""
+    return request.messages[0].text
+
+
+async def rebuilt(session: MongoSessionManager) -> str:
+    """Rebuild the summary, as the queue does until it is done, and return it."""
+    while not (await SummaryPipeline(session, ScriptedModel(summary=echo)).rebuild()).is_done:
+        pass
+    newest = await session.latest_summary()
+    assert newest is not None
+    return newest.content
+
+
+async def test_a_rebuild_that_continues_after_a_message_was_deleted_does_not_mention_it(
+    catalog: Catalog, session: MongoSessionManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("omniagent.persistence.mongo_session.TURNS_PER_READ", 2)
+    await converse(session, range(1, 8))
+    left = iter([1.0, 1.0, 0.0])
+    cut_off = await SummaryPipeline(session, ScriptedModel(summary=echo)).rebuild(time_left=lambda: next(left))
+    assert (cut_off.end_turn_number, cut_off.is_done) == (4, False)
+    await catalog.delete_message(session.key, "question-3")
+    content = await rebuilt(session)
+    assert "Question 3" not in content
+    assert all(f"Question {number}" in content for number in (1, 2, 4, 5, 6))
+
+
+@pytest.mark.parametrize("rebuild", [True, False])
+async def test_a_summary_in_progress_is_not_stored_after_a_message_was_deleted(
+    catalog: Catalog, session: MongoSessionManager, rebuild: bool
+) -> None:
+    await converse(session, range(1, 5))
+
+    async def delete(request: ModelRequest) -> str:
+        await catalog.delete_message(session.key, "question-2")
+        return echo(request)
+
+    pipeline = SummaryPipeline(session, ScriptedModel(summary=delete))
+    summarized = await (pipeline.rebuild() if rebuild else pipeline.update())
+    assert (summarized.written, summarized.is_done) == (0, not rebuild)
+    assert await session.latest_summary() is None
+    assert "Question 2" not in await rebuilt(session)
+
+
+async def test_a_rebuild_is_not_done_if_a_message_is_deleted_before_it_is_published(
+    catalog: Catalog, session: MongoSessionManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await converse(session, range(1, 5))
+    publish_draft = session.publish_draft
+
+    async def delete_first() -> bool:
+        monkeypatch.undo()
+        await catalog.delete_message(session.key, "question-2")
+        return await publish_draft()
+
+    monkeypatch.setattr(session, "publish_draft", delete_first)
+    assert not (await SummaryPipeline(session, ScriptedModel(summary=echo)).rebuild()).is_done
+    assert "Question 2" not in await rebuilt(session)
+
+
+async def test_an_update_does_not_continue_a_summary_that_a_rebuild_has_replaced(
+    catalog: Catalog, session: MongoSessionManager
+) -> None:
+    await converse(session, range(1, 4))
+    assert await session.add_summary(RollingSummary("Question 2 was asked.", 1, 1, 2))
+    await catalog.delete_message(session.key, "question-2")
+
+    async def rebuild(request: ModelRequest) -> str:
+        assert await session.add_summary(summary(1, 2), draft=True)
+        assert await session.publish_draft()
+        return echo(request)
+
+    await converse(session, [4])
+    assert (await SummaryPipeline(session, ScriptedModel(summary=rebuild)).update()).written == 0
+    newest = await session.latest_summary()
+    assert newest is not None
+    assert newest.content == "1-2"
 
 
 async def test_another_users_message_cannot_be_deleted(

@@ -25,7 +25,16 @@ Json = dict[str, Any]
 COLLECTIONS = ("users", "sessions", "messages", "summaries")
 TURNS = 12
 PARTS = [TextPart(text="Hello")]
-HEAD = {"latest_turn_number", "active_turn_id", "latest_turn_id", "turn_attempt", "waiting_until", "name", "updated_at"}
+HEAD = {
+    "latest_turn_number",
+    "active_turn_id",
+    "latest_turn_id",
+    "turn_attempt",
+    "summary_basis",
+    "waiting_until",
+    "name",
+    "updated_at",
+}
 SMALL = Settings(context_max_turns=2, summary_after_turns=2)
 
 

@@ -197,13 +197,18 @@ class Catalog(Erasure):
 
     @trace_method(kind=SpanKind.DB, name="mongodb.delete_message", attributes=_MESSAGES)
     async def delete_message(self, key: str, message_id: str) -> None:
-        """Delete a message. Raises `TurnInProgress` while its turn runs."""
+        """Delete a message, and with it the drafts of a rebuild that contain it.
+
+        Raises `TurnInProgress` while its turn runs.
+        """
         at = {"session_id": key, "client_message_id": message_id}
 
         async def work(transaction: AsyncClientSession) -> None:
             # A write, because a read would not conflict with a turn that begins or ends meanwhile.
             session = await self._store.sessions.find_one_and_update(
-                {"_id": key, "erased_at": None}, {"$set": {"fence": new_id(), "rebuilt_at": None}}, session=transaction
+                {"_id": key, "erased_at": None},
+                {"$set": {"summary_basis": new_id(), "rebuilt_at": None}},
+                session=transaction,
             )
             message = await self._store.messages.find_one(at, {"turn_number": 1, "role": 1}, session=transaction)
             if session is not None and is_open(session, message_id):
@@ -213,6 +218,8 @@ class Catalog(Erasure):
             if session.get("active_turn_id") and message["turn_number"] == session["latest_turn_number"]:
                 raise TurnInProgress
             await self._store.messages.delete_one(at, session=transaction)
+            mentioning = {"session_id": key, "draft": True, "end_turn_number": {"$gte": message["turn_number"]}}
+            await self._store.summaries.delete_many(mentioning, session=transaction)
             if message["turn_number"] == session["latest_turn_number"] and message["role"] == "assistant":
                 gone = {"$set": {"waiting_until": None}}
                 await self._store.sessions.update_one({"_id": key}, gone, session=transaction)

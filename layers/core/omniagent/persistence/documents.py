@@ -70,6 +70,8 @@ class Session(Document):
     """Set while a rebuild of the summary waits in the queue."""
     rebuilt_at: datetime | None = None
     """When the summary was rebuilt. None after a message was deleted: the summary may still mention it."""
+    summary_basis: str | None = None
+    """Changed when a message is deleted or a rebuild is published: summaries in progress still contain what was."""
     erased_at: datetime | None = None
     """Set when the session is being deleted. From then on it is invisible."""
     created_at: datetime = Field(default_factory=now)

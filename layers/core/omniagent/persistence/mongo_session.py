@@ -66,8 +66,10 @@ class SummaryWrites:
         document = await self._store.fill_or_default(lambda: self._document(summary, draft=draft), self._session)
 
         async def work(transaction: AsyncClientSession) -> bool:
-            latest_turn = await self._fenced(transaction)
-            if latest_turn is None or not summary.start_turn_number <= summary.end_turn_number < latest_turn:
+            session = await self._fenced(transaction)
+            if session is None or summary.basis not in (None, _basis(session)):
+                return False
+            if not summary.start_turn_number <= summary.end_turn_number < session["latest_turn_number"]:
                 return False
             newest = await self.latest(draft=draft, transaction=transaction)
             if summary.start_turn_number != (newest.end_turn_number if newest else 0) + 1:
@@ -97,7 +99,7 @@ class SummaryWrites:
                 {"$set": {"draft": False, "start_turn_number": 1}},
                 session=transaction,
             )
-            rebuilt = {"$set": {"rebuilt_at": now()}}
+            rebuilt = {"$set": {"rebuilt_at": now(), "summary_basis": new_id()}}
             await self._store.sessions.update_one({"_id": self._session.key}, rebuilt, session=transaction)
             return True
 
@@ -109,18 +111,17 @@ class SummaryWrites:
         with translated():
             await self._store.summaries.delete_many({"session_id": self._session.key})
 
-    async def _fenced(self, transaction: AsyncClientSession) -> int | None:
-        """Return the session's latest turn number and lock the session until the transaction ends.
+    async def _fenced(self, transaction: AsyncClientSession) -> dict[str, Any] | None:
+        """Return the session and lock it until the transaction ends.
 
         This takes a write that changes something: reads and no-op writes do not conflict with other writes.
         """
-        found = await self._store.sessions.find_one_and_update(
+        return await self._store.sessions.find_one_and_update(
             {"_id": self._session.key, "erased_at": None},
             {"$set": {"fence": new_id()}},
-            projection={"latest_turn_number": 1},
+            projection={"latest_turn_number": 1, "summary_basis": 1},
             session=transaction,
         )
-        return found["latest_turn_number"] if found else None
 
     def _document(self, summary: RollingSummary, *, draft: bool) -> Summary:
         return self._store.models.summary(
@@ -134,7 +135,17 @@ class SummaryWrites:
 
 
 _HEAD = dict.fromkeys(
-    ("latest_turn_number", "active_turn_id", "name", "updated_at", "latest_turn_id", "waiting_until", "turn_attempt"), 1
+    (
+        "latest_turn_number",
+        "active_turn_id",
+        "name",
+        "updated_at",
+        "latest_turn_id",
+        "waiting_until",
+        "turn_attempt",
+        "summary_basis",
+    ),
+    1,
 )
 _SESSIONS = {"db.collection.name": "sessions"}
 _MESSAGES = {"db.collection.name": "messages"}
@@ -395,7 +406,13 @@ def _head(found: dict[str, Any]) -> SessionHead:
         latest_turn_id=found.get("latest_turn_id"),
         waiting_until=found.get("waiting_until"),
         attempt=found.get("turn_attempt") or 0,
+        summary_basis=_basis(found),
     )
+
+
+def _basis(session: Mapping[str, Any]) -> str:
+    """Return a session's `summary_basis`, empty before its first change."""
+    return session.get("summary_basis") or ""
 
 
 def _has_answer(messages: Sequence[SessionMessage], turn_number: int) -> bool:

@@ -148,6 +148,8 @@ class SessionHead:
     """When the latest turn, which is waiting, expires; None if it does not wait."""
     attempt: int = field(default=0, compare=False)
     """The latest attempt at the active turn: 0 for its first process."""
+    summary_basis: str | None = field(default=None, compare=False)
+    """Changes when a message is deleted or a rebuild replaces the summaries. None: the store deletes no messages."""
 
     @property
     def waiting_id(self) -> str | None:

@@ -80,8 +80,9 @@ class SummaryPipeline:
         """
         summarized = await self._extend(draft=True, time_left=time_left, most=None)
         if summarized.is_done and summarized.end_turn_number:
-            await self._session.publish_draft()
-        elif summarized.is_done:
+            # If the draft is gone, a message of it was deleted meanwhile: the next run starts again.
+            return replace(summarized, is_done=await self._session.publish_draft())
+        if summarized.is_done:
             await self._session.drop_summaries()
         return summarized
 
@@ -98,7 +99,7 @@ class SummaryPipeline:
                 return Summarized(written, end, False)
             try:
                 async with asyncio.timeout(None if left == math.inf else left) as limit:
-                    summary = await self._fold(previous, turns)
+                    summary = replace(await self._fold(previous, turns), basis=head.summary_basis)
             except TimeoutError as exc:
                 if not limit.expired():
                     raise

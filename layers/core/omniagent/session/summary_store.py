@@ -2,7 +2,7 @@
 
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from omniagent.session.window import PastTurn
 
@@ -18,6 +18,8 @@ class RollingSummary:
     token_count: int
     start_turn_number: int
     end_turn_number: int
+    basis: str | None = field(default=None, compare=False)
+    """The session's `summary_basis` before anything was read for it. None: not checked. Not stored."""
 
 
 class SummaryStore(ABC):
@@ -35,8 +37,8 @@ class SummaryStore(ABC):
     async def add_summary(self, summary: RollingSummary, *, draft: bool = False) -> bool:
         """Store a summary that continues the newest one (or the newest draft).
 
-        Returns False when it does not continue it any more, or covers the session's latest turn, which may still be
-        answered again.
+        Returns False when it does not continue it any more, covers the session's latest turn, which may still be
+        answered again, or was generated before the session's `summary_basis` changed.
         """
 
     @abstractmethod
