@@ -5,6 +5,7 @@ from itertools import accumulate
 from hypothesis import example, given
 from hypothesis import strategies as st
 
+from omniagent import ModelRequest
 from omniagent.messages import ChatMessage, DataPart, Part, ReasoningPart, SteeringPart, StepPart, TextPart, ToolPart
 from omniagent.session import window
 from omniagent.session.window import Limits, PastTurn
@@ -13,7 +14,11 @@ texts = st.text(max_size=40)
 parts: st.SearchStrategy[Part] = st.one_of(
     st.builds(StepPart),
     st.builds(TextPart, text=texts),
-    st.builds(ReasoningPart, text=texts),
+    st.builds(
+        ReasoningPart,
+        text=texts,
+        provider_data=st.none() | st.integers(0, 2000).map(lambda n: {"encrypted_content": "x" * n}),
+    ),
     st.builds(DataPart, name=st.just("map"), data=texts),
     st.builds(SteeringPart, message_id=st.just("m2"), text=texts),
     st.builds(
@@ -97,6 +102,32 @@ def test_history_gives_way_to_the_answer_so_far(history: list[PastTurn], limits:
     rest = sum(window.estimate_parts(message.parts) for message in messages)
     fixed = window.estimate_parts(question.parts) + window.estimate_parts(window.fit_answer(answer, 0))
     assert rest <= max(limits.max_tokens, fixed)
+
+
+def test_reasoning_that_is_sent_back_counts_and_a_turn_that_is_too_long_for_it_keeps_its_texts() -> None:
+    thought = ReasoningPart(text="", provider_data={"id": "r1", "encrypted_content": "x" * 20_000})
+    call = ToolPart(call_id="1", name="look", input={}, output="y" * 8_000, done=True)
+    answer: list[Part] = [StepPart(), thought, call, StepPart(), TextPart(text="Seen.")]
+    before = past(1, (ChatMessage.user("Hello?"), ChatMessage.assistant("word " * 2_000)))
+    messages = window.compose([before], Limits(30, 6_000), ChatMessage.user("Look."), answer[:3])
+    assert sum(window.estimate_parts(message.parts) for message in messages) <= 6_000
+    assert messages[-1].parts[1] == thought, "its API requires it back"
+    assert len(str(messages[-1].parts[2])) < 1_000
+    earlier = past(1, (ChatMessage.user("Look."), ChatMessage(role="assistant", parts=answer)))
+    shown = window.messages_of(window.window([earlier], Limits(30, 1_000)))
+    assert [message.text for message in shown] == ["Look.", "Seen."]
+    assert shown[-1].parts == [TextPart(text="Seen.")]
+
+
+def test_an_estimated_call_counts_the_reasoning_of_its_own_turn_once() -> None:
+    thought = ReasoningPart(text="Hm." * 100, provider_data={"field": "reasoning_content"})
+    said = [ChatMessage.user("Look."), ChatMessage(role="assistant", parts=[thought, TextPart(text="Seen.")])]
+    tokens, question = window.estimate_text(thought.text), ChatMessage.user("And now?")
+    plain = window.estimate_request(ModelRequest("", [*said[:1], ChatMessage.assistant("Seen."), question]))
+    assert window.estimate_request(ModelRequest("", [*said, question])) == plain
+    assert window.estimate_request(ModelRequest("", [question, *said])) == plain + tokens
+    usage = window.estimate_call(10, said[1].parts)
+    assert (usage.reasoning_tokens, usage.output_tokens) == (tokens, tokens + window.estimate_text("Seen."))
 
 
 @given(told)

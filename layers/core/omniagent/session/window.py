@@ -110,17 +110,23 @@ def _split(message: ChatMessage) -> list[ChatMessage]:
 
 
 def estimate_request(request: ModelRequest) -> int:
-    """Estimate the input of a model call."""
-    asked = sum(estimate_parts(message.parts) for message in request.messages)
+    """Estimate the input of a model call. Reasoning counts since the last question: few APIs want earlier reasoning."""
+    questions = [number for number, message in enumerate(request.messages) if message.role == "user"]
+    turn_start = questions[-1] if questions else 0
+    messages = enumerate(request.messages)
+    asked = sum(
+        estimate_parts(message.parts if number > turn_start else _without_reasoning(message.parts))
+        for number, message in messages
+    )
     return asked + estimate_text(request.instructions)
 
 
 def estimate_call(input_tokens: int, output: Sequence[Part]) -> Usage:
     """Estimate the cost of a model call that ended before the provider reported it."""
-    reasoning = sum(estimate_text(part.text) for part in output if isinstance(part, ReasoningPart))
+    reasoning = sum(_estimate_reasoning(part) for part in output if isinstance(part, ReasoningPart))
     return Usage(
         input_tokens=input_tokens,
-        output_tokens=estimate_parts(output) + reasoning,
+        output_tokens=estimate_parts(_without_reasoning(output)) + reasoning,
         reasoning_tokens=reasoning,
         estimated=True,
     )
@@ -175,11 +181,16 @@ def _with_cut_outputs(turn: PastTurn) -> PastTurn:
 
 def _shortened(turn: PastTurn, budget: int) -> PastTurn:
     """Cut every text and tool call of a turn to an equal share of the budget."""
-    bulky = sum(
-        isinstance(part, TextPart | ToolPart | SteeringPart) for message in turn.messages for part in message.parts
-    )
+    bulky = sum(_estimate_part(part) > 0 for message in turn.messages for part in message.parts)
     share = max(8, budget // max(1, bulky) - 4)
     shortened = _mapped(turn, [[_cut_to(part, share) for part in message.parts] for message in turn.messages])
+    if shortened.tokens <= budget:
+        return shortened
+    # Reasoning cannot be cut where it is data, and tool calls need theirs: keep only the texts.
+    texts: list[list[Part]] = [
+        [part for part in message.parts if isinstance(part, TextPart | SteeringPart)] for message in shortened.messages
+    ]
+    shortened = _mapped(turn, texts)
     if shortened.tokens <= budget:
         return shortened
     # Too many parts for the budget: keep only the user's message.
@@ -207,7 +218,7 @@ def _cut_to(part: Part, tokens: int) -> Part:
     match part:
         case TextPart():
             return TextPart(text=_cut_text(part.text, characters_of(part.text, tokens)))
-        case SteeringPart():
+        case SteeringPart() | ReasoningPart():
             return part.model_copy(update={"text": _cut_text(part.text, characters_of(part.text, tokens))})
         case ToolPart():
             half = tokens // 2
@@ -231,8 +242,20 @@ def _estimate_part(part: Part) -> int:
             return estimate_text(part.text)
         case ToolPart():
             return estimate_text(part.name) + estimate_text(_as_text(part.input)) + _estimate_result(part)
-        case ReasoningPart() | StepPart() | DataPart():
-            return 0  # not sent again, except for reasoning that its provider requires back
+        case ReasoningPart():
+            return 0 if part.provider_data is None else _estimate_reasoning(part)
+        case StepPart() | DataPart():
+            return 0
+
+
+def _estimate_reasoning(part: ReasoningPart) -> int:
+    """Estimate reasoning. With `provider_data` it is sent back: as its text, or as the data that contain it."""
+    data = 0 if part.provider_data is None else estimate_text(_as_text(part.provider_data))
+    return max(estimate_text(part.text), data)
+
+
+def _without_reasoning(parts: Sequence[Part]) -> list[Part]:
+    return [part for part in parts if not isinstance(part, ReasoningPart)]
 
 
 def _estimate_result(part: ToolPart) -> int:
