@@ -283,6 +283,15 @@ async def test_a_piece_that_does_not_fit_is_cut_and_nothing_is_lost() -> None:
     assert "Summary 1" in inputs[1]
 
 
+async def test_a_summary_without_end_is_cut_before_the_model_is_shown_it() -> None:
+    chat = Chat(ScriptedModel(default="Yes.", summary="word " * 100_000))
+    await chat.converse(5)
+    latest = await chat.latest()
+    assert latest is not None
+    assert estimate_text(latest.content) <= SOON.summary_input_tokens // 2
+    assert estimate_text(requests(chat.model, "answer")[-1].messages[0].text) <= SOON.summary_input_tokens
+
+
 @given(
     texts=st.lists(st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=900), min_size=2, max_size=5),
     budget=st.integers(50, 400),

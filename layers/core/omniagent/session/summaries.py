@@ -119,20 +119,18 @@ class SummaryPipeline:
 
         Raises a `ModelError` if any of its model calls fails: a partial summary is not used.
         """
-        content, tokens = previous.content if previous else "", 0
+        content, tokens = self._cut(previous.content) if previous else "", 0
         for messages in _calls(turns, self._max_tokens):
-            # Half of the input is reserved for the summary so far, which grows with every call.
-            kept = content[: window.characters_of(content, self._max_tokens)]
             request = ModelRequest(
                 instructions=prompts.SUMMARIZE,
-                messages=[ChatMessage.user(prompts.summary_input(kept or None, messages))],
+                messages=[ChatMessage.user(prompts.summary_input(content or None, messages))],
                 overrides=self._overrides,
                 user_id=self._session.user_id,
             )
             completion = await metered(
                 self._meter, self._provider, request, purpose="summary", note_cost=self._note_cost
             )
-            content, tokens = completion.usable_text, completion.usage.output_tokens
+            content, tokens = self._cut(completion.usable_text), completion.usage.output_tokens
             if not content:
                 raise EmptyAnswer(f"the model returned no summary ({completion.reason})")
         return RollingSummary(
@@ -141,6 +139,10 @@ class SummaryPipeline:
             start_turn_number=previous.end_turn_number + 1 if previous else 1,
             end_turn_number=turns[-1].number,
         )
+
+    def _cut(self, content: str) -> str:
+        """Cut a summary to half of a call's input: the next call needs the rest, and every answer is shown it."""
+        return content[: window.characters_of(content, self._max_tokens)]
 
 
 async def metered(
