@@ -11,6 +11,8 @@ from typing import Any, ClassVar
 
 import pytest
 from beanie import Document
+from dns.name import EmptyLabel
+from dns.resolver import NXDOMAIN, LifetimeTimeout, NoNameservers
 from pymongo import MongoClient
 from pymongo.database import Database
 
@@ -110,6 +112,26 @@ async def test_an_adapter_that_could_not_connect_tries_again() -> None:
 async def test_an_address_that_is_none_is_a_matter_of_configuration(uri: str) -> None:
     with pytest.raises(ConfigurationError, match="MONGODB_URI"):
         await MongoBackendAdapter(uri).initialize()
+
+
+@pytest.mark.parametrize(
+    ("failure", "ours"),
+    [
+        (NXDOMAIN, StorageUnavailable),
+        (NoNameservers, StorageUnavailable),
+        (LifetimeTimeout, StorageUnavailable),
+        (EmptyLabel, ConfigurationError),
+    ],
+)
+async def test_a_name_that_is_not_resolved_is_unavailable_and_a_malformed_one_is_a_matter_of_configuration(
+    monkeypatch: pytest.MonkeyPatch, failure: type[Exception], ours: type[Exception]
+) -> None:
+    async def resolve(*_: Any, **__: Any) -> None:
+        raise failure
+
+    monkeypatch.setattr("dns.asyncresolver.resolve", resolve)
+    with pytest.raises(ours):
+        await MongoBackendAdapter("mongodb+srv://u:secret@cluster.example.org").initialize()
 
 
 def test_no_address_at_all_says_what_to_set(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -72,10 +72,20 @@ def translated() -> Iterator[None]:
 
 
 def translate(exc: driver.PyMongoError) -> StorageError:
-    if any(exc.has_error_label(label) for label in _TRANSIENT) or exc.timeout:
+    if any(exc.has_error_label(label) for label in _TRANSIENT) or exc.timeout or _is_unresolved(exc):
         return StorageUnavailable(f"{type(exc).__name__}: {exc}")
     kind = next(ours for theirs, ours in STORAGE_ERRORS if isinstance(exc, theirs))
     return kind(f"{type(exc).__name__}: {exc}")
+
+
+def _is_unresolved(exc: driver.PyMongoError) -> bool:
+    """Whether the name in a `mongodb+srv://` address was not resolved, which the driver calls a wrong configuration."""
+    if not isinstance(exc, driver.ConfigurationError) or exc.__cause__ is None:
+        return False
+    from dns import exception as dns  # the driver loads it only for such an address
+
+    is_malformed = isinstance(exc.__cause__, dns.SyntaxError | dns.FormError)
+    return isinstance(exc.__cause__, dns.DNSException) and not is_malformed
 
 
 def is_refused_login(error: BaseException) -> bool:
@@ -115,9 +125,14 @@ class MongoDB:
 
     async def open(self) -> None:
         """Bind the document classes, and create their indexes unless that has been done."""
-        with translated():
-            await bind_classes(self._binding)
-            await ensure_indexes(self.database, self._binding.documents)
+        try:
+            with translated():
+                await bind_classes(self._binding)
+                await ensure_indexes(self.database, self._binding.documents)
+        except StorageRejected as exc:
+            if isinstance(exc.__cause__, driver.ConfigurationError):
+                raise ConfigurationError(f"MONGODB_URI cannot be used: {exc}") from exc
+            raise
 
     async def close(self) -> None:
         try:
