@@ -164,6 +164,26 @@ async def test_reservations_that_nobody_settles_keep_nobody_out(ledger: Ledger, 
     assert await numbers(ledger, user) == (30, 0, 10), "an owner that lives after all is counted"
 
 
+async def test_a_turn_that_was_taken_for_dead_reserves_again_what_was_released(
+    ledger: Ledger, user: str, clock: Clock
+) -> None:
+    held = await ledger.reserve(user, "a", TOKENS, 40)
+    clock.pass_by(21 * 60)
+    other = await ledger.reserve(user, "b", TOKENS, 10)
+    assert await numbers(ledger, user) == (0, 0, 10)
+    more = await ledger.extend(held, TOKENS, 40)
+    assert await numbers(ledger, user) == (0, 0, 90)
+    clock.pass_by(60)
+    more = await ledger.extend(more, TOKENS, 20)
+    await ledger.settle(other, Cost(10))
+    clock.pass_by(20 * 60)
+    with pytest.raises(BudgetExceeded):
+        await ledger.extend(more, TOKENS, 20)
+    await refusal(ledger, user, TOKENS)
+    await ledger.settle(more, Cost(95))
+    assert await numbers(ledger, user) == (105, 0, 0)
+
+
 async def test_the_next_reservation_releases_what_nobody_settles_and_a_late_repair_counts_it(
     ledger: Ledger, user: str, clock: Clock
 ) -> None:

@@ -32,13 +32,15 @@ class DynamoLedger(Ledger):
         self._table = DynamoTable(table, api)
 
     async def extend(self, held: Reservation, budget: Budget, tokens: int) -> Reservation:
-        more = replace(held, tokens=held.tokens + tokens)
+        more = replace(held, tokens=held.tokens + tokens, minute=self.now().minute)
         update = _Update()
         update.add("used", tokens)
         update.put(_open(held), _open_value(more))
         update.require(_open(held), "=", _open_value(held))
         update.require("used", "<", budget.tokens_per_day)
         refused = await self._write(held, update)
+        if refused is not None and refused.get(_known(held)) == {"S": _known_value(Cost())}:
+            refused = await self._reopen(more, budget)
         # If equal, it is our own write: the first response was lost, and the request was retried.
         if refused is not None and refused.get(_open(held)) != {"S": _open_value(more)}:
             limits = Budget(tokens_per_day=budget.tokens_per_day)
@@ -122,6 +124,16 @@ class DynamoLedger(Ledger):
         if not by_owner:
             update.put(_known(held), _known_value(cost))
         update.require(_open(held), "=", _open_value(held))
+        return await self._write(held, update)
+
+    async def _reopen(self, held: Reservation, budget: Budget) -> Item | None:
+        """Reserve again what was released as stale."""
+        update = _Update()
+        update.add("used", held.tokens)
+        update.put(_open(held), _open_value(held))
+        update.remove(_known(held))
+        update.require(_known(held), "=", _known_value(Cost()))
+        update.require("used", "<", budget.tokens_per_day)
         return await self._write(held, update)
 
     async def _settle_rest(self, held: Reservation, cost: Cost, known: str, *, by_owner: bool) -> None:

@@ -202,7 +202,10 @@ class Ledger(ABC):
 
     @abstractmethod
     async def extend(self, held: Reservation, budget: Budget, tokens: int) -> Reservation:
-        """Reserve more tokens, if any budget is left. Raises `BudgetExceeded`."""
+        """Reserve more tokens, if any budget is left, and again those that were released as stale: the process lives.
+
+        Raises `BudgetExceeded`.
+        """
 
     @abstractmethod
     async def give_back(self, held: Reservation) -> None:

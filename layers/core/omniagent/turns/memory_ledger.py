@@ -30,8 +30,11 @@ class MemoryLedger(Ledger):
         refusal = _spending(page, self.now()).refusal(Budget(tokens_per_day=budget.tokens_per_day))
         if refusal is not None:
             raise refusal
-        more = replace(held, tokens=held.tokens + tokens)
-        if held.id in page.open:
+        more = replace(held, tokens=held.tokens + tokens, minute=self.now().minute)
+        if page.known.get(held.id) == Cost():  # released as stale
+            del page.known[held.id]
+            page.open[held.id] = more
+        elif held.id in page.open:
             page.open[held.id] = more
         return more
 
