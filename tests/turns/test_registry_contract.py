@@ -24,6 +24,7 @@ from omniagent.turns.lease import (
     REPAIR,
     Claim,
     InboxMessage,
+    Reader,
     Renewal,
     TurnRegistry,
 )
@@ -744,6 +745,14 @@ async def test_dead_questions_are_found(registry: TurnRegistry, clock: Clock) ->
     assert sessions & set(await registry.orphaned()) == {dead.session}
     await registry.seize(dead)  # or later tests would find it
     await registry.release(dead)
+
+
+async def test_readers_whose_ids_begin_alike_are_counted_one_by_one(registry: TurnRegistry) -> None:
+    user = new_id()
+    readers = [Reader(f"conversation-{number}/m", user, f"{user}:conversation-{number}", 60.0) for number in range(3)]
+    assert [len(await registry.enter(reader)) for reader in readers] == [1, 2, 3]
+    await registry.leave(readers[0])
+    assert len(await registry.enter(readers[1])) == 2
 
 
 async def test_a_database_that_cannot_be_reached_is_unavailable(mongod: str, claim: Claim) -> None:

@@ -54,9 +54,9 @@ class ReaderItems:
 
 
 def _reader(reader: Reader) -> str:
-    return f"{_READER}{reader.id[:12]}"
+    return f"{_READER}{_short(reader.id)}"
 
 
-def _short(session: str) -> str:
-    """Return a short hash of a session's key, so that an item with many readers stays small."""
-    return hashlib.blake2b(session.encode(), digest_size=6).hexdigest()
+def _short(text: str) -> str:
+    """Return a short hash of a reader's id or a session's key, so that an item with many readers stays small."""
+    return hashlib.blake2b(text.encode(), digest_size=6).hexdigest()

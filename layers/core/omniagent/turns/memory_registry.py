@@ -143,7 +143,7 @@ class MemoryRegistry(TurnRegistry):
         now, readers = self.clock(), self._readers.setdefault(reader.user_id, {})
         for gone in [key for key, (_, until) in readers.items() if until <= now]:
             del readers[gone]
-        others = [session for session, _ in readers.values()]
+        others = [session for key, (session, _) in readers.items() if key != reader.id]
         readers[reader.id] = (reader.session, now + reader.seconds)
         return [reader.session, *others]
 
