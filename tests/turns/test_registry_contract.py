@@ -5,12 +5,14 @@ import os
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
 from local.aws import Aws
 from local.ports import free_port
 from omniagent import InMemorySessionManager, MongoBackendAdapter, MongoTurnRegistry, Query
+from omniagent.aws.json_api import DYNAMODB, AwsJson, Credentials
 from omniagent.aws.turn_table import DynamoRegistry
 from omniagent.errors import ConfigurationError, InboxFull, RegistryMisconfigured, RegistryUnavailable
 from omniagent.persistence.store import ConversationStore
@@ -576,6 +578,31 @@ async def test_what_was_posted_after_the_last_renewal_outlives_the_release(
     assert await waiting(registry, claim) == ["b", "d"]
     assert await registry.post(claim, messages("a")[0], 10), "it may be posted again"
     assert await waiting(registry, claim) == ["b", "d", "a"]
+
+
+class SendsTwice(AwsJson):
+    """Loses every first answer: the request is done, and sent again."""
+
+    async def call(self, operation: str, **arguments: Any) -> dict[str, Any]:
+        await super().call(operation, **arguments)
+        return await super().call(operation, **arguments)
+
+
+async def test_a_release_whose_answer_is_lost_removes_no_other_message(
+    aws: Aws, turns_table: str, claim: Claim, clock: Clock
+) -> None:
+    lossy = SendsTwice(DYNAMODB, endpoint=aws.endpoint, credentials=Credentials("local", "local"))
+    registry, unlucky = (
+        DynamoRegistry(turns_table, lease_seconds=10.0, api=api, clock=clock)
+        for api in (dynamodb_api(aws.endpoint), lossy)
+    )
+    await registry.claim(claim)
+    await post(registry, claim, "a", "b", "c")
+    assert await unlucky.release(claim, ["a"])
+    assert await waiting(registry, claim) == ["b", "c"]
+    assert await registry.claim(claim_of(claim, "b")) is None
+    await unlucky.aclose()
+    await registry.aclose()
 
 
 async def test_a_dead_turn_leaves_its_inbox_to_the_next_and_a_repair_leaves_it_alone(

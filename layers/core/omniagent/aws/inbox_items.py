@@ -58,7 +58,8 @@ async def release_with_inbox(
 ) -> None:
     """Release the session but keep its item for the remaining messages.
 
-    Only the claim's holder removes messages, so the indexes in `entries` are still valid.
+    Only the claim's holder removes messages, so the indexes in `entries` are still valid. A request that was applied,
+    and is sent again because its answer was lost, finds the session given back: its indexes would remove others.
     """
     gone = [(place, entry) for place, entry in enumerate(entries) if entry["id"]["S"] in taken]
     values: dict[str, Any] = {":holder": {"S": claim.token}, ":past": as_number(GIVEN_BACK)}
@@ -72,7 +73,7 @@ async def release_with_inbox(
         "UpdateItem",
         Key=item_key(claim.session, TURN),
         UpdateExpression=f"SET lease_until = :past{removal}",
-        ConditionExpression=OURS,
+        ConditionExpression=f"{OURS} AND lease_until <> :past",
         ExpressionAttributeValues=values,
     )
 
