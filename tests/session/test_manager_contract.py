@@ -720,6 +720,19 @@ async def test_a_dead_run_of_an_answer_is_closed_in_its_place(session: SessionMa
     assert await session.finish_turn(whole) == whole
 
 
+async def test_a_run_of_an_answer_that_another_process_has_taken_over_is_lost(session: SessionManager) -> None:
+    """The waiting answer has the same id, but it is not what the run would store."""
+    stored = await wait(session)
+    going_on = start(1, "x.answer-1", again=True, waited=stored, seen_turn_id="answer-1")
+    await session.begin_turn(going_on)
+    await session.begin_turn(replace(going_on, attempt=1))
+    whole = reply(1, turn_id="x.answer-1", id="answer-1")
+    with pytest.raises(TurnLost):
+        await session.finish_turn(replace(whole, parts=text("From the dead")))
+    assert await session.answer(1) == stored
+    assert await session.finish_turn(whole, attempt=1) == whole
+
+
 async def test_the_next_turn_closes_a_waiting_answer_as_it_begins(session: SessionManager) -> None:
     stored = await wait(session)
     closed = replace(stored, status="cancelled", parts=close_open_calls(stored.parts))

@@ -296,13 +296,14 @@ class TurnWrites:
     async def _finish_late(
         self, answer: SessionMessage, document: Message, transaction: AsyncClientSession
     ) -> SessionMessage:
-        """Finish a turn that no longer holds its session: it was stored already, or a repair closed it."""
+        """Finish a turn that no longer holds its session: it was stored already, closed by a repair, or taken over."""
         untouched = {
             "_id": self._session.key,
             "active_turn_id": None,
             "latest_turn_id": answer.fence,
             "erased_at": None,
         }
+        taken_over = {"_id": self._session.key, "active_turn_id": answer.fence}
         fence = {"$set": {"fence": new_id()}}
         if await self._store.sessions.find_one_and_update(untouched, fence, session=transaction):
             stored = await self._stored_answer(answer.turn_number, transaction)
@@ -310,6 +311,8 @@ class TurnWrites:
                 late = await self._put(answer, document, stored, transaction)
                 await self._note_waiting(late, transaction)
                 return late
+        elif await self._store.sessions.find_one(taken_over, {"_id": 1}, session=transaction):
+            stored = None  # what has its id is the waiting answer that its turn continues
         else:
             stored = await self._message({"client_message_id": answer.id}, transaction)
         if stored is None or _is_cut_short(stored, answer):

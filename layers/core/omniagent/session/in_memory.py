@@ -220,8 +220,9 @@ class InMemorySessionManager(SessionManager):
         if session.head.active_turn_id == answer.fence and session.head.attempt == attempt:
             return deepcopy(self._close(session, answer))
         is_latest = session.head.has_ended(answer.fence)
+        is_taken_over = session.head.active_turn_id == answer.fence
         stored = session.message(answer.turn_number, "assistant") if is_latest else session.by_id(answer.id)
-        if stored is None or session.is_erased:
+        if stored is None or session.is_erased or is_taken_over:
             raise TurnLost(f"turn {answer.id} no longer holds its session")
         is_cut_short = stored.status == "interrupted" and answer.status != "interrupted"
         if is_latest and (stored.id != answer.id or is_cut_short):
