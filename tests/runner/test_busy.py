@@ -28,7 +28,7 @@ from omniagent.errors import InboxFull, InvalidRequest, ModelUnavailable, TooMan
 from omniagent.protocol import sse
 from omniagent.settings import Busy
 from omniagent.turns import posted_answer
-from omniagent.turns.lease import Claim, InboxMessage
+from omniagent.turns.lease import Claim, InboxMessage, OnDead, RunningTurn
 from tests.fixtures.conversation import Clock
 from tests.runner.busily import Busily, ask, renewed
 from tests.runner.processes import Process, bury
@@ -244,6 +244,25 @@ async def test_a_stop_by_name_reaches_a_message_that_waits_and_no_other(sessions
     assert model.remaining == 0, "the model was not asked for what was stopped"
     last = await sessions.runner(ScriptedModel("Now.")).run(ask("m4"))
     assert last.turn_number == 4
+
+
+class StoppedAtLast(MemoryRegistry):
+    """Somebody stops a queued message after its request has read the inbox, before it claims the session."""
+
+    async def claim(self, claim: Claim, on_dead: OnDead | None = None) -> RunningTurn | None:
+        await self.stop(claim.session, claim.message_id)
+        return await MemoryRegistry.claim(self, claim, on_dead)
+
+
+async def test_a_stop_reaches_a_queued_message_whose_turn_is_about_to_begin(sessions: Busily) -> None:
+    sessions.registry = StoppedAtLast()
+    model = ScriptedModel(["One", Gate(), "."])
+    await sessions.runner(model).accept(ask("m1"))
+    stream = await sessions.runner(model).run_accepted("m1")
+    assert stream is not None
+    async with asyncio.timeout(60):
+        assert (await stream.result()).status == "cancelled"
+    await stream.ended()
 
 
 async def test_a_stop_of_the_session_reaches_all_that_wait(sessions: Busily) -> None:

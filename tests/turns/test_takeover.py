@@ -157,6 +157,17 @@ async def test_a_stop_that_the_dead_process_did_not_see_is_obeyed() -> None:
     assert len(world.model.requests) == 1
 
 
+async def test_a_stop_of_a_queued_message_is_obeyed_although_its_process_has_died() -> None:
+    world = World("mid text", tick_seconds=NEVER)
+    await world.runner().accept(QUERY)
+    asking = asyncio.create_task(world.runner().run_accepted("m1"))
+    await world.killed(asking)
+    assert await world.runner(MortalProcess(world)).stop("m1")
+    assert await world.continued() is None
+    assert (await world.answer()).status == "cancelled"
+    assert len(world.model.requests) == 1
+
+
 async def test_the_same_message_sent_again_continues_its_turn() -> None:
     world = World("between steps")
     await world.die()

@@ -97,6 +97,11 @@ class RunningTurn:
         return self.lease_left > 0
 
     @property
+    def is_stopped(self) -> bool:
+        """Whether its turn must end: it was stopped, or its message was, in the inbox, before or after the claim."""
+        return self.stopping or any(each.stopped and each.id == self.claim.message_id for each in self.inbox)
+
+    @property
     def has_died(self) -> bool:
         """Whether its process neither renewed the lease nor released the session."""
         return not self.alive and self.lease_until != GIVEN_BACK

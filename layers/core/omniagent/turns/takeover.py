@@ -89,7 +89,7 @@ class Takeover:
             keeper = self._setup.keeper(claim, self._setup.notice(claim))
             turn: Turn | None = None
             try:
-                turn = await self._open_claimed(keeper, is_stopped=held is not None and held.stopping)
+                turn = await self._open_claimed(keeper, is_stopped=held is not None and held.is_stopped)
             finally:
                 if turn is None:
                     await keeper.abandon()

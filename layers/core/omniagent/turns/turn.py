@@ -347,8 +347,12 @@ class Turn:
     def _on_renewal(self, renewal: Renewal) -> None:
         if renewal.state == "lost":
             self.stop("lost")
-        elif renewal.state == "stopping" or any(m.stopped and m.id in self._joined for m in renewal.inbox):
+        elif renewal.state == "stopping" or any(m.stopped and self._answers(m.id) for m in renewal.inbox):
             self.stop("cancelled")
+
+    def _answers(self, message_id: str) -> bool:
+        """Whether a message of the inbox is this turn's own or has joined it."""
+        return message_id == self._keeper.claim.message_id or message_id in self._joined
 
     @property
     def _joined(self) -> set[str]:
