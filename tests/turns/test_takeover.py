@@ -215,6 +215,20 @@ async def test_a_regeneration_is_continued_and_replaces_the_answer_once() -> Non
     assert answer.parts == await undisturbed()
 
 
+async def test_a_regeneration_that_its_retry_continues_can_be_stopped_by_the_answer_that_it_replaces() -> None:
+    world = World()
+    before = await world.runner().run(QUERY)
+    world.stage = "mid text"
+    regeneration = Query(regenerate=True, message_id="m1", replaces=before.message_id)
+    await world.die(regeneration)
+    world.process, world.deaths_left = MortalProcess(world), 1
+    stream = await world.runner().start(regeneration)
+    await world.reached.wait()
+    assert await world.runner().stop(before.message_id)
+    assert (await stream.result()).status == "cancelled"
+    await stream.ended()
+
+
 async def test_the_model_is_shown_what_only_the_dead_process_knew() -> None:
     """Its own reasoning, sealed by the provider, and what a tool reported, which the client is not told."""
     world = World("between steps")

@@ -101,7 +101,8 @@ class Takeover:
             return replace(held.claim, owner=new_id(), attempt=held.claim.attempt + 1, question=b"")
         dead, message_id = await self._read(turn_id), message_id_of(turn_id)
         claim_id = dead.claim_id or (turn_id if message_id == turn_id else ANSWER + message_id)
-        return Claim(self._session.key, turn_id, claim_id, owner=new_id(), attempt=dead.takeovers + 1)
+        named = frozenset(filter(None, [claim_id.partition(":")[2]]))  # the answer that it continues or regenerates
+        return Claim(self._session.key, turn_id, claim_id, named, owner=new_id(), attempt=dead.takeovers + 1)
 
     async def _open_claimed(self, keeper: LeaseKeeper, *, is_stopped: bool) -> Turn | None:
         claim = keeper.claim
