@@ -157,6 +157,26 @@ async def test_a_stop_that_the_dead_process_did_not_see_is_obeyed() -> None:
     assert len(world.model.requests) == 1
 
 
+@pytest.mark.parametrize("dies", [True, False])
+async def test_a_stop_is_obeyed_although_the_process_that_would_close_the_turn_fails(dies: bool) -> None:
+    world = World("mid text", tick_seconds=NEVER)
+    asking = asyncio.create_task(world.runner().run(QUERY))
+    await world.reached.wait()
+    assert await world.runner().stop()
+    await world.killed(asking)
+    world.stage, world.deaths_left = "before repair_turn", 1
+    continuing = asyncio.create_task(world.continued())
+    if dies:
+        await world.killed(continuing)
+    else:
+        await world.reached.wait()
+        continuing.cancel()  # as a store that does not answer, or the end of the invocation
+        await asyncio.wait([continuing])
+    assert await world.continued() is None
+    assert (await world.answer()).status == "cancelled"
+    assert len(world.model.requests) == 1
+
+
 async def test_a_stop_of_a_queued_message_is_obeyed_although_its_process_has_died() -> None:
     world = World("mid text", tick_seconds=NEVER)
     await world.runner().accept(QUERY)

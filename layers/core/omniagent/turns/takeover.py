@@ -87,12 +87,16 @@ class Takeover:
             if await taken(self._registry, claim, settling) is not None:
                 return None
             keeper = self._setup.keeper(claim, self._setup.notice(claim))
-            turn: Turn | None = None
+            is_stopped = held is not None and held.is_stopped
             try:
-                turn = await self._open_claimed(keeper, is_stopped=held is not None and held.is_stopped)
-            finally:
-                if turn is None:
-                    await keeper.abandon()
+                if is_stopped:  # the new claim does not know it yet, and this process may die as well
+                    await self._registry.stop(session.key, claim.turn_id)
+                turn = await self._open_claimed(keeper, is_stopped=is_stopped)
+            except BaseException:
+                await (keeper.hand_over() if is_stopped else keeper.abandon())
+                raise
+            if turn is None:
+                await keeper.abandon()
             return turn
 
     async def _claim(self, turn_id: str, held: RunningTurn | None) -> Claim:
