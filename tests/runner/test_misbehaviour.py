@@ -4,9 +4,10 @@ import asyncio
 import time
 from collections.abc import AsyncGenerator, Collection
 from dataclasses import replace
-from typing import Any
+from typing import Any, NoReturn
 
 import pytest
+from pydantic import BaseModel, field_validator
 
 from omniagent import (
     Agent,
@@ -341,6 +342,46 @@ async def test_a_tool_that_raises_a_base_exception_fails_alone() -> None:
         return "worked"
 
     calls = [ToolCall("fail"), ToolCall("work")]
+    result = await Sessions().runner(ScriptedModel(calls, "Done."), fail, work).run("Go")
+    outputs = [part.output for part in result.parts if isinstance(part, ToolPart)]
+    assert (result.status, outputs) == ("complete", [None, "worked"])
+
+
+@pytest.mark.parametrize("where", ["rule", "validator", "validator of a call that needs approval"])
+async def test_a_call_whose_rule_or_validator_raises_a_base_exception_fails_alone(where: str) -> None:
+    class Panic(BaseException):
+        """As extensions written in Rust raise it."""
+
+    is_raised = asyncio.Event()
+
+    def panic() -> NoReturn:
+        is_raised.set()
+        raise Panic
+
+    def rule(_context: RunContext, _arguments: object) -> bool:
+        return panic() if where == "rule" else True
+
+    class Place(BaseModel):
+        city: str
+
+        @field_validator("city")
+        @classmethod
+        def known(cls, city: str) -> str:
+            return city if where == "rule" else panic()
+
+    @tool(approval=False if where == "validator" else rule)
+    async def fail(place: Place) -> str:
+        """Fail."""
+        return place.city
+
+    @tool
+    async def work() -> str:
+        """Work on after the other has failed."""
+        await is_raised.wait()
+        await asyncio.sleep(0)
+        return "worked"
+
+    calls = [ToolCall("fail", {"place": {"city": "Lisbon"}}), ToolCall("work")]
     result = await Sessions().runner(ScriptedModel(calls, "Done."), fail, work).run("Go")
     outputs = [part.output for part in result.parts if isinstance(part, ToolPart)]
     assert (result.status, outputs) == ("complete", [None, "worked"])

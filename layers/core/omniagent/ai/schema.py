@@ -49,7 +49,9 @@ def validated(model: type[Model], text: str) -> Model:
         return model.model_validate_json(text)
     except ValidationError as exc:
         raise InvalidJson(problems_of(exc)) from exc
-    except Exception as exc:
+    except KeyboardInterrupt:
+        raise
+    except BaseException as exc:
         # A team's validator may raise anything. The model learns that it failed, the log learns why.
         logger.exception("validator failed", extra={"model": model.__name__})
         raise InvalidJson("they could not be checked. Try other values.") from exc

@@ -204,12 +204,13 @@ class ToolStep:
         try:
             async with timeout:
                 return await work
-        except ToolError:
+        except (ToolError, asyncio.CancelledError, KeyboardInterrupt, GeneratorExit):
             raise
-        except Exception as exc:
+        except BaseException as exc:
             if timeout.expired():
                 raise ToolTimeout(f"{tool.name} did not answer within {seconds:.3g} seconds.") from exc
-            # A team's tool may raise anything. The model reads that it failed; the log has the cause.
+            # A team's code may raise anything. SystemExit would end the event loop, others the call's siblings.
+            # The model reads that it failed; the log has the cause.
             logger.exception("tool failed", extra={"tool": tool.name})
             raise ToolFailed(f"{tool.name} failed. Try something else or tell the user.") from exc
 
