@@ -162,6 +162,18 @@ async def test_whoever_resumes_while_another_takes_it_follows_that_one() -> None
     assert len(model.requests) == 1
 
 
+async def test_it_is_answered_as_it_was_accepted_however_it_is_sent_again() -> None:
+    sessions, model = Sessions(), ScriptedModel("One.")
+    await sessions.runner(model).accept(QUERY)
+    with pytest.raises(InvalidRequest):
+        await sessions.runner(model).run(Query("Something else", "m1"))
+    assert not model.requests
+    stream = await sessions.runner(model).start(QUERY)
+    assert (await stream.result()).text == "One."
+    await stream.ended()
+    assert await sessions.are_free()
+
+
 async def test_a_stop_reaches_it_before_it_runs() -> None:
     sessions, model = Sessions(), ScriptedModel()
     await sessions.runner(model).accept(QUERY)

@@ -538,6 +538,7 @@ async def test_a_session_whose_inbox_is_not_empty_is_kept_for_its_first_message(
     assert [message.id for message in held.inbox] == ["a", "b"]
     assert await registry.claim(claim_of(claim, "b")) is not None
     first = claim_of(claim, "a")
+    assert await registry.claim(replace(first, question=b"asked anew")) is not None
     assert await registry.claim(first) is None
     assert await registry.claim(first) is None, "sent again"
     running = await registry.running(claim.session)

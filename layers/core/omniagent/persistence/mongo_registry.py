@@ -60,7 +60,9 @@ class MongoTurnRegistry(TurnRegistry):
         await self._prepare()
         free: dict[str, Any] = {"_id": claim.session, "lease_until": {"$lte": self._clock()}}
         if not claim.goes_first:
-            free["$or"] = [_NO_INBOX, {"turn_id": claim.turn_id}, {"inbox.0.id": claim.message_id}]
+            free["$or"] = [_NO_INBOX, {"turn_id": claim.turn_id}]
+            if not claim.question:
+                free["$or"].append({"inbox.0.id": claim.message_id})
         update: dict[str, Any] = {"$set": self._fields(claim), "$setOnInsert": {"inbox": [], "inbox_bytes": 0}}
         update |= _without_question(claim)
         while True:

@@ -112,10 +112,14 @@ class RunningTurn:
 
 
 def keeps_out(held: RunningTurn, claim: Claim) -> bool:
-    """Whether an unclaimed session is reserved for another message than the claim's."""
+    """Whether an unclaimed session is reserved for another message than the claim's.
+
+    A claim with a question of its own is kept out even if its message is the first: what is queued is answered, not
+    what the request says.
+    """
     if not held.inbox or claim.goes_first or claim.turn_id == held.claim.turn_id:  # the last: a takeover of a dead turn
         return False
-    return held.inbox[0].id != claim.message_id
+    return bool(claim.question) or held.inbox[0].id != claim.message_id
 
 
 @dataclass(frozen=True, slots=True)
