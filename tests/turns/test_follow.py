@@ -1,13 +1,13 @@
 """Following a turn that another process runs: from its first event, to its end or to that of its process."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from omniagent import Query
+from omniagent import Gate, MemoryRegistry, Query, ScriptedModel
 from omniagent.errors import RegistryUnavailable, TooManyReaders, TurnInProgress
 from omniagent.messages import Status, StepPart, TextPart
 from omniagent.protocol import events, sse
@@ -17,6 +17,7 @@ from omniagent.turns.lease import Claim, Reader, TurnRegistry
 from omniagent.turns.replay import HANDED_OVER, STEP, TAKEN_OVER, FollowedLog
 from tests.fixtures.conversation import QUICK, Clock, Conversation, each_registry, read, seen
 from tests.fixtures.stream import check_order, outline
+from tests.runner.sessions import Sessions
 from tests.turns.registries import Unreliable, until
 
 STALLED = "[stall] [echo:one two three four]"
@@ -314,6 +315,34 @@ async def test_a_reader_ends_itself_after_a_while_without_an_end_of_the_answer(c
         await joined.result()
     await conversation.stop()
     await turn.result()
+
+
+class LosesAnAnswer(MemoryRegistry):
+    """The first reader is counted, but not told so."""
+
+    has_lost = False
+
+    async def enter(self, reader: Reader) -> Sequence[str]:
+        sessions = await MemoryRegistry.enter(self, reader)
+        if not self.has_lost:
+            self.has_lost = True
+            raise RegistryUnavailable("the answer was lost")
+        return sessions
+
+
+async def test_a_reader_who_is_not_let_in_is_not_counted() -> None:
+    sessions, gate = Sessions(replace(QUICK, max_readers_per_user=1)), Gate()
+    sessions.registry = LosesAnAnswer()
+    runner = sessions.runner(ScriptedModel(["One", gate, "."]))
+    turn = await runner.start("Go")
+    await gate.reached()
+    with pytest.raises(RegistryUnavailable):
+        await runner.resume()
+    reader = await runner.resume()
+    assert reader is not None
+    gate.set()
+    assert (await reader.result()).text == "One."
+    await asyncio.gather(turn.ended(), reader.ended())
 
 
 @each_registry

@@ -36,7 +36,11 @@ class ReaderSeat:
         """Count a reader that stays at most this long. Raises `TooManyReaders`."""
         session, settings = self._session, self._session.settings
         self._reader = Reader(new_id(), session.user_id, session.key, seconds + READER_GRACE_SECONDS)
-        own, *others = await self._registry.enter(self._reader)
+        try:
+            own, *others = await self._registry.enter(self._reader)
+        except BaseException:  # it may be counted although the answer was lost
+            await self.leave()
+            raise
         of_session = sum(other == own for other in others)
         if len(others) >= settings.max_readers_per_user or of_session >= settings.max_readers_per_session:
             await self.leave()
