@@ -7,6 +7,7 @@ import platform
 import subprocess
 import tomllib
 from collections.abc import Iterable, Mapping
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -22,10 +23,9 @@ TOLD = (
     "max_message_chars",
     "max_steps",
     "name_sessions",
-    "summary_due_tokens",
-    "summary_due_turns",
+    "summary_after_tokens",
+    "summary_after_turns",
 )
-READ = ("openai_api", *TOLD)
 # Runs in the functions' environment: a project may need packages that only they have.
 DESCRIBE = Path(__file__).with_name("describe_project.py")
 READ_SECONDS = 30
@@ -81,8 +81,7 @@ class StackInfo:
             # The last line: a project may print while it is imported.
             described: dict[str, Any] = json.loads(self._run_project().splitlines()[-1])
         except (IndexError, OSError, ServiceError, ValueError, subprocess.SubprocessError) as error:
-            settings = self._of_the_environment()
-            self._settings = {name: getattr(settings, name) for name in ("model", *READ)}
+            self._settings = asdict(self._of_the_environment())
             self._agent = {"error": str(getattr(error, "stderr", None) or error).strip()}
         else:
             self._settings, self._agent = described["settings"], described["agent"]
@@ -96,7 +95,7 @@ class StackInfo:
         path = os.pathsep.join(str(folder) for folder in (self._chat.code, *self._chat.layers))
         return subprocess.run(
             # Bytecode is checked to the second, so it could hide a change right after another.
-            [python, "-B", DESCRIBE, *READ],
+            [python, "-B", DESCRIBE, "openai_api", *TOLD],
             env={"PATH": os.environ.get("PATH", os.defpath), **self._environment, "PYTHONPATH": path},
             cwd=self._chat.code,
             capture_output=True,

@@ -77,8 +77,8 @@
  * @property {boolean} name_sessions Whether the server names a chat after its first answer.
  * @property {number} context_max_tokens
  * @property {number} context_max_turns
- * @property {number} summary_due_tokens
- * @property {number} summary_due_turns
+ * @property {number} summary_after_tokens
+ * @property {number} summary_after_turns
  *
  * @typedef {{ name: string, description: string, parameters: object }} AgentTool
  * @typedef {object} AgentDescription What `/local/agent` tells; with `error` nothing else.

@@ -720,7 +720,10 @@ async def test_a_session_that_is_given_back_or_seized_has_no_question(registry: 
     await post(registry, claim, "a", "b")
     assert await registry.release(asking, ["a"])
     assert await question(registry, claim) == b""
-    await registry.claim(replace(claim_of(claim, "b"), question=b"asked"))
+    answering = claim_of(claim, "b")
+    await registry.claim(answering)
+    await registry.release(answering, ["b"])
+    await registry.claim(replace(next_claim(claim), question=b"asked"))
     assert await question(registry, claim) == b"asked"
     await registry.seize(next_claim(claim))
     assert await question(registry, claim) == b""

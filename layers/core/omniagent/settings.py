@@ -217,16 +217,6 @@ class Settings:
     trace_content: bool = setting(False, "Record messages, tool inputs and tool outputs in traces.")
 
     @property
-    def summary_due_turns(self) -> int:
-        """Turns after which a summary is due, before the first of them leaves the window and would be forgotten."""
-        return min(self.summary_after_turns, self.context_max_turns)
-
-    @property
-    def summary_due_tokens(self) -> int:
-        """The same in tokens. Half of the window is left for the question and its answer."""
-        return min(self.summary_after_tokens, self.context_max_tokens // 2)
-
-    @property
     def budget(self) -> Budget:
         """The default budget, for users whose category has none."""
         return Budget(requests_per_minute=self.budget_requests_per_minute, tokens_per_day=self.budget_tokens_per_day)
@@ -237,6 +227,9 @@ class Settings:
             value = getattr(self, each.name)
             if value is not each.default:
                 object.__setattr__(self, each.name, _checked(each, value))
+        # A turn that leaves the window unsummarized is forgotten. Half of its tokens are for the question and answer.
+        object.__setattr__(self, "summary_after_turns", min(self.summary_after_turns, self.context_max_turns))
+        object.__setattr__(self, "summary_after_tokens", min(self.summary_after_tokens, self.context_max_tokens // 2))
         _check_together(self)
 
     @classmethod
