@@ -589,7 +589,9 @@ async def test_a_turn_that_was_continued_is_finished_only_by_the_last_attempt(se
         with pytest.raises(TurnLost):
             await session.finish_turn(reply(1, parts=text("From the dead")), attempt=attempt)
     assert await session.finish_turn(reply(1), attempt=2) == reply(1)
-    assert await session.finish_turn(reply(1, parts=text("From the dead"))) == reply(1), "it has ended"
+    assert await session.finish_turn(reply(1), attempt=2) == reply(1), "sent again"
+    with pytest.raises(TurnLost):
+        await session.finish_turn(reply(1, parts=text("From the dead")))
     with pytest.raises(StorageConflict):
         await session.begin_turn(start(1, attempt=3))
     await converse(session, 2, first=2)

@@ -139,7 +139,7 @@ class TurnWrites:
         async def work(transaction: AsyncClientSession) -> SessionMessage:
             session = await self._release(answer, held, transaction)
             if session is None:
-                return await self._finish_late(answer, document, transaction)
+                return await self._finish_late(answer, attempt, document, transaction)
             return await self._conclude(session, answer, document, transaction)
 
         return await self._store.transaction(work)
@@ -294,7 +294,7 @@ class TurnWrites:
             await self._store.sessions.update_one({"_id": self._session.key}, waits, session=transaction)
 
     async def _finish_late(
-        self, answer: SessionMessage, document: Message, transaction: AsyncClientSession
+        self, answer: SessionMessage, attempt: int, document: Message, transaction: AsyncClientSession
     ) -> SessionMessage:
         """Finish a turn that no longer holds its session: it was stored already, closed by a repair, or taken over."""
         untouched = {
@@ -305,12 +305,15 @@ class TurnWrites:
         }
         taken_over = {"_id": self._session.key, "active_turn_id": answer.fence}
         fence = {"$set": {"fence": new_id()}}
-        if await self._store.sessions.find_one_and_update(untouched, fence, session=transaction):
+        session = await self._store.sessions.find_one_and_update(untouched, fence, session=transaction)
+        if session is not None:
             stored = await self._stored_answer(answer.turn_number, transaction)
             if stored is not None and (stored.id != answer.id or _is_cut_short(stored, answer)):
                 late = await self._put(answer, document, stored, transaction)
                 await self._note_waiting(late, transaction)
                 return late
+            if (session.get("turn_attempt") or 0) != attempt:
+                stored = None  # another process finished the turn, perhaps with other words
         elif await self._store.sessions.find_one(taken_over, {"_id": 1}, session=transaction):
             stored = None  # what has its id is the waiting answer that its turn continues
         else:

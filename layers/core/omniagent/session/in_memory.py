@@ -229,7 +229,7 @@ class InMemorySessionManager(SessionManager):
             late = self._put(session, answer)
             session.head = replace(session.head, waiting_until=late.waiting_until)
             return deepcopy(late)
-        if is_cut_short:
+        if is_cut_short or (is_latest and session.head.attempt != attempt):
             raise TurnLost(f"turn {answer.id} no longer holds its session")
         return deepcopy(stored)
 

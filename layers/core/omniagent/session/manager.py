@@ -381,7 +381,8 @@ class SessionManager(SummaryStore):
 
         Returns the turn's stored answer: this one, or the previous one if `answer.replaces(previous)` is false. If the
         turn was meanwhile closed as interrupted, and not answered again, this answer replaces the interrupted one.
-        Raises `TurnLost` if the session has moved on, `StorageRejected` if the answer cannot be stored as it is.
+        Raises `TurnLost` if the session has moved on or another attempt has finished the turn, `StorageRejected` if the
+        answer cannot be stored as it is.
         """
 
     @abstractmethod
