@@ -9,10 +9,11 @@ import pytest
 from omniagent import Agent, Query
 from omniagent.errors import StorageUnavailable, TurnLost
 from omniagent.messages import ORPHAN_ERROR, Part, TextPart
-from omniagent.protocol import sse
+from omniagent.protocol import events, sse
 from omniagent.session.manager import SessionMessage, SessionState, TurnStart
 from omniagent.turns.lease import Claim
 from omniagent.turns.memory_registry import MemoryRegistry
+from omniagent.turns.recorder import AnswerRecorder
 from tests.fixtures.conversation import Clock, Conversation, HeldBack, Json, events_of, read, seen
 from tests.fixtures.stream import outline
 from tests.runner.scenarios import agent
@@ -109,6 +110,25 @@ async def test_many_readers_of_a_dead_turn_leave_one_answer(conversation: Conver
     assert head is not None
     assert head.active_turn_id is None
     assert [message["role"] for message in conversation.messages] == ["user", "assistant"]
+
+
+async def test_a_dead_turn_that_fits_into_no_document_is_stored_reduced_and_the_next_turn_works(
+    conversation: Conversation,
+) -> None:
+    long = "\N{SNOWMAN}" * 48_000  # of six characters each in the JSON that is stored
+    shown: list[events.StreamEvent] = []
+    recorder = AnswerRecorder(shown.append)
+    recorder.start_step()
+    recorder.text("Look.")
+    for number in range(60):
+        recorder.tool_start(f"call-{number}", "draw")
+        recorder.tool_input(f"call-{number}", {"text": long})
+    await interrupted(conversation, 1, [sse.encode(event) for event in shown])
+    await conversation.runner().settle()
+    answer = conversation.answer
+    assert (answer["status"], answer["parts"][1]["text"], len(answer["parts"])) == ("interrupted", "Look.", 2 + 60)
+    await conversation.ask("[echo:Still here.]")
+    assert conversation.answer["status"] == "complete"
 
 
 async def test_there_is_nothing_to_repair_when_no_turn_is_open(conversation: Conversation) -> None:

@@ -1,7 +1,6 @@
 """The end of a turn: store the answer, announce it, then wait for the summary and the other work beside it."""
 
 import asyncio
-import json
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
@@ -21,14 +20,8 @@ from omniagent.errors import (
 )
 from omniagent.messages import (
     FinishReason,
-    Part,
     Status,
-    SteeringPart,
-    StepPart,
-    TextPart,
-    ToolPart,
     Usage,
-    close_open_calls,
     has_content,
 )
 from omniagent.protocol import events
@@ -199,12 +192,6 @@ async def settle_budget(assignment: Assignment) -> None:
         await assignment.budget.settle(assignment.limit.closing_seconds(RELEASE_SECONDS))
 
 
-REDUCED_CHARS = 100_000
-"""Maximum text kept of an answer that the store rejects."""
-REDUCED_CALL_CHARS = 1_000
-"""The same for the arguments and the result of each of its tool calls."""
-
-
 class Conclusion:
     """Stores and announces the end of one turn."""
 
@@ -372,37 +359,11 @@ class Conclusion:
 
 
 def _reduced(answer: SessionMessage) -> SessionMessage:
-    """Return a reduced, failed answer that every store accepts: truncated text and the tool calls.
+    from omniagent.turns.reduced_parts import reduced_parts  # needed only for an answer that the store rejects
 
-    The calls are kept, so that none is run again when the message is retried.
-    """
     error = AnswerTooLong()
     metadata = {**answer.metadata, "status": "failed", "errorCode": error.code, "errorText": error.public}
-    parts: list[Part] = []
-    left = REDUCED_CHARS
-    for part in answer.parts:
-        if isinstance(part, TextPart) and left:
-            parts.append(TextPart(text=part.text[:left]))
-            left -= min(left, len(part.text))
-        elif isinstance(part, ToolPart):
-            parts.append(_reduced_call(part))
-        elif isinstance(part, StepPart | SteeringPart):
-            parts.append(part)
-    return replace(answer, parts=close_open_calls(parts), status="failed", metadata=metadata)
-
-
-def _reduced_call(part: ToolPart) -> ToolPart:
-    arguments, output = _cut(part.input), _cut(part.output)
-    if arguments is not part.input and not isinstance(part.input, str):
-        arguments = {"cut": arguments}  # plain text would mean an incomplete call
-    texts = {name: text[:REDUCED_CALL_CHARS] for name in ("error", "public_error") if (text := getattr(part, name))}
-    return part.model_copy(update={"input": arguments, "output": output, **texts})
-
-
-def _cut(value: Any) -> Any:
-    """Return a short value unchanged, otherwise the beginning of its JSON."""
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
-    return value if len(text) <= REDUCED_CALL_CHARS else text[:REDUCED_CALL_CHARS]
+    return replace(answer, parts=reduced_parts(answer.parts), status="failed", metadata=metadata)
 
 
 def _milliseconds(seconds: float) -> int:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, Literal
 
-from omniagent.errors import RegistryUnavailable, StorageConflict
+from omniagent.errors import RegistryUnavailable, StorageConflict, StorageRejected
 from omniagent.messages import Status, Usage
 from omniagent.session.manager import (
     SessionHead,
@@ -265,7 +265,7 @@ async def close_dead_turn(
         usage=usage,
         metadata=metadata,
     )
-    if await session.repair_turn(answer) is not None:
+    if await _repaired(session, answer) is not None:
         turn_state("running", status)
         session_state("running", "idle")
         details = {"turn_id": answer.id, "parts": len(answer.parts)}
@@ -273,6 +273,17 @@ async def close_dead_turn(
             logger.warning("stopped turn closed", extra=details)
         else:
             logger.warning("interrupted turn repaired", extra=details)
+
+
+async def _repaired(session: SessionManager, answer: SessionMessage) -> SessionMessage | None:
+    """Store the answer of a dead turn. If the store rejects it, it is reduced: the session must not stay closed."""
+    try:
+        return await session.repair_turn(answer)
+    except StorageRejected:
+        from omniagent.turns.reduced_parts import reduced_parts  # needed only for an answer that the store rejects
+
+        logger.exception("interrupted answer cannot be stored as it is")
+        return await session.repair_turn(replace(answer, parts=reduced_parts(answer.parts)))
 
 
 async def released_late(registry: TurnRegistry, claim: Claim, head: SessionHead | None) -> bool:
