@@ -1,11 +1,12 @@
-"""Registries that misbehave, and a way to wait for what they see."""
+"""Registries that misbehave, claims and messages for every registry, and a way to wait for what they see."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass, field
 
 from omniagent.errors import RegistryUnavailable
-from omniagent.turns.lease import Claim, OnDead, Renewal, RunningTurn
+from omniagent.session.manager import new_id
+from omniagent.turns.lease import Claim, InboxMessage, OnDead, Renewal, RunningTurn, TurnRegistry
 from omniagent.turns.memory_registry import MemoryRegistry
 
 
@@ -71,3 +72,25 @@ async def until(happened: Callable[[], Awaitable[bool]]) -> None:
     async with asyncio.timeout(60):
         while not await happened():  # noqa: ASYNC110
             await asyncio.sleep(0.002)
+
+
+def next_claim(claim: Claim) -> Claim:
+    return Claim(claim.session, "turn-2", "message-2")
+
+
+def messages(*ids: str, steers: bool = False) -> list[InboxMessage]:
+    return [InboxMessage(each, f"Text of {each}: ü", steers=steers) for each in ids]
+
+
+async def post(registry: TurnRegistry, claim: Claim, *ids: str) -> None:
+    for message in messages(*ids):
+        assert await registry.post(claim, message, 10)
+
+
+async def waiting(registry: TurnRegistry, claim: Claim) -> list[str]:
+    running = await registry.running(claim.session)
+    return [] if running is None else [message.id for message in running.inbox]
+
+
+def claim_of(claim: Claim, message_id: str) -> Claim:
+    return Claim(claim.session, new_id(), message_id)
