@@ -28,6 +28,7 @@ from omniagent.errors import (
     TurnInProgress,
 )
 from omniagent.settings import Busy
+from omniagent.turns import keeper
 from omniagent.turns.inbox import MAX_POSTED_CHARS
 from omniagent.turns.lease import Claim, InboxMessage
 from tests.fixtures.conversation import Clock, Conversation, read
@@ -275,6 +276,17 @@ async def test_whoever_sends_it_again_and_again_while_nobody_answers_it_gets_no_
     with pytest.raises(TooManyRequests):
         await runner().accept(QUERY)
     assert (watched, await waiting(sessions)) == (["m1", "m1"], ["m1"])
+
+
+async def test_a_hook_that_hangs_does_not_hold_the_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(keeper, "NOTICE_SECONDS", 0.01)
+    sessions, model = Sessions(), ScriptedModel("Hi.")
+    await sessions.runner(model).accept(QUERY)
+
+    async def on_begin(_: str, __: int) -> None:
+        await asyncio.Event().wait()
+
+    assert await run(sessions.runner(model, hooks=TurnHooks(on_begin=on_begin)), "m1") == "Hi."
 
 
 async def test_a_user_with_too_many_turns_has_it_wait_on() -> None:

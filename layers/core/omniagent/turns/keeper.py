@@ -137,6 +137,8 @@ STORE_SECONDS = 0.1
 """An answer that is stored within this time needs no chunk of its own."""
 CHECKPOINT_SECONDS = 2.0
 """How long a tool waits for the log."""
+NOTICE_SECONDS = 20.0
+"""How long a turn waits until it is watched. AWS's own calls give up earlier."""
 PAUSED_TICKS = 2
 """An owner that has not renewed its claim for this many ticks renews it before it logs."""
 
@@ -195,9 +197,12 @@ class Notice:
             self.give()
 
     async def given(self) -> None:
-        """Wait until it is sent, or has failed."""
+        """Wait until it is sent or has failed. One that hangs is given up: the turn does not hang with it."""
         if self._sending is not None:
-            await asyncio.wait([self._sending])
+            _, hanging = await asyncio.wait([self._sending], timeout=NOTICE_SECONDS)
+            if hanging:
+                logger.warning("notice takes too long and is cancelled")
+                self.withdraw()
 
     def withdraw(self) -> None:
         """Cancel the notice of a turn that does not begin. One that was already sent does no harm."""
