@@ -6,8 +6,10 @@ from typing import Any, NoReturn
 
 import pytest
 
+from omniagent.errors import StorageUnavailable
 from omniagent.lambda_runtime import event_loop
 from omniagent.messages import CallRequest, TextPart, ToolPart
+from omniagent.persistence.catalog import Catalog
 from omniagent.session.manager import SessionMessage, TurnStart, new_id
 from omniagent.turns.lease import Claim, InboxMessage, TurnRegistry
 from omniagent.turns.memory_registry import MemoryRegistry
@@ -136,6 +138,28 @@ def test_a_message_that_waited_for_a_deleted_answer_is_run_although_another_requ
     path = f"/sessions/{{}}/messages/{user.messages()[-1]['id']}"
     assert user.call("DELETE", path).status_code == 204
     event_loop.run(registry.release(replay))
+    [message] = functions.watches.taken()
+    functions.check(user.key, message["turn_id"])
+    assert stored_answer(world, user.key, 2)["parts"][-1]["text"] == "The second."
+
+
+def test_a_message_that_waited_for_an_answer_is_run_although_nobody_was_told_of_its_deletion(
+    functions: Functions, world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    user, delete = world.user(), Catalog.delete_message
+
+    async def deleted(*arguments: Any) -> None:
+        await delete(*arguments)
+        raise StorageUnavailable("the answer was lost")
+
+    hold_up(world, user)
+    functions.watches.sent.clear()
+    path = f"/sessions/{{}}/messages/{user.messages()[-1]['id']}"
+    with monkeypatch.context() as patch:
+        patch.setattr(Catalog, "delete_message", deleted)
+        assert user.call("DELETE", path).status_code == 503
+    functions.watches.sent.clear()  # or its process was killed
+    assert user.call("DELETE", path).status_code == 404, "it is gone"
     [message] = functions.watches.taken()
     functions.check(user.key, message["turn_id"])
     assert stored_answer(world, user.key, 2)["parts"][-1]["text"] == "The second."

@@ -165,8 +165,11 @@ async def delete_message(
     Deleting a waiting answer withdraws its requests.
     """
     session = await _settled(services, caller, session_id)
-    await (await services.catalog()).delete_message(session.id, message_id)
-    await (await services.runner(caller.client_id, session_id)).wake()
+    try:
+        await (await services.catalog()).delete_message(session.id, message_id)
+    finally:
+        # Also if it fails: it may be deleted all the same, or an earlier request deleted it and could not wake.
+        await (await services.runner(caller.client_id, session_id)).wake()
 
 
 @router.put(
