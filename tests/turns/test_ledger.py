@@ -8,9 +8,9 @@ import pytest
 from local.aws import Aws
 from omniagent import Budget, Ledger, MemoryLedger, Usage
 from omniagent.aws.budget_table import DynamoLedger
-from omniagent.errors import BudgetExceeded, TooManyRequests
+from omniagent.errors import BudgetExceeded, RegistryUnavailable, TooManyRequests
 from omniagent.session.manager import new_id
-from omniagent.turns.ledger import STALE_MINUTES, Cost
+from omniagent.turns.ledger import STALE_MINUTES, Account, Cost, Reservation
 from tests.fixtures.conversation import Clock, dynamodb_api
 
 NOON = 1_800_014_400.0  # 2027-01-15T12:00:00Z
@@ -229,6 +229,38 @@ async def test_a_charge_without_a_reservation_counts_once(ledger: Ledger, user: 
     for _ in range(2):
         await ledger.charge(user, "0summary", Cost(12, 2))
     assert await numbers(ledger, user) == (12, 2, 0)
+
+
+class LosesAnswers(MemoryLedger):
+    """Writes what it is asked to, and does not say so the first time."""
+
+    def __init__(self, clock: Clock) -> None:
+        super().__init__(clock)
+        self.known = set[str]()
+
+    async def settle(self, held: Reservation, cost: Cost) -> None:
+        await super().settle(held, cost)
+        self._lose(held.id)
+
+    async def charge(self, user_id: str, charge_id: str, cost: Cost) -> None:
+        await super().charge(user_id, charge_id, cost)
+        self._lose(charge_id)
+
+    def _lose(self, name: str) -> None:
+        if name not in self.known:
+            self.known.add(name)
+            raise RegistryUnavailable("the answer was lost")
+
+
+async def test_what_is_spent_after_a_settlement_whose_answer_is_lost_counts_as_well(clock: Clock) -> None:
+    ledger = LosesAnswers(clock)
+    budget = Account(ledger=ledger, user_id="ada", budget=TOKENS, reserve_tokens=50).open(new_id())
+    await budget.admitted()
+    for _ in range(3):
+        budget.counted(Usage(10))
+        await budget.settle()
+    await budget.settle()
+    assert await numbers(ledger, "ada") == (30, 0, 0)
 
 
 async def test_a_page_fits_into_one_write_unit(aws: Aws, turns_table: str, user: str, clock: Clock) -> None:

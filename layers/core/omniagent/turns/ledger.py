@@ -278,6 +278,8 @@ class TurnBudget:
         self._spent = Cost()
         self._has_called = False
         self._settled: Cost | None = None
+        self._unconfirmed: Cost | None = None
+        """The cost of a settlement that failed and may have been recorded. It is repeated with the same cost."""
         self._charges = 0
         self._note: Callable[[bytes], None] = lambda _: None
         self._checkpoint: Callable[[], Awaitable[None]] | None = None
@@ -367,16 +369,16 @@ class TurnBudget:
         await (self.settle() if self._has_called else self.give_back())
 
     async def _settle(self, held: Reservation) -> None:
-        spent, ledger = self._spent, self._account.ledger
-        if spent == self._settled:
-            return
-        if self._settled is None:
-            await ledger.settle(held, spent)
-        else:
-            # Tokens spent after the end of the answer, by a summary.
-            await ledger.charge(held.user_id, f"{self._charges}{held.id}", spent - self._settled)
-            self._charges += 1
-        self._settled = spent
+        ledger = self._account.ledger
+        while self._spent != self._settled:
+            self._unconfirmed = cost = self._unconfirmed or self._spent
+            if self._settled is None:
+                await ledger.settle(held, cost)
+            else:
+                # Tokens spent after the end of the answer, by a summary.
+                await ledger.charge(held.user_id, f"{self._charges}{held.id}", cost - self._settled)
+                self._charges += 1
+            self._settled, self._unconfirmed = cost, None
 
     def _refuse(self, refusal: BudgetExceeded) -> None:
         logger.info("budget exceeded", extra={"code": refusal.code, "retry_after": refusal.retry_after})
