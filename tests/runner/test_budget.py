@@ -367,6 +367,22 @@ async def test_what_could_not_be_settled_is_settled_before_the_next_reservation(
     assert await desk.spent() == (8_000, 0, 0)
 
 
+async def test_a_turn_that_does_not_begin_pays_for_what_it_asked_although_that_could_not_be_settled_at_once() -> None:
+    desk = Desk(["Hel", gate := Gate()], COSTS_4000)
+    desk.ledger = ledger = RestlessLedger()
+    ledger.is_down = True
+    session = desk.session(kind=Unbegun)
+    session.gate = gate
+    with pytest.raises(StorageUnavailable):
+        await desk.runner(session).run("Hello?")
+    ledger.is_down = False
+    await desk.runner(desk.session("another")).run("Hello?")
+    spent, estimated, reserved = await desk.spent()
+    assert spent - estimated == 4_000
+    assert estimated > 0
+    assert reserved == 0
+
+
 async def test_tool_calls_of_a_turn_are_capped_and_the_model_is_told() -> None:
     call = ToolCall("add", {"a": 1, "b": 2})
     desk = Desk([call, call], [call, call], "Done.", budget=Budget(), max_tool_calls_per_turn=3)

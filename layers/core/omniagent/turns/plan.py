@@ -369,7 +369,7 @@ class Opening:
         """
         try:
             if self._budget is not None:
-                await self._budget.give_back()
+                await self._budget.close()
             await self._session.withdraw(slot_of(self._session.key, keeper.claim.turn_id))
         except Exception as exc:  # a stale slot is released when another turn needs it
             logger.warning("slot not withdrawn", extra={"cause": f"{type(exc).__name__}: {exc}"})
