@@ -2,12 +2,14 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from typing import Any
 
 import pytest
 
 from local.aws import Aws
 from omniagent import Budget, Ledger, MemoryLedger, Usage
 from omniagent.aws.budget_table import DynamoLedger
+from omniagent.aws.json_api import DYNAMODB, AwsJson, AwsUnreachable, Credentials
 from omniagent.errors import BudgetExceeded, RegistryUnavailable, TooManyRequests
 from omniagent.session.manager import new_id
 from omniagent.turns.ledger import STALE_MINUTES, Account, Cost, Reservation
@@ -261,6 +263,27 @@ async def test_what_is_spent_after_a_settlement_whose_answer_is_lost_counts_as_w
         await budget.settle()
     await budget.settle()
     assert await numbers(ledger, "ada") == (30, 0, 0)
+
+
+async def test_a_reservation_whose_answer_is_lost_keeps_nothing_reserved(
+    aws: Aws, turns_table: str, user: str, clock: Clock
+) -> None:
+    class Deaf(AwsJson):
+        """Loses the answers to reservations, however often they are sent."""
+
+        async def call(self, operation: str, **arguments: Any) -> dict[str, Any]:
+            answer = await super().call(operation, **arguments)
+            if arguments.get("ReturnValues") == "ALL_NEW":
+                raise AwsUnreachable("the answer was lost")
+            return answer
+
+    deaf = Deaf(DYNAMODB, endpoint=aws.endpoint, credentials=Credentials("local", "local"))
+    ledger = DynamoLedger(turns_table, api=deaf, clock=clock)
+    with pytest.raises(RegistryUnavailable):
+        await ledger.reserve(user, "a", Budget(tokens_per_day=100, requests_per_minute=2), 50)
+    page = await ledger.spending(user)
+    assert (page.requests, page.reserved, page.open) == (0, 0, ())
+    await ledger.aclose()
 
 
 async def test_a_page_fits_into_one_write_unit(aws: Aws, turns_table: str, user: str, clock: Clock) -> None:

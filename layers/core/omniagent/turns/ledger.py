@@ -10,6 +10,7 @@ import logging
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import cache
@@ -160,14 +161,14 @@ class Ledger(ABC):
         is_counted = is_request and bool(budget.requests_per_minute)
         limits = budget if is_counted else replace(budget, requests_per_minute=0)
         held = Reservation(user_id, moment.day, reservation_id, tokens, moment.minute, is_counted)
-        page, is_refused = await self._reserve(held, limits, moment)
+        page, is_refused = await self._requested(held, limits, moment)
         if page.stale:
             tokens = sum(stale.tokens for stale in page.stale)
             logger.warning("stale reservations released", extra={"count": len(page.stale), "tokens": tokens})
             for stale in page.stale:
                 await self._settle(stale, Cost(), by_owner=False)
             if is_refused:
-                page, is_refused = await self._reserve(held, limits, moment)
+                page, is_refused = await self._requested(held, limits, moment)
         if is_refused and (refusal := page.refusal(limits)) is not None:
             raise refusal
         return held
@@ -221,6 +222,17 @@ class Ledger(ABC):
 
     async def aclose(self) -> None:  # noqa: B027 - a ledger without connections has nothing to close
         """Close the ledger's connections."""
+
+    async def _requested(self, held: Reservation, budget: Budget, moment: Moment) -> tuple[Spending, bool]:
+        """Like `_reserve`. A failed request may still have been granted, so its tokens are then given back."""
+        try:
+            return await self._reserve(held, budget, moment)
+        except RegistryUnavailable:
+            if held.tokens:  # otherwise nothing shows whether it was granted
+                with suppress(RegistryUnavailable, TimeoutError):
+                    async with asyncio.timeout(SETTLE_SECONDS):
+                        await self.give_back(held)
+            raise
 
     @abstractmethod
     async def _reserve(self, held: Reservation, budget: Budget, moment: Moment) -> tuple[Spending, bool]:
