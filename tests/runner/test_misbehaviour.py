@@ -33,8 +33,8 @@ from omniagent.ai.tool_threads import ToolThreads
 from omniagent.errors import RegistryUnavailable, StorageUnavailable
 from omniagent.messages import ToolPart
 from omniagent.session.manager import SessionMessage, TurnStart
-from omniagent.turns.lease import Claim, OnDead, RunningTurn
-from tests.fixtures.conversation import read
+from omniagent.turns.lease import REPAIR, Claim, InboxMessage, OnDead, RunningTurn
+from tests.fixtures.conversation import Clock, read
 from tests.runner.sessions import QUICK, Sessions
 from tests.turns.registries import until
 
@@ -474,6 +474,38 @@ async def test_a_claim_that_was_granted_although_its_request_failed_is_given_bac
     with pytest.raises(TimeoutError):
         await runner.erase()
     assert await sessions.are_free()
+
+
+@pytest.mark.parametrize("message_id", [None, "m1"])
+@pytest.mark.parametrize("held_by", ["nobody", "a queued message", "a dead repair"])
+async def test_a_turn_that_began_although_its_request_failed_can_be_stopped(
+    message_id: str | None, held_by: str
+) -> None:
+    class Forgetful(InMemorySessionManager):
+        async def begin_turn(self, start: TurnStart) -> None:
+            await super().begin_turn(start)
+            if held_by == "a queued message":
+                held = await registry.running(self.key)
+                assert held is not None
+                await registry.post(held.claim, InboxMessage("m2", "And now?"), 5)
+            raise StorageUnavailable("the answer was lost")
+
+    sessions, clock = Sessions(), Clock()
+    sessions.registry = registry = MemoryRegistry(clock=clock)
+    watched = TurnHooks(grace_seconds=60.0)
+    session = Forgetful("ada", "chat", store=sessions.store, settings=QUICK)
+    with pytest.raises(StorageUnavailable):
+        await sessions.runner(ScriptedModel("Hi."), session=session, hooks=watched).run(Query("Hello?", "m1"))
+    if held_by == "a dead repair":
+        await registry.claim(Claim(session.key, "repair", REPAIR))
+        clock.pass_by(60)
+    runner = sessions.runner(model := ScriptedModel("Hi."), hooks=watched)
+    assert not await runner.stop("another")
+    assert await runner.stop(message_id)
+    assert await runner.continue_turn() is None
+    answer = await sessions.session().answer(1)
+    assert answer is not None
+    assert (answer.status, model.requests) == ("cancelled", [])
 
 
 async def test_what_a_slow_registry_logs_after_the_session_was_deleted_is_deleted_as_well() -> None:

@@ -153,11 +153,17 @@ async def _stop_dead(
     Returns False if there is none, or only another message's.
     """
     held, head = await registry.running(session.key), await session.head()
-    if held is None or held.alive or not held.claim.is_named(message_id):
+    if held is not None and held.alive:
         return False
-    is_forgotten = is_unbegun(held, head)  # a question that was never stored is forgotten
-    is_begun = head is not None and head.active_turn_id == held.claim.turn_id and held.is_looked_after(grace_seconds)
-    if not (is_forgotten or is_begun):
+    turn_id = None if head is None else head.active_turn_id
+    if held is not None and held.has_died and not held.claim.is_chore:
+        is_named = held.claim.is_named(message_id)
+        is_forgotten = is_unbegun(held, head)  # a question that was never stored is forgotten
+        is_begun = turn_id == held.claim.turn_id and held.is_looked_after(grace_seconds)
+    else:  # its process released the session, because the reply was lost that the turn had begun
+        is_named = turn_id is not None and message_id in (None, turn_id, message_id_of(turn_id))
+        is_forgotten, is_begun = False, grace_seconds > 0
+    if not (is_named and (is_forgotten or is_begun)):
         return False
     claim = Claim(session.key, new_id(), REPAIR)
     if await taken(registry, claim, partial(bury, session, registry, ledger)) is not None:
