@@ -91,7 +91,9 @@ async def serve(job: Job, time_left: Callable[[], float] = lambda: math.inf, *, 
         try:
             if job.retention:
                 return await _retain(time_left)
-            return await _erase(job, time_left, resume=queued) if job.erase else await _summarize(job, time_left)
+            if job.erase:
+                return await _erase(job, time_left, resume=queued)
+            return await _summarize(job, time_left, queued=queued)
         except NotFound:
             return {"session_id": job.key, "status": "not_found"}
         except BudgetExceeded:
@@ -104,16 +106,24 @@ async def serve(job: Job, time_left: Callable[[], float] = lambda: math.inf, *, 
             raise
 
 
-async def _summarize(job: Job, time_left: Callable[[], float]) -> dict[str, Any]:
-    """Update a summary. If the time is too short, the rest is queued."""
+async def _summarize(job: Job, time_left: Callable[[], float], *, queued: bool) -> dict[str, Any]:
+    """Update a summary. If the time is too short, the rest is queued. A queued rebuild may arrive twice: it is done
+    once.
+    """
     runner = await services.runner_of_key(job.key)
-    result = await runner.summarize(rebuild=job.rebuild, time_left=time_left)
+    rebuild = job.rebuild and not (queued and await _is_rebuilt(job.key))
+    result = await runner.summarize(rebuild=rebuild, time_left=time_left)
     status = "summarized" if result.written else "unchanged"
     if not result.is_done:
         status = "unfinished"
     await services.end_summary(job.key, rebuild=job.rebuild, is_done=result.is_done)
     logger.info("summary job ended", extra={"status": status, "written": result.written})
     return {"session_id": job.key, "status": status, "end_turn_number": result.end_turn_number}
+
+
+async def _is_rebuilt(key: str) -> bool:
+    catalog = await services.catalog()
+    return await catalog.summary_is_pointless(await catalog.get(key), rebuild=True)
 
 
 async def _erase(job: Job, time_left: Callable[[], float], *, resume: bool) -> dict[str, Any]:

@@ -145,6 +145,17 @@ def queued(world: World, monkeypatch: pytest.MonkeyPatch) -> list[Json]:
     return queue.sent
 
 
+def test_a_rebuild_that_comes_twice_is_done_once(summary: Any, chats: Chats, model: OfflineModel) -> None:
+    key = chats.add(2)
+    rebuild = order(key, rebuild=True)
+    assert failures(summary.handler(batch(rebuild), CONTEXT)) == []
+    asked = len(model.requests)
+    assert failures(summary.handler(batch(rebuild, rebuild), CONTEXT)) == []
+    assert len(model.requests) == asked
+    assert chats.summaries(key) == [(1, 2)]
+    assert summary.handler({"session_id": key, "rebuild": True}, CONTEXT)["status"] == "summarized", "by hand"
+
+
 @pytest.mark.parametrize("rebuild", [False, True])
 def test_a_summary_that_does_not_end_in_time_goes_on_from_the_queue(
     summary: Any, chats: Chats, queued: list[Json], rebuild: bool
