@@ -9,7 +9,9 @@ import pytest
 from pydantic import ValidationError
 
 from local.model import OfflineModel
-from omniagent.errors import ModelError
+from omniagent.errors import ModelError, StorageUnavailable
+from omniagent.lambda_runtime import event_loop
+from omniagent.persistence.catalog import Catalog
 from omniagent.session.manager import session_key, user_id_of
 from tests.fixtures.jobs import CONTEXT, HURRIED, Chats, RecordedQueue, batch, failures, order
 from tests.fixtures.world import World, open_world
@@ -167,3 +169,21 @@ def test_a_summary_that_does_not_end_in_time_goes_on_from_the_queue(
     assert rest == {"session_id": key, "rebuild": rebuild}
     assert failures(summary.handler(batch(json.dumps(rest)), CONTEXT)) == []
     assert chats.summaries(key)[-1][1] == 60
+
+
+@pytest.mark.parametrize("rebuild", [False, True])
+def test_a_summary_whose_note_is_stored_although_that_failed_is_queued_by_the_next_request(
+    world: World, chats: Chats, queued: list[Json], monkeypatch: pytest.MonkeyPatch, rebuild: bool
+) -> None:
+    key, note = chats.add(2), Catalog.note_summary_queued
+
+    async def noted(*arguments: Any, **options: Any) -> bool:
+        await note(*arguments, **options)
+        raise StorageUnavailable("the answer was lost")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Catalog, "note_summary_queued", noted)
+        with pytest.raises(StorageUnavailable):
+            event_loop.run(world.services.queue_summary(key, rebuild=rebuild))
+    assert event_loop.run(world.services.queue_summary(key, rebuild=rebuild))
+    assert queued == [{"session_id": key, "rebuild": rebuild}]

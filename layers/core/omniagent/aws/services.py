@@ -231,14 +231,14 @@ class Services:
         Returns False if such a job is queued already.
         """
         catalog = await self.catalog()
-        if not await catalog.note_summary_queued(key, rebuild=rebuild):
-            return False
         try:
-            await self.summary_queue.send(key, rebuild=rebuild)
-        except BaseException:
+            is_new = await catalog.note_summary_queued(key, rebuild=rebuild)
+            if is_new:
+                await self.summary_queue.send(key, rebuild=rebuild)
+        except BaseException:  # the note may be stored, although that failed
             await catalog.note_summary_done(key, rebuild=rebuild)
             raise
-        return True
+        return is_new
 
     async def end_summary(self, key: str, *, rebuild: bool, is_done: bool) -> None:
         """Record that a summary job is done, or queue the rest of it."""
