@@ -158,13 +158,14 @@ async def test_a_stop_that_the_dead_process_did_not_see_is_obeyed() -> None:
 
 
 @pytest.mark.parametrize("dies", [True, False])
-async def test_a_stop_is_obeyed_although_the_process_that_would_close_the_turn_fails(dies: bool) -> None:
+@pytest.mark.parametrize("stage", ["after claim", "before repair_turn"])
+async def test_a_stop_is_obeyed_although_the_process_that_would_close_the_turn_fails(stage: str, dies: bool) -> None:
     world = World("mid text", tick_seconds=NEVER)
     asking = asyncio.create_task(world.runner().run(QUERY))
     await world.reached.wait()
     assert await world.runner().stop()
     await world.killed(asking)
-    world.stage, world.deaths_left = "before repair_turn", 1
+    world.stage, world.deaths_left = stage, 1
     continuing = asyncio.create_task(world.continued())
     if dies:
         await world.killed(continuing)

@@ -92,6 +92,22 @@ async def test_renewing_tells_of_a_stop(registry: TurnRegistry, claim: Claim) ->
     assert await registry.stop(claim.session), "a second stop of the same turn is no error"
 
 
+@pytest.mark.parametrize("has_inbox", [False, True])
+async def test_a_stopped_turn_is_taken_over_with_its_stop(
+    registry: TurnRegistry, claim: Claim, clock: Clock, has_inbox: bool
+) -> None:
+    await registry.claim(claim)
+    if has_inbox:
+        await registry.post(claim, InboxMessage("m", "Next"), 5)
+    clock.pass_by(10)
+    later = replace(claim, owner="later", attempt=1, is_stopped=True)
+    assert await registry.claim(later) is None
+    running = await registry.running(claim.session)
+    assert running is not None
+    assert (running.claim, running.stopping) == (later, True)
+    assert (await registry.renew(later)).state == "stopping"
+
+
 async def test_renewing_tells_of_a_loss(registry: TurnRegistry, claim: Claim, clock: Clock) -> None:
     await registry.claim(claim)
     clock.pass_by(10)

@@ -374,7 +374,7 @@ class DynamoRegistry(TurnRegistry):
             "holder": {"S": claim.token},
             "message_id": {"S": claim.message_id},
             **({"attempt": as_number(claim.attempt, whole=True)} if claim.attempt else {}),
-            "state": {"S": "running"},
+            "state": {"S": "stopping" if claim.is_stopped else "running"},
             **({"aliases": {"SS": sorted(claim.aliases)}} if claim.aliases else {}),
             **({"question": {"B": b64encode(claim.question).decode()}} if claim.question else {}),
             **self._lease(self._clock()),

@@ -252,7 +252,7 @@ class MongoTurnRegistry(TurnRegistry):
             "owner": claim.owner,
             "attempt": claim.attempt,
             "holder": claim.token,
-            "state": "running",
+            "state": "stopping" if claim.is_stopped else "running",
             "lease_until": self._clock() + self._lease_seconds,
             "expires_at": _expiry(),
             **({"question": claim.question} if claim.question else {}),

@@ -148,13 +148,16 @@ LATE_CLAIM_SECONDS = 1.0
 
 
 async def requested(registry: TurnRegistry, claim: Claim, request: Awaitable[RunningTurn | None]) -> RunningTurn | None:
-    """Await a claim request. A failed request may still have been granted, so the claim is then released."""
+    """Await a claim request. A failed request may still have been granted, so the claim is then released.
+
+    A stopped turn's claim stays and its lease is ended: the stop flag is in it.
+    """
     try:
         return await request
     except BaseException:
         with suppress(Exception):
             async with asyncio.timeout(RELEASE_SECONDS):
-                await registry.release(claim)
+                await (registry.let_go(claim) if claim.is_stopped else registry.release(claim))
         raise
 
 

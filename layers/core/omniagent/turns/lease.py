@@ -42,6 +42,8 @@ class Claim:
     """The number of processes that worked on the turn before this one."""
     question: bytes = field(default=b"", compare=False, repr=False)
     """The packed question (`Query.packed`) until the turn has begun: if this process dies, another asks it again."""
+    is_stopped: bool = field(default=False, compare=False)
+    """The turn was stopped before this process takes it over: the stop flag is set with the claim."""
 
     @property
     def token(self) -> str:

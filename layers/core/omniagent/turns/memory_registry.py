@@ -165,7 +165,7 @@ class MemoryRegistry(TurnRegistry):
 
     def _take(self, claim: Claim, inbox: tuple[InboxMessage, ...] = ()) -> None:
         self._leases[claim.session] = _Lease(
-            RunningTurn(claim, False, self.lease_seconds, inbox=inbox), self.clock() + self.lease_seconds
+            RunningTurn(claim, claim.is_stopped, self.lease_seconds, inbox=inbox), self.clock() + self.lease_seconds
         )
         # Only a session's last turn can still be followed or repaired.
         for turn_id in list(self._logs.get(claim.session, {}))[:-1]:

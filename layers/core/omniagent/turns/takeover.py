@@ -82,15 +82,13 @@ class Takeover:
                 return None
             if held is not None and held.claim.turn_id != head.active_turn_id:
                 held = None  # the claim of a process that was repairing it
-            claim = await self._claim(head.active_turn_id, held)
+            is_stopped = held is not None and held.is_stopped
+            claim = replace(await self._claim(head.active_turn_id, held), is_stopped=is_stopped)
             settling = partial(bury, session, self._registry, self._setup.ledger)
             if await taken(self._registry, claim, settling) is not None:
                 return None
             keeper = self._setup.keeper(claim, self._setup.notice(claim))
-            is_stopped = held is not None and held.is_stopped
             try:
-                if is_stopped:  # the new claim does not know it yet, and this process may die as well
-                    await self._registry.stop(session.key, claim.turn_id)
                 turn = await self._open_claimed(keeper, is_stopped=is_stopped)
             except BaseException:
                 await (keeper.hand_over() if is_stopped else keeper.abandon())
