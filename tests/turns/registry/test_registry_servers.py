@@ -158,6 +158,32 @@ async def test_a_release_whose_answer_is_lost_removes_no_other_message(
     await registry.aclose()
 
 
+async def test_a_release_that_is_sent_again_after_a_late_renewal_removes_no_other_message(
+    aws: Aws, turns_table: str, claim: Claim, clock: Clock
+) -> None:
+    class RenewsLate(AwsJson):
+        """Loses the first answer to a release. A renewal that was sent before it arrives now."""
+
+        async def call(self, operation: str, **arguments: Any) -> dict[str, Any]:
+            answer = await super().call(operation, **arguments)
+            if "DELETE inbox_ids" not in arguments.get("UpdateExpression", ""):
+                return answer
+            await registry.renew(claim)
+            return await super().call(operation, **arguments)
+
+    lossy = RenewsLate(DYNAMODB, endpoint=aws.endpoint, credentials=Credentials("local", "local"))
+    registry, unlucky = (
+        DynamoRegistry(turns_table, lease_seconds=10.0, api=api, clock=clock)
+        for api in (dynamodb_api(aws.endpoint), lossy)
+    )
+    await registry.claim(claim)
+    await post(registry, claim, "a", "b", "c")
+    assert await unlucky.release(claim, ["a"])
+    assert await waiting(registry, claim) == ["b", "c"]
+    await unlucky.aclose()
+    await registry.aclose()
+
+
 async def test_a_claim_with_its_question_costs_one_write_unit(aws: Aws, turns_table: str, clock: Clock) -> None:
     """As the README's costs say. DynamoDB bills by the names and values of an item, in pieces of 1 KB."""
     registry = DynamoRegistry(turns_table, lease_seconds=10.0, api=dynamodb_api(aws.endpoint), clock=clock)

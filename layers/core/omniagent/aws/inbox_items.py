@@ -59,21 +59,24 @@ async def release_with_inbox(
     """Release the session but keep its item for the remaining messages.
 
     Only the claim's holder removes messages, so the indexes in `entries` are still valid. A request that was applied,
-    and is sent again because its answer was lost, finds the session given back: its indexes would remove others.
+    and is sent again because its answer was lost, finds the session given back, or a late renewal has leased it again:
+    its indexes would remove others.
     """
     gone = [(place, entry) for place, entry in enumerate(entries) if entry["id"]["S"] in taken]
     values: dict[str, Any] = {":holder": {"S": claim.token}, ":past": as_number(GIVEN_BACK)}
-    removal = " REMOVE question"
+    condition, removal = f"{OURS} AND lease_until <> :past", " REMOVE question"
     if gone:
         size = sum(len(entry["text"]["B"]) for _, entry in gone)
         values |= {":ids": {"SS": [entry["id"]["S"] for _, entry in gone]}, ":size": {"N": str(-size)}}
+        values |= {f":id{place}": entry["id"] for place, entry in gone}
+        condition += "".join(f" AND inbox[{place}].id = :id{place}" for place, _ in gone)
         places = ", ".join(f"inbox[{place}]" for place, _ in gone)
         removal += f", {places} DELETE inbox_ids :ids ADD inbox_size :size"
     await table.call(
         "UpdateItem",
         Key=item_key(claim.session, TURN),
         UpdateExpression=f"SET lease_until = :past{removal}",
-        ConditionExpression=f"{OURS} AND lease_until <> :past",
+        ConditionExpression=condition,
         ExpressionAttributeValues=values,
     )
 
