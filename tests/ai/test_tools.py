@@ -115,6 +115,7 @@ def everything(  # noqa: PLR0917 - that is the point
     tree: Node,
     shape: Annotated[Union[Circle, Square], Field(discriminator="kind")],  # noqa: UP007 - as older code has it
     names: set[str],
+    measured: Annotated[Unit, Field(description="A reference with a description.")] = Unit.CELSIUS,
     places: list[Place] = [],  # noqa: B006 - pydantic copies it
     maybe: int | None = None,
 ) -> str:
@@ -198,6 +199,29 @@ def test_a_strict_schema_holds_only_what_the_api_documents() -> None:
     text = json.dumps(everything.spec.parameters)
     assert '"uri"' not in text, "a format that strict mode does not know"
     assert "(?!" not in text, "a pattern that strict mode cannot compile"
+
+
+def test_the_model_reads_the_description_and_the_default_of_a_parameter_whose_schema_is_a_reference() -> None:
+    @tool
+    def forecast(
+        unit: Annotated[Unit, Field(description="Of the temperature.")] = Unit.CELSIUS,
+        place: Place = Place(city="Lisbon"),
+        tree: Annotated[Node | None, Field(description="Where to look.")] = None,
+    ) -> str:
+        """Forecast the weather."""
+        return f"{unit} {place} {tree}"
+
+    properties = forecast.spec.parameters["properties"]
+    assert forecast.spec.strict
+    assert properties["unit"] == {
+        "anyOf": [{"$ref": "#/$defs/Unit"}],
+        "description": 'Of the temperature. Default: "celsius".',
+    }
+    assert properties["place"] == {
+        "anyOf": [{"$ref": "#/$defs/Place"}],
+        "description": 'Default: {"city": "Lisbon", "country": null}.',
+    }
+    assert properties["tree"]["description"] == "Where to look."
 
 
 def test_what_strict_mode_cannot_say_is_still_enforced() -> None:

@@ -86,7 +86,9 @@ def _unknown(key: str, value: Any) -> bool:
 
 def _strict(node: dict[str, Any]) -> dict[str, Any]:
     if "$ref" in node:
-        return {"$ref": node["$ref"]}  # keywords beside a reference are refused
+        reference = {"$ref": node["$ref"]}  # keywords beside a reference are refused, beside `anyOf` they are not
+        extra = {key: node[key] for key in ("description", "default") if node.get(key) is not None}
+        return _strict({"anyOf": [reference], **extra}) if extra else reference
     strict = {key: value for key, value in node.items() if key not in _DROPPED and not _unknown(key, value)}
     if "oneOf" in strict:
         strict["anyOf"] = strict.pop("oneOf")
