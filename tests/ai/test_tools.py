@@ -1,6 +1,7 @@
 """Tools: two ways to write one, one schema, and what each mistake is told."""
 
 import json
+import math
 from dataclasses import dataclass
 from datetime import UTC, date, datetime
 from decimal import Decimal
@@ -222,6 +223,19 @@ def test_the_model_reads_the_description_and_the_default_of_a_parameter_whose_sc
         "description": 'Default: {"city": "Lisbon", "country": null}.',
     }
     assert properties["tree"]["description"] == "Where to look."
+
+
+def test_a_default_or_an_extra_that_json_cannot_express_leaves_the_schema_valid_json() -> None:
+    @tool
+    def search(
+        labels: Annotated[dict[str, int], Field(json_schema_extra={"since": date(2020, 1, 1)})],
+        limit: float = math.inf,
+    ) -> str:
+        """Search."""
+        return f"{labels} {limit}"
+
+    assert not search.spec.strict
+    assert json.loads(json.dumps(search.spec.parameters, allow_nan=False))["properties"]["limit"]["type"] == "number"
 
 
 def test_what_strict_mode_cannot_say_is_still_enforced() -> None:

@@ -36,6 +36,7 @@ def strict_schema(arguments: type[BaseModel]) -> tuple[dict[str, Any], bool]:
         ) from exc
     if "$ref" in schema:  # arguments that refer to themselves; the API wants an object at the top
         schema = {**schema["$defs"][schema["$ref"].rpartition("/")[2]], "$defs": schema["$defs"]}
+    schema = json.loads(json.dumps(schema, default=str), parse_constant=str)  # a default of `math.inf` is not JSON
     return (_strict(schema), True) if _expressible(schema) else (schema, False)
 
 
