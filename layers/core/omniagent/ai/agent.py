@@ -87,16 +87,27 @@ class SharedDeps:
             if opening.ready.done():
                 raise
             # The waiters get the error. This task raises it only if it is a cancellation.
-            failure = exc if isinstance(exc, Exception) else ConfigurationError("the agent was closed while opening")
-            opening.ready.set_exception(failure)
+            opening.ready.set_exception(_failure(exc))
             opening.ready.exception()  # retrieved: asyncio must not warn if all waiters are gone
-            if not isinstance(exc, Exception):
+            if isinstance(exc, asyncio.CancelledError | KeyboardInterrupt | GeneratorExit):
                 raise
 
 
 async def _hold(opening: _OpenDeps, value: Any) -> None:
     opening.ready.set_result(value)
     await opening.closing.wait()
+
+
+def _failure(exc: BaseException) -> Exception:
+    """Return an opening's error as its waiters get it."""
+    if isinstance(exc, asyncio.CancelledError):
+        return ConfigurationError("the agent was closed while opening")
+    if isinstance(exc, Exception) and not isinstance(exc, StopIteration):
+        return exc
+    # StopIteration cannot pass through a future; SystemExit would end the event loop.
+    failure = RuntimeError(f"opening deps raised {type(exc).__name__}")
+    failure.__cause__ = exc
+    return failure
 
 
 def _is_factory(source: Any) -> bool:
