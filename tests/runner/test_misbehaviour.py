@@ -135,6 +135,27 @@ async def test_a_callback_that_is_cancelled_by_its_own_code_changes_nothing() ->
     assert len(results) == 1
 
 
+@pytest.mark.parametrize("name", ["on_start", "on_tool_start", "on_tool_end", "on_finish"])
+async def test_a_callback_that_raises_system_exit_changes_nothing(name: str) -> None:
+    sessions = Sessions()
+
+    async def leave(*_: object) -> None:
+        raise SystemExit
+
+    @tool
+    async def work() -> str:
+        """Work."""
+        return "worked"
+
+    agent = Agent("helper", "", [work], callbacks=Callbacks(**{name: leave}))
+    model = ScriptedModel(ToolCall("work"), "Done.")
+    stream = await Runner(agent, sessions.session(), provider=model, registry=sessions.registry).start("Go")
+    result = await stream.result()
+    await stream.ended()
+    assert (result.status, result.text, result.tool_errors) == ("complete", "Done.", 0)
+    assert await sessions.are_free()
+
+
 async def test_a_callback_that_hangs_does_not_keep_the_process_past_its_time() -> None:
     sessions, results = Sessions(), list[RunResult]()
 

@@ -81,7 +81,9 @@ async def call_back(callback: Callable[..., Awaitable[None]] | None, *arguments:
     try:
         if callback is not None:
             await callback(*arguments)
-    except (Exception, asyncio.CancelledError) as exc:
+    except (KeyboardInterrupt, GeneratorExit):
+        raise
+    except BaseException as exc:  # SystemExit would end the event loop, others the turn
         task = asyncio.current_task()
         if isinstance(exc, asyncio.CancelledError) and (task is None or task.cancelling()):
             raise  # the turn is cancelled, not only the callback's own work
