@@ -156,6 +156,29 @@ async def test_a_callback_that_raises_system_exit_changes_nothing(name: str) -> 
     assert await sessions.are_free()
 
 
+@pytest.mark.parametrize("error", [asyncio.CancelledError, SystemExit])
+@pytest.mark.parametrize("where", ["instructions", "provider"])
+async def test_a_turn_that_nobody_stops_fails_if_its_own_code_raises_a_cancellation_or_an_exit(
+    where: str, error: type[BaseException]
+) -> None:
+    sessions = Sessions()
+
+    def instructions(_: RunContext) -> str:
+        if where == "instructions":
+            raise error
+        return ""
+
+    model = ScriptedModel(["Well", error()])
+    runner = Runner(Agent("helper", instructions), sessions.session(), provider=model, registry=sessions.registry)
+    stream = await runner.start("Go")
+    result = await stream.result()
+    await stream.ended()
+    assert (result.status, result.finish_reason) == ("failed", "error")
+    assert result.text.endswith(Agent("helper", "").fallback)
+    assert error.__name__ in str(result.error)
+    assert await sessions.are_free()
+
+
 async def test_a_callback_that_hangs_does_not_keep_the_process_past_its_time() -> None:
     sessions, results = Sessions(), list[RunResult]()
 

@@ -283,6 +283,16 @@ class Turn:
     async def _answer(self) -> FinishReason:
         if self._assignment.refusal is not None:
             raise self._assignment.refusal
+        try:
+            return await self._generated()
+        except (asyncio.CancelledError, SystemExit) as exc:
+            task = asyncio.current_task()
+            if isinstance(exc, asyncio.CancelledError) and (task is None or task.cancelling()):
+                raise
+            # Nobody stopped the turn. As it is, the error would pass for a stop, or end the event loop.
+            raise RuntimeError(f"the code of the agent or its provider raised {type(exc).__name__}") from exc
+
+    async def _generated(self) -> FinishReason:
         await asyncio.sleep(0)  # the message's write is sent first, and stored while the model's request is built
         setup, agent = self._setup, self._setup.agent
         self._context = context = RunContext(
