@@ -179,6 +179,17 @@ def test_the_end_of_the_event_loop_closes_and_the_next_loop_opens_again() -> Non
     assert second.closed
 
 
+def test_event_loops_that_take_turns_open_their_own_once() -> None:
+    agent = agent_with(opened_later)
+    with asyncio.Runner() as first, asyncio.Runner() as second:
+        pools = [runner.run(agent.open_deps()) for runner in (first, second, first, second)]
+        assert pools[:2] == pools[2:]
+        assert pools[0] is not pools[1]
+        first.run(agent.aclose())
+        assert [pool.closed for pool in pools[:2]] == [True, False]
+    assert pools[1].closed
+
+
 async def test_the_opening_knows_nothing_of_the_turn_that_came_first() -> None:
     turn = contextvars.ContextVar("turn", default="none")
     turn.set("turn 1")

@@ -31,8 +31,7 @@ class _OpenDeps:
 
     @property
     def usable(self) -> bool:
-        here = self.ready.get_loop() is asyncio.get_running_loop()
-        return here and self.task is not None and not self.task.done() and not self.closing.is_set()
+        return self.task is not None and not self.task.done() and not self.closing.is_set()
 
 
 class SharedDeps:
@@ -44,23 +43,26 @@ class SharedDeps:
     def __init__(self, owner: str, source: Any) -> None:
         self._source = source
         self._is_factory = _is_factory(source)
-        self._opening: _OpenDeps | None = None
+        self._openings: dict[asyncio.AbstractEventLoop, _OpenDeps] = {}
         _check_source(owner, source, is_factory=self._is_factory)
 
     async def open(self) -> Any:
         """Return the dependencies. Concurrent first calls share one opening; a failed one is retried."""
         if not self._is_factory:
             return self._source
-        opening = self._opening
+        loop = asyncio.get_running_loop()
+        opening = self._openings.get(loop)
         if opening is None or not opening.usable:
-            opening = self._opening = _OpenDeps()
+            for closed in [each for each in list(self._openings) if each.is_closed()]:
+                self._openings.pop(closed, None)
+            opening = self._openings[loop] = _OpenDeps()
             # An empty context: the dependencies belong to the process, not to the turn that opens them.
             opening.task = asyncio.create_task(self._live(opening), context=contextvars.Context())
         return await asyncio.shield(opening.ready)
 
     async def aclose(self) -> None:
-        """Close the dependencies if they are open. The next use opens them again."""
-        opening, self._opening = self._opening, None
+        """Close this event loop's dependencies if they are open. The next use opens them again."""
+        opening = self._openings.pop(asyncio.get_running_loop(), None)
         if opening is None or opening.task is None or not opening.usable:
             return
         opening.closing.set()
