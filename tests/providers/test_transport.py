@@ -12,6 +12,7 @@ import pytest
 from openai import _exceptions as sdk_exceptions
 
 from local.model import OfflineModel
+from omniagent.ai.providers import get_llm_provider
 from omniagent.ai.providers.llm_provider import ModelText
 from omniagent.ai.providers.openai import openai_client
 from omniagent.ai.providers.openai.openai_client import MODEL_ERRORS, translate
@@ -89,6 +90,20 @@ async def test_one_connection_serves_call_after_call(api: str, provider_of: Make
         for _ in range(3):
             assert text_of(await streamed(provider, ask("Hi."))) == "Hello."
         assert server.connections == 1
+
+
+@pytest.mark.parametrize("api", APIS)
+def test_every_event_loop_has_connections_of_its_own(api: str, offline: OfflineModel) -> None:
+    """A script may call `asyncio.run` for each turn, and a server may have a loop in each of its threads."""
+    provider = get_llm_provider("gpt-4.1-mini", api=api, base_url=offline.base_url)
+    with asyncio.Runner() as first, asyncio.Runner() as second:
+        for runner in (first, second, first, second):
+            assert text_of(runner.run(streamed(provider, ask("[echo:Hello.]")))) == "Hello."
+        for runner in (first, second):
+            runner.run(provider.aclose())
+    with asyncio.Runner() as third:
+        assert text_of(third.run(streamed(provider, ask("[echo:Hello.]")))) == "Hello."
+        third.run(provider.aclose())
 
 
 @pytest.mark.parametrize("api", APIS)

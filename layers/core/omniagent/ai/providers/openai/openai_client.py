@@ -187,7 +187,10 @@ class OpenAIOptions:
 
 
 class OpenAIClient:
-    """One connection pool. From the environment it reads only proxies and OPENAI_CUSTOM_HEADERS."""
+    """One connection pool per event loop: connections are bound to a loop.
+
+    From the environment it reads only proxies and OPENAI_CUSTOM_HEADERS.
+    """
 
     def __init__(self, options: OpenAIOptions) -> None:
         if not options.api_key and not options.base_url:
@@ -198,7 +201,11 @@ class OpenAIClient:
         self._key: str | KeySource = options.api_key or "unused"
         self._refresh_key = options.refresh_key
         self._timeout_seconds = options.timeout_seconds
-        self._sdk = _make_sdk(options, self._current_key)
+        self._options = options
+        # The first is made here, where its options are checked, for the loop of the first request.
+        self._sdks: dict[asyncio.AbstractEventLoop | None, openai.AsyncOpenAI] = {
+            None: _make_sdk(options, self._current_key)
+        }
 
     async def stream(self, path: str, body: Json) -> AsyncGenerator[Iterator[Json], None]:
         """Send a request and yield the answer's events, in the groups in which they arrived."""
@@ -216,7 +223,18 @@ class OpenAIClient:
             raise ModelStreamBroken(f"the model's API sent no events (content type {kind}): is its address right?")
 
     async def aclose(self) -> None:
-        await self._sdk.close()
+        """Close the connections of this event loop."""
+        if (sdk := self._sdks.pop(asyncio.get_running_loop(), None)) is not None:
+            await sdk.close()
+
+    def _sdk(self) -> openai.AsyncOpenAI:
+        loop = asyncio.get_running_loop()
+        if loop not in self._sdks:
+            for closed in [each for each in list(self._sdks) if each is not None and each.is_closed()]:
+                self._sdks.pop(closed, None)
+            first = self._sdks.pop(None, None)
+            self._sdks[loop] = first or _make_sdk(self._options, self._current_key)
+        return self._sdks[loop]
 
     async def _send(self, path: str, body: Json, first_byte_by: float) -> httpx2.Response:
         # Serialised here, because the SDK raises UnicodeEncodeError for a lone surrogate in a tool's output.
@@ -233,7 +251,7 @@ class OpenAIClient:
                 return await self._request(path, content)
 
     async def _request(self, path: str, content: bytes) -> httpx2.Response:
-        response = await self._sdk.post(
+        response = await self._sdk().post(
             path,
             cast_to=httpx2.Response,
             content=content,
