@@ -90,6 +90,29 @@ async def test_an_answer_that_does_not_validate_gets_one_repair_round() -> None:
     assert "degrees" in correction.text
 
 
+async def test_a_retry_that_joins_or_replays_a_typed_answer_has_its_output() -> None:
+    gate = Gate()
+    model = ScriptedModel("no JSON", ['{"city": "Lisbon", ', gate, '"degrees": 21}'])
+    runner = Runner(Agent("weather", "", output=Weather), session(), provider=model, registry=MemoryRegistry())
+    first = await runner.start(Query("Lisbon?", "m1"))
+    await gate.reached()
+    joined = await runner.start(Query("Lisbon?", "m1"))
+    gate.set()
+    results = [await first.result(), await joined.result(), await runner.run(Query("Lisbon?", "m1"))]
+    assert [result.output for result in results] == [Weather(city="Lisbon", degrees=21)] * 3
+    assert model.remaining == 0
+
+
+async def test_a_typed_answer_that_does_not_fit_a_changed_model_is_replayed_without_output() -> None:
+    class Forecast(BaseModel):
+        days: int
+
+    chat, model = session(), ScriptedModel('{"city": "Lisbon", "degrees": 21}')
+    await Runner(Agent("weather", "", output=Weather), chat, provider=model).run(Query("Lisbon?", "m1"))
+    result = await Runner(Agent("weather", "", output=Forecast), chat, provider=model).run(Query("Lisbon?", "m1"))
+    assert (result.status, result.output) == ("complete", None)
+
+
 async def test_an_answer_that_never_validates_fails_after_one_repair_round() -> None:
     model = ScriptedModel("no JSON", "still none", "never asked")
     result = await Runner(Agent("weather", "", output=Weather), session(), provider=model).run("Lisbon?")

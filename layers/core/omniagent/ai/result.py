@@ -42,9 +42,9 @@ class RunResult:
     """What a regeneration wrote that showed nothing. It is not stored."""
 
     @classmethod
-    def of(cls, session_id: str, message: SessionMessage, output: Any = None) -> "RunResult":
+    def of(cls, session_id: str, message: SessionMessage) -> "RunResult":
         """Return the result of a turn that ended earlier."""
-        return cls(session_id, message, message.status, message.metadata.get("finishReason", "other"), output)
+        return cls(session_id, message, message.status, message.metadata.get("finishReason", "other"))
 
     @property
     def requests(self) -> "Sequence[ToolRequest]":
@@ -110,9 +110,15 @@ class AnswerStream:
     event. A reader that stops reading does not stop the turn: `Runner.stop()` does.
     """
 
-    def __init__(self, session_id: str, opening: Callable[[], Awaitable[AnswerSource]]) -> None:
+    def __init__(
+        self,
+        session_id: str,
+        opening: Callable[[], Awaitable[AnswerSource]],
+        typed: Callable[[RunResult], RunResult],
+    ) -> None:
         self.session_id = session_id
         self._opening = opening
+        self._typed = typed
         self._source: AnswerSource | None = None
         self._lock = asyncio.Lock()
 
@@ -136,7 +142,7 @@ class AnswerStream:
 
     async def result(self) -> RunResult:
         """Wait for the end and return what was stored. Cancelling the waiter does not cancel the turn."""
-        return await (await self._opened()).result()
+        return self._typed(await (await self._opened()).result())
 
     async def ended(self) -> None:
         """Wait for all work on this answer here: callbacks, a summary, the release."""

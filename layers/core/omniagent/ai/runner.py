@@ -19,7 +19,7 @@ from omniagent.ai.agent import Agent
 from omniagent.ai.providers.llm_provider import LLMProvider, Overrides, check_provider
 from omniagent.ai.providers.model_calls import ProviderPool
 from omniagent.ai.result import AnswerSource, AnswerStream, RunResult
-from omniagent.errors import ConfigurationError, NotFound, TooManyTurns, TurnInProgress
+from omniagent.errors import ConfigurationError, InvalidOutput, NotFound, TooManyTurns, TurnInProgress
 from omniagent.messages import Feedback
 from omniagent.session.manager import SessionHead, SessionManager, SessionMessage, new_id
 from omniagent.session.naming import name_session
@@ -33,6 +33,7 @@ from omniagent.turns.plan import Opening
 from omniagent.turns.repair import is_unbegun, settle, stop_turn
 from omniagent.turns.replay import ReplayedAnswer
 from omniagent.turns.setup import Query, TimeLimit, TurnHooks, TurnSetup, call_back
+from omniagent.turns.tool_loop import last_text
 
 if TYPE_CHECKING:
     from omniagent.ai.approvals import Approver, ApproverRule, ToolAnswer
@@ -97,7 +98,7 @@ class Runner:
         """
         answer = await self._open(query, busy, deadline)
         try:
-            return await answer.result()
+            return self._typed(await answer.result())
         except asyncio.CancelledError:
             answer.stop("cancelled")  # a turn that runs elsewhere continues
             with suppress(asyncio.CancelledError):
@@ -112,7 +113,7 @@ class Runner:
         `busy` is the policy while the session answers another message: `reject`, `queue`, `steer` or `interrupt`
         (default: the setting). `deadline` is the `time.monotonic()` by which everything must be stored.
         """
-        return AnswerStream(self._session.session_id, lambda: self._open(query, busy, deadline))
+        return self._stream_of(lambda: self._open(query, busy, deadline))
 
     async def start(
         self, query: str | Query, *, busy: Busy | None = None, deadline: float | None = None
@@ -189,7 +190,7 @@ class Runner:
             )
             return await opening.open()
 
-        return AnswerStream(self._session.session_id, opened)
+        return self._stream_of(opened)
 
     async def resume(self, *, deadline: float | None = None, resets: bool = False) -> AnswerStream | None:
         """Follow the running turn from its first event. None if none runs. A dead turn is closed first.
@@ -378,7 +379,18 @@ class Runner:
         async def opened() -> AnswerSource:
             return source
 
-        return await AnswerStream(self._session.session_id, opened)
+        return await self._stream_of(opened)
+
+    def _stream_of(self, opening: Callable[[], Awaitable[AnswerSource]]) -> AnswerStream:
+        return AnswerStream(self._session.session_id, opening, self._typed)
+
+    def _typed(self, result: RunResult) -> RunResult:
+        """Add the output of a typed answer that did not run here. Its text may no longer fit a changed model."""
+        if self._agent.output is None or result.output is not None or result.status != "complete":
+            return result
+        with suppress(InvalidOutput):
+            return replace(result, output=self._agent.parse_output(last_text(result.parts)))
+        return result
 
     def _limit(self, deadline: float | None) -> TimeLimit:
         settings, goes_on = self._settings, self._hooks.on_hand_over is not None
