@@ -93,6 +93,16 @@ async def test_the_answer_is_complete_before_its_session_has_a_name() -> None:
     assert await chat.name() == "A greeting"
 
 
+@pytest.mark.parametrize("error", [KeyError("choices"), asyncio.CancelledError()])
+async def test_a_provider_that_raises_anything_for_a_name_does_not_keep_the_turn_from_its_end(
+    error: BaseException,
+) -> None:
+    chat = Chat(ScriptedModel("Hello.", "Again.", name=error))
+    stream = await chat.runner.start("Hi")
+    await stream.ended()
+    assert (chat.over.is_set(), await chat.name()) == (True, None)
+
+
 async def test_without_the_setting_nothing_is_named() -> None:
     chat = Chat(ScriptedModel("Hello.", name="A greeting"), replace(NAMING, name_sessions=False))
     await chat.ask("Hi")

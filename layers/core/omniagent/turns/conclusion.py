@@ -32,7 +32,16 @@ from omniagent.tracing import current_traceparent
 from omniagent.turns.keeper import RELEASE_SECONDS, EventLog, LeaseKeeper
 from omniagent.turns.recorder import AnswerRecorder
 from omniagent.turns.replay import emit_parts
-from omniagent.turns.setup import Assignment, TimeLimit, TurnSetup, call_back, cancelled, insist, within
+from omniagent.turns.setup import (
+    Assignment,
+    TimeLimit,
+    TurnSetup,
+    call_back,
+    cancelled,
+    ensure_not_cancelled,
+    insist,
+    within,
+)
 from omniagent.turns.tool_loop import Ending, Progress
 
 logger = logging.getLogger(__name__)
@@ -182,7 +191,8 @@ class SideWork:
             return
         try:
             await within(seconds, name())
-        except (OmniAgentError, TimeoutError) as exc:
+        except (Exception, asyncio.CancelledError) as exc:  # a team's provider may raise anything
+            ensure_not_cancelled()
             logger.warning("session not named", extra={"cause": f"{type(exc).__name__}: {exc}"})
 
 
