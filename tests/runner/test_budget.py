@@ -19,6 +19,7 @@ from omniagent import (
     ScriptedModel,
     Settings,
     ToolCall,
+    TurnHooks,
     Usage,
     tool,
 )
@@ -64,7 +65,7 @@ class Desk:
     def session(self, session_id: str = "s", kind: type[InMemorySessionManager] = InMemorySessionManager) -> Any:
         return kind("alice", session_id, store=self.store, settings=self.settings)
 
-    def runner(self, session: Any = None) -> Runner:
+    def runner(self, session: Any = None, hooks: TurnHooks = TurnHooks()) -> Runner:
         return Runner(
             Agent("helper", "Be brief.", tools=[add]),
             session or self.session(),
@@ -72,6 +73,7 @@ class Desk:
             registry=self.registry,
             budget=self.budget,
             ledger=self.ledger,
+            hooks=hooks,
         )
 
     async def spent(self) -> tuple[int, int, int]:
@@ -211,6 +213,21 @@ async def test_requests_of_a_minute_are_limited_and_refused_ones_do_not_count() 
         await desk.runner().run("Three")
     assert refused.value.retry_after is not None
     assert 0 < refused.value.retry_after <= 60
+
+
+async def test_a_hook_that_raises_does_not_change_the_refusal_that_it_is_called_with() -> None:
+    refusals: list[BudgetExceeded] = []
+
+    def on_refusal(refusal: BudgetExceeded) -> None:
+        refusals.append(refusal)
+        raise KeyError("metric")
+
+    desk = Desk(COSTS_4000, budget=Budget(requests_per_minute=1))
+    await desk.runner().run("One")
+    runner = desk.runner(hooks=TurnHooks(on_refusal=on_refusal))
+    with pytest.raises(TooManyRequests) as refused:
+        await runner.run("Two")
+    assert refusals == [refused.value]
 
 
 async def test_without_a_limit_nothing_is_written() -> None:

@@ -394,8 +394,12 @@ class TurnBudget:
 
     def _refuse(self, refusal: BudgetExceeded) -> None:
         logger.info("budget exceeded", extra={"code": refusal.code, "retry_after": refusal.retry_after})
-        if self._account.on_refusal is not None:
+        if self._account.on_refusal is None:
+            return
+        try:
             self._account.on_refusal(refusal)
+        except Exception:
+            logger.exception("hook failed", extra={"hook": "on_refusal"})
 
 
 def open_account(session: SessionManager, budget: Budget, ledger: Ledger | None, hooks: TurnHooks) -> Account:
