@@ -357,29 +357,30 @@ async def test_a_dead_turn_is_settled_by_its_repair_with_what_was_counted_and_th
 
 
 class RestlessLedger(MemoryLedger):
-    """Cannot be reached while it is down."""
+    """Cannot be reached while it has a failure."""
 
-    is_down = False
+    failure: Exception | None = None
 
     async def settle(self, held: Reservation, cost: Cost) -> None:
-        if self.is_down:
-            raise RegistryUnavailable("down")
+        if self.failure is not None:
+            raise self.failure
         await super().settle(held, cost)
 
     async def give_back(self, held: Reservation) -> None:
-        if self.is_down:
-            raise RegistryUnavailable("down")
+        if self.failure is not None:
+            raise self.failure
         await super().give_back(held)
 
 
-async def test_what_could_not_be_settled_is_settled_before_the_next_reservation() -> None:
+@pytest.mark.parametrize("failure", [RegistryUnavailable("down"), OSError("as a team's own ledger raises it")])
+async def test_what_could_not_be_settled_is_settled_before_the_next_reservation(failure: Exception) -> None:
     desk = Desk(COSTS_4000, COSTS_4000)
     desk.ledger = ledger = RestlessLedger()
-    ledger.is_down = True
-    await desk.runner().run(Query("One", "m1"))
+    ledger.failure = failure
+    assert (await desk.runner().run(Query("One", "m1"))).stored
     await desk.runner().run(Query("One", "m1"))  # a replay that cannot give back what it reserved
     assert await desk.spent() == (0, 0, 10_000)
-    ledger.is_down = False
+    ledger.failure = None
     await desk.runner(desk.session("another")).run("Two")
     assert await desk.spent() == (8_000, 0, 0)
 

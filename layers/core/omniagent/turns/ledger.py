@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import cache
 
-from omniagent.errors import BudgetExceeded, RegistryUnavailable, TooManyRequests
+from omniagent.errors import BudgetExceeded, TooManyRequests
 from omniagent.messages import Usage
 from omniagent.protocol import sse
 from omniagent.session.manager import SessionManager
@@ -357,7 +357,7 @@ class TurnBudget:
         try:
             async with asyncio.timeout(max(0.0, seconds)), self._settling:
                 await self._settle(self._held)
-        except (RegistryUnavailable, TimeoutError) as exc:
+        except Exception as exc:  # a team's own ledger may raise anything
             logger.warning("budget not settled", extra={"cause": f"{type(exc).__name__}: {exc}"})
             self._account.ledger.repeat_later(self, self.settle)
 
@@ -371,7 +371,7 @@ class TurnBudget:
             self._settled = self._spent
         except BudgetExceeded:
             pass  # nothing was reserved
-        except (RegistryUnavailable, TimeoutError) as exc:
+        except Exception as exc:  # a team's own ledger may raise anything
             logger.warning("reservation not given back", extra={"cause": f"{type(exc).__name__}: {exc}"})
             if self._reserving.done() and self._reserving.exception() is None:
                 self._account.ledger.repeat_later(self, self.give_back)
