@@ -5,7 +5,7 @@ from contextlib import suppress
 from typing import Any
 
 import pytest
-from pydantic import BaseModel
+from pydantic import BaseModel, field_validator
 
 from omniagent import RunContext, ScriptedModel, ToolCall, ToolError, tool
 from omniagent.ai.approvals import ToolAnswer
@@ -277,6 +277,36 @@ async def test_the_output_of_a_clients_tool_is_validated(sessions: Sessions) -> 
         await runner.answer(request.reply({"latitude": "north"}))
     result = await runner.answer(request.fail("no permission")).result()
     assert next(part for part in result.parts if isinstance(part, ToolPart)).error == "no permission"
+
+
+class Strict(BaseModel):
+    value: Any
+
+    @field_validator("value")
+    @classmethod
+    def known(cls, value: Any) -> Any:
+        if value == "exit":
+            raise SystemExit
+        return {"known": 1}[value] if value == "unknown" else value
+
+
+def nested(depth: int) -> Any:
+    return [nested(depth - 1)] if depth else []
+
+
+@pytest.mark.parametrize(
+    "value", ["unknown", "exit", nested(500), object()], ids=["KeyError", "exit", "deep", "object"]
+)
+async def test_an_output_that_cannot_be_checked_is_refused(sessions: Sessions, value: Any) -> None:
+    @client_tool
+    async def measure() -> Strict:  # type: ignore[empty-body]
+        """Measure something."""
+
+    runner = sessions.runner(ScriptedModel(ToolCall("measure"), "Done."), measure)
+    request = (await runner.run("Measure it")).requests[0]
+    with pytest.raises(InvalidRequest, match="could not be checked"):
+        await runner.answer(request.reply({"value": value}))
+    assert (await runner.answer(request.reply({"value": 3})).result()).text == "Done."
 
 
 @pytest.mark.parametrize("is_echo", [False, True])

@@ -8,6 +8,7 @@ The body never runs: only the signature is used. A call makes the turn wait; its
 """
 
 import inspect
+import logging
 from collections.abc import Callable
 from typing import Annotated, Any, get_type_hints, overload
 
@@ -18,6 +19,8 @@ from omniagent.ai.schema import problems_of
 from omniagent.ai.signatures import read_signature
 from omniagent.ai.tools import Tool, check_options
 from omniagent.errors import ConfigurationError, InvalidRequest
+
+logger = logging.getLogger(__name__)
 
 MAX_CHOICES = 20
 
@@ -46,6 +49,11 @@ class ClientTool(Tool, described=False):
             return self._output.dump_python(checked, mode="json")
         except ValidationError as exc:
             raise InvalidRequest(f"The output does not fit {self.name}: {problems_of(exc)}") from exc
+        except KeyboardInterrupt:
+            raise
+        except BaseException as exc:  # a team's validator may raise anything, and an output may be nested too deep
+            logger.exception("output of a client tool could not be checked", extra={"tool": self.name})
+            raise InvalidRequest(f"The output does not fit {self.name}: it could not be checked") from exc
 
 
 @overload
