@@ -38,8 +38,16 @@ from omniagent import (
     tool,
 )
 from omniagent.ai.providers.llm_provider import ModelEvent
-from omniagent.errors import DeletionUnfinished, InvalidRequest, NotFound, RegistryUnavailable, SessionErased
+from omniagent.errors import (
+    DeletionUnfinished,
+    InvalidRequest,
+    NotFound,
+    RegistryUnavailable,
+    SessionErased,
+    StorageUnavailable,
+)
 from omniagent.messages import DataPart
+from omniagent.session.manager import TurnStart
 from omniagent.session.naming import MAX_SECONDS
 from omniagent.turns.lease import Claim
 from tests.fixtures.conversation import Conversation, each_api, seen
@@ -88,6 +96,28 @@ async def test_an_answer_that_does_not_validate_gets_one_repair_round() -> None:
     correction = model.requests[1].messages[-1]
     assert correction.role == "user"
     assert "degrees" in correction.text
+
+
+class Forgetful(InMemorySessionManager):
+    """Stores the first question, and loses the answer to that."""
+
+    is_working = False
+
+    async def begin_turn(self, start: TurnStart) -> None:
+        await super().begin_turn(start)
+        if not self.is_working:
+            self.is_working = True
+            raise StorageUnavailable("no answer")
+
+
+async def test_a_stream_that_is_opened_again_after_a_failure_is_the_same_message() -> None:
+    chat = Forgetful("ada", "chat", store=InMemoryStore(), settings=QUICK)
+    runner = Runner(Agent("helper", ""), chat, provider=ScriptedModel(default="Hi."), registry=MemoryRegistry())
+    stream = runner.run_stream("Hello")
+    with pytest.raises(StorageUnavailable):
+        await stream
+    result = await stream.result()
+    assert (result.status, result.turn_number, result.text) == ("complete", 1, "Hi.")
 
 
 async def test_a_retry_that_joins_or_replays_a_typed_answer_has_its_output() -> None:

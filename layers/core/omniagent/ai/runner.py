@@ -113,7 +113,8 @@ class Runner:
         `busy` is the policy while the session answers another message: `reject`, `queue`, `steer` or `interrupt`
         (default: the setting). `deadline` is the `time.monotonic()` by which everything must be stored.
         """
-        return self._stream_of(lambda: self._open(query, busy, deadline))
+        asked = _identified(query)
+        return self._stream_of(lambda: self._open(asked, busy, deadline))
 
     async def start(
         self, query: str | Query, *, busy: Busy | None = None, deadline: float | None = None
@@ -437,6 +438,14 @@ class Runner:
             return self._provider, replace(overrides, model=name)
         pool = self._providers or _default_pool(self._settings)
         return pool.get(name or self._settings.model), replace(overrides, model=None)
+
+
+def _identified(query: str | Query) -> str | Query:
+    """Give a message its id once: a stream that is opened again, after a failure, is still the same message."""
+    asked = Query(query) if isinstance(query, str) else query
+    if not isinstance(asked, Query) or asked.message_id or asked.regenerate:
+        return query
+    return replace(asked, message_id=new_id())
 
 
 def _account(session: SessionManager, budget: Budget, ledger: "Ledger | None", hooks: TurnHooks) -> "Account | None":
