@@ -7,11 +7,12 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, field_validator
 
-from omniagent import RunContext, ScriptedModel, ToolCall, ToolError, tool
+from omniagent import Agent, Approver, RunContext, Runner, ScriptedModel, ToolCall, ToolError, ToolRequest, tool
 from omniagent.ai.approvals import ToolAnswer
 from omniagent.ai.client_tools import ask_user, client_tool
 from omniagent.errors import (
     AnswerConflict,
+    Forbidden,
     InvalidRequest,
     NotWaiting,
     RequestError,
@@ -277,6 +278,22 @@ async def test_the_output_of_a_clients_tool_is_validated(sessions: Sessions) -> 
         await runner.answer(request.reply({"latitude": "north"}))
     result = await runner.answer(request.fail("no permission")).result()
     assert next(part for part in result.parts if isinstance(part, ToolPart)).error == "no permission"
+
+
+@pytest.mark.parametrize("error", [KeyError, SystemExit])
+async def test_a_rule_of_approvers_that_raises_anything_allows_nothing(
+    shop: Shop, sessions: Sessions, error: type[BaseException]
+) -> None:
+    def rule(_approver: Approver, _request: ToolRequest) -> bool:
+        raise error
+
+    model = ScriptedModel(ToolCall("refund", {"order": "42"}))
+    agent = Agent("helper", "", [shop.refund])
+    runner = Runner(agent, sessions.session(), provider=model, registry=sessions.registry, approvers=rule)
+    request = (await runner.run("Refund 42")).requests[0]
+    with pytest.raises(Forbidden):
+        await runner.answer(request.approve())
+    assert shop.refunds == []
 
 
 class Strict(BaseModel):

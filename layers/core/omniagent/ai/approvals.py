@@ -1,5 +1,6 @@
 """The types of a human in the loop: requests of a waiting turn, answers, and who may answer."""
 
+import asyncio
 import inspect
 import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -125,7 +126,9 @@ async def may_answer(rule: ApproverRule | None, approver: Approver, request: Too
     try:
         verdict = rule(approver, request)
         verdict = await verdict if inspect.isawaitable(verdict) else verdict
-    except Exception:
+    except (asyncio.CancelledError, KeyboardInterrupt, GeneratorExit):
+        raise
+    except BaseException:  # SystemExit would end the server
         logger.exception("rule of approvers failed", extra={"tool": request.tool})
         return False
     return verdict is True
