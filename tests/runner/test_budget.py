@@ -388,12 +388,12 @@ async def test_what_could_not_be_settled_is_settled_before_the_next_reservation(
 async def test_a_turn_that_does_not_begin_pays_for_what_it_asked_although_that_could_not_be_settled_at_once() -> None:
     desk = Desk(["Hel", gate := Gate()], COSTS_4000)
     desk.ledger = ledger = RestlessLedger()
-    ledger.is_down = True
+    ledger.failure = RegistryUnavailable("down")
     session = desk.session(kind=Unbegun)
     session.gate = gate
     with pytest.raises(StorageUnavailable):
         await desk.runner(session).run("Hello?")
-    ledger.is_down = False
+    ledger.failure = None
     await desk.runner(desk.session("another")).run("Hello?")
     spent, estimated, reserved = await desk.spent()
     assert spent - estimated == 4_000

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import cache
 
-from omniagent.errors import BudgetExceeded, TooManyRequests
+from omniagent.errors import BudgetExceeded, RegistryUnavailable, TooManyRequests
 from omniagent.messages import Usage
 from omniagent.protocol import sse
 from omniagent.session.manager import SessionManager
