@@ -287,3 +287,22 @@ async def test_a_page_whose_tool_was_stopped_sends_by_itself_once_and_rests(
     seen = await sdk.drive(server.url, asked.session_id, stop, version=version, answers=True)
     assert (seen["status"], seen["error"], len(seen["bodies"])) == ("ready", None, 2)
     assert seen["messages"][-1]["parts"] == [*stored(asked)[-1]["parts"], {"type": "step-start"}]
+
+
+@pytest.mark.parametrize("version", [5, 6, 7])
+async def test_a_page_whose_tool_was_stopped_after_it_had_answered_another_sends_by_itself_once_and_rests(
+    sdk: SdkClient, server: Server, conversation: Conversation, version: int
+) -> None:
+    @tool
+    async def wait() -> None:
+        """Wait until stopped."""
+        await asyncio.Event().wait()
+
+    asked = server.conversation = conversation.but(agent=Agent("helper", "", [locate, wait]))
+    chat = (server.url, asked.session_id)
+    waiting = await sdk.drive(*chat, send("[tool:locate {}] [then] [tool:wait {}]"), version=version, answers=True)
+    [call] = calls(waiting["messages"])
+    stop = output(call, {"latitude": 1}) | {"when": "tool-input-available", "then": "stop"}
+    seen = await sdk.drive(*chat, stop, messages=waiting["messages"], version=version, answers=True)
+    assert (seen["status"], seen["error"], len(seen["bodies"])) == ("ready", None, 2)
+    assert seen["messages"][-1]["parts"] == [*stored(asked)[-1]["parts"], {"type": "step-start"}]

@@ -202,6 +202,31 @@ async def test_what_a_client_repeats_of_an_answer_that_ended_in_a_tool_is_no_err
     assert (await sessions.session().load()).answer == stopped.message
 
 
+async def test_a_client_that_repeats_a_later_step_is_not_sent_that_step_again(sessions: Sessions) -> None:
+    """Its last step would be settled once more, and it would send by itself forever."""
+
+    @tool
+    async def wait() -> None:
+        """Wait until stopped."""
+        await runner.stop()
+        await asyncio.Event().wait()
+
+    runner = sessions.runner(
+        ScriptedModel(ToolCall("ask_user", {"question": "Which?"}), ToolCall("wait")), ask_user, wait
+    )
+    request = (await runner.run("Go")).requests[0]
+    stopped = await runner.answer(request.reply("This one.")).result()
+    first, second = [part.call_id for part in stopped.parts if isinstance(part, ToolPart)]
+    echoes = [
+        ToolAnswer(first, output="This one.", is_echo=True),
+        ToolAnswer(second, error="interrupted", is_echo=True),
+    ]
+    rest = await events_of(await runner.answer(*echoes, message_id=stopped.message_id))
+    assert types(rest) == ["start", "start-step", "finish-step", "abort", "finish", "data-session"]
+    known = await events_of(await runner.answer(echoes[0], message_id=stopped.message_id))
+    assert types(known)[:4] == ["start", "tool-output-available", "start-step", "tool-input-start"]
+
+
 async def test_fifty_identical_answers_at_once_run_the_tool_once(shop: Shop, sessions: Sessions) -> None:
     runner = sessions.runner(ScriptedModel(["Hm.", ToolCall("refund", {"order": "42"})], "Done."), shop.refund)
     request = (await runner.run("Refund 42")).requests[0]

@@ -38,7 +38,7 @@ class Judgement:
 
     message: SessionMessage
     call_ids: frozenset[str]
-    """The calls that were answered."""
+    """The calls that were answered or echoed: the client knows the answer up to the step of the last one."""
     new_requests: frozenset[str]
     """The requests that were answered for the first time."""
 
@@ -75,7 +75,10 @@ class Judge:
                     continue
                 raise UnknownRequest
             part = parts[index]
-            if not isinstance(part, ToolPart) or part.request is None:
+            if not isinstance(part, ToolPart):
+                continue
+            call_ids.add(part.call_id)
+            if part.request is None:
                 continue
             if part.is_pending and message.status == "waiting":
                 parts[index] = self._answered(part, part.request, answer)
@@ -84,7 +87,6 @@ class Judge:
                 raise RequestExpired if message.metadata.get("stopReason") == "expired" else NotWaiting
             elif not self._is_repeated(part, part.request, answer):
                 raise AnswerConflict
-            call_ids.add(part.call_id)
         if not call_ids and not all(answer.is_echo for answer in answers):
             raise NotWaiting
         return Judgement(replace(message, parts=parts), frozenset(call_ids), frozenset(new_requests))
@@ -280,11 +282,7 @@ def _open(part: Part) -> Part:
 def _step_end(parts: Sequence[Part], call_ids: frozenset[str]) -> int:
     """Return the end index of the step that has the last of these calls."""
     last = max(
-        (
-            index
-            for index, part in enumerate(parts)
-            if isinstance(part, ToolPart) and part.request is not None and part.call_id in call_ids
-        ),
+        (index for index, part in enumerate(parts) if isinstance(part, ToolPart) and part.call_id in call_ids),
         default=len(parts),
     )
     later_steps = (index for index, part in enumerate(parts) if index > last and isinstance(part, StepPart))
