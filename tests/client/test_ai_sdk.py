@@ -61,6 +61,15 @@ async def test_the_client_accepts_the_stream_and_builds_the_message_that_is_stor
     ]
 
 
+@pytest.mark.parametrize("version", [5, 7])
+async def test_arguments_that_are_not_json_are_shown_live_as_they_are_stored(
+    sdk: SdkClient, server: Server, conversation: Conversation, version: int
+) -> None:
+    asked = server.conversation = conversation.but(agent=agent())
+    seen = await sdk.drive(server.url, asked.session_id, send("[bad-args:add] [then] [echo:Five.]"), version=version)
+    assert seen["messages"] == stored(asked, sdk=version)
+
+
 async def test_stop_keeps_the_text(sdk: SdkClient, server: Server, conversation: Conversation) -> None:
     stop = send("[stall] [echo:one two three four]", when="text-delta", then="stop")
     seen = await sdk.drive(server.url, conversation.session_id, stop)

@@ -42,6 +42,12 @@ def test_each_part_of_an_answer_is_shown_as_it_streamed(part: Part, shown: list[
     assert message == {"id": "m1", "role": "assistant", "parts": shown, "metadata": {"turnNumber": 1}}
 
 
+def test_version_7_has_arguments_that_are_not_json_as_the_input() -> None:
+    part = ToolPart(call_id="c1", name="weather", input="{city", error="Bad.", public_error="Bad.", done=True)
+    [shown] = ui_message("m1", "assistant", [part], {}, sdk=7)["parts"]
+    assert shown == {**CALL, "state": "output-error", "input": "{city", "errorText": "Bad."}
+
+
 def test_a_message_that_joined_an_answer_is_shown_as_the_client_knows_it() -> None:
     parts = [SteeringPart(message_id="m2", text="Shorter.")]
     assert ui_message("m1", "assistant", parts, {})["parts"] == [

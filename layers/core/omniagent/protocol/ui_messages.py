@@ -50,9 +50,9 @@ def _answer_parts(parts: Sequence[Part], sdk: int) -> Iterator[dict[str, Any]]:
                 yield {"type": "reasoning", "id": str(block), "text": part.text, "state": "done"}
                 block += 1
             case ToolPart(request=CallRequest(kind="approval") as request) if sdk < DEFAULT_SDK:
-                yield from _unapproved_part(part, request)
+                yield from _unapproved_part(part, request, sdk)
             case ToolPart():
-                yield _tool_part(part)
+                yield _tool_part(part, sdk)
             case SteeringPart():
                 yield _steering_part(part, sdk)
             case DataPart():
@@ -70,10 +70,11 @@ def _steering_part(part: SteeringPart, sdk: int) -> dict[str, Any]:
     return {"type": "data-steering", "id": part.message_id, "data": {"text": part.text}}
 
 
-def _tool_part(part: ToolPart) -> dict[str, Any]:
+def _tool_part(part: ToolPart, sdk: int) -> dict[str, Any]:
     call: dict[str, Any] = {"type": f"tool-{part.name}", "toolCallId": part.call_id}
-    # A string is what the model wrote instead of JSON: the client keeps it apart from a tool's input.
-    call |= {"rawInput": part.input} if isinstance(part.input, str) else {"input": part.input}
+    # A string is what the model wrote instead of JSON: clients before AI SDK 7 keep it apart from a tool's input.
+    is_raw = isinstance(part.input, str) and sdk <= DEFAULT_SDK
+    call["rawInput" if is_raw else "input"] = part.input
     if part.request is not None:
         call |= _approval(part.request)
         if not part.done:
@@ -86,9 +87,9 @@ def _tool_part(part: ToolPart) -> dict[str, Any]:
     return call | {"state": "output-error", "errorText": part.public_error or ToolError.public}
 
 
-def _unapproved_part(part: ToolPart, request: CallRequest) -> Iterator[dict[str, Any]]:
+def _unapproved_part(part: ToolPart, request: CallRequest, sdk: int) -> Iterator[dict[str, Any]]:
     """Yield a call as AI SDK 5 knows it from its stream (`ai_sdk5`): it has no approvals."""
-    call = {name: value for name, value in _tool_part(part).items() if name != "approval"}
+    call = {name: value for name, value in _tool_part(part, sdk).items() if name != "approval"}
     if call["state"] == "output-denied":
         call |= {"state": "output-error", "errorText": DENIED_ERROR}
     elif not part.done:
