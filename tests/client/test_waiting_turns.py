@@ -273,6 +273,17 @@ async def test_version_5_runs_its_tools_and_is_told_of_approvals_in_its_own_way(
     assert shop.refunds == []
 
 
+async def test_version_5_has_a_request_at_the_same_place_live_after_a_resume_and_after_a_reload(
+    sdk: SdkClient, shop: Shop
+) -> None:
+    two = '[tool:refund {"order": "1"}] [tool:locate {}] [then] [echo:Done.]'
+    live = await sdk.drive(*shop.chat, send(two), version=5)
+    resumed = await sdk.drive(*shop.chat, {"do": "resume"}, messages=live["messages"][:1], version=5)
+    assert live["messages"] == resumed["messages"] == stored(shop.conversation, sdk=5)
+    kinds = [part["type"] for part in live["messages"][-1]["parts"]]
+    assert kinds == ["step-start", "tool-refund", "tool-locate", "data-approval-request"]
+
+
 @pytest.mark.parametrize("version", [5, 6, 7])
 async def test_a_page_whose_tool_was_stopped_sends_by_itself_once_and_rests(
     sdk: SdkClient, server: Server, conversation: Conversation, version: int

@@ -4,7 +4,17 @@ from typing import Any
 
 import pytest
 
-from omniagent.messages import ORPHAN_ERROR, Part, ReasoningPart, SteeringPart, StepPart, TextPart, ToolPart
+from omniagent.messages import (
+    ORPHAN_ERROR,
+    CallRequest,
+    DataPart,
+    Part,
+    ReasoningPart,
+    SteeringPart,
+    StepPart,
+    TextPart,
+    ToolPart,
+)
 from omniagent.protocol.ui_messages import ui_message
 
 CALL = {"type": "tool-weather", "toolCallId": "c1"}
@@ -46,6 +56,15 @@ def test_version_7_has_arguments_that_are_not_json_as_the_input() -> None:
     part = ToolPart(call_id="c1", name="weather", input="{city", error="Bad.", public_error="Bad.", done=True)
     [shown] = ui_message("m1", "assistant", [part], {}, sdk=7)["parts"]
     assert shown == {**CALL, "state": "output-error", "input": "{city", "errorText": "Bad."}
+
+
+def test_version_5_has_a_request_after_the_models_parts_of_its_step() -> None:
+    request = CallRequest(id="r1", kind="approval")
+    call = ToolPart(call_id="c1", name="weather", input={}, output="sun", done=True, request=request)
+    later: list[Part] = [TextPart(text="Hello"), DataPart(name="map"), StepPart(), TextPart(text="Done.")]
+    shown = ui_message("m1", "assistant", [StepPart(), call, *later], {}, sdk=5)["parts"]
+    kinds = ["step-start", "tool-weather", "text", "data-approval-request", "data-map", "step-start", "text"]
+    assert [part["type"] for part in shown] == kinds
 
 
 def test_a_message_that_joined_an_answer_is_shown_as_the_client_knows_it() -> None:

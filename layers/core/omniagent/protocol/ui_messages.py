@@ -37,7 +37,11 @@ def _user_parts(parts: Sequence[Part]) -> Iterator[dict[str, Any]]:
 
 def _answer_parts(parts: Sequence[Part], sdk: int) -> Iterator[dict[str, Any]]:
     block = 0  # the stream numbers blocks of text and reasoning; the client keeps the numbers of reasoning
+    requests: list[dict[str, Any]] = []
     for part in parts:
+        if isinstance(part, StepPart | DataPart | SteeringPart):
+            yield from requests
+            requests.clear()
         match part:
             case StepPart():
                 yield {"type": "step-start"}
@@ -50,13 +54,15 @@ def _answer_parts(parts: Sequence[Part], sdk: int) -> Iterator[dict[str, Any]]:
                 yield {"type": "reasoning", "id": str(block), "text": part.text, "state": "done"}
                 block += 1
             case ToolPart(request=CallRequest(kind="approval") as request) if sdk < DEFAULT_SDK:
-                yield from _unapproved_part(part, request, sdk)
+                yield _unapproved_part(part, sdk)
+                requests.append(_request_part(part.call_id, request))
             case ToolPart():
                 yield _tool_part(part, sdk)
             case SteeringPart():
                 yield _steering_part(part, sdk)
             case DataPart():
                 yield {"type": f"data-{part.name}", "data": part.data} | ({"id": part.id} if part.id else {})
+    yield from requests
 
 
 def steering_message(message_id: str, text: str) -> dict[str, Any]:
@@ -87,17 +93,20 @@ def _tool_part(part: ToolPart, sdk: int) -> dict[str, Any]:
     return call | {"state": "output-error", "errorText": part.public_error or ToolError.public}
 
 
-def _unapproved_part(part: ToolPart, request: CallRequest, sdk: int) -> Iterator[dict[str, Any]]:
-    """Yield a call as AI SDK 5 knows it from its stream (`ai_sdk5`): it has no approvals."""
+def _unapproved_part(part: ToolPart, sdk: int) -> dict[str, Any]:
+    """Return a call as AI SDK 5 knows it from its stream (`ai_sdk5`): it has no approvals."""
     call = {name: value for name, value in _tool_part(part, sdk).items() if name != "approval"}
     if call["state"] == "output-denied":
         call |= {"state": "output-error", "errorText": DENIED_ERROR}
     elif not part.done:
         call["state"] = "input-available"
-    yield call
-    data = {"approvalId": request.id, "toolCallId": part.call_id, "reason": request.reason}
+    return call
+
+
+def _request_part(call_id: str, request: CallRequest) -> dict[str, Any]:
+    data = {"approvalId": request.id, "toolCallId": call_id, "reason": request.reason}
     shown = {name: value for name, value in data.items() if value is not None}
-    yield {"type": "data-approval-request", "id": request.id, "data": shown}
+    return {"type": "data-approval-request", "id": request.id, "data": shown}
 
 
 def _approval(request: CallRequest) -> dict[str, Any]:
