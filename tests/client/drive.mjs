@@ -103,6 +103,7 @@ async function drive({ api, id, sdk: version, answers, messages, actions }) {
     chat.clearError();
     if (action.do === "send")
       await chat.sendMessage({ text: action.text, messageId: action.again }, { body: action.body });
+    if (action.do === "submit") await chat.sendMessage();
     if (action.do === "resume") await chat.resumeStream();
     if (action.do === "regenerate") await chat.regenerate({ messageId: action.messageId });
     if (action.do === "post") await post(`${api}/chat`, action.body);

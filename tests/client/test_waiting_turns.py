@@ -160,6 +160,27 @@ async def test_a_page_that_was_reloaded_and_another_browser_answer_one_step_toge
 
 
 @approving_versions
+async def test_a_page_that_answers_only_some_calls_of_a_step_shows_what_is_stored(
+    sdk: SdkClient, shop: Shop, version: int
+) -> None:
+    waiting = await sdk.drive(*shop.chat, send(THREE), version=version)
+    first, _, third = calls(waiting["messages"])
+    denial = {"tool_call_id": first["toolCallId"], "approved": False}
+    body = {"session_id": shop.conversation.session_id, "answers": [denial]}
+    seen = await sdk.drive(
+        *shop.chat,
+        {"do": "post", "body": body},  # in another browser
+        output(third, {"latitude": 1}, sends=False),
+        {"do": "submit"},
+        messages=waiting["messages"],
+        version=version,
+    )
+    assert (seen["status"], seen["error"]) == ("ready", None)
+    assert states(seen["messages"]) == ["output-denied", "approval-requested", "output-available"]
+    assert comparable(seen["messages"]) == comparable(shop.stored)
+
+
+@approving_versions
 async def test_another_page_is_told_who_decided_what_and_why(sdk: SdkClient, shop: Shop, version: int) -> None:
     await sdk.drive(*shop.chat, send(REFUND), version=version)
     page = shop.stored

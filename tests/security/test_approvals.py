@@ -62,7 +62,8 @@ def test_some_answers_are_kept_until_all_are_there(world: World) -> None:
     listed = user.call("GET", "/approvals").json()["approvals"]
     assert [(each["kind"], each["tool"]) for each in listed] == [("approval", "refund"), ("output", "ask_user")]
     body = {"session_id": user.session, "answers": [{"tool_call_id": second["toolCallId"], "output": "Because."}]}
-    assert [event["type"] for event in sse.decode(user.post(body).content)] == ["start", "finish", "data-session"]
+    kinds = ["start", "tool-output-available", "finish", "data-session"]
+    assert [event["type"] for event in sse.decode(user.post(body).content)] == kinds
     assert [part["state"] for part in tools(user.messages()[-1])] == ["approval-requested", "output-available"]
     assert user.call("POST", f"/chat/approvals/{first['approval']['id']}", json={"approved": True}).status_code == 200
     assert [part["state"] for part in tools(user.messages()[-1])] == ["output-available", "output-available"]

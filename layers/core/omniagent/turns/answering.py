@@ -139,7 +139,7 @@ class AnswerOpening(Opening):
                 return self._continuation(state, judgement)
             if judgement.is_new:
                 await self._change(judgement.message, state)
-            return StillWaiting(self._session, judgement)
+            return RestOfAnswer(self._session, judgement)
         except StorageConflict as exc:
             raise TurnInProgress(retry_after=1.0) from exc
 
@@ -192,7 +192,10 @@ class AnswerOpening(Opening):
 
 
 class RestOfAnswer:
-    """The stored rest of an answer that waited, from the results of the answered step on."""
+    """The stored rest of an answer that waited, from the results of the answered step on.
+
+    While answers are missing, only those results: the answers given are stored, and the turn keeps waiting.
+    """
 
     def __init__(self, session: SessionManager, judgement: Judgement) -> None:
         self.message_id = judgement.message.id
@@ -211,13 +214,6 @@ class RestOfAnswer:
 
     def stop(self, reason: StopReason) -> None:
         """Nothing is running."""
-
-
-class StillWaiting(RestOfAnswer):
-    """The reply while answers are missing: those given are stored, and the turn keeps waiting."""
-
-    async def frames(self) -> AsyncIterator[bytes]:
-        yield start_of(self._message) + end_of(self._message)
 
 
 class FollowedRest:
