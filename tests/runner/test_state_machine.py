@@ -107,8 +107,8 @@ class OneSession(RuleBasedStateMachine):
     def retry(self, kind: str, data: st.DataObject) -> None:
         turn = data.draw(st.sampled_from(self.turns))
         query = Query(f"Question {turn.message_id[1:]}?", turn.message_id)
-        if self.running is not None and turn is self.running.turn:
-            self._joined_or_refused(query)
+        if self.running is not None and turn is self.running.turn:  # whether it answers it, or answers it again
+            self._joined(self._do(self._runner().start(query)))
         elif turn is self.turns[-1] and turn.status not in ("complete", "waiting"):
             self._answered(query, turn, kind)
         else:
