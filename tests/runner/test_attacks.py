@@ -27,6 +27,7 @@ from omniagent.errors import (
     TurnInProgress,
 )
 from omniagent.messages import TextPart, ToolPart
+from omniagent.protocol import events
 from omniagent.session.manager import SessionMessage, TurnStart, new_id
 from omniagent.session.window import estimate_request
 from omniagent.turns.lease import Claim, Renewal, RunningTurn
@@ -391,8 +392,15 @@ async def test_an_answer_that_the_store_cannot_take_is_stored_as_failed_with_wha
     sessions = Sessions()
     session = SmallDocuments("ada", "chat", store=sessions.store, settings=QUICK)
     model = ScriptedModel("x" * 250_000, default="Still here.")
-    result = await sessions.runner(model, session=session).run("Write a lot")
+    stream = sessions.runner(model, session=session).run_stream("Write a lot")
+    *_, finish, stored, error = [event async for event in stream]
+    result = await stream.result()
     assert (result.stored, result.message.status, len(result.text)) == (True, "failed", 100_000)
+    # Its reader learns that, as after a reload.
+    assert isinstance(finish, events.Finish)
+    assert isinstance(stored, events.DataSession)
+    assert (result.status, finish.finish_reason, stored.data["status"]) == ("failed", "error", "failed")
+    assert (finish.message_metadata, error.type) == (result.message.metadata, "error")
     assert (await sessions.runner(model, session=session).run("Go on")).text == "Still here."
 
 

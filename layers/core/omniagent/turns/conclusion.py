@@ -231,6 +231,8 @@ class Conclusion:
             stored = await insist(lambda: self._stored(answer))
         except StorageError as exc:
             return self._not_stored(answer, exc)
+        if stored.id == answer.id and stored.status != ending.status:  # it was reduced
+            ending = replace(ending, status="failed", reason="error", error=AnswerTooLong())
         self._announce(stored, ending)
         discarded = answer if stored.id != answer.id else None
         return self._result(stored, ending.status, ending.reason, error=ending.error, discarded=discarded)
@@ -372,7 +374,8 @@ def _reduced(answer: SessionMessage) -> SessionMessage:
     from omniagent.turns.reduced_parts import reduced_parts  # needed only for an answer that the store rejects
 
     error = AnswerTooLong()
-    metadata = {**answer.metadata, "status": "failed", "errorCode": error.code, "errorText": error.public}
+    failed = {"status": "failed", "finishReason": "error", "errorCode": error.code, "errorText": error.public}
+    metadata = {**answer.metadata, **failed}
     return replace(answer, parts=reduced_parts(answer.parts), status="failed", metadata=metadata)
 
 
