@@ -73,8 +73,9 @@ class Stream:
 
     @property
     def answer_id(self) -> str:
-        """The id of the answer that the stream began with."""
-        return str(self.event("start")["messageId"])
+        """The id of the answer that the stream showed at last: a second `start` renames it, as in the AI SDK."""
+        [*_, start] = [event for event in self.events if event["type"] == "start"]
+        return str(start["messageId"])
 
     @property
     def turn_number(self) -> int:
@@ -84,6 +85,11 @@ class Stream:
     def finished_as(self) -> str | None:
         """The status that `finish` told of, None when there was none."""
         return str(self.event("finish")["messageMetadata"]["status"]) if "finish" in self.kinds else None
+
+    @property
+    def is_throttled(self) -> bool:
+        """Lambda itself refused it: all processes are busy. The functions' own refusals are problem documents."""
+        return self.status == 429 and self.body == b'{"Message": "Rate Exceeded."}'
 
     @property
     def has_begun(self) -> bool:

@@ -194,7 +194,7 @@ class User:
 
     def _is_unheard_of(self, stream: Stream) -> bool:
         """Whether a client is told something that it must not be told, whatever breaks."""
-        if stream.cut or stream.status in REFUSALS | {200}:
+        if stream.cut or stream.is_throttled or stream.status in REFUSALS | {200}:
             return False
         self.findings.diverging.append(f"message {stream.message_id}: {stream.status} {stream.body.decode()}")
         return True
