@@ -33,7 +33,17 @@ from omniagent.turns.keeper import RELEASE_SECONDS, EventLog, LeaseKeeper
 from omniagent.turns.lease import MAX_CHUNK_BYTES, InboxMessage, Renewal
 from omniagent.turns.recorder import AnswerRecorder
 from omniagent.turns.replay import BEGUN, HANDED_OVER, keep_steps
-from omniagent.turns.setup import Assignment, TurnPlan, TurnSetup, both, call_back, cancelled, insist, within
+from omniagent.turns.setup import (
+    Assignment,
+    TurnPlan,
+    TurnSetup,
+    both,
+    call_back,
+    cancelled,
+    ensure_not_cancelled,
+    insist,
+    within,
+)
 from omniagent.turns.tool_loop import AnswerWork, Ending, Progress, ToolLoop
 
 logger = logging.getLogger(__name__)
@@ -286,9 +296,8 @@ class Turn:
         try:
             return await self._generated()
         except (asyncio.CancelledError, SystemExit) as exc:
-            task = asyncio.current_task()
-            if isinstance(exc, asyncio.CancelledError) and (task is None or task.cancelling()):
-                raise
+            if isinstance(exc, asyncio.CancelledError):
+                ensure_not_cancelled()
             # Nobody stopped the turn. As it is, the error would pass for a stop, or end the event loop.
             raise RuntimeError(f"the code of the agent or its provider raised {type(exc).__name__}") from exc
 
