@@ -12,7 +12,8 @@ from local.model import OfflineModel
 from local.mongod import Mongod
 from local.template import Template
 from omniagent import Agent, MongoBackendAdapter, MongoSessionManager, Runner, Settings, get_llm_provider
-from omniagent.aws.json_api import DYNAMODB, AwsJson, Credentials
+from omniagent.aws.credentials import Credentials
+from omniagent.aws.json_api import DYNAMODB, AwsJson
 from omniagent.aws.turn_table import DynamoRegistry
 from scripts.readme import TURN_SECONDS, write_units
 

@@ -8,7 +8,7 @@ from local.template import ROOT
 from tests.fixtures.endings import PATIENCE_SECONDS
 
 
-def test_a_chat_request_enters_no_more_files_than_make_walk_allows() -> None:
+def test_a_chat_request_enters_no_more_functions_than_make_walk_allows() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "scripts.walk"],
         cwd=ROOT,

@@ -14,7 +14,7 @@ from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, TypeAdapter
 
 from omniagent.ai.runner import Runner
 from omniagent.aws.housekeeping import Housekeeping
-from omniagent.aws.json_api import ends_within
+from omniagent.aws.invocation_end import ends_within
 from omniagent.aws.queues import MAX_DELAY_SECONDS, MAX_TRIES, after_lease, retry_pause
 from omniagent.aws.services import get_services
 from omniagent.aws.webhook import TurnEvent
@@ -33,7 +33,8 @@ from omniagent.session.manager import ID_PATTERN, session_key, user_id_of
 from omniagent.settings import Busy
 from omniagent.tracing import bind_context, flush_traces, trace_job
 from omniagent.tracing.logs import bind_request_id
-from omniagent.turns.setup import HAND_OVER_SECONDS, Query
+from omniagent.turns.query import Query
+from omniagent.turns.setup import HAND_OVER_SECONDS
 from project import project
 
 logger = logging.getLogger(__name__)

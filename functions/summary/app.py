@@ -15,7 +15,7 @@ from aws_lambda_powertools.utilities.typing import LambdaContext
 from pydantic import AwareDatetime, BaseModel, Field, model_validator
 
 from omniagent.aws.housekeeping import Housekeeping
-from omniagent.aws.json_api import ends_within
+from omniagent.aws.invocation_end import ends_within
 from omniagent.aws.services import get_services
 from omniagent.errors import BudgetExceeded, NotFound, OmniAgentError
 from omniagent.lambda_runtime import event_loop

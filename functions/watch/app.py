@@ -11,7 +11,8 @@ from typing import Any, Final
 from aws_lambda_powertools.utilities.typing import LambdaContext
 from pydantic import BaseModel, ConfigDict, Field
 
-from omniagent.aws.json_api import ends_within
+from omniagent.aio import within
+from omniagent.aws.invocation_end import ends_within
 from omniagent.aws.queues import MAX_TRIES, after_lease, retry_pause
 from omniagent.aws.services import get_services
 from omniagent.errors import NotFound, OmniAgentError
@@ -19,7 +20,6 @@ from omniagent.lambda_runtime import event_loop
 from omniagent.lambda_runtime.snapshots import before_snapshot
 from omniagent.tracing import bind_context, flush_traces, trace_job
 from omniagent.tracing.logs import bind_request_id
-from omniagent.turns.setup import within
 from project import project
 
 logger = logging.getLogger(__name__)

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from omniagent.aws.json_api import AwsRefused, AwsUnreachable, CredentialCache, Credentials
+from omniagent.aws.credentials import CredentialCache, Credentials
+from omniagent.aws.http_pool import AwsRefused, AwsUnreachable
 from tests.fixtures.endpoint import Endpoint, container_keys
 
 URI = "AWS_CONTAINER_CREDENTIALS_FULL_URI"

@@ -16,18 +16,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from local.aws import Aws
-from omniagent.aws.json_api import (
-    DYNAMODB,
-    RESPONSE_SECONDS,
-    AwsJson,
-    AwsRefused,
-    AwsUnreachable,
-    CredentialCache,
-    Credentials,
-    ends_within,
-    patience,
-    sign,
-)
+from omniagent.aws.credentials import CredentialCache, Credentials
+from omniagent.aws.http_pool import AwsRefused, AwsUnreachable
+from omniagent.aws.invocation_end import RESPONSE_SECONDS, ends_within, patience
+from omniagent.aws.json_api import DYNAMODB, AwsJson
+from omniagent.aws.signature import sign
 from tests.fixtures.endpoint import Endpoint, container_keys
 from tests.fixtures.proxy import proxy_to
 

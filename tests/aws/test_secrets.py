@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import pytest
 
 from local.aws import Aws
-from omniagent.aws.json_api import RESPONSE_SECONDS, ends_within
+from omniagent.aws.invocation_end import RESPONSE_SECONDS, ends_within
 from omniagent.aws.secrets import SecretStore
 from omniagent.errors import ConfigurationError, SecretsUnavailable
 from tests.fixtures.endpoint import Endpoint

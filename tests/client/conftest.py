@@ -20,7 +20,8 @@ from starlette.routing import Route
 from local.model.offline import listen
 from omniagent.errors import RequestError
 from omniagent.http.chat_app import streamed
-from omniagent.http.request_body import read_chat_request, sdk_version
+from omniagent.http.chat_bodies import read_chat_request
+from omniagent.protocol.ui_messages import sdk_version
 from tests.fixtures.conversation import Conversation
 from tests.fixtures.endings import ended_in_time
 

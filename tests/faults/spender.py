@@ -19,7 +19,8 @@ from omniagent import (
     get_llm_provider,
 )
 from omniagent.aws.budget_table import DynamoLedger
-from omniagent.aws.json_api import DYNAMODB, AwsJson, Credentials
+from omniagent.aws.credentials import Credentials
+from omniagent.aws.json_api import DYNAMODB, AwsJson
 from omniagent.errors import BudgetExceeded
 
 

@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 
 from omniagent.errors import RegistryUnavailable
 from omniagent.protocol.events import TextDelta
-from omniagent.turns.keeper import EventLog, LeaseKeeper
+from omniagent.turns.event_log import EventLog
+from omniagent.turns.keeper import LeaseKeeper
 from omniagent.turns.lease import Claim, Renewal
 from omniagent.turns.memory_registry import MemoryRegistry
 

@@ -13,10 +13,10 @@ from starlette.types import Receive, Scope, Send
 
 from omniagent.errors import StorageUnavailable, TurnInProgress
 from omniagent.http.chat_app import chat_app
-from omniagent.http.request_body import read_chat_request
+from omniagent.http.chat_bodies import read_chat_request
 from omniagent.messages import TextPart
 from omniagent.settings import Settings
-from omniagent.turns.setup import Query
+from omniagent.turns.query import Query
 
 Json = dict[str, Any]
 

@@ -16,7 +16,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from omniagent import errors
 from omniagent.http.fastapi_app import install_problems
-from omniagent.http.request_body import MAX_BODY_DEPTH, read_json
+from omniagent.http.json_body import MAX_BODY_DEPTH, read_json
 from omniagent.tracing.binding import bound_fields
 
 Json = dict[str, Any]

@@ -30,8 +30,8 @@ from omniagent.messages import TextPart, ToolPart
 from omniagent.protocol import events
 from omniagent.session.manager import SessionMessage, TurnStart, new_id
 from omniagent.session.window import estimate_request
+from omniagent.turns.hooks import TurnHooks
 from omniagent.turns.lease import Claim, Renewal, RunningTurn
-from omniagent.turns.setup import TurnHooks
 from tests.runner.sessions import QUICK, Sessions
 
 

@@ -28,7 +28,7 @@ from omniagent.errors import (
     TurnInProgress,
 )
 from omniagent.settings import Busy
-from omniagent.turns import keeper
+from omniagent.turns import claiming
 from omniagent.turns.inbox import MAX_POSTED_CHARS
 from omniagent.turns.lease import Claim, InboxMessage
 from tests.fixtures.conversation import Clock, Conversation, read
@@ -279,7 +279,7 @@ async def test_whoever_sends_it_again_and_again_while_nobody_answers_it_gets_no_
 
 
 async def test_a_hook_that_hangs_does_not_hold_the_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keeper, "NOTICE_SECONDS", 0.01)
+    monkeypatch.setattr(claiming, "NOTICE_SECONDS", 0.01)
     sessions, model = Sessions(), ScriptedModel("Hi.")
     await sessions.runner(model).accept(QUERY)
 

@@ -454,7 +454,7 @@ async def test_code_that_ignores_the_stop_leads_to_no_model_call_and_no_tool() -
 async def test_a_model_that_ignores_its_cancellation_does_not_hold_a_turn_that_could_not_begin(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("omniagent.turns.setup.STOP_SECONDS", 0.01)
+    monkeypatch.setattr("omniagent.aio.STOP_SECONDS", 0.01)
     is_called, let_go = asyncio.Event(), asyncio.Event()
 
     class Failing(InMemorySessionManager):

@@ -21,7 +21,7 @@ from omniagent.errors import (
 )
 from omniagent.messages import DENIED_ERROR, UNANSWERED_ERROR, ToolPart
 from omniagent.protocol import sse
-from omniagent.turns.setup import Query
+from omniagent.turns.query import Query
 from tests.fixtures.conversation import events_of, read
 from tests.runner.sessions import Sessions
 

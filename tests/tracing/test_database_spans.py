@@ -2,7 +2,8 @@
 
 from opentelemetry.trace import StatusCode
 
-from omniagent.aws.json_api import DYNAMODB, AwsJson, Credentials
+from omniagent.aws.credentials import Credentials
+from omniagent.aws.json_api import DYNAMODB, AwsJson
 from omniagent.aws.turn_table import DynamoRegistry
 from omniagent.persistence.catalog import Catalog
 from omniagent.persistence.store import ConversationStore

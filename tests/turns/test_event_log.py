@@ -6,8 +6,8 @@ import pytest
 
 from omniagent.protocol import sse
 from omniagent.protocol.events import Finish, TextDelta
-from omniagent.turns import keeper
-from omniagent.turns.keeper import EventLog
+from omniagent.turns import event_log
+from omniagent.turns.event_log import EventLog
 
 
 async def frames(log: EventLog) -> bytes:
@@ -51,7 +51,7 @@ async def test_notes_are_logged_and_never_read() -> None:
 
 
 async def test_a_silent_log_keeps_the_connection_alive(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(keeper, "KEEP_ALIVE_SECONDS", 0.01)
+    monkeypatch.setattr(event_log, "KEEP_ALIVE_SECONDS", 0.01)
     log = EventLog()
     reader = log.read_frames()
     assert await anext(reader) == sse.KEEP_ALIVE

@@ -28,9 +28,10 @@ from omniagent.errors import TurnInProgress
 from omniagent.messages import Part, ToolPart
 from omniagent.protocol import sse
 from omniagent.session.manager import SessionMessage
+from omniagent.turns.deadline import TimeLimit
 from omniagent.turns.lease import Claim
 from omniagent.turns.replay import record_frames
-from omniagent.turns.setup import MAX_ATTEMPTS, TimeLimit
+from omniagent.turns.setup import MAX_ATTEMPTS
 from tests.fixtures.conversation import Clock
 from tests.runner.processes import Process, bury
 from tests.runner.sessions import QUICK

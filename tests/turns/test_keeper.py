@@ -8,7 +8,9 @@ import pytest
 
 from omniagent import MemoryRegistry
 from omniagent.protocol.events import StartStep, TextDelta
-from omniagent.turns.keeper import EventLog, LeaseKeeper, taken
+from omniagent.turns.claiming import taken
+from omniagent.turns.event_log import EventLog
+from omniagent.turns.keeper import LeaseKeeper
 from omniagent.turns.lease import MAX_CHUNK_BYTES, Claim, OnDead, Renewal, RunningTurn
 from tests.fixtures.conversation import Clock
 from tests.fixtures.package_log import logged
@@ -251,7 +253,7 @@ class LateRegistry(MemoryRegistry):
 
 async def test_a_claim_that_is_granted_late_is_renewed_before_it_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
     """Its request was repeated: the lease began with the first one."""
-    monkeypatch.setattr("omniagent.turns.keeper.LATE_CLAIM_SECONDS", 0.0)
+    monkeypatch.setattr("omniagent.turns.claiming.LATE_CLAIM_SECONDS", 0.0)
     registry = LateRegistry()
     assert await taken(registry, CLAIM, settled) is None
     held = await registry.running(CLAIM.session)
@@ -263,7 +265,7 @@ async def test_a_claim_that_is_granted_late_is_renewed_before_it_is_used(monkeyp
 async def test_a_claim_that_is_granted_late_is_asked_for_again_if_another_process_has_the_session(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr("omniagent.turns.keeper.LATE_CLAIM_SECONDS", 0.0)
+    monkeypatch.setattr("omniagent.turns.claiming.LATE_CLAIM_SECONDS", 0.0)
     intruder = Claim("session", "another turn", "another message")
     held = await taken(LateRegistry(intruder), CLAIM, settled)
     assert held is not None

@@ -9,7 +9,9 @@ import pytest
 from local.aws import Aws
 from omniagent import Budget, Ledger, MemoryLedger, Usage
 from omniagent.aws.budget_table import DynamoLedger
-from omniagent.aws.json_api import DYNAMODB, AwsJson, AwsUnreachable, Credentials
+from omniagent.aws.credentials import Credentials
+from omniagent.aws.http_pool import AwsUnreachable
+from omniagent.aws.json_api import DYNAMODB, AwsJson
 from omniagent.errors import BudgetExceeded, RegistryUnavailable, TooManyRequests
 from omniagent.session.manager import new_id
 from omniagent.turns.ledger import STALE_MINUTES, Account, Cost, Reservation

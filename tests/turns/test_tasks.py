@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from omniagent.turns.setup import both, within
+from omniagent.aio import both, within
 
 
 async def test_when_one_of_two_fails_the_other_ends_by_itself() -> None:

@@ -12,7 +12,8 @@ from omniagent.errors import NotFound, OmniAgentError, StorageUnavailable
 from omniagent.session.addresses import SessionAddress
 from omniagent.turns.lease import Claim, InboxMessage
 from omniagent.turns.memory_ledger import MemoryLedger
-from omniagent.turns.setup import MAX_ATTEMPTS, MAX_QUESTION_BYTES
+from omniagent.turns.query import MAX_QUESTION_BYTES
+from omniagent.turns.setup import MAX_ATTEMPTS
 from omniagent.turns.unbegun import ASKED_SECONDS, Asked
 from tests.runner.processes import Call
 from tests.turns.deaths import LEASE_SECONDS, QUERY, MortalProcess, World

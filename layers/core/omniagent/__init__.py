@@ -51,11 +51,12 @@ if TYPE_CHECKING:
     from omniagent.settings import Budget, Settings
     from omniagent.tracing import OmniAgentInstrumentor, trace_operation
     from omniagent.tracing.logs import setup_logging
+    from omniagent.turns.hooks import TurnHooks
     from omniagent.turns.lease import TurnRegistry
     from omniagent.turns.ledger import Ledger
     from omniagent.turns.memory_ledger import MemoryLedger
     from omniagent.turns.memory_registry import MemoryRegistry
-    from omniagent.turns.setup import Query, TurnHooks
+    from omniagent.turns.query import Query
     from omniagent.turns.watcher import TurnWatcher
 
 _HOMES = {
@@ -94,7 +95,7 @@ _HOMES = {
     "Overrides": "omniagent.ai.providers.llm_provider",
     "Project": "omniagent.project",
     "ProviderPool": "omniagent.ai.providers.model_calls",
-    "Query": "omniagent.turns.setup",
+    "Query": "omniagent.turns.query",
     "ReasoningDelta": "omniagent.protocol.events",
     "RunContext": "omniagent.ai.context",
     "RunResult": "omniagent.ai.result",
@@ -116,7 +117,7 @@ _HOMES = {
     "ToolOutputAvailable": "omniagent.protocol.events",
     "ToolOutputError": "omniagent.protocol.events",
     "ToolRequest": "omniagent.ai.approvals",
-    "TurnHooks": "omniagent.turns.setup",
+    "TurnHooks": "omniagent.turns.hooks",
     "TurnRegistry": "omniagent.turns.lease",
     "TurnWatcher": "omniagent.turns.watcher",
     "Usage": "omniagent.messages",

@@ -17,7 +17,7 @@ from omniagent.tracing import spans
 from omniagent.tracing.recording import OpenTelemetryRecorder
 from omniagent.turns.lease import Claim, InboxMessage, RunningTurn
 from omniagent.turns.memory_registry import MemoryRegistry
-from omniagent.turns.setup import Query
+from omniagent.turns.query import Query
 from scripts.readme import LOOK_READS, look_dollars, looks_at
 from tests.fixtures.conversation import Clock
 from tests.fixtures.jobs import CONTEXT, batch

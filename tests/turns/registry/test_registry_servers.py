@@ -10,7 +10,8 @@ import pytest
 from local.aws import Aws
 from local.ports import free_port
 from omniagent import InMemorySessionManager, MongoBackendAdapter, MongoTurnRegistry, Query
-from omniagent.aws.json_api import DYNAMODB, AwsJson, Credentials
+from omniagent.aws.credentials import Credentials
+from omniagent.aws.json_api import DYNAMODB, AwsJson
 from omniagent.aws.turn_table import DynamoRegistry
 from omniagent.errors import ConfigurationError, RegistryMisconfigured, RegistryUnavailable
 from omniagent.session.manager import new_id

@@ -26,13 +26,16 @@ from omniagent.session.naming import name_session
 from omniagent.session.summaries import CallMeter, NoteCost, Summarized, SummaryPipeline
 from omniagent.settings import Budget, Busy, Settings
 from omniagent.tracing import bind_context, record_feedback
+from omniagent.turns.deadline import TimeLimit
 from omniagent.turns.follow import FollowedAnswer
+from omniagent.turns.hooks import TurnHooks, call_back
 from omniagent.turns.lease import RunningTurn, TurnRegistry
 from omniagent.turns.memory_registry import MemoryRegistry
 from omniagent.turns.plan import Opening
+from omniagent.turns.query import Query
 from omniagent.turns.repair import is_unbegun, settle, stop_turn
 from omniagent.turns.replay import ReplayedAnswer
-from omniagent.turns.setup import Query, TimeLimit, TurnHooks, TurnSetup, call_back
+from omniagent.turns.setup import TurnSetup
 from omniagent.turns.tool_loop import last_text
 
 if TYPE_CHECKING:

@@ -6,7 +6,8 @@ from datetime import datetime
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from omniagent.aws.json_api import SQS, AwsJson, AwsRefused, AwsUnreachable, endpoint_override
+from omniagent.aws.http_pool import AwsRefused, AwsUnreachable
+from omniagent.aws.json_api import SQS, AwsJson, endpoint_override
 from omniagent.errors import ConfigurationError, NoQueue, QueueUnavailable
 from omniagent.tracing import current_traceparent
 

@@ -11,7 +11,9 @@ from collections import defaultdict
 from dataclasses import dataclass, field
 from typing import Final
 
-from omniagent.aws.json_api import SECRETS_MANAGER, AwsJson, AwsRefused, AwsUnreachable, patience
+from omniagent.aws.http_pool import AwsRefused, AwsUnreachable
+from omniagent.aws.invocation_end import patience
+from omniagent.aws.json_api import SECRETS_MANAGER, AwsJson
 from omniagent.errors import ConfigurationError, SecretsUnavailable
 from omniagent.tracing.redaction import hide
 

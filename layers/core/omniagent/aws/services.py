@@ -176,7 +176,7 @@ class Services:
     def runner_for(self, session: MongoSessionManager) -> "Runner":
         """Return the runner of a session, with the hooks, budget and approvers of this deployment."""
         from omniagent.ai.runner import Runner
-        from omniagent.turns.setup import TurnHooks
+        from omniagent.turns.hooks import TurnHooks
 
         async def on_end(result: "RunResult") -> None:
             await self._turn_ended(session.key, result)

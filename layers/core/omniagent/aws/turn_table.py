@@ -15,7 +15,9 @@ from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from omniagent.aws.json_api import DYNAMODB, AwsJson, AwsRefused, AwsUnreachable, patience
+from omniagent.aws.http_pool import AwsRefused, AwsUnreachable
+from omniagent.aws.invocation_end import patience
+from omniagent.aws.json_api import DYNAMODB, AwsJson
 from omniagent.errors import RegistryMisconfigured, RegistryUnavailable
 from omniagent.tracing import SpanKind, current_span, trace_method
 from omniagent.tracing.attributes import DB_COLLECTION

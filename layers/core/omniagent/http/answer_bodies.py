@@ -9,8 +9,8 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictBool, 
 
 from omniagent.ai.approvals import NOTHING, ToolAnswer
 from omniagent.errors import InvalidRequest
-from omniagent.http.request_body import MAX_PARTS, ChatRequest, Id
-from omniagent.turns.setup import Query
+from omniagent.http.chat_bodies import MAX_PARTS, ChatRequest, Id
+from omniagent.turns.query import Query
 
 MAX_ANSWER_PARTS = 1_000
 MAX_CALL_ID = 256

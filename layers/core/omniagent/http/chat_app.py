@@ -13,17 +13,12 @@ from starlette.types import Receive, Scope, Send
 
 from omniagent.errors import InvalidRequest, NoRunQueue, StorageUnavailable
 from omniagent.http.auth import Caller, lazy_authenticator
+from omniagent.http.chat_bodies import ChatRequest, read_chat_request
+from omniagent.http.deadlines import deadline_of
+from omniagent.http.json_body import read_json, read_model
 from omniagent.http.problems import Boundary, raise_again
-from omniagent.http.request_body import (
-    ChatRequest,
-    deadline_of,
-    read_chat_request,
-    read_json,
-    read_model,
-    sdk_version,
-)
 from omniagent.protocol import sse
-from omniagent.protocol.ui_messages import ui_message
+from omniagent.protocol.ui_messages import sdk_version, ui_message
 from omniagent.session.manager import check_id, session_key, user_id_of
 
 if TYPE_CHECKING:

@@ -9,10 +9,10 @@ from starlette.responses import HTMLResponse, Response
 
 from omniagent import errors
 from omniagent.http.answer_bodies import AnsweredBody, AnswersBody
+from omniagent.http.chat_bodies import MessageBody, PlainBody, SdkBody
 from omniagent.http.decisions import Decision
-from omniagent.http.documented import PAID, WITH_BODY, documented
+from omniagent.http.documented import PAID, WITH_BODY, body_schema, documented, inlined
 from omniagent.http.fastapi_app import bare_app
-from omniagent.http.request_body import MessageBody, PlainBody, SdkBody, body_schema, inlined
 from omniagent.messages import Status
 from omniagent.session.manager import ID_PATTERN
 from omniagent.settings import Settings

@@ -1,6 +1,8 @@
-"""The errors of a route, as its OpenAPI description lists them."""
+"""A route's errors and its body, as its OpenAPI description lists them."""
 
 from typing import Any
+
+from pydantic import BaseModel
 
 from omniagent import errors
 from omniagent.http.problems import MEDIA_TYPE, Problem
@@ -40,3 +42,26 @@ def documented(*kinds: type[errors.OmniAgentError]) -> dict[int | str, dict[str,
         response = responses.setdefault(kind.status, {"description": "", "content": content})
         response["description"] = ", ".join(filter(None, (response["description"], f"`{kind.code}`")))
     return responses
+
+
+def body_schema(model: type[BaseModel], *, required: bool = True) -> dict[str, Any]:
+    """Describe a body that `read_model` reads, as the `openapi_extra` of a route."""
+    content = {"application/json": {"schema": inlined(model.model_json_schema())}}
+    return {"requestBody": {"required": required, "content": content}}
+
+
+def inlined(schema: dict[str, Any]) -> dict[str, Any]:
+    """Inline a schema's definitions: its own references do not resolve inside an OpenAPI document."""
+    definitions = schema.pop("$defs", {})
+
+    def resolve(node: Any) -> Any:
+        if isinstance(node, list):
+            return [resolve(item) for item in node]
+        if not isinstance(node, dict):
+            return node
+        if "$ref" in node:
+            return resolve(definitions[node["$ref"].rpartition("/")[2]])
+        return {name: resolve(item) for name, item in node.items()}
+
+    found: dict[str, Any] = resolve(schema)
+    return found

@@ -11,8 +11,8 @@ from starlette.requests import Request
 from omniagent.aws.services import Services
 from omniagent.errors import InvalidRequest
 from omniagent.http.auth import Caller, lazy_authenticator
+from omniagent.http.json_body import MAX_LISTED_ERRORS
 from omniagent.http.problems import Boundary, Recover, raise_again
-from omniagent.http.request_body import MAX_LISTED_ERRORS
 from omniagent.settings import Settings
 
 

@@ -13,9 +13,10 @@ from omniagent.ai.approvals import Approver, may_answer, requests_of
 from omniagent.aws.housekeeping import Housekeeping
 from omniagent.aws.services import Services
 from omniagent.http.auth import Caller
-from omniagent.http.documented import PAID, WITH_BODY, documented
+from omniagent.http.deadlines import time_left
+from omniagent.http.documented import PAID, WITH_BODY, body_schema, documented
 from omniagent.http.fastapi_app import CurrentCaller, ProcessServices, create_app
-from omniagent.http.request_body import body_schema, read_model, sdk_version, time_left
+from omniagent.http.json_body import read_model
 from omniagent.http.resources import (
     LINE_PATTERN,
     Accepted,
@@ -34,6 +35,7 @@ from omniagent.http.resources import (
 )
 from omniagent.persistence.documents import Message, Session
 from omniagent.persistence.store import session_message
+from omniagent.protocol.ui_messages import sdk_version
 from omniagent.session.manager import ID_PATTERN, SessionManager, public_session_id, session_key, user_id_of
 from omniagent.turns.waiting import is_expired
 

@@ -21,7 +21,7 @@ from mangum.handlers import APIGateway, HTTPGateway
 from mangum.protocols import HTTPCycle
 from mangum.types import ASGI, LambdaConfig, LambdaContext, LambdaEvent, Message, Response
 
-from omniagent.aws.json_api import ends_within
+from omniagent.aws.invocation_end import ends_within
 from omniagent.lambda_runtime import event_loop, snapshots  # noqa: F401 - the import registers SnapStart's hooks
 
 # Lambda frames the body itself. A content-length would be wrong, because a newline replaces an empty body.

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Callable, Coroutine
 from typing import Any
 
-from omniagent.aws.json_api import process_credentials
+from omniagent.aws.credentials import process_credentials
 from omniagent.lambda_runtime import event_loop
 from omniagent.tracing.instrumentor import disconnect_traces
 

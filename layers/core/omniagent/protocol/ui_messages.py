@@ -21,6 +21,11 @@ DEFAULT_SDK = 6
 """The version of the AI SDK whose format all versions since 6 accept."""
 
 
+def sdk_version(header: str | None) -> int:
+    """Return the version of the AI SDK that a client names in `x-ai-sdk`: 5, 6 (the default) or 7."""
+    return {"5": 5, "7": 7}.get((header or "").strip(), DEFAULT_SDK)
+
+
 def ui_message(
     message_id: str, role: Role, parts: Sequence[Part], metadata: Mapping[str, Any], *, sdk: int = DEFAULT_SDK
 ) -> dict[str, Any]:

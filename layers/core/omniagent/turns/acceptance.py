@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 from omniagent.ai.result import AnswerSource
 from omniagent.errors import InvalidRequest, NotRegenerable, SessionErased, TooManyTurns, TurnInProgress
 from omniagent.session.manager import SessionManager, message_id_of, new_id
+from omniagent.turns.claiming import requested
+from omniagent.turns.deadline import TimeLimit
 from omniagent.turns.inbox import (
     MAX_POSTED_CHARS,
     UNLIMITED_SECONDS,
@@ -20,10 +22,10 @@ from omniagent.turns.inbox import (
     run_next,
     waited_for,
 )
-from omniagent.turns.keeper import requested
 from omniagent.turns.lease import ERASE, REPAIR, Claim, InboxMessage, Reader, RunningTurn
+from omniagent.turns.query import Query
 from omniagent.turns.repair import is_dead, released_late
-from omniagent.turns.setup import Query, TimeLimit, TurnSetup
+from omniagent.turns.setup import TurnSetup
 
 if TYPE_CHECKING:
     from omniagent.turns.ledger import TurnBudget

@@ -23,11 +23,13 @@ from omniagent.session.manager import (
     message_id_of,
     user_id_of,
 )
+from omniagent.turns.deadline import TimeLimit
 from omniagent.turns.follow import FollowedAnswer
 from omniagent.turns.lease import ANSWER, Claim, RunningTurn
 from omniagent.turns.plan import Opening
+from omniagent.turns.query import Query
 from omniagent.turns.replay import CONTINUED
-from omniagent.turns.setup import Query, TimeLimit, TurnPlan, TurnSetup
+from omniagent.turns.setup import TurnPlan, TurnSetup
 from omniagent.turns.waiting import Judge, Judgement, end_of, frames_after, start_of
 
 PATIENCE_TICKS = 4

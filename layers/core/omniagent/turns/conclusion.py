@@ -10,6 +10,7 @@ from typing import Any
 from omniagent.ai.context import RunContext
 from omniagent.ai.providers.llm_provider import Purpose
 from omniagent.ai.result import RunResult
+from omniagent.aio import cancelled, ensure_not_cancelled, insist, within
 from omniagent.errors import (
     AnswerTooLong,
     OmniAgentError,
@@ -29,19 +30,14 @@ from omniagent.session import window
 from omniagent.session.manager import SessionMessage, message_id_of
 from omniagent.session.summaries import Summarized
 from omniagent.tracing import current_traceparent
-from omniagent.turns.keeper import RELEASE_SECONDS, EventLog, LeaseKeeper
+from omniagent.turns.claiming import RELEASE_SECONDS
+from omniagent.turns.deadline import TimeLimit
+from omniagent.turns.event_log import EventLog
+from omniagent.turns.hooks import call_back
+from omniagent.turns.keeper import LeaseKeeper
 from omniagent.turns.recorder import AnswerRecorder
 from omniagent.turns.replay import emit_parts
-from omniagent.turns.setup import (
-    Assignment,
-    TimeLimit,
-    TurnSetup,
-    call_back,
-    cancelled,
-    ensure_not_cancelled,
-    insist,
-    within,
-)
+from omniagent.turns.setup import Assignment, TurnSetup
 from omniagent.turns.tool_loop import Ending, Progress
 
 logger = logging.getLogger(__name__)

@@ -11,6 +11,7 @@ from omniagent.messages import FinishReason, Usage
 from omniagent.protocol import sse
 from omniagent.session.manager import SessionMessage, SessionState
 from omniagent.turns.lease import REGENERATE
+from omniagent.turns.query import Query
 from omniagent.turns.recorder import AnswerRecorder, Emit, Note
 from omniagent.turns.replay import (
     APPROVED,
@@ -23,7 +24,7 @@ from omniagent.turns.replay import (
     kept_steps,
     record_frames,
 )
-from omniagent.turns.setup import Query, TurnPlan
+from omniagent.turns.setup import TurnPlan
 
 
 @dataclass(frozen=True, slots=True)

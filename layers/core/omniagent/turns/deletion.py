@@ -13,10 +13,11 @@ from typing import TYPE_CHECKING
 
 from omniagent.errors import DeletionUnfinished, NotFound, OmniAgentError
 from omniagent.session.manager import SessionManager, new_id
-from omniagent.turns.keeper import PAUSED_TICKS, LeaseKeeper, requested
+from omniagent.turns.claiming import requested
+from omniagent.turns.hooks import EraseHook
+from omniagent.turns.keeper import PAUSED_TICKS, LeaseKeeper
 from omniagent.turns.lease import ERASE, Claim, TurnRegistry
 from omniagent.turns.repair import bury
-from omniagent.turns.setup import EraseHook
 
 if TYPE_CHECKING:
     from omniagent.turns.ledger import Ledger

@@ -12,11 +12,12 @@ from omniagent.errors import NotFound, RegistryUnavailable, TooManyReaders, Turn
 from omniagent.messages import StopReason
 from omniagent.protocol import events, sse
 from omniagent.session.manager import SessionMessage, message_id_of, new_id
-from omniagent.turns.keeper import KEEP_ALIVE_SECONDS
+from omniagent.turns.deadline import TimeLimit
+from omniagent.turns.event_log import KEEP_ALIVE_SECONDS
 from omniagent.turns.lease import Claim, Reader
 from omniagent.turns.repair import is_unbegun, settle
 from omniagent.turns.replay import FollowedLog, ReplayedAnswer, missing_frames, record_frames
-from omniagent.turns.setup import HAND_OVER_POLL_SECONDS, HAND_OVER_SECONDS, TimeLimit, TurnSetup
+from omniagent.turns.setup import HAND_OVER_POLL_SECONDS, HAND_OVER_SECONDS, TurnSetup
 
 logger = logging.getLogger(__name__)
 

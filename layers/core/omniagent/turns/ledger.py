@@ -20,8 +20,8 @@ from omniagent.messages import Usage
 from omniagent.protocol import sse
 from omniagent.session.manager import SessionManager
 from omniagent.settings import Budget
+from omniagent.turns.hooks import TurnHooks
 from omniagent.turns.replay import ASKED, BESIDE, COUNTED
-from omniagent.turns.setup import TurnHooks
 
 logger = logging.getLogger(__name__)
 

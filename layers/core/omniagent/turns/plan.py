@@ -9,6 +9,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from omniagent.ai.result import AnswerSource
+from omniagent.aio import both
 from omniagent.errors import (
     BudgetExceeded,
     InvalidRequest,
@@ -25,22 +26,16 @@ from omniagent.session.manager import SessionHead, SessionMessage, SessionState,
 from omniagent.settings import Settings
 from omniagent.tracing import SpanKind, bind_context, trace_operation
 from omniagent.tracing.attributes import AGENT_NAME, TURN_NUMBER
+from omniagent.turns.claiming import Notice, taken
+from omniagent.turns.deadline import TimeLimit
 from omniagent.turns.follow import FollowedAnswer
-from omniagent.turns.keeper import LeaseKeeper, Notice, taken
+from omniagent.turns.hooks import call_back
+from omniagent.turns.keeper import LeaseKeeper
 from omniagent.turns.lease import ERASE, REPAIR, Claim, InboxMessage, RunningTurn
+from omniagent.turns.query import Query
 from omniagent.turns.repair import bury, close_dead_turn, close_waiting, living, released_late
 from omniagent.turns.replay import ReplayedAnswer, handed_over_at, kept_steps
-from omniagent.turns.setup import (
-    HAND_OVER_SECONDS,
-    MAX_ATTEMPTS,
-    Assignment,
-    Query,
-    TimeLimit,
-    TurnPlan,
-    TurnSetup,
-    both,
-    call_back,
-)
+from omniagent.turns.setup import HAND_OVER_SECONDS, MAX_ATTEMPTS, Assignment, TurnPlan, TurnSetup
 from omniagent.turns.turn import Turn
 
 if TYPE_CHECKING:

@@ -19,7 +19,10 @@ from omniagent.errors import (
 from omniagent.messages import StopReason
 from omniagent.protocol import events, sse
 from omniagent.session.manager import SessionHead, new_id
+from omniagent.turns.deadline import TimeLimit
+from omniagent.turns.event_log import KEEP_ALIVE_SECONDS
 from omniagent.turns.follow import FollowedAnswer, ReaderSeat
+from omniagent.turns.hooks import call_back
 from omniagent.turns.inbox import (
     GRACE_TICKS,
     UNLIMITED_SECONDS,
@@ -29,10 +32,10 @@ from omniagent.turns.inbox import (
     open_posted,
     waited_for,
 )
-from omniagent.turns.keeper import KEEP_ALIVE_SECONDS
 from omniagent.turns.lease import Claim, InboxMessage, RunningTurn
+from omniagent.turns.query import Query
 from omniagent.turns.replay import ReplayedAnswer
-from omniagent.turns.setup import Query, TimeLimit, TurnSetup, call_back
+from omniagent.turns.setup import TurnSetup
 
 if TYPE_CHECKING:
     from omniagent.turns.ledger import TurnBudget

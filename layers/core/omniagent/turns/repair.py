@@ -19,10 +19,10 @@ from omniagent.session.manager import (
     new_id,
 )
 from omniagent.tracing import session_state, turn_state
-from omniagent.turns.keeper import taken
+from omniagent.turns.claiming import taken
+from omniagent.turns.hooks import TurnHooks, call_back
 from omniagent.turns.lease import REPAIR, Claim, RunningTurn, TurnRegistry
 from omniagent.turns.replay import calls_beside, calls_of, last_attempt, record_frames
-from omniagent.turns.setup import TurnHooks, call_back
 
 if TYPE_CHECKING:
     from omniagent.turns.ledger import Ledger

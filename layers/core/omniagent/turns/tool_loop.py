@@ -24,6 +24,7 @@ from omniagent.ai.providers.llm_provider import (
     ModelToolStart,
 )
 from omniagent.ai.providers.model_calls import call_model
+from omniagent.aio import STOP_SECONDS, cancelled, ensure_not_cancelled
 from omniagent.errors import (
     BudgetExceeded,
     ConfigurationError,
@@ -48,10 +49,11 @@ from omniagent.messages import (
 )
 from omniagent.session import window
 from omniagent.tracing import turn_state
+from omniagent.turns.deadline import TimeLimit
 from omniagent.turns.lease import InboxMessage
 from omniagent.turns.recorder import MAX_INPUT_CHARS, AnswerRecorder
 from omniagent.turns.replay import APPROVED, CALL, COUNTED, STEP
-from omniagent.turns.setup import STOP_SECONDS, TimeLimit, TurnSetup, cancelled, ensure_not_cancelled
+from omniagent.turns.setup import TurnSetup
 from omniagent.turns.tool_step import ToolStep
 
 if TYPE_CHECKING:

@@ -28,8 +28,8 @@ from omniagent.session.manager import SessionManager, new_id
 from omniagent.settings import Settings
 from omniagent.tracing import SpanKind, trace_operation
 from omniagent.tracing.attributes import TOOL_ID, TOOL_NAME, TOOL_WAITS_FOR
+from omniagent.turns.hooks import call_back
 from omniagent.turns.recorder import MAX_INPUT_CHARS, AnswerRecorder
-from omniagent.turns.setup import call_back
 
 logger = logging.getLogger(__name__)
 

@@ -12,6 +12,7 @@ from typing import Any
 from omniagent.ai import prompts
 from omniagent.ai.context import RunContext
 from omniagent.ai.result import RunResult
+from omniagent.aio import both, cancelled, ensure_not_cancelled, insist, within
 from omniagent.errors import AnswerTooLong, TurnInProgress
 from omniagent.messages import (
     ChatMessage,
@@ -28,22 +29,15 @@ from omniagent.protocol import events, sse
 from omniagent.session import window
 from omniagent.session.manager import SessionMessage, TurnStart, message_id_of, slot_of
 from omniagent.tracing import Span, bind_context, session_state, turn_ended, turn_state
+from omniagent.turns.claiming import RELEASE_SECONDS
 from omniagent.turns.conclusion import Conclusion, SideWork, settle_budget
-from omniagent.turns.keeper import RELEASE_SECONDS, EventLog, LeaseKeeper
+from omniagent.turns.event_log import EventLog
+from omniagent.turns.hooks import call_back
+from omniagent.turns.keeper import LeaseKeeper
 from omniagent.turns.lease import MAX_CHUNK_BYTES, InboxMessage, Renewal
 from omniagent.turns.recorder import AnswerRecorder
 from omniagent.turns.replay import BEGUN, HANDED_OVER, keep_steps
-from omniagent.turns.setup import (
-    Assignment,
-    TurnPlan,
-    TurnSetup,
-    both,
-    call_back,
-    cancelled,
-    ensure_not_cancelled,
-    insist,
-    within,
-)
+from omniagent.turns.setup import Assignment, TurnPlan, TurnSetup
 from omniagent.turns.tool_loop import AnswerWork, Ending, Progress, ToolLoop
 
 logger = logging.getLogger(__name__)

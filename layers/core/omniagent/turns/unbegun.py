@@ -13,11 +13,13 @@ from typing import Final
 from omniagent.ai.result import AnswerSource
 from omniagent.session.addresses import SessionAddress
 from omniagent.session.manager import new_id, public_session_id
-from omniagent.turns.keeper import taken
+from omniagent.turns.claiming import taken
+from omniagent.turns.deadline import TimeLimit
 from omniagent.turns.lease import REPAIR, Claim, RunningTurn
 from omniagent.turns.plan import Opening
+from omniagent.turns.query import Query
 from omniagent.turns.repair import bury
-from omniagent.turns.setup import MAX_ATTEMPTS, Query, TimeLimit, TurnSetup
+from omniagent.turns.setup import MAX_ATTEMPTS, TurnSetup
 
 logger = logging.getLogger(__name__)
 

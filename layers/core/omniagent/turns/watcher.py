@@ -12,12 +12,12 @@ from types import TracebackType
 from typing import Protocol
 
 from omniagent.ai.result import AnswerStream
+from omniagent.aio import cancelled
 from omniagent.errors import ConfigurationError, TooManyTurns, TurnInProgress
 from omniagent.session.addresses import SessionAddress, SessionDirectory
 from omniagent.session.manager import SessionHead
 from omniagent.settings import Settings
 from omniagent.turns.lease import TurnRegistry
-from omniagent.turns.setup import cancelled
 from omniagent.turns.unbegun import Asked
 
 logger = logging.getLogger(__name__)

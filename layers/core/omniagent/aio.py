@@ -1,0 +1,82 @@
+"""Helpers for tasks: wait for two calls, wait for a while, cancel in order."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Coroutine
+from typing import Any, TypeVar
+
+logger = logging.getLogger(__name__)
+STOP_SECONDS = 2.0
+"""How long cancelled work may take to end. Work that ignores its cancellation is then abandoned."""
+First = TypeVar("First")
+Second = TypeVar("Second")
+
+
+async def cancelled(*tasks: "asyncio.Task[Any]") -> None:
+    """Cancel tasks and wait for them to end. Their results are ignored."""
+    for task in tasks:
+        task.cancel()
+    done, left_behind = await asyncio.wait(tasks, timeout=STOP_SECONDS)
+    for task in done:
+        if not task.cancelled():
+            task.exception()  # otherwise asyncio warns about an unretrieved exception
+    if left_behind:
+        logger.warning("cancellation ignored", extra={"tasks": [task.get_name() for task in left_behind]})
+
+
+async def insist(work: Callable[[], Awaitable[First]]) -> First:
+    """Run something and repeat it once if it is cancelled: `asyncio.run` cancels every task at its end."""
+    try:
+        return await work()
+    except asyncio.CancelledError:
+        return await work()
+
+
+def ensure_not_cancelled() -> None:
+    """Raise `CancelledError` if the current task was cancelled and some code within it ignored that."""
+    task = asyncio.current_task()
+    if task is not None and task.cancelling():
+        raise asyncio.CancelledError
+
+
+async def both(first: Coroutine[Any, Any, First], second: Coroutine[Any, Any, Second]) -> tuple[First, Second]:
+    """Run two coroutines concurrently. If one fails, its error is raised after the other has ended.
+
+    The other is not cancelled: on Python 3.11, cancelling a MongoDB call during server selection can leave PyMongo's
+    lock held forever, and every later call of the process hangs. Such calls end by themselves.
+    """
+    tasks = asyncio.create_task(first), asyncio.create_task(second)
+    try:
+        await asyncio.wait(tasks)
+    except BaseException:
+        await cancelled(*tasks)
+        raise
+    await asyncio.gather(*tasks)
+    return tasks[0].result(), tasks[1].result()
+
+
+async def within(seconds: float, work: Coroutine[Any, Any, First]) -> First:
+    """Wait up to `seconds` for a MongoDB call. After that it continues on its own, for the reason in `both`.
+
+    Raises `TimeoutError`.
+    """
+    task = asyncio.create_task(work)
+    try:
+        await asyncio.wait([task], timeout=max(0.0, seconds))
+    except BaseException:
+        await cancelled(task)
+        raise
+    if not task.done():
+        _unattended.add(task)
+        task.add_done_callback(_forget)
+        raise TimeoutError
+    return task.result()
+
+
+_unattended: "set[asyncio.Task[Any]]" = set()
+
+
+def _forget(task: "asyncio.Task[Any]") -> None:
+    _unattended.discard(task)
+    if not task.cancelled() and (exc := task.exception()) is not None:
+        logger.info("call that nobody waited for failed", extra={"cause": f"{type(exc).__name__}: {exc}"})

@@ -1,0 +1,132 @@
+"""AWS credentials, cached per process.
+
+Lambda sets keys in the environment, SnapStart serves them from a local endpoint, and on a laptop botocore finds them
+in a profile.
+"""
+
+import asyncio
+import json
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from ipaddress import ip_address, ip_network
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import urlsplit
+from weakref import WeakKeyDictionary
+
+from omniagent.aws.http_pool import AwsRefused, AwsUnreachable, open_pool, timeouts
+
+# Credentials are replaced this long before they expire, so that no call is signed with expired ones.
+REFRESH_BEFORE_SECONDS: Final = 300.0
+# Botocore refreshes its credentials itself; the cache only avoids asking it at every call.
+PROFILE_LIFE_SECONDS: Final = 300.0
+ENDPOINT_TIMEOUT_SECONDS: Final = 3.0
+# The credential agents of ECS and EKS. Over plain HTTP, the token goes only to them and to loopback.
+_AGENTS: Final = ("169.254.170.2", "169.254.170.23", "fd00:ec2::23")
+_LOOPBACK: Final = (ip_network("127.0.0.0/8"), ip_network("::1/128"))
+
+
+@dataclass(frozen=True, slots=True)
+class Credentials:
+    access_key: str
+    secret_key: str = field(repr=False)
+    token: str | None = field(default=None, repr=False)
+
+
+class CredentialCache:
+    """The credentials of one process. Concurrent callers share one read."""
+
+    def __init__(self, environment: Mapping[str, str] = os.environ) -> None:
+        self._environment = environment
+        self._cached: Credentials | None = None
+        self._refresh_at = 0.0
+        self._locks: WeakKeyDictionary[asyncio.AbstractEventLoop, asyncio.Lock] = WeakKeyDictionary()
+
+    async def get(self) -> Credentials:
+        """Return valid credentials. Raises `AwsUnreachable`, or `AwsRefused` when there are none."""
+        if found := _from_environment(self._environment):
+            return found
+        async with self._locks.setdefault(asyncio.get_running_loop(), asyncio.Lock()):
+            if self._cached is None or time.time() >= self._refresh_at:
+                self._cached, self._refresh_at = await self._read()
+            return self._cached
+
+    def forget(self) -> None:
+        """Read the credentials again at the next call: AWS refused them, or the process was restored."""
+        self._cached = None
+
+    async def _read(self) -> tuple[Credentials, float]:
+        """Return credentials and the `time.time()` at which to read them again."""
+        if uri := self._environment.get("AWS_CONTAINER_CREDENTIALS_FULL_URI"):
+            return await _from_endpoint(uri, _endpoint_token(self._environment))
+        return await asyncio.to_thread(_from_profile), time.time() + PROFILE_LIFE_SECONDS
+
+
+process_credentials = CredentialCache()
+"""Shared by every AWS client of the process."""
+
+
+def _from_environment(environment: Mapping[str, str]) -> Credentials | None:
+    access_key, secret_key = environment.get("AWS_ACCESS_KEY_ID"), environment.get("AWS_SECRET_ACCESS_KEY")
+    if not (access_key and secret_key):
+        return None
+    return Credentials(access_key, secret_key, environment.get("AWS_SESSION_TOKEN"))
+
+
+def _endpoint_token(environment: Mapping[str, str]) -> str:
+    if path := environment.get("AWS_CONTAINER_AUTHORIZATION_TOKEN_FILE"):
+        try:
+            return Path(path).read_text().strip()
+        except OSError as exc:
+            raise AwsUnreachable(f"the credentials endpoint's token cannot be read: {type(exc).__name__}") from exc
+    return environment.get("AWS_CONTAINER_AUTHORIZATION_TOKEN", "")
+
+
+async def _from_endpoint(uri: str, token: str) -> tuple[Credentials, float]:
+    if not _is_trusted(uri):
+        raise AwsRefused("UntrustedCredentialsEndpoint", {"message": "it is neither local nor https"})
+    headers = [("authorization", token)] if token else []
+    try:
+        async with open_pool() as http:
+            response = await http.request("GET", uri, headers=headers, extensions=timeouts(ENDPOINT_TIMEOUT_SECONDS))
+        return _parsed(json.loads(response.content))  # an error response lacks the keys and raises KeyError
+    except Exception as exc:
+        # Only the error's type: its message could quote the response, which contains the keys.
+        raise AwsUnreachable(f"the credentials endpoint: {type(exc).__name__}") from exc
+
+
+def _parsed(answer: Mapping[str, Any]) -> tuple[Credentials, float]:
+    expires_at = datetime.fromisoformat(answer["Expiration"]).timestamp()
+    credentials = Credentials(answer["AccessKeyId"], answer["SecretAccessKey"], answer.get("Token"))
+    # Short-lived credentials are replaced at half of their life, not at every call.
+    left = expires_at - time.time()
+    return credentials, expires_at - min(REFRESH_BEFORE_SECONDS, left / 2)
+
+
+def _is_trusted(uri: str) -> bool:
+    parts = urlsplit(uri)
+    host = parts.hostname or ""
+    if parts.scheme == "https" or host == "localhost" or host in _AGENTS:
+        return True
+    try:
+        address = ip_address(host)
+    except ValueError:
+        return False
+    return any(address in network for network in _LOOPBACK)
+
+
+def _from_profile() -> Credentials:
+    """Ask botocore, which supports profiles, single sign-on and assumed roles."""
+    from botocore.session import Session  # only on a laptop
+
+    try:
+        found = Session().get_credentials()
+        frozen = found and found.get_frozen_credentials()
+    except Exception as exc:
+        raise AwsUnreachable(f"AWS credentials: {type(exc).__name__}") from exc
+    if not frozen:
+        raise AwsRefused("NoCredentials", {"message": "set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY, or a profile"})
+    return Credentials(frozen.access_key or "", frozen.secret_key or "", frozen.token)

@@ -1,0 +1,168 @@
+"""The bodies of `POST /chat`: the AI SDK's, a single message, and a plain query."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    ValidationError,
+)
+
+from omniagent.errors import InvalidRequest
+from omniagent.session.manager import ID_PATTERN
+from omniagent.settings import Busy
+from omniagent.turns.query import Query
+
+if TYPE_CHECKING:
+    from omniagent.ai.approvals import ToolAnswer
+
+
+MAX_PARTS = 64
+MAX_MESSAGES = 10_000
+"""The AI SDK sends its whole history; only the last message is read."""
+Body = TypeVar("Body", bound=BaseModel)
+Id = Annotated[str, StringConstraints(pattern=ID_PATTERN)]
+BUSY: Any = Field(
+    None,
+    description="What to do while the session answers another message. Null leaves it to the deployment's setting.",
+)
+
+
+class UIPart(BaseModel):
+    model_config = ConfigDict(extra="allow")
+
+    type: str = Field(max_length=128, json_schema_extra={"const": "text"})
+    text: str = ""
+
+
+class UIMessage(BaseModel):
+    """A message as the AI SDK's client sends it."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    id: Id | None = None
+    role: Literal["user"] = "user"
+    parts: list[UIPart] = Field(min_length=1, max_length=MAX_PARTS)
+
+
+class SdkBody(BaseModel):
+    """`{id, messages, trigger, messageId?}`, the AI SDK's default. Only the last message is read.
+
+    If that is the assistant's, its tool parts answer the requests of the waiting turn.
+    """
+
+    model_config = ConfigDict(extra="ignore")
+
+    id: Id | None = None
+    messages: list[Any] = Field(min_length=1, max_length=MAX_MESSAGES)
+    trigger: Literal["submit-message", "regenerate-message"] = "submit-message"
+    messageId: Id | None = None  # noqa: N815 - the client's name
+    busy: Busy | None = BUSY
+
+
+class MessageBody(BaseModel):
+    """`{id, message}`, for a client that sends only the new message."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    id: Id | None = None
+    message: UIMessage
+    busy: Busy | None = BUSY
+
+
+class PlainBody(BaseModel):
+    """`{session_id?, query, message_id?}`, for curl and scripts."""
+
+    model_config = ConfigDict(extra="ignore")
+
+    session_id: Id | None = None
+    query: str
+    message_id: Id | None = None
+    busy: Busy | None = BUSY
+
+
+@dataclass(frozen=True, slots=True)
+class ChatRequest:
+    """A chat request, whichever body it came in."""
+
+    session_id: str | None
+    query: Query
+    answers: "Sequence[ToolAnswer]" = ()
+    """Answers to requests of a waiting turn. `query.message_id` is then the waiting answer's id, if it is known."""
+
+
+def read_chat_request(body: Any) -> ChatRequest:
+    """Read any of the bodies. The error names the wrong field."""
+    if not isinstance(body, dict):
+        raise InvalidRequest("Send a JSON object with `messages`, `message`, `query` or `answers`.")
+    if "messages" in body:
+        return _from_sdk(validated(SdkBody, body))
+    if "message" in body:
+        if _has_role(body["message"], "assistant"):
+            from omniagent.http.answer_bodies import AnsweredBody, answered
+
+            return answered(validated(AnsweredBody, body))
+        request = validated(MessageBody, body)
+        return ChatRequest(session_id=request.id, query=_submitted(request.message, request.busy))
+    if "query" in body:
+        plain = validated(PlainBody, body)
+        query = Query(plain.query, plain.message_id or "", busy=plain.busy)
+        return ChatRequest(session_id=plain.session_id, query=query)
+    if "answers" in body:
+        from omniagent.http.answer_bodies import AnswersBody, plainly_answered
+
+        return plainly_answered(validated(AnswersBody, body))
+    raise InvalidRequest("Send `messages` (the AI SDK's body), `message`, `query` or `answers`.")
+
+
+def _from_sdk(body: SdkBody) -> ChatRequest:
+    last = body.messages[-1]
+    is_users = _has_role(last, "user")
+    if body.trigger == "regenerate-message":
+        question = _regenerated(last) if is_users else Query()
+        query = Query(question.text, question.message_id, regenerate=True, replaces=body.messageId, busy=body.busy)
+        return ChatRequest(session_id=body.id, query=query)
+    if _has_role(last, "assistant"):
+        from omniagent.http.answer_bodies import AnsweredBody, AnsweredMessage, answered
+
+        message = validated(AnsweredMessage, last)
+        return answered(AnsweredBody(id=body.id, message=message, messageId=body.messageId))
+    if not is_users:
+        raise InvalidRequest("messages: the last message must have the role `user` or `assistant`.")
+    return ChatRequest(session_id=body.id, query=_submitted(validated(UIMessage, last), body.busy))
+
+
+def _has_role(message: Any, role: str) -> bool:
+    return isinstance(message, dict) and message.get("role") == role
+
+
+def _regenerated(message: Any) -> Query:
+    """Read the question of a regeneration, so that it can be answered even if its first request never arrived.
+
+    It is optional: if it cannot be read, the question is found by the answer's id.
+    """
+    try:
+        return _submitted(validated(UIMessage, message))
+    except InvalidRequest:
+        return Query()
+
+
+def _submitted(message: UIMessage, busy: Busy | None = None) -> Query:
+    for part in message.parts:
+        if part.type != "text":
+            raise InvalidRequest(f"parts: messages may contain text parts only, not {part.type!r}.")
+    return Query("".join(part.text for part in message.parts), message.id or "", busy=busy)
+
+
+def validated(kind: type[Body], value: Any) -> Body:
+    """Read a body, or a part of one. The error names its first wrong field."""
+    try:
+        return kind.model_validate(value)
+    except ValidationError as exc:
+        first = exc.errors(include_url=False, include_input=False)[0]
+        where = ".".join(str(key) for key in first["loc"]) or "body"
+        raise InvalidRequest(f"{where}: {first['msg']}") from exc

@@ -1,0 +1,120 @@
+"""Read a request body as strict, bounded JSON."""
+
+import json
+import math
+from typing import Any, Final, NoReturn, TypeVar
+
+from pydantic import (
+    BaseModel,
+    ValidationError,
+)
+from starlette.requests import Request
+
+from omniagent.errors import InvalidRequest, MalformedRequest, PayloadTooLarge, UnsupportedMediaType
+
+Model = TypeVar("Model", bound=BaseModel)
+MAX_BODY_DEPTH: Final = 32
+MAX_NUMBER: Final = 2**63
+MAX_DIGITS: Final = 400
+MAX_LISTED_ERRORS: Final = 5
+
+
+async def read_json(request: Request, limit: int, *, default: Any = None) -> Any:
+    """Read the body as JSON. Each way in which it cannot be read has its own error.
+
+    An empty body is read as the `default`, if there is one. A missing content type means JSON.
+    """
+    body = await read_body(request, limit)
+    if not body and default is not None:
+        return default
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind not in ("", "application/json"):
+        raise UnsupportedMediaType
+    if request.headers.get("content-encoding", "identity").strip().lower() != "identity":
+        raise UnsupportedMediaType("Send the body without a content encoding.")
+    return parse_json(body)
+
+
+async def read_model(request: Request, model: type[Model], limit: int, *, default: Any = None) -> Model:
+    """Read the body as JSON of a known shape."""
+    try:
+        return model.model_validate(await read_json(request, limit, default=default))
+    except ValidationError as exc:
+        raise InvalidRequest(error_text(exc)) from None
+
+
+async def read_body(request: Request, limit: int) -> bytes:
+    """Read the body. Stops as soon as it exceeds the limit."""
+    body = bytearray()
+    async for chunk in request.stream():
+        body += chunk
+        if len(body) > limit:
+            raise PayloadTooLarge(f"The body is larger than {limit} bytes.")
+    return bytes(body)
+
+
+def parse_json(body: bytes) -> Any:
+    """Parse strict JSON: no NaN, no number beyond 64 bits, bounded nesting, no lone surrogates."""
+    try:
+        text = body.decode()
+    except UnicodeDecodeError:
+        raise MalformedRequest("The body is not valid UTF-8.") from None
+    try:
+        value = json.loads(text, parse_constant=_refuse_constant, parse_int=_integer, parse_float=_float)
+    except RecursionError:
+        raise _too_deep() from None
+    except ValueError:
+        raise MalformedRequest from None
+    _check_depth(value)
+    if "\\u" in text:
+        _check_surrogates(value)
+    return value
+
+
+def error_text(exc: ValidationError) -> str:
+    """Describe what is wrong and where, without repeating the input."""
+    found = exc.errors(include_url=False, include_context=False, include_input=False)
+    problems = [f"{'.'.join(str(key) for key in error['loc']) or 'body'}: {error['msg']}" for error in found]
+    return "; ".join(problems[:MAX_LISTED_ERRORS])
+
+
+def _refuse_constant(name: str) -> NoReturn:
+    raise MalformedRequest(f"{name} is not JSON.")
+
+
+def _integer(digits: str) -> int:
+    if len(digits) > MAX_DIGITS or not -MAX_NUMBER <= (number := int(digits)) < MAX_NUMBER:
+        raise MalformedRequest("A number in the body does not fit into 64 bits.")
+    return number
+
+
+def _float(digits: str) -> float:
+    if len(digits) > MAX_DIGITS or not math.isfinite(number := float(digits)):
+        raise MalformedRequest("A number in the body is too large.")
+    return number
+
+
+def _check_depth(value: Any) -> None:
+    level = _containers([value])
+    for _ in range(MAX_BODY_DEPTH):
+        level = [child for parent in level for child in _containers(parent)]
+        if not level:
+            return
+    raise _too_deep()
+
+
+def _containers(parent: Any) -> list[Any]:
+    children = parent.values() if isinstance(parent, dict) else parent
+    return [child for child in children if isinstance(child, dict | list)]
+
+
+def _check_surrogates(value: Any) -> None:
+    """Refuse lone surrogates: JSON can escape them, but UTF-8 cannot store them."""
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        raise MalformedRequest("The body contains a lone surrogate.") from None
+
+
+def _too_deep() -> MalformedRequest:
+    return MalformedRequest(f"The body is nested deeper than {MAX_BODY_DEPTH} levels.")

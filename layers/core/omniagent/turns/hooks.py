@@ -1,0 +1,100 @@
+"""`TurnHooks`: what the runtime calls as a turn begins, is handed over and ends."""
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from types import CodeType
+from typing import Any
+
+from omniagent.ai.context import check_async
+from omniagent.ai.providers.llm_provider import Purpose
+from omniagent.ai.result import RunResult
+from omniagent.errors import BudgetExceeded
+from omniagent.messages import Usage
+
+logger = logging.getLogger(__name__)
+EraseHook = Callable[[str, str | None], Awaitable[None]]
+"""Takes the user's name and a session's id. None means everything of the user."""
+
+
+async def call_back(callback: Callable[..., Awaitable[None]] | None, *arguments: Any) -> bool:
+    """Call a callback if there is one. Exceptions are logged, not raised. Returns whether there was none."""
+    try:
+        if callback is not None:
+            await callback(*arguments)
+    except (KeyboardInterrupt, GeneratorExit):
+        raise
+    except BaseException as exc:  # SystemExit would end the event loop, others the turn
+        task = asyncio.current_task()
+        if isinstance(exc, asyncio.CancelledError) and (task is None or task.cancelling()):
+            raise  # the turn is cancelled, not only the callback's own work
+        logger.exception("callback failed", extra={"callback": getattr(callback, "__name__", repr(callback))})
+        return False
+    return True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnHooks:
+    """Called by the runtime. Exceptions are logged and ignored, except those of `on_erase`. A failed `on_begin` is
+    called again every tick.
+    """
+
+    on_begin: Callable[[str, int], Awaitable[None]] | None = None
+    """Called with a turn's id while it is being claimed, so that the turn is watched from its first moment.
+    If the claim is refused, there is no such turn and nothing to watch. The number counts the processes that worked on
+    the turn before this one. A turn without a question of its own (a takeover, a queued message, an answer to a waiting
+    turn) is announced when it begins.
+    """
+    on_hand_over: Callable[[str, int], Awaitable[None]] | None = None
+    """Called in the same way when a turn runs out of time in its process, so that another takes over at once. The lease
+    is ended in parallel: `Runner.look` waits for that, up to `patience_seconds`. Without this hook, the turn ends and
+    its text is stored.
+    """
+    on_wake: Callable[[], Awaitable[None]] | None = None
+    """Called when a waiting turn is closed with messages queued behind it, so that they are run: before it is closed,
+    while this process holds the session, and after the session is released.
+    """
+    on_end: Callable[[RunResult], Awaitable[None]] | None = None
+    """Called when a turn has ended and its readers have seen the end."""
+    on_model_call: Callable[[Purpose, Usage], None] | None = None
+    """Called with the cost of each model call for a summary or a name, estimated if it was not reported."""
+    on_refusal: Callable[[BudgetExceeded], None] | None = None
+    """Called when a user's budget refuses a request."""
+    on_erase: EraseHook | None = None
+    """Deletes a team's own data of a session or a user. If it raises, the deletion is unfinished."""
+    grace_seconds: float = 0.0
+    """If above 0, dead turns are continued by a watcher, and nothing else closes them for this long."""
+    leaves_summaries: bool = False
+    """Summaries that an answer does not wait for are generated elsewhere; `RunResult.summary_missed` reports them."""
+
+    def __post_init__(self) -> None:
+        for name, parameters in _CALLED_WITH.items():
+            hook = getattr(self, name)
+            code = getattr(hook, "__code__", None)
+            if hook is not None and (name, code) not in _checked_hooks:
+                check_async(f"TurnHooks: {name}", hook, *parameters)
+                if code is not None:
+                    _checked_hooks.add((name, code))
+
+    def note_cost(self, purpose: Purpose, usage: Usage) -> None:
+        """Report the cost of a model call, if there is a hook."""
+        if self.on_model_call is None or not usage.total_tokens:
+            return
+        try:
+            self.on_model_call(purpose, usage)
+        except Exception:
+            logger.exception("hook failed", extra={"hook": "on_model_call"})
+
+
+_CALLED_WITH = {
+    "on_begin": ("turn_id", "attempt"),
+    "on_hand_over": ("turn_id", "attempt"),
+    "on_wake": (),
+    "on_end": ("result",),
+    "on_erase": ("user", "session_id"),
+}
+
+
+_checked_hooks: set[tuple[str, CodeType]] = set()
+"""Every request has hooks of its own, of the same few functions: each is checked once."""
