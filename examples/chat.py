@@ -22,9 +22,9 @@ from omniagent import (
     RunResult,
     StreamEvent,
     TextDelta,
-    ToolAnswer,
     ToolInputAvailable,
     ToolOutputAvailable,
+    ToolReply,
     ToolRequest,
     ask_user,
     tool,
@@ -52,7 +52,7 @@ async def forget_everything() -> str:
 agent = Agent("example", "You are a helpful assistant. Be brief.", [multiply, today, forget_everything, ask_user])
 
 
-def asked(request: ToolRequest) -> ToolAnswer:
+def asked(request: ToolRequest) -> ToolReply:
     """Ask the person at the terminal what the turn waits for."""
     if request.kind == "approval":
         verdict = input(f"May {request.tool} run with {request.input}? [y/N] ")
@@ -108,7 +108,7 @@ def main() -> None:
                     result = loop.run(shown(runner, runner.run_stream(question)))
                     while result.status == "waiting":  # nothing runs meanwhile: the turn is stored
                         answers = [asked(request) for request in result.requests]
-                        result = loop.run(shown(runner, runner.answer(*answers)))
+                        result = loop.run(shown(runner, runner.reply(*answers)))
                     print()
                 except (EOFError, KeyboardInterrupt):
                     print("\n[stopped]")

@@ -123,7 +123,7 @@ async def _summarize(job: Job, time_left: Callable[[], float], *, queued: bool) 
 
 async def _is_rebuilt(key: str) -> bool:
     catalog = await services.catalog()
-    return await catalog.summary_is_pointless(await catalog.get(key), rebuild=True)
+    return await catalog.summary_is_current(await catalog.get(key), rebuild=True)
 
 
 async def _erase(job: Job, time_left: Callable[[], float], *, resume: bool) -> dict[str, Any]:

@@ -64,7 +64,7 @@ class ChatApi:
 
     def answer(self, session_id: str, message_id: str, answers: list[Json]) -> Iterator[Json]:
         """Answer a waiting turn's requests and yield the rest of its events."""
-        body = {"session_id": session_id, "message_id": message_id, "answers": answers}
+        body = {"session_id": session_id, "message_id": message_id, "replies": answers}
         return self._stream("POST", f"{self._chat}/chat", body)
 
     def resume(self, session_id: str) -> Iterator[Json]:

@@ -98,9 +98,9 @@ class Server:
     async def _chat(self, request: Request) -> Response:
         asked = read_chat_request(await request.json())
         conversation = self._session(asked.session_id)
-        if asked.answers:
+        if asked.replies:
             message_id = asked.query.message_id
-            return streamed(request, await conversation.runner().answer(*asked.answers, message_id=message_id))
+            return streamed(request, await conversation.runner().reply(*asked.replies, message_id=message_id))
         running = await conversation.registry.running(conversation.session.key)
         stream = await conversation.start(asked.query)
         if running is not None:

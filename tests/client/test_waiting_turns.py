@@ -142,7 +142,7 @@ async def test_a_page_that_was_reloaded_and_another_browser_answer_one_step_toge
     first, second, third = calls(reloaded)
     # The other browser answers without the helpers: what is missing is no reason for it not to send.
     denial = {"tool_call_id": second["toolCallId"], "approved": False}
-    body = {"session_id": shop.conversation.session_id, "answers": [denial]}
+    body = {"session_id": shop.conversation.session_id, "replies": [denial]}
     await sdk.drive(*shop.chat, {"do": "post", "body": body})
     assert states(shop.stored) == ["approval-requested", "output-denied", "input-available"]
     seen = await sdk.drive(
@@ -166,7 +166,7 @@ async def test_a_page_that_answers_only_some_calls_of_a_step_shows_what_is_store
     waiting = await sdk.drive(*shop.chat, send(THREE), version=version)
     first, _, third = calls(waiting["messages"])
     denial = {"tool_call_id": first["toolCallId"], "approved": False}
-    body = {"session_id": shop.conversation.session_id, "answers": [denial]}
+    body = {"session_id": shop.conversation.session_id, "replies": [denial]}
     seen = await sdk.drive(
         *shop.chat,
         {"do": "post", "body": body},  # in another browser
@@ -186,7 +186,7 @@ async def test_another_page_is_told_who_decided_what_and_why(sdk: SdkClient, sho
     page = shop.stored
     [call] = calls(page)
     denial = {"tool_call_id": call["toolCallId"], "approved": False, "reason": "too much"}
-    body = {"session_id": shop.conversation.session_id, "answers": [denial]}
+    body = {"session_id": shop.conversation.session_id, "replies": [denial]}
     seen = await sdk.drive(
         *shop.chat, {"do": "post", "body": body}, {"do": "resume"}, messages=page, version=version, answers=True
     )
@@ -283,7 +283,7 @@ async def test_version_5_runs_its_tools_and_is_told_of_approvals_in_its_own_way(
     assert asked["messages"] == stored(shop.conversation, sdk=5), "as after a reload"
     [request] = [part for part in asked["messages"][-1]["parts"] if part["type"] == "data-approval-request"]
     answer = {"tool_call_id": request["data"]["toolCallId"], "approved": False}
-    body = {"session_id": shop.conversation.session_id, "answers": [answer]}
+    body = {"session_id": shop.conversation.session_id, "replies": [answer]}
     seen = await sdk.drive(
         *shop.chat, {"do": "post", "body": body}, {"do": "resume"}, messages=asked["messages"], version=5, answers=True
     )

@@ -218,7 +218,7 @@ class Client:
     def decide(self, answer_id: str, call_id: str, *, approved: bool) -> Exchange:
         """Approve or deny the call that an answer waits for, and read on."""
         answer = {"tool_call_id": call_id, "approved": approved}
-        exchange = self._post({"session_id": self.session, "message_id": answer_id, "answers": [answer]}, None)
+        exchange = self._post({"session_id": self.session, "message_id": answer_id, "replies": [answer]}, None)
         exchange.stream.replaces = answer_id
         return exchange
 

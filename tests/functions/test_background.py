@@ -205,7 +205,7 @@ def test_a_message_that_waits_for_a_long_turn_is_looked_at_less_and_less_often(
     [
         ("/chat?background=true", {"query": ""}, 422),
         ("/chat?background=perhaps", {"query": "Hi"}, 422),
-        ("/chat?background=true", {"answers": [{"request_id": "r1", "approved": True}]}, 422),
+        ("/chat?background=true", {"replies": [{"request_id": "r1", "approved": True}]}, 422),
         ("/chat?background=true", {"query": "x" * 33_000}, 422),
     ],
 )

@@ -262,10 +262,10 @@ async def test_every_body_becomes_a_query(
         ([], "Send a JSON object"),
         ({}, "Send `messages`"),
         ({"messages": []}, "messages: "),
-        ({"messages": [message("Hi", role="assistant")]}, "messages: the last message is the assistant's and answers"),
+        ({"messages": [message("Hi", role="assistant")]}, "messages: the last message is the assistant's and replies"),
         ({"messages": [message("Hi", role="system")]}, "messages: the last message must have the role `user`"),
-        ({"answers": [{"tool_call_id": "c1", "approved": True}]}, "session_id: "),
-        ({"session_id": "s1", "answers": [{"tool_call_id": "c1", "approved": "yes"}]}, "answers.0.approved: "),
+        ({"replies": [{"tool_call_id": "c1", "approved": True}]}, "session_id: "),
+        ({"session_id": "s1", "replies": [{"tool_call_id": "c1", "approved": "yes"}]}, "replies.0.approved: "),
         (
             {"message": {"id": "m1", "parts": [{"type": "file", "url": "data:,x"}]}},
             "parts: messages may contain text parts only, not 'file'.",
@@ -295,7 +295,7 @@ def test_of_several_calls_with_one_id_the_last_is_answered() -> None:
     approval = {"id": "a2", "approved": True}
     given = {"type": "tool-refund", "toolCallId": "c2", "state": "approval-responded", "approval": approval}
     body = {"id": "s1", "messages": [{"id": "m1", "role": "assistant", "parts": [earlier, asked, given]}]}
-    assert [answer.call_id for answer in read_chat_request(body).answers] == ["c2"]
+    assert [answer.call_id for answer in read_chat_request(body).replies] == ["c2"]
 
 
 async def test_the_framework_s_own_refusals_are_problems(client: httpx.AsyncClient) -> None:

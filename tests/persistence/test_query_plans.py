@@ -97,7 +97,7 @@ async def drive(store: ConversationStore, session: MongoSessionManager) -> set[s
         catalog.messages_page(Session(id=key, user_id=user_id), limit=5, before=6),
         catalog.latest_summary(key),
         catalog.summarized_to(key),
-        catalog.summary_is_pointless(Session(id=key, user_id=user_id, latest_turn_number=9), rebuild=True),
+        catalog.summary_is_current(Session(id=key, user_id=user_id, latest_turn_number=9), rebuild=True),
         catalog.note_summary_queued(key, rebuild=False),
         catalog.note_summary_done(key, rebuild=True),
         catalog.delete_message(key, "question-2"),

@@ -4,7 +4,6 @@ from collections.abc import AsyncIterator, Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
-from omniagent.ai.providers.answer_reader import AnswerReader, EventDecoder
 from omniagent.ai.providers.llm_provider import (
     LLMProvider,
     ModelEvent,
@@ -19,6 +18,7 @@ from omniagent.ai.providers.llm_provider import (
     Overrides,
     ToolSpec,
 )
+from omniagent.ai.providers.stream_reader import EventDecoder, ModelStreamReader
 from omniagent.messages import ChatMessage
 
 APIS = ("responses", "chat")
@@ -46,7 +46,7 @@ async def collect(events: AsyncIterator[ModelEvent]) -> list[ModelEvent]:
     return [event async for event in events]
 
 
-def read(reader: AnswerReader, chunks: Iterable[bytes]) -> list[ModelEvent]:
+def read(reader: ModelStreamReader, chunks: Iterable[bytes]) -> list[ModelEvent]:
     """What a provider makes of a body that arrives in these chunks."""
     decoder = EventDecoder()
     events = [event for chunk in chunks for event in reader.read(decoder.feed(chunk))]

@@ -11,15 +11,15 @@ from hypothesis import strategies as st
 from local.model import chat, responses
 from local.model.answer import Answer, Usage
 from local.model.conversation import Call
-from omniagent.ai.providers.answer_reader import MAX_EVENT_BYTES, AnswerReader, EventDecoder
 from omniagent.ai.providers.llm_provider import ModelText, ModelToolCall
 from omniagent.ai.providers.openai.openai_chat import ChatReader
 from omniagent.ai.providers.openai.openai_responses import ResponseReader
+from omniagent.ai.providers.stream_reader import MAX_EVENT_BYTES, EventDecoder, ModelStreamReader
 from omniagent.errors import ModelError, ModelStreamBroken
 from tests.providers.canned import Json, chat_chunks, frames, text_deltas
 from tests.providers.helpers import comparable, merged, only, read, text_of
 
-READERS: dict[str, type[AnswerReader]] = {"responses": ResponseReader, "chat": ChatReader}
+READERS: dict[str, type[ModelStreamReader]] = {"responses": ResponseReader, "chat": ChatReader}
 ANSWER = Answer(
     reasoning="Let me see.",
     text="Grüße, 世界 👋\n\ndata: not a field",

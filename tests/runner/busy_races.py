@@ -27,8 +27,8 @@ from omniagent import (
     Runner,
     ScriptedModel,
     Settings,
-    ToolAnswer,
     ToolCall,
+    ToolReply,
     ToolRequest,
     tool,
 )
@@ -136,9 +136,9 @@ class Race:
             task = asyncio.create_task(self._given(self._process(), answers))
             await asyncio.wait([task], timeout=0.01)
 
-    async def _given(self, process: Process, answers: list[ToolAnswer]) -> None:
+    async def _given(self, process: Process, answers: list[ToolReply]) -> None:
         with suppress(OmniAgentError):
-            stream = await self._runner(process).answer(*answers)
+            stream = await self._runner(process).reply(*answers)
             await stream.ended()
 
     async def _start(self, message: Posted) -> None:

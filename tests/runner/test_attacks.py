@@ -266,7 +266,7 @@ async def test_a_call_that_nobody_answered_is_asked_for_again() -> None:
     assert await runner.stop()
     waiting = await runner.run(Query("Refund 42", "m1"))
     assert waiting.status == "waiting"
-    assert (await runner.answer(waiting.requests[0].approve()).result()).text == "Done."
+    assert (await runner.reply(waiting.requests[0].approve()).result()).text == "Done."
 
 
 async def test_no_model_call_is_larger_than_the_context_may_be() -> None:

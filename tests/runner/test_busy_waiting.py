@@ -90,7 +90,7 @@ async def test_a_message_that_was_queued_before_waits_for_the_answer_and_is_answ
     again = await runner(sessions, model).run(ask("m1"))
     assert (again.status, again.message_id) == ("waiting", waiting.message_id), "sent again, it closes nothing"
     assert await sessions.waiting() == ["m2"]
-    result = await runner(sessions, model).answer(waiting.requests[0].approve()).result()
+    result = await runner(sessions, model).reply(waiting.requests[0].approve()).result()
     assert (result.status, (await second.result()).text) == ("complete", "Two.")
     await second.ended()
     assert said(sessions) == [("m1", "m1?"), ("", "Hm. Done."), ("m2", "m2?"), ("", "Two.")]
@@ -105,7 +105,7 @@ async def test_a_message_that_is_held_up_lets_its_request_go_and_is_answered_by_
     assert list(sse.decode(frames)) == [], "it ends without an end of an answer: to be resumed"
     with pytest.raises(TurnInProgress):
         await second.result()
-    approved = await runner(sessions, model).answer(waiting.requests[0].approve())
+    approved = await runner(sessions, model).reply(waiting.requests[0].approve())
     await approved.ended()
     assert said(sessions) == [("m1", "m1?"), ("", "Hm. Done."), ("m2", "m2?"), ("", "Two.")]
     again = await runner(sessions, model).run(ask("m2", "queue"))
@@ -119,7 +119,7 @@ async def test_nothing_is_written_while_a_message_is_held_up(sessions: Busily) -
     head, written = await sessions.session().head(), registry.writes.copy()
     await registry.looked()
     assert (await sessions.session().head(), registry.writes) == (head, written)
-    await runner(sessions, model).answer(waiting.requests[0].deny()).result()
+    await runner(sessions, model).reply(waiting.requests[0].deny()).result()
     await second.ended()
 
 
@@ -137,7 +137,7 @@ async def test_a_new_message_closes_what_is_asked_and_is_answered_after_those_th
     closed = sessions.messages[1]
     assert (closed.status, closed.metadata["stopReason"]) == ("cancelled", "unanswered")
     with pytest.raises(NotWaiting):
-        await runner(sessions, model).answer(waiting.requests[0].approve(), message_id=waiting.message_id)
+        await runner(sessions, model).reply(waiting.requests[0].approve(), message_id=waiting.message_id)
 
 
 async def test_a_message_that_closed_one_request_waits_for_the_next(sessions: Busily) -> None:
@@ -148,7 +148,7 @@ async def test_a_message_that_closed_one_request_waits_for_the_next(sessions: Bu
     assert asked.status == "waiting"
     await registry.looked()
     assert await sessions.waiting() == ["m3"]
-    await runner(sessions, model).answer(asked.requests[0].approve()).result()
+    await runner(sessions, model).reply(asked.requests[0].approve()).result()
     assert (await third.result()).text == "Three."
     await asyncio.gather(second.ended(), third.ended())
     assert [message.status for message in sessions.messages[1::2]] == ["cancelled", "complete", "complete"]
@@ -182,7 +182,7 @@ async def test_a_stop_of_a_message_that_is_held_up_leaves_what_is_asked(sessions
     model, second, waiting = await queued_behind(sessions, "Done.")
     assert await runner(sessions, model).stop("m2")
     assert [frames async for frames in second.sse()] == [sse.KEEP_ALIVE]
-    assert (await runner(sessions, model).answer(waiting.requests[0].approve()).result()).status == "complete"
+    assert (await runner(sessions, model).reply(waiting.requests[0].approve()).result()).status == "complete"
     await second.ended()
     await sessions.store.open_turns.finish()
     resumed = await runner(sessions, model).run_next()
@@ -224,7 +224,7 @@ async def test_a_turn_that_goes_on_is_stopped_and_joined_by_every_message_that_i
     gates[0].set()
     request = (await first.result()).requests[0]
     await asyncio.gather(first.ended(), second.ended())
-    going_on = await runner(sessions, model).answer(request.approve())
+    going_on = await runner(sessions, model).reply(request.approve())
     await gates[1].reached()
     again = [await runner(sessions, model).start(each) for each in (ask("m1"), ask("m2"), ask("m1", "queue"))]
     with pytest.raises(InvalidRequest):
@@ -243,7 +243,7 @@ async def test_a_message_that_waits_cannot_be_changed(sessions: Busily) -> None:
         with pytest.raises(InvalidRequest):
             await runner(sessions, model).start(Query("Something else", "m2", busy=busy))
     assert await sessions.waiting() == ["m2"]
-    await runner(sessions, model).answer(waiting.requests[0].approve()).result()
+    await runner(sessions, model).reply(waiting.requests[0].approve()).result()
     await second.ended()
     assert said(sessions)[2:] == [("m2", "m2?"), ("", "Two.")]
 
@@ -257,7 +257,7 @@ async def test_a_steering_message_that_came_too_late_joins_the_answer_when_it_go
     await sessions.posted("m2")
     gates[0].set()
     request = (await first.result()).requests[0]
-    going_on = await runner(sessions, model).answer(request.approve())
+    going_on = await runner(sessions, model).reply(request.approve())
     await gates[1].reached()
     await renewed(sessions, "m2")
     gates[1].set()
@@ -284,7 +284,7 @@ async def test_a_message_whose_own_turn_goes_on_does_not_join_it(sessions: Busil
     await sessions.registry.claim(claim)
     await sessions.registry.post(claim, InboxMessage("m1", "m1?", steers=True), 10)
     await sessions.registry.release(claim)
-    going_on = await sessions.runner(model, refund).answer(waiting.requests[0].approve())
+    going_on = await sessions.runner(model, refund).reply(waiting.requests[0].approve())
     await renewed(sessions, "m1")
     approved.set()
     await going_on.result()
@@ -318,7 +318,7 @@ async def test_a_regeneration_replaces_what_is_asked_and_the_messages_behind_it_
     await regenerated.ended()
     assert said(sessions) == [("m1", "m1?"), ("", "Without it."), ("m2", "m2?"), ("", "Two.")]
     with pytest.raises((NotWaiting, UnknownRequest)):
-        await runner(sessions, model).answer(waiting.requests[0].approve(), message_id=waiting.message_id)
+        await runner(sessions, model).reply(waiting.requests[0].approve(), message_id=waiting.message_id)
 
 
 async def test_a_regeneration_of_a_message_that_never_arrived_is_asked_behind_those_that_wait(
@@ -337,7 +337,7 @@ async def test_a_message_that_is_held_up_and_sent_again_waits_on_and_closes_noth
 ) -> None:
     model, second, waiting = await queued_behind(sessions, "Done.", "Two.")
     again = await runner(sessions, model).start(replace(ask("m2"), regenerate=regenerate))
-    await runner(sessions, model).answer(waiting.requests[0].approve()).result()
+    await runner(sessions, model).reply(waiting.requests[0].approve()).result()
     assert [(await stream.result()).text for stream in (second, again)] == ["Two.", "Two."]
     await asyncio.gather(second.ended(), again.ended())
     assert said(sessions) == [("m1", "m1?"), ("", "Hm. Done."), ("m2", "m2?"), ("", "Two.")]
@@ -357,7 +357,7 @@ async def test_the_answers_to_a_turn_that_waits_are_never_queued(sessions: Busil
     claim = Claim(sessions.session().key, "another turn", "another message")
     assert await sessions.registry.claim(claim) is None
     with pytest.raises(TurnInProgress):
-        await runner(sessions, model).answer(waiting.requests[0].approve())
+        await runner(sessions, model).reply(waiting.requests[0].approve())
     assert await sessions.waiting() == []
     await sessions.registry.release(claim)
 
@@ -369,7 +369,7 @@ async def test_answers_wait_for_a_request_that_holds_the_session_for_a_moment(se
     waiting = await runner(sessions, model).run(ask("m1"))
     claim = Claim(sessions.session().key, "another turn", "m1")
     assert await registry.claim(claim) is None
-    answering = asyncio.create_task(runner(sessions, model).answer(waiting.requests[0].approve()).result())
+    answering = asyncio.create_task(runner(sessions, model).reply(waiting.requests[0].approve()).result())
     async with asyncio.timeout(10):
         while registry.writes["claim"] < 3:  # noqa: ASYNC110 - no event announces it
             await asyncio.sleep(0)
@@ -381,7 +381,7 @@ async def test_a_message_joins_a_turn_that_goes_on_after_an_approval(sessions: B
     gate = Gate()
     model = ScriptedModel(REFUND, ["Done", gate, "."], "In short: done.", "Next.")
     waiting = await runner(sessions, model).run(ask("m1"))
-    going_on = await runner(sessions, model).answer(waiting.requests[0].approve())
+    going_on = await runner(sessions, model).reply(waiting.requests[0].approve())
     await gate.reached()
     second = await runner(sessions, model).start(ask("m2", "steer"))
     await renewed(sessions, "m2")
@@ -420,6 +420,6 @@ async def test_a_message_in_the_background_that_was_sent_before_waits_for_the_an
     assert await sessions.waiting() == ["m2"]
     other = sessions.runner(model, session=sessions.session("another"))
     await other.accept(ask("m3"))  # what may wait for a month takes nobody's seat
-    approved = await runner(sessions, model).answer(request.approve())
+    approved = await runner(sessions, model).reply(request.approve())
     await approved.ended()
     assert said(sessions) == [("m1", "m1?"), ("", "Done."), ("m2", "m2?"), ("", "Two.")]

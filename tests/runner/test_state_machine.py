@@ -156,7 +156,7 @@ class OneSession(RuleBasedStateMachine):
         self.expected_tool_runs += is_approved
         self.script = script
         for _ in range(times):
-            stream = self._do(_opened(self._runner().answer(request.approve() if is_approved else request.deny())))
+            stream = self._do(_opened(self._runner().reply(request.approve() if is_approved else request.deny())))
             assert self._do(stream.result()).status == "complete"
             self._do(stream.ended())
         turn.status = "complete"

@@ -336,8 +336,8 @@ async def test_a_query_that_is_no_text_is_refused(query: Any) -> None:
 
 @pytest.mark.parametrize("answers", [(), (True,), ("yes",)])
 def test_what_is_no_answer_is_refused(answers: Any) -> None:
-    with pytest.raises(ConfigurationError, match=r"Runner.answer takes answers such as request.approve\(\), not \("):
-        Runner(Agent("helper", ""), session(), provider=ScriptedModel()).answer(*answers)
+    with pytest.raises(ConfigurationError, match=r"Runner.reply takes replies such as request.approve\(\), not \("):
+        Runner(Agent("helper", ""), session(), provider=ScriptedModel()).reply(*answers)
 
 
 def test_a_session_names_its_user_and_itself_in_text() -> None:

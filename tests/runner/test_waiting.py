@@ -8,13 +8,13 @@ import pytest
 from pydantic import BaseModel, field_validator
 
 from omniagent import Agent, Approver, RunContext, Runner, ScriptedModel, ToolCall, ToolError, ToolRequest, tool
-from omniagent.ai.approvals import ToolAnswer
+from omniagent.ai.approvals import ToolReply
 from omniagent.ai.client_tools import ask_user, client_tool
 from omniagent.errors import (
-    AnswerConflict,
     Forbidden,
     InvalidRequest,
     NotWaiting,
+    ReplyConflict,
     RequestError,
     TooManyReaders,
     UnknownRequest,
@@ -109,7 +109,7 @@ async def test_an_approved_call_runs_once_and_the_turn_goes_on_in_the_same_messa
     model = ScriptedModel(["Let me see.", ToolCall("refund", {"order": "42"})], "Done.")
     runner = sessions.runner(model, shop.refund)
     waiting = await runner.run("Refund 42")
-    stream = await runner.answer(waiting.requests[0].approve())
+    stream = await runner.reply(waiting.requests[0].approve())
     events = await events_of(stream)
     await stream.ended()
     assert types(events) == [*("start", "tool-output-available", "start-step", "finish-step", "finish", "data-session")]
@@ -131,7 +131,7 @@ async def test_a_denied_call_is_not_run_and_the_model_reads_why(shop: Shop, sess
     model = ScriptedModel(ToolCall("refund", {"order": "42"}), "Then not.")
     runner = sessions.runner(model, shop.refund)
     waiting = await runner.run("Refund 42")
-    events = await events_of(await runner.answer(waiting.requests[0].deny("too much")))
+    events = await events_of(await runner.reply(waiting.requests[0].deny("too much")))
     assert types(events)[:3] == ["start", "tool-output-denied", "start-step"]
     [part] = [part for part in model.requests[1].messages[-1].parts if isinstance(part, ToolPart)]
     assert part.error == f"{DENIED_ERROR} Reason: too much"
@@ -150,13 +150,13 @@ async def test_what_may_run_runs_and_answers_are_kept_until_all_are_there(shop: 
     assert "tool-output-available" in types(await events_of(stream))
     first, second, third = (await stream.result()).requests
     for answer, results in ((first.approve(), []), (third.reply({"latitude": 1}), ["tool-output-available"])):
-        partial = await runner.answer(answer)
+        partial = await runner.reply(answer)
         events = await events_of(partial)
         assert types(events) == ["start", *results, "finish", "data-session"]
         assert (events[-2]["finishReason"], events[-1]["data"]["status"]) == ("tool-calls", "waiting")
         assert shop.refunds == []
     assert [request.call_id for request in (await partial.result()).requests] == [second.call_id]
-    rest = await runner.answer(second.deny())
+    rest = await runner.reply(second.deny())
     assert types(await events_of(rest))[:5] == [
         *("start", "tool-output-denied", "tool-output-available", "tool-output-available", "start-step")
     ]
@@ -171,12 +171,12 @@ async def test_the_same_answer_again_replays_the_rest_and_another_verdict_is_ref
 ) -> None:
     runner = sessions.runner(ScriptedModel(ToolCall("refund", {"order": "42"}), "Done."), shop.refund)
     request = (await runner.run("Refund 42")).requests[0]
-    live = await events_of(await runner.answer(request.approve()))
-    again = await events_of(await runner.answer(request.approve()))
+    live = await events_of(await runner.reply(request.approve()))
+    again = await events_of(await runner.reply(request.approve()))
     assert types(again) == types(live)
     assert shop.refunds == ["42"]
-    with pytest.raises(AnswerConflict):
-        await runner.answer(request.deny())
+    with pytest.raises(ReplyConflict):
+        await runner.reply(request.deny())
 
 
 async def test_what_a_client_repeats_of_an_answer_that_ended_in_a_tool_is_no_error_and_has_no_further_calls(
@@ -192,10 +192,10 @@ async def test_what_a_client_repeats_of_an_answer_that_ended_in_a_tool_is_no_err
 
     runner = sessions.runner(ScriptedModel(ToolCall("wait")), wait)
     request = (await runner.run("Go")).requests[0]
-    stopped = await runner.answer(request.approve()).result()
+    stopped = await runner.reply(request.approve()).result()
     assert stopped.status == "cancelled"
-    echo = ToolAnswer(request.call_id, error="interrupted", is_echo=True)
-    rest = await events_of(await runner.answer(echo, message_id=stopped.message_id))
+    echo = ToolReply(request.call_id, error="interrupted", is_echo=True)
+    rest = await events_of(await runner.reply(echo, message_id=stopped.message_id))
     assert types(rest) == [
         *("start", "tool-output-error", "start-step", "finish-step", "abort", "finish", "data-session")
     ]
@@ -215,15 +215,15 @@ async def test_a_client_that_repeats_a_later_step_is_not_sent_that_step_again(se
         ScriptedModel(ToolCall("ask_user", {"question": "Which?"}), ToolCall("wait")), ask_user, wait
     )
     request = (await runner.run("Go")).requests[0]
-    stopped = await runner.answer(request.reply("This one.")).result()
+    stopped = await runner.reply(request.reply("This one.")).result()
     first, second = [part.call_id for part in stopped.parts if isinstance(part, ToolPart)]
     echoes = [
-        ToolAnswer(first, output="This one.", is_echo=True),
-        ToolAnswer(second, error="interrupted", is_echo=True),
+        ToolReply(first, output="This one.", is_echo=True),
+        ToolReply(second, error="interrupted", is_echo=True),
     ]
-    rest = await events_of(await runner.answer(*echoes, message_id=stopped.message_id))
+    rest = await events_of(await runner.reply(*echoes, message_id=stopped.message_id))
     assert types(rest) == ["start", "start-step", "finish-step", "abort", "finish", "data-session"]
-    known = await events_of(await runner.answer(echoes[0], message_id=stopped.message_id))
+    known = await events_of(await runner.reply(echoes[0], message_id=stopped.message_id))
     assert types(known)[:4] == ["start", "tool-output-available", "start-step", "tool-input-start"]
 
 
@@ -234,7 +234,7 @@ async def test_fifty_identical_answers_at_once_run_the_tool_once(shop: Shop, ses
     async def answer() -> list[Json]:
         while True:
             with suppress(TooManyReaders):
-                return await events_of(await runner.answer(request.approve()))
+                return await events_of(await runner.reply(request.approve()))
             await asyncio.sleep(0.01)
 
     streams = await asyncio.gather(*(answer() for _ in range(50)))
@@ -250,7 +250,7 @@ async def test_answers_to_each_call_of_a_step_that_come_at_once_are_all_kept(sho
     calls = [ToolCall("refund", {"order": order}) for order in orders]
     runner = sessions.runner(ScriptedModel(calls, "Done."), shop.refund)
     requests = (await runner.run("Refund them")).requests
-    results = await asyncio.gather(*(runner.answer(request.approve()).result() for request in requests))
+    results = await asyncio.gather(*(runner.reply(request.approve()).result() for request in requests))
     assert sorted(result.status for result in results) == ["complete", *["waiting"] * 7]
     assert sorted(shop.refunds) == orders
 
@@ -261,7 +261,7 @@ async def test_resuming_a_turn_that_goes_on_replays_it_from_its_beginning(shop: 
         ScriptedModel(["Let me see.", ToolCall("refund", {"order": "42"})], [gate, "Done."]), shop.refund
     )
     request = (await runner.run("Refund 42")).requests[0]
-    stream = await runner.answer(request.approve())
+    stream = await runner.reply(request.approve())
     resumed = await runner.resume()
     assert resumed is not None
     gate.set()
@@ -276,21 +276,21 @@ async def test_resuming_a_turn_that_goes_on_replays_it_from_its_beginning(shop: 
 @pytest.mark.parametrize(
     ("answer", "error"),
     [
-        (ToolAnswer("nobody", approved=True), UnknownRequest),
-        (ToolAnswer("call_1", output="refunded"), InvalidRequest),
-        (ToolAnswer("call_1", error="no"), InvalidRequest),
-        (ToolAnswer("call_1"), InvalidRequest),
-        (ToolAnswer("call_1", approved=True, request_id="another"), UnknownRequest),
-        (ToolAnswer("call_1", approved=True, output=1), InvalidRequest),
+        (ToolReply("nobody", approved=True), UnknownRequest),
+        (ToolReply("call_1", output="refunded"), InvalidRequest),
+        (ToolReply("call_1", error="no"), InvalidRequest),
+        (ToolReply("call_1"), InvalidRequest),
+        (ToolReply("call_1", approved=True, request_id="another"), UnknownRequest),
+        (ToolReply("call_1", approved=True, output=1), InvalidRequest),
     ],
 )
 async def test_an_answer_that_does_not_fit_changes_nothing(
-    shop: Shop, sessions: Sessions, answer: ToolAnswer, error: type[RequestError]
+    shop: Shop, sessions: Sessions, answer: ToolReply, error: type[RequestError]
 ) -> None:
     runner = sessions.runner(ScriptedModel(ToolCall("refund", {"order": "42"})), shop.refund)
     waiting = await runner.run("Refund 42")
     with pytest.raises(error):
-        await runner.answer(answer)
+        await runner.reply(answer)
     assert (await sessions.session().load()).answer == waiting.message
     assert shop.refunds == []
     assert await sessions.are_free()
@@ -300,8 +300,8 @@ async def test_the_output_of_a_clients_tool_is_validated(sessions: Sessions) -> 
     runner = sessions.runner(ScriptedModel(ToolCall("locate", {"accuracy": "high"}), "There."), locate)
     request = (await runner.run("Where am I?")).requests[0]
     with pytest.raises(InvalidRequest, match="latitude"):
-        await runner.answer(request.reply({"latitude": "north"}))
-    result = await runner.answer(request.fail("no permission")).result()
+        await runner.reply(request.reply({"latitude": "north"}))
+    result = await runner.reply(request.fail("no permission")).result()
     assert next(part for part in result.parts if isinstance(part, ToolPart)).error == "no permission"
 
 
@@ -317,7 +317,7 @@ async def test_a_rule_of_approvers_that_raises_anything_allows_nothing(
     runner = Runner(agent, sessions.session(), provider=model, registry=sessions.registry, approvers=rule)
     request = (await runner.run("Refund 42")).requests[0]
     with pytest.raises(Forbidden):
-        await runner.answer(request.approve())
+        await runner.reply(request.approve())
     assert shop.refunds == []
 
 
@@ -347,8 +347,8 @@ async def test_an_output_that_cannot_be_checked_is_refused(sessions: Sessions, v
     runner = sessions.runner(ScriptedModel(ToolCall("measure"), "Done."), measure)
     request = (await runner.run("Measure it")).requests[0]
     with pytest.raises(InvalidRequest, match="could not be checked"):
-        await runner.answer(request.reply({"value": value}))
-    assert (await runner.answer(request.reply({"value": 3})).result()).text == "Done."
+        await runner.reply(request.reply({"value": value}))
+    assert (await runner.reply(request.reply({"value": 3})).result()).text == "Done."
 
 
 @pytest.mark.parametrize("is_echo", [False, True])
@@ -357,9 +357,9 @@ async def test_an_output_for_a_call_that_was_closed_is_refused(sessions: Session
     runner = sessions.runner(ScriptedModel(ToolCall("locate", {"accuracy": "high"})), locate)
     waiting = await runner.run("Where am I?")
     assert await runner.stop()
-    late = ToolAnswer(waiting.requests[0].call_id, output={"latitude": 1}, is_echo=is_echo)
+    late = ToolReply(waiting.requests[0].call_id, output={"latitude": 1}, is_echo=is_echo)
     with pytest.raises(NotWaiting):
-        await runner.answer(late, message_id=waiting.message_id)
+        await runner.reply(late, message_id=waiting.message_id)
 
 
 async def test_ask_user_takes_one_of_its_choices(sessions: Sessions) -> None:
@@ -367,8 +367,8 @@ async def test_ask_user_takes_one_of_its_choices(sessions: Sessions) -> None:
     runner = sessions.runner(ScriptedModel(call, "Blue it is."), ask_user)
     request = (await runner.run("Paint")).requests[0]
     with pytest.raises(InvalidRequest, match="choose one of red, blue"):
-        await runner.answer(request.reply("green"))
-    assert (await runner.answer(request.reply("blue")).result()).text == "Blue it is."
+        await runner.reply(request.reply("green"))
+    assert (await runner.reply(request.reply("blue")).result()).text == "Blue it is."
 
 
 async def test_a_rule_says_whether_and_why_and_one_that_raises_runs_nothing(sessions: Sessions) -> None:
@@ -408,7 +408,7 @@ async def test_a_new_message_closes_what_is_pending(shop: Shop, sessions: Sessio
     told = [part for message in model.requests[1].messages for part in message.parts if isinstance(part, ToolPart)]
     assert [(part.done, part.error) for part in told] == [(True, UNANSWERED_ERROR)]
     with pytest.raises((NotWaiting, UnknownRequest)):
-        await runner.answer(waiting.requests[0].approve(), message_id=waiting.message_id)
+        await runner.reply(waiting.requests[0].approve(), message_id=waiting.message_id)
     assert shop.refunds == []
 
 
@@ -418,7 +418,7 @@ async def test_a_call_that_was_approved_beside_one_that_nobody_answered_is_told_
     model = ScriptedModel([ToolCall("refund", {"order": "1"}), ToolCall("refund", {"order": "2"})], "Never mind.")
     runner = sessions.runner(model, shop.refund)
     first = (await runner.run("Refund both")).requests[0]
-    assert (await runner.answer(first.approve()).result()).status == "waiting"
+    assert (await runner.reply(first.approve()).result()).status == "waiting"
     await runner.run("Forget it")
     told = [part for message in model.requests[1].messages for part in message.parts if isinstance(part, ToolPart)]
     assert [part.error for part in told] == [UNANSWERED_ERROR, UNANSWERED_ERROR]
@@ -444,7 +444,7 @@ async def test_stop_closes_a_waiting_turn(shop: Shop, sessions: Sessions) -> Non
     assert state.answer is not None
     assert (state.answer.status, state.head.waiting_until) == ("cancelled", None)
     with pytest.raises(NotWaiting):
-        await runner.answer(waiting.requests[0].approve())
+        await runner.reply(waiting.requests[0].approve())
 
 
 async def test_a_turn_may_wait_again_and_its_steps_add_up(sessions: Sessions) -> None:
@@ -454,7 +454,7 @@ async def test_a_turn_may_wait_again_and_its_steps_add_up(sessions: Sessions) ->
     result = await runner.run("Go")
     for _ in range(8):
         first = result.requests[0]
-        result = await runner.answer(first.approve()).result()
+        result = await runner.reply(first.approve()).result()
     assert (result.status, result.metadata["steps"], len(shop.refunds)) == ("failed", 8, 8)
 
 
@@ -467,7 +467,7 @@ async def test_a_tool_error_of_an_approved_call_is_read_by_the_model(sessions: S
     model = ScriptedModel(ToolCall("broken"), "Sorry.")
     runner = sessions.runner(model, broken)
     request = (await runner.run("Go")).requests[0]
-    events = await events_of(await runner.answer(request.approve()))
+    events = await events_of(await runner.reply(request.approve()))
     assert types(events)[:2] == ["start", "tool-output-error"]
     [part] = [part for part in model.requests[1].messages[-1].parts if isinstance(part, ToolPart)]
     assert part.error == "ask for something else"
@@ -480,6 +480,6 @@ async def test_a_regeneration_that_waited_is_replayed_when_it_is_asked_for_again
     model = ScriptedModel(ToolCall("refund", {"order": "42"}), "Done.")
     runner = sessions.runner(model, shop.refund)
     waiting = await runner.run(again)
-    done = await runner.answer(waiting.requests[0].approve()).result()
+    done = await runner.reply(waiting.requests[0].approve()).result()
     assert (await runner.run(again)).text == done.text == "Done."
     assert (len(model.requests), shop.refunds) == (2, ["42"])

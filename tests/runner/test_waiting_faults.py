@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from omniagent import Agent, MemoryRegistry, Runner, ScriptedModel, ToolCall, ToolRequest, TurnHooks, client_tool, tool
-from omniagent.errors import AnswerConflict, NotWaiting, RequestExpired, ToolOutcomeUnknown
+from omniagent.errors import NotWaiting, ReplyConflict, RequestExpired, ToolOutcomeUnknown
 from omniagent.messages import ORPHAN_ERROR, ToolPart
 from omniagent.session.in_memory import InMemorySessionManager
 from omniagent.session.manager import TurnStart, continuation_id, message_id_of
@@ -58,7 +58,7 @@ async def continued(refunds: Refunds) -> tuple[Witnessed, ToolRequest, list[byte
     model = ScriptedModel(["Let me see.", ToolCall("refund", {"order": "42"})], "Done at last.")
     runner = sessions.runner(model, refunds.tool, session=session)
     request = (await runner.run("Refund 42")).requests[0]
-    stream = await runner.answer(request.approve())
+    stream = await runner.reply(request.approve())
     await stream.result()
     await stream.ended()
     log = await sessions.registry.read(session.key, session.turn_id)
@@ -83,7 +83,7 @@ async def test_an_answered_turn_goes_on_only_when_it_is_watched() -> None:
     model = ScriptedModel([ToolCall("refund", {"order": "42"})], "Done at last.")
     runner = sessions.runner(model, refunds.tool, session=session, hooks=TurnHooks(on_begin=on_begin))
     request = (await runner.run("Refund 42")).requests[0]
-    stream = await runner.answer(request.approve())
+    stream = await runner.reply(request.approve())
     assert (await stream.result()).text == "Done at last."
     await stream.ended()
     assert (begun[-1], refunds.orders) == (True, ["42"])
@@ -113,7 +113,7 @@ async def test_after_a_kill_at_any_frame_the_call_is_not_run_again_and_the_sessi
         assert (part.done, part.output, part.error) == (
             (True, "refunded 42", None) if was_logged else (True, None, ORPHAN_ERROR)
         )
-        again = await events_of(await runner.answer(request.approve()))
+        again = await events_of(await runner.reply(request.approve()))
         kind = "tool-output-available" if was_logged else "tool-output-error"
         assert [event["type"] for event in again][:3] == ["start", "data-approval-response", kind]
         assert again[-1]["data"]["status"] == "interrupted"
@@ -165,9 +165,9 @@ async def test_the_same_answer_again_continues_a_dead_run_and_another_one_is_ref
             await dead.registry.append(claim, 0, b"".join(frames[:count]))
         refunds.orders.clear()
         runner = dead.runner(ScriptedModel("Done at last."), refunds.tool)
-        with pytest.raises(AnswerConflict):
-            await runner.answer(request.deny())
-        stream = await runner.answer(request.approve())
+        with pytest.raises(ReplyConflict):
+            await runner.reply(request.deny())
+        stream = await runner.reply(request.approve())
         events = await events_of(stream)
         await stream.ended()
         assert (events[0]["messageId"], events[-1]["data"]["status"]) == (request.message_id, "complete")
@@ -201,7 +201,7 @@ async def test_the_same_answer_again_continues_a_run_whose_lease_expires_while_t
     await registry.append(claim, 0, frames[0])
     refunds.orders.clear()
     runner = dead.runner(ScriptedModel("Done at last."), refunds.tool, registry=registry)
-    stream = await runner.answer(request.approve())
+    stream = await runner.reply(request.approve())
     events = await events_of(stream)
     await stream.ended()
     assert (events[0]["messageId"], events[-1]["data"]["status"]) == (request.message_id, "complete")
@@ -218,7 +218,7 @@ async def test_a_kill_before_the_answer_is_stored_leaves_the_turn_waiting() -> N
     await registry.claim(Claim(sessions.session().key, f"x.{request.message_id}", f"answer:{request.message_id}"))
     now[0] += 11.0
     runner = sessions.runner(model, refunds.tool, registry=registry)
-    assert (await runner.answer(request.approve()).result()).status == "complete"
+    assert (await runner.reply(request.approve()).result()).status == "complete"
     assert refunds.orders == ["42"]
 
 
@@ -237,13 +237,13 @@ async def test_after_a_kill_at_any_call_the_tool_has_run_once_at_most_and_the_se
         request = (await sessions.runner(model, refunds.tool).run("Refund 42")).requests[0]
         process = DyingProcess(sessions.store, registry, QUICK, at=at, has_effect=has_effect)
         doomed = Runner(Agent("helper", "", [refunds.tool]), process.session, provider=model, registry=process.registry)
-        answering = asyncio.create_task(events_of(doomed.answer(request.approve())))
+        answering = asyncio.create_task(events_of(doomed.reply(request.approve())))
         while not process.is_dead and not answering.done():
             await asyncio.wait([answering], timeout=0.005)
         assert process.is_dead, at
         clock.pass_by(11)
         runner = sessions.runner(model, refunds.tool)
-        result = await runner.answer(request.approve()).result()
+        result = await runner.reply(request.approve()).result()
         assert (result.message_id, result.turn_number) == (request.message_id, 1), at
         assert result.status == "complete", at
         [call] = [part for part in result.message.parts if isinstance(part, ToolPart)]
@@ -272,7 +272,7 @@ async def test_what_nobody_answered_in_time_is_denied_when_somebody_looks(look: 
             await runner.settle()
         case "answer":
             with pytest.raises(RequestExpired):
-                await runner.answer(request.approve())
+                await runner.reply(request.approve())
         case "resume":
             await runner.resume()
         case "ask":
@@ -283,7 +283,7 @@ async def test_what_nobody_answered_in_time_is_denied_when_somebody_looks(look: 
     [part] = [part for part in answer.parts if isinstance(part, ToolPart)]
     assert part.is_denied
     with pytest.raises((RequestExpired, NotWaiting)):
-        await runner.answer(request.approve(), message_id=request.message_id)
+        await runner.reply(request.approve(), message_id=request.message_id)
     assert refunds.orders == []
     await sessions.store.open_turns.finish()
     assert await sessions.are_free()
@@ -326,10 +326,10 @@ async def test_both_apis_take_the_history_of_a_turn_that_waited(
     match ending:
         case "approved" | "denied":
             answer = first.approve() if ending == "approved" else first.deny("too much")
-            result = await runner.answer(answer, second.reply("Rome")).result()
+            result = await runner.reply(answer, second.reply("Rome")).result()
             assert (result.status, result.text) == ("complete", "Done.")
         case "in part":
-            assert (await runner.answer(first.approve()).result()).status == "waiting"
+            assert (await runner.reply(first.approve()).result()).status == "waiting"
         case "stopped":
             assert await runner.stop()
         case "expired":

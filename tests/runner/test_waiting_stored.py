@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any
 
 from omniagent import Agent, MongoTurnRegistry, RunContext, Runner, ScriptedModel, ToolCall, tool
-from omniagent.ai.approvals import ToolAnswer
+from omniagent.ai.approvals import ToolReply
 from omniagent.errors import TooManyReaders
 from tests.fixtures.conversation import QUICK, Conversation, events_of
 
@@ -42,11 +42,11 @@ async def test_fifty_identical_answers_at_many_instances_run_the_tool_once(
     await asyncio.gather(*(registry.aclose() for registry in registries))
 
 
-async def answered(runner: Runner, answer: ToolAnswer) -> list[Json]:
+async def answered(runner: Runner, answer: ToolReply) -> list[Json]:
     """Answer, and again when told to come back later: nothing else may go wrong."""
     async with asyncio.timeout(300):
         while True:
             try:
-                return await events_of(await runner.answer(answer))
+                return await events_of(await runner.reply(answer))
             except TooManyReaders:
                 await asyncio.sleep(0.5)

@@ -114,7 +114,7 @@ class Forger:
         [part] = tools(self._past_message)
         plain = {
             "session_id": self._past.session,
-            "answers": [{"tool_call_id": part["toolCallId"], "approved": True, "reason": self._pick(["", "again"])}],
+            "replies": [{"tool_call_id": part["toolCallId"], "approved": True, "reason": self._pick(["", "again"])}],
         }
         path = f"/chat/approvals/{part['approval']['id']}"
         sent: list[tuple[str, Json]] = [("/chat", body), ("/chat", plain), (path, {"approved": True})]
@@ -172,7 +172,7 @@ class Forger:
         answer: Json = self._pick(
             [{"output": "refunded"}, {"error": "no"}, {}, {"approved": 1}, {"approved": True, "output": 1}]
         )
-        return self._user, "/chat", {"session_id": self._user.session, "answers": [{"tool_call_id": call_id} | answer]}
+        return self._user, "/chat", {"session_id": self._user.session, "replies": [{"tool_call_id": call_id} | answer]}
 
     def _wrong_shape(self) -> Forged:
         body, _ = self._approved()
@@ -180,7 +180,7 @@ class Forger:
             body["messages"][0]["role"] = self._pick(["tool", "system", "", None])
             return self._user, "/chat", body
         answers = self._pick([[], {}, None, "yes", [[]], [None], [{}] * 65])
-        return self._user, "/chat", {"session_id": self._user.session, "answers": answers}
+        return self._user, "/chat", {"session_id": self._user.session, "replies": answers}
 
     def _approved(self) -> tuple[Json, Json]:
         """The body that would be taken, and the part in it that answers."""

@@ -49,7 +49,7 @@ def test_a_denial_in_a_plain_body_is_told_with_its_reason(world: World) -> None:
     user = world.user()
     [part] = tools(wait(user))
     answer = {"tool_call_id": part["toolCallId"], "approved": False, "reason": "not now"}
-    response = user.call("POST", "/chat?stream=false", json={"session_id": user.session, "answers": [answer]})
+    response = user.call("POST", "/chat?stream=false", json={"session_id": user.session, "replies": [answer]})
     assert response.json()["status"] == "complete"
     [denied] = tools(user.messages()[-1])
     assert (denied["state"], denied["approval"]["reason"]) == ("output-denied", "not now")
@@ -61,7 +61,7 @@ def test_some_answers_are_kept_until_all_are_there(world: World) -> None:
     first, second = tools(wait(user, BOTH))
     listed = user.call("GET", "/approvals").json()["approvals"]
     assert [(each["kind"], each["tool"]) for each in listed] == [("approval", "refund"), ("output", "ask_user")]
-    body = {"session_id": user.session, "answers": [{"tool_call_id": second["toolCallId"], "output": "Because."}]}
+    body = {"session_id": user.session, "replies": [{"tool_call_id": second["toolCallId"], "output": "Because."}]}
     kinds = ["start", "tool-output-available", "finish", "data-session"]
     assert [event["type"] for event in sse.decode(user.post(body).content)] == kinds
     assert [part["state"] for part in tools(user.messages()[-1])] == ["approval-requested", "output-available"]
@@ -120,7 +120,7 @@ def test_ai_sdk_5_is_told_in_chunks_that_it_knows(world: World) -> None:
     assert reloaded["parts"][-1] == request
     assert tools(reloaded)[0]["state"] == "input-available"
     answers = [{"tool_call_id": request["data"]["toolCallId"], "approved": False}]
-    body = {"session_id": user.session, "answers": answers}
+    body = {"session_id": user.session, "replies": answers}
     events = list(sse.decode(user.call("POST", "/chat", json=body, headers={"x-ai-sdk": "5"}).content))
     assert [event["type"] for event in events][:3] == ["start", "data-approval-response", "tool-output-error"]
 

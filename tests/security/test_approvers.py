@@ -51,7 +51,7 @@ def test_a_rule_lets_another_user_approve_and_tells_them_only_what_they_may_see(
     for _ in range(2):
         response = manager.call("POST", path, json={"approved": True, "reason": "fine"})
         assert (response.status_code, response.json()) == (200, {"id": part["approval"]["id"], "approved": True})
-    check_problem(manager.call("POST", path, json={"approved": False}), 409, "answer_conflict")
+    check_problem(manager.call("POST", path, json={"approved": False}), 409, "reply_conflict")
     check_problem(other.call("POST", path, json={"approved": True}), 404, "unknown_request")
     assert tools(user.messages()[-1])[0]["output"] == "refunded big"
     assert ran == ["big"]

@@ -93,7 +93,7 @@ async def converse(user: User, product: Product, text: str) -> None:
         [call_id] = [event["toolCallId"] for event in events if event["type"] == "tool-approval-request"]
         if is_answered:
             denial = {"tool_call_id": call_id, "approved": False, "reason": text}
-            body = {"session_id": waits.session, "answers": [denial]}
+            body = {"session_id": waits.session, "replies": [denial]}
             assert (await waits.call("POST", "/chat?stream=false", json=body)).status_code == 200
     [table] = product.aws.dynamodb.list_tables()["TableNames"]
     owner = user.key.partition(":")[0]

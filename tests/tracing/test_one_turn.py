@@ -168,6 +168,6 @@ async def test_a_turn_that_waits_and_goes_on_is_known_to_spans_and_callbacks(rec
     assert recorded.attributes("turn")["omniagent.turn_status"] == "waiting"
     assert recorded.attributes("tool pay")["omniagent.tool_waits_for"] == "approval"
     recorded.forget()
-    await runner.answer((await stream.result()).requests[0].approve()).ended()
+    await runner.reply((await stream.result()).requests[0].approve()).ended()
     assert states(recorded)[:2] == [("session", "waiting", "running"), ("turn", "waiting", "running")]
     assert told == [False, "waiting", True, "complete"]

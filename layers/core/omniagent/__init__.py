@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from omniagent.ai.agent import Agent
-    from omniagent.ai.approvals import Approver, ToolAnswer, ToolRequest
+    from omniagent.ai.approvals import Approver, ToolReply, ToolRequest
     from omniagent.ai.client_tools import ClientTool, ask_user, client_tool
     from omniagent.ai.context import Callbacks, RunContext
     from omniagent.ai.providers import get_llm_provider, register_provider
@@ -109,7 +109,7 @@ _HOMES = {
     "Summary": "omniagent.persistence.documents",
     "TextDelta": "omniagent.protocol.events",
     "Tool": "omniagent.ai.tools",
-    "ToolAnswer": "omniagent.ai.approvals",
+    "ToolReply": "omniagent.ai.approvals",
     "ToolApprovalRequest": "omniagent.protocol.events",
     "ToolCall": "omniagent.ai.providers.scripted",
     "ToolError": "omniagent.errors",
@@ -181,13 +181,13 @@ __all__ = [
     "Summary",
     "TextDelta",
     "Tool",
-    "ToolAnswer",
     "ToolApprovalRequest",
     "ToolCall",
     "ToolError",
     "ToolInputAvailable",
     "ToolOutputAvailable",
     "ToolOutputError",
+    "ToolReply",
     "ToolRequest",
     "TurnHooks",
     "TurnRegistry",

@@ -24,7 +24,7 @@ async def cancelled(*tasks: "asyncio.Task[Any]") -> None:
         logger.warning("cancellation ignored", extra={"tasks": [task.get_name() for task in left_behind]})
 
 
-async def insist(work: Callable[[], Awaitable[First]]) -> First:
+async def retry_once(work: Callable[[], Awaitable[First]]) -> First:
     """Run something and repeat it once if it is cancelled: `asyncio.run` cancels every task at its end."""
     try:
         return await work()

@@ -17,7 +17,7 @@ OmniAgentError
 │   ├── NoRunningTurn           409
 │   ├── NotRegenerable          409
 │   ├── NotWaiting              409, the turn is no longer waiting
-│   ├── AnswerConflict          409, the request already has a different answer
+│   ├── ReplyConflict          409, the request already has a different answer
 │   ├── RequestExpired          410
 │   ├── PayloadTooLarge         413
 │   ├── UnsupportedMediaType    415
@@ -199,9 +199,9 @@ class NotWaiting(RequestError):
     public = "This answer is no longer waiting: the conversation continued, or the answer was stopped."
 
 
-class AnswerConflict(RequestError):
+class ReplyConflict(RequestError):
     status = 409
-    code = "answer_conflict"
+    code = "reply_conflict"
     title = "Already answered"
     public = "This request already has a different answer. The first answer counts."
 

@@ -78,7 +78,7 @@ def test_a_message_that_waited_for_a_turn_is_run_when_that_turn_is_closed(
         case "look":
             assert user.messages()[-1]["metadata"]["stopReason"] == "expired"
         case "late answer":
-            assert user.post({"session_id": user.session, "answers": answers}).status_code == 410
+            assert user.post({"session_id": user.session, "replies": answers}).status_code == 410
         case "stop":
             assert user.call("POST", "/sessions/{}/cancel", json={"message_id": "m1"}).status_code == 202
         case _:
@@ -198,6 +198,6 @@ def test_a_turn_that_waits_has_no_watch_and_nothing_is_written_read_or_sent_for_
     assert [operation for operation in done if "find" in operation.get("command", {})], "it is profiled"
     writes = {"insert", "update", "remove", "findAndModify", "findandmodify"}
     assert [each for each in done if each["op"] in writes or writes & each.get("command", {}).keys()] == []
-    assert user.post({"session_id": user.session, "answers": approvals(user)}).status_code == 200
+    assert user.post({"session_id": user.session, "replies": approvals(user)}).status_code == 200
     second = stored_answer(world, user.key, 2)
     assert second["parts"][-1]["text"] == "The second.", "whoever approves answers what has waited"

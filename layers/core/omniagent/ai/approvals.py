@@ -1,4 +1,4 @@
-"""The types of a human in the loop: requests of a waiting turn, answers, and who may answer."""
+"""The types of a human in the loop: requests of a waiting turn, replies, and who may reply."""
 
 import asyncio
 import inspect
@@ -24,8 +24,8 @@ NOTHING: Final = _Nothing()
 
 
 @dataclass(frozen=True, slots=True)
-class ToolAnswer:
-    """The answer to one request: a verdict, the output of a client tool, or its error."""
+class ToolReply:
+    """The reply to one request: a verdict, the output of a client tool, or its error."""
 
     call_id: str = ""
     approved: bool | None = None
@@ -39,8 +39,8 @@ class ToolAnswer:
     """The client only repeats a part of its message. Ignored if the call is settled."""
 
     @property
-    def is_only_told(self) -> bool:
-        """Whether the client repeats what it was told of a call that nobody answered: an error, and no output."""
+    def repeats_error(self) -> bool:
+        """Whether the client only repeats the error of a call that nobody replied to."""
         return self.is_echo and self.output is NOTHING
 
 
@@ -63,24 +63,24 @@ class ToolRequest:
     message_id: str = ""
     """The waiting answer."""
 
-    def approve(self, reason: str | None = None) -> ToolAnswer:
-        return ToolAnswer(self.call_id, approved=True, reason=reason, request_id=self.id)
+    def approve(self, reason: str | None = None) -> ToolReply:
+        return ToolReply(self.call_id, approved=True, reason=reason, request_id=self.id)
 
-    def deny(self, reason: str | None = None) -> ToolAnswer:
-        return ToolAnswer(self.call_id, approved=False, reason=reason, request_id=self.id)
+    def deny(self, reason: str | None = None) -> ToolReply:
+        return ToolReply(self.call_id, approved=False, reason=reason, request_id=self.id)
 
-    def reply(self, output: Any) -> ToolAnswer:
-        """Answer with a client tool's output."""
-        return ToolAnswer(self.call_id, output=output, request_id=self.id)
+    def reply(self, output: Any) -> ToolReply:
+        """Reply with a client tool's output."""
+        return ToolReply(self.call_id, output=output, request_id=self.id)
 
-    def fail(self, error: str) -> ToolAnswer:
-        """Answer with a client tool's error."""
-        return ToolAnswer(self.call_id, error=error, request_id=self.id)
+    def fail(self, error: str) -> ToolReply:
+        """Reply with a client tool's error."""
+        return ToolReply(self.call_id, error=error, request_id=self.id)
 
 
 @dataclass(frozen=True, slots=True)
 class Approver:
-    """The person who answers a request. `claims` are verified: a token's claims, or a signer's ARN."""
+    """The person who replies to a request. `claims` are verified: a token's claims, or a signer's ARN."""
 
     user: str
     category: str | None = None
@@ -88,7 +88,7 @@ class Approver:
 
 
 ApproverRule = Callable[[Approver, ToolRequest], bool | Awaitable[bool]]
-"""Decides whether a person may see and answer an approval request."""
+"""Decides whether a person may see an approval request and reply to it."""
 
 
 def requests_of(
@@ -115,8 +115,8 @@ def requests_of(
     ]
 
 
-async def may_answer(rule: ApproverRule | None, approver: Approver, request: ToolRequest) -> bool:
-    """Whether a person may answer. Only the session's own user answers for a client tool.
+async def may_reply(rule: ApproverRule | None, approver: Approver, request: ToolRequest) -> bool:
+    """Whether a person may reply. Only the session's own user replies for a client tool.
 
     Without a rule, only the session's user approves. With one, the rule decides for everyone, including that user. A
     rule that raises allows nothing.

@@ -39,7 +39,7 @@ from omniagent.turns.setup import TurnSetup
 from omniagent.turns.tool_loop import last_text
 
 if TYPE_CHECKING:
-    from omniagent.ai.approvals import Approver, ApproverRule, ToolAnswer
+    from omniagent.ai.approvals import Approver, ApproverRule, ToolReply
     from omniagent.turns.deletion import Deletion
     from omniagent.turns.ledger import Account, Ledger, Spending, TurnBudget
 
@@ -165,32 +165,32 @@ class Runner:
         answer = await run_accepted(self._setup(), message_id, self._limit(deadline))
         return None if answer is None else await self._ready(answer)
 
-    def answer(
+    def reply(
         self,
-        *answers: "ToolAnswer",
+        *replies: "ToolReply",
         message_id: str | None = None,
         approver: "Approver | None" = None,
         deadline: float | None = None,
     ) -> AnswerStream:
-        """Answer a waiting turn's requests and continue it. The stream is the rest of its answer.
+        """Reply to a waiting turn's requests and continue it. The stream is the rest of its answer.
 
-        Answers to only some of a step's requests are stored, and the turn keeps waiting. A retry joins the continued
-        run or replays it. `message_id` is the waiting answer's (default: the latest). `approver` answers instead of the
+        Replies to only some of a step's requests are stored, and the turn keeps waiting. A retry joins the continued
+        run or replays it. `message_id` is the waiting answer's (default: the latest). `approver` replies instead of the
         session's user. A `RequestError` means that nothing has changed: `UnknownRequest`, `NotWaiting`,
-        `AnswerConflict`, `RequestExpired`, `InvalidRequest`, `Forbidden`.
+        `ReplyConflict`, `RequestExpired`, `InvalidRequest`, `Forbidden`.
         """
 
-        from omniagent.ai.approvals import ToolAnswer  # needed only for a waiting turn
+        from omniagent.ai.approvals import ToolReply  # needed only for a waiting turn
 
-        if not answers or not all(isinstance(answer, ToolAnswer) for answer in answers):
-            raise ConfigurationError(f"Runner.answer takes answers such as request.approve(), not {answers!r:.100}")
+        if not replies or not all(isinstance(reply, ToolReply) for reply in replies):
+            raise ConfigurationError(f"Runner.reply takes replies such as request.approve(), not {replies!r:.100}")
 
         async def opened() -> AnswerSource:
-            from omniagent.turns.answering import AnswerOpening
+            from omniagent.turns.replying import ReplyOpening
 
             limit = self._limit(deadline)
-            opening = AnswerOpening(
-                self._setup(), answers, limit, message_id=message_id or "", approver=approver, rule=self._approvers
+            opening = ReplyOpening(
+                self._setup(), replies, limit, message_id=message_id or "", approver=approver, rule=self._approvers
             )
             return await opening.open()
 

@@ -32,7 +32,7 @@ from omniagent.turns.lease import (
     Renewal,
     RunningTurn,
     TurnRegistry,
-    keeps_out,
+    is_reserved_for_other,
 )
 
 if TYPE_CHECKING:
@@ -141,7 +141,9 @@ class DynamoRegistry(TurnRegistry):
         held = self._running(claim.session, answer["item"])
         if held.claim.token == claim.token:
             return None  # our own claim: the first response was lost, and the request was retried
-        return held if held.alive or keeps_out(held, claim) else await self._claim_with_inbox(claim, on_dead)
+        return (
+            held if held.alive or is_reserved_for_other(held, claim) else await self._claim_with_inbox(claim, on_dead)
+        )
 
     async def _claim_with_inbox(self, claim: Claim, on_dead: OnDead | None) -> RunningTurn | None:
         """Claim a free session and keep its inbox, which a put would delete."""
@@ -176,7 +178,7 @@ class DynamoRegistry(TurnRegistry):
         if held.claim.token == claim.token:
             return None
         # Another process held it. If this one was frozen meanwhile, that lease may have expired: claim again.
-        return held if held.alive or keeps_out(held, claim) else await self.claim(claim, on_dead)
+        return held if held.alive or is_reserved_for_other(held, claim) else await self.claim(claim, on_dead)
 
     def _tell_of_dead(self, session: str, answer: dict[str, Any], on_dead: OnDead | None) -> None:
         if on_dead is None or not answer.get("Attributes"):

@@ -89,8 +89,8 @@ async def chat(request: Request) -> Response:
     runner = await _runner(request, caller, body.session_id)
     if _flag(request, "background", default=False):
         return await _accepted(services, caller, runner, body)
-    if body.answers:
-        stream = await _answer(request, caller, runner, body)
+    if body.replies:
+        stream = await _reply(request, caller, runner, body)
     else:
         stream = await runner.start(body.query, deadline=deadline_of(request.scope))
     if is_streamed:
@@ -103,7 +103,7 @@ async def chat(request: Request) -> Response:
 
 async def _accepted(services: "Services", caller: Caller, runner: "Runner", body: ChatRequest) -> Response:
     """Accept a message for the run function. It is stored before the response is sent."""
-    if body.answers:
+    if body.replies:
         raise InvalidRequest("Only a new message can be answered in the background.")
     if not services.is_watched:
         raise NoRunQueue
@@ -129,7 +129,7 @@ async def resume(request: Request) -> Response:
 
 async def decide(request: Request) -> Response:
     """Approve or deny a request, as any permitted approver. The turn continues in its own session, for its own user."""
-    from omniagent.ai.approvals import ToolAnswer
+    from omniagent.ai.approvals import ToolReply
     from omniagent.http.decisions import Decision  # only when a request is decided
 
     services: Services = request.app.state.services
@@ -137,16 +137,16 @@ async def decide(request: Request) -> Response:
     request_id = check_id(request.path_params["request_id"], "request id")
     body = await read_model(request, Decision, services.settings.max_body_bytes)
     runner, message_id = await services.runner_of_request(request_id)
-    answer = ToolAnswer(approved=body.approved, reason=body.reason, request_id=request_id)
+    reply = ToolReply(approved=body.approved, reason=body.reason, request_id=request_id)
     deadline = deadline_of(request.scope)
-    stream = await runner.answer(answer, message_id=message_id, approver=_approver(caller), deadline=deadline)
+    stream = await runner.reply(reply, message_id=message_id, approver=_approver(caller), deadline=deadline)
     # The decision is stored. The turn runs in this invocation, but the approver does not wait for it.
     return JSONResponse({"id": request_id, "approved": body.approved}, background=BackgroundTask(stream.ended))
 
 
-async def _answer(request: Request, caller: Caller, runner: "Runner", body: ChatRequest) -> "AnswerStream":
-    return await runner.answer(
-        *body.answers,
+async def _reply(request: Request, caller: Caller, runner: "Runner", body: ChatRequest) -> "AnswerStream":
+    return await runner.reply(
+        *body.replies,
         message_id=body.query.message_id,
         approver=_approver(caller),
         deadline=deadline_of(request.scope),

@@ -18,7 +18,7 @@ from omniagent.settings import Busy
 from omniagent.turns.query import Query
 
 if TYPE_CHECKING:
-    from omniagent.ai.approvals import ToolAnswer
+    from omniagent.ai.approvals import ToolReply
 
 
 MAX_PARTS = 64
@@ -52,7 +52,7 @@ class UIMessage(BaseModel):
 class SdkBody(BaseModel):
     """`{id, messages, trigger, messageId?}`, the AI SDK's default. Only the last message is read.
 
-    If that is the assistant's, its tool parts answer the requests of the waiting turn.
+    If that is the assistant's, its tool parts reply to the requests of the waiting turn.
     """
 
     model_config = ConfigDict(extra="ignore")
@@ -91,32 +91,32 @@ class ChatRequest:
 
     session_id: str | None
     query: Query
-    answers: "Sequence[ToolAnswer]" = ()
-    """Answers to requests of a waiting turn. `query.message_id` is then the waiting answer's id, if it is known."""
+    replies: "Sequence[ToolReply]" = ()
+    """Replies to requests of a waiting turn. `query.message_id` is then the waiting answer's id, if it is known."""
 
 
 def read_chat_request(body: Any) -> ChatRequest:
     """Read any of the bodies. The error names the wrong field."""
     if not isinstance(body, dict):
-        raise InvalidRequest("Send a JSON object with `messages`, `message`, `query` or `answers`.")
+        raise InvalidRequest("Send a JSON object with `messages`, `message`, `query` or `replies`.")
     if "messages" in body:
         return _from_sdk(validated(SdkBody, body))
     if "message" in body:
         if _has_role(body["message"], "assistant"):
-            from omniagent.http.answer_bodies import AnsweredBody, answered
+            from omniagent.http.reply_bodies import RepliedBody, replied
 
-            return answered(validated(AnsweredBody, body))
+            return replied(validated(RepliedBody, body))
         request = validated(MessageBody, body)
         return ChatRequest(session_id=request.id, query=_submitted(request.message, request.busy))
     if "query" in body:
         plain = validated(PlainBody, body)
         query = Query(plain.query, plain.message_id or "", busy=plain.busy)
         return ChatRequest(session_id=plain.session_id, query=query)
-    if "answers" in body:
-        from omniagent.http.answer_bodies import AnswersBody, plainly_answered
+    if "replies" in body:
+        from omniagent.http.reply_bodies import RepliesBody, plain_replies
 
-        return plainly_answered(validated(AnswersBody, body))
-    raise InvalidRequest("Send `messages` (the AI SDK's body), `message`, `query` or `answers`.")
+        return plain_replies(validated(RepliesBody, body))
+    raise InvalidRequest("Send `messages` (the AI SDK's body), `message`, `query` or `replies`.")
 
 
 def _from_sdk(body: SdkBody) -> ChatRequest:
@@ -127,10 +127,10 @@ def _from_sdk(body: SdkBody) -> ChatRequest:
         query = Query(question.text, question.message_id, regenerate=True, replaces=body.messageId, busy=body.busy)
         return ChatRequest(session_id=body.id, query=query)
     if _has_role(last, "assistant"):
-        from omniagent.http.answer_bodies import AnsweredBody, AnsweredMessage, answered
+        from omniagent.http.reply_bodies import RepliedBody, RepliedMessage, replied
 
-        message = validated(AnsweredMessage, last)
-        return answered(AnsweredBody(id=body.id, message=message, messageId=body.messageId))
+        message = validated(RepliedMessage, last)
+        return replied(RepliedBody(id=body.id, message=message, messageId=body.messageId))
     if not is_users:
         raise InvalidRequest("messages: the last message must have the role `user` or `assistant`.")
     return ChatRequest(session_id=body.id, query=_submitted(validated(UIMessage, last), body.busy))

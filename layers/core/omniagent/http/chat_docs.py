@@ -8,17 +8,17 @@ from pydantic import BaseModel, Field
 from starlette.responses import HTMLResponse, Response
 
 from omniagent import errors
-from omniagent.http.answer_bodies import AnsweredBody, AnswersBody
 from omniagent.http.chat_bodies import MessageBody, PlainBody, SdkBody
 from omniagent.http.decisions import Decision
 from omniagent.http.documented import PAID, WITH_BODY, body_schema, documented, inlined
 from omniagent.http.fastapi_app import bare_app
+from omniagent.http.reply_bodies import RepliedBody, RepliesBody
 from omniagent.messages import Status
 from omniagent.session.manager import ID_PATTERN
 from omniagent.settings import Settings
 
 TITLE = "OmniAgent chat"
-ANSWERS = (errors.UnknownRequest, errors.NotWaiting, errors.AnswerConflict, errors.RequestExpired)
+ANSWERS = (errors.UnknownRequest, errors.NotWaiting, errors.ReplyConflict, errors.RequestExpired)
 EVENTS: dict[str, Any] = {"text/event-stream": {}}
 
 
@@ -149,5 +149,5 @@ def chat_page() -> HTMLResponse:
 
 def chat_body_schema() -> dict[str, Any]:
     """Describe the body for OpenAPI."""
-    kinds = [inlined(kind.model_json_schema()) for kind in (SdkBody, MessageBody, PlainBody, AnsweredBody, AnswersBody)]
+    kinds = [inlined(kind.model_json_schema()) for kind in (SdkBody, MessageBody, PlainBody, RepliedBody, RepliesBody)]
     return {"requestBody": {"required": True, "content": {"application/json": {"schema": {"anyOf": kinds}}}}}

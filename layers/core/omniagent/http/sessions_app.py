@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from omniagent import errors
-from omniagent.ai.approvals import Approver, may_answer, requests_of
+from omniagent.ai.approvals import Approver, may_reply, requests_of
 from omniagent.aws.housekeeping import Housekeeping
 from omniagent.aws.services import Services
 from omniagent.http.auth import Caller
@@ -191,7 +191,7 @@ async def rate_answer(
 @router.delete(
     "/sessions/{session_id}/messages/{message_id}/feedback", status_code=204, responses=documented(errors.NotFound)
 )
-async def take_feedback_back(
+async def delete_feedback(
     session_id: SessionId, message_id: MessageId, caller: CurrentCaller, services: ProcessServices
 ) -> None:
     """Delete the feedback on an answer, if there is any."""
@@ -262,7 +262,7 @@ async def queue_summary(
     session = await catalog.get(_key(caller, session_id))
     if not services.settings.summary_queue_url:
         raise errors.NoQueue
-    if await catalog.summary_is_pointless(session, rebuild=rebuild):
+    if await catalog.summary_is_current(session, rebuild=rebuild):
         response.status_code = 200
         return Accepted(session_id=session_id, accepted="unchanged")
     runner = await services.runner(caller.client_id, session_id, category=caller.category)
@@ -318,7 +318,7 @@ async def _requests_for(
     return [
         ApprovalResource.of(request, is_own=is_own)
         for request in requests_of(answer, user=user, category=category, session_id=session_id)
-        if await may_answer(services.project.approvers, approver, request)
+        if await may_reply(services.project.approvers, approver, request)
     ]
 
 

@@ -236,8 +236,8 @@ class Catalog(Erasure):
             )
         return from_bson(self.models.summary, found) if found else None
 
-    @trace_method(kind=SpanKind.DB, name="mongodb.summary_is_pointless", attributes=_SUMMARIES)
-    async def summary_is_pointless(self, session: Session, *, rebuild: bool) -> bool:
+    @trace_method(kind=SpanKind.DB, name="mongodb.summary_is_current", attributes=_SUMMARIES)
+    async def summary_is_current(self, session: Session, *, rebuild: bool) -> bool:
         """Whether a job would find nothing to do: every turn but the latest is summarized, and no rebuild is needed."""
         last = session.latest_turn_number - 1
         if last < 1:

@@ -26,7 +26,7 @@ from omniagent.turns.lease import (
     Renewal,
     RunningTurn,
     TurnRegistry,
-    keeps_out,
+    is_reserved_for_other,
 )
 
 LIFE: Final = timedelta(days=90)
@@ -75,7 +75,7 @@ class MongoTurnRegistry(TurnRegistry):
                     continue
                 if held.claim.token == claim.token:
                     return None  # our own claim: the first response was lost, and the request was retried
-                if held.alive or keeps_out(held, claim):
+                if held.alive or is_reserved_for_other(held, claim):
                     return held
                 free["lease_until"] = {"$lte": self._clock()}
             else:

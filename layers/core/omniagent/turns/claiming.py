@@ -31,7 +31,9 @@ async def requested(registry: TurnRegistry, claim: Claim, request: Awaitable[Run
         raise
 
 
-async def taken(registry: TurnRegistry, claim: Claim, bury: Callable[[Claim], Awaitable[None]]) -> RunningTurn | None:
+async def taken(
+    registry: TurnRegistry, claim: Claim, settle_claim: Callable[[Claim], Awaitable[None]]
+) -> RunningTurn | None:
     """Claim a session, like `registry.claim`. The reservation of a dead previous holder is settled first."""
 
     async def take() -> RunningTurn | None:
@@ -43,7 +45,7 @@ async def taken(registry: TurnRegistry, claim: Claim, bury: Callable[[Claim], Aw
             is_late = held is None and time.monotonic() - asked_at >= LATE_CLAIM_SECONDS
             is_lost = is_late and await registry.renew(claim) == Renewal.LOST
         for one in dead:
-            await bury(one)
+            await settle_claim(one)
         return held
 
     return await requested(registry, claim, take())

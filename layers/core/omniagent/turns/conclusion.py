@@ -10,7 +10,7 @@ from typing import Any
 from omniagent.ai.context import RunContext
 from omniagent.ai.providers.llm_provider import Purpose
 from omniagent.ai.result import RunResult
-from omniagent.aio import cancelled, ensure_not_cancelled, insist, within
+from omniagent.aio import cancelled, ensure_not_cancelled, retry_once, within
 from omniagent.errors import (
     AnswerTooLong,
     OmniAgentError,
@@ -224,7 +224,7 @@ class Conclusion:
         if ending.stop_reason == "lost":
             return self._not_stored(answer, TurnLost("the claim was lost"))
         try:
-            stored = await insist(lambda: self._stored(answer))
+            stored = await retry_once(lambda: self._stored(answer))
         except StorageError as exc:
             return self._not_stored(answer, exc)
         if stored.id == answer.id and stored.status != ending.status:  # it was reduced

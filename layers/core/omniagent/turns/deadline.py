@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 STORE_SECONDS_WITHOUT_DEADLINE = 30.0
 CLOSING_SECONDS = 60.0
-SECONDS_TO_TELL = 1.0
+REPORT_SECONDS = 1.0
 """Time reserved at the very end to tell the client that its answer could not be stored."""
 
 
@@ -48,7 +48,7 @@ class TimeLimit:
         """When to stop trying to store the answer, with time left to tell the client."""
         if self.deadline is None:
             return time.monotonic() + STORE_SECONDS_WITHOUT_DEADLINE
-        return self.deadline - min(SECONDS_TO_TELL, (self.deadline - self.stop_at) / 4)
+        return self.deadline - min(REPORT_SECONDS, (self.deadline - self.stop_at) / 4)
 
     def closing_seconds(self, most: float) -> float:
         """How long the release of the session may take. The readers must still see the end in time."""

@@ -17,7 +17,7 @@ from omniagent.turns.claiming import requested
 from omniagent.turns.hooks import EraseHook
 from omniagent.turns.keeper import PAUSED_TICKS, LeaseKeeper
 from omniagent.turns.lease import ERASE, Claim, TurnRegistry
-from omniagent.turns.repair import bury
+from omniagent.turns.repair import settle_claim
 
 if TYPE_CHECKING:
     from omniagent.turns.ledger import Ledger
@@ -63,7 +63,7 @@ class Deletion:
         keeper = LeaseKeeper(self.registry, claim, tick_seconds=session.settings.tick_seconds)
         try:
             if held is not None and held.has_died:
-                await bury(session, self.registry, self.ledger, held.claim)
+                await settle_claim(session, self.registry, self.ledger, held.claim)
             is_known = resume or await session.mark_erased()
             is_done = await self._erase_log(session.key)
             if is_done and held is not None and held.alive:

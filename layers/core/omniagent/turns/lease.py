@@ -113,7 +113,7 @@ class RunningTurn:
         return self.lease_left > -grace_seconds
 
 
-def keeps_out(held: RunningTurn, claim: Claim) -> bool:
+def is_reserved_for_other(held: RunningTurn, claim: Claim) -> bool:
     """Whether an unclaimed session is reserved for another message than the claim's.
 
     A claim with a question of its own is kept out even if its message is the first: what is queued is answered, not

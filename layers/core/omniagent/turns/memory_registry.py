@@ -17,7 +17,7 @@ from omniagent.turns.lease import (
     Renewal,
     RunningTurn,
     TurnRegistry,
-    keeps_out,
+    is_reserved_for_other,
 )
 
 KEPT_BYTES = 64 * 1024 * 1024
@@ -62,7 +62,7 @@ class MemoryRegistry(TurnRegistry):
         held = await self.running(claim.session)
         if held is not None and held.alive:
             return None if held.claim.token == claim.token else held
-        if held is not None and keeps_out(held, claim):
+        if held is not None and is_reserved_for_other(held, claim):
             return held
         self._take(claim, held.inbox if held is not None else ())
         if held is not None and held.has_died and on_dead is not None:

@@ -33,7 +33,7 @@ from omniagent.turns.hooks import call_back
 from omniagent.turns.keeper import LeaseKeeper
 from omniagent.turns.lease import ERASE, REPAIR, Claim, InboxMessage, RunningTurn
 from omniagent.turns.query import Query
-from omniagent.turns.repair import bury, close_dead_turn, close_waiting, living, released_late
+from omniagent.turns.repair import close_dead_turn, close_waiting, living, released_late, settle_claim
 from omniagent.turns.replay import ReplayedAnswer, handed_over_at, kept_steps
 from omniagent.turns.setup import HAND_OVER_SECONDS, MAX_ATTEMPTS, Assignment, TurnPlan, TurnSetup
 from omniagent.turns.turn import Turn
@@ -159,7 +159,7 @@ class Opening:
 
     async def _bury(self, dead: Claim) -> None:
         self._dead = dead
-        await bury(self._session, self._registry, self._setup.ledger, dead)
+        await settle_claim(self._session, self._registry, self._setup.ledger, dead)
 
     async def _check_not_handed_over(self, turn_id: str) -> None:
         """Give the next process time to take over a handed-over turn. It is closed only if none does."""

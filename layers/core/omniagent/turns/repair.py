@@ -48,7 +48,7 @@ async def settle(
     try:
         if hooks.grace_seconds and await _is_looked_after(registry, session.key, hooks.grace_seconds):
             return head
-        if await taken(registry, claim, partial(bury, session, registry, ledger)) is not None:
+        if await taken(registry, claim, partial(settle_claim, session, registry, ledger)) is not None:
             return head  # alive, or being repaired by another process
         try:
             if head.active_turn_id is None:
@@ -132,7 +132,7 @@ async def _stop_waiting(
         if message is None or message.turn_number != head.latest_turn_number:
             return False
     claim = Claim(session.key, new_id(), REPAIR)
-    if await taken(registry, claim, partial(bury, session, registry, ledger)) is not None:
+    if await taken(registry, claim, partial(settle_claim, session, registry, ledger)) is not None:
         return False
     try:
         return await close_waiting(session, "cancelled", registry, hooks)
@@ -166,7 +166,7 @@ async def _stop_dead(
     if not (is_named and (is_forgotten or is_begun)):
         return False
     claim = Claim(session.key, new_id(), REPAIR)
-    if await taken(registry, claim, partial(bury, session, registry, ledger)) is not None:
+    if await taken(registry, claim, partial(settle_claim, session, registry, ledger)) is not None:
         return await registry.stop(session.key, message_id)  # already taken over
     try:
         if head is not None and not is_forgotten:
@@ -193,7 +193,7 @@ async def _is_looked_after(registry: TurnRegistry, key: str, grace_seconds: floa
     return running is not None and running.is_looked_after(grace_seconds)
 
 
-async def bury(session: SessionManager, registry: TurnRegistry, ledger: "Ledger | None", dead: Claim) -> None:
+async def settle_claim(session: SessionManager, registry: TurnRegistry, ledger: "Ledger | None", dead: Claim) -> None:
     """Settle a dead process's reservation, whether its turn had begun or not. Never raises.
 
     The caller holds the session. If the turn had begun, the next reader of the session closes or continues it.

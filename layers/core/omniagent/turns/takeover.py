@@ -21,7 +21,7 @@ from omniagent.turns.inbox import waited_for
 from omniagent.turns.keeper import LeaseKeeper
 from omniagent.turns.lease import ANSWER, Claim, Renewal, RunningTurn, TurnRegistry
 from omniagent.turns.query import Query
-from omniagent.turns.repair import bury, close_dead_turn, is_unbegun, settle_spending
+from omniagent.turns.repair import close_dead_turn, is_unbegun, settle_claim, settle_spending
 from omniagent.turns.replay import COUNTED, TAKEN_OVER
 from omniagent.turns.setup import HAND_OVER_POLL_SECONDS, MAX_ATTEMPTS, Assignment, TurnSetup
 from omniagent.turns.turn import Turn
@@ -88,7 +88,7 @@ class Takeover:
                 held = None  # the claim of a process that was repairing it
             is_stopped = held is not None and held.is_stopped
             claim = replace(await self._claim(head.active_turn_id, held), is_stopped=is_stopped)
-            settling = partial(bury, session, self._registry, self._setup.ledger)
+            settling = partial(settle_claim, session, self._registry, self._setup.ledger)
             if await taken(self._registry, claim, settling) is not None:
                 return None
             keeper = self._setup.keeper(claim, self._setup.notice(claim))

@@ -12,7 +12,7 @@ from typing import Any
 from omniagent.ai import prompts
 from omniagent.ai.context import RunContext
 from omniagent.ai.result import RunResult
-from omniagent.aio import both, cancelled, ensure_not_cancelled, insist, within
+from omniagent.aio import both, cancelled, ensure_not_cancelled, retry_once, within
 from omniagent.errors import AnswerTooLong, TurnInProgress
 from omniagent.messages import (
     ChatMessage,
@@ -271,7 +271,7 @@ class Turn:
             self._log.end()
             try:
                 # Release the session before the readers see the end: they may send the next message at once.
-                leaves_messages = await insist(lambda: self._give_back(taken))
+                leaves_messages = await retry_once(lambda: self._give_back(taken))
             finally:
                 self._log.close()
         turn_ended(

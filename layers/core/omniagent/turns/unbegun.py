@@ -18,7 +18,7 @@ from omniagent.turns.deadline import TimeLimit
 from omniagent.turns.lease import REPAIR, Claim, RunningTurn
 from omniagent.turns.plan import Opening
 from omniagent.turns.query import Query
-from omniagent.turns.repair import bury
+from omniagent.turns.repair import settle_claim
 from omniagent.turns.setup import MAX_ATTEMPTS, TurnSetup
 
 logger = logging.getLogger(__name__)
@@ -75,7 +75,7 @@ async def drop(setup: TurnSetup, *message_ids: str) -> bool:
     """Delete a dead process's question, or these queued messages. False if another process holds the session."""
     session, registry = setup.session, setup.registry
     claim = Claim(session.key, new_id(), REPAIR)
-    if await taken(registry, claim, partial(bury, session, registry, setup.ledger)) is not None:
+    if await taken(registry, claim, partial(settle_claim, session, registry, setup.ledger)) is not None:
         return False
     await registry.release(claim, message_ids)
     return True

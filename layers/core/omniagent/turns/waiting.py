@@ -1,4 +1,4 @@
-"""A waiting turn: how answers change it, how it is closed, and which frames follow for its readers. Pure functions."""
+"""A waiting turn: how replies change it, how it is closed, and which frames follow for its readers. Pure functions."""
 
 import math
 from collections.abc import Callable, Sequence
@@ -6,10 +6,10 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
-from omniagent.ai.approvals import NOTHING, ToolAnswer
+from omniagent.ai.approvals import NOTHING, ToolReply
 from omniagent.ai.client_tools import ClientTool
 from omniagent.ai.tools import Tool, render_output
-from omniagent.errors import AnswerConflict, InvalidRequest, NotWaiting, RequestExpired, UnknownRequest
+from omniagent.errors import InvalidRequest, NotWaiting, ReplyConflict, RequestExpired, UnknownRequest
 from omniagent.messages import (
     DENIED_ERROR,
     UNANSWERED_ERROR,
@@ -34,13 +34,13 @@ STOPPED_ERROR = "The turn was stopped before anybody answered. The call was not 
 
 @dataclass(frozen=True, slots=True)
 class Judgement:
-    """The result of applying answers to a waiting message."""
+    """The result of applying replies to a waiting message."""
 
     message: SessionMessage
     call_ids: frozenset[str]
-    """The calls that were answered or echoed: the client knows the answer up to the step of the last one."""
+    """The calls that were replied to or echoed: the client knows the answer up to the step of the last one."""
     new_requests: frozenset[str]
-    """The requests that were answered for the first time."""
+    """The requests that were replied to for the first time."""
 
     @property
     def is_new(self) -> bool:
@@ -54,24 +54,24 @@ class Judgement:
 
 @dataclass(frozen=True, slots=True)
 class Judge:
-    """Checks answers against the stored requests. Only a verdict, an output or an error is taken from an answer."""
+    """Checks replies against the stored requests. Only a verdict, an output or an error is taken from a reply."""
 
     tool: Callable[[str], Tool | None]
     output_chars: int
     answered_by: str
     now: datetime
 
-    def judge(self, message: SessionMessage, answers: Sequence[ToolAnswer]) -> Judgement:
-        """Apply the answers to the message. Raises a `RequestError` if any of them is not acceptable.
+    def judge(self, message: SessionMessage, replies: Sequence[ToolReply]) -> Judgement:
+        """Apply the replies to the message. Raises a `RequestError` if any of them is not acceptable.
 
-        A repeated answer is accepted and changes nothing, and so is a part that the client only echoes.
+        A repeated reply is accepted and changes nothing, and so is a part that the client only echoes.
         """
         parts = list(message.parts)
         call_ids, new_requests = set[str](), set[str]()
-        for answer in answers:
-            index = _find(parts, answer)
+        for reply in replies:
+            index = _find(parts, reply)
             if index is None:
-                if answer.is_echo:
+                if reply.is_echo:
                     continue
                 raise UnknownRequest
             part = parts[index]
@@ -81,35 +81,35 @@ class Judge:
             if part.request is None:
                 continue
             if part.is_pending and message.status == "waiting":
-                parts[index] = self._answered(part, part.request, answer)
+                parts[index] = self._answered(part, part.request, reply)
                 new_requests.add(part.request.id)
-            elif part.request.answered_by is None and not answer.is_only_told:
+            elif part.request.answered_by is None and not reply.repeats_error:
                 raise RequestExpired if message.metadata.get("stopReason") == "expired" else NotWaiting
-            elif not self._is_repeated(part, part.request, answer):
-                raise AnswerConflict
-        if not call_ids and not all(answer.is_echo for answer in answers):
+            elif not self._is_repeated(part, part.request, reply):
+                raise ReplyConflict
+        if not call_ids and not all(reply.is_echo for reply in replies):
             raise NotWaiting
         return Judgement(replace(message, parts=parts), frozenset(call_ids), frozenset(new_requests))
 
-    def _answered(self, part: ToolPart, request: CallRequest, answer: ToolAnswer) -> ToolPart:
-        _check_kind(part, request, answer)
+    def _answered(self, part: ToolPart, request: CallRequest, reply: ToolReply) -> ToolPart:
+        _check_kind(part, request, reply)
         if request.expires_at is not None and request.expires_at <= self.now:
             raise RequestExpired
         if request.kind == "approval":
-            return self._decided(part, request, answer)
+            return self._decided(part, request, reply)
         answered = request.model_copy(update={"answered_by": self.answered_by})
-        if answer.error is not None:
-            text = _text(answer.error) or "The client's tool failed."
+        if reply.error is not None:
+            text = _text(reply.error) or "The client's tool failed."
             changes: dict[str, Any] = {"error": text, "public_error": text}
         else:
-            changes = {"output": self._output(part, answer.output)}
+            changes = {"output": self._output(part, reply.output)}
         return part.model_copy(update={**changes, "done": True, "request": answered})
 
-    def _decided(self, part: ToolPart, request: CallRequest, answer: ToolAnswer) -> ToolPart:
-        comment = _text(answer.reason) or None
-        verdict = {"approved": answer.approved, "comment": comment, "answered_by": self.answered_by}
+    def _decided(self, part: ToolPart, request: CallRequest, reply: ToolReply) -> ToolPart:
+        comment = _text(reply.reason) or None
+        verdict = {"approved": reply.approved, "comment": comment, "answered_by": self.answered_by}
         decided = request.model_copy(update=verdict)
-        if answer.approved:
+        if reply.approved:
             return part.model_copy(update={"request": decided})
         error = f"{DENIED_ERROR} Reason: {comment}" if comment else DENIED_ERROR
         return part.model_copy(update={"request": decided, "done": True, "error": error, "public_error": error})
@@ -117,43 +117,43 @@ class Judge:
     def _output(self, part: ToolPart, output: Any) -> Any:
         tool = self.tool(part.name)
         if not isinstance(tool, ClientTool):
-            raise InvalidRequest(f"{part.name} is no tool of the client any more. Answer with an error.")
+            raise InvalidRequest(f"{part.name} is no longer a client tool. Answer with an error.")
         return render_output(tool.parse_reply(part.input, output), self.output_chars)
 
-    def _is_repeated(self, part: ToolPart, request: CallRequest, answer: ToolAnswer) -> bool:
-        """Whether the same answer was given before, or the client only echoes the call."""
-        if answer.is_echo and answer.approved is None:
+    def _is_repeated(self, part: ToolPart, request: CallRequest, reply: ToolReply) -> bool:
+        """Whether the same reply was given before, or the client only echoes the call."""
+        if reply.is_echo and reply.approved is None:
             return True
-        _check_kind(part, request, answer)
+        _check_kind(part, request, reply)
         if request.kind == "approval":
-            return request.approved == answer.approved
-        if answer.error is not None:
-            return part.error == (_text(answer.error) or part.error)
-        return part.error is None and self._output(part, answer.output) == part.output
+            return request.approved == reply.approved
+        if reply.error is not None:
+            return part.error == (_text(reply.error) or part.error)
+        return part.error is None and self._output(part, reply.output) == part.output
 
 
-def _find(parts: Sequence[Part], answer: ToolAnswer) -> int | None:
-    """Return the index of the answered call: the last with its id, because some servers reuse one id in every step."""
+def _find(parts: Sequence[Part], reply: ToolReply) -> int | None:
+    """Return the index of the reply's call: the last with its id, because some servers reuse an id in every step."""
     for index in range(len(parts) - 1, -1, -1):
         part = parts[index]
-        if not isinstance(part, ToolPart) or (part.request is None and not answer.is_echo):
+        if not isinstance(part, ToolPart) or (part.request is None and not reply.is_echo):
             continue
-        is_call = not answer.call_id or part.call_id == answer.call_id
+        is_call = not reply.call_id or part.call_id == reply.call_id
         request_id = part.request.id if part.request is not None else ""
-        is_request = not answer.request_id or request_id == answer.request_id
-        if is_call and is_request and (answer.call_id or answer.request_id):
+        is_request = not reply.request_id or request_id == reply.request_id
+        if is_call and is_request and (reply.call_id or reply.request_id):
             return index
     return None
 
 
-def _check_kind(part: ToolPart, request: CallRequest, answer: ToolAnswer) -> None:
-    given = [answer.approved is not None, answer.output is not NOTHING, answer.error is not None]
+def _check_kind(part: ToolPart, request: CallRequest, reply: ToolReply) -> None:
+    given = [reply.approved is not None, reply.output is not NOTHING, reply.error is not None]
     if sum(given) != 1:
-        raise InvalidRequest("An answer has exactly one of `approved`, `output` and `error`.")
-    if request.kind == "approval" and answer.approved is None:
+        raise InvalidRequest("A reply has exactly one of `approved`, `output` and `error`.")
+    if request.kind == "approval" and reply.approved is None:
         raise InvalidRequest(f"{part.name} runs on the server: approve or deny it.")
-    if request.kind == "output" and answer.approved is not None:
-        raise InvalidRequest(f"{part.name} runs in the client: answer with its output, or an error.")
+    if request.kind == "output" and reply.approved is not None:
+        raise InvalidRequest(f"{part.name} runs in the client: reply with its output, or an error.")
 
 
 def _text(text: str | None) -> str:
@@ -220,7 +220,7 @@ def recorded_again(message: SessionMessage, frames: bytes, emit: Emit, note: Not
 def frames_after(message: SessionMessage, call_ids: frozenset[str], *, logged: bytes | None = None) -> bytes:
     """Return the frames of an answer after the step of these calls, beginning with their results.
 
-    The client that answers has everything before. `logged` is the log of the continued run up to `CONTINUED`: only the
+    The client that replies has everything before. `logged` is the log of the continued run up to `CONTINUED`: only the
     steps in it are returned, and the run itself emits the results of the last one. An answer that ended with these
     results gets an empty step: a client that sends when all calls of the last step are settled would send forever.
     """

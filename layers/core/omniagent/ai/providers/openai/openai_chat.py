@@ -4,7 +4,6 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, ClassVar, NoReturn
 
-from omniagent.ai.providers.answer_reader import AnswerReader, Call, Json, counts_of, new_call_id, token_count
 from omniagent.ai.providers.llm_provider import (
     ModelEvent,
     ModelReasoningDone,
@@ -22,6 +21,7 @@ from omniagent.ai.providers.openai.openai_provider import (
     tool_name,
     tool_output,
 )
+from omniagent.ai.providers.stream_reader import Call, Json, ModelStreamReader, counts_of, new_call_id, token_count
 from omniagent.messages import ChatMessage, FinishReason, Part, ReasoningPart, TextPart, ToolPart, Usage
 
 _FINISH: dict[str, FinishReason] = {
@@ -47,7 +47,7 @@ class OpenAIChat(OpenAIProvider):
             **parameters,
         }
 
-    def _reader(self, model: str) -> AnswerReader:
+    def _reader(self, model: str) -> ModelStreamReader:
         return ChatReader(model)
 
     def _limit_field(self, model: str) -> str:
@@ -150,7 +150,7 @@ def _returned(step: list[Part], dialect: ChatDialect) -> Json:
     return returned
 
 
-class ChatReader(AnswerReader):
+class ChatReader(ModelStreamReader):
     """Reads OpenAI's events, and the variants that compatible servers send."""
 
     def __init__(self, model: str = "") -> None:

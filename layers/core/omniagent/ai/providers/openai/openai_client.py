@@ -15,9 +15,9 @@ from urllib.request import getproxies
 import httpcore2
 from anyio import BrokenResourceError, ClosedResourceError, EndOfStream
 
-from omniagent.ai.providers.answer_reader import EventDecoder, Json
 from omniagent.ai.providers.llm_provider import KeySource
 from omniagent.ai.providers.openai.lean_openai import httpx2, openai
+from omniagent.ai.providers.stream_reader import EventDecoder, Json
 from omniagent.errors import (
     ConfigurationError,
     ModelAuthError,

@@ -8,9 +8,9 @@ from collections.abc import AsyncGenerator
 from contextlib import aclosing
 from typing import Any, ClassVar, Final
 
-from omniagent.ai.providers.answer_reader import AnswerReader, Json
 from omniagent.ai.providers.llm_provider import LLMProvider, ModelEvent, ModelRequest
 from omniagent.ai.providers.openai.openai_client import OpenAIClient, OpenAIOptions, drain
+from omniagent.ai.providers.stream_reader import Json, ModelStreamReader
 from omniagent.errors import ModelError, ModelStreamBroken, ModelUnavailable
 from omniagent.messages import ChatMessage, Part, StepPart, ToolPart
 
@@ -62,14 +62,14 @@ class OpenAIProvider(LLMProvider):
         """Return the request in this API's format."""
 
     @abstractmethod
-    def _reader(self, model: str) -> AnswerReader:
+    def _reader(self, model: str) -> ModelStreamReader:
         """Return a new reader for one answer of the model."""
 
     @abstractmethod
     def _limit_field(self, model: str) -> str:
         """Return the name of the field that limits the model's output."""
 
-    def _reader_of(self, request: ModelRequest, model: str) -> AnswerReader:
+    def _reader_of(self, request: ModelRequest, model: str) -> ModelStreamReader:
         reader = self._reader(model)
         parts = (part for message in request.messages for part in message.parts)
         reader.avoid(part.call_id for part in parts if isinstance(part, ToolPart))

@@ -4,7 +4,6 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any, ClassVar
 
-from omniagent.ai.providers.answer_reader import AnswerReader, Call, Json, counts_of, token_count
 from omniagent.ai.providers.llm_provider import ModelRequest, OutputFormat, ToolSpec
 from omniagent.ai.providers.openai.openai_client import reported
 from omniagent.ai.providers.openai.openai_provider import (
@@ -15,6 +14,7 @@ from omniagent.ai.providers.openai.openai_provider import (
     tool_name,
     tool_output,
 )
+from omniagent.ai.providers.stream_reader import Call, Json, ModelStreamReader, counts_of, token_count
 from omniagent.messages import ChatMessage, FinishReason, Part, ReasoningPart, TextPart, ToolPart, Usage
 
 # Reasoning models. Others refuse a request for encrypted reasoning.
@@ -41,7 +41,7 @@ class OpenAIResponses(OpenAIProvider):
             body.setdefault("include", ["reasoning.encrypted_content"])
         return body
 
-    def _reader(self, model: str) -> AnswerReader:
+    def _reader(self, model: str) -> ModelStreamReader:
         return ResponseReader(model)
 
     def _limit_field(self, model: str) -> str:  # noqa: ARG002 - every model has the same
@@ -115,7 +115,7 @@ def _item(part: Part) -> Json | None:
     return None
 
 
-class ResponseReader(AnswerReader):
+class ResponseReader(ModelStreamReader):
     """Reads the events of a response."""
 
     def __init__(self, model: str = "") -> None:

@@ -1,4 +1,4 @@
-"""The bodies of POST /chat that answer requests of a waiting turn: approvals, and outputs of client tools.
+"""The bodies of POST /chat that reply to requests of a waiting turn: approvals, and outputs of client tools.
 
 Imported only when such a body arrives.
 """
@@ -7,12 +7,12 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictBool, model_validator
 
-from omniagent.ai.approvals import NOTHING, ToolAnswer
+from omniagent.ai.approvals import NOTHING, ToolReply
 from omniagent.errors import InvalidRequest
 from omniagent.http.chat_bodies import MAX_PARTS, ChatRequest, Id
 from omniagent.turns.query import Query
 
-MAX_ANSWER_PARTS = 1_000
+MAX_REPLY_PARTS = 1_000
 MAX_CALL_ID = 256
 _TOOL_TYPES = ("tool-", "dynamic-tool")
 
@@ -47,32 +47,32 @@ class UIToolPart(BaseModel):
     @model_validator(mode="after")
     def _check(self) -> "UIToolPart":
         if self.state == "approval-responded" and (self.approval is None or self.approval.approved is None):
-            raise ValueError("an answered approval has an `id` and is `approved` or not")
+            raise ValueError("a reply to an approval has an `id` and is `approved` or not")
         return self
 
 
-class AnsweredMessage(BaseModel):
-    """An assistant's message as the AI SDK's client sends it back, with its user's answers in it."""
+class RepliedMessage(BaseModel):
+    """An assistant's message as the AI SDK's client sends it back, with its user's replies in it."""
 
     model_config = ConfigDict(extra="ignore")
 
     id: Id | None = None
     role: Literal["assistant"] = "assistant"
-    parts: Annotated[list[UIToolPart], BeforeValidator(_tool_parts)] = Field(max_length=MAX_ANSWER_PARTS)
+    parts: Annotated[list[UIToolPart], BeforeValidator(_tool_parts)] = Field(max_length=MAX_REPLY_PARTS)
 
 
-class AnsweredBody(BaseModel):
-    """`{id, message}`, for a client that sends only the message whose tools were answered."""
+class RepliedBody(BaseModel):
+    """`{id, message}`, for a client that sends only the message whose requests have replies."""
 
     model_config = ConfigDict(extra="ignore")
 
     id: Id | None = None
-    message: AnsweredMessage
+    message: RepliedMessage
     messageId: Id | None = None  # noqa: N815 - the client's name
 
 
-class PlainAnswer(BaseModel):
-    """The answer to one request: exactly one of `approved`, `output` and `error`."""
+class PlainReply(BaseModel):
+    """The reply to one request: exactly one of `approved`, `output` and `error`."""
 
     model_config = ConfigDict(extra="ignore")
 
@@ -83,50 +83,50 @@ class PlainAnswer(BaseModel):
     error: str | None = Field(None, description="Why the client's tool returned nothing.")
 
 
-class AnswersBody(BaseModel):
-    """`{session_id, answers}`, for curl and scripts: answers to the requests of a waiting turn."""
+class RepliesBody(BaseModel):
+    """`{session_id, replies}`, for curl and scripts: replies to the requests of a waiting turn."""
 
     model_config = ConfigDict(extra="ignore")
 
     session_id: Id
     message_id: Id | None = None
-    answers: list[PlainAnswer] = Field(min_length=1, max_length=MAX_PARTS)
+    replies: list[PlainReply] = Field(min_length=1, max_length=MAX_PARTS)
 
 
-def answered(body: AnsweredBody) -> ChatRequest:
-    """Read the answers out of an assistant's message. Its other parts are the client's copy of what is stored."""
+def replied(body: RepliedBody) -> ChatRequest:
+    """Read the replies out of an assistant's message. Its other parts are the client's copy of what is stored."""
     if body.messageId and body.message.id and body.messageId != body.message.id:
         raise InvalidRequest("messageId: it must be the id of the last message.")
-    answers: list[ToolAnswer] = []
+    replies: list[ToolReply] = []
     # Some models use the same call ids in every step: the last part with an id counts.
     for part in {part.toolCallId: part for part in body.message.parts}.values():
         match part.state, part.approval:
             case "approval-responded", UIApproval(approved=bool(approved)) as approval:
-                answers.append(
-                    ToolAnswer(part.toolCallId, approved=approved, reason=approval.reason, request_id=approval.id)
+                replies.append(
+                    ToolReply(part.toolCallId, approved=approved, reason=approval.reason, request_id=approval.id)
                 )
             case "output-available", _:
-                answers.append(ToolAnswer(part.toolCallId, output=part.output, is_echo=True))
+                replies.append(ToolReply(part.toolCallId, output=part.output, is_echo=True))
             case "output-error", _:
-                answers.append(ToolAnswer(part.toolCallId, error=part.errorText or "", is_echo=True))
-    if not answers:
+                replies.append(ToolReply(part.toolCallId, error=part.errorText or "", is_echo=True))
+    if not replies:
         raise InvalidRequest(
-            "messages: the last message is the assistant's and answers nothing. Send a user's message."
+            "messages: the last message is the assistant's and replies to nothing. Send a user's message."
         )
     message_id = body.messageId or body.message.id or ""
-    return ChatRequest(session_id=body.id, query=Query(message_id=message_id), answers=answers)
+    return ChatRequest(session_id=body.id, query=Query(message_id=message_id), replies=replies)
 
 
-def plainly_answered(body: AnswersBody) -> ChatRequest:
-    """Read the answers of `{session_id, answers}`."""
-    answers = [
-        ToolAnswer(
-            answer.tool_call_id,
-            approved=answer.approved,
-            reason=answer.reason,
-            output=answer.output if "output" in answer.model_fields_set else NOTHING,
-            error=answer.error,
+def plain_replies(body: RepliesBody) -> ChatRequest:
+    """Read the replies of `{session_id, replies}`."""
+    replies = [
+        ToolReply(
+            reply.tool_call_id,
+            approved=reply.approved,
+            reason=reply.reason,
+            output=reply.output if "output" in reply.model_fields_set else NOTHING,
+            error=reply.error,
         )
-        for answer in body.answers
+        for reply in body.replies
     ]
-    return ChatRequest(session_id=body.session_id, query=Query(message_id=body.message_id or ""), answers=answers)
+    return ChatRequest(session_id=body.session_id, query=Query(message_id=body.message_id or ""), replies=replies)

@@ -156,7 +156,7 @@ def _is_random(call_id: str) -> bool:
     return any(len(run) >= 16 or (len(run) >= 9 and sum(map(str.isdigit, run)) > 1) for run in runs)
 
 
-class AnswerReader(ABC):
+class ModelStreamReader(ABC):
     """Converts the events of an API into ours. One reader per answer of a model.
 
     Deltas of one kind that are read together become one event. `finished` holds the last event once the API has

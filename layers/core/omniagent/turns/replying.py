@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Collection, Sequence
 from dataclasses import replace
 
-from omniagent.ai.approvals import Approver, ApproverRule, ToolAnswer, may_answer, requests_of
+from omniagent.ai.approvals import Approver, ApproverRule, ToolReply, may_reply, requests_of
 from omniagent.ai.result import AnswerSource, RunResult
 from omniagent.errors import (
     Forbidden,
@@ -33,16 +33,16 @@ from omniagent.turns.setup import TurnPlan, TurnSetup
 from omniagent.turns.waiting import Judge, Judgement, end_of, frames_after, start_of
 
 PATIENCE_TICKS = 4
-"""How long answers wait for another request that holds the session: clients do not retry answers."""
+"""How long replies wait for another request that holds the session: clients do not retry replies."""
 
 
-class AnswerOpening(Opening):
+class ReplyOpening(Opening):
     """Opens the rest of a waiting answer: this request continues it, another run already does, or it has ended."""
 
     def __init__(
         self,
         setup: TurnSetup,
-        answers: Sequence[ToolAnswer],
+        replies: Sequence[ToolReply],
         limit: TimeLimit,
         *,
         message_id: str = "",
@@ -51,7 +51,7 @@ class AnswerOpening(Opening):
     ) -> None:
         super().__init__(setup, Query(message_id=message_id), limit)
         session = setup.session
-        self._answers = answers
+        self._replies = replies
         self._approver = approver or Approver(session.user, session.category)
         self._rule = rule
         self._waited: SessionMessage | None = None
@@ -76,11 +76,11 @@ class AnswerOpening(Opening):
         return await super()._open()
 
     def _message(self, state: SessionState) -> SessionMessage | None:
-        """Return the message that is answered: the named one, or the latest answer."""
+        """Return the message that is replied to: the named one, or the latest answer."""
         return state.earlier if self._query.known_id else state.answer
 
     async def _is_retry(self, state: SessionState) -> bool:
-        """Whether a run continues this answer. If its process died, only a retry of its answers takes it over."""
+        """Whether a run continues this answer. If its process died, only a retry of its replies takes it over."""
         message, turn_id = self._message(state), state.head.active_turn_id
         if message is None or turn_id is None or message_id_of(turn_id) != message.id:
             return False
@@ -98,7 +98,7 @@ class AnswerOpening(Opening):
         )
 
     async def _join(self, held: RunningTurn) -> AnswerSource | None:
-        """Follow the run that already continues this answer, if it was given these answers."""
+        """Follow the run that already continues this answer, if it was given these replies."""
         if held.claim.message_id != ANSWER + self._message_id:
             return None if await self._is_passing(held) else await super()._join(held)
         followed = await FollowedAnswer.begun(self._setup, held.claim, self._limit)
@@ -120,7 +120,7 @@ class AnswerOpening(Opening):
         return True
 
     async def _repeated(self) -> Judgement:
-        """Check the answers against those that the running turn was given. Raises `TurnInProgress` if any is new."""
+        """Check the replies against those that the running turn was given. Raises `TurnInProgress` if any is new."""
         state = await self._session.load(self._message_id)
         if state.earlier is None:
             raise NotWaiting
@@ -161,32 +161,32 @@ class AnswerOpening(Opening):
         await self._session.change_waiting(changed, seen_turn_id=state.head.latest_turn_id)
 
     async def _judged(self, message: SessionMessage) -> Judgement:
-        """Judge the answers if the approver may give them. To others who may not, the requests look unknown.
+        """Judge the replies if the approver may give them. To others who may not, the requests look unknown.
 
         The AI SDK's body repeats all verdicts, also those of other approvers. So the session's user needs permission
-        only for the requests that they answer for the first time.
+        only for the requests that they reply to for the first time.
         """
         settings, agent = self._setup.settings, self._setup.agent
         judge = Judge(agent.tool, settings.tool_output_chars, user_id_of(self._approver.user), self._session.now())
         if self._approver.user != self._session.user:
-            named = {name for answer in self._answers for name in (answer.call_id, answer.request_id) if name}
+            named = {name for reply in self._replies for name in (reply.call_id, reply.request_id) if name}
             allowed = await self._allowed(message, named)
             if not allowed or not all(allowed):
                 raise UnknownRequest
-            return judge.judge(message, self._answers)
-        judgement = judge.judge(message, self._answers)
+            return judge.judge(message, self._replies)
+        judgement = judge.judge(message, self._replies)
         if not all(await self._allowed(message, judgement.new_requests)):
             raise Forbidden("You may not approve this call. Another approver must.")
         return judgement
 
     async def _allowed(self, message: SessionMessage, names: Collection[str]) -> list[bool]:
-        """Return, for each request named by its own id or its call's, whether the approver may answer it."""
+        """Return, for each request named by its own id or its call's, whether the approver may reply to it."""
         session = self._session
         requests = requests_of(
             message, user=session.user, category=session.category, session_id=session.session_id, settled=True
         )
         meant = [request for request in requests if request.call_id in names or request.id in names]
-        return [await may_answer(self._rule, self._approver, request) for request in meant]
+        return [await may_reply(self._rule, self._approver, request) for request in meant]
 
     @property
     def _message_id(self) -> str:
@@ -194,9 +194,9 @@ class AnswerOpening(Opening):
 
 
 class RestOfAnswer:
-    """The stored rest of an answer that waited, from the results of the answered step on.
+    """The stored rest of an answer that waited, from the results of the step that was replied to.
 
-    While answers are missing, only those results: the answers given are stored, and the turn keeps waiting.
+    While replies are missing, only those results: the replies given are stored, and the turn keeps waiting.
     """
 
     def __init__(self, session: SessionManager, judgement: Judgement) -> None:
@@ -219,7 +219,7 @@ class RestOfAnswer:
 
 
 class FollowedRest:
-    """The rest of an answer that another run continues, for a retry of the same answers.
+    """The rest of an answer that another run continues, for a retry of the same replies.
 
     `run` is set if this request took over that run after its process died.
     """
