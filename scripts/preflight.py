@@ -18,15 +18,18 @@ from pymongo import MongoClient
 from pymongo.errors import ConfigurationError as MongoConfigurationError
 from pymongo.errors import InvalidURI, OperationFailure, PyMongoError
 
-from omniagent.aws.announcements import WEBHOOK_KEYS
+from omniagent.app.on_lambda import SECRET_KEYS
+from omniagent.app.webhook import signed_headers
 from omniagent.aws.secrets import pick_value
-from omniagent.aws.services import MONGODB_KEYS, OPENAI_KEYS
-from omniagent.aws.webhook import signed_headers
 from omniagent.errors import ConfigurationError
 from omniagent.tls import require_mongodb_tls
 from scripts.parameters import Finding, error, parameter_findings, read_parameters, stage_findings, warning
 
-SECRETS = {"MongoSecretArn": MONGODB_KEYS, "OpenAISecretArn": OPENAI_KEYS, "WebhookSecretArn": WEBHOOK_KEYS}
+SECRETS = {
+    "MongoSecretArn": SECRET_KEYS["mongodb"],
+    "OpenAISecretArn": SECRET_KEYS["openai"],
+    "WebhookSecretArn": SECRET_KEYS["webhook"],
+}
 CONNECT_SECONDS = 8
 BAD_LOGIN = 18
 

@@ -98,7 +98,7 @@ def _ask(handler: Any) -> None:
 def _close(app: Any) -> None:
     from omniagent.lambda_runtime import event_loop
 
-    event_loop.run(app.state.services.close())
+    event_loop.run(app.state.application.close())
 
 
 def functions_of(walked: Mapping[Path, set[str]]) -> int:

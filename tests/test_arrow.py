@@ -40,27 +40,31 @@ ALLOWED: dict[str, set[str]] = LEAVES | {
         "settings",
         "tracing",
     },
-    "ai.runner": {"ai", "ai.providers", "errors", "messages", "session", "settings", "tracing", "turns"},
     "project": {"ai", "ai.providers", "errors", "persistence", "settings"},
-    "aws": {
+    "ai.runner": {"ai", "ai.providers", "errors", "messages", "project", "session", "settings", "tracing", "turns"},
+    "ai.operator": {"ai", "ai.runner", "session", "settings", "turns"},
+    "aws": {"ai", "ai.providers", "errors", "messages", "network", "settings", "tls", "tracing", "turns"},
+    "app": {
         "ai",
+        "ai.operator",
         "ai.providers",
+        "ai.runner",
+        "aio",
         "errors",
         "messages",
-        "network",
+        "persistence",
+        "project",
         "session",
         "settings",
         "tls",
         "tracing",
         "turns",
     },
-    "aws.announcements": {"aws", "persistence", "session", "settings"},
-    "aws.services": {
+    "app.on_lambda": {
         "ai",
         "ai.providers",
-        "ai.runner",
+        "app",
         "aws",
-        "aws.announcements",
         "errors",
         "messages",
         "persistence",
@@ -70,12 +74,10 @@ ALLOWED: dict[str, set[str]] = LEAVES | {
         "tracing",
         "turns",
     },
-    "aws.housekeeping": {"ai.runner", "aws.services", "errors", "persistence"},
     "http": {
         "ai",
-        "ai.runner",
-        "aws.housekeeping",
-        "aws.services",
+        "ai.operator",
+        "app",
         "errors",
         "messages",
         "persistence",
@@ -86,6 +88,7 @@ ALLOWED: dict[str, set[str]] = LEAVES | {
         "tracing",
         "turns",
     },
+    "server": {"app", "http"},
     "lambda_runtime": {"aws", "http", "tracing"},
 }
 
@@ -169,18 +172,14 @@ def reachable(part: str) -> set[str]:
     return ALLOWED[part].union(*(reachable(next_part) for next_part in ALLOWED[part]))
 
 
-@pytest.mark.parametrize("part", ["session", "ai", "turns", "ai.runner"])
+@pytest.mark.parametrize("part", ["session", "ai", "turns"])
 def test_the_life_of_a_turn_knows_neither_aws_nor_http_nor_mongodb(part: str) -> None:
-    assert not {
-        "aws",
-        "aws.announcements",
-        "aws.services",
-        "aws.housekeeping",
-        "http",
-        "lambda_runtime",
-        "persistence",
-        "project",
-    } & reachable(part)
+    assert not {"app", "aws", "http", "lambda_runtime", "persistence", "project"} & reachable(part)
+
+
+@pytest.mark.parametrize("part", ["ai.operator", "app", "http", "server"])
+def test_a_server_knows_no_aws(part: str) -> None:
+    assert not {"app.on_lambda", "aws", "lambda_runtime"} & reachable(part)
 
 
 def test_providers_know_nothing_of_sessions_and_turns() -> None:

@@ -130,6 +130,28 @@ def test_a_server_that_gets_sigterm_stores_what_was_streamed(environment: dict[s
     assert text_of(stored_answer(environment)) == streamed
 
 
+def test_a_server_has_chat_resume_stop_history_sessions_and_approvals(environment: dict[str, str]) -> None:
+    port = free_port()
+    with running(environment, "examples.server", str(port)) as process:
+        assert process.stderr is not None
+        assert any(b"Uvicorn running" in line for line in process.stderr), "the server has ended"
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}", trust_env=False, timeout=60) as client:
+            body = {"session_id": "demo", "query": '[tool:refund {"order_id": "42"}] [then] [echo:Done.]'}
+            waiting = client.post("/chat?stream=false", json=body)
+            assert (waiting.status_code, waiting.json()["status"]) == (200, "waiting")
+            [approval] = client.get("/approvals").json()["approvals"]
+            assert (approval["tool"], approval["input"]) == ("refund", {"order_id": "42"})
+            assert client.post(f"/chat/approvals/{approval['id']}", json={"approved": True}).status_code == 200
+            while client.get("/sessions/demo").json()["answering"]:
+                client.get("/chat/demo/stream")
+            question, answer = client.get("/sessions/demo/messages").json()["messages"]
+            assert (question["role"], answer["parts"][-1]["text"]) == ("user", "Done.")
+            assert client.post("/sessions/demo/cancel").json()["code"] == "no_running_turn"
+            assert [each["id"] for each in client.get("/sessions").json()["sessions"]] == ["demo"]
+            other = client.get("/sessions/demo", headers={"x-user-id": "bob"})
+            assert (other.status_code, other.json()["code"]) == (404, "not_found")
+
+
 @contextmanager
 def answering(url: str, process: "subprocess.Popen[bytes]") -> Iterator[Iterator[str]]:
     """Ask the server, as soon as it says that it listens, for a long answer."""

@@ -9,7 +9,7 @@ import pytest
 
 from local.template import ROOT, TEMPLATE
 from omniagent.ai.providers.llm_provider import Purpose
-from omniagent.aws.services import MONGODB_KEYS, OPENAI_KEYS
+from omniagent.app.on_lambda import SECRET_KEYS
 from omniagent.settings import Settings, env_name
 from scripts.readme import PAGES as TABLES
 from scripts.readme import README, rendered
@@ -54,7 +54,7 @@ def test_every_path_that_is_named_exists(page: Path) -> None:
 
 @every_page
 def test_every_setting_that_is_named_exists(page: Path) -> None:
-    settings = {env_name(setting) for setting in fields(Settings)} | {*MONGODB_KEYS, *OPENAI_KEYS}
+    settings = {env_name(setting) for setting in fields(Settings)} | {*SECRET_KEYS["mongodb"], *SECRET_KEYS["openai"]}
     named = set(re.findall(r"`([A-Z]+(?:_[A-Z]+)+)`", page.read_text()))
     assert named <= settings | OF_OTHERS | OF_THE_WORKFLOW
 

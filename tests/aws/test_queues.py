@@ -8,8 +8,9 @@ import boto3
 import pytest
 
 from local.aws import Aws
+from omniagent.app.queues import SummaryQueue
 from omniagent.aws.json_api import SQS
-from omniagent.aws.queues import MAX_DELAY_SECONDS, SqsQueue, SummaryQueue
+from omniagent.aws.sqs import MAX_DELAY_SECONDS, SqsQueue
 from omniagent.errors import ConfigurationError, NoQueue, QueueUnavailable
 from tests.fixtures.endpoint import Endpoint
 
@@ -29,10 +30,10 @@ def received(aws: Aws, url: str) -> list[Any]:
 
 
 async def test_a_session_to_summarize_arrives(aws: Aws, queue_url: str) -> None:
-    queue = SummaryQueue(queue_url)
+    queue = SummaryQueue(SqsQueue(queue_url))
     await queue.send("user:session")
     await queue.send("user:other", rebuild=True)
-    await queue.close()
+    await queue.aclose()
     assert sorted(received(aws, queue_url), key=str) == [
         {"session_id": "user:other", "rebuild": True},
         {"session_id": "user:session", "rebuild": False},
@@ -77,7 +78,7 @@ async def test_a_missing_queue_is_a_wrong_setting(queue_url: str) -> None:
         await queue.send({})
     await queue.aclose()
     with pytest.raises(NoQueue):
-        await SummaryQueue("").send("key")
+        await SummaryQueue().send("key")
 
 
 @pytest.mark.usefixtures("_keys")

@@ -12,7 +12,8 @@ from pymongo.database import Database
 
 from local.aws import Aws
 from local.model import OfflineModel
-from omniagent.aws.services import Services
+from omniagent.app.application import Application
+from omniagent.app.on_lambda import AwsPlatform
 from omniagent.http.sessions_app import sessions_app
 from omniagent.messages import TextPart
 from omniagent.persistence.store import ConversationStore
@@ -38,15 +39,15 @@ def settings(mongod: str, database: Database[Json], model: OfflineModel) -> Sett
 
 
 @pytest.fixture
-async def services(settings: Settings, store: ConversationStore) -> AsyncIterator[Services]:
-    services = Services(project, settings, local=True)
-    yield services
-    await services.close()
+async def application(settings: Settings, store: ConversationStore) -> AsyncIterator[Application]:
+    application = Application(project, AwsPlatform(settings), local=True)
+    yield application
+    await application.close()
 
 
 @pytest.fixture
-def app(services: Services) -> FastAPI:
-    return sessions_app(services)
+def app(application: Application) -> FastAPI:
+    return sessions_app(application)
 
 
 @pytest.fixture
@@ -65,10 +66,10 @@ async def browser(app: FastAPI) -> AsyncIterator[Browser]:
 
 
 @pytest.fixture
-def talk(conversation: Conversation, services: Services) -> Conversation:
+def talk(conversation: Conversation, application: Application) -> Conversation:
     """A session of the user whom the API knows by the same name."""
     talk = conversation.but(user=f"user:{conversation.user}")
-    services.registry = talk.registry
+    application.registry = talk.registry
     return talk
 
 
@@ -281,13 +282,14 @@ async def test_the_model_names_a_session_by_its_first_exchange(
 
 
 async def test_without_the_model_the_first_words_are_the_name(
-    client: httpx.AsyncClient, talk: Conversation, services: Services, database: Database[Json]
+    client: httpx.AsyncClient, talk: Conversation, application: Application, database: Database[Json]
 ) -> None:
     session = talk.session
     said = [TextPart(text="[[status 500]] Which trains go from Lisbon to Porto on Sunday mornings?")]
     await session.begin_turn(TurnStart("t", 1, "m", said))
     await session.repair_turn(SessionMessage("t", "assistant", 1, [], "interrupted"))
-    services.settings = replace(services.settings, openai_base_url="http://127.0.0.1:9/v1", model_max_retries=0)
+    unreachable = replace(application.settings, openai_base_url="http://127.0.0.1:9/v1", model_max_retries=0)
+    application.platform = AwsPlatform(unreachable)
     named = await client.post(f"/sessions/{talk.session_id}/name")
     assert named.json()["name"].startswith("[[status 500]] Which trains go from")
 
@@ -324,12 +326,12 @@ async def test_a_summary_without_a_queue_says_what_is_missing(client: httpx.Asyn
 
 
 async def test_a_summary_is_queued_by_the_sessions_key(
-    client: httpx.AsyncClient, talk: Conversation, services: Services, aws: Aws, monkeypatch: pytest.MonkeyPatch
+    client: httpx.AsyncClient, talk: Conversation, application: Application, aws: Aws, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name, value in aws.environment.items():
         monkeypatch.setenv(name, value)
     url = aws.sqs.create_queue(QueueName=talk.session_id)["QueueUrl"]
-    services.settings = replace(services.settings, summary_queue_url=url)
+    application.platform = AwsPlatform(replace(application.settings, summary_queue_url=url))
     path = f"/sessions/{talk.session_id}/summary"
 
     async def asked(*, rebuild: bool) -> tuple[int, str]:
@@ -347,7 +349,7 @@ async def test_a_summary_is_queued_by_the_sessions_key(
     assert jobs == [{"session_id": talk.session.key, "rebuild": rebuild} for rebuild in (False, True)]
 
     await talk.runner().summarize(rebuild=True)
-    await services.end_summary(talk.session.key, rebuild=True, is_done=True)
+    await application.end_summary(talk.session.key, rebuild=True, is_done=True)
     assert await asked(rebuild=True) == (200, "unchanged"), "nothing has changed since the last rebuild"
     question = talk.messages[0]["client_message_id"]
     assert (await client.delete(f"/sessions/{talk.session_id}/messages/{question}")).status_code == 204

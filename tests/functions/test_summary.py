@@ -143,7 +143,7 @@ def test_a_direct_call_that_names_no_session_is_refused(summary: Any, event: Jso
 def queued(world: World, monkeypatch: pytest.MonkeyPatch) -> list[Json]:
     """What the functions send to the queue."""
     queue = RecordedQueue()
-    monkeypatch.setattr(world.services, "summary_queue", queue)
+    monkeypatch.setattr(world.application.platform, "summary_queue", queue)
     return queue.sent
 
 
@@ -184,6 +184,6 @@ def test_a_summary_whose_note_is_stored_although_that_failed_is_queued_by_the_ne
     with monkeypatch.context() as patch:
         patch.setattr(Catalog, "note_summary_queued", noted)
         with pytest.raises(StorageUnavailable):
-            event_loop.run(world.services.queue_summary(key, rebuild=rebuild))
-    assert event_loop.run(world.services.queue_summary(key, rebuild=rebuild))
+            event_loop.run(world.application.queue_summary(key, rebuild=rebuild))
+    assert event_loop.run(world.application.queue_summary(key, rebuild=rebuild))
     assert queued == [{"session_id": key, "rebuild": rebuild}]

@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from starlette.requests import Request
 
 from omniagent.errors import ConfigurationError, Forbidden, InvalidRequest, Unauthenticated
 from omniagent.http.auth import Authenticator, Caller, lazy_authenticator
@@ -200,7 +201,7 @@ class TestNone:
         authenticate = lazy_authenticator(Settings(auth_mode="none"), local=False)
         for _ in range(2):
             with pytest.raises(ConfigurationError, match="OMNIAGENT_LOCAL"):
-                await authenticate(scope({"host": "localhost"}, client="127.0.0.1"))
+                await authenticate(Request(scope({"host": "localhost"}, client="127.0.0.1")))
 
 
 @pytest.mark.parametrize(

@@ -53,7 +53,7 @@ def _as_in_01(world: World, user: User) -> None:
 def test_a_users_chats_are_found_again(
     world: World, ada: User, issuer: Issuer, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setenv("MONGODB_URI", world.services.settings.mongodb_uri)
+    monkeypatch.setenv("MONGODB_URI", world.application.settings.mongodb_uri)
     monkeypatch.setenv("MONGODB_DATABASE", world.database.name)
     assert main([issuer.url]) == 0
     assert capsys.readouterr().out == "1 users and 1 sessions renamed\n"

@@ -24,7 +24,6 @@ from omniagent import (
     ModelRequest,
     Query,
     RunContext,
-    Runner,
     ScriptedModel,
     Settings,
     ToolCall,
@@ -33,6 +32,7 @@ from omniagent import (
     tool,
 )
 from omniagent.ai.approvals import requests_of
+from omniagent.ai.operator import TurnOperator
 from omniagent.errors import OmniAgentError
 from omniagent.messages import Status, steering_of
 from omniagent.session.manager import SessionMessage
@@ -248,7 +248,7 @@ class Race:
         self.processes.append(process := Process(self.store, self.registry, SETTINGS))
         return process
 
-    def _runner(self, process: Process) -> Runner:
+    def _runner(self, process: Process) -> TurnOperator:
         dice = self.dice
 
         @tool
@@ -264,7 +264,9 @@ class Race:
             await asyncio.sleep(dice.choice((0, 0.002, 0.004)))
             return "paid"
 
-        return Runner(Agent("helper", "", [work, pay]), process.session, provider=self.model, registry=process.registry)
+        return TurnOperator(
+            Agent("helper", "", [work, pay]), process.session, provider=self.model, registry=process.registry
+        )
 
 
 class _Pause(asyncio.Event):

@@ -2,16 +2,8 @@
 
 import asyncio
 
-from omniagent import (
-    Agent,
-    InMemorySessionManager,
-    InMemoryStore,
-    MemoryRegistry,
-    Runner,
-    ScriptedModel,
-    Settings,
-    TurnHooks,
-)
+from omniagent import Agent, InMemorySessionManager, InMemoryStore, MemoryRegistry, ScriptedModel, Settings, TurnHooks
+from omniagent.ai.operator import TurnOperator
 from omniagent.turns.lease import TurnRegistry
 
 # A turn under test looks for its stop at once, and its lease outlives any pause of a busy machine.
@@ -36,9 +28,11 @@ class Sessions:
         session: InMemorySessionManager | None = None,
         registry: TurnRegistry | None = None,
         hooks: TurnHooks = TurnHooks(),
-    ) -> Runner:
+    ) -> TurnOperator:
         agent = Agent("helper", "", list(tools))  # type: ignore[arg-type]
-        return Runner(agent, session or self.session(), provider=model, registry=registry or self.registry, hooks=hooks)
+        return TurnOperator(
+            agent, session or self.session(), provider=model, registry=registry or self.registry, hooks=hooks
+        )
 
     async def are_free(self) -> bool:
         """Whether no turn holds the session `chat`, a slot of the user or this process."""

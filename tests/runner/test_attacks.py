@@ -12,11 +12,11 @@ from omniagent import (
     MemoryRegistry,
     Query,
     RunContext,
-    Runner,
     ScriptedModel,
     ToolCall,
     tool,
 )
+from omniagent.ai.operator import TurnOperator
 from omniagent.ai.providers.llm_provider import ModelText
 from omniagent.errors import (
     ModelStreamBroken,
@@ -105,7 +105,7 @@ async def test_the_message_is_on_its_way_before_the_models_request_is_built() ->
 
     session = Sending("ada", "chat", store=sessions.store, settings=sessions.settings)
     agent = Agent("helper", instructions)
-    await Runner(agent, session, provider=ScriptedModel("Hello."), registry=sessions.registry).run("Hello?")
+    await TurnOperator(agent, session, provider=ScriptedModel("Hello."), registry=sessions.registry).run("Hello?")
     assert order == ["message", "request"]
 
 
@@ -481,7 +481,7 @@ async def test_a_team_whose_code_raises_anything_still_gets_an_ended_stream_and_
         raise ZeroDivisionError("secret")
 
     sessions = Sessions()
-    runner = Runner(Agent("helper", instructions), sessions.session(), provider=ScriptedModel())
+    runner = TurnOperator(Agent("helper", instructions), sessions.session(), provider=ScriptedModel())
     result = await runner.run("Hello?")
     assert result.error is not None
     assert isinstance(result.error.__cause__, ZeroDivisionError)

@@ -12,11 +12,11 @@ from omniagent import (
     InMemorySessionManager,
     MemoryLedger,
     Query,
-    Runner,
     ScriptedModel,
     SessionManager,
     TurnHooks,
 )
+from omniagent.ai.operator import TurnOperator
 from omniagent.errors import (
     InboxFull,
     InvalidRequest,
@@ -42,7 +42,7 @@ async def waiting(sessions: Sessions) -> list[str]:
     return [] if held is None else [message.id for message in held.inbox]
 
 
-async def run(runner: Runner, message_id: str) -> str:
+async def run(runner: TurnOperator, message_id: str) -> str:
     stream = await runner.run_accepted(message_id)
     assert stream is not None
     result = await stream.result()
@@ -242,9 +242,9 @@ async def test_its_request_is_counted_once_and_over_the_budget_nothing_waits() -
     budget = Budget(requests_per_minute=1)
     agent, model = Agent("helper", ""), ScriptedModel("Hi.")
 
-    def runner(session_id: str) -> Runner:
+    def runner(session_id: str) -> TurnOperator:
         session = sessions.session(session_id)
-        return Runner(agent, session, provider=model, registry=sessions.registry, budget=budget, ledger=ledger)
+        return TurnOperator(agent, session, provider=model, registry=sessions.registry, budget=budget, ledger=ledger)
 
     await runner("chat").accept(QUERY)
     await runner("chat").accept(QUERY)
@@ -260,8 +260,8 @@ async def test_whoever_sends_it_again_and_again_while_nobody_answers_it_gets_no_
     async def on_begin(turn_id: str, _: int) -> None:
         watched.append(turn_id)
 
-    def runner() -> Runner:
-        return Runner(
+    def runner() -> TurnOperator:
+        return TurnOperator(
             Agent("helper", ""),
             sessions.session(),
             provider=ScriptedModel(),
@@ -320,7 +320,7 @@ async def test_what_waits_is_deleted_with_its_session() -> None:
     sessions = Sessions()
     runner = sessions.runner(ScriptedModel())
     await runner.accept(QUERY)
-    assert await runner.erase()
+    assert await runner.erase_session()
     assert await runner.run_accepted("m1") is None
     assert await sessions.session().head() is None
 

@@ -15,7 +15,6 @@ from omniagent import (
     MemoryRegistry,
     ModelFinish,
     Query,
-    Runner,
     ScriptedModel,
     Settings,
     ToolCall,
@@ -23,6 +22,7 @@ from omniagent import (
     Usage,
     tool,
 )
+from omniagent.ai.operator import TurnOperator
 from omniagent.errors import (
     BudgetExceeded,
     ModelUnavailable,
@@ -65,8 +65,8 @@ class Desk:
     def session(self, session_id: str = "s", kind: type[InMemorySessionManager] = InMemorySessionManager) -> Any:
         return kind("alice", session_id, store=self.store, settings=self.settings)
 
-    def runner(self, session: Any = None, hooks: TurnHooks = TurnHooks()) -> Runner:
-        return Runner(
+    def runner(self, session: Any = None, hooks: TurnHooks = TurnHooks()) -> TurnOperator:
+        return TurnOperator(
             Agent("helper", "Be brief.", tools=[add]),
             session or self.session(),
             provider=self.model,
@@ -239,7 +239,9 @@ async def test_without_a_limit_nothing_is_written() -> None:
 
 async def test_the_settings_have_a_budget_for_everybody() -> None:
     desk = Desk(COSTS_4000, budget_tokens_per_day=100)
-    runner = Runner(Agent("a", "b"), desk.session(), provider=desk.model, ledger=desk.ledger, registry=desk.registry)
+    runner = TurnOperator(
+        Agent("a", "b"), desk.session(), provider=desk.model, ledger=desk.ledger, registry=desk.registry
+    )
     assert runner.budget == Budget(tokens_per_day=100)
     await runner.run("Hello?")
     with pytest.raises(BudgetExceeded):

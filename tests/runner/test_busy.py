@@ -17,13 +17,13 @@ from omniagent import (
     MemoryRegistry,
     ModelFinish,
     Query,
-    Runner,
     RunResult,
     ScriptedModel,
     ToolCall,
     Usage,
     tool,
 )
+from omniagent.ai.operator import TurnOperator
 from omniagent.errors import InboxFull, InvalidRequest, ModelUnavailable, TooManyRequests, TurnInProgress
 from omniagent.protocol import sse
 from omniagent.settings import Busy
@@ -312,7 +312,7 @@ async def test_deleting_the_session_reaches_what_waits(sessions: Busily) -> None
     first = await sessions.runner(model).start(ask("m1"))
     await gate.reached()
     second = await sessions.runner(model).start(ask("m2", "queue"))
-    assert await sessions.runner(model).erase()
+    assert await sessions.runner(model).erase_session()
     assert [event["type"] for event in await read(second)] == ["error"]
     await asyncio.gather(first.ended(), second.ended())
     assert await sessions.waiting() == []
@@ -360,7 +360,7 @@ async def test_a_message_over_the_budget_gets_a_turn_that_says_so(sessions: Busi
     finish = ModelFinish("stop", Usage(60_000, 200))
     model = ScriptedModel(["One", gate, finish])
 
-    def runner() -> Runner:
+    def runner() -> TurnOperator:
         return budgeted(sessions, model, Budget(tokens_per_day=50_000), ledger)
 
     first = await runner().start(ask("m1"))
@@ -388,9 +388,11 @@ def test_a_busy_policy_that_does_not_exist_is_refused() -> None:
         Query("Hello", busy="later").checked(QUICK)  # type: ignore[arg-type]
 
 
-def budgeted(sessions: Busily, model: ScriptedModel, budget: Budget, ledger: MemoryLedger) -> Runner:
+def budgeted(sessions: Busily, model: ScriptedModel, budget: Budget, ledger: MemoryLedger) -> TurnOperator:
     agent = Agent("helper", "")
-    return Runner(agent, sessions.session(), provider=model, registry=sessions.registry, ledger=ledger, budget=budget)
+    return TurnOperator(
+        agent, sessions.session(), provider=model, registry=sessions.registry, ledger=ledger, budget=budget
+    )
 
 
 async def test_a_message_that_waits_counts_as_one_request_when_it_is_posted(sessions: Busily) -> None:
@@ -454,7 +456,7 @@ async def test_a_turn_that_died_is_continued_by_whoever_waits_and_answers_what_h
     model = ScriptedModel(["One", before, "."], ["never", dying, "."], "Two.", "Three.")
     process = Process(sessions.store, sessions.registry, sessions.settings)
     agent = Agent("helper", "")
-    doomed = Runner(agent, process.session, provider=model, registry=process.registry)
+    doomed = TurnOperator(agent, process.session, provider=model, registry=process.registry)
     first = await doomed.start(ask("m1"))
     await before.reached()
     steering = await sessions.runner(model).start(ask("m2", "steer"))

@@ -92,7 +92,7 @@ async def test_deleting_the_session_deletes_what_waits(conversation: Conversatio
     first = await chat.start(Query("m1?", "m1"))
     await gate.reached()
     waiting = await chat.start(Query("m2?", "m2", busy="queue"))
-    assert await chat.runner().erase()
+    assert await chat.runner().erase_session()
     assert [event["type"] for event in sse.decode(await read(waiting))] == ["error"]
     await asyncio.gather(first.ended(), waiting.ended())
     assert await registry.running(chat.session.key) is None

@@ -7,7 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from omniagent import AnswerStream, Gate, MemoryRegistry, Query, Runner, RunResult, ScriptedModel, ToolCall, tool
+from omniagent import AnswerStream, Gate, MemoryRegistry, Query, RunResult, ScriptedModel, ToolCall, tool
+from omniagent.ai.operator import TurnOperator
 from omniagent.errors import InvalidRequest, NotWaiting, TooManyTurns, TurnInProgress, UnknownRequest
 from omniagent.protocol import sse
 from omniagent.turns.lease import Claim, InboxMessage, OnDead, RunningTurn
@@ -61,7 +62,7 @@ async def sessions() -> AsyncIterator[Busily]:
             await asyncio.sleep(0.002)
 
 
-def runner(sessions: Busily, model: ScriptedModel) -> Runner:
+def runner(sessions: Busily, model: ScriptedModel) -> TurnOperator:
     return sessions.runner(model, refund)
 
 
@@ -345,7 +346,7 @@ async def test_a_message_that_is_held_up_and_sent_again_waits_on_and_closes_noth
 
 async def test_deleting_the_session_reaches_a_message_that_is_held_up(sessions: Busily) -> None:
     model, second, _ = await queued_behind(sessions)
-    assert await runner(sessions, model).erase()
+    assert await runner(sessions, model).erase_session()
     assert [event["type"] for event in sse.decode(b"".join([f async for f in second.sse()]))] == ["error"]
     await second.ended()
 

@@ -1,6 +1,7 @@
 """Servers that want their reasoning back: whole turns with tools against what DeepSeek and Gemini refuse."""
 
-from omniagent import Agent, Runner, tool
+from omniagent import Agent, tool
+from omniagent.ai.operator import TurnOperator
 from omniagent.ai.providers import get_llm_provider
 from tests.providers.canned import Json, chat_chunks, frames, serve, stream
 from tests.runner.sessions import Sessions
@@ -25,7 +26,7 @@ async def asked(*steps: list[Json]) -> list[Json]:
     async with serve(*answers * TURNS) as server:
         provider = get_llm_provider("openai-chat/thinker", base_url=server.base_url)
         for number in range(TURNS):
-            runner = Runner(Agent("helper", "", [add]), sessions.session(), provider=provider)
+            runner = TurnOperator(Agent("helper", "", [add]), sessions.session(), provider=provider)
             result = await runner.run(f"Question {number}?")
             assert result.status == "complete"
         await provider.aclose()

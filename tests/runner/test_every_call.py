@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-from omniagent import Agent, InMemorySessionManager, InMemoryStore, MemoryRegistry, Query, Runner, ScriptedModel, tool
+from omniagent import Agent, InMemorySessionManager, InMemoryStore, MemoryRegistry, Query, ScriptedModel, tool
+from omniagent.ai.operator import TurnOperator
 from omniagent.ai.providers.scripted import ToolCall
 from omniagent.errors import NotFound
 from omniagent.messages import Part, StepPart, TextPart, ToolPart
@@ -36,7 +37,7 @@ class World:
         self.model = ScriptedModel(default=self._answer)
         self.streamed = b""
 
-    def runner(self, process: Process | None = None) -> Runner:
+    def runner(self, process: Process | None = None) -> TurnOperator:
         @tool
         async def work() -> str:
             """Work."""
@@ -44,7 +45,9 @@ class World:
             return "worked"
 
         process = process or Process(self.store, self.shared, SETTINGS)
-        return Runner(Agent("helper", "", [work]), process.session, provider=self.model, registry=process.registry)
+        return TurnOperator(
+            Agent("helper", "", [work]), process.session, provider=self.model, registry=process.registry
+        )
 
     @property
     def session(self) -> InMemorySessionManager:
@@ -70,28 +73,28 @@ class World:
         return "Done." if any(part.type == "tool" for part in request.messages[-1].parts) else ToolCall("work")
 
 
-Verb = Callable[[World, Runner], Coroutine[Any, Any, None]]
+Verb = Callable[[World, TurnOperator], Coroutine[Any, Any, None]]
 
 
-async def send(world: World, runner: Runner) -> None:
+async def send(world: World, runner: TurnOperator) -> None:
     stream = await runner.start(Query("Go on", "m3"))
     world.streamed = await read(stream)
     await stream.ended()
 
 
-async def run(_: World, runner: Runner) -> None:
+async def run(_: World, runner: TurnOperator) -> None:
     await runner.run(Query("Go on", "m3"))
 
 
-async def regenerate(world: World, runner: Runner) -> None:
+async def regenerate(world: World, runner: TurnOperator) -> None:
     world.streamed = await read(await runner.start(Query(message_id="m2", regenerate=True)))
 
 
-async def replay(world: World, runner: Runner) -> None:
+async def replay(world: World, runner: TurnOperator) -> None:
     world.streamed = await read(await runner.start(Query("Hello?", "m2")))
 
 
-async def join(world: World, runner: Runner) -> None:
+async def join(world: World, runner: TurnOperator) -> None:
     owner = await world.runner().start(Query("Go on", "m3"))
     try:
         world.streamed = await read(await runner.start(Query("Go on", "m3")))
@@ -99,18 +102,18 @@ async def join(world: World, runner: Runner) -> None:
         await asyncio.shield(owner.ended())
 
 
-async def resume(world: World, runner: Runner) -> None:
+async def resume(world: World, runner: TurnOperator) -> None:
     owner = await world.runner().start(Query("Go on", "m3"))
     await owner.ended()  # its log is kept for a while
     stream = await runner.resume()
     world.streamed = await read(stream) if stream else b""
 
 
-async def erase(_: World, runner: Runner) -> None:
+async def erase(_: World, runner: TurnOperator) -> None:
     await runner.erase()
 
 
-async def summarize(_: World, runner: Runner) -> None:
+async def summarize(_: World, runner: TurnOperator) -> None:
     await runner.summarize(rebuild=True)
 
 
@@ -162,7 +165,7 @@ async def check_works(world: World, where: str) -> None:
     world.clock.pass_by(11)
     session = world.store.sessions.get(world.session.key)
     if session is not None and session.is_erased:  # a deletion that was cut off: the same request again goes on
-        assert await world.runner().erase(), where
+        assert await world.runner().erase_session(), where
     stored = (await world.session.load("m3")).earlier
     answer = await world.session.answer(stored.turn_number) if stored else None
     # A turn that could not be stored is continued, and one that was closed early goes on: its tool is not run again.

@@ -18,7 +18,6 @@ from omniagent import (
     ModelRequest,
     Query,
     RunContext,
-    Runner,
     RunResult,
     ScriptedModel,
     ToolCall,
@@ -27,6 +26,7 @@ from omniagent import (
     tool,
 )
 from omniagent.ai.context import Callbacks
+from omniagent.ai.operator import TurnOperator
 from omniagent.ai.providers.llm_provider import ModelEvent, ModelReasoningDone, ModelText
 from omniagent.ai.providers.model_calls import ProviderPool
 from omniagent.ai.tool_threads import ToolThreads
@@ -53,7 +53,7 @@ async def ended(sessions: Sessions) -> None:
 async def test_a_summary_model_that_does_not_exist_costs_only_the_summary() -> None:
     sessions = Sessions(replace(EACH_TURN, summary_model="unheard-of"))
     pool = ProviderPool(registrations={"scripted": ScriptedModel(default="Hi")})
-    runner = Runner(
+    runner = TurnOperator(
         Agent("helper", "", model="scripted"), sessions.session(), providers=pool, registry=sessions.registry
     )
     for number in range(3):
@@ -124,7 +124,7 @@ async def test_a_callback_that_is_cancelled_by_its_own_code_changes_nothing() ->
         results.append(result)
 
     agent = Agent("helper", "", callbacks=Callbacks(on_finish=on_finish))
-    runner = Runner(
+    runner = TurnOperator(
         agent,
         sessions.session(),
         provider=ScriptedModel("Hi"),
@@ -149,7 +149,7 @@ async def test_a_callback_that_raises_system_exit_changes_nothing(name: str) -> 
 
     agent = Agent("helper", "", [work], callbacks=Callbacks(**{name: leave}))
     model = ScriptedModel(ToolCall("work"), "Done.")
-    stream = await Runner(agent, sessions.session(), provider=model, registry=sessions.registry).start("Go")
+    stream = await TurnOperator(agent, sessions.session(), provider=model, registry=sessions.registry).start("Go")
     result = await stream.result()
     await stream.ended()
     assert (result.status, result.text, result.tool_errors) == ("complete", "Done.", 0)
@@ -169,7 +169,7 @@ async def test_a_turn_that_nobody_stops_fails_if_its_own_code_raises_a_cancellat
         return ""
 
     model = ScriptedModel(["Well", error()])
-    runner = Runner(Agent("helper", instructions), sessions.session(), provider=model, registry=sessions.registry)
+    runner = TurnOperator(Agent("helper", instructions), sessions.session(), provider=model, registry=sessions.registry)
     stream = await runner.start("Go")
     result = await stream.result()
     await stream.ended()
@@ -188,7 +188,7 @@ async def test_a_callback_that_hangs_does_not_keep_the_process_past_its_time() -
     async def on_end(result: RunResult) -> None:
         results.append(result)
 
-    runner = Runner(
+    runner = TurnOperator(
         Agent("helper", "", callbacks=Callbacks(on_finish=on_finish)),
         sessions.session(),
         provider=ScriptedModel("Hi"),
@@ -240,7 +240,7 @@ async def test_a_cost_hook_that_raises_changes_nothing() -> None:
         raise RuntimeError("no metrics today")
 
     hooks = TurnHooks(on_end=on_end, on_model_call=on_model_call)
-    runner = Runner(
+    runner = TurnOperator(
         Agent("helper", ""),
         sessions.session(),
         provider=ScriptedModel(default="Hi"),
@@ -268,7 +268,7 @@ async def test_what_is_emitted_while_the_answer_is_stored_or_later_reaches_neith
     sessions = Sessions()
     session = Emitting("ada", "chat", store=sessions.store, settings=QUICK)
     agent = Agent("helper", "", callbacks=Callbacks(on_start=on_start))
-    runner = Runner(agent, session, provider=ScriptedModel("Hi"), registry=sessions.registry)
+    runner = TurnOperator(agent, session, provider=ScriptedModel("Hi"), registry=sessions.registry)
     stream = await runner.start("Hello?")
     await stream.ended()
     contexts[0].emit("later", 1)
@@ -443,7 +443,7 @@ async def test_code_that_ignores_the_stop_leads_to_no_model_call_and_no_tool() -
 
     model = ScriptedModel()
     agent = Agent("helper", "", callbacks=Callbacks(on_start=on_start))
-    runner = Runner(agent, sessions.session(), provider=model, registry=sessions.registry)
+    runner = TurnOperator(agent, sessions.session(), provider=model, registry=sessions.registry)
     stream = await runner.start("Hello?")
     await is_waiting.wait()
     await runner.stop()
@@ -474,7 +474,7 @@ async def test_a_model_that_ignores_its_cancellation_does_not_hold_a_turn_that_c
 
     sessions = Sessions()
     session = Failing("ada", "chat", store=sessions.store, settings=QUICK)
-    runner = Runner(Agent("helper", ""), session, provider=Deaf("deaf"), registry=sessions.registry)
+    runner = TurnOperator(Agent("helper", ""), session, provider=Deaf("deaf"), registry=sessions.registry)
     with pytest.raises(StorageUnavailable):
         await runner.start("Hello?")
     assert await sessions.are_free()
@@ -565,7 +565,7 @@ async def test_what_a_slow_registry_logs_after_the_session_was_deleted_is_delete
     sessions.registry = registry = Slow()
     stream = await sessions.runner(ScriptedModel(["Hello", Gate()])).start("Hello?")
     await registry.entered.wait()
-    assert await sessions.runner(ScriptedModel()).erase()
+    assert await sessions.runner(ScriptedModel()).erase_session()
     registry.released.set()
     assert not (await stream.result()).stored
     await stream.ended()

@@ -12,13 +12,13 @@ from omniagent import (
     InMemorySessionManager,
     InMemoryStore,
     ModelFinish,
-    Runner,
     RunResult,
     ScriptedModel,
     Settings,
     TurnHooks,
 )
 from omniagent.ai import prompts
+from omniagent.ai.operator import TurnOperator
 from omniagent.messages import ChatMessage, Usage
 
 NAMING = Settings(tick_seconds=0.02, name_sessions=True)
@@ -33,7 +33,7 @@ class Chat:
         self.estimated: list[bool] = []
         self.over = asyncio.Event()
         hooks = TurnHooks(on_end=self._end, on_model_call=self._cost)
-        self.runner = Runner(Agent("helper", ""), self.session, provider=model, hooks=hooks)
+        self.runner = TurnOperator(Agent("helper", ""), self.session, provider=model, hooks=hooks)
 
     async def _end(self, _: RunResult) -> None:
         self.over.set()

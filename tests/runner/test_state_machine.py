@@ -19,12 +19,12 @@ from omniagent import (
     MemoryRegistry,
     ModelRequest,
     Query,
-    Runner,
     ScriptedModel,
     ToolCall,
     tool,
 )
 from omniagent.ai.approvals import requests_of
+from omniagent.ai.operator import TurnOperator
 from omniagent.errors import NotFound, TurnInProgress
 from omniagent.messages import TextPart, ToolPart
 from omniagent.protocol import sse
@@ -237,9 +237,9 @@ class OneSession(RuleBasedStateMachine):
     def delete(self) -> None:
         if not self.turns:
             with pytest.raises(NotFound):
-                self._do(self._runner().erase())
+                self._do(self._runner().erase_session())
             return
-        assert self._do(self._runner().erase())
+        assert self._do(self._runner().erase_session())
         running, self.running, self.turns = self.running, None, []
         if running is None:
             return
@@ -307,7 +307,7 @@ class OneSession(RuleBasedStateMachine):
     def _session(self) -> InMemorySessionManager:
         return InMemorySessionManager("ada", "chat", store=self.store, settings=SETTINGS)
 
-    def _runner(self, process: Process | None = None) -> Runner:
+    def _runner(self, process: Process | None = None) -> TurnOperator:
         process = process or Process(self.store, self.registry, SETTINGS)
 
         @tool
@@ -322,7 +322,9 @@ class OneSession(RuleBasedStateMachine):
             self.tool_runs += 1
             return "paid"
 
-        return Runner(Agent("helper", "", [work, pay]), process.session, provider=self.model, registry=process.registry)
+        return TurnOperator(
+            Agent("helper", "", [work, pay]), process.session, provider=self.model, registry=process.registry
+        )
 
     def _next_answer(self, _: ModelRequest) -> Any:
         self.model_calls += 1

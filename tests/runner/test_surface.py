@@ -28,15 +28,14 @@ from omniagent import (
     ProviderPool,
     Query,
     RunContext,
-    Runner,
     ScriptedModel,
     Settings,
     ToolCall,
     TurnHooks,
-    TurnWatcher,
     Usage,
     tool,
 )
+from omniagent.ai.operator import TurnOperator
 from omniagent.ai.providers.llm_provider import ModelEvent
 from omniagent.errors import (
     DeletionUnfinished,
@@ -91,7 +90,7 @@ async def test_an_answer_that_does_not_validate_is_repaired_on_both_apis(convers
 
 async def test_an_answer_that_does_not_validate_gets_one_repair_round() -> None:
     model = ScriptedModel('{"city": "Lisbon", "degrees": 210}', '{"city": "Lisbon", "degrees": 21}')
-    result = await Runner(Agent("weather", "", output=Weather), session(), provider=model).run("Lisbon?")
+    result = await TurnOperator(Agent("weather", "", output=Weather), session(), provider=model).run("Lisbon?")
     assert (result.status, result.output) == ("complete", Weather(city="Lisbon", degrees=21))
     correction = model.requests[1].messages[-1]
     assert correction.role == "user"
@@ -112,7 +111,7 @@ class Forgetful(InMemorySessionManager):
 
 async def test_a_stream_that_is_opened_again_after_a_failure_is_the_same_message() -> None:
     chat = Forgetful("ada", "chat", store=InMemoryStore(), settings=QUICK)
-    runner = Runner(Agent("helper", ""), chat, provider=ScriptedModel(default="Hi."), registry=MemoryRegistry())
+    runner = TurnOperator(Agent("helper", ""), chat, provider=ScriptedModel(default="Hi."), registry=MemoryRegistry())
     stream = runner.run_stream("Hello")
     with pytest.raises(StorageUnavailable):
         await stream
@@ -123,7 +122,7 @@ async def test_a_stream_that_is_opened_again_after_a_failure_is_the_same_message
 async def test_a_retry_that_joins_or_replays_a_typed_answer_has_its_output() -> None:
     gate = Gate()
     model = ScriptedModel("no JSON", ['{"city": "Lisbon", ', gate, '"degrees": 21}'])
-    runner = Runner(Agent("weather", "", output=Weather), session(), provider=model, registry=MemoryRegistry())
+    runner = TurnOperator(Agent("weather", "", output=Weather), session(), provider=model, registry=MemoryRegistry())
     first = await runner.start(Query("Lisbon?", "m1"))
     await gate.reached()
     joined = await runner.start(Query("Lisbon?", "m1"))
@@ -138,14 +137,14 @@ async def test_a_typed_answer_that_does_not_fit_a_changed_model_is_replayed_with
         days: int
 
     chat, model = session(), ScriptedModel('{"city": "Lisbon", "degrees": 21}')
-    await Runner(Agent("weather", "", output=Weather), chat, provider=model).run(Query("Lisbon?", "m1"))
-    result = await Runner(Agent("weather", "", output=Forecast), chat, provider=model).run(Query("Lisbon?", "m1"))
+    await TurnOperator(Agent("weather", "", output=Weather), chat, provider=model).run(Query("Lisbon?", "m1"))
+    result = await TurnOperator(Agent("weather", "", output=Forecast), chat, provider=model).run(Query("Lisbon?", "m1"))
     assert (result.status, result.output) == ("complete", None)
 
 
 async def test_an_answer_that_never_validates_fails_after_one_repair_round() -> None:
     model = ScriptedModel("no JSON", "still none", "never asked")
-    result = await Runner(Agent("weather", "", output=Weather), session(), provider=model).run("Lisbon?")
+    result = await TurnOperator(Agent("weather", "", output=Weather), session(), provider=model).run("Lisbon?")
     assert (result.status, result.metadata["errorCode"], result.output) == ("failed", "invalid_output", None)
     assert model.remaining == 1
 
@@ -173,7 +172,7 @@ async def test_a_tool_knows_its_user_its_call_and_what_the_agent_opened_once() -
     for category in ("silver", "gold"):
         model = ScriptedModel(ToolCall("refund", {"order": "42"}, call_id=f"call-{category}"), "Done.")
         chat = InMemorySessionManager("ada", "chat", store=store, settings=QUICK, category=category)
-        result = await Runner(agent, chat, provider=model).run("Refund 42")
+        result = await TurnOperator(agent, chat, provider=model).run("Refund 42")
         assert [part.data for part in result.parts if isinstance(part, DataPart)] == [{"percent": 100}]
         assert "context" not in str(model.requests[0].tools)
     await agent.aclose()
@@ -188,7 +187,7 @@ async def test_the_agents_model_is_obeyed_for_answers_and_names_and_settings_win
     large, small = ScriptedModel("Hello.", model="large"), ScriptedModel(model="small", name="By the small one")
     pool = ProviderPool({}, {"large": large, "small": small})
     chat = session(settings=replace(QUICK, name_model="small"))
-    runner = Runner(Agent("helper", "", model="large"), chat, providers=pool)
+    runner = TurnOperator(Agent("helper", "", model="large"), chat, providers=pool)
     result = await runner.run("Hi")
     assert (result.text, result.metadata["model"]) == ("Hello.", "large")
     assert await runner.name() == "By the small one"
@@ -199,13 +198,13 @@ async def test_the_agents_model_is_obeyed_for_answers_and_names_and_settings_win
 
 async def test_a_session_without_a_turn_has_no_name_to_be_found() -> None:
     with pytest.raises(NotFound):
-        await Runner(Agent("helper", ""), session(), provider=ScriptedModel()).name()
+        await TurnOperator(Agent("helper", ""), session(), provider=ScriptedModel()).name()
 
 
 def test_a_silent_model_names_a_chat_by_its_first_words(monkeypatch: pytest.MonkeyPatch) -> None:
     async def named() -> str:
         gate = Gate()
-        runner = Runner(Agent("helper", ""), session(), provider=ScriptedModel("Hello.", name=["A", gate]))
+        runner = TurnOperator(Agent("helper", ""), session(), provider=ScriptedModel("Hello.", name=["A", gate]))
         await runner.run("Where is the library of Alexandria?")
         naming = asyncio.create_task(runner.name())
         await gate.reached()
@@ -220,7 +219,7 @@ def test_a_silent_model_names_a_chat_by_its_first_words(monkeypatch: pytest.Monk
 @pytest.mark.parametrize(("agent", "chat"), [(object(), session()), (Agent("helper", ""), object())])
 def test_a_runner_says_what_it_was_given_wrong(agent: object, chat: object) -> None:
     with pytest.raises(ConfigurationError, match=r"Runner\(agent, session\)"):
-        Runner(agent, chat)  # type: ignore[arg-type]
+        TurnOperator(agent, chat)  # type: ignore[arg-type]
 
 
 class Bare(LLMProvider):
@@ -241,7 +240,7 @@ class Bare(LLMProvider):
 )
 def test_a_runner_refuses_what_is_no_provider(provider: Any, said: str) -> None:
     with pytest.raises(ConfigurationError, match=said):
-        Runner(Agent("helper", ""), session(), provider=provider)
+        TurnOperator(Agent("helper", ""), session(), provider=provider)
 
 
 @pytest.mark.parametrize(
@@ -257,7 +256,7 @@ def test_a_runner_refuses_what_is_no_provider(provider: Any, said: str) -> None:
 )
 def test_a_runner_refuses_parts_of_another_kind(options: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigurationError, match=f"^Runner.{said}"):
-        Runner(Agent("helper", ""), session(), provider=ScriptedModel(), **options)
+        TurnOperator(Agent("helper", ""), session(), provider=ScriptedModel(), **options)
 
 
 @pytest.mark.parametrize("name", ["on_begin", "on_hand_over", "on_wake", "on_end", "on_erase"])
@@ -279,15 +278,9 @@ def test_a_chain_takes_providers_and_no_names() -> None:
         FallbackProvider([ScriptedModel(), "gpt-4.1"])  # type: ignore[list-item]
 
 
-@pytest.mark.parametrize(("sessions", "registry"), [(InMemoryStore, MemoryRegistry()), (InMemoryStore(), None)])
-def test_a_watcher_says_what_it_was_given_wrong(sessions: Any, registry: Any) -> None:
-    with pytest.raises(ConfigurationError, match=r"TurnWatcher\("):
-        TurnWatcher(sessions, registry, lambda _: Runner(Agent("helper", ""), session()))
-
-
 async def test_an_answer_without_reported_usage_is_estimated_and_marked_so() -> None:
     model = ScriptedModel(["Hello there.", ModelFinish("stop", Usage())])
-    usage = (await Runner(Agent("helper", ""), session(), provider=model).run("Hi")).usage
+    usage = (await TurnOperator(Agent("helper", ""), session(), provider=model).run("Hi")).usage
     assert (usage.estimated, usage.input_tokens > 0, usage.output_tokens > 0) == (True, True, True)
 
 
@@ -309,7 +302,7 @@ class Careless(LLMProvider):
     ],
 )
 async def test_a_turn_fails_with_what_its_provider_left_out(events: list[Any], said: str) -> None:
-    result = await Runner(Agent("helper", ""), session(), provider=Careless(*events)).run("?")
+    result = await TurnOperator(Agent("helper", ""), session(), provider=Careless(*events)).run("?")
     assert result.status == "failed"
     assert re.match(said, str(result.error))
 
@@ -331,13 +324,13 @@ def test_a_provider_whose_stream_cannot_be_one_is_refused_where_it_is_written() 
 @pytest.mark.parametrize("query", [None, 3, [{"role": "user", "content": "Hi"}], Query(None)])  # type: ignore[arg-type]
 async def test_a_query_that_is_no_text_is_refused(query: Any) -> None:
     with pytest.raises(ConfigurationError, match=r"the query is .*: write text, or Query\(text"):
-        await Runner(Agent("helper", ""), session(), provider=ScriptedModel()).run(query)
+        await TurnOperator(Agent("helper", ""), session(), provider=ScriptedModel()).run(query)
 
 
 @pytest.mark.parametrize("answers", [(), (True,), ("yes",)])
 def test_what_is_no_answer_is_refused(answers: Any) -> None:
     with pytest.raises(ConfigurationError, match=r"Runner.reply takes replies such as request.approve\(\), not \("):
-        Runner(Agent("helper", ""), session(), provider=ScriptedModel()).reply(*answers)
+        TurnOperator(Agent("helper", ""), session(), provider=ScriptedModel()).reply(*answers)
 
 
 def test_a_session_names_its_user_and_itself_in_text() -> None:
@@ -359,9 +352,9 @@ async def test_closing_the_adapter_stores_what_was_streamed_first(conversation: 
     gate = Gate()
     async with adapter as store:
         chat = MongoSessionManager(store, conversation.user, conversation.session_id, settings=QUICK)
-        stream = await Runner(Agent("helper", ""), chat, provider=ScriptedModel(["Half an", gate, " answer."])).start(
-            "?"
-        )
+        stream = await TurnOperator(
+            Agent("helper", ""), chat, provider=ScriptedModel(["Half an", gate, " answer."])
+        ).start("?")
         await seen(stream, "text-delta")
         await gate.reached()
     assert (await stream.result()).metadata["stopReason"] == "shutdown"
@@ -371,7 +364,7 @@ async def test_closing_the_adapter_stores_what_was_streamed_first(conversation: 
 async def test_a_loop_that_is_closed_under_a_turn_stores_what_was_streamed() -> None:
     """What `asyncio.run` does at its end: every task is cancelled."""
     chat, gate = session(), Gate()
-    stream = await Runner(Agent("helper", ""), chat, provider=ScriptedModel(["Half", gate])).start("?")
+    stream = await TurnOperator(Agent("helper", ""), chat, provider=ScriptedModel(["Half", gate])).start("?")
     await gate.reached()
     turn = next(task for task in asyncio.all_tasks() if task.get_name().startswith("turn "))
     turn.cancel()
@@ -381,17 +374,17 @@ async def test_a_loop_that_is_closed_under_a_turn_stores_what_was_streamed() -> 
 
 async def test_an_erased_session_is_gone_and_its_running_turn_is_lost() -> None:
     chat, gate = session(), Gate()
-    runner = Runner(Agent("helper", ""), chat, provider=ScriptedModel("One.", ["Half", gate]))
+    runner = TurnOperator(Agent("helper", ""), chat, provider=ScriptedModel("One.", ["Half", gate]))
     await runner.run(Query("First", "m1"))
     stream = await runner.start(Query("Second", "m2"))
     await gate.reached()
-    assert await runner.erase()
+    assert await runner.erase_session()
     assert not (await stream.result()).stored
     assert await runner.settle() is None
     with pytest.raises(NotFound):
         await runner.erase()
     await stream.ended()
-    again = Runner(Agent("helper", ""), chat, provider=ScriptedModel("New."))
+    again = TurnOperator(Agent("helper", ""), chat, provider=ScriptedModel("New."))
     assert (await again.run(Query("First", "m1"))).turn_number == 1
 
 
@@ -407,10 +400,10 @@ async def test_what_a_running_turn_still_logs_while_its_session_is_erased_is_era
 
     chat, gate, registry = session(), Gate(), LateChunk()
     late = [(Claim(chat.key, "turn", "m1"), 99, b": late\n\n")]
-    runner = Runner(Agent("helper", ""), chat, provider=ScriptedModel(["Half", gate]), registry=registry)
+    runner = TurnOperator(Agent("helper", ""), chat, provider=ScriptedModel(["Half", gate]), registry=registry)
     stream = await runner.start(Query("First", "m1"))
     await gate.reached()
-    assert await runner.erase()
+    assert await runner.erase_session()
     await stream.ended()
     assert await registry.read(chat.key, "turn") == []
 
@@ -421,23 +414,25 @@ async def test_a_session_is_gone_before_anything_of_it_is_deleted() -> None:
             raise RegistryUnavailable("down")
 
     chat = session()
-    await Runner(Agent("helper", ""), chat, provider=ScriptedModel("One.")).run(Query("First", "m1"))
-    runner = Runner(Agent("helper", ""), chat, provider=ScriptedModel(), registry=Failing())
+    await TurnOperator(Agent("helper", ""), chat, provider=ScriptedModel("One.")).run(Query("First", "m1"))
+    runner = TurnOperator(Agent("helper", ""), chat, provider=ScriptedModel(), registry=Failing())
     with pytest.raises(RegistryUnavailable):
         await runner.erase()
     assert await runner.settle() is None
     with pytest.raises(SessionErased):
         await runner.run(Query("Second", "m2"))
-    assert await Runner(Agent("helper", ""), chat, provider=ScriptedModel()).erase(), "the same request again goes on"
+    assert await TurnOperator(Agent("helper", ""), chat, provider=ScriptedModel()).erase_session(), (
+        "the same request again goes on"
+    )
 
 
 async def test_an_erased_user_is_gone_with_all_sessions_and_may_come_back() -> None:
     chat, gate, registry = session(), Gate(), MemoryRegistry()
     other = InMemorySessionManager("somebody else", "kept", store=chat.store)
-    await Runner(Agent("helper", ""), other, provider=ScriptedModel("One."), registry=registry).run("Hello")
+    await TurnOperator(Agent("helper", ""), other, provider=ScriptedModel("One."), registry=registry).run("Hello")
     idle = InMemorySessionManager(chat.user, "idle", store=chat.store)
-    await Runner(Agent("helper", ""), idle, provider=ScriptedModel("One."), registry=registry).run("Hello")
-    runner = Runner(Agent("helper", ""), chat, provider=ScriptedModel(["Half", gate]), registry=registry)
+    await TurnOperator(Agent("helper", ""), idle, provider=ScriptedModel("One."), registry=registry).run("Hello")
+    runner = TurnOperator(Agent("helper", ""), chat, provider=ScriptedModel(["Half", gate]), registry=registry)
     stream = await runner.start("Hello")
     await gate.reached()
     assert await runner.erase_user()
@@ -446,7 +441,7 @@ async def test_an_erased_user_is_gone_with_all_sessions_and_may_come_back() -> N
     assert set(chat.store.sessions) == {other.key}
     assert set(chat.store.users) == {other.user_id}
     assert await registry.erase(chat.key)
-    again = Runner(Agent("helper", ""), chat, provider=ScriptedModel("New."), registry=registry)
+    again = TurnOperator(Agent("helper", ""), chat, provider=ScriptedModel("New."), registry=registry)
     assert (await again.run("Hello")).turn_number == 1
     assert await again.erase_user(resume=True), "it has ended: what is new stays"
     assert await again.settle() is not None
@@ -462,7 +457,7 @@ async def test_a_team_deletes_what_it_has_stored_of_a_session_and_of_a_user() ->
             raise OSError("the team's store is down")
         calls.append((user, session_id))
 
-    runner = Runner(Agent("helper", ""), chat, provider=ScriptedModel("One."), hooks=TurnHooks(on_erase=on_erase))
+    runner = TurnOperator(Agent("helper", ""), chat, provider=ScriptedModel("One."), hooks=TurnHooks(on_erase=on_erase))
     await runner.run("Hello")
     with pytest.raises(DeletionUnfinished):
         await runner.erase_user()

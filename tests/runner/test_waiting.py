@@ -7,9 +7,10 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, field_validator
 
-from omniagent import Agent, Approver, RunContext, Runner, ScriptedModel, ToolCall, ToolError, ToolRequest, tool
+from omniagent import Agent, Approver, RunContext, ScriptedModel, ToolCall, ToolError, ToolRequest, tool
 from omniagent.ai.approvals import ToolReply
 from omniagent.ai.client_tools import ask_user, client_tool
+from omniagent.ai.operator import TurnOperator
 from omniagent.errors import (
     Forbidden,
     InvalidRequest,
@@ -314,7 +315,7 @@ async def test_a_rule_of_approvers_that_raises_anything_allows_nothing(
 
     model = ScriptedModel(ToolCall("refund", {"order": "42"}))
     agent = Agent("helper", "", [shop.refund])
-    runner = Runner(agent, sessions.session(), provider=model, registry=sessions.registry, approvers=rule)
+    runner = TurnOperator(agent, sessions.session(), provider=model, registry=sessions.registry, approvers=rule)
     request = (await runner.run("Refund 42")).requests[0]
     with pytest.raises(Forbidden):
         await runner.reply(request.approve())

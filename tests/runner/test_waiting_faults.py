@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from omniagent import Agent, MemoryRegistry, Runner, ScriptedModel, ToolCall, ToolRequest, TurnHooks, client_tool, tool
+from omniagent import Agent, MemoryRegistry, ScriptedModel, ToolCall, ToolRequest, TurnHooks, client_tool, tool
+from omniagent.ai.operator import TurnOperator
 from omniagent.errors import NotWaiting, ReplyConflict, RequestExpired, ToolOutcomeUnknown
 from omniagent.messages import ORPHAN_ERROR, ToolPart
 from omniagent.session.in_memory import InMemorySessionManager
@@ -236,7 +237,9 @@ async def test_after_a_kill_at_any_call_the_tool_has_run_once_at_most_and_the_se
         model = ScriptedModel(ToolCall("refund", {"order": "42"}), default="Done.")
         request = (await sessions.runner(model, refunds.tool).run("Refund 42")).requests[0]
         process = DyingProcess(sessions.store, registry, QUICK, at=at, has_effect=has_effect)
-        doomed = Runner(Agent("helper", "", [refunds.tool]), process.session, provider=model, registry=process.registry)
+        doomed = TurnOperator(
+            Agent("helper", "", [refunds.tool]), process.session, provider=model, registry=process.registry
+        )
         answering = asyncio.create_task(events_of(doomed.reply(request.approve())))
         while not process.is_dead and not answering.done():
             await asyncio.wait([answering], timeout=0.005)

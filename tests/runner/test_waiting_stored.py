@@ -4,8 +4,9 @@ import asyncio
 from dataclasses import replace
 from typing import Any
 
-from omniagent import Agent, MongoTurnRegistry, RunContext, Runner, ScriptedModel, ToolCall, tool
+from omniagent import Agent, MongoTurnRegistry, RunContext, ScriptedModel, ToolCall, tool
 from omniagent.ai.approvals import ToolReply
+from omniagent.ai.operator import TurnOperator
 from omniagent.errors import TooManyReaders
 from tests.fixtures.conversation import QUICK, Conversation, events_of
 
@@ -42,7 +43,7 @@ async def test_fifty_identical_answers_at_many_instances_run_the_tool_once(
     await asyncio.gather(*(registry.aclose() for registry in registries))
 
 
-async def answered(runner: Runner, answer: ToolReply) -> list[Json]:
+async def answered(runner: TurnOperator, answer: ToolReply) -> list[Json]:
     """Answer, and again when told to come back later: nothing else may go wrong."""
     async with asyncio.timeout(300):
         while True:

@@ -32,7 +32,7 @@ def world(mongod: str, model: OfflineModel) -> Iterator[World]:
 def hasty(world: World, monkeypatch: pytest.MonkeyPatch) -> World:
     """Users who may not ask often."""
     budgets = {"hasty": Budget(requests_per_minute=2)}
-    monkeypatch.setattr(world.services, "project", replace(world.services.project, budgets=budgets))
+    monkeypatch.setattr(world.application, "project", replace(world.application.project, budgets=budgets))
     return world
 
 
@@ -40,8 +40,10 @@ def hasty(world: World, monkeypatch: pytest.MonkeyPatch) -> World:
 def queued(world: World, monkeypatch: pytest.MonkeyPatch) -> list[Json]:
     """What is sent to the queue of summaries."""
     queue = RecordedQueue()
-    monkeypatch.setattr(world.services, "summary_queue", queue)
-    monkeypatch.setattr(world.services, "settings", replace(world.services.settings, summary_queue_url="https://queue"))
+    monkeypatch.setattr(world.application.platform, "summary_queue", queue)
+    monkeypatch.setattr(
+        world.application, "settings", replace(world.application.settings, summary_queue_url="https://queue")
+    )
     return queue.sent
 
 
@@ -49,16 +51,16 @@ def queued(world: World, monkeypatch: pytest.MonkeyPatch) -> list[Json]:
 def generous(world: World, monkeypatch: pytest.MonkeyPatch) -> World:
     """Users with enough to spend, who may follow one answer for a moment, and whose turns may call three tools."""
     settings = replace(
-        world.services.settings,
+        world.application.settings,
         max_readers_per_user=1,
         max_readers_per_session=2,
         follow_seconds=0.05,
         max_tool_calls_per_step=2,
         max_tool_calls_per_turn=3,
     )
-    monkeypatch.setattr(world.services, "settings", settings)
+    monkeypatch.setattr(world.application.platform, "settings", settings)
     budgets = {"generous": Budget(tokens_per_day=1_000_000)}
-    monkeypatch.setattr(world.services, "project", replace(world.services.project, budgets=budgets))
+    monkeypatch.setattr(world.application, "project", replace(world.application.project, budgets=budgets))
     return world
 
 
@@ -151,7 +153,7 @@ def test_an_operator_sees_refusals(user: User, capsys: pytest.CaptureFixture[str
 
 def test_nobody_reads_one_answer_as_often_as_they_like(world: World, user: User) -> None:
     async def crowd() -> list[AnswerStream | BaseException | None]:
-        runner = await world.services.runner(user.client_id, user.session)
+        runner = await world.application.runner(user.client_id, user.session)
         turn = await runner.start("[stall] Hi")
         readers = await asyncio.gather(*(runner.resume() for _ in range(3)), return_exceptions=True)
         await runner.stop()
@@ -170,7 +172,9 @@ def test_nobody_follows_more_answers_than_their_share(generous: World, user: Use
     """Each reader is a Lambda: ten sessions with one reader each are as many as one session with ten."""
 
     async def crowd() -> list[AnswerStream | BaseException | None]:
-        runners = [await generous.services.runner(user.client_id, name, category="generous") for name in ("s1", "s2")]
+        runners = [
+            await generous.application.runner(user.client_id, name, category="generous") for name in ("s1", "s2")
+        ]
         turns = [await runner.start("[stall] Hi") for runner in runners]
         readers = await asyncio.gather(*(runner.resume() for runner in runners), return_exceptions=True)
         for runner in runners:
@@ -187,7 +191,7 @@ def test_nobody_follows_more_answers_than_their_share(generous: World, user: Use
 
 def test_a_follower_ends_itself_and_may_come_again(generous: World, user: User) -> None:
     async def follow() -> list[bytes]:
-        runner = await generous.services.runner(user.client_id, user.session, category="generous")
+        runner = await generous.application.runner(user.client_id, user.session, category="generous")
         turn = await runner.start("[stall] Hi")
         streams = []
         for _ in range(2):

@@ -22,7 +22,7 @@ BEFORE = datetime(2026, 1, 1, tzinfo=UTC)
 def queued(world: World, monkeypatch: pytest.MonkeyPatch) -> list[Json]:
     """What the functions send to the queue."""
     queue = RecordedQueue()
-    monkeypatch.setattr(world.services, "summary_queue", queue)
+    monkeypatch.setattr(world.application.platform, "summary_queue", queue)
     return queue.sent
 
 
@@ -70,7 +70,7 @@ def test_a_deletion_whose_hook_fails_is_repeated_by_the_queue(
             raise OSError("the team's store is down")
         calls.append((user, session_id))
 
-    monkeypatch.setattr(world.services, "project", replace(world.services.project, on_erase=on_erase))
+    monkeypatch.setattr(world.application, "project", replace(world.application.project, on_erase=on_erase))
     user = world.user()
     for path in ("/sessions/{}", "/users/me"):
         user.ask("[echo:Hello.]")
@@ -134,11 +134,11 @@ def test_a_session_is_not_made_for_a_user_who_was_deleted_meanwhile(world: World
     user_id = user_id_of(user.client_id)
 
     async def make() -> None:
-        session = await world.services.session(user.client_id, new_id())
+        session = await world.application.session(user.client_id, new_id())
         await session.new_sessions.ensure_user()
         world.database.users.delete_one({"_id": user_id})
         with pytest.raises(SessionErased):
-            await (await world.services.catalog()).create(session, "Late")
+            await (await world.application.catalog()).create(session, "Late")
 
     event_loop.run(make())
     assert world.database.sessions.count_documents({"user_id": user_id}) == 0
@@ -147,7 +147,9 @@ def test_a_session_is_not_made_for_a_user_who_was_deleted_meanwhile(world: World
 @pytest.fixture
 def retained(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
     """Sessions are kept for thirty days."""
-    monkeypatch.setattr(world.services, "settings", replace(world.services.settings, session_retention_days=30))
+    monkeypatch.setattr(
+        world.application.platform, "settings", replace(world.application.settings, session_retention_days=30)
+    )
 
 
 def left_alone(world: World, user: User, days: float) -> None:
@@ -170,13 +172,13 @@ def test_sessions_that_were_left_too_long_ago_are_deleted_with_all_they_had(
     an_hour_ago = datetime.now(UTC) - timedelta(hours=1, seconds=1)
     world.database.sessions.update_one({"_id": cut_off.key}, {"$set": {"erased_at": an_hour_ago}})
     claim = Claim(old.key, "turn", "message")
-    event_loop.run(world.services.registry.append(claim, 0, b"what was streamed"))
+    event_loop.run(world.application.registry.append(claim, 0, b"what was streamed"))
     assert summary.handler({"retention": True}, CONTEXT) == {"status": "retained", "deleted": 3}
     for user in (old, dead, cut_off):
         assert user.call("GET", "/sessions/{}").status_code == 404
         assert world.database.sessions.find_one({"_id": user.key}) is None
         assert world.database.messages.count_documents({"session_id": user.key}) == 0
-    assert event_loop.run(world.services.registry.read(old.key, "turn")) == []
+    assert event_loop.run(world.application.registry.read(old.key, "turn")) == []
     assert len(recent.messages()) == 2
     old.ask("[echo:I am back.]")
     assert summary.handler({"retention": True}, CONTEXT)["deleted"] == 0

@@ -78,7 +78,7 @@ def chunks(draw: st.DrawFn) -> Json:
 @pytest.fixture(scope="module")
 def table_world(world: World, mongod: str, aws: Aws, turns_table: str, model: OfflineModel) -> Iterator[World]:
     """The functions with the registry of turns in its table."""
-    close(world.services)  # document classes know one database at a time
+    close(world.application)  # document classes know one database at a time
     with pytest.MonkeyPatch.context() as patch:
         for name, value in aws.environment.items():
             patch.setenv(name, value)
@@ -91,7 +91,7 @@ def leave_dead_turn(world: World, user: User) -> str:
     turn_id = new_id()
 
     async def begin() -> None:
-        session = await world.services.session(user.client_id, user.session)
+        session = await world.application.session(user.client_id, user.session)
         await session.begin_turn(TurnStart(turn_id, 1, "q", [TextPart(text="Hello?")]))
 
     event_loop.run(begin())
@@ -123,7 +123,7 @@ def test_any_frames_are_repaired(world: World, log: list[bytes]) -> None:
     user = world.user()
     claim = Claim(user.key, leave_dead_turn(world, user), "q")
     for number, frames in enumerate(log):
-        event_loop.run(world.services.registry.append(claim, number, frames))
+        event_loop.run(world.application.registry.append(claim, number, frames))
     check_goes_on(world, user)
 
 

@@ -40,11 +40,11 @@ def ada(world: World) -> Iterator[User]:
     ada.ask("[echo:My secret]", message_id="question")
 
     async def go_on() -> None:
-        session = await world.services.session(ada.client_id, ada.session)
+        session = await world.application.session(ada.client_id, ada.session)
         claim = Claim(session.key, new_id(), "second")
-        await world.services.registry.claim(claim)
+        await world.application.registry.claim(claim)
         await session.begin_turn(TurnStart(claim.turn_id, 2, "second", [TextPart(text="?")]))
-        models = (await world.services.store()).models
+        models = (await world.application.store()).models
         summary = models.summary(
             session_id=session.key, content="Secret", token_count=1, start_turn_number=1, end_turn_number=1
         )
@@ -52,7 +52,7 @@ def ada(world: World) -> Iterator[User]:
 
     event_loop.run(go_on())
     yield ada
-    event_loop.run(world.services.registry.erase(ada.key))
+    event_loop.run(world.application.registry.erase(ada.key))
 
 
 @pytest.fixture
@@ -118,7 +118,7 @@ def test_another_users_session_is_one_that_does_not_exist_and_is_left_as_it_was(
     assert sorted(work_for_theirs) == sorted(profiled())
     assert "ecret" not in theirs[2]
     assert kept(world, ada) == before
-    running = event_loop.run(world.services.registry.running(ada.key))
+    running = event_loop.run(world.application.registry.running(ada.key))
     assert running is not None
     assert not running.stopping
 

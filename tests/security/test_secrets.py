@@ -47,8 +47,8 @@ def world(mongod: str, aws: Aws, rogue: RogueModel, monkeypatch: pytest.MonkeyPa
     for name, value in aws.environment.items():
         monkeypatch.setenv(name, value)
     arn = aws.put_secret("rotated-key", OLD_KEY)
-    with open_world(mongod, rogue.base_url, openai_secret_arn=arn) as world:
-        world.services.secrets = SecretStore(refresh_interval_seconds=0)
+    secrets = SecretStore(refresh_interval_seconds=0)
+    with open_world(mongod, rogue.base_url, secrets=secrets, openai_secret_arn=arn) as world:
         yield world
 
 

@@ -6,7 +6,8 @@ import pytest
 
 from local.template import ROOT
 from omniagent import Agent, Project
-from omniagent.aws.services import Services, get_services
+from omniagent.app.application import Application
+from omniagent.app.on_lambda import AwsPlatform, get_application
 from omniagent.errors import ConfigurationError
 from omniagent.settings import Settings
 from omniagent.tls import check_mongodb_uri, check_url, is_laptop, needs_tls
@@ -56,10 +57,10 @@ def on_lambda(monkeypatch: pytest.MonkeyPatch) -> pytest.MonkeyPatch:
 
 
 @pytest.fixture
-async def services(on_lambda: pytest.MonkeyPatch) -> AsyncIterator[Services]:
-    services = Services(PROJECT, Settings(mongodb_uri=PLAIN[0]))
-    yield services
-    await services.close()
+async def application(on_lambda: pytest.MonkeyPatch) -> AsyncIterator[Application]:
+    application = Application(PROJECT, AwsPlatform(Settings(mongodb_uri=PLAIN[0])))
+    yield application
+    await application.close()
 
 
 @pytest.mark.usefixtures("on_lambda")
@@ -83,9 +84,9 @@ def test_mongodb_with_tls_or_beside_the_function_is_taken(uri: str) -> None:
     check_mongodb_uri(uri)
 
 
-async def test_no_connection_is_made_without_tls(services: Services) -> None:
+async def test_no_connection_is_made_without_tls(application: Application) -> None:
     with pytest.raises(ConfigurationError, match="TLS"):
-        await services.store()
+        await application.store()
 
 
 @pytest.mark.usefixtures("on_lambda")
@@ -116,7 +117,7 @@ def test_an_encrypted_address_and_one_beside_the_function_are_taken(url: str) ->
 def test_a_function_does_not_start_with_a_plain_address(on_lambda: pytest.MonkeyPatch, name: str) -> None:
     on_lambda.setenv(name, "http://elsewhere.example.com")
     with pytest.raises(ConfigurationError, match=name):
-        get_services(Project(agent=PROJECT.agent))
+        get_application(Project(agent=PROJECT.agent))
 
 
 def test_a_laptop_may_use_any_network_and_nothing_else_is_a_laptop(on_lambda: pytest.MonkeyPatch) -> None:

@@ -251,10 +251,10 @@ def test_the_functions_trace_with_the_endpoint_the_headers_and_the_content_of_th
     code = f"""
 import asyncio
 from omniagent import Agent, Project, trace_operation
-from omniagent.aws.services import get_services
+from omniagent.app.on_lambda import get_application
 from omniagent.tracing import flush_traces
 settings = {{"otel_exporter_otlp_endpoint": "{collector.url}", "otel_exporter_otlp_headers": "x-team=green"}}
-get_services(Project(agent=Agent("helper", ""), settings={{**settings, "trace_content": True}}))
+get_application(Project(agent=Agent("helper", ""), settings={{**settings, "trace_content": True}}))
 with trace_operation("turn") as span:
     print(span.captures_content)
 asyncio.run(flush_traces(30))

@@ -1,24 +1,25 @@
 """A job of the queue belongs to the trace of the request that sent it."""
 
 import json
+import math
 
 import pytest
 from opentelemetry.trace import SpanKind
 
 from omniagent import Agent, Project
-from omniagent.aws.queues import SummaryQueue
-from omniagent.aws.services import Services
+from omniagent.app.application import Application
+from omniagent.app.queues import SummaryQueue
+from omniagent.app.summary_jobs import SummaryJobs
+from omniagent.aws.sqs import SqsQueue
 from omniagent.errors import NotFound
-from omniagent.settings import Settings
 from omniagent.tracing import current_traceparent, trace_job, trace_operation
 from tests.fixtures.endpoint import Endpoint
-from tests.fixtures.functions import load
 
 from .conftest import Recorded
 
 
-class EmptyServices(Services):
-    """Services without any session."""
+class EmptyApplication(Application):
+    """It has no sessions."""
 
     async def runner_of_key(self, key: str) -> "None":  # type: ignore[override]  # it returns nothing at all
         raise NotFound(key)
@@ -34,19 +35,18 @@ def queue(monkeypatch: pytest.MonkeyPatch) -> None:
 async def sent_message() -> dict[str, object]:
     """Send a session to be summarized, and return the message."""
     with Endpoint((200, {})) as endpoint:
-        queue = SummaryQueue(f"{endpoint.url}/123456789012/summaries")
+        queue = SummaryQueue(SqsQueue(f"{endpoint.url}/123456789012/summaries"))
         with trace_operation("turn"):
             await queue.send("user:session")
-        await queue.close()
+        await queue.aclose()
     message: dict[str, object] = json.loads(json.loads(endpoint.bodies[0])["MessageBody"])
     return message
 
 
 @pytest.mark.usefixtures("queue")
 async def test_a_job_continues_the_trace_of_the_turn_that_asked_for_it(recorded: Recorded) -> None:
-    summary = load("summary", EmptyServices(Project(agent=Agent("helper", "Be helpful.")), Settings()))
-    job = summary.Job.model_validate(await sent_message())
-    assert (await summary.serve(job))["status"] == "not_found"
+    jobs = SummaryJobs(EmptyApplication(Project(agent=Agent("helper", "Be helpful."))))
+    assert (await jobs.invoke(await sent_message(), deadline=math.inf))["status"] == "not_found"
     assert recorded.parent("job") == "turn"
     assert recorded["job"].kind is SpanKind.CONSUMER
     assert recorded.attributes("job")["session.id"] == "user:session"

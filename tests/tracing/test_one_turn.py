@@ -11,9 +11,9 @@ from starlette.routing import Route
 
 from omniagent.ai.agent import Agent
 from omniagent.ai.context import Callbacks, RunContext
+from omniagent.ai.operator import TurnOperator
 from omniagent.ai.providers.scripted import ScriptedModel, ToolCall
 from omniagent.ai.result import RunResult
-from omniagent.ai.runner import Runner
 from omniagent.ai.tools import tool
 from omniagent.http.problems import Boundary
 from omniagent.messages import TextPart
@@ -41,7 +41,7 @@ async def test_model_tools_and_the_teams_own_spans_are_below_the_request(recorde
 
     async def chat(request: Request) -> Response:
         session = InMemorySessionManager("ada", "s-1", category="premium")
-        stream = await Runner(agent, session, provider=model).start("How is the weather?")
+        stream = await TurnOperator(agent, session, provider=model).start("How is the weather?")
         result = await stream.result()
         await stream.ended()
         return Response(result.text)
@@ -75,7 +75,7 @@ async def test_summary_name_and_database_are_in_the_trace_of_their_turn(
 
     async def ask(text: str, **settings: Any) -> None:
         session = MongoSessionManager(store, user, "s-1", settings=Settings(tick_seconds=0.02, **settings))
-        await Runner(agent, session, provider=model).run_stream(text).ended()
+        await TurnOperator(agent, session, provider=model).run_stream(text).ended()
 
     await ask("Hi.")
     recorded.forget()
@@ -96,7 +96,7 @@ def states(recorded: Recorded) -> list[tuple[object, ...]]:
 
 async def test_the_states_of_session_and_turn_are_on_the_turns_span(recorded: Recorded) -> None:
     session = InMemorySessionManager("ada", "s-1")
-    stream = Runner(Agent("guide", "Be brief."), session, provider=ScriptedModel("Hello.")).run_stream("Hi.")
+    stream = TurnOperator(Agent("guide", "Be brief."), session, provider=ScriptedModel("Hello.")).run_stream("Hi.")
     await stream.ended()
     assert states(recorded) == [
         ("session", "idle", "running"),
@@ -106,11 +106,13 @@ async def test_the_states_of_session_and_turn_are_on_the_turns_span(recorded: Re
     ]
 
 
-async def dead_turn() -> Runner:
+async def dead_turn() -> TurnOperator:
     """A session whose turn lost its process after it had begun."""
     session = InMemorySessionManager("ada", "s-1", store=InMemoryStore())
     await session.begin_turn(TurnStart("t-1", 1, "m-1", [TextPart(text="Hi.")]))
-    return Runner(Agent("guide", "Be brief."), session, provider=ScriptedModel("Hello."), registry=MemoryRegistry())
+    return TurnOperator(
+        Agent("guide", "Be brief."), session, provider=ScriptedModel("Hello."), registry=MemoryRegistry()
+    )
 
 
 async def test_a_turn_that_is_taken_over_has_been_running_all_along(recorded: Recorded) -> None:
@@ -136,7 +138,7 @@ async def test_a_turn_that_is_stopped_tells_why(recorded: Recorded) -> None:
 
     session = InMemorySessionManager("ada", "s-1", settings=Settings(tick_seconds=0.01))
     model = ScriptedModel([ToolCall("stop", {})])
-    runner = Runner(Agent("guide", "Be brief.", tools=[stop]), session, provider=model)
+    runner = TurnOperator(Agent("guide", "Be brief.", tools=[stop]), session, provider=model)
     await runner.run_stream("Hi.").ended()
     assert ("turn", "running", "stopping") in states(recorded)
     assert ("turn", "stopping", "cancelled") in states(recorded)
@@ -161,7 +163,7 @@ async def test_a_turn_that_waits_and_goes_on_is_known_to_spans_and_callbacks(rec
     callbacks = Callbacks(on_start=on_start, on_finish=on_finish)
     agent = Agent("guide", "Be brief.", tools=[pay], callbacks=callbacks)
     session = InMemorySessionManager("ada", "s-1")
-    runner = Runner(agent, session, provider=ScriptedModel([ToolCall("pay")], "Done."))
+    runner = TurnOperator(agent, session, provider=ScriptedModel([ToolCall("pay")], "Done."))
     stream = runner.run_stream("Pay.")
     await stream.ended()
     assert states(recorded)[2:] == [("turn", "running", "waiting"), ("session", "running", "waiting")]

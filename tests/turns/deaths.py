@@ -14,13 +14,13 @@ from omniagent import (
     MemoryRegistry,
     Query,
     RunContext,
-    Runner,
     ScriptedModel,
     Settings,
     Tool,
     TurnHooks,
     tool,
 )
+from omniagent.ai.operator import TurnOperator
 from omniagent.ai.providers.llm_provider import (
     ModelReasoning,
     ModelReasoningDone,
@@ -117,10 +117,10 @@ class World:
             self.reached.set()
             await self.goes_on.wait()
 
-    def runner(self, process: Process | None = None) -> Runner:
+    def runner(self, process: Process | None = None) -> TurnOperator:
         process = process or self.process
         hooks = TurnHooks(grace_seconds=self.grace_seconds, on_begin=self._note_begin)
-        return Runner(
+        return TurnOperator(
             self.agent,
             process.session,
             provider=self.model,

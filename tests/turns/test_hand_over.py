@@ -16,12 +16,12 @@ from omniagent import (
     MemoryRegistry,
     Query,
     RunContext,
-    Runner,
     ScriptedModel,
     Settings,
     TurnHooks,
     tool,
 )
+from omniagent.ai.operator import TurnOperator
 from omniagent.ai.providers.llm_provider import ModelRequest, ModelText, ModelToolCall, ModelToolDelta, ModelToolStart
 from omniagent.ai.providers.scripted import Beat
 from omniagent.errors import TurnInProgress
@@ -69,10 +69,10 @@ class Journey:
 
         self.agent = Agent("helper", "", [work])
 
-    def runner(self, *, hands_over: bool = True) -> Runner:
+    def runner(self, *, hands_over: bool = True) -> TurnOperator:
         process = Process(self.store, self.registry, self.settings)
         hooks = TurnHooks(on_hand_over=self._note, grace_seconds=60.0) if hands_over else TurnHooks()
-        return Runner(
+        return TurnOperator(
             self.agent,
             process.session,
             provider=self.model,

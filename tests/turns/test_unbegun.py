@@ -7,7 +7,9 @@ from typing import Any
 
 import pytest
 
-from omniagent import Budget, Query, Runner, TurnWatcher
+from omniagent import Budget, Query
+from omniagent.ai.operator import TurnOperator
+from omniagent.app.watcher import TurnWatcher
 from omniagent.errors import NotFound, OmniAgentError, StorageUnavailable
 from omniagent.session.addresses import SessionAddress
 from omniagent.turns.lease import Claim, InboxMessage
@@ -317,7 +319,7 @@ async def test_a_watcher_in_a_server_finds_it() -> None:
     world = await dead("after claim")
     addresses: list[SessionAddress] = []
 
-    def runner(address: SessionAddress) -> Runner:
+    async def runner(address: SessionAddress) -> TurnOperator:
         addresses.append(address)
         return world.runner(MortalProcess(world))
 

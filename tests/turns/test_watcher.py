@@ -12,20 +12,19 @@ from pymongo.database import Database
 
 from omniagent import (
     Agent,
-    ConfigurationError,
     InMemorySessionManager,
     InMemoryStore,
     MemoryRegistry,
     MongoBackendAdapter,
     MongoSessionManager,
     MongoTurnRegistry,
-    Runner,
     ScriptedModel,
     SessionAddress,
     ToolCall,
-    TurnWatcher,
     tool,
 )
+from omniagent.ai.operator import TurnOperator
+from omniagent.app.watcher import TurnWatcher
 from omniagent.errors import StorageUnavailable
 from omniagent.messages import TextPart
 from omniagent.persistence.store import ConversationStore
@@ -52,20 +51,21 @@ async def store(mongod: str, own_database: Database[dict[str, Any]]) -> AsyncIte
 
 
 def watcher_of(world: World, *, interval_seconds: float | None = None) -> TurnWatcher:
-    def runner(address: SessionAddress) -> Runner:
+    async def runner(address: SessionAddress) -> TurnOperator:
         assert (address.user, address.session_id) == ("ada", "chat")
         return world.runner(MortalProcess(world))
 
     return TurnWatcher(world.store, world.registry, runner, settings=BRIEF, interval_seconds=interval_seconds)
 
 
-def _no_runner(_: SessionAddress) -> Runner:
+async def _no_runner(_: SessionAddress) -> TurnOperator:
     raise AssertionError("nothing is to be run")
 
 
 async def found(watcher: TurnWatcher) -> None:
     async def looked() -> bool:
-        return await watcher.look() == 1
+        taken: int = await watcher.look()
+        return taken == 1
 
     await until(looked)
 
@@ -149,14 +149,14 @@ async def test_what_fails_is_logged_and_tried_again_later(caplog: pytest.LogCapt
     await world.die()
     failures = 2
 
-    def runner(_: SessionAddress) -> Runner:
+    async def runner(_: SessionAddress) -> TurnOperator:
         nonlocal failures
         if failures:
             failures -= 1
             raise StorageUnavailable("down")
         return world.runner(MortalProcess(world))
 
-    with caplog.at_level(logging.WARNING, "omniagent.turns.watcher"):
+    with caplog.at_level(logging.WARNING, "omniagent.app.watcher"):
         watcher = TurnWatcher(world.store, world.registry, runner, settings=BRIEF, interval_seconds=0.005)
         async with watcher:
             await until(lambda: is_complete(world))
@@ -179,7 +179,7 @@ async def test_a_store_that_is_down_is_looked_at_less_and_less_and_the_server_le
 
     store, registry = Down(), MemoryRegistry()
     watcher = TurnWatcher(store, registry, _no_runner, interval_seconds=0.001, settings=BRIEF)
-    with caplog.at_level(logging.WARNING, "omniagent.turns.watcher"):
+    with caplog.at_level(logging.WARNING, "omniagent.app.watcher"):
         watcher.start()
         watcher.start()  # once is enough
 
@@ -211,13 +211,6 @@ async def test_closing_leaves_a_continued_turn_to_its_store() -> None:
     await until(lambda: is_complete(world))
 
 
-def test_a_registry_that_forgets_is_refused_for_a_store_that_does_not(store: ConversationStore) -> None:
-    with pytest.raises(ConfigurationError, match="MongoTurnRegistry"):
-        TurnWatcher(store, MemoryRegistry(), _no_runner)
-    with pytest.raises(ConfigurationError, match="more than 0"):
-        TurnWatcher(InMemoryStore(), MemoryRegistry(), _no_runner, max_turns=0)
-
-
 async def test_a_turn_of_a_dead_server_is_finished_by_another_on_mongodb(store: ConversationStore) -> None:
     """The first server has begun the turn and logged nothing more."""
     clock, user = Clock(), f"user:{new_id()}"
@@ -227,9 +220,9 @@ async def test_a_turn_of_a_dead_server_is_finished_by_another_on_mongodb(store: 
     await session.begin_turn(TurnStart("t1", 1, "m1", [TextPart(text="Hello")]))
     model = ScriptedModel("Hello Ada.")
 
-    def runner(address: SessionAddress) -> Runner:
+    async def runner(address: SessionAddress) -> TurnOperator:
         mine = MongoSessionManager(store, address.user, address.session_id, settings=QUICK)
-        return Runner(Agent("helper", ""), mine, provider=model, registry=registry)
+        return TurnOperator(Agent("helper", ""), mine, provider=model, registry=registry)
 
     async def looked() -> bool:
         await watcher.look()
@@ -284,7 +277,7 @@ class Shop:
             return InMemorySessionManager("user:ada", session_id, store=self._store, settings=QUICK)
         return MongoSessionManager(self._store, "user:ada", session_id, settings=QUICK)
 
-    def runner(self, address: SessionAddress) -> Runner:
+    async def runner(self, address: SessionAddress) -> TurnOperator:
         @tool(approval=True)
         async def pay() -> str:
             """Pay."""
@@ -293,13 +286,13 @@ class Shop:
         if address.session_id == self.broken:
             raise StorageUnavailable("down")
         model = ScriptedModel(default=ToolCall("pay"))
-        return Runner(
+        return TurnOperator(
             Agent("shop", "", [pay]), self.session(address.session_id), provider=model, registry=self._registry
         )
 
     async def order(self, session_id: str) -> SessionAddress:
         address = SessionAddress("user:ada", session_id)
-        assert (await self.runner(address).run("Pay")).status == "waiting"
+        assert (await (await self.runner(address)).run("Pay")).status == "waiting"
         return address
 
     async def is_waiting(self, session_id: str) -> bool:

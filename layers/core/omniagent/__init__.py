@@ -57,7 +57,6 @@ if TYPE_CHECKING:
     from omniagent.turns.memory_ledger import MemoryLedger
     from omniagent.turns.memory_registry import MemoryRegistry
     from omniagent.turns.query import Query
-    from omniagent.turns.watcher import TurnWatcher
 
 _HOMES = {
     "Agent": "omniagent.ai.agent",
@@ -119,7 +118,6 @@ _HOMES = {
     "ToolRequest": "omniagent.ai.approvals",
     "TurnHooks": "omniagent.turns.hooks",
     "TurnRegistry": "omniagent.turns.lease",
-    "TurnWatcher": "omniagent.turns.watcher",
     "Usage": "omniagent.messages",
     "User": "omniagent.persistence.documents",
     "ask_user": "omniagent.ai.client_tools",
@@ -191,7 +189,6 @@ __all__ = [
     "ToolRequest",
     "TurnHooks",
     "TurnRegistry",
-    "TurnWatcher",
     "Usage",
     "User",
     "ask_user",

@@ -8,7 +8,7 @@ import uuid
 from bson import ObjectId
 
 from omniagent import Agent, Project, tool
-from omniagent.aws.services import get_services
+from omniagent.app.on_lambda import get_application
 from omniagent.lambda_runtime import event_loop
 
 
@@ -28,9 +28,9 @@ project = Project(agent=Agent("helper", "Be helpful.", tools=[draw]))
 
 
 async def prime() -> None:
-    services = get_services(project)
-    await services.store()
-    await services.registry.running("nobody:nothing")
+    application = get_application(project)
+    await application.store()
+    await application.registry.running("nobody:nothing")
 
 
 event_loop.run(prime())

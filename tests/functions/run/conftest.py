@@ -24,12 +24,12 @@ def world(mongod: str, model: OfflineModel) -> Iterator[World]:
 def clock(world: World) -> Clock:
     """The clock of the leases."""
     clock = Clock()
-    world.services.__dict__["registry"] = MemoryRegistry(lease_seconds=LEASE_SECONDS, clock=clock)
+    world.application.__dict__["registry"] = MemoryRegistry(lease_seconds=LEASE_SECONDS, clock=clock)
     return clock
 
 
 @pytest.fixture
 def functions(world: World, clock: Clock) -> Functions:
-    world.services.__dict__["watch_queue"] = watches = RecordedWatches()
-    world.services.__dict__["run_queue"] = runs = RecordedRuns()
-    return Functions(load("watch", world.services), load("run", world.services), watches, runs)
+    world.application.platform.watch_queue = watches = RecordedWatches()
+    world.application.platform.run_queue = runs = RecordedRuns()
+    return Functions(load("watch", world.application), load("run", world.application), watches, runs)

@@ -36,10 +36,10 @@ def begin(world: World, text: str = "[echo:Finished after all.]") -> tuple[str, 
     """Begin a turn that nobody runs. Returns the key of its session, and its id."""
 
     async def begun() -> tuple[str, str]:
-        session = await world.services.session("user:ada", new_id())
+        session = await world.application.session("user:ada", new_id())
         turn_id = new_id()
         await session.admit(5, turn_id)
-        await world.services.registry.claim(Claim(session.key, turn_id, "m1"))
+        await world.application.registry.claim(Claim(session.key, turn_id, "m1"))
         await session.begin_turn(TurnStart(turn_id, 1, "m1", [TextPart(text=text)]))
         return session.key, turn_id
 
@@ -50,7 +50,9 @@ def begin_again(world: World, key: str, turn_id: str, attempt: int) -> None:
     """Begin to continue a turn."""
 
     async def begun() -> None:
-        session = await MongoSessionManager.of_key(await world.services.store(), key, settings=world.services.settings)
+        session = await MongoSessionManager.of_key(
+            await world.application.store(), key, settings=world.application.settings
+        )
         await session.begin_turn(TurnStart(turn_id, 1, "m1", [TextPart(text="")], attempt=attempt))
 
     event_loop.run(begun())

@@ -22,7 +22,7 @@ from tests.functions.run.dead_turns import LEASE_SECONDS, Functions, Json, store
 def test_requests_that_have_expired_are_closed_though_nobody_looks(functions: Functions, world: World) -> None:
     def wait(*, until: datetime) -> str:
         async def waited() -> str:
-            session = await world.services.session("user:ada", new_id())
+            session = await world.application.session("user:ada", new_id())
             turn_id = new_id()
             await session.begin_turn(TurnStart(turn_id, 1, "m1", [TextPart(text="Refund it")]))
             request = CallRequest(id=new_id(), kind="approval", expires_at=until)
@@ -48,7 +48,7 @@ def hold_up(world: World, user: User) -> None:
     assert user.ask(REFUND, message_id="m1")[-1]["data"]["status"] == "waiting"
 
     async def posted() -> None:
-        claim, registry = Claim(user.key, new_id(), "m1"), world.services.registry
+        claim, registry = Claim(user.key, new_id(), "m1"), world.application.registry
         await registry.claim(claim)
         await registry.post(claim, InboxMessage("m2", "[echo:The second.]"), 5)
         await registry.release(claim)
@@ -110,7 +110,7 @@ def test_a_message_that_waited_for_a_turn_is_run_although_who_closed_that_turn_i
         if way == "schedule":
             functions.run.handler({"kind": "expiry"}, CONTEXT)
         else:
-            runner = event_loop.run(world.services.runner_of_key(user.key))
+            runner = event_loop.run(world.application.runner_of_key(user.key))
             event_loop.run(runner.stop("m1"))
 
     with monkeypatch.context() as patch:
@@ -130,7 +130,7 @@ def test_a_message_that_waited_for_a_turn_is_run_although_who_closed_that_turn_i
 def test_a_message_that_waited_for_a_deleted_answer_is_run_although_another_request_held_the_session(
     functions: Functions, world: World
 ) -> None:
-    user, registry = world.user(), world.services.registry
+    user, registry = world.user(), world.application.registry
     hold_up(world, user)
     functions.watches.sent.clear()
     replay = Claim(user.key, new_id(), "regenerate:m1")
@@ -180,7 +180,7 @@ def test_a_turn_that_waits_has_no_watch_and_nothing_is_written_read_or_sent_for_
     functions: Functions, world: World, clock: Clock
 ) -> None:
     """Not even with a message behind it. An hourly look for expired requests serves all sessions, and only reads."""
-    world.services.__dict__["registry"] = Counted(lease_seconds=LEASE_SECONDS, clock=clock)
+    world.application.__dict__["registry"] = Counted(lease_seconds=LEASE_SECONDS, clock=clock)
     user = world.user()
     hold_up(world, user)
     world.database.command("profile", 2)

@@ -1,5 +1,4 @@
-"""`Runner`: every verb of a session in one place: run, stream, answer, resume, look, continue, stop, settle, rate,
-name, summarize, erase.
+"""`Runner`: what a user of the library does with a session: run, stream, reply, resume, stop, read, rate, erase.
 
 runner = Runner(agent, MongoSessionManager(store, "alice", "demo"))
 async for event in runner.run_stream("Hello"):
@@ -8,10 +7,9 @@ async for event in runner.run_stream("Hello"):
 
 import asyncio
 import math
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
-from datetime import datetime
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
@@ -21,6 +19,7 @@ from omniagent.ai.providers.model_calls import ProviderPool
 from omniagent.ai.result import AnswerSource, AnswerStream, RunResult
 from omniagent.errors import ConfigurationError, InvalidOutput, NotFound, TooManyTurns, TurnInProgress
 from omniagent.messages import Feedback
+from omniagent.project import Project
 from omniagent.session.manager import SessionHead, SessionManager, SessionMessage, new_id
 from omniagent.session.naming import name_session
 from omniagent.session.summaries import CallMeter, NoteCost, Summarized, SummaryPipeline
@@ -28,7 +27,7 @@ from omniagent.settings import Budget, Busy, Settings
 from omniagent.tracing import bind_context, record_feedback
 from omniagent.turns.deadline import TimeLimit
 from omniagent.turns.follow import FollowedAnswer
-from omniagent.turns.hooks import TurnHooks, call_back
+from omniagent.turns.hooks import TurnHooks
 from omniagent.turns.lease import RunningTurn, TurnRegistry
 from omniagent.turns.memory_registry import MemoryRegistry
 from omniagent.turns.plan import Opening
@@ -39,9 +38,9 @@ from omniagent.turns.setup import TurnSetup
 from omniagent.turns.tool_loop import last_text
 
 if TYPE_CHECKING:
-    from omniagent.ai.approvals import Approver, ApproverRule, ToolReply
+    from omniagent.ai.approvals import Approver, ApproverRule, ToolReply, ToolRequest
     from omniagent.turns.deletion import Deletion
-    from omniagent.turns.ledger import Account, Ledger, Spending, TurnBudget
+    from omniagent.turns.ledger import Account, Ledger, TurnBudget
 
 TimeLeft = Callable[[], float]
 """Returns the seconds left for a long operation."""
@@ -52,22 +51,24 @@ REPLAY_SECONDS = 10.0
 _process_registry = MemoryRegistry()
 
 
-def _forever() -> float:
+def forever() -> float:
+    """No limit."""
     return math.inf
 
 
 class Runner:
-    """Runs the turns of one session with one agent. Cheap to create: one per request.
+    """Runs the turns of one session with an agent, or with a project's agent. Cheap to create: one per request.
 
-    Without a `provider`, the agent's model is looked up in `providers`, by default those of the settings. Without a
-    `registry`, the process shares one in memory. `budget` limits the user's spending (default: the settings), and
-    `ledger` counts it (default: in memory). `approvers` decides who may approve tool calls (default: the session's
-    user).
+    A `Project` brings its providers, budgets, approvers and `on_erase`, and its settings for a session that was created
+    without any. Without a `provider`, the agent's model is looked up in `providers`, by default those of the project
+    and the settings. Without a `registry`, the process shares one in memory. `budget` limits the user's spending
+    (default: the project's and the settings'), and `ledger` counts it (default: in memory). `approvers` decides who may
+    approve tool calls (default: the project's rule, else the session's user).
     """
 
     def __init__(
         self,
-        agent: Agent,
+        agent: Agent | Project,
         session: SessionManager,
         *,
         provider: LLMProvider | None = None,
@@ -84,6 +85,13 @@ class Runner:
             raise ConfigurationError(f"Runner(ledger=…) must be a Ledger, not {ledger!r:.100}")
         if approvers is not None and not callable(approvers):
             raise ConfigurationError(f"Runner(approvers=…) must be a function, not {approvers!r:.100}")
+        if isinstance(agent, Project):
+            project, agent = agent, agent.agent
+            session.use_settings(project.read_settings)
+            budget = project.budgets.get(session.category or "") if budget is None else budget
+            providers = providers or (None if provider else _project_pool(project, session.settings))
+            approvers = approvers or project.approvers
+            hooks = hooks if hooks.on_erase else replace(hooks, on_erase=project.on_erase)
         self._agent = agent
         self._session = session
         self._provider = provider
@@ -124,46 +132,6 @@ class Runner:
     ) -> AnswerStream:
         """Start `run_stream` at once. Every refusal is raised here; afterwards the user's message is durable."""
         return await self.run_stream(query, busy=busy, deadline=deadline)
-
-    async def run_next(self, *, deadline: float | None = None) -> AnswerStream | None:
-        """Run the session's first queued message if its own process died.
-
-        None if none is queued, or another process runs it.
-        """
-        from omniagent.turns.inbox import run_next  # needed only for queued messages
-
-        answer = await run_next(self._setup(), self._limit(deadline))
-        return None if answer is None else await self._ready(answer)
-
-    async def accept(
-        self,
-        query: str | Query,
-        *,
-        busy: Busy | None = None,
-        on_posted: Callable[[str], Awaitable[None]] | None = None,
-    ) -> str:
-        """Store a message that is answered later, with `run_accepted`. It is durable, in the session's inbox.
-
-        Returns the message's id. Idempotent by id. `on_posted` is called with the id the first time, to have the
-        message answered. If it raises, the message is removed, unless another turn's watch answers it anyway. Sent
-        again, a message that nobody answers yet gets a watch. Raises every refusal that can be known now.
-        """
-        from omniagent.turns.acceptance import Acceptance  # needed only for background messages
-
-        checked = self._checked(query, busy)
-        await Acceptance(self._setup(), checked).accept(on_posted)
-        return checked.message_id
-
-    async def run_accepted(self, message_id: str, *, deadline: float | None = None) -> AnswerStream | None:
-        """Run the turn of an accepted message, or one before it. None if the message is no longer queued.
-
-        Raises `TurnInProgress` while another process holds the session, or the error that refuses the turn; the
-        message then stays queued.
-        """
-        from omniagent.turns.acceptance import run_accepted
-
-        answer = await run_accepted(self._setup(), message_id, self._limit(deadline))
-        return None if answer is None else await self._ready(answer)
 
     def reply(
         self,
@@ -216,13 +184,31 @@ class Runner:
             running = await self._registry.running(self._session.key)  # another process runs it
             if (followed := await self._followed(running, deadline, resets=resets)) is not None:
                 return followed
-        head = await self.settle()
+        head = await self._settle()
         if head is None or not head.ended_within(REPLAY_SECONDS):
             return None
         answer = await self._session.answer(head.latest_turn_number)
         if answer is None:
             return None
         return await self._ready(ReplayedAnswer(self._session.session_id, answer))
+
+    async def _continue_turn(self, deadline: float | None) -> AnswerStream | None:
+        """Finish the session's turn if its process died. None if there is nothing to do, or another process does it."""
+        from omniagent.turns.takeover import Takeover  # needed only after a crash
+
+        turn = await Takeover(self._setup(), self._limit(deadline)).open()
+        return None if turn is None else await self._ready(turn)
+
+    async def _run_next(self, deadline: float | None) -> AnswerStream | None:
+        """Run the session's first queued message if its own process died. None if there is none, or another does."""
+        from omniagent.turns.inbox import run_next  # needed only for queued messages
+
+        answer = await run_next(self._setup(), self._limit(deadline))
+        return None if answer is None else await self._ready(answer)
+
+    async def _settle(self) -> SessionHead | None:
+        """Read the session, after closing a turn whose process died. None if it does not exist."""
+        return await settle(self._session, self._registry, self._ledger, self._hooks)
 
     async def _followed(
         self, running: RunningTurn | None, deadline: float | None, *, resets: bool
@@ -235,45 +221,8 @@ class Runner:
     async def _unattended(self, running: RunningTurn, deadline: float | None) -> AnswerStream | None:
         """Ask a question again whose process died before its turn began, or run the first queued message."""
         if is_unbegun(running, await self._session.head()):
-            return await self.continue_turn(deadline=deadline)
-        return await self.run_next(deadline=deadline)
-
-    async def continue_turn(self, *, deadline: float | None = None) -> AnswerStream | None:
-        """Finish the session's turn if its process died. A question that was never stored is asked again.
-
-        None if it runs, has ended, or another process continues it.
-
-        Completed model calls and tools are not repeated. A tool that was running is run again only with `retry_safe`.
-        A turn that cannot be continued is closed as interrupted.
-        """
-        from omniagent.turns.takeover import Takeover  # needed only after a crash
-
-        turn = await Takeover(self._setup(), self._limit(deadline)).open()
-        return None if turn is None else await self._ready(turn)
-
-    async def look(self, turn_id: str, attempt: int = 0, *, patience_seconds: float = 0.0) -> float | None:
-        """Check a turn for the `attempt`th process that works on it, as `TurnHooks.on_begin` reported.
-
-        Returns None if there is nothing to do: the turn was refused or has ended, waits for a human, or a later process
-        or turn has begun, which has its own watch. Returns 0 if it needs a takeover: its process died, or that of a
-        queued message. Otherwise returns the seconds until the next check, after up to `patience_seconds` for a
-        hand-over.
-        """
-        from omniagent.turns.takeover import next_look  # needed only to watch turns
-
-        return await next_look(self._session, self._registry, turn_id, attempt, patience_seconds)
-
-    async def wake(self) -> None:
-        """Have the queued messages run after the answer that blocked them was deleted, unless a turn has begun."""
-        if await self.look("") is not None:  # a request that only replays an answer may hold the session
-            await call_back(self._hooks.on_wake)
-
-    async def take_up(self, *, deadline: float | None = None) -> AnswerStream | None:
-        """Continue the session's turn if its process died; otherwise run a queued message whose process died.
-
-        None if there is neither, or another process is doing it.
-        """
-        return await self.continue_turn(deadline=deadline) or await self.run_next(deadline=deadline)
+            return await self._continue_turn(deadline)
+        return await self._run_next(deadline)
 
     async def stop(self, message_id: str | None = None) -> bool:
         """Stop the running turn and every queued message. The text so far is kept. False if there is nothing to stop.
@@ -285,16 +234,37 @@ class Runner:
         """
         return await stop_turn(self._session, self._registry, message_id, self._ledger, self._hooks)
 
-    async def settle(self) -> SessionHead | None:
-        """Read the session, after closing a turn whose process died. None if it does not exist."""
-        return await settle(self._session, self._registry, self._ledger, self._hooks)
+    async def history(self, *, turns: int = 50, before: int | None = None) -> Sequence[SessionMessage]:
+        """Read the messages of the newest turns in order, or of those before a turn's number.
+
+        The running turn's answer is left out: `resume` streams it. Empty if the session does not exist.
+        """
+        head = await self._settle()
+        if head is None:
+            return []
+        last = min(head.latest_turn_number, (before or math.inf) - 1)
+        messages = await self._session.messages(max(1, int(last) - turns + 1), int(last))
+        return [message for message in messages if message.role == "user" or not head.is_answering(message)]
+
+    async def requests(self) -> "Sequence[ToolRequest]":
+        """Read the open requests of the session's waiting turn, also after a restart. Empty if it does not wait."""
+        from omniagent.ai.approvals import requests_of  # needed only for a waiting turn
+
+        head = await self._settle()
+        answer = (
+            None if head is None or head.waiting_id is None else await self._session.answer(head.latest_turn_number)
+        )
+        if answer is None:
+            return []
+        session = self._session
+        return requests_of(answer, user=session.user, category=session.category, session_id=session.session_id)
 
     async def rate(self, message_id: str, feedback: Feedback | None) -> SessionMessage:
         """Store the user's feedback with the answer and in the turn's trace. None withdraws it.
 
         Raises `NotFound`, and `InvalidRequest` for a message that is not an answer.
         """
-        await self.settle()
+        await self._settle()
         answer = await self._session.rate(message_id, feedback)
         given = feedback or Feedback()
         with bind_context(session_id=self.session_id, user_id=self._session.user_id, turn=answer.turn_number):
@@ -317,7 +287,7 @@ class Runner:
         await self._session.rename(name, was=state.head.name)
         return name
 
-    async def summarize(self, *, rebuild: bool = False, time_left: TimeLeft = _forever) -> Summarized:
+    async def summarize(self, *, rebuild: bool = False, time_left: TimeLeft = forever) -> Summarized:
         """Update the summary, or rebuild it from the first turn. Raises `BudgetExceeded`."""
         async with self._paid(is_request=False) as budget:
             if budget is not None:
@@ -325,42 +295,13 @@ class Runner:
             pipeline = self._summaries(budget, self._hooks.note_cost)
             return await (pipeline.rebuild if rebuild else pipeline.update)(time_left=time_left)
 
-    async def count_request(self) -> None:
-        """Count a request whose model calls are made elsewhere. Raises `BudgetExceeded`."""
-        if self._account is not None:
-            await self._account.count_request(new_id())
-
-    async def spending(self) -> "Spending | None":
-        """Read what the user has spent today. None without a limit: nothing is counted then."""
-        return None if self._account is None else await self._account.ledger.spending(self._session.user_id)
-
-    async def erase(self, *, resume: bool = False, time_left: TimeLeft = _forever) -> bool:
-        """Delete the session with everything in it. A running turn is discarded. Raises `NotFound`.
-
-        Returns False if it ran out of time: the session is already invisible, and another call continues. `resume` only
-        continues an earlier deletion: a session created under the same id since then is not touched.
-        """
-        return await self._deletion(time_left).of_session(self._session, resume=resume)
-
-    async def erase_user(self, *, resume: bool = False, time_left: TimeLeft = _forever) -> bool:
-        """Delete the session's user with all their sessions, in the same way. Idempotent."""
-        return await self._deletion(time_left).of_user(self._session, resume=resume)
-
-    async def erase_leftovers(self, before: datetime, *, time_left: TimeLeft = _forever) -> bool:
-        """Delete sessions of the user that were created before a time, when the user was deleted.
-
-        A transaction in progress at that time may have created one afterwards. Later sessions are kept.
-        """
-        return await self._deletion(time_left).of_sessions(self._session, before=before)
+    async def erase(self) -> None:
+        """Delete the session with everything in it. A running turn is discarded. Raises `NotFound`."""
+        await self._deletion(forever).of_session(self._session)
 
     @property
     def session_id(self) -> str:
         return self._session.session_id
-
-    @property
-    def budget(self) -> Budget:
-        """The user's spending limits."""
-        return Budget() if self._account is None else self._account.budget
 
     @asynccontextmanager
     async def _paid(self, *, is_request: bool = True) -> "AsyncIterator[TurnBudget | None]":
@@ -460,13 +401,20 @@ def _account(session: SessionManager, budget: Budget, ledger: "Ledger | None", h
 
 
 @lru_cache(maxsize=8)
+def _project_pool(project: Project, settings: Settings) -> ProviderPool:
+    return ProviderPool.from_settings(settings, project.providers)
+
+
+@lru_cache(maxsize=8)
 def _default_pool(settings: Settings) -> ProviderPool:
     return ProviderPool.from_settings(settings)
 
 
 def _check(agent: object, session: object, provider: object) -> None:
-    if not isinstance(agent, Agent):
-        raise ConfigurationError(f"Runner(agent, session): the agent is {agent!r:.100}, not an Agent(…)")
+    if not isinstance(agent, Agent | Project):
+        raise ConfigurationError(
+            f"Runner(agent, session): the agent is {agent!r:.100}, not an Agent(…) or a Project(…)"
+        )
     if not isinstance(session, SessionManager):
         raise ConfigurationError(
             f"Runner(agent, session): the session is {session!r:.100}: write MongoSessionManager(store, user, id) "

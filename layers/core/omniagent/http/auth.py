@@ -17,6 +17,8 @@ from dataclasses import dataclass, field
 from functools import cache, partial
 from typing import Any, Final
 
+from starlette.requests import Request
+
 from omniagent.errors import ConfigurationError, Forbidden, InvalidRequest, Unauthenticated
 from omniagent.http.loopback import is_loopback, is_loopback_origin
 from omniagent.http.tokens import TokenVerifier
@@ -53,6 +55,10 @@ class Caller:
     client_id: str
     category: str | None = None
     claims: Mapping[str, Any] = field(default_factory=dict, compare=False, repr=False)
+
+
+Authenticate = Callable[[Request], Awaitable[Caller]]
+"""Returns the caller of a request. Raises `Unauthenticated` or `Forbidden`."""
 
 
 class TrustedPrincipals:
@@ -105,19 +111,25 @@ class Authenticator:
                 self._find = _local_caller
 
     async def authenticate(self, scope: Scope) -> Caller:
-        """Return the caller of an ASGI request, and bind its hash to logs and spans.
+        """Return the caller of an ASGI request.
 
         Raises `Unauthenticated`, or `Forbidden` for a caller that may not act for others.
         """
         caller = await self._find(scope)
-        bind_user(user_id_of(caller.client_id))
         if self._mode != "none":
             signer = {"signer": user_id_of(f"iam:{caller.claims['userArn']}")} if self._mode == "iam" else {}
             logger.info("caller authenticated", extra={"auth_mode": self._mode, **signer})
         return caller
 
 
-def lazy_authenticator(settings: Settings, *, local: bool) -> Callable[[Scope], Awaitable[Caller]]:
+async def find_caller(request: Request) -> Caller:
+    """Authenticate a request to one of our apps, and bind the caller's hash to logs and spans."""
+    caller: Caller = await request.app.state.authenticate(request)
+    bind_user(user_id_of(caller.client_id))
+    return caller
+
+
+def lazy_authenticator(settings: Settings, *, local: bool) -> Authenticate:
     """Return `authenticate` of an `Authenticator` that the first request creates.
 
     A wrong setting is then a problem response and a log line instead of a function that cannot start.
@@ -127,8 +139,8 @@ def lazy_authenticator(settings: Settings, *, local: bool) -> Callable[[Scope], 
     def authenticator() -> Authenticator:
         return Authenticator(settings, local=local)
 
-    async def authenticate(scope: Scope) -> Caller:
-        return await authenticator().authenticate(scope)
+    async def authenticate(request: Request) -> Caller:
+        return await authenticator().authenticate(request.scope)
 
     return authenticate
 

@@ -12,7 +12,7 @@ from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
 from omniagent.errors import InvalidRequest, NoRunQueue, StorageUnavailable
-from omniagent.http.auth import Caller, lazy_authenticator
+from omniagent.http.auth import Authenticate, Caller, find_caller, lazy_authenticator
 from omniagent.http.chat_bodies import ChatRequest, read_chat_request
 from omniagent.http.deadlines import deadline_of
 from omniagent.http.json_body import read_json, read_model
@@ -23,9 +23,9 @@ from omniagent.session.manager import check_id, session_key, user_id_of
 
 if TYPE_CHECKING:
     from omniagent.ai.approvals import Approver
+    from omniagent.ai.operator import TurnOperator
     from omniagent.ai.result import AnswerStream, RunResult
-    from omniagent.ai.runner import Runner
-    from omniagent.aws.services import Services
+    from omniagent.app.application import Application
 
 
 class EventStream(Response):
@@ -56,39 +56,42 @@ class EventStream(Response):
 _FLAGS = {"true": True, "1": True, "yes": True, "on": True, "false": False, "0": False, "no": False, "off": False}
 
 
-def chat_app(services: "Services") -> Starlette:
-    """Return the app of the chat function: all routes that run or follow a turn."""
+def chat_app(application: "Application", *, authenticate: Authenticate | None = None) -> Starlette:
+    """Return the app of the chat function: all routes that run or follow a turn.
+
+    `authenticate` finds the caller of a request. None: as the setting AUTH_MODE says.
+    """
     routes = [
         _route("/chat", chat, "POST"),
         _route("/chat/{session_id}/stream", resume, "GET"),
         _route("/chat/approvals/{request_id}", decide, "POST"),
     ]
-    if services.settings.docs_enabled:
+    if application.settings.docs_enabled:
         routes += [_route("/openapi.json", openapi, "GET"), _route("/docs", docs, "GET")]
     app = Starlette(
         routes=routes,
-        middleware=[Middleware(Boundary, recover=services.recover)],
+        middleware=[Middleware(Boundary, recover=application.recover)],
         exception_handlers={HTTPException: raise_again},
     )
     app.router.redirect_slashes = False
-    if origins := services.settings.cors_origins:
+    if origins := application.settings.cors_origins:
         from omniagent.http.cors import add_cors  # only behind API Gateway
 
         add_cors(app, origins)
-    app.state.services = services
-    app.state.authenticate = lazy_authenticator(services.settings, local=services.local)
+    app.state.application = application
+    app.state.authenticate = authenticate or lazy_authenticator(application.settings, local=application.local)
     return app
 
 
 async def chat(request: Request) -> Response:
     """Answer a message: as an event stream, with `?stream=false` as one document, with `?background=true` later."""
-    services: Services = request.app.state.services
-    caller = await _caller(request)
+    application: Application = request.app.state.application
+    caller = await find_caller(request)
     is_streamed = _flag(request, "stream", default=True)
-    body = read_chat_request(await read_json(request, services.settings.max_body_bytes))
+    body = read_chat_request(await read_json(request, application.settings.max_body_bytes))
     runner = await _runner(request, caller, body.session_id)
     if _flag(request, "background", default=False):
-        return await _accepted(services, caller, runner, body)
+        return await _accepted(application, caller, runner, body)
     if body.replies:
         stream = await _reply(request, caller, runner, body)
     else:
@@ -101,17 +104,17 @@ async def chat(request: Request) -> Response:
         await stream.ended()
 
 
-async def _accepted(services: "Services", caller: Caller, runner: "Runner", body: ChatRequest) -> Response:
+async def _accepted(application: "Application", caller: Caller, runner: "TurnOperator", body: ChatRequest) -> Response:
     """Accept a message for the run function. It is stored before the response is sent."""
     if body.replies:
         raise InvalidRequest("Only a new message can be answered in the background.")
-    if not services.is_watched:
+    if not application.is_watched:
         raise NoRunQueue
     session_id, stream = runner.session_id, f"/chat/{runner.session_id}/stream"
     key = session_key(user_id_of(caller.client_id), session_id)
 
     async def answer_later(message_id: str) -> None:
-        await services.answer_later(key, message_id, caller.category)
+        await application.answer_later(key, message_id, caller.category)
 
     message_id = await runner.accept(body.query, on_posted=answer_later)
     accepted = {"sessionId": session_id, "messageId": message_id, "stream": stream}
@@ -121,7 +124,7 @@ async def _accepted(services: "Services", caller: Caller, runner: "Runner", body
 
 async def resume(request: Request) -> Response:
     """Follow the running answer, or one that has just ended, from its first event; 204 when there is none."""
-    caller = await _caller(request)
+    caller = await find_caller(request)
     runner = await _runner(request, caller, check_id(request.path_params["session_id"], "session id"))
     stream = await runner.resume(deadline=deadline_of(request.scope), resets=_sdk(request) == 7)
     return Response(status_code=204) if stream is None else streamed(request, stream)
@@ -132,11 +135,11 @@ async def decide(request: Request) -> Response:
     from omniagent.ai.approvals import ToolReply
     from omniagent.http.decisions import Decision  # only when a request is decided
 
-    services: Services = request.app.state.services
-    caller = await _caller(request)
+    application: Application = request.app.state.application
+    caller = await find_caller(request)
     request_id = check_id(request.path_params["request_id"], "request id")
-    body = await read_model(request, Decision, services.settings.max_body_bytes)
-    runner, message_id = await services.runner_of_request(request_id)
+    body = await read_model(request, Decision, application.settings.max_body_bytes)
+    runner, message_id = await application.runner_of_request(request_id)
     reply = ToolReply(approved=body.approved, reason=body.reason, request_id=request_id)
     deadline = deadline_of(request.scope)
     stream = await runner.reply(reply, message_id=message_id, approver=_approver(caller), deadline=deadline)
@@ -144,7 +147,7 @@ async def decide(request: Request) -> Response:
     return JSONResponse({"id": request_id, "approved": body.approved}, background=BackgroundTask(stream.ended))
 
 
-async def _reply(request: Request, caller: Caller, runner: "Runner", body: ChatRequest) -> "AnswerStream":
+async def _reply(request: Request, caller: Caller, runner: "TurnOperator", body: ChatRequest) -> "AnswerStream":
     return await runner.reply(
         *body.replies,
         message_id=body.query.message_id,
@@ -176,7 +179,7 @@ def streamed(request: Request, stream: "AnswerStream") -> EventStream:
 async def openapi(request: Request) -> Response:
     from omniagent.http.chat_docs import chat_openapi  # imports FastAPI, so only when a page is opened
 
-    return JSONResponse(chat_openapi(request.app.state.services.settings))
+    return JSONResponse(chat_openapi(request.app.state.application.settings))
 
 
 async def docs(_: Request) -> HTMLResponse:
@@ -191,14 +194,9 @@ def _route(path: str, endpoint: object, method: str) -> Route:
     return route
 
 
-async def _caller(request: Request) -> Caller:
-    caller: Caller = await request.app.state.authenticate(request.scope)
-    return caller
-
-
-async def _runner(request: Request, caller: Caller, session_id: str | None) -> "Runner":
-    services: Services = request.app.state.services
-    return await services.runner(caller.client_id, session_id, category=caller.category)
+async def _runner(request: Request, caller: Caller, session_id: str | None) -> "TurnOperator":
+    application: Application = request.app.state.application
+    return await application.runner(caller.client_id, session_id, category=caller.category)
 
 
 def _flag(request: Request, name: str, *, default: bool) -> bool:

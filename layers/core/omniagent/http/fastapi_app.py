@@ -1,4 +1,4 @@
-"""FastAPI with our services, authentication and problem responses."""
+"""FastAPI with our application, authentication and problem responses."""
 
 from typing import Annotated, NoReturn
 
@@ -8,36 +8,30 @@ from fastapi.security import HTTPBearer
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 
-from omniagent.aws.services import Services
+from omniagent.app.application import Application
 from omniagent.errors import InvalidRequest
-from omniagent.http.auth import Caller, lazy_authenticator
+from omniagent.http.auth import Authenticate, Caller, find_caller, lazy_authenticator
 from omniagent.http.json_body import MAX_LISTED_ERRORS
 from omniagent.http.problems import Boundary, Recover, raise_again
 from omniagent.settings import Settings
 
 
-async def process_services(request: Request) -> Services:
-    services: Services = request.app.state.services
-    return services
+async def process_application(request: Request) -> Application:
+    application: Application = request.app.state.application
+    return application
 
 
-async def current_caller(request: Request) -> Caller:
-    """Authenticate the request."""
-    caller: Caller = await request.app.state.authenticate(request.scope)
-    return caller
+ProcessApplication = Annotated[Application, Depends(process_application)]
+CurrentCaller = Annotated[Caller, Depends(find_caller)]
 
 
-ProcessServices = Annotated[Services, Depends(process_services)]
-CurrentCaller = Annotated[Caller, Depends(current_caller)]
-
-
-def create_app(title: str, description: str, services: Services) -> FastAPI:
-    """Return an app whose routes can depend on `ProcessServices` and `CurrentCaller`."""
-    app = bare_app(title, description, services.settings)
-    app.state.services = services
-    app.state.authenticate = lazy_authenticator(services.settings, local=services.local)
-    install_problems(app, recover=services.recover)
-    if origins := services.settings.cors_origins:
+def create_app(title: str, description: str, application: Application, authenticate: Authenticate | None) -> FastAPI:
+    """Return an app whose routes can depend on `ProcessApplication` and `CurrentCaller`."""
+    app = bare_app(title, description, application.settings)
+    app.state.application = application
+    app.state.authenticate = authenticate or lazy_authenticator(application.settings, local=application.local)
+    install_problems(app, recover=application.recover)
+    if origins := application.settings.cors_origins:
         from omniagent.http.cors import add_cors  # only behind API Gateway
 
         add_cors(app, origins)  # added last, and so outermost: pages must be able to read problem responses, too
@@ -46,7 +40,7 @@ def create_app(title: str, description: str, services: Services) -> FastAPI:
 
 def bare_app(title: str, description: str, settings: Settings) -> FastAPI:
     """Return an app with pages at /docs and /openapi.json, unless the settings switch them off."""
-    # Only makes the pages ask for a token; `current_caller` checks it.
+    # Only makes the pages ask for a token; `find_caller` checks it.
     described = [Depends(HTTPBearer(auto_error=False))] if settings.auth_mode == "jwt" else []
     return FastAPI(
         title=title,

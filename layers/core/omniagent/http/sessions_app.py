@@ -10,12 +10,12 @@ from starlette.responses import Response
 
 from omniagent import errors
 from omniagent.ai.approvals import Approver, may_reply, requests_of
-from omniagent.aws.housekeeping import Housekeeping
-from omniagent.aws.services import Services
-from omniagent.http.auth import Caller
+from omniagent.app.application import Application
+from omniagent.app.housekeeping import Housekeeping
+from omniagent.http.auth import Authenticate, Caller
 from omniagent.http.deadlines import time_left
 from omniagent.http.documented import PAID, WITH_BODY, body_schema, documented
-from omniagent.http.fastapi_app import CurrentCaller, ProcessServices, create_app
+from omniagent.http.fastapi_app import CurrentCaller, ProcessApplication, create_app
 from omniagent.http.json_body import read_model
 from omniagent.http.resources import (
     LINE_PATTERN,
@@ -53,12 +53,13 @@ Search = Annotated[str, StringConstraints(max_length=100, pattern=LINE_PATTERN)]
 router = APIRouter()
 
 
-def sessions_app(services: Services) -> FastAPI:
-    """Return the app of the sessions function."""
+def sessions_app(application: Application, *, authenticate: Authenticate | None = None) -> FastAPI:
+    """Return the app of the sessions function. `authenticate` as in `chat_app`."""
     app = create_app(
         "OmniAgent sessions",
         "Lists, reads, renames, stops and deletes a user's chats. This page loads its scripts from a CDN.",
-        services,
+        application,
+        authenticate,
     )
     app.include_router(router)
     return app
@@ -72,12 +73,12 @@ def sessions_app(services: Services) -> FastAPI:
     openapi_extra=body_schema(NewSession, required=False),
 )
 async def create_session(
-    request: Request, response: Response, caller: CurrentCaller, services: ProcessServices
+    request: Request, response: Response, caller: CurrentCaller, application: ProcessApplication
 ) -> SessionResource:
     """Create a session. If the id exists, return the existing session."""
-    body = await read_model(request, NewSession, services.settings.max_body_bytes, default={})
-    session = await services.session(caller.client_id, body.id, category=caller.category)
-    created, is_new = await (await services.catalog()).create(session, body.name)
+    body = await read_model(request, NewSession, application.settings.max_body_bytes, default={})
+    session = await application.session(caller.client_id, body.id, category=caller.category)
+    created, is_new = await (await application.catalog()).create(session, body.name)
     response.status_code = 201 if is_new else 200
     return SessionResource.of(created)
 
@@ -85,26 +86,26 @@ async def create_session(
 @router.get("/sessions", responses=documented())
 async def list_sessions(
     caller: CurrentCaller,
-    services: ProcessServices,
+    application: ProcessApplication,
     limit: Annotated[int, Query(ge=1, le=100)] = 20,
     before: Annotated[str | None, Query(max_length=256, description="`before` of the previous page.")] = None,
     search: Annotated[Search | None, Query(description="Text to find in the session's name or messages.")] = None,
 ) -> SessionList:
     """List the caller's sessions, most recently used first."""
-    catalog = await services.catalog()
+    catalog = await application.catalog()
     page = await catalog.list_page(user_id_of(caller.client_id), limit=limit, before=before, search=search)
     # A turn whose process died is still marked as running.
     answering = [session for session in page.items if session.active_turn_id is not None]
     if answering:
-        await asyncio.gather(*(_settle(services, caller, public_session_id(session.id)) for session in answering))
+        await asyncio.gather(*(_settle(application, caller, public_session_id(session.id)) for session in answering))
         page = await catalog.list_page(user_id_of(caller.client_id), limit=limit, before=before, search=search)
     return SessionList.of(page)
 
 
 @router.get("/sessions/{session_id}", responses=documented(errors.NotFound))
-async def get_session(session_id: SessionId, caller: CurrentCaller, services: ProcessServices) -> SessionResource:
+async def get_session(session_id: SessionId, caller: CurrentCaller, application: ProcessApplication) -> SessionResource:
     """Read a session."""
-    return SessionResource.of(await _settled(services, caller, session_id))
+    return SessionResource.of(await _settled(application, caller, session_id))
 
 
 @router.patch(
@@ -113,11 +114,11 @@ async def get_session(session_id: SessionId, caller: CurrentCaller, services: Pr
     openapi_extra=body_schema(NewName),
 )
 async def rename_session(
-    session_id: SessionId, request: Request, caller: CurrentCaller, services: ProcessServices
+    session_id: SessionId, request: Request, caller: CurrentCaller, application: ProcessApplication
 ) -> SessionResource:
     """Rename a session."""
-    body = await read_model(request, NewName, services.settings.max_body_bytes)
-    return SessionResource.of(await (await services.catalog()).rename(_key(caller, session_id), body.name))
+    body = await read_model(request, NewName, application.settings.max_body_bytes)
+    return SessionResource.of(await (await application.catalog()).rename(_key(caller, session_id), body.name))
 
 
 @router.delete(
@@ -128,25 +129,25 @@ async def rename_session(
     ),
 )
 async def delete_session(
-    session_id: SessionId, request: Request, caller: CurrentCaller, services: ProcessServices
+    session_id: SessionId, request: Request, caller: CurrentCaller, application: ProcessApplication
 ) -> None:
     """Delete a session and all its messages. A running turn is discarded."""
-    await Housekeeping(services).erase_session(_key(caller, session_id), time_left=time_left(request.scope))
+    await Housekeeping(application).erase_session(_key(caller, session_id), time_left=time_left(request.scope))
 
 
 @router.get("/sessions/{session_id}/messages", responses=documented(errors.NotFound))
 async def list_messages(
     session_id: SessionId,
     caller: CurrentCaller,
-    services: ProcessServices,
+    application: ProcessApplication,
     limit: Annotated[int, Query(ge=2, le=100, description="Maximum number of messages. Turns are not split.")] = 50,
     before: Annotated[int | None, Query(ge=1, le=2**31, description="Return the turns before this number.")] = None,
     *,
     x_ai_sdk: ShownSdkVersion = None,
 ) -> MessageList:
     """List messages in the format of `useChat`: the newest turns, or those before a given turn."""
-    session = await _settled(services, caller, session_id)
-    catalog = await services.catalog()
+    session = await _settled(application, caller, session_id)
+    catalog = await application.catalog()
     page, summarized_to = await asyncio.gather(
         catalog.messages_page(session, limit=limit, before=before),
         catalog.summarized_to(session.id),
@@ -160,18 +161,18 @@ async def list_messages(
     responses=documented(errors.NotFound, errors.TurnInProgress),
 )
 async def delete_message(
-    session_id: SessionId, message_id: MessageId, caller: CurrentCaller, services: ProcessServices
+    session_id: SessionId, message_id: MessageId, caller: CurrentCaller, application: ProcessApplication
 ) -> None:
     """Delete one message. A summary that mentions it does not change until it is rebuilt.
 
     Deleting a waiting answer withdraws its requests.
     """
-    session = await _settled(services, caller, session_id)
+    session = await _settled(application, caller, session_id)
     try:
-        await (await services.catalog()).delete_message(session.id, message_id)
+        await (await application.catalog()).delete_message(session.id, message_id)
     finally:
         # Also if it fails: it may be deleted all the same, or an earlier request deleted it and could not wake.
-        await (await services.runner(caller.client_id, session_id)).wake()
+        await (await application.runner(caller.client_id, session_id)).wake()
 
 
 @router.put(
@@ -180,11 +181,15 @@ async def delete_message(
     openapi_extra=body_schema(NewFeedback),
 )
 async def rate_answer(
-    session_id: SessionId, message_id: MessageId, request: Request, caller: CurrentCaller, services: ProcessServices
+    session_id: SessionId,
+    message_id: MessageId,
+    request: Request,
+    caller: CurrentCaller,
+    application: ProcessApplication,
 ) -> FeedbackResource:
     """Store the user's feedback on an answer, replacing any earlier feedback."""
-    body = await read_model(request, NewFeedback, services.settings.max_body_bytes)
-    runner = await services.runner(caller.client_id, session_id)
+    body = await read_model(request, NewFeedback, application.settings.max_body_bytes)
+    runner = await application.runner(caller.client_id, session_id)
     return FeedbackResource.of(await runner.rate(message_id, body.feedback()))
 
 
@@ -192,10 +197,10 @@ async def rate_answer(
     "/sessions/{session_id}/messages/{message_id}/feedback", status_code=204, responses=documented(errors.NotFound)
 )
 async def delete_feedback(
-    session_id: SessionId, message_id: MessageId, caller: CurrentCaller, services: ProcessServices
+    session_id: SessionId, message_id: MessageId, caller: CurrentCaller, application: ProcessApplication
 ) -> None:
     """Delete the feedback on an answer, if there is any."""
-    runner = await services.runner(caller.client_id, session_id)
+    runner = await application.runner(caller.client_id, session_id)
     await runner.rate(message_id, None)
 
 
@@ -206,18 +211,18 @@ async def delete_feedback(
     openapi_extra=body_schema(StopRequest, required=False),
 )
 async def cancel_turn(
-    session_id: SessionId, request: Request, caller: CurrentCaller, services: ProcessServices
+    session_id: SessionId, request: Request, caller: CurrentCaller, application: ProcessApplication
 ) -> Accepted:
     """Stop the running turn and all queued messages, and close a turn that waits for an approval or a client tool.
 
     The text streamed so far is kept. With `message_id`, stop only the turn of that message: the running turn, a queued
     one, or the one that the message has joined.
     """
-    body = await read_model(request, StopRequest, services.settings.max_body_bytes, default={})
-    runner = await services.runner(caller.client_id, session_id)
+    body = await read_model(request, StopRequest, application.settings.max_body_bytes, default={})
+    runner = await application.runner(caller.client_id, session_id)
     # The registry first: a session's first turn starts shortly before the session is stored.
     if not await runner.stop(body.message_id):
-        await (await services.catalog()).get(_key(caller, session_id))
+        await (await application.catalog()).get(_key(caller, session_id))
         raise errors.NoRunningTurn
     return Accepted(session_id=session_id, accepted="cancel")
 
@@ -227,18 +232,18 @@ async def cancel_turn(
     responses=documented(errors.NotFound, errors.ModelError, *PAID),
 )
 async def name_session_by_model(
-    session_id: SessionId, caller: CurrentCaller, services: ProcessServices
+    session_id: SessionId, caller: CurrentCaller, application: ProcessApplication
 ) -> SessionResource:
     """Have the model name the session. If the user sets a name meanwhile, the user's name is kept."""
-    runner = await services.runner(caller.client_id, session_id, category=caller.category)
+    runner = await application.runner(caller.client_id, session_id, category=caller.category)
     await runner.name()
-    return SessionResource.of(await (await services.catalog()).get(_key(caller, session_id)))
+    return SessionResource.of(await (await application.catalog()).get(_key(caller, session_id)))
 
 
 @router.get("/sessions/{session_id}/summary", responses=documented(errors.NotFound))
-async def get_summary(session_id: SessionId, caller: CurrentCaller, services: ProcessServices) -> SummaryResource:
+async def get_summary(session_id: SessionId, caller: CurrentCaller, application: ProcessApplication) -> SummaryResource:
     """Read the newest summary."""
-    summary = await (await services.catalog()).latest_summary(_key(caller, session_id))
+    summary = await (await application.catalog()).latest_summary(_key(caller, session_id))
     if summary is None:
         raise errors.NotFound("There is no such session, or it has no summary yet.")
     return SummaryResource.of(summary)
@@ -254,45 +259,45 @@ async def queue_summary(
     session_id: SessionId,
     response: Response,
     caller: CurrentCaller,
-    services: ProcessServices,
+    application: ProcessApplication,
     rebuild: Annotated[bool, Query(description="Rebuild the summary from the first turn.")] = False,
 ) -> Accepted:
     """Update the summary in the background. Nothing is queued if a job is already queued or nothing would change."""
-    catalog = await services.catalog()
+    catalog = await application.catalog()
     session = await catalog.get(_key(caller, session_id))
-    if not services.settings.summary_queue_url:
+    if not application.platform.summary_queue.exists:
         raise errors.NoQueue
     if await catalog.summary_is_current(session, rebuild=rebuild):
         response.status_code = 200
         return Accepted(session_id=session_id, accepted="unchanged")
-    runner = await services.runner(caller.client_id, session_id, category=caller.category)
+    runner = await application.runner(caller.client_id, session_id, category=caller.category)
     await runner.count_request()
-    is_new = await services.queue_summary(session.id, rebuild=rebuild)
+    is_new = await application.queue_summary(session.id, rebuild=rebuild)
     return Accepted(session_id=session_id, accepted="summary" if is_new else "queued")
 
 
 @router.get("/approvals", responses=documented())
 async def list_approvals(
     caller: CurrentCaller,
-    services: ProcessServices,
+    application: ProcessApplication,
     limit: Annotated[int, Query(ge=1, le=100)] = 20,
     before: Annotated[str | None, Query(max_length=256, description="`before` of the previous page.")] = None,
 ) -> ApprovalList:
     """List the requests that the caller may answer: in their own sessions, and for others if the project permits it."""
-    catalog = await services.catalog()
+    catalog = await application.catalog()
     # Without `approvers`, nobody approves for others, so only the caller's own sessions are read.
-    user_id = None if services.project.approvers is not None else user_id_of(caller.client_id)
+    user_id = None if application.project.approvers is not None else user_id_of(caller.client_id)
     page = await catalog.waiting_page(user_id, limit=limit, before=before)
     askers = await catalog.askers([message.session_id for message in page.items])
     waiting = [(message, *askers[message.session_id]) for message in page.items if message.session_id in askers]
-    found = [await _requests_for(services, caller, *each) for each in waiting]
+    found = [await _requests_for(application, caller, *each) for each in waiting]
     return ApprovalList(approvals=[request for requests in found for request in requests], before=page.before)
 
 
 @router.get("/usage", responses=documented(errors.RegistryUnavailable))
-async def get_usage(caller: CurrentCaller, services: ProcessServices) -> UsageResource:
+async def get_usage(caller: CurrentCaller, application: ProcessApplication) -> UsageResource:
     """Read the caller's limits and usage. Without a limit, nothing is counted."""
-    runner = await services.runner(caller.client_id, None, category=caller.category)
+    runner = await application.runner(caller.client_id, None, category=caller.category)
     return UsageResource.of(runner.budget, await runner.spending())
 
 
@@ -301,36 +306,36 @@ async def get_usage(caller: CurrentCaller, services: ProcessServices) -> UsageRe
     status_code=204,
     responses=documented(errors.RegistryUnavailable, errors.QueueUnavailable, errors.DeletionUnfinished),
 )
-async def delete_me(request: Request, caller: CurrentCaller, services: ProcessServices) -> None:
+async def delete_me(request: Request, caller: CurrentCaller, application: ProcessApplication) -> None:
     """Delete the user and all their sessions."""
-    await Housekeeping(services).erase_user(user_id_of(caller.client_id), time_left=time_left(request.scope))
+    await Housekeeping(application).erase_user(user_id_of(caller.client_id), time_left=time_left(request.scope))
 
 
 async def _requests_for(
-    services: Services, caller: Caller, message: Message, user: str, category: str | None
+    application: Application, caller: Caller, message: Message, user: str, category: str | None
 ) -> list[ApprovalResource]:
     """Return a waiting answer's requests that the caller may answer. An expired one is closed instead."""
     answer, session_id = session_message(message), public_session_id(message.session_id)
     if is_expired(answer, SessionManager.now()):
-        await (await services.runner_of_key(message.session_id)).settle()
+        await (await application.runner_of_key(message.session_id)).settle()
         return []
     approver, is_own = Approver(caller.client_id, caller.category, caller.claims), user == caller.client_id
     return [
         ApprovalResource.of(request, is_own=is_own)
         for request in requests_of(answer, user=user, category=category, session_id=session_id)
-        if await may_reply(services.project.approvers, approver, request)
+        if await may_reply(application.project.approvers, approver, request)
     ]
 
 
-async def _settle(services: Services, caller: Caller, session_id: str) -> None:
-    runner = await services.runner(caller.client_id, session_id)
+async def _settle(application: Application, caller: Caller, session_id: str) -> None:
+    runner = await application.runner(caller.client_id, session_id)
     await runner.settle()
 
 
-async def _settled(services: Services, caller: Caller, session_id: str) -> Session:
+async def _settled(application: Application, caller: Caller, session_id: str) -> Session:
     """Read a session. A turn whose process died is closed first."""
-    await _settle(services, caller, session_id)
-    return await (await services.catalog()).get(_key(caller, session_id))
+    await _settle(application, caller, session_id)
+    return await (await application.catalog()).get(_key(caller, session_id))
 
 
 def _key(caller: Caller, session_id: str) -> str:

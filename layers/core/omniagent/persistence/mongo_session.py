@@ -241,6 +241,16 @@ class MongoSessionManager(SessionManager):
             found = await self.store.sessions.find_one(is_open, {"open_question": 1})
         return self._read([found["open_question"]])[0] if found else await self._message_by_id(message_id)
 
+    @trace_method(kind=SpanKind.DB, name="mongodb.messages", attributes=_MESSAGES)
+    async def messages(self, first: int, last: int) -> Sequence[SessionMessage]:
+        # In this order, a question that is moved to the messages between the reads is not missed.
+        with translated():
+            session = await self.store.sessions.find_one({"_id": self.key, "erased_at": None}, {"open_question": 1})
+        if session is None:
+            return []
+        messages = self._with_open(session, await self._between(first, last))
+        return [message for message in messages if first <= message.turn_number <= last]
+
     @trace_method(kind=SpanKind.DB, name="mongodb.answer", attributes=_MESSAGES)
     async def answer(self, turn_number: int) -> SessionMessage | None:
         return await self._message({"session_id": self.key, "turn_number": turn_number, "role": "assistant"})

@@ -16,7 +16,7 @@ from bson import CodecOptions, Decimal128
 from bson.codec_options import TypeDecoder, TypeRegistry
 from bson.errors import BSONError
 from pydantic import ValidationError
-from pymongo import ASCENDING, AsyncMongoClient, ReadPreference, ReturnDocument, WriteConcern
+from pymongo import ASCENDING, DESCENDING, AsyncMongoClient, ReadPreference, ReturnDocument, WriteConcern
 from pymongo import errors as driver
 from pymongo.asynchronous.client_session import AsyncClientSession
 from pymongo.asynchronous.collection import AsyncCollection
@@ -34,11 +34,12 @@ from omniagent.errors import (
 from omniagent.messages import ToolPart, Usage, close_open_calls
 from omniagent.persistence.bound_classes import Binding, bind_classes, release_classes
 from omniagent.persistence.contracts import DocumentModels, check_filled, checked_filling
+from omniagent.persistence.cursor import SessionCursor
 from omniagent.persistence.documents import HAS_EXPIRY, UNFINISHED, Message, Summary
 from omniagent.persistence.indexes import ensure_indexes
 from omniagent.persistence.orphans import APP_NAME, end_orphans
-from omniagent.session.addresses import SessionAddress
-from omniagent.session.manager import OpenTurns, SessionManager, SessionMessage, public_session_id
+from omniagent.session.addresses import SessionAddress, SessionInfo
+from omniagent.session.manager import OpenTurns, SessionManager, SessionMessage, public_session_id, user_id_of
 from omniagent.session.summary_store import RollingSummary
 
 logger = logging.getLogger(__name__)
@@ -244,6 +245,29 @@ class ConversationStore:
         except OmniAgentError:
             logger.exception("fields of the team's own keep their defaults")
             return make()
+
+    async def list_sessions(
+        self, user: str, *, limit: int = 20, before: SessionInfo | None = None
+    ) -> Sequence[SessionInfo]:
+        """See `SessionDirectory.list_sessions`."""
+        user_id = user_id_of(user)
+        query: dict[str, Any] = {"user_id": user_id, "erased_at": None}
+        if before is not None:
+            query |= SessionCursor(before.updated_at, before.session_id).older(user_id)
+        shown = {"name": 1, "updated_at": 1, "latest_turn_number": 1, "waiting_until": 1}
+        order = [("updated_at", DESCENDING), ("_id", DESCENDING)]
+        with translated():
+            found = await self.sessions.find(query, shown).sort(order).limit(limit).to_list()
+        return [
+            SessionInfo(
+                public_session_id(each["_id"]),
+                each.get("name"),
+                each["updated_at"],
+                each["latest_turn_number"],
+                each.get("waiting_until"),
+            )
+            for each in found
+        ]
 
     async def unfinished(self, before: datetime) -> AsyncIterator[Sequence[SessionAddress]]:
         """See `SessionDirectory.unfinished`."""

@@ -19,7 +19,7 @@ from omniagent.errors import (
     TurnLost,
 )
 from omniagent.messages import Feedback, close_open_calls
-from omniagent.session.addresses import SessionAddress
+from omniagent.session.addresses import SessionAddress, SessionInfo
 from omniagent.session.manager import (
     NOT_AN_ANSWER,
     OpenTurns,
@@ -82,6 +82,24 @@ class InMemoryStore:
         self.sessions: dict[str, _Session] = {}
         self.open_turns = OpenTurns()
 
+    async def list_sessions(
+        self, user: str, *, limit: int = 20, before: SessionInfo | None = None
+    ) -> Sequence[SessionInfo]:
+        """See `SessionDirectory.list_sessions`."""
+        found = [
+            SessionInfo(
+                public_session_id(key),
+                each.head.name,
+                each.head.changed_at or each.created_at,
+                each.head.latest_turn_number,
+                each.head.waiting_until,
+            )
+            for key, each in self.sessions.items()
+            if each.user == user and not each.is_erased
+        ]
+        found.sort(key=_used, reverse=True)
+        return [info for info in found if before is None or _used(info) < _used(before)][:limit]
+
     async def unfinished(self, before: datetime) -> AsyncIterator[Sequence[SessionAddress]]:
         """See `SessionDirectory.unfinished`."""
         for key, session in list(self.sessions.items()):
@@ -103,6 +121,10 @@ class InMemoryStore:
         if session is None:
             return None
         return SessionAddress(session.user, public_session_id(key), user.category if user is not None else None)
+
+
+def _used(info: SessionInfo) -> tuple[datetime, str]:
+    return info.updated_at, info.session_id
 
 
 DEFAULT_STORE = InMemoryStore()
@@ -159,9 +181,9 @@ class InMemorySessionManager(SessionManager):
         session = self._find()
         return deepcopy(session.holding(message_id)) if session else None
 
-    async def answer(self, turn_number: int) -> SessionMessage | None:
-        session = self._find()
-        return deepcopy(session.message(turn_number, "assistant")) if session else None
+    async def messages(self, first: int, last: int) -> Sequence[SessionMessage]:
+        session = self._find() or _Session(self.user)
+        return deepcopy([message for message in session.messages if first <= message.turn_number <= last])
 
     async def admit(self, limit: int, turn_id: str) -> Sequence[str]:
         user = self.store.users.setdefault(self.user_id, _User())
@@ -261,11 +283,9 @@ class InMemorySessionManager(SessionManager):
         return deepcopy(rated)
 
     async def past_turns(self, first: int, last: int) -> AsyncIterator[Sequence[PastTurn]]:
-        session = self._find() or _Session(self.user)
         for start in range(first, last + 1, TURNS_PER_READ):
-            end = min(start + TURNS_PER_READ - 1, last)
-            if messages := [message for message in session.messages if start <= message.turn_number <= end]:
-                yield turns_of(deepcopy(messages))
+            if messages := await self.messages(start, min(start + TURNS_PER_READ - 1, last)):
+                yield turns_of(messages)
 
     async def latest_summary(self, *, draft: bool = False) -> RollingSummary | None:
         session = self._find()

@@ -5,7 +5,7 @@ import hashlib
 import re
 import uuid
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from itertools import groupby
@@ -321,9 +321,15 @@ class SessionManager(SummaryStore):
         self.user = user
         self.category = category
         self.session_id = check_id(session_id, "session id") if session_id else new_id()
+        self._has_settings = settings is not None
         self.settings = settings or Settings.from_env()
         self.user_id = user_id_of(user)
         self.key = session_key(self.user_id, self.session_id)
+
+    def use_settings(self, read: Callable[[], Settings]) -> None:
+        """Use these settings if the session was created without any."""
+        if not self._has_settings:
+            self.settings = read()
 
     @staticmethod
     def now() -> datetime:
@@ -347,8 +353,13 @@ class SessionManager(SummaryStore):
         """Read the message with this id, or the answer that it joined."""
 
     @abstractmethod
+    async def messages(self, first: int, last: int) -> Sequence[SessionMessage]:
+        """Read the messages of the turns `first` to `last` in order, with the question that is being answered."""
+
     async def answer(self, turn_number: int) -> SessionMessage | None:
         """Read the stored answer of a turn."""
+        messages = await self.messages(turn_number, turn_number)
+        return next((message for message in messages if message.role == "assistant"), None)
 
     @abstractmethod
     async def admit(self, limit: int, turn_id: str) -> Sequence[str]:

@@ -2,32 +2,21 @@
 
 from collections.abc import Awaitable, Callable
 
-from omniagent.aws.queues import RunQueue
-from omniagent.aws.secrets import SecretStore
-from omniagent.aws.webhook import TurnEvent, WebhookClient
+from omniagent.app.platform import Platform
+from omniagent.app.webhook import TurnEvent, WebhookClient
 from omniagent.persistence.catalog import Catalog
 from omniagent.persistence.mongo_session import MongoSessionManager
 from omniagent.persistence.store import ConversationStore
 from omniagent.session.manager import SessionMessage, message_id_of
-from omniagent.settings import Settings
-
-WEBHOOK_KEYS = ("WEBHOOK_SECRET", "webhook_secret", "secret")
 
 
 class Announcements:
     """The events of one deployment."""
 
-    def __init__(
-        self,
-        settings: Settings,
-        store: Callable[[], Awaitable[ConversationStore]],
-        queue: RunQueue,
-        secrets: SecretStore,
-    ) -> None:
-        self._settings = settings
+    def __init__(self, platform: Platform, store: Callable[[], Awaitable[ConversationStore]]) -> None:
+        self._platform = platform
+        self._settings = platform.settings
         self._store = store
-        self._queue = queue
-        self._secrets = secrets
 
     async def announce(self, key: str, answer: SessionMessage, *, kept: str | None = None) -> None:
         """Queue the event of a turn's end, then record it. If recording fails, it may be sent twice, with the same id.
@@ -36,7 +25,7 @@ class Announcements:
         """
         event = TurnEvent.of(key, answer, kept=kept)
         message = {"kind": "webhook", "session_id": key, "event": event.model_dump(mode="json")}
-        await self._queue.send(message)
+        await self._platform.run_queue.send(message)
         if kept is None:
             await Catalog(await self._store()).note_announced(key, answer.id, event.id)
 
@@ -69,10 +58,7 @@ class Announcements:
             session = MongoSessionManager(store, address.user, address.session_id, settings=settings)
             answer = await session.find(event.message_id)
             text = answer.text if answer is not None else None
-        secret = settings.webhook_secret
-        if arn := settings.webhook_secret_arn:
-            read = self._secrets.refresh if again else self._secrets.get
-            secret = await read(arn, *WEBHOOK_KEYS)
+        secret = await self._platform.secret("webhook", refresh=again)
         body = event.body(user=address.user, session_id=address.session_id, text=text)
         await WebhookClient(settings.webhook_url).deliver(event.id, body, secret)
         return True

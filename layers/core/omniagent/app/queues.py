@@ -1,59 +1,41 @@
-"""SQS queues."""
+"""The messages that one part of a deployment sends to another, and when failed ones are sent again."""
 
-import json
 import math
 from datetime import datetime
-from typing import Any, Final
-from urllib.parse import urlsplit
+from typing import Any, Final, Protocol
 
-from omniagent.aws.http_pool import AwsRefused, AwsUnreachable
-from omniagent.aws.json_api import SQS, AwsJson, endpoint_override
-from omniagent.errors import ConfigurationError, NoQueue, QueueUnavailable
+from omniagent.errors import NoQueue
 from omniagent.tracing import current_traceparent
 
-MAX_DELAY_SECONDS: Final = 900
-"""The longest delay that SQS allows."""
+LONGEST_PAUSE_SECONDS: Final = 900
+"""The longest pause before a job is tried again, which is also the longest delay of a message."""
 MAX_TRIES: Final = 10
 """How often a job that fails is sent again. Its pauses double, and together last most of an hour."""
 FIRST_PAUSE_SECONDS: Final = 5
 
 
-class SqsQueue:
-    """Sends JSON messages to one queue. Its connections belong to one event loop."""
-
-    def __init__(self, url: str) -> None:
-        parts = urlsplit(url)
-        self._url = url
-        self._api = AwsJson(
-            SQS, region=_region(parts.netloc), endpoint=endpoint_override("sqs") or f"{parts.scheme}://{parts.netloc}"
-        )
+class Queue(Protocol):
+    """Delivers JSON messages to the process that does the jobs."""
 
     async def send(self, message: dict[str, Any], *, delay_seconds: float = 0) -> None:
-        """Send a message, to be delivered after the delay.
-
-        Raises `QueueUnavailable`, or `ConfigurationError` when there is no such queue or no permission.
-        """
-        arguments: dict[str, Any] = {"QueueUrl": self._url, "MessageBody": json.dumps(message)}
-        if delay_seconds > 0:
-            arguments["DelaySeconds"] = min(round(delay_seconds), MAX_DELAY_SECONDS)
-        try:
-            await self._api.call("SendMessage", **arguments)
-        except AwsUnreachable as exc:
-            raise QueueUnavailable(f"SQS: {exc}") from exc
-        except AwsRefused as exc:
-            raise ConfigurationError(f"SQS queue {self._url}: {exc}") from exc
+        """Send a message, to be delivered after the delay. Raises `QueueUnavailable`."""
 
     async def aclose(self) -> None:
-        await self._api.aclose()
+        """Close its connections. The next send opens new ones."""
 
 
 class JobQueue:
-    """Sends work to a function. Without a URL, every send raises `NoQueue`."""
+    """Sends jobs. Without a queue, every send raises `NoQueue`."""
 
-    def __init__(self, url: str) -> None:
-        self._queue = SqsQueue(url) if url else None
+    def __init__(self, queue: Queue | None = None) -> None:
+        self._queue = queue
 
-    async def close(self) -> None:
+    @property
+    def exists(self) -> bool:
+        """Whether there is a queue."""
+        return self._queue is not None
+
+    async def aclose(self) -> None:
         if self._queue is not None:
             await self._queue.aclose()
 
@@ -120,15 +102,9 @@ class SummaryQueue(JobQueue):
 
 def retry_pause(tries: int) -> float:
     """Return the seconds until a job that has failed so often is tried again."""
-    return min(FIRST_PAUSE_SECONDS * 2.0 ** min(tries, MAX_TRIES), MAX_DELAY_SECONDS)
+    return min(FIRST_PAUSE_SECONDS * 2.0 ** min(tries, MAX_TRIES), LONGEST_PAUSE_SECONDS)
 
 
 def after_lease(seconds: float) -> int:
-    """Return the delay until a lease has expired. SQS counts whole seconds; one more makes sure."""
+    """Return the delay until a lease has expired. A queue counts whole seconds; one more makes sure."""
     return math.ceil(seconds) + 1
-
-
-def _region(host: str) -> str | None:
-    """Return the region that a queue's host names (`sqs.<region>.amazonaws.com`), else None."""
-    labels = host.split(".")
-    return labels[1] if len(labels) >= 4 and labels[0] == "sqs" and labels[2] == "amazonaws" else None

@@ -3,7 +3,7 @@
 from types import SimpleNamespace
 from typing import Any
 
-from omniagent.aws.housekeeping import Housekeeping
+from omniagent.app.housekeeping import Housekeeping
 from omniagent.errors import NotFound, StorageUnavailable
 from omniagent.session.addresses import SessionAddress
 from omniagent.session.manager import public_session_id

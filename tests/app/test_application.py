@@ -15,8 +15,9 @@ from local.model import OfflineModel
 from omniagent import Agent, Callbacks, Gate, Overrides, Project, RunContext, RunResult, ScriptedModel
 from omniagent.ai.providers.llm_provider import ModelRequest
 from omniagent.ai.providers.model_calls import complete
+from omniagent.app.application import Application
+from omniagent.app.on_lambda import AwsPlatform, get_application
 from omniagent.aws.secrets import SecretStore
-from omniagent.aws.services import Services, get_services
 from omniagent.aws.turn_table import DynamoRegistry
 from omniagent.errors import ConfigurationError, ModelAuthError, NoQueue, StorageRejected
 from omniagent.messages import ChatMessage
@@ -30,12 +31,14 @@ SetPassword = Callable[[str], str]
 
 
 @pytest.fixture
-async def services(mongod: str) -> AsyncIterator[Services]:
-    services = Services(PROJECT, Settings(mongodb_uri=mongod, mongodb_database=f"services_{new_id()[:8]}"))
-    yield services
-    await services.close()
+async def application(mongod: str) -> AsyncIterator[Application]:
+    application = Application(
+        PROJECT, AwsPlatform(Settings(mongodb_uri=mongod, mongodb_database=f"services_{new_id()[:8]}"))
+    )
+    yield application
+    await application.close()
     with MongoClient[dict[str, Any]](mongod) as client:
-        client.drop_database(services.settings.mongodb_database)
+        client.drop_database(application.settings.mongodb_database)
 
 
 @pytest.fixture
@@ -60,73 +63,78 @@ def set_password(mongod: str) -> SetPassword:
     return change
 
 
-async def test_callers_at_once_share_one_store(services: Services) -> None:
-    stores = await asyncio.gather(*(services.store() for _ in range(5)))
+def patient(settings: Settings) -> AwsPlatform:
+    """AWS, where a secret may be read as often as it is asked for."""
+    return AwsPlatform(settings, SecretStore(refresh_interval_seconds=0))
+
+
+async def test_callers_at_once_share_one_store(application: Application) -> None:
+    stores = await asyncio.gather(*(application.store() for _ in range(5)))
     assert len({id(store) for store in stores}) == 1
 
 
-async def test_an_opening_that_failed_is_tried_again(services: Services) -> None:
-    good = services.settings
-    services.settings = replace(good, mongodb_uri="")
+async def test_an_opening_that_failed_is_tried_again(application: Application) -> None:
+    good = application.settings
+    application.platform = AwsPlatform(replace(good, mongodb_uri=""))
     with pytest.raises(ConfigurationError, match="MONGODB_URI"):
-        await services.store()
-    services.settings = good
-    assert await (await services.catalog()).session_keys("nobody") == []
+        await application.store()
+    application.platform = AwsPlatform(good)
+    assert await (await application.catalog()).session_keys("nobody") == []
 
 
 async def test_a_login_that_was_changed_before_the_first_use_is_read_again(
-    services: Services, local_aws: Aws, set_password: SetPassword
+    application: Application, local_aws: Aws, set_password: SetPassword
 ) -> None:
     arn = local_aws.put_secret("mongo-early", set_password("first"))
-    services.secrets = SecretStore(refresh_interval_seconds=0)
-    services.settings = replace(services.settings, mongodb_secret_arn=arn)
-    await services.secrets.get(arn)
+    application.platform = patient(replace(application.settings, mongodb_secret_arn=arn))
+    await application.platform.secret("mongodb")
     local_aws.put_secret("mongo-early", f'{{"MONGODB_URI": "{set_password("second")}"}}')
-    assert await (await services.catalog()).session_keys("nobody") == []
+    assert await (await application.catalog()).session_keys("nobody") == []
 
 
 async def test_after_a_rotation_the_next_request_connects_with_the_new_login(
-    services: Services, local_aws: Aws, set_password: SetPassword
+    application: Application, local_aws: Aws, set_password: SetPassword
 ) -> None:
     arn = local_aws.put_secret("mongo-late", set_password("first"))
-    services.secrets = SecretStore(refresh_interval_seconds=0)
-    services.settings = replace(services.settings, mongodb_secret_arn=arn, mongodb_timeout_seconds=5)
-    catalog = await services.catalog()
+    application.platform = patient(replace(application.settings, mongodb_secret_arn=arn, mongodb_timeout_seconds=5))
+    catalog = await application.catalog()
     local_aws.put_secret("mongo-late", set_password("second"))
     # More at once than there are connections: new ones have to log in.
     results = await asyncio.gather(*(catalog.session_keys("nobody") for _ in range(8)), return_exceptions=True)
     refused = [result for result in results if isinstance(result, StorageRejected) and is_refused_login(result)]
     assert refused
-    await services.recover(refused[0])
-    catalog = await services.catalog()
+    await application.recover(refused[0])
+    catalog = await application.catalog()
     assert await asyncio.gather(*(catalog.session_keys("nobody") for _ in range(8))) == [[]] * 8
 
 
 async def test_a_wrong_login_without_a_new_one_stays_an_error(
-    services: Services, local_aws: Aws, set_password: SetPassword
+    application: Application, local_aws: Aws, set_password: SetPassword
 ) -> None:
-    good = services.settings
+    good = application.settings
     arn = local_aws.put_secret("mongo-wrong", set_password("right").replace(":right@", ":wrong@"))
-    services.settings = replace(good, mongodb_secret_arn=arn)
+    application.platform = AwsPlatform(replace(good, mongodb_secret_arn=arn))
     with pytest.raises(ConfigurationError, match="refuses the login"):
-        await services.store()
-    await services.close()
-    services.settings = good
+        await application.store()
+    await application.close()
+    application.platform = AwsPlatform(good)
 
 
 async def test_the_models_key_comes_from_its_secret_at_the_first_call(
-    services: Services, local_aws: Aws, model: OfflineModel
+    application: Application, local_aws: Aws, model: OfflineModel
 ) -> None:
     arn = local_aws.put_secret("openai", '{"OPENAI_API_KEY": "sk-from-the-secret"}')
-    services.settings = replace(services.settings, openai_secret_arn=arn, openai_base_url=model.base_url)
-    provider = services.providers.get(services.settings.model)
+    application.platform = AwsPlatform(
+        replace(application.settings, openai_secret_arn=arn, openai_base_url=model.base_url)
+    )
+    provider = application.providers.get(application.settings.model)
     request = ModelRequest("", [ChatMessage.user("Trains to Porto")])
     assert (await complete(provider, request, purpose="answer")).text
 
 
-async def test_a_missing_key_names_what_to_set(services: Services) -> None:
+async def test_a_missing_key_names_what_to_set(application: Application) -> None:
     with pytest.raises((ConfigurationError, ModelAuthError), match="OPENAI_API_KEY"):
-        services.providers.get(services.settings.model)
+        application.providers.get(application.settings.model)
 
 
 @pytest.mark.parametrize(
@@ -140,13 +148,13 @@ async def test_a_missing_key_names_what_to_set(services: Services) -> None:
     ],
 )
 async def test_the_agents_models_are_obeyed_unless_settings_say_otherwise(
-    services: Services, settings: dict[str, Any], calls: dict[str, list[str]]
+    application: Application, settings: dict[str, Any], calls: dict[str, list[str]]
 ) -> None:
     models = {name: ScriptedModel(default="Hello.") for name in calls}
     agent = Agent("helper", "Be helpful.", model="agents/x", summary=Overrides(model="summaries/x"))
-    services.project = Project(agent=agent, providers=models)
-    services.settings = replace(services.settings, **settings)
-    runner = await services.runner("ada", "models")
+    application.project = Project(agent=agent, providers=models)
+    application.platform = AwsPlatform(replace(application.settings, **settings))
+    runner = await application.runner("ada", "models")
     for text in ("Hello", "And again"):
         await runner.run(text)
     await runner.name()
@@ -155,11 +163,13 @@ async def test_the_agents_models_are_obeyed_unless_settings_say_otherwise(
 
 
 async def test_names_and_summaries_are_counted_in_the_metrics(
-    services: Services, capsys: pytest.CaptureFixture[str]
+    application: Application, capsys: pytest.CaptureFixture[str]
 ) -> None:
     model = ScriptedModel(default="Hello.", name="Two words", summary="Three words more")
-    services.project = Project(agent=Agent("helper", "Be helpful.", model="scripted/x"), providers={"scripted": model})
-    runner = await services.runner("ada", "metrics")
+    application.project = Project(
+        agent=Agent("helper", "Be helpful.", model="scripted/x"), providers={"scripted": model}
+    )
+    runner = await application.runner("ada", "metrics")
     for text in ("Hello", "And again"):
         await runner.run(text)
     await runner.name()
@@ -171,7 +181,9 @@ async def test_names_and_summaries_are_counted_in_the_metrics(
     assert min(counted["NameInputTokens"], counted["SummaryInputTokens"]) > 0
 
 
-async def test_closing_the_services_stores_what_was_streamed_before_the_model_is_closed(services: Services) -> None:
+async def test_closing_stores_what_was_streamed_before_the_model_is_closed(
+    application: Application,
+) -> None:
     order: list[str] = []
     gate = Gate()
 
@@ -183,17 +195,17 @@ async def test_closing_the_services_stores_what_was_streamed_before_the_model_is
         order.append(f"{result.status}: {result.text}")
 
     agent = Agent("helper", "Be helpful.", model="scripted/x", callbacks=Callbacks(on_finish=on_finish))
-    services.project = Project(
+    application.project = Project(
         agent=agent, providers={"scripted": lambda model: Closed(["Half an", gate], model=model)}
     )
-    stream = await (await services.runner("ada", "closing")).start("Hello")
+    stream = await (await application.runner("ada", "closing")).start("Hello")
     await gate.reached()
-    await services.close()
+    await application.close()
     assert order == ["cancelled: Half an", "model closed"]
     assert (await stream.result()).stored
 
 
-async def test_what_tools_share_is_closed_with_the_services(mongod: str) -> None:
+async def test_what_tools_share_is_closed_with_the_application(mongod: str) -> None:
     closed = []
 
     @asynccontextmanager
@@ -202,35 +214,35 @@ async def test_what_tools_share_is_closed_with_the_services(mongod: str) -> None
         closed.append("closed")
 
     agent = Agent("helper", "Be helpful.", deps=deps)
-    services = Services(Project(agent=agent), Settings(mongodb_uri=mongod))
+    application = Application(Project(agent=agent), AwsPlatform(Settings(mongodb_uri=mongod)))
     assert await agent.open_deps() == "open"
-    await services.close()
+    await application.close()
     assert closed == ["closed"]
 
 
 def test_turns_are_registered_where_the_settings_say() -> None:
-    assert isinstance(Services(PROJECT, Settings()).registry, MemoryRegistry)
-    assert isinstance(Services(PROJECT, Settings(turns_table="turns")).registry, DynamoRegistry)
+    assert isinstance(Application(PROJECT, AwsPlatform(Settings())).registry, MemoryRegistry)
+    assert isinstance(Application(PROJECT, AwsPlatform(Settings(turns_table="turns"))).registry, DynamoRegistry)
 
 
-async def test_a_summary_cannot_be_queued_without_a_queue(services: Services, local_aws: Aws) -> None:
+async def test_a_summary_cannot_be_queued_without_a_queue(application: Application, local_aws: Aws) -> None:
     with pytest.raises(NoQueue):
-        await services.summary_queue.send("key")
-    services.settings = replace(services.settings, summary_queue_url=f"{local_aws.endpoint}/123456789012/missing")
-    del services.summary_queue
+        await application.platform.summary_queue.send("key")
+    url = f"{local_aws.endpoint}/123456789012/missing"
+    application.platform = AwsPlatform(replace(application.settings, summary_queue_url=url))
     with pytest.raises(ConfigurationError, match="QueueDoesNotExist"):
-        await services.summary_queue.send("key")
+        await application.platform.summary_queue.send("key")
 
 
 def test_the_environment_says_whether_this_is_a_laptop(monkeypatch: pytest.MonkeyPatch) -> None:
     settings = Settings(auth_mode="none")
     monkeypatch.delenv("OMNIAGENT_LOCAL", raising=False)
-    assert not Services(PROJECT, settings).local
+    assert not Application(PROJECT, AwsPlatform(settings)).local
     monkeypatch.setenv("OMNIAGENT_LOCAL", "1")
-    assert Services(PROJECT, settings).local
+    assert Application(PROJECT, AwsPlatform(settings)).local
 
 
 @pytest.mark.parametrize("mistake", ["helper", Project, Agent("helper", "")])
 def test_a_project_file_that_defines_something_else_says_what_to_write(mistake: Any) -> None:
     with pytest.raises(ConfigurationError, match=r"project.py must say `project = Project\(agent=…\)`, not "):
-        get_services(mistake)
+        get_application(mistake)

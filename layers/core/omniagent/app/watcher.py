@@ -1,6 +1,4 @@
-"""`TurnWatcher`: finishes turns whose process died, and closes those whose requests have expired, from inside a server
-process. On Lambda, the watch and run functions do that.
-"""
+"""`TurnWatcher`: finishes dead turns and closes expired ones from inside a server. On Lambda, functions do that."""
 
 import asyncio
 import logging
@@ -9,13 +7,12 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from types import TracebackType
-from typing import Protocol
 
+from omniagent.ai.operator import TurnOperator
 from omniagent.ai.result import AnswerStream
 from omniagent.aio import cancelled
-from omniagent.errors import ConfigurationError, TooManyTurns, TurnInProgress
+from omniagent.errors import TooManyTurns, TurnInProgress
 from omniagent.session.addresses import SessionAddress, SessionDirectory
-from omniagent.session.manager import SessionHead
 from omniagent.settings import Settings
 from omniagent.turns.lease import TurnRegistry
 from omniagent.turns.unbegun import Asked
@@ -29,28 +26,7 @@ EXPIRY_SECONDS = 3600.0
 EXPIRED_PER_LOOK = 1000
 
 
-class TurnRunner(Protocol):
-    """What the watcher needs of a `Runner`."""
-
-    async def continue_turn(self) -> AnswerStream | None:
-        """Finish the session's turn if its process died."""
-
-    async def run_next(self) -> AnswerStream | None:
-        """Run the session's first queued message, unless another process does."""
-
-    async def settle(self) -> SessionHead | None:
-        """Close the session's turn if its requests have expired."""
-
-
-Verb = Callable[[TurnRunner], Awaitable[AnswerStream | None]]
-
-
-async def _continue(runner: TurnRunner) -> AnswerStream | None:
-    return await runner.continue_turn()
-
-
-async def _take_up(runner: TurnRunner) -> AnswerStream | None:
-    return await runner.continue_turn() or await runner.run_next()
+Verb = Callable[[TurnOperator], Awaitable[AnswerStream | None]]
 
 
 @dataclass(slots=True)
@@ -68,27 +44,22 @@ class _Failures:
 class TurnWatcher:
     """Finishes turns whose process died, and runs queued messages whose process died.
 
-    Once an hour it also closes the turns whose requests have expired unanswered.
-
-    async with TurnWatcher(store, registry, lambda at: Runner(agent, session_of(at), registry=registry)):
-        ...  # serve
-
-    `runner` creates a session's runner from its address, with the same registry. Every server process may have a
-    watcher: the claim decides which one continues a turn. Nothing is raised into the server; failures are logged and
-    retried. Closing stops the watcher. Turns that it continued run until the store is closed.
+    Once an hour it also closes the turns whose requests have expired unanswered. `runner` creates a session's runner
+    from its address, with the same registry. Every server process may have a watcher: the claim decides which one
+    continues a turn. Nothing is raised into the server; failures are logged and retried. Closing stops the watcher.
+    Turns that it continued run until the store is closed.
     """
 
     def __init__(
         self,
         sessions: SessionDirectory,
         registry: TurnRegistry,
-        runner: Callable[[SessionAddress], TurnRunner],
+        runner: Callable[[SessionAddress], Awaitable[TurnOperator]],
         *,
         settings: Settings | None = None,
         interval_seconds: float | None = None,
         max_turns: int = 4,
     ) -> None:
-        _check(sessions, registry, interval_seconds, max_turns)
         lease_seconds = (settings or Settings.from_env()).lease_seconds
         self._sessions = sessions
         self._registry = registry
@@ -147,7 +118,7 @@ class TurnWatcher:
             return
         for address in await self._sessions.expired(EXPIRED_PER_LOOK):
             try:
-                await self._runner(address).settle()
+                await (await self._runner(address)).settle()
             except Exception as exc:
                 details = {"session_key": address.key, "cause": f"{type(exc).__name__}: {exc}"}
                 logger.warning("expired turn not closed", extra=details)
@@ -157,12 +128,12 @@ class TurnWatcher:
         """Yield the sessions that may need a takeover, and the action. Most of their turns are alive."""
         async for addresses in self._sessions.unfinished(datetime.now(UTC) - self._lease):
             for address in addresses:
-                yield address, _continue
+                yield address, TurnOperator.continue_turn
         after = ""
         while keys := await self._registry.orphaned(after):
             for key in keys:
                 if (orphan := await self._address_of(key)) is not None:
-                    yield orphan, _take_up
+                    yield orphan, TurnOperator.take_up
             after = keys[-1]
 
     async def _address_of(self, key: str) -> SessionAddress | None:
@@ -188,7 +159,7 @@ class TurnWatcher:
     async def _take_up(self, address: SessionAddress, verb: Verb) -> bool:
         """Continue the session's turn, or run its queued message. Returns False if there is nothing to do."""
         try:
-            runner = self._runner(address)
+            runner = await self._runner(address)
             answer = await verb(runner)
         except Exception as exc:
             self._note_failure(address, exc)
@@ -201,7 +172,7 @@ class TurnWatcher:
         task.add_done_callback(lambda _: self._turns.pop(address.key, None))
         return True
 
-    async def _attend(self, address: SessionAddress, runner: TurnRunner, answer: AnswerStream) -> None:
+    async def _attend(self, address: SessionAddress, runner: TurnOperator, answer: AnswerStream) -> None:
         """Wait for the end of a turn, then run the messages queued behind it."""
         following: AnswerStream | None = answer
         try:
@@ -223,17 +194,3 @@ class TurnWatcher:
             logger.info("session not taken up", extra=details)  # the user's limit, or another process: retried later
         else:
             logger.warning("session not taken up", extra=details, exc_info=exc)
-
-
-def _check(sessions: SessionDirectory, registry: TurnRegistry, interval_seconds: float | None, max_turns: int) -> None:
-    if isinstance(sessions, type) or not hasattr(sessions, "outlives_process"):
-        raise ConfigurationError(f"TurnWatcher(sessions, …): {sessions!r:.100} is not a store of sessions")
-    if not isinstance(registry, TurnRegistry):
-        raise ConfigurationError(f"TurnWatcher(…, registry, …) must be a TurnRegistry, not {registry!r:.100}")
-    if sessions.outlives_process and not registry.outlives_process:
-        raise ConfigurationError(
-            f"TurnWatcher(registry={type(registry).__name__}): this registry forgets with its process which turns run, "
-            "and what they have done. Use one that outlives it, such as MongoTurnRegistry"
-        )
-    if max_turns < 1 or (interval_seconds is not None and not interval_seconds > 0):
-        raise ConfigurationError("TurnWatcher(interval_seconds=…, max_turns=…): both must be more than 0")

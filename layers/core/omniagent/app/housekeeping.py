@@ -9,12 +9,13 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
-from omniagent.aws.services import Services
+from omniagent.app.application import Application
 from omniagent.errors import DeletionUnfinished, NoQueue, NotFound, OmniAgentError
 from omniagent.persistence.mongo_session import MongoSessionManager
 
 if TYPE_CHECKING:
-    from omniagent.ai.runner import Runner, TimeLeft
+    from omniagent.ai.operator import TurnOperator
+    from omniagent.ai.runner import TimeLeft
 
 logger = logging.getLogger(__name__)
 
@@ -28,10 +29,10 @@ CUT_OFF = timedelta(hours=1)
 
 
 class Housekeeping:
-    """Runs the chores with the process's services."""
+    """Runs the chores of an application."""
 
-    def __init__(self, services: Services) -> None:
-        self._services = services
+    def __init__(self, application: Application) -> None:
+        self._application = application
 
     async def erase_session(self, key: str, *, time_left: "TimeLeft", resume: bool = False) -> None:
         """Delete a session with everything in it. If the time is too short, the rest is queued.
@@ -40,8 +41,8 @@ class Housekeeping:
         `resume` is for queued jobs, which may arrive late and twice: a newer session with the same id is left alone.
         """
         runner = await self._eraser(key)
-        if not await _attempted(runner.erase(time_left=time_left, resume=resume), resume):
-            await self._leave(self._services.summary_queue.send_erasure(key))
+        if not await _attempted(runner.erase_session(time_left, resume=resume), resume):
+            await self._leave(self._application.platform.summary_queue.send_erasure(key))
 
     async def erase_user(self, user_id: str, *, time_left: "TimeLeft") -> None:
         """Delete a user with all their sessions and everything else stored about them, in the same way.
@@ -53,9 +54,11 @@ class Housekeeping:
         await session.mark_user_erased()
         before = datetime.now(UTC)
         with suppress(NoQueue):
-            await self._services.summary_queue.send_user_erasure(user_id, before, delay_seconds=LATE_COMMIT_SECONDS)
-        if not await _attempted(self._services.runner_for(session).erase_user(time_left=time_left)):
-            await self._leave(self._services.summary_queue.send_user_erasure(user_id, before))
+            await self._application.platform.summary_queue.send_user_erasure(
+                user_id, before, delay_seconds=LATE_COMMIT_SECONDS
+            )
+        if not await _attempted(self._application.runner_for(session).erase_user(time_left)):
+            await self._leave(self._application.platform.summary_queue.send_user_erasure(user_id, before))
 
     async def resume_user_erasure(self, user_id: str, before: datetime | None, *, time_left: "TimeLeft") -> None:
         """Continue the deletion of a user that began at `before`, or look for sessions that it could not see.
@@ -63,21 +66,23 @@ class Housekeeping:
         Sessions that the user has created since are kept.
         """
         runner = await self._eraser(f"{user_id}:{ANY_SESSION}")
-        is_done = await runner.erase_user(time_left=time_left, resume=True)
+        is_done = await runner.erase_user(time_left, resume=True)
         if is_done and before is not None:
-            is_done = await runner.erase_leftovers(before, time_left=time_left)
+            is_done = await runner.erase_leftovers(before, time_left)
         if not is_done:
-            await self._leave(self._services.summary_queue.send_user_erasure(user_id, before or datetime.now(UTC)))
+            await self._leave(
+                self._application.platform.summary_queue.send_user_erasure(user_id, before or datetime.now(UTC))
+            )
 
     async def apply_retention(self, *, time_left: "TimeLeft") -> int:
         """Delete sessions that were unused for `session_retention_days`. Returns how many were deleted.
 
         Interrupted deletions are finished, too. If the time is too short, the rest is queued.
         """
-        days = self._services.settings.session_retention_days
+        days = self._application.settings.session_retention_days
         if not days:
             return 0
-        catalog, before = await self._services.catalog(), datetime.now(UTC) - timedelta(days=days)
+        catalog, before = await self._application.catalog(), datetime.now(UTC) - timedelta(days=days)
         deleted = await self._erase_marked(await catalog.cut_off(datetime.now(UTC) - CUT_OFF), time_left)
         while time_left() > 0:
             keys = await catalog.mark_idle(before, RETENTION_PIECE)
@@ -85,7 +90,7 @@ class Housekeeping:
             if len(keys) < RETENTION_PIECE:
                 return deleted
         with suppress(NoQueue):
-            await self._services.summary_queue.send_retention()
+            await self._application.platform.summary_queue.send_retention()
         return deleted
 
     async def close_expired(self, *, time_left: "TimeLeft") -> int:
@@ -94,11 +99,11 @@ class Housekeeping:
         A session that fails is logged and retried by the next call. It does not block the others.
         """
         closed = 0
-        for address in await (await self._services.store()).expired(EXPIRED_PIECE):
+        for address in await (await self._application.store()).expired(EXPIRED_PIECE):
             if time_left() <= 0:
                 break
             try:
-                await (await self._services.runner_of_key(address.key)).settle()
+                await (await self._application.runner_of_key(address.key)).settle()
                 closed += 1
             except NotFound:
                 continue  # deleted meanwhile
@@ -106,11 +111,13 @@ class Housekeeping:
                 logger.warning("expired turn not closed", extra={"session_key": address.key, "cause": str(exc)})
         return closed
 
-    async def _eraser(self, key: str) -> "Runner":
-        return self._services.runner_for(await self._session_to_erase(key))
+    async def _eraser(self, key: str) -> "TurnOperator":
+        return self._application.runner_for(await self._session_to_erase(key))
 
     async def _session_to_erase(self, key: str) -> MongoSessionManager:
-        return await MongoSessionManager.to_erase(await self._services.store(), key, settings=self._services.settings)
+        return await MongoSessionManager.to_erase(
+            await self._application.store(), key, settings=self._application.settings
+        )
 
     async def _erase_marked(self, keys: Sequence[str], time_left: "TimeLeft") -> int:
         """Finish the deletion of marked sessions. One that fails stays marked and is retried later."""

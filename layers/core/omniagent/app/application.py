@@ -1,124 +1,117 @@
-"""Objects that a function creates once per process and reuses in every invocation.
+"""`Application`: a project at run time, with the connections of one process.
 
-Each is created on first use, so a cold start pays only for what the function needs. If that fails, the next
-invocation tries again.
+Each part is created on first use, so a cold start pays only for what the function needs. If that fails, the next
+request tries again.
 """
 
 import asyncio
 import logging
-import os
-from functools import cache, cached_property
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
-from omniagent.ai.providers.llm_provider import Purpose
 from omniagent.ai.providers.model_calls import ProviderPool
-from omniagent.aws.queues import RunQueue, SummaryQueue, WatchQueue, after_lease
-from omniagent.aws.secrets import SecretStore
-from omniagent.aws.turn_table import DynamoRegistry
-from omniagent.errors import (
-    BudgetExceeded,
-    ConfigurationError,
-    NotFound,
-    StorageError,
-)
-from omniagent.messages import Usage
+from omniagent.app.platform import Platform
+from omniagent.app.queues import after_lease
+from omniagent.errors import ConfigurationError, NotFound, StorageError
 from omniagent.persistence.adapter import MongoBackendAdapter
 from omniagent.persistence.catalog import Catalog
 from omniagent.persistence.contracts import DocumentModels
 from omniagent.persistence.mongo_session import MongoSessionManager
 from omniagent.persistence.store import ConversationStore, is_refused_login
 from omniagent.project import Project
-from omniagent.settings import Budget, Settings
+from omniagent.settings import Settings
 from omniagent.tls import check_mongodb_uri, check_url, check_webhook_url, is_laptop
-from omniagent.tracing import configure_tracing
-from omniagent.tracing.logs import setup_logging
 from omniagent.tracing.redaction import hide
 from omniagent.turns.lease import TurnRegistry
-from omniagent.turns.memory_registry import MemoryRegistry
 
 if TYPE_CHECKING:
+    from omniagent.ai.operator import TurnOperator
     from omniagent.ai.result import RunResult
-    from omniagent.ai.runner import Runner
-    from omniagent.aws.announcements import Announcements
+    from omniagent.app.announcements import Announcements
+    from omniagent.session.addresses import SessionAddress
     from omniagent.turns.ledger import Ledger
 
 logger = logging.getLogger(__name__)
 
-MONGODB_KEYS = ("MONGODB_URI", "mongodb_uri", "uri")
 WATCH_SECONDS = 60.0
 """How long after its lease's end a dead turn is left to the watch, which needs about 15 seconds at most."""
-OPENAI_KEYS = ("OPENAI_API_KEY", "openai_api_key", "api_key")
 
 
-class Services:
-    """A project at run time: the runners of its agent and the connections of one process. Bound to one event loop."""
+class Application:
+    """A project at run time: the runners of its agent and the connections of one process. Bound to one event loop.
 
-    def __init__(self, project: Project, settings: Settings | None = None, *, local: bool | None = None) -> None:
+    Without a `platform`, it runs on servers that share the MongoDB of the project's settings.
+    """
+
+    def __init__(self, project: Project, platform: Platform | None = None, *, local: bool | None = None) -> None:
         self.project = project
-        self.settings = settings or project.read_settings()
+        self.platform = platform or Platform(project.read_settings())
         hide(self.settings.openai_api_key)
         check_url("OPENAI_BASE_URL", self.settings.openai_base_url)
         if self.settings.webhook_url:
             self._check_webhook()
-        self.secrets = SecretStore()
-        self._models = project.documents or DocumentModels()
         self.local = is_laptop() if local is None else local
+        self._models = project.documents or DocumentModels()
         self._adapter: MongoBackendAdapter | None = None
         self._store: ConversationStore | None = None
         self._opening = asyncio.Lock()
 
+    @property
+    def settings(self) -> Settings:
+        return self.platform.settings
+
     @cached_property
     def providers(self) -> ProviderPool:
-        has_secret = bool(self.settings.openai_secret_arn)
+        platform = self.platform
+        is_changing = platform.has_changing_secret("openai")
         return ProviderPool.from_settings(
             self.settings,
             self.project.providers,
-            api_key=self._openai_key if has_secret else None,
-            refresh_key=self._refreshed_openai_key if has_secret else None,
+            api_key=partial(platform.secret, "openai") if is_changing else None,
+            refresh_key=partial(platform.secret, "openai", refresh=True) if is_changing else None,
             verbose_errors=self.local,
         )
 
     @cached_property
     def registry(self) -> TurnRegistry:
-        settings = self.settings
-        if not settings.turns_table:
-            return MemoryRegistry(lease_seconds=settings.lease_seconds)
-        return DynamoRegistry(settings.turns_table, lease_seconds=settings.lease_seconds)
+        """The running turns."""
+        return self.platform.registry(self._store)
 
     @cached_property
     def ledger(self) -> "Ledger":
         """The users' spending. Used only if a budget limits something."""
-        if not self.settings.turns_table:
-            from omniagent.turns.memory_ledger import MemoryLedger
-
-            return MemoryLedger()
-        from omniagent.aws.budget_table import DynamoLedger
-
-        return DynamoLedger(self.settings.turns_table)
-
-    @cached_property
-    def run_queue(self) -> RunQueue:
-        return RunQueue(self.settings.run_queue_url)
-
-    @cached_property
-    def watch_queue(self) -> WatchQueue:
-        return WatchQueue(self.settings.watch_queue_url)
+        return self.platform.ledger()
 
     @property
     def announcements(self) -> "Announcements":
         """The events for the operator's webhook. Used only if one is set."""
-        from omniagent.aws.announcements import Announcements
+        from omniagent.app.announcements import Announcements
 
-        return Announcements(self.settings, self.store, self.run_queue, self.secrets)
+        return Announcements(self.platform, self.store)
 
     @property
     def is_watched(self) -> bool:
         """Whether the watch function finds turns whose process died, and the run function continues them."""
-        return bool(self.settings.watch_queue_url and self.settings.run_queue_url)
+        return self.platform.watch_queue.exists and self.platform.run_queue.exists
 
-    @cached_property
-    def summary_queue(self) -> SummaryQueue:
-        return SummaryQueue(self.settings.summary_queue_url)
+    @asynccontextmanager
+    async def serving(self, *signals: int) -> AsyncIterator[None]:
+        """Run in a server: connect, and finish turns whose process died for as long as the block lasts.
+
+        On these signals, such as `signal.SIGTERM`, the running turns end in order: what was streamed is stored.
+        """
+        from omniagent.app.watcher import TurnWatcher  # the functions have their own
+
+        try:
+            store = await self.store()
+            if signals and self._adapter is not None:
+                self._adapter.end_turns_on(*signals)
+            async with TurnWatcher(store, self.registry, self._runner_at, settings=self.settings):
+                yield
+        finally:
+            await self.close()
 
     async def store(self) -> ConversationStore:
         """Return the store. If MongoDB refuses the login, retry once with the secret's current value."""
@@ -141,15 +134,15 @@ class Services:
         """Return one session of a user."""
         return MongoSessionManager(await self.store(), user, session_id, settings=self.settings, category=category)
 
-    async def runner(self, user: str, session_id: str | None, *, category: str | None = None) -> "Runner":
+    async def runner(self, user: str, session_id: str | None, *, category: str | None = None) -> "TurnOperator":
         """Return the runner of one session with the project's agent."""
         return self.runner_for(await self.session(user, session_id, category=category))
 
-    async def runner_of_key(self, key: str) -> "Runner":
+    async def runner_of_key(self, key: str) -> "TurnOperator":
         """Return the runner for a job that knows only the session's key. Raises `NotFound`."""
         return self.runner_for(await MongoSessionManager.of_key(await self.store(), key, settings=self.settings))
 
-    async def runner_of_turn(self, key: str) -> "Runner":
+    async def runner_of_turn(self, key: str) -> "TurnOperator":
         """Return the runner for a watched turn. If the turn has not begun, its user may be known only to its claim."""
         try:
             return await self.runner_of_key(key)
@@ -162,33 +155,33 @@ class Services:
                 raise
             return await self.runner(address.user, address.session_id, category=address.category)
 
-    async def runner_of_accepted(self, key: str, category: str | None) -> "Runner":
+    async def runner_of_accepted(self, key: str, category: str | None) -> "TurnOperator":
         """Return the runner for an accepted message. `category` is its user's at that time."""
         session = await MongoSessionManager.of_key(await self.store(), key, settings=self.settings)
         session.category = category
         return self.runner_for(session)
 
-    async def runner_of_request(self, request_id: str) -> "tuple[Runner, str]":
+    async def runner_of_request(self, request_id: str) -> "tuple[TurnOperator, str]":
         """Return the runner of the session that a request belongs to, and the id of the answer that contains it."""
         key, message_id = await (await self.catalog()).find_request(request_id)
         return await self.runner_of_key(key), message_id
 
-    def runner_for(self, session: MongoSessionManager) -> "Runner":
+    def runner_for(self, session: MongoSessionManager) -> "TurnOperator":
         """Return the runner of a session, with the hooks, budget and approvers of this deployment."""
-        from omniagent.ai.runner import Runner
+        from omniagent.ai.operator import TurnOperator
         from omniagent.turns.hooks import TurnHooks
 
         async def on_end(result: "RunResult") -> None:
             await self._turn_ended(session.key, result)
 
         async def on_begin(turn_id: str, attempt: int) -> None:
-            await self.watch_queue.send_watch(session.key, turn_id, attempt, delay_seconds=self._after_lease)
+            await self.platform.watch_queue.send_watch(session.key, turn_id, attempt, delay_seconds=self._after_lease)
 
         async def on_hand_over(turn_id: str, attempt: int) -> None:
-            await self.run_queue.send_takeover(session.key, turn_id, attempt, handed_over=True)
+            await self.platform.run_queue.send_takeover(session.key, turn_id, attempt, handed_over=True)
 
         async def on_wake() -> None:
-            await self.watch_queue.send_watch(session.key, "", 0)  # it finds the queued messages
+            await self.platform.watch_queue.send_watch(session.key, "", 0)  # it finds the queued messages
 
         hooks = TurnHooks(
             on_begin=on_begin if self.is_watched else None,
@@ -196,34 +189,33 @@ class Services:
             on_wake=on_wake if self.is_watched else None,
             grace_seconds=WATCH_SECONDS if self.is_watched else 0.0,
             on_end=on_end,
-            on_model_call=_emit_model_call,
-            on_refusal=_emit_refusal,
-            on_erase=self.project.on_erase,
-            leaves_summaries=bool(self.settings.summary_queue_url),
+            on_model_call=self.platform.emit_model_call,
+            on_refusal=self.platform.emit_refusal,
+            leaves_summaries=self.platform.summary_queue.exists,
         )
-        budget = self.project.budgets.get(session.category or "", self._budget)
-        return Runner(
-            self.project.agent,
+        return TurnOperator(
+            self.project,
             session,
             providers=self.providers,
             registry=self.registry,
             hooks=hooks,
-            budget=budget,
             ledger=self.ledger if self._has_budgets else None,
-            approvers=self.project.approvers,
         )
+
+    async def _runner_at(self, address: "SessionAddress") -> "TurnOperator":
+        return await self.runner(address.user, address.session_id, category=address.category)
 
     async def answer_later(self, key: str, message_id: str, category: str | None) -> None:
         """Queue an accepted message for the run function, which answers it."""
         await self.watch_accepted(key, message_id)
         message = {"kind": "turn", "session_id": key, "message_id": message_id, "category": category}
-        await self.run_queue.send(message)
+        await self.platform.run_queue.send(message)
 
     async def watch_accepted(self, key: str, message_id: str) -> None:
         """Have an accepted message watched until a turn of its session has begun, which has its own watch."""
         if not self.is_watched:
             return
-        await self.watch_queue.send_watch(key, message_id, 0, delay_seconds=self._after_lease)
+        await self.platform.watch_queue.send_watch(key, message_id, 0, delay_seconds=self._after_lease)
 
     async def queue_summary(self, key: str, *, rebuild: bool = False) -> bool:
         """Queue an update of a session's summary, or a rebuild, for the summary function.
@@ -234,7 +226,7 @@ class Services:
         try:
             is_new = await catalog.note_summary_queued(key, rebuild=rebuild)
             if is_new:
-                await self.summary_queue.send(key, rebuild=rebuild)
+                await self.platform.summary_queue.send(key, rebuild=rebuild)
         except BaseException:  # the note may be stored, although that failed
             await catalog.note_summary_done(key, rebuild=rebuild)
             raise
@@ -245,7 +237,7 @@ class Services:
         if is_done:
             await (await self.catalog()).note_summary_done(key, rebuild=rebuild)
         else:
-            await self.summary_queue.send(key, rebuild=rebuild)
+            await self.platform.summary_queue.send(key, rebuild=rebuild)
 
     async def recover(self, error: BaseException) -> None:
         """After a failed request: if MongoDB refused the login and the secret has changed, drop the connection."""
@@ -258,20 +250,15 @@ class Services:
             await self._close_store()
         await self.project.agent.aclose()
         await self.providers.aclose()
-        await self.registry.aclose()
         if "ledger" in self.__dict__:
             await self.ledger.aclose()
-        await self.summary_queue.close()
-        if "run_queue" in self.__dict__:
-            await self.run_queue.close()
-        if "watch_queue" in self.__dict__:
-            await self.watch_queue.close()
+        await self.platform.aclose()
 
     def load(self) -> None:
         """Import what a turn needs but a cold start skips, so that restored snapshots have it loaded."""
-        import omniagent.ai.runner
-        import omniagent.aws.metrics  # noqa: F401 - imported to be loaded
+        import omniagent.ai.operator  # noqa: F401 - imported to be loaded
 
+        self.platform.load()
         self.providers.get(self.project.agent.model or self.settings.model)
 
     @property
@@ -280,19 +267,12 @@ class Services:
         return after_lease(self.settings.lease_seconds)
 
     @cached_property
-    def _budget(self) -> Budget:
-        """The budget of users whose category has none of its own."""
-        return self.settings.budget
-
-    @cached_property
     def _has_budgets(self) -> bool:
         """Whether any user has a budget. Then every runner needs the ledger, to settle repaired turns' reservations."""
-        return any(budget.is_limited for budget in (self._budget, *self.project.budgets.values()))
+        return any(budget.is_limited for budget in (self.settings.budget, *self.project.budgets.values()))
 
     async def _turn_ended(self, key: str, result: "RunResult") -> None:
-        from omniagent.aws.metrics import emit_turn
-
-        emit_turn(result)
+        self.platform.emit_turn(result)
         logger.info(
             "turn ended",
             extra={
@@ -303,7 +283,7 @@ class Services:
                 "stored": result.stored,
             },
         )
-        if result.summary_missed and self.settings.summary_queue_url:
+        if result.summary_missed and self.platform.summary_queue.exists:
             await self.queue_summary(key)
 
         if self.settings.webhook_url and result.stored:
@@ -319,9 +299,7 @@ class Services:
     async def _open(self) -> ConversationStore:
         if self._adapter is None:
             settings = self.settings
-            uri = settings.mongodb_uri
-            if settings.mongodb_secret_arn:
-                uri = await self.secrets.get(settings.mongodb_secret_arn, *MONGODB_KEYS)
+            uri = await self.platform.secret("mongodb")
             check_mongodb_uri(uri)
             self._adapter = MongoBackendAdapter(
                 uri,
@@ -333,11 +311,10 @@ class Services:
         return self._store
 
     async def _login_changed(self, error: BaseException) -> bool:
-        arn = self.settings.mongodb_secret_arn
-        if not arn or not is_refused_login(error):
+        if not self.platform.has_changing_secret("mongodb") or not is_refused_login(error):
             return False
-        before = await self.secrets.get(arn, *MONGODB_KEYS)
-        if await self.secrets.refresh(arn, *MONGODB_KEYS) == before:
+        before = await self.platform.secret("mongodb")
+        if await self.platform.secret("mongodb", refresh=True) == before:
             return False
         await self._close_store()
         return True
@@ -345,47 +322,7 @@ class Services:
     async def _close_store(self) -> None:
         adapter, self._adapter, self._store = self._adapter, None, None
         if adapter is not None:
-            await adapter.shutdown()
-
-    async def _openai_key(self) -> str:
-        return await self.secrets.get(self.settings.openai_secret_arn, *OPENAI_KEYS)
-
-    async def _refreshed_openai_key(self) -> str:
-        return await self.secrets.refresh(self.settings.openai_secret_arn, *OPENAI_KEYS)
-
-
-def _emit_model_call(purpose: Purpose, usage: Usage) -> None:
-    from omniagent.aws.metrics import emit_model_call  # only after the answer was sent
-
-    emit_model_call(purpose, usage)
-
-
-def _emit_refusal(refusal: BudgetExceeded) -> None:
-    from omniagent.aws.metrics import emit_refusal
-
-    emit_refusal(refusal)
-
-
-def get_services(project: Project) -> Services:
-    """Return the process's services. Sets up logging and tracing from the environment."""
-    if not isinstance(project, Project):
-        raise ConfigurationError(f"project.py must say `project = Project(agent=…)`, not {project!r:.100}")
-    return _made_services(project)
-
-
-@cache
-def _made_services(project: Project) -> Services:
-    settings = project.read_settings()
-    service = os.environ.get("POWERTOOLS_SERVICE_NAME", "omniagent")
-    setup_logging(settings.log_level, service)
-    for name in (name for name in os.environ if name.startswith("AWS_ENDPOINT_URL")):
-        check_url(name, os.environ[name])
-    check_url("OTEL_EXPORTER_OTLP_ENDPOINT", settings.otel_exporter_otlp_endpoint)
-    if settings.otel_exporter_otlp_endpoint:
-        configure_tracing(
-            settings.otel_exporter_otlp_endpoint,
-            service_name=service,
-            headers=settings.otel_exporter_otlp_headers,
-            capture_content=settings.trace_content,
-        )
-    return Services(project, settings)
+            await adapter.shutdown()  # ends the running turns, which need the registry
+        if "registry" in self.__dict__:
+            await self.registry.aclose()
+            del self.registry

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from omniagent import Agent, Project, Settings
-from omniagent.aws.services import Services
-from omniagent.aws.webhook import TurnEvent, WebhookClient, signed_headers
+from omniagent.app.application import Application
+from omniagent.app.on_lambda import AwsPlatform
+from omniagent.app.webhook import TurnEvent, WebhookClient, signed_headers
 from omniagent.errors import ConfigurationError, WebhookFailed
 from omniagent.messages import CallRequest, TextPart, ToolPart, Usage
 from omniagent.session.manager import SessionMessage
@@ -129,18 +130,18 @@ def test_nothing_is_signed_with_an_empty_key(secret: str) -> None:
 
 
 def test_a_webhook_that_cannot_work_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    def services(**settings: Any) -> Services:
-        return Services(Project(agent=Agent("helper", "")), Settings(**settings))
+    def application(**settings: Any) -> Application:
+        return Application(Project(agent=Agent("helper", "")), AwsPlatform(Settings(**settings)))
 
-    services(webhook_url="https://example.com/hook", webhook_secret=SECRET)
+    application(webhook_url="https://example.com/hook", webhook_secret=SECRET)
     for url in ("example.com", "ftp://example.com", "https://", "https://["):
         with pytest.raises(ConfigurationError, match="WEBHOOK_URL"):
-            services(webhook_url=url, webhook_secret=SECRET)
+            application(webhook_url=url, webhook_secret=SECRET)
     with pytest.raises(ConfigurationError, match="WEBHOOK_SECRET_ARN"):
-        services(webhook_url="https://example.com/hook")
+        application(webhook_url="https://example.com/hook")
     monkeypatch.setenv("AWS_LAMBDA_FUNCTION_NAME", "run")
     monkeypatch.setenv("OMNIAGENT_LOCAL", "0")
     with pytest.raises(ConfigurationError, match="https"):
-        services(webhook_url="http://example.com/hook", webhook_secret=SECRET)
+        application(webhook_url="http://example.com/hook", webhook_secret=SECRET)
     with pytest.raises(ConfigurationError, match="base64"):
         signed_headers("whsec_!", "evt_1", b"{}")

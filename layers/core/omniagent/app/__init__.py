@@ -1,0 +1,1 @@
+"""The composition root: one `Application` that functions, servers and the HTTP apps use."""

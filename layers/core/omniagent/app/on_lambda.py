@@ -1,0 +1,125 @@
+"""The application of a Lambda function: turns in DynamoDB, jobs through SQS, secrets in Secrets Manager."""
+
+import os
+from functools import cache
+from typing import TYPE_CHECKING, Final
+
+from omniagent.ai.providers.llm_provider import Purpose
+from omniagent.ai.result import RunResult
+from omniagent.app.application import Application
+from omniagent.app.platform import Platform, SecretName
+from omniagent.app.queues import RunQueue, SummaryQueue, WatchQueue
+from omniagent.aws.secrets import SecretStore
+from omniagent.aws.sqs import SqsQueue
+from omniagent.aws.turn_table import DynamoRegistry
+from omniagent.errors import BudgetExceeded, ConfigurationError
+from omniagent.messages import Usage
+from omniagent.persistence.store import ConversationStore
+from omniagent.project import Project
+from omniagent.settings import Settings
+from omniagent.tls import check_url
+from omniagent.tracing import configure_tracing
+from omniagent.tracing.logs import setup_logging
+from omniagent.turns.lease import TurnRegistry
+from omniagent.turns.memory_registry import MemoryRegistry
+
+if TYPE_CHECKING:
+    from omniagent.turns.ledger import Ledger
+
+SECRET_KEYS: Final[dict[SecretName, tuple[str, ...]]] = {
+    "mongodb": ("MONGODB_URI", "mongodb_uri", "uri"),
+    "openai": ("OPENAI_API_KEY", "openai_api_key", "api_key"),
+    "webhook": ("WEBHOOK_SECRET", "webhook_secret", "secret"),
+}
+"""The keys under which a secret that is a JSON object has its value."""
+
+
+class AwsPlatform(Platform):
+    """AWS. What its setting leaves out, such as a queue, is not there; without a table, turns are kept in memory."""
+
+    def __init__(self, settings: Settings, secrets: SecretStore | None = None) -> None:
+        super().__init__(settings)
+        self.run_queue = RunQueue(_queue(settings.run_queue_url))
+        self.watch_queue = WatchQueue(_queue(settings.watch_queue_url))
+        self.summary_queue = SummaryQueue(_queue(settings.summary_queue_url))
+        self._secrets = secrets or SecretStore()
+        table, lease_seconds = settings.turns_table, settings.lease_seconds
+        self._registry: TurnRegistry = (
+            DynamoRegistry(table, lease_seconds=lease_seconds) if table else MemoryRegistry(lease_seconds=lease_seconds)
+        )
+
+    def registry(self, store: ConversationStore | None) -> TurnRegistry:  # noqa: ARG002 - turns are not kept in it
+        return self._registry
+
+    def ledger(self) -> "Ledger":
+        if not self.settings.turns_table:
+            return super().ledger()
+        from omniagent.aws.budget_table import DynamoLedger
+
+        return DynamoLedger(self.settings.turns_table)
+
+    def has_changing_secret(self, name: SecretName) -> bool:
+        return bool(self._arn(name))
+
+    async def secret(self, name: SecretName, *, refresh: bool = False) -> str:
+        arn = self._arn(name)
+        if not arn:
+            return await super().secret(name)
+        read = self._secrets.refresh if refresh else self._secrets.get
+        return await read(arn, *SECRET_KEYS[name])
+
+    def load(self) -> None:
+        import omniagent.aws.metrics  # noqa: F401 - imported to be loaded
+
+    def emit_turn(self, result: RunResult) -> None:
+        from omniagent.aws.metrics import emit_turn  # only after the answer was sent
+
+        emit_turn(result)
+
+    def emit_model_call(self, purpose: Purpose, usage: Usage) -> None:
+        from omniagent.aws.metrics import emit_model_call
+
+        emit_model_call(purpose, usage)
+
+    def emit_refusal(self, refusal: BudgetExceeded) -> None:
+        from omniagent.aws.metrics import emit_refusal
+
+        emit_refusal(refusal)
+
+    def _arn(self, name: SecretName) -> str:
+        settings = self.settings
+        arns = {
+            "mongodb": settings.mongodb_secret_arn,
+            "openai": settings.openai_secret_arn,
+            "webhook": settings.webhook_secret_arn,
+        }
+        return arns[name]
+
+
+def _queue(url: str) -> SqsQueue | None:
+    return SqsQueue(url) if url else None
+
+
+def get_application(project: Project) -> Application:
+    """Return the application of this process. Sets up logging and tracing from the environment."""
+    if not isinstance(project, Project):
+        raise ConfigurationError(f"project.py must say `project = Project(agent=…)`, not {project!r:.100}")
+    return _process_application(project)
+
+
+@cache
+def _process_application(project: Project) -> Application:
+    settings = project.read_settings()
+    service = os.environ.get("POWERTOOLS_SERVICE_NAME", "omniagent")
+    setup_logging(settings.log_level, service)
+    for name in (name for name in os.environ if name.startswith("AWS_ENDPOINT_URL")):
+        check_url(name, os.environ[name])
+    check_url("OTEL_EXPORTER_OTLP_ENDPOINT", settings.otel_exporter_otlp_endpoint)
+    if settings.otel_exporter_otlp_endpoint:
+        configure_tracing(
+            settings.otel_exporter_otlp_endpoint,
+            service_name=service,
+            headers=settings.otel_exporter_otlp_headers,
+            capture_content=settings.trace_content,
+        )
+    return Application(project, AwsPlatform(settings))

@@ -1,0 +1,63 @@
+"""The handler of a function that does jobs: messages of its queue, or one job that invokes it."""
+
+import logging
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, Final, Protocol
+
+from omniagent.aws.invocation_end import ends_within
+from omniagent.lambda_runtime import event_loop
+from omniagent.tracing import flush_traces
+from omniagent.tracing.logs import bind_request_id
+
+if TYPE_CHECKING:
+    from aws_lambda_powertools.utilities.typing import LambdaContext
+
+logger = logging.getLogger(__name__)
+
+FLUSH_SECONDS: Final = 2.0
+"""The longest wait for the trace collector."""
+LAST_SECONDS: Final = 0.5
+"""Not spent on traces: a process that is killed at its deadline has its messages delivered again."""
+
+
+class Jobs(Protocol):
+    """Does the jobs of one function. A deadline is a `time.monotonic()`."""
+
+    @property
+    def margin_seconds(self) -> float:
+        """The part of the invocation that is reserved for its end."""
+
+    async def invoke(self, event: dict[str, Any], deadline: float) -> dict[str, Any]:
+        """Do the job that the function was invoked with, and return what was done."""
+
+    async def take(self, body: str, deadline: float) -> None:
+        """Do the job of a queue's message. If it raises, the queue delivers the message again."""
+
+
+def job_handler(jobs: Jobs) -> "Callable[[dict[str, Any], LambdaContext], dict[str, Any]]":
+    """Return the handler. A message that cannot be read or done is a failed item, never an error of the function."""
+
+    def handler(event: dict[str, Any], context: "LambdaContext") -> dict[str, Any]:
+        seconds_left = context.get_remaining_time_in_millis() / 1000
+        end = time.monotonic() + seconds_left
+        deadline = end - jobs.margin_seconds
+        with bind_request_id(context.aws_request_id), ends_within(seconds_left):
+            try:
+                if "Records" not in event:
+                    return event_loop.run(jobs.invoke(event, deadline))
+                failed = [each["messageId"] for each in event["Records"] if not _is_done(jobs, each, deadline)]
+                return {"batchItemFailures": [{"itemIdentifier": message_id} for message_id in failed]}
+            finally:
+                event_loop.run(flush_traces(min(FLUSH_SECONDS, end - LAST_SECONDS - time.monotonic())))
+
+    return handler
+
+
+def _is_done(jobs: Jobs, record: dict[str, Any], deadline: float) -> bool:
+    try:
+        event_loop.run(jobs.take(record["body"], deadline))
+    except Exception:
+        logger.exception("job failed", extra={"message_id": record["messageId"]})
+        return False
+    return True

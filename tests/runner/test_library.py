@@ -1,0 +1,122 @@
+"""The library without a server: a project's runner, and what a session has kept."""
+
+from collections.abc import Callable
+
+import pytest
+
+from omniagent import (
+    Agent,
+    Approver,
+    Budget,
+    Gate,
+    InMemorySessionManager,
+    InMemoryStore,
+    MongoSessionManager,
+    Project,
+    Runner,
+    ScriptedModel,
+    SessionManager,
+    Settings,
+    ToolCall,
+    ToolRequest,
+    tool,
+)
+from omniagent.errors import BudgetExceeded, Forbidden, UnknownRequest
+from omniagent.persistence.store import ConversationStore
+from omniagent.session.addresses import SessionDirectory
+from omniagent.session.manager import new_id
+
+
+@tool(approval=True)
+async def pay(amount: int) -> str:
+    """Pay an amount."""
+    return f"paid {amount}"
+
+
+def nobody(approver: Approver, request: ToolRequest) -> bool:
+    return False
+
+
+async def test_a_runner_of_a_project_knows_its_settings_providers_budgets_and_approvers() -> None:
+    model = ScriptedModel(ToolCall("pay", {"amount": 5}))
+    project = Project(
+        agent=Agent("shop", "Sell.", [pay]),
+        providers={"scripted": model},
+        settings={"model": "scripted/x"},
+        budgets={"guest": Budget(requests_per_minute=1)},
+        approvers=nobody,
+    )
+    session = InMemorySessionManager("ada", store=InMemoryStore(), category="guest")
+    runner = Runner(project, session)
+    waiting = await runner.run("Buy it")
+    assert (waiting.status, len(model.requests)) == ("waiting", 1)
+    with pytest.raises((Forbidden, UnknownRequest)):
+        await runner.reply(waiting.requests[0].approve())
+    with pytest.raises(BudgetExceeded):
+        await Runner(project, session).run("Again")
+
+
+async def test_a_session_keeps_the_settings_that_it_was_created_with() -> None:
+    project = Project(agent=Agent("shop", "Sell."), settings={"model": "scripted/x"})
+    session = InMemorySessionManager("ada", store=InMemoryStore(), settings=Settings(model="other/y"))
+    Runner(project, session, provider=ScriptedModel())
+    assert session.settings.model == "other/y"
+
+
+@pytest.fixture(params=["memory", "mongodb"])
+def place(request: pytest.FixtureRequest) -> tuple[SessionDirectory, Callable[[str], SessionManager]]:
+    """A store, and the sessions of one user in it."""
+    user = f"user-{new_id()}"
+    if request.param == "memory":
+        memory = InMemoryStore()
+        return memory, lambda name: InMemorySessionManager(user, name, store=memory)
+    store: ConversationStore = request.getfixturevalue("store")
+    return store, lambda name: MongoSessionManager(store, user, name)
+
+
+Place = tuple[SessionDirectory, Callable[[str], SessionManager]]
+
+
+async def test_messages_sessions_and_open_requests_are_found_again(place: Place) -> None:
+    store, session_of = place
+    model = ScriptedModel("One.", "Two.", ToolCall("pay", {"amount": 5}), "Paid.")
+    agent = Agent("shop", "Sell.", [pay])
+    for text in ("First", "Second"):
+        await Runner(agent, session_of("chat"), provider=model).run(text)
+    await Runner(agent, session_of("shop"), provider=model).run("Pay")
+
+    again = Runner(agent, session_of("chat"), provider=model)
+    assert [message.text for message in await again.history()] == ["First", "One.", "Second", "Two."]
+    assert [message.text for message in await again.history(turns=1)] == ["Second", "Two."]
+    assert [message.text for message in await again.history(before=2)] == ["First", "One."]
+    assert await again.requests() == []
+
+    user = session_of("any").user
+    newest, oldest = await store.list_sessions(user)
+    assert [(each.session_id, each.latest_turn_number) for each in (newest, oldest)] == [("shop", 1), ("chat", 2)]
+    assert (newest.waiting_until is not None, oldest.waiting_until) == (True, None)
+    assert await store.list_sessions(user, limit=1) == [newest]
+    assert await store.list_sessions(user, before=newest) == [oldest]
+    assert await store.list_sessions("nobody") == []
+
+    shop = Runner(agent, session_of("shop"), provider=model)
+    [request] = await shop.requests()
+    assert (request.tool, request.input, request.user) == ("pay", {"amount": 5}, user)
+    assert (await shop.reply(request.approve()).result()).text == "Paid."
+    assert await shop.requests() == []
+    await shop.erase()
+    assert [each.session_id for each in await store.list_sessions(user)] == ["chat"]
+    assert await shop.history() == []
+
+
+async def test_the_history_has_the_question_of_a_running_turn_and_not_its_answer(place: Place) -> None:
+    _, session_of = place
+    gate = Gate()
+    model = ScriptedModel(["Half", gate])
+    stream = await Runner(Agent("shop", ""), session_of("chat"), provider=model).start("Hello?")
+    await gate.reached()
+    runner = Runner(Agent("shop", ""), session_of("chat"), provider=model)
+    assert [message.text for message in await runner.history()] == ["Hello?"]
+    assert await runner.stop()
+    await stream.result()
+    assert [message.status for message in await runner.history()] == ["complete", "cancelled"]
