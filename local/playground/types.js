@@ -41,7 +41,7 @@
  * @property {"complete" | "waiting" | "cancelled" | "failed" | "interrupted"} [status]
  * @property {string} [finishReason]
  * @property {string} [model]
- * @property {number} [steps]
+ * @property {number} [stepCount]
  * @property {Usage} [usage]
  * @property {number} [durationMs]
  * @property {number} [firstTokenMs]

@@ -21,13 +21,7 @@ class HookPage:
         self._script = script
 
     async def open(self) -> None:
-        async def serve(route: Route) -> None:
-            if route.request.url.endswith(".js"):
-                await route.fulfill(path=self._script, content_type="text/javascript")
-            else:
-                await route.fulfill(body=HTML, content_type="text/html")
-
-        await self.page.route("**/hook*", serve)
+        await serve_script(self.page, self._script)
         async with self.page.expect_response("**/stream"):  # the hook has asked for what runs, and acts on nothing else
             await self.page.goto(f"{self._url}/hook?id={self.session_id}")
 
@@ -77,6 +71,18 @@ class HookPage:
 
     async def _is_open(self) -> None:
         await expect(self.page.get_by_role("main")).to_have_attribute("data-status", "ready")
+
+
+async def serve_script(page: Page, script: Path) -> None:
+    """Make `/hook` a page with this script, on whatever origin."""
+
+    async def serve(route: Route) -> None:
+        if route.request.url.endswith(".js"):
+            await route.fulfill(path=script, content_type="text/javascript")
+        else:
+            await route.fulfill(body=HTML, content_type="text/html")
+
+    await page.route("**/hook*", serve)
 
 
 def texts(messages: list[Json]) -> list[str]:

@@ -12,7 +12,7 @@ from playwright.async_api import Browser, Page, Route, expect
 from local.background import BackgroundStack
 from local.template import ROOT
 from tests.browser.conftest import PATIENCE_MS
-from tests.browser.hook_page import HTML
+from tests.browser.hook_page import serve_script
 from tests.browser.npm_packages import REACT, bundle
 from tests.browser.witness import Witness
 from tests.docs.blocks import read_blocks
@@ -45,14 +45,7 @@ async def page(browser: Browser, stack: BackgroundStack, script: Path, witness: 
     context.set_default_timeout(PATIENCE_MS)
     page = await context.new_page()
     witness.watch(page)
-
-    async def serve(route: Route) -> None:
-        if route.request.url.endswith(".js"):
-            await route.fulfill(path=script, content_type="text/javascript")
-        else:
-            await route.fulfill(body=HTML, content_type="text/html")
-
-    await page.route("**/hook*", serve)
+    await serve_script(page, script)
     async with page.expect_response("**/stream"):  # what is stored has been loaded then
         await page.goto(f"{stack.url}/hook?id={uuid.uuid4().hex}")
     yield page

@@ -283,7 +283,7 @@ def _costs(answer: Json, reports: list[int]) -> set[int]:
 
 def _steps(answer: Json) -> int:
     metadata = answer["metadata"]
-    steps: int = (json.loads(metadata) if isinstance(metadata, str) else metadata).get("steps", 0)
+    steps: int = (json.loads(metadata) if isinstance(metadata, str) else metadata).get("stepCount", 0)
     return steps
 
 

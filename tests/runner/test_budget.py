@@ -186,7 +186,7 @@ async def test_of_a_turn_that_died_the_summary_beside_it_is_paid_for_and_no_part
     await desk.runner().settle()
     answer = await desk.session().answer(2)
     assert answer is not None
-    assert answer.metadata["steps"] == 1
+    assert answer.metadata["stepCount"] == 1
     spent, estimated, _ = await desk.spent()
     assert (spent - estimated, estimated) == (4_050, answer.usage.total_tokens)
     session.ready.set()

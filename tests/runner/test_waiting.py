@@ -118,7 +118,7 @@ async def test_an_approved_call_runs_once_and_the_turn_goes_on_in_the_same_messa
     result = await stream.result()
     assert (result.status, result.text, result.turn_number) == ("complete", "Let me see.Done.", 1)
     assert (shop.refunds, shop.call_ids) == (["42"], [waiting.requests[0].call_id])
-    assert result.metadata["steps"] == 2
+    assert result.metadata["stepCount"] == 2
     assert result.usage.total_tokens > waiting.usage.total_tokens
     part = next(part for part in model.requests[1].messages[-1].parts if isinstance(part, ToolPart))
     assert part.output == "refunded 42"
@@ -456,7 +456,7 @@ async def test_a_turn_may_wait_again_and_its_steps_add_up(sessions: Sessions) ->
     for _ in range(8):
         first = result.requests[0]
         result = await runner.reply(first.approve()).result()
-    assert (result.status, result.metadata["steps"], len(shop.refunds)) == ("failed", 8, 8)
+    assert (result.status, result.metadata["stepCount"], len(shop.refunds)) == ("failed", 8, 8)
 
 
 async def test_a_tool_error_of_an_approved_call_is_read_by_the_model(sessions: Sessions) -> None:

@@ -148,7 +148,7 @@ async def test_a_run_that_was_killed_at_any_frame_is_continued_and_a_call_that_m
             assert part.public_error == ToolOutcomeUnknown.public
         else:
             assert list(result.message.parts) == list(whole.parts)
-        assert (result.metadata["steps"], result.text) == (2, whole.text)
+        assert (result.metadata["stepCount"], result.text) == (2, whole.text)
         log = b"".join(each for _, each in await dead.registry.read(witness.key, witness.turn_id))
         assert [type(part) for part in record_frames(log).parts] == [type(part) for part in result.message.parts]
         assert await dead.are_free()

@@ -58,7 +58,7 @@ async def test_a_dead_turn_is_finished_and_no_step_is_asked_twice_but_the_one_un
     assert len(world.model.requests) == (STAGES[stage][0] if was_asked else asked + 2)
     assert answer.parts == await undisturbed()
     assert answer.id == world.turn_id
-    assert answer.metadata["steps"] == 2
+    assert answer.metadata["stepCount"] == 2
     assert set(world.runs) == {"c1"}, "the same idempotency key"
     assert len(world.runs) == (2 if stage == "in a tool" or (stage == "after a tool" and tick_seconds == NEVER) else 1)
     assert await world.registry.running(world.session.key) is None

@@ -75,7 +75,7 @@ export class TurnFooter {
 
 /** @param {Metadata} metadata */
 function facts(metadata) {
-  const { status, finishReason, abortReason, stopReason, firstTokenMs, durationMs, usage, model, steps } = metadata;
+  const { status, finishReason, abortReason, stopReason, firstTokenMs, durationMs, usage, model, stepCount } = metadata;
   const how = [abortReason, stopReason, status, finishReason].find((reason) => reason && reason in ENDINGS);
   const ending = ENDINGS[/** @type {keyof typeof ENDINGS} */ (how)];
   return [
@@ -84,7 +84,7 @@ function facts(metadata) {
     durationMs !== undefined && fact("Total", formatDuration(durationMs), "Duration of the turn"),
     usage &&
       fact("Tokens", `${formatCount(usage.inputTokens)} in, ${formatCount(usage.outputTokens)} out`, tokens(usage)),
-    model && h("span", { class: "fact model", title: `${steps ?? 1} model calls` }, model),
+    model && h("span", { class: "fact model", title: `${stepCount ?? 1} model calls` }, model),
   ];
 }
 

@@ -359,7 +359,7 @@ class Conclusion:
             "status": ending.status,
             "finishReason": ending.reason,
             "model": self._setup.model,
-            "steps": progress.steps,
+            "stepCount": progress.steps,
             "usage": progress.usage.to_dict(),
             "durationMs": before.get("durationMs", 0) + _milliseconds(time.monotonic() - started_at),
             **{name: value for name, value in optional.items() if value is not None},

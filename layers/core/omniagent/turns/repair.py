@@ -250,7 +250,7 @@ async def close_dead_turn(
         from omniagent.turns.waiting import merged  # needed only for a turn that waited
 
         parts, usage = merged(before.parts, logged, parts), before.usage + usage
-        steps = int(before.metadata.get("steps", 0))
+        steps = int(before.metadata.get("stepCount", 0))
     status: Status = "cancelled" if is_stopped else "interrupted"
     metadata = {
         **(before.metadata if before is not None else {}),
@@ -259,7 +259,7 @@ async def close_dead_turn(
         "status": status,
         "finishReason": "other",
         "stopReason": status,
-        **({"steps": steps + len(calls), "usage": usage.to_dict()} if calls else {}),
+        **({"stepCount": steps + len(calls), "usage": usage.to_dict()} if calls else {}),
     }
     answer = SessionMessage(
         id=message_id,
