@@ -86,6 +86,11 @@ lock: $(UV) ## pin the dependencies of pyproject.toml, with hashes
 	@$(LOCK) --upgrade --group audit -o requirements-audit.txt
 	@$(LOCK) --upgrade --group uv -o requirements-uv.txt
 
+vendor: ## bundle the playground's npm packages, as local/vendor pins them, into local/playground/vendor
+	@cd local/vendor && npm ci --no-audit --no-fund && npm run --silent build
+
+.PHONY: vendor
+
 # SAM wants a region even where none matters. MAKEFLAGS is emptied: SAM runs the layer's make, which must not see ours.
 SAM_OFFLINE := MAKEFLAGS= SAM_CLI_TELEMETRY=0 AWS_DEFAULT_REGION=us-east-1 PYTHON=$(CURDIR)/$(SAM_BIN)/python UV=$(CURDIR)/$(UV) $(SAM_BIN)/sam
 STAGE ?= dev

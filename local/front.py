@@ -15,11 +15,10 @@ from local.callers import Callers
 from local.causes import Causes, start_of
 from local.causes import as_json as causes_as_json
 from local.emulator.cors import is_preflight, preflight_headers, response_headers
-from local.emulator.http import NO_STORE, BodyTooLarge, Exchange, Headers, Server
+from local.emulator.http import NO_STORE, Exchange, Headers, Server
 from local.files import Files
 from local.forward import Failed, Forwarder, Unreachable
 from local.processes import ServiceError
-from local.renderer import NotRendered, Renderer
 from local.template import ROOT, Cors
 from local.traces import Traces, as_json
 from omniagent.http.cors import ALLOWED_HEADERS, ALLOWED_METHODS, EXPOSED_HEADERS, MAX_AGE_SECONDS
@@ -37,7 +36,6 @@ ROUTES = {
 }
 # Longest wait for the last spans of a turn.
 TRACE_SECONDS = 1.0
-MARKDOWN_BYTES = 2_000_000
 # The page runs only its own scripts and loads no external images, so that model output cannot exfiltrate data. It may
 # call any stack, because it is also a client for deployed ones.
 PAGE_POLICY = (
@@ -76,7 +74,6 @@ class Front:
         self._agent: Info = _nothing
         self._activity = Activity()
         self._forwarder = Forwarder()
-        self._renderer = Renderer()
         self._server = Server(self._handle, Callers(neighbours=True, visitors=True))
 
     @property
@@ -103,7 +100,6 @@ class Front:
         """End every connection."""
         await self._server.close()
         await self._forwarder.close()
-        await self._renderer.close()
 
     async def _handle(self, exchange: Exchange) -> None:
         origin = exchange.header("origin")
@@ -124,8 +120,6 @@ class Front:
             await self._traces.receive(exchange)
         elif exchange.path == "/local/traces":
             await self._tell_traces(exchange, cors)
-        elif exchange.path == "/local/markdown" and exchange.method == "POST":
-            await self._render_markdown(exchange, cors)
         elif exchange.path == "/local/causes":
             request_id = parse_qs(urlsplit(exchange.target).query).get("request_id", [""])[0]
             await _json(exchange, 200, {"causes": causes_as_json(self._causes.of(request_id))}, cors)
@@ -171,17 +165,6 @@ class Front:
             return
         spans = await self._traces.of_ended_turn(session_id, turn, seconds=TRACE_SECONDS)
         await _json(exchange, 200, {"spans": as_json(spans)}, cors)
-
-    async def _render_markdown(self, exchange: Exchange, cors: Headers) -> None:
-        try:
-            text = json.loads(await exchange.body(MARKDOWN_BYTES))
-            tree = await self._renderer.render(text if isinstance(text, str) else str(text))
-        except (BodyTooLarge, NotRendered) as error:
-            await _problem(exchange, 422, f"The text was not rendered: {error}.", cors)
-        except ValueError:
-            await _problem(exchange, 422, "Send a text as JSON.", cors)
-        else:
-            await exchange.respond(200, [("content-type", "application/json"), NO_STORE, *cors], tree)
 
 
 def _session_id(exchange: Exchange, response: httpx.Response) -> str:

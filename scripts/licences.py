@@ -75,6 +75,9 @@ The layer ships these {count} packages, each with the text of its licence in its
 makes this list from the packages' own metadata. A test holds it against the pinned versions, and refuses a licence
 that asks more of a program than to keep the licence's text with the package.
 
+The playground's page, which is not deployed, bundles npm packages (`local/vendor/package.json`). Their licences are in
+[local/playground/vendor/LICENCES.txt](local/playground/vendor/LICENCES.txt).
+
 | package | version | licence |
 |---|---|---|"""
 

@@ -7,6 +7,16 @@ from playwright.async_api import Page, expect
 
 from tests.browser.playground import OpenPage, Playground, text_of
 
+# Notes the text of the last answer after each change on the page, and whether its footer is there.
+OBSERVE = """() => {
+    window.observed = [];
+    new MutationObserver(() => {
+        const answer = [...document.querySelectorAll("article.answer")].at(-1);
+        const text = answer?.querySelector(".markdown")?.textContent ?? "";
+        window.observed.push([text, Boolean(answer?.querySelector("footer"))]);
+    }).observe(document.getElementById("messages"), { childList: true, subtree: true, characterData: true });
+}"""
+SLOW_CPU = 10
 TOOLS = "What is 17.5% of 2,340 and what time is it in Tokyo?"
 
 
@@ -24,6 +34,21 @@ async def test_an_answer_is_shown_with_what_it_took_and_is_still_there_after_a_r
         await expect(page).to_have_title(re.compile("Fjord.*OmniAgent"))
         await page.reload()
     await expect(playground.questions).to_have_count(1)
+
+
+async def test_the_text_of_a_streamed_answer_never_shrinks_also_on_a_slow_machine(
+    playground: Playground, page: Page
+) -> None:
+    text = "\n\n".join(" ".join(f"word{number}" for number in range(start, start + 20)) for start in range(0, 400, 20))
+    await page.evaluate(OBSERVE)
+    browser = await page.context.new_cdp_session(page)
+    await browser.send("Emulation.setCPUThrottlingRate", {"rate": SLOW_CPU})
+    await playground.ask(f"[slow:2] [echo:{text}]")
+    await browser.send("Emulation.setCPUThrottlingRate", {"rate": 1})
+    observed: list[tuple[str, bool]] = await page.evaluate("window.observed")
+    lengths = [len(shown) for shown, _ in observed]
+    assert lengths == sorted(lengths)
+    assert {shown for shown, has_ended in observed if has_ended} == {text.replace("\n\n", "")}
 
 
 async def test_tool_calls_are_cards_and_the_trace_has_every_call_with_input_and_output(

@@ -1,5 +1,6 @@
-"""Markdown on the page. What a text becomes is proved in tests/local/test_markdown.py."""
+"""Markdown on the page."""
 
+import re
 from collections.abc import AsyncIterator
 
 import pytest
@@ -7,48 +8,130 @@ from playwright.async_api import Browser, Page
 
 from local.background import BackgroundStack
 
-SHOW = """async ([start, source]) => {
+SHOW = """async (text) => {
     const { MarkdownView } = await import("/markdown/view.js");
-    const rendered = (view) => new Promise((resolve) => {
-        const look = () => view.element.classList.contains("plain") ? requestAnimationFrame(look) : resolve();
-        look();
-    });
+    const view = new MarkdownView();
+    view.update(text);
+    return view.element.innerHTML;
+}"""
+# Each beginning of the text, once on the way to the whole and once alone.
+GROW = """async (text) => {
+    const { MarkdownView } = await import("/markdown/view.js");
+    const view = new MarkdownView();
+    for (let end = 1; end <= text.length; end++) {
+        const alone = new MarkdownView();
+        for (const each of [view, alone]) each.update(text.slice(0, end));
+        if (view.element.innerHTML !== alone.element.innerHTML) return text.slice(0, end);
+    }
+}"""
+KEPT = """async ([start, text]) => {
+    const { MarkdownView } = await import("/markdown/view.js");
     const view = new MarkdownView();
     view.update(start);
-    await rendered(view);
     const nodes = [...view.element.childNodes];
-    view.update(source);
-    const whole = new MarkdownView();
-    whole.update(source);
-    await rendered(whole);
-    while (view.element.innerHTML !== whole.element.innerHTML) await new Promise(requestAnimationFrame);
-    return [whole.element.innerHTML, nodes.filter((node) => node.parentNode === view.element).length];
+    view.update(text);
+    return nodes.filter((node) => node.parentNode === view.element).length;
 }"""
-PLAIN = """async (texts) => {
-    const { MarkdownView } = await import("/markdown/view.js");
-    const view = new MarkdownView();
-    for (const text of texts) view.update(text);
-    while (view.element.textContent !== texts.at(-1)) await new Promise(requestAnimationFrame);
-    return view.element.outerHTML;
-}"""
-BUILD = """async (tree) => {
-    const { buildElement } = await import("/markdown/elements.js");
-    const frame = document.createElement("div");
-    frame.append(buildElement(tree));
-    return frame.innerHTML;
-}"""
-SOURCE = """# Title
-
-1. [x] *done*
-
-| a | b |
-|---|--:|
-| 1 | [x](https://a.example) |
-
-```python
-return "<b>"
-```
-"""
+# What every link, table and code block has.
+FURNITURE = re.compile(
+    r' target="_blank" rel="noopener noreferrer nofollow"|</?div.*?>|<span>\w+</span>|<button.*?</button>'
+    r'|(?<=<pre) tabindex="0" role="group"'
+)
+CASES = [
+    ("# One\n## Two", '<h2 data-level="1">One</h2><h3 data-level="2">Two</h3>'),
+    (
+        "### Three\n# One\n#### Four",
+        '<h2 data-level="3">Three</h2><h2 data-level="1">One</h2><h3 data-level="4">Four</h3>',
+    ),
+    ("#no heading", "<p>#no heading</p>"),
+    ("a\nb\n\nc", "<p>a\nb</p><p>c</p>"),
+    ("a\r\nb\r\n\r\nc", "<p>a\nb</p><p>c</p>"),
+    ("a  \nb", "<p>a<br>b</p>"),
+    ("*a* **b** ***c***", "<p><em>a</em> <strong>b</strong> <em><strong>c</strong></em></p>"),
+    ("snake_case_name 2*3*4 a ** b", "<p>snake_case_name 2<em>3</em>4 a ** b</p>"),
+    ("\\*not\\* `a` ``b ` c`` `d", "<p>*not* <code>a</code> <code>b ` c</code> `d</p>"),
+    ("~~a~~ ~b~", "<p><del>a</del> ~b~</p>"),
+    ("- a\n- b", "<ul><li>a</li><li>b</li></ul>"),
+    ("- a\n  - b\n    - c\n- d", "<ul><li>a<ul><li>b<ul><li>c</li></ul></li></ul></li><li>d</li></ul>"),
+    (
+        "1. **A**\n\n   Text of A.\n\n2. **B**\n   - b\n\n10. C",
+        (
+            "<ol><li><p><strong>A</strong></p><p>Text of A.</p></li>"
+            "<li><p><strong>B</strong></p><ul><li>b</li></ul></li><li><p>C</p></li></ol>"
+        ),
+    ),
+    (
+        "1. a\n\n```\nx\n```\n\n2. b",
+        '<ol><li>a</li></ol><pre aria-label="Code"><code>x</code></pre><ol start="2"><li>b</li></ol>',
+    ),
+    ("in\n1984. Then", "<p>in\n1984. Then</p>"),
+    (
+        "- [ ] a\n- [x] b\n- [y] c",
+        (
+            '<ul><li data-task="open"><input type="checkbox" disabled="" aria-label="To do">a</li>'
+            '<li data-task="done"><input type="checkbox" checked="" disabled="" aria-label="Done">b</li>'
+            "<li>[y] c</li></ul>"
+        ),
+    ),
+    (
+        "- [x] a\n\n  [ ] b",
+        (
+            '<ul><li data-task="done"><input type="checkbox" checked="" disabled="" aria-label="Done">'
+            "<p>a</p><p>[ ] b</p></li></ul>"
+        ),
+    ),
+    ("> a\n> > b", "<blockquote><p>a</p><blockquote><p>b</p></blockquote></blockquote>"),
+    (
+        "| a | b |\n|---|:-:|\n| 1 |",
+        (
+            '<table><thead><tr><th>a</th><th data-align="center">b</th></tr></thead>'
+            '<tbody><tr><td>1</td><td data-align="center"></td></tr></tbody></table>'
+        ),
+    ),
+    ("```\n<b>\n```", '<pre aria-label="Code"><code>&lt;b&gt;</code></pre>'),
+    ("```nonesuch\nnever closed", '<pre aria-label="nonesuch code"><code>never closed</code></pre>'),
+    ("    a\n\n    b\n", '<pre aria-label="Code"><code>a\n\nb</code></pre>'),
+    ("a[^1] &amp; &copy; <b>bold</b> <!-- x -->", "<p>a[^1] &amp; © &lt;b&gt;bold&lt;/b&gt; &lt;!-- x --&gt;</p>"),
+    ("<div>\n<p>x</p>\n</div>", "<p>&lt;div&gt;\n&lt;p&gt;x&lt;/p&gt;\n&lt;/div&gt;</p>"),
+    ("[a](https://x.example/b_(c))", '<p><a href="https://x.example/b_(c)">a</a></p>'),
+    (
+        "(see https://x.example/a_(b), https://y.example.)",
+        (
+            '<p>(see <a href="https://x.example/a_(b)">https://x.example/a_(b)</a>, '
+            '<a href="https://y.example/">https://y.example</a>.)</p>'
+        ),
+    ),
+    (
+        "[*https://a.example*](https://b.example)",
+        '<p><a href="https://b.example/"><em>https://a.example</em></a></p>',
+    ),
+    ("![a chart](https://x.example/p.png)", '<p><a href="https://x.example/p.png">a chart</a></p>'),
+    ("[not a link] [a](relative)", "<p>[not a link] [a](relative)</p>"),
+    (
+        '```python\ndef f():\n    return "x"  # no\n```',
+        (
+            '<pre aria-label="python code"><code><span class="hljs-keyword">def</span> '
+            '<span class="hljs-title function_">f</span>():\n    <span class="hljs-keyword">return</span> '
+            '<span class="hljs-string">"x"</span>  <span class="hljs-comment"># no</span></code></pre>'
+        ),
+    ),
+    (
+        "```diff\n+a\n-b\n```",
+        (
+            '<pre aria-label="diff code"><code><span class="hljs-addition">+a</span>\n'
+            '<span class="hljs-deletion">-b</span></code></pre>'
+        ),
+    ),
+]
+DEFINITION = ("[a **b**][1]\n\n[1]: https://x.example", '<p><a href="https://x.example/">a <strong>b</strong></a></p>')
+HOSTILE = (
+    *("[", "*a ", "a* ", "**", "`", "``a`", "> ", "- ", "[a](", "_a", "![", "~~", "|", "<", "(https://", "\\", "*["),
+    *("1. ", "a|\n-|\n", "[a]: b\n", "https://x.example)", "&#", "\t- ", "```\n", "# a\n"),
+)
+HARMFUL = (
+    *("javascript:alert(1)", "JaVaScRiPt:x", "  javascript:x", "<javascript:x>", "vbscript:x", "//evil.example"),
+    *("data:text/html,x", "data:image/png;base64,x", "file:///etc/passwd", "/sessions", "#top", "ftp://x.example"),
+)
 
 
 @pytest.fixture(scope="module")
@@ -61,35 +144,38 @@ async def page(browser: Browser, stack: BackgroundStack) -> AsyncIterator[Page]:
     await context.close()
 
 
-async def test_a_text_that_grows_ends_like_the_whole_and_keeps_the_blocks_that_did_not_change(page: Page) -> None:
-    shown, kept = await page.evaluate(SHOW, [SOURCE[: SOURCE.index("| 1")], SOURCE])
-    assert kept == 2
+@pytest.mark.parametrize(("source", "expected"), [*CASES, DEFINITION])
+async def test_markdown_becomes(page: Page, source: str, expected: str) -> None:
+    assert FURNITURE.sub("", await page.evaluate(SHOW, source)) == expected
+
+
+async def test_tables_code_and_links_can_be_used_by_keyboard_and_lead_out_safely(page: Page) -> None:
+    shown = await page.evaluate(SHOW, "| [x](https://a.example) |\n|---|\n\n```python\npass\n```")
     for part in (
-        '<h2 data-level="1">Title</h2>',
-        '<li data-task="done"><input type="checkbox" disabled="" aria-label="Done"><em>done</em></li>',
         '<div class="table-frame" tabindex="0" role="group" aria-label="Table"><table>',
-        '<td data-align="right"><a href="https://a.example/" target="_blank" rel="noopener noreferrer nofollow">x</a>',
+        '<th><a href="https://a.example/" target="_blank" rel="noopener noreferrer nofollow">x</a>',
         '<div class="code-bar"><span>python</span><button',
-        'aria-label="python code"><code><span class="code-keyword">return</span> <span class="code-string">',
+        '<pre tabindex="0" role="group" aria-label="python code">',
     ):
         assert part in shown
 
 
-async def test_a_text_that_cannot_be_rendered_is_shown_as_it_is(page: Page) -> None:
-    await page.route("**/local/markdown", lambda route: route.abort())
-    assert await page.evaluate(PLAIN, ["*a*", "*a* <b>"]) == '<div class="markdown plain">*a* &lt;b&gt;</div>'
-    await page.unroute("**/local/markdown")
+@pytest.mark.parametrize("with_definition", [False, True])
+async def test_a_text_that_grows_is_shown_like_the_same_text_at_once(page: Page, with_definition: bool) -> None:
+    sources = [source for source, _ in CASES] + [DEFINITION[0]] * with_definition
+    assert await page.evaluate(GROW, "\n\n".join(sources)) is None
 
 
-@pytest.mark.parametrize(
-    ("tree", "html"),
-    [
-        (["script", {}, "alert(1)"], "alert(1)"),
-        (["img", {"src": "x", "onerror": "alert(1)"}], ""),
-        (["a", {"href": "javascript:alert(1)"}, "x"], "x"),
-        (["p", {"onclick": "alert(1)", "style": "x", "id": "main"}, ["iframe", {}]], "<p></p>"),
-        (["code", {}, "<b>"], "<code>&lt;b&gt;</code>"),
-    ],
-)
-async def test_only_harmless_elements_are_built(page: Page, tree: object, html: str) -> None:
-    assert await page.evaluate(BUILD, tree) == html
+async def test_blocks_above_the_one_that_grows_stay_as_they_are(page: Page) -> None:
+    start = "# Title\n\nText\n\n| a |\n|---|\n"
+    assert await page.evaluate(KEPT, [start, f"{start}| 1 |"]) == 2
+
+
+@pytest.mark.parametrize("address", HARMFUL)
+async def test_no_link_leads_to(page: Page, address: str) -> None:
+    assert "<a" not in await page.evaluate(SHOW, f"[x]({address}) ![x]({address}) {address}")
+
+
+@pytest.mark.parametrize("piece", HOSTILE)
+async def test_a_text_made_to_break_the_renderer_is_rendered(page: Page, piece: str) -> None:
+    assert await page.evaluate(SHOW, piece * (4_000 // len(piece)) + "\n\nend")

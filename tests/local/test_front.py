@@ -416,15 +416,6 @@ async def test_a_question_for_no_turn_is_refused(http: httpx.AsyncClient) -> Non
         assert response.json()["detail"] == "Name the session in session_id and the turn's number in turn."
 
 
-async def test_markdown_is_rendered_for_the_page(http: httpx.AsyncClient) -> None:
-    rendered = await http.post("/local/markdown", json="*a*")
-    assert (rendered.status_code, rendered.json()) == (200, [["p", {}, ["em", {}, "a"]]])
-    for body, reason in ((b"{", "Send a text as JSON."), (b'"%s"' % (b"x" * 200_001), "more than 200000 characters")):
-        refused = await http.post("/local/markdown", content=body)
-        assert refused.status_code == 422
-        assert reason in refused.json()["detail"]
-
-
 async def test_a_page_is_told_of_what_others_do_to_the_chats_of_its_user(
     http: httpx.AsyncClient, behind: Behind
 ) -> None:

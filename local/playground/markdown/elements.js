@@ -1,53 +1,122 @@
-/** Trees of rendered Markdown to elements. Only what is listed here can come into the page, whatever the tree says. */
+/** Markdown to elements: CommonMark with tables, strikethrough, task lists and bare links. HTML stays text. */
 
+import { MarkdownIt } from "../vendor/markdown.js";
+import { h } from "../view/dom.js";
 import { codeBlock } from "./code.js";
 import { safeUrl } from "./urls.js";
 
-/** @typedef {string | [tag: string, attributes: Record<string, string | number>, ...children: any[]]} Tree */
+/** @typedef {any} Token One of markdown-it's. Their tags are the parser's: none comes from the text. */
 
-const TAGS = new Set(
-  "a blockquote br code del em h2 h3 h4 h5 h6 hr li ol p strong table tbody td th thead tr ul".split(" "),
-);
+const TASK = /^\[([ xX])\]\s+/;
+/** The page has its own h1. */
+const LOWEST_HEADING = 6;
 
-/** @param {Tree} tree @returns {Node} */
-export function buildElement(tree) {
-  if (typeof tree === "string") return new Text(tree);
-  const [tag, attributes, ...children] = tree;
-  if (tag === "pre") return codeBlock(String(attributes.language ?? ""), children);
-  if (!TAGS.has(tag)) return new Text(children.filter((child) => typeof child === "string").join(""));
-  const element = document.createElement(tag);
-  element.append(...children.map(buildElement));
-  if (tag === "a") return asLink(/** @type {HTMLAnchorElement} */ (element), String(attributes.href));
-  if (tag === "table") return inFrame(element);
-  if (tag === "ol" && attributes.start !== undefined) element.setAttribute("start", String(Number(attributes.start)));
-  if (attributes.task) element.prepend(checkbox(attributes.task === "done"));
-  for (const name of ["align", "level", "task"]) if (attributes[name]) element.dataset[name] = String(attributes[name]);
-  return element;
+const parser = new MarkdownIt({ html: false, linkify: true });
+parser.linkify.set({ fuzzyLink: false, fuzzyEmail: false });
+parser.validateLink = (/** @type {string} */ url) => safeUrl(url) !== null;
+
+/** @param {string} text @returns {{ tokens: Token[], hasDefinitions: boolean }} */
+export function parse(text) {
+  const environment = /** @type {{ references?: object }} */ ({});
+  const tokens = parser.parse(text, environment);
+  return { tokens, hasDefinitions: environment.references !== undefined };
 }
 
-/** @param {HTMLAnchorElement} element @param {string} href @returns {Node} */
-function asLink(element, href) {
-  const url = safeUrl(href);
-  if (!url) return new Text(element.textContent ?? "");
-  Object.assign(element, { href: url, target: "_blank", rel: "noopener noreferrer nofollow" });
-  return element;
+/**
+ * The elements of parsed blocks, one for each.
+ * @param {Token[]} tokens
+ * @param {number[]} levels Of the headings before them, in their order.
+ */
+export function buildElements(tokens, levels) {
+  const headings = levels.reduce(below, []);
+  const root = document.createDocumentFragment();
+  /** @type {(Element | DocumentFragment)[]} */
+  const path = [root];
+  const parentOf = () => /** @type {Element} */ (path.at(-1));
+  const place = (/** @type {Token} */ token) => {
+    if (token.hidden) return; // the paragraph of a tight list
+    if (token.type === "inline") {
+      takeTaskMark(token, parentOf());
+      token.children.forEach(place);
+    } else if (token.nesting < 0) path.pop();
+    else if (token.nesting === 0) parentOf().append(leaf(token));
+    else {
+      if (token.type === "heading_open") headings.splice(0, Infinity, ...below(headings, levelOf(token)));
+      const element = opened(token, headings.length);
+      parentOf().append(token.tag === "table" ? inFrame(element) : element);
+      path.push(element);
+    }
+  };
+  tokens.forEach(place);
+  return root;
 }
 
-/** @param {boolean} checked */
-function checkbox(checked) {
-  const box = document.createElement("input");
-  Object.assign(box, { type: "checkbox", checked, disabled: true });
-  box.setAttribute("aria-label", checked ? "Done" : "To do");
-  return box;
+/** The levels of a heading and of those that it is below. @param {number[]} above @param {number} level */
+function below(above, level) {
+  return [...above.filter((other) => other < level), level];
 }
 
-/** A wide table scrolls, and the keyboard must be able to scroll it. @param {HTMLElement} table */
+/** @param {Token} token */
+function levelOf(token) {
+  return Number(token.tag.slice(1));
+}
+
+/** @param {Token} token @param {number} depth Of a heading: none skips a level, as assistive technology expects. */
+function opened(token, depth) {
+  switch (token.type) {
+    case "heading_open":
+      return h(/** @type {"h2"} */ (`h${Math.min(1 + depth, LOWEST_HEADING)}`), { "data-level": levelOf(token) });
+    case "link_open":
+      return link(token.attrGet("href"));
+    case "ordered_list_open":
+      return h("ol", { start: token.attrGet("start") });
+    case "th_open":
+    case "td_open":
+      return h(token.tag, { "data-align": token.attrGet("style")?.replace("text-align:", "") });
+    case "s_open":
+      return h("del");
+    default:
+      return h(token.tag);
+  }
+}
+
+/** @param {Token} token @returns {Node | string} */
+function leaf(token) {
+  switch (token.type) {
+    case "softbreak":
+      return "\n";
+    case "hardbreak":
+    case "hr":
+      return h(token.tag);
+    case "code_inline":
+      return h("code", {}, token.content);
+    case "image": // a link, which loads nothing until somebody follows it
+      return link(token.attrGet("src"), token.content || "picture");
+    case "fence":
+    case "code_block":
+      return codeBlock(token.info.trim().split(/\s/)[0], token.content.replace(/\n$/, ""));
+    default:
+      return token.content;
+  }
+}
+
+/** @param {string} address @param {...string} text */
+function link(address, ...text) {
+  return h("a", { href: safeUrl(address), target: "_blank", rel: "noopener noreferrer nofollow" }, ...text);
+}
+
+/** Turn `[x] ` at the start of a list item into a checkbox. @param {Token} inline @param {Element} parent */
+function takeTaskMark({ children: [first] }, parent) {
+  const item = parent.matches("li, li > p") && parent.closest("li");
+  const mark = item && !item.textContent && first?.type === "text" && TASK.exec(first.content);
+  if (!mark) return;
+  const checked = mark[1] !== " ";
+  first.content = first.content.slice(mark[0].length);
+  item.dataset.task = checked ? "done" : "open";
+  item.prepend(h("input", { type: "checkbox", checked, disabled: true, "aria-label": checked ? "Done" : "To do" }));
+}
+
+/** A wide table scrolls, and the keyboard must be able to scroll it. @param {Element} table */
 function inFrame(table) {
-  const frame = document.createElement("div");
-  frame.className = "table-frame";
-  frame.tabIndex = 0;
-  frame.setAttribute("role", "group");
-  frame.setAttribute("aria-label", "Table");
-  frame.append(table);
-  return frame;
+  return h("div", { class: "table-frame", tabindex: 0, role: "group", "aria-label": "Table" }, table);
 }

@@ -1,62 +1,51 @@
-/** A text in Markdown that may still grow: plain at first, rendered a few times a second, plain again if that fails. */
+/** A text in Markdown that may still grow. What is shown is always the rendering of the newest text. */
 
-import { buildElement } from "./elements.js";
-import { renderMarkdown } from "./service.js";
+import { h } from "../view/dom.js";
+import { buildElements, parse } from "./elements.js";
 
-const PAUSE_MS = 200;
-/** A long text is rendered less often: the renderer is left idle for this many times what it took. */
-const IDLE_SHARE = 3;
+const EMPTY_LINE = /^[ \t]*$/;
+const START = { at: 0, blocks: 0 };
 
 export class MarkdownView {
-  element = document.createElement("div");
+  element = h("div", { class: "markdown" });
   #text = "";
-  /** @type {string | null} The text whose rendering is shown. */
-  #rendered = null;
-  /** @type {string[]} The blocks that are shown, as JSON. */
-  #blocks = [];
-  #working = false;
+  /** Where the part begins that a longer text may change, and how many blocks come before it. */
+  #open = START;
 
-  constructor() {
-    this.element.className = "markdown plain";
-  }
-
-  /** @param {string} text */
-  update(text) {
+  /** @param {string} source */
+  update(source) {
+    const text = source.replace(/\r\n?/g, "\n");
     if (text === this.#text) return;
+    if (!text.startsWith(this.#text)) this.#open = START;
     this.#text = text;
-    if (this.element.classList.contains("plain")) this.#showPlain();
-    if (!this.#working) void this.#work();
-  }
-
-  async #work() {
-    this.#working = true;
-    while (this.#rendered !== this.#text) {
-      const [text, began] = [this.#text, performance.now()];
-      const blocks = await renderMarkdown(text);
-      this.#rendered = text;
-      if (blocks) this.#show(blocks);
-      else this.#showPlain();
-      const pause = Math.max(PAUSE_MS, IDLE_SHARE * (performance.now() - began));
-      if (text !== this.#text) await new Promise((resolve) => setTimeout(resolve, pause));
+    let { tokens, hasDefinitions } = parse(text.slice(this.#open.at));
+    if (hasDefinitions && this.#open.at > 0) {
+      // They also apply to the links above.
+      this.#open = START;
+      ({ tokens } = parse(text));
     }
-    this.#working = false;
+    while (this.element.childNodes.length > this.#open.blocks) this.element.lastChild?.remove();
+    /** @type {NodeListOf<HTMLElement>} */
+    const headings = this.element.querySelectorAll("[data-level]");
+    const levels = Array.from(headings, ({ dataset }) => Number(dataset.level));
+    this.element.append(buildElements(tokens, levels));
+    if (!hasDefinitions) this.#open = lastOpening(tokens, text, this.#open);
   }
+}
 
-  #showPlain() {
-    this.element.classList.add("plain");
-    this.element.textContent = this.#text;
-    this.#blocks = [];
-  }
-
-  /** Blocks that did not change stay as they are, with what is selected in them. @param {import("./elements.js").Tree[]} trees */
-  #show(trees) {
-    const blocks = trees.map((tree) => JSON.stringify(tree));
-    if (!this.#blocks.length) this.element.replaceChildren();
-    this.element.classList.remove("plain");
-    const changed = blocks.findIndex((block, index) => block !== this.#blocks[index]);
-    const kept = changed < 0 ? blocks.length : changed;
-    while (this.element.childNodes.length > kept) this.element.lastChild?.remove();
-    this.element.append(...trees.slice(kept).map(buildElement));
-    this.#blocks = blocks;
-  }
+/**
+ * Find the last block whose beginning is settled: it follows an empty line, and its first line is complete. The blocks
+ * before it stay as they are, however the text goes on.
+ * @param {any[]} tokens
+ * @param {string} text
+ * @param {{ at: number, blocks: number }} open
+ */
+function lastOpening(tokens, text, open) {
+  const lines = text.slice(open.at).split("\n");
+  const blocks = tokens.filter(({ level, nesting }) => level === 0 && nesting >= 0);
+  const isSettled = (/** @type {any} */ { map: [line] }) => line > 0 && EMPTY_LINE.test(lines[line - 1]) && line < lines.length - 1;
+  const index = blocks.findLastIndex(isSettled);
+  if (index < 0) return open;
+  const before = lines.slice(0, blocks[index].map[0]).join("\n");
+  return { at: open.at + before.length + 1, blocks: open.blocks + index };
 }

@@ -1,0 +1,2 @@
+export { common, createLowlight } from "lowlight";
+export { default as MarkdownIt } from "markdown-it";
