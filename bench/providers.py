@@ -51,7 +51,7 @@ def responses_events() -> list[bytes]:
 
 def chat_events() -> list[bytes]:
     """Return the stream of a Chat Completions answer."""
-    head = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": "gpt-4.1-mini"}
+    head = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": "gpt-6-luna"}
     head |= {"service_tier": "default", "system_fingerprint": "fp_1"}
 
     def chunk(delta: dict[str, str], finish: str | None = None) -> dict[str, object]:
@@ -105,10 +105,10 @@ async def _request_head(reader: asyncio.StreamReader) -> bytes:
 async def read_typed(sdk: AsyncOpenAI, api: Api) -> str:
     """Iterate the SDK's own stream."""
     if api == "responses":
-        events = await sdk.responses.create(model="gpt-4.1-mini", input="Go.", stream=True)
+        events = await sdk.responses.create(model="gpt-6-luna", input="Go.", stream=True)
         return "".join([event.delta async for event in events if event.type == "response.output_text.delta"])
     chunks = await sdk.chat.completions.create(
-        model="gpt-4.1-mini", messages=[{"role": "user", "content": "Go."}], stream=True
+        model="gpt-6-luna", messages=[{"role": "user", "content": "Go."}], stream=True
     )
     return "".join([choice.delta.content or "" async for chunk in chunks for choice in chunk.choices])
 
@@ -132,7 +132,7 @@ async def cpu_per_delta(read: Callable[[], Awaitable[str]]) -> float:
 
 async def compare(api: Api, base_url: str, per_chunk: int) -> None:
     sdk = AsyncOpenAI(api_key="unused", base_url=base_url)
-    provider = get_llm_provider("gpt-4.1-mini", api=api, base_url=base_url)
+    provider = get_llm_provider("gpt-6-luna", api=api, base_url=base_url)
     typed = await cpu_per_delta(lambda: read_typed(sdk, api))
     ours = await cpu_per_delta(lambda: read_ours(provider))
     await sdk.close()

@@ -59,7 +59,7 @@ def write_units_of_a_turn() -> Figure:
 
 async def _turn(uri: str, endpoint: str, table: str, base_url: str) -> int:
     adapter = MongoBackendAdapter(uri)
-    provider = get_llm_provider("gpt-4.1-mini", base_url=base_url)
+    provider = get_llm_provider("gpt-6-luna", base_url=base_url)
     keys = Credentials("local", "local")
     api = CountingApi(DYNAMODB, endpoint=endpoint, credentials=keys)
     registry = DynamoRegistry(table, lease_seconds=Settings().lease_seconds, api=api)

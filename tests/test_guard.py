@@ -22,7 +22,7 @@ async def test_no_connection_leaves_the_machine() -> None:
 
 
 async def test_a_provider_that_would_leave_the_machine_is_stopped() -> None:
-    provider = get_llm_provider("gpt-4.1-mini", api_key="unused", base_url="http://192.0.2.1/v1", max_retries=0)
+    provider = get_llm_provider("gpt-6-luna", api_key="unused", base_url="http://192.0.2.1/v1", max_retries=0)
     with pytest.raises(LeftTheMachine):
         await anext(provider.stream(ModelRequest("", [ChatMessage.user("Hello?")])))
     await provider.aclose()

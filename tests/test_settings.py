@@ -46,7 +46,7 @@ async def test_a_session_without_settings_is_run_with_those_of_the_environment(m
 def test_every_kind_of_value_is_read() -> None:
     settings = Settings.from_env(
         {
-            "OMNIAGENT_MODEL": " gpt-4.1 ",
+            "OMNIAGENT_MODEL": " gpt-6-sol ",
             "OPENAI_API": " chat",
             "MAX_STEPS": "5",
             "TICK_SECONDS": "0.25",
@@ -55,7 +55,7 @@ def test_every_kind_of_value_is_read() -> None:
             "SOMETHING_ELSE": "ignored",
         }
     )
-    assert (settings.model, settings.openai_api, settings.max_steps) == ("gpt-4.1", "chat", 5)
+    assert (settings.model, settings.openai_api, settings.max_steps) == ("gpt-6-sol", "chat", 5)
     assert (settings.tick_seconds, settings.docs_enabled, settings.trace_content) == (0.25, False, True)
 
 
@@ -74,7 +74,7 @@ def test_every_kind_of_value_is_read() -> None:
         ("LEASE_SECONDS", "-1", "LEASE_SECONDS must be at least 0.1, not '-1'"),
         ("LEASE_SECONDS", "0.9", "TICK_SECONDS (0.5) must be at most half of LEASE_SECONDS (0.9)"),
         ("REQUEST_EXPIRY_DAYS", "1e300", "REQUEST_EXPIRY_DAYS must be at most 36500, not '1e300'"),
-        ("OMNIAGENT_MODEL", "gpt-4.1,,", "OMNIAGENT_MODEL names an empty model: 'gpt-4.1,,'"),
+        ("OMNIAGENT_MODEL", "gpt-6-sol,,", "OMNIAGENT_MODEL names an empty model: 'gpt-6-sol,,'"),
         ("MONGODB_DATABASE", "a b/c", "MONGODB_DATABASE is not a name MongoDB accepts: 'a b/c'"),
     ],
 )
@@ -95,7 +95,7 @@ def test_a_value_that_cannot_be_read_is_named(name: str, value: str, said: str) 
         ({"lease_seconds": 0.9}, "TICK_SECONDS (0.5) must be at most half of LEASE_SECONDS (0.9)"),
         ({"name_sessions": "perhaps"}, "name_sessions must be true or false, not 'perhaps'"),
         ({"auth_mode": "maybe"}, "auth_mode must be one of iam, jwt, none, not 'maybe'"),
-        ({"model": ["gpt-4.1"]}, "model must be of type str, not ['gpt-4.1']"),
+        ({"model": ["gpt-6-sol"]}, "model must be of type str, not ['gpt-6-sol']"),
         ({"mongodb_database": " "}, "MONGODB_DATABASE is not a name MongoDB accepts: ''"),
     ],
 )
@@ -108,8 +108,8 @@ def test_a_value_given_in_code_is_checked_like_one_of_the_environment(value: dic
 
 
 def test_a_value_given_in_code_is_converted_like_one_of_the_environment() -> None:
-    settings = Settings(max_steps="5", lease_seconds=30, model=" gpt-4.1 ")  # type: ignore[arg-type]  # the point
-    assert settings == Settings.from_env({"MAX_STEPS": "5", "LEASE_SECONDS": "30", "OMNIAGENT_MODEL": "gpt-4.1"})
+    settings = Settings(max_steps="5", lease_seconds=30, model=" gpt-6-sol ")  # type: ignore[arg-type]  # the point
+    assert settings == Settings.from_env({"MAX_STEPS": "5", "LEASE_SECONDS": "30", "OMNIAGENT_MODEL": "gpt-6-sol"})
     assert isinstance(settings.lease_seconds, float)
 
 

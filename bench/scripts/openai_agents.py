@@ -9,7 +9,7 @@ from openai import AsyncOpenAI
 
 async def main(base_url: str, prompt: str, turns: int) -> None:
     set_tracing_disabled(True)
-    model = OpenAIResponsesModel("gpt-4.1-mini", AsyncOpenAI(base_url=base_url, api_key="none"))
+    model = OpenAIResponsesModel("gpt-6-luna", AsyncOpenAI(base_url=base_url, api_key="none"))
     agent = Agent("bench", instructions="Be brief.", model=model)
     for _ in range(turns):
         result = Runner.run_streamed(agent, prompt)

@@ -16,7 +16,7 @@ from starlette.routing import Route
 
 base_url, mongodb_uri, port = sys.argv[1], sys.argv[2], int(sys.argv[3])
 set_tracing_disabled(True)
-model = OpenAIResponsesModel("gpt-4.1-mini", AsyncOpenAI(base_url=base_url, api_key="none"))
+model = OpenAIResponsesModel("gpt-6-luna", AsyncOpenAI(base_url=base_url, api_key="none"))
 agent = Agent("bench", instructions="Be brief.", model=model)
 mongo: AsyncMongoClient[dict[str, object]] = AsyncMongoClient(mongodb_uri)
 

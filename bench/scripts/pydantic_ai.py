@@ -11,7 +11,7 @@ from pydantic_ai.providers.openai import OpenAIProvider
 
 
 async def main(base_url: str, prompt: str, turns: int) -> None:
-    model = OpenAIResponsesModel("gpt-4.1-mini", provider=OpenAIProvider(base_url=base_url, api_key="none"))
+    model = OpenAIResponsesModel("gpt-6-luna", provider=OpenAIProvider(base_url=base_url, api_key="none"))
     agent = Agent(model, instructions="Be brief.")
     for _ in range(turns):
         async with agent.run_stream(prompt) as result:

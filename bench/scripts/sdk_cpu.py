@@ -18,13 +18,13 @@ async def read(client: AsyncOpenAI, api: Api, prompt: str) -> int:
     """Read an answer and return the number of its deltas."""
     deltas = 0
     if api == "responses":
-        async for event in await client.responses.create(model="gpt-4.1-mini", input=prompt, stream=True):
+        async for event in await client.responses.create(model="gpt-6-luna", input=prompt, stream=True):
             if event.type == "response.output_text.delta":
                 str(event.delta)
                 deltas += 1
         return deltas
     async for chunk in await client.chat.completions.create(
-        model="gpt-4.1-mini", messages=[{"role": "user", "content": prompt}], stream=True
+        model="gpt-6-luna", messages=[{"role": "user", "content": prompt}], stream=True
     ):
         for choice in chunk.choices:
             str(choice.delta.content)

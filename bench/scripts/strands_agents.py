@@ -14,7 +14,7 @@ def noop() -> str:
 
 
 async def main(base_url: str, prompt: str, turns: int) -> None:
-    model = OpenAIModel(client_args={"base_url": base_url, "api_key": "none"}, model_id="gpt-4.1-mini")
+    model = OpenAIModel(client_args={"base_url": base_url, "api_key": "none"}, model_id="gpt-6-luna")
     for _ in range(turns):
         agent = Agent(model=model, system_prompt="Be brief.", tools=[noop], callback_handler=None)
         async for event in agent.stream_async(prompt):

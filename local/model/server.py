@@ -24,7 +24,7 @@ from local.model.frames import Frame, Reply, half, writes
 from local.model.journal import Api, Journal
 from local.model.script import decide
 
-MODELS = ("gpt-4.1-mini", "gpt-4.1", "offline")
+MODELS = ("gpt-6-luna", "gpt-6-sol", "offline")
 _Build = Callable[[Json, Answer, Usage], Reply]
 
 

@@ -64,7 +64,7 @@ class Words(RootModel[list[str]]):
         ({"output": Report(title="", stars=1)}, "needs a pydantic model as its output"),
         ({"output": Words}, "its output is a RootModel: put the value in a field of a BaseModel"),
         ({"model": object()}, "model must be str or None"),
-        ({"model": "gpt-4.1, "}, "model names an empty model: 'gpt-4.1, '"),
+        ({"model": "gpt-6-sol, "}, "model names an empty model: 'gpt-6-sol, '"),
         ({"overrides": Overrides(extra=None)}, "overrides: extra must be Mapping, not None"),  # type: ignore[arg-type]
         ({"callbacks": plain_function}, "callbacks must be Callbacks"),
         ({"overrides": {"model": "m"}}, "overrides must be Overrides"),

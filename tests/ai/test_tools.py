@@ -152,7 +152,7 @@ EVERY_SHAPE: list[Tool] = [everything, nothing, free_form, Recursive(), weather]
 async def test_the_api_accepts_every_schema(api: str) -> None:
     """The offline model refuses what the real API refuses."""
     with OfflineModel() as model:
-        provider = get_llm_provider("gpt-4.1-mini", api=api, base_url=model.base_url)
+        provider = get_llm_provider("gpt-6-luna", api=api, base_url=model.base_url)
         specs = Agent("helper", "", EVERY_SHAPE).tool_specs()
         request = ModelRequest("", [ChatMessage.user("[echo:Accepted.]")], specs)
         answer = [event async for event in provider.stream(request)]

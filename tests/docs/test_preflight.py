@@ -58,7 +58,7 @@ def test_good_parameters_pass() -> None:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
-        ({"Modell": "gpt-4.1"}, "Modell is not a parameter of template.yaml: did you mean Model?"),
+        ({"Modell": "gpt-6-sol"}, "Modell is not a parameter of template.yaml: did you mean Model?"),
         ({"AuthMode": "none"}, "AuthMode is 'none'; it must be one of 'iam', 'jwt'."),
         ({"ChatTimeout": "1000"}, "ChatTimeout is 1000; it must be from 30 to 900."),
         ({"ChatTimeout": "5m"}, "ChatTimeout is '5m'; it must be a number."),

@@ -17,7 +17,7 @@ from tests.turns.continue_run import WATCH_SECONDS
 from tests.turns.counts import write_down
 
 FUNCTIONS = ("chat", "sessions", "run", "watch")
-TALKING = '[slow:20][echo:Let me see what I can do for you.][tool:charge {"order": "o1"}]'
+TALKING = '[slow:20][echo:Let me see what I can do for you.][tool:charge {"order": "17"}]'
 KILLS = 10
 COMMIT_KILLS = 3
 SECOND_KILLS = 3

@@ -30,7 +30,7 @@ async def spend(job: dict[str, Any]) -> dict[str, int]:
     keys = Credentials("local", "local")
     api = AwsJson(DYNAMODB, endpoint=job["endpoint"], credentials=keys, timeout_seconds=60, attempts=3)
     ledger = DynamoLedger(job["table"], api=api)
-    provider = get_llm_provider("gpt-4.1-mini", base_url=job["model"], max_retries=0)
+    provider = get_llm_provider("gpt-6-luna", base_url=job["model"], max_retries=0)
     store, registry = InMemoryStore(), MemoryRegistry()
 
     async def turn(number: int) -> int | None:

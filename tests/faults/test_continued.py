@@ -13,7 +13,7 @@ from tests.faults.second_kills import ColdKills, SecondKill
 from tests.faults.truth import Tally
 from tests.fixtures.zygote import forks
 
-TALKING = '[slow:20][echo:Let me see what I can do.][tool:charge {"order": "o1"}]'
+TALKING = '[slow:20][echo:Let me see what I can do.][tool:charge {"order": "17"}]'
 FUNCTIONS = ("chat", "sessions", "run", "watch")
 IN_TIME_SECONDS = LEASE_SECONDS + 60
 """Nobody waits so long. A busy machine may need a part of it to start processes."""

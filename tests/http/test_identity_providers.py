@@ -29,7 +29,7 @@ SHAPES: dict[str, tuple[dict[str, str], dict[str, Any], dict[str, Any]]] = {
             "iat": NOW,
             "username": "ada",
             "jti": "j1",
-            "origin_jti": "o1",
+            "origin_jti": "origin-1",
         },
         {"sub": "d4a5e6f0", "aud": CLIENT, "token_use": "id", "cognito:username": "ada", "iat": NOW},
     ),

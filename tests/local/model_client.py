@@ -89,7 +89,7 @@ class Asker:
             items.append({"type": "function_call", "call_id": call_id, "name": name, "arguments": arguments})
             items.append({"type": "function_call_output", "call_id": call_id, "output": output})
         request: Json = {
-            "model": "gpt-4.1-mini",
+            "model": "gpt-6-luna",
             "instructions": instructions,
             "input": items,
             "tools": tools,
@@ -113,7 +113,7 @@ class Asker:
             call = {"id": call_id, "type": "function", "function": {"name": name, "arguments": arguments}}
             messages.append({"role": "assistant", "content": None, "tool_calls": [call]})
             messages.append({"role": "tool", "tool_call_id": call_id, "content": output})
-        request: Json = {"model": "gpt-4.1-mini", "messages": messages, **options}
+        request: Json = {"model": "gpt-6-luna", "messages": messages, **options}
         if tools:
             request["tools"] = [{"type": "function", "function": _without_type(tool)} for tool in tools]
         if self.stream:

@@ -35,7 +35,7 @@ PROMPTS = {
 
 
 def post(model: OfflineModel, path: str, body: Json) -> httpx.Response:
-    return httpx.post(f"{model.base_url}/{path}", json={"model": "gpt-4.1-mini", **body}, timeout=60)
+    return httpx.post(f"{model.base_url}/{path}", json={"model": "gpt-6-luna", **body}, timeout=60)
 
 
 def events(answer: httpx.Response) -> list[tuple[str, Any]]:
@@ -129,7 +129,7 @@ def test_a_failure_in_the_stream_is_a_failed_response_or_an_error_object(model: 
 
 def test_the_models_are_listed(model: OfflineModel) -> None:
     listed = httpx.get(f"{model.base_url}/models", timeout=60).json()["data"]
-    assert "gpt-4.1-mini" in {check(Model, card).id for card in listed}
+    assert "gpt-6-luna" in {check(Model, card).id for card in listed}
 
 
 def chat_body(prompt: str) -> Json:

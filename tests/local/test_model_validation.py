@@ -22,7 +22,7 @@ TEXT = {"type": "string"}
 
 
 def post(server: OfflineModel, path: str, **body: Any) -> httpx.Response:
-    return httpx.post(f"{server.base_url}/{path}", json={"model": "gpt-4.1-mini", **body}, timeout=60)
+    return httpx.post(f"{server.base_url}/{path}", json={"model": "gpt-6-luna", **body}, timeout=60)
 
 
 def refusal(answer: httpx.Response) -> str:

@@ -38,7 +38,7 @@ async def provider_of() -> AsyncIterator[MakeProvider]:
     """Make OpenAI providers that are closed after the test."""
     made: list[LLMProvider] = []
 
-    def make(api: str, base_url: str, model: str = "gpt-4.1-mini", **options: Any) -> OpenAIProvider:
+    def make(api: str, base_url: str, model: str = "gpt-6-luna", **options: Any) -> OpenAIProvider:
         provider = get_llm_provider(model, api=api, base_url=base_url, **options)
         assert isinstance(provider, OpenAIProvider)
         made.append(provider)

@@ -50,8 +50,8 @@ def called(call_id: str) -> ToolPart:
     [
         ("mistral-small-latest", "https://api.mistral.ai/v1", "max_tokens"),
         ("gpt-oss:20b", "http://127.0.0.1:11434/v1", "max_tokens"),
-        ("openai/gpt-5-mini", "https://openrouter.ai/api/v1", "max_completion_tokens"),
-        ("o4-mini", "http://127.0.0.1:4000", "max_completion_tokens"),
+        ("openai/gpt-6-luna", "https://openrouter.ai/api/v1", "max_completion_tokens"),
+        ("o9-mini", "http://127.0.0.1:4000", "max_completion_tokens"),
         ("our-deployment", "https://acme.openai.azure.com/openai/v1/", "max_completion_tokens"),
     ],
 )

@@ -58,7 +58,7 @@ async def test_a_provider_is_made_once_and_closed_with_the_pool() -> None:
 async def test_a_registered_instance_answers_for_every_model_and_stays_open() -> None:
     model = Closing()
     pool = ProviderPool(registrations={"scripted": model, "gpt-": model})
-    assert pool.get("scripted") is pool.get("scripted/any") is pool.get("gpt-4.1-mini") is model
+    assert pool.get("scripted") is pool.get("scripted/any") is pool.get("gpt-6-luna") is model
     await pool.aclose()
     assert model.closed == 0
 
@@ -150,7 +150,7 @@ async def test_only_an_unavailable_model_is_replaced(failure: Exception) -> None
 async def test_what_was_meant_for_the_first_model_is_not_sent_to_the_next() -> None:
     sealed = ReasoningPart(text="Hm.", provider_data={"encrypted_content": "sealed"})
     messages = [ChatMessage.user("Hi."), ChatMessage(role="assistant", parts=[StepPart(), sealed])]
-    overrides = Overrides(model="gpt-4.1-nano", temperature=0.5, extra={"reasoning": {}})
+    overrides = Overrides(model="gpt-6-sol", temperature=0.5, extra={"reasoning": {}})
     first, second = ScriptedModel(ModelUnavailable()), ScriptedModel("Hello.")
     await streamed(FallbackProvider([first, second]), ModelRequest("", messages, overrides=overrides))
     (asked,) = second.requests

@@ -21,7 +21,7 @@ KEY = {"api_key": "sk-test"}
 LOCAL = {"base_url": "http://127.0.0.1:1/v1"}
 
 
-@pytest.mark.parametrize("model", ["gpt-4.1-mini", "o4-mini", "o1", "chatgpt-4o-latest", "ft:gpt-4.1:acme::1"])
+@pytest.mark.parametrize("model", ["gpt-6-luna", "chatgpt-latest", "codex-latest", "ft:gpt-6-sol:acme::1"])
 def test_a_model_of_openai_resolves_by_its_prefix(model: str) -> None:
     provider = get_llm_provider(model, **KEY)
     assert isinstance(provider, OpenAIResponses)
@@ -31,14 +31,14 @@ def test_a_model_of_openai_resolves_by_its_prefix(model: str) -> None:
 @pytest.mark.parametrize(
     ("name", "options", "kind", "model"),
     [
-        ("gpt-4.1-mini", {"api": "responses"}, OpenAIResponses, "gpt-4.1-mini"),
-        ("gpt-4.1-mini", {"api": "chat"}, OpenAIChat, "gpt-4.1-mini"),
-        ("openai/gpt-4.1-mini", {}, OpenAIResponses, "gpt-4.1-mini"),
+        ("gpt-6-luna", {"api": "responses"}, OpenAIResponses, "gpt-6-luna"),
+        ("gpt-6-luna", {"api": "chat"}, OpenAIChat, "gpt-6-luna"),
+        ("openai/gpt-6-luna", {}, OpenAIResponses, "gpt-6-luna"),
         ("openai/anything", {"api": "chat"}, OpenAIChat, "anything"),
         ("openai-chat/llama3", {}, OpenAIChat, "llama3"),
         ("openai-chat/llama3", {"api": "responses"}, OpenAIChat, "llama3"),
         ("openai-responses/openai/gpt-oss-20b", {"api": "chat"}, OpenAIResponses, "openai/gpt-oss-20b"),
-        ("openai", {"model": "gpt-4.1", "api": "chat"}, OpenAIChat, "gpt-4.1"),
+        ("openai", {"model": "gpt-6-sol", "api": "chat"}, OpenAIChat, "gpt-6-sol"),
     ],
 )
 def test_a_name_or_the_api_option_chooses_the_api(
@@ -64,12 +64,12 @@ def test_an_unknown_model_says_what_to_set() -> None:
 
 def test_a_missing_key_says_what_to_set() -> None:
     with pytest.raises(ConfigurationError, match="OPENAI_API_KEY or OPENAI_SECRET_ARN"):
-        get_llm_provider("gpt-4.1-mini")
+        get_llm_provider("gpt-6-luna")
 
 
 def test_an_unknown_api_says_which_there_are() -> None:
     with pytest.raises(ConfigurationError, match="responses, chat"):
-        get_llm_provider("gpt-4.1-mini", api="completions", **KEY)
+        get_llm_provider("gpt-6-luna", api="completions", **KEY)
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_an_unknown_api_says_which_there_are() -> None:
 )
 def test_an_address_that_is_none_is_a_wrong_setting(url: str) -> None:
     with pytest.raises(ConfigurationError, match="OPENAI_BASE_URL"):
-        get_llm_provider("gpt-4.1-mini", base_url=url, **KEY)
+        get_llm_provider("gpt-6-luna", base_url=url, **KEY)
 
 
 class Parrot(LLMProvider):
@@ -103,14 +103,14 @@ async def test_a_registered_provider_is_found_by_its_name_and_by_its_prefix_and_
 async def test_the_longest_prefix_wins() -> None:
     register_provider("gpt-parrot-", Parrot)
     assert isinstance(get_llm_provider("gpt-parrot-1"), Parrot)
-    assert isinstance(get_llm_provider("gpt-4.1-mini", **KEY), OpenAIResponses)
+    assert isinstance(get_llm_provider("gpt-6-luna", **KEY), OpenAIResponses)
 
 
 async def test_names_with_commas_are_a_chain() -> None:
-    provider = get_llm_provider("gpt-4.1, openai-chat/llama3", **LOCAL)
+    provider = get_llm_provider("gpt-6-sol, openai-chat/llama3", **LOCAL)
     assert isinstance(provider, FallbackProvider)
     assert [type(each) for each in provider.providers] == [OpenAIResponses, OpenAIChat]
-    assert [each.model for each in provider.providers] == ["gpt-4.1", "llama3"]
+    assert [each.model for each in provider.providers] == ["gpt-6-sol", "llama3"]
     await provider.aclose()
 
 
@@ -127,7 +127,7 @@ async def test_importing_the_providers_imports_no_sdk() -> None:
 
 
 async def test_a_provider_imports_the_sdk_without_the_types_of_its_endpoints() -> None:
-    code = "from omniagent.ai.providers import get_llm_provider as get\nget('gpt-4.1-mini', api_key='k')"
+    code = "from omniagent.ai.providers import get_llm_provider as get\nget('gpt-6-luna', api_key='k')"
     modules = await asyncio.to_thread(modules_after, code)
     assert "openai.types.responses.response" not in modules
     assert "openai.resources.responses" not in modules

@@ -48,7 +48,7 @@ def answer(*parts: Part) -> ChatMessage:
 
 async def sent(provider_of: MakeProvider, offline: OfflineModel, api: str, *messages: ChatMessage) -> Json:
     """The body of the request for these messages, after the model has accepted it."""
-    provider = provider_of(api, offline.base_url, model="o4-mini")
+    provider = provider_of(api, offline.base_url, model="gpt-6-sol")
     assert finish_of(await streamed(provider, ModelRequest("Be brief.", messages, [ADD]))).reason == "stop"
     body = offline.requests[-1].body
     TYPES[api].validate_python(body)
@@ -219,7 +219,7 @@ async def test_reasoning_is_handed_back_within_its_turn_and_not_after(
     assert "reasoning" not in [item["type"] for item in after["input"]]
 
 
-def marked(text: str = "", model: str = "o4-mini", **data: Any) -> ReasoningPart:
+def marked(text: str = "", model: str = "gpt-6-sol", **data: Any) -> ReasoningPart:
     return ReasoningPart(text=text, provider_data={"model": model, **data})
 
 
@@ -270,13 +270,13 @@ async def test_no_other_reasoning_is_sent_to_chat_completions(
 @pytest.mark.parametrize(
     ("model", "extra", "is_asked"),
     [
-        ("gpt-4.1-mini", {}, False),
-        ("gpt-4o", {}, False),
-        ("gpt-5-chat-latest", {}, False),
-        ("gpt-5.2-chat-latest", {}, False),
-        ("gpt-5-mini", {}, True),
-        ("o4-mini", {}, True),
-        ("ft:o4-mini:acme::1", {}, True),
+        ("llama3", {}, False),
+        ("gpt-4-of-our-team", {}, False),
+        ("gpt-6-chat-latest", {}, False),
+        ("gpt-6.1-chat-latest", {}, False),
+        ("gpt-6-luna", {}, True),
+        ("o9-mini", {}, True),
+        ("ft:gpt-6-sol:acme::1", {}, True),
         ("llama3", {"reasoning": {"effort": "low"}}, True),
     ],
 )
@@ -293,7 +293,7 @@ async def test_only_a_model_that_reasons_is_asked_for_its_sealed_reasoning(
 async def test_tools_are_strict_and_nothing_is_sent_that_was_not_asked_for(
     api: str, offline: OfflineModel, provider_of: MakeProvider
 ) -> None:
-    provider = provider_of(api, offline.base_url)
+    provider = provider_of(api, offline.base_url, model="llama3")
     await streamed(provider, ask("[echo:x]"))
     body = offline.requests[-1].body
     (tool,) = body["tools"]
@@ -326,11 +326,53 @@ async def test_a_call_of_another_model_takes_nothing_that_was_meant_for_the_firs
     api: str, offline: OfflineModel, provider_of: MakeProvider
 ) -> None:
     extra = {"reasoning": {"effort": "high"}} if api == "responses" else {"reasoning_effort": "high"}
-    provider = provider_of(api, offline.base_url, model="o4-mini", extra=extra)
-    await streamed(provider, ask("Hi.", overrides=Overrides(model="gpt-4.1-nano", temperature=0.3)))
+    provider = provider_of(api, offline.base_url, model="gpt-6-sol", extra=extra)
+    await streamed(provider, ask("Hi.", overrides=Overrides(model="llama3", temperature=0.3)))
     body = offline.requests[-1].body
-    assert (body["model"], body["temperature"]) == ("gpt-4.1-nano", 0.3)
+    assert (body["model"], body["temperature"]) == ("llama3", 0.3)
     assert not {*extra, "include"} & set(body)
+
+
+EFFORTS: dict[str, Any] = {"responses": {"reasoning": {"effort": "none"}}, "chat": {"reasoning_effort": "none"}}
+
+
+@pytest.mark.parametrize("api", APIS)
+@pytest.mark.parametrize("model", ["gpt-6-luna", "gpt-6-luna-2026-09-01", "openai/gpt-6-luna", "us.openai.gpt-6-luna"])
+async def test_gpt_6_luna_is_sent_the_effort_none_by_default(
+    api: str, model: str, offline: OfflineModel, provider_of: MakeProvider
+) -> None:
+    await streamed(provider_of(api, offline.base_url, model=f"openai/{model}"), ask("[echo:x]"))
+    body = offline.requests[-1].body
+    assert body.items() >= {"model": model, **EFFORTS[api]}.items()
+    TYPES[api].validate_python(body)
+
+
+@pytest.mark.parametrize("api", APIS)
+@pytest.mark.parametrize("model", ["gpt-6-sol", "gpt-6.1-luna", "llama3", "mistral-large", "my-gpt-6-luna"])
+async def test_no_other_model_is_sent_an_effort_that_nobody_chose(
+    api: str, model: str, offline: OfflineModel, provider_of: MakeProvider
+) -> None:
+    await streamed(provider_of(api, offline.base_url, model=model), ask("[echo:x]"))
+    assert not {"reasoning", "reasoning_effort"} & set(offline.requests[-1].body)
+
+
+@pytest.mark.parametrize(
+    ("api", "chosen"),
+    [
+        ("responses", {"reasoning": {"effort": "high"}}),
+        ("responses", {"reasoning": {"summary": "auto"}}),
+        ("chat", {"reasoning_effort": "high"}),
+        ("chat", {"reasoning": {"effort": "high"}}),
+    ],
+)
+async def test_a_chosen_effort_replaces_the_default(
+    api: str, chosen: Json, offline: OfflineModel, provider_of: MakeProvider
+) -> None:
+    by_call, by_provider = Overrides(extra=chosen), Overrides()
+    for extra, overrides in (({}, by_call), (chosen, by_provider)):
+        await streamed(provider_of(api, offline.base_url, extra=extra), ask("[echo:x]", overrides=overrides))
+        body = offline.requests[-1].body
+        assert {name: body[name] for name in ("reasoning", "reasoning_effort") if name in body} == chosen
 
 
 CITY: Json = {
@@ -397,7 +439,7 @@ async def test_openai_itself_is_sent_the_session_and_the_user(api: str, monkeypa
         return httpcore2.Response(400, content=json.dumps(refusal).encode())
 
     monkeypatch.setattr(httpcore2.AsyncConnectionPool, "handle_async_request", answer_here)
-    provider = get_llm_provider("gpt-4.1-mini", api=api, api_key="none")
+    provider = get_llm_provider("gpt-6-luna", api=api, api_key="none")
     for request in (IDENTIFIED, ask("[echo:x]")):
         with pytest.raises(ModelRejected):
             await streamed(provider, request)

@@ -95,7 +95,7 @@ async def test_one_connection_serves_call_after_call(api: str, provider_of: Make
 @pytest.mark.parametrize("api", APIS)
 def test_every_event_loop_has_connections_of_its_own(api: str, offline: OfflineModel) -> None:
     """A script may call `asyncio.run` for each turn, and a server may have a loop in each of its threads."""
-    provider = get_llm_provider("gpt-4.1-mini", api=api, base_url=offline.base_url)
+    provider = get_llm_provider("gpt-6-luna", api=api, base_url=offline.base_url)
     with asyncio.Runner() as first, asyncio.Runner() as second:
         for runner in (first, second, first, second):
             assert text_of(runner.run(streamed(provider, ask("[echo:Hello.]")))) == "Hello."

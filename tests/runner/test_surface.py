@@ -233,7 +233,7 @@ class Bare(LLMProvider):
 @pytest.mark.parametrize(
     ("provider", "said"),
     [
-        ("gpt-4.1", r"must be an LLMProvider, not 'gpt-4.1': the name of a model goes into Agent\(model=…\)"),
+        ("gpt-6-sol", r"must be an LLMProvider, not 'gpt-6-sol': the name of a model goes into Agent\(model=…\)"),
         (ScriptedModel, "must be an LLMProvider, not <class"),
         (Bare(), r"Bare has no model: call super\(\).__init__\(model\)"),
     ],
@@ -274,8 +274,8 @@ def test_a_hook_with_other_parameters_is_refused(name: str) -> None:
 
 
 def test_a_chain_takes_providers_and_no_names() -> None:
-    with pytest.raises(ConfigurationError, match=r"FallbackProvider: each must be an LLMProvider, not 'gpt-4\.1'"):
-        FallbackProvider([ScriptedModel(), "gpt-4.1"])  # type: ignore[list-item]
+    with pytest.raises(ConfigurationError, match=r"FallbackProvider: each must be an LLMProvider, not 'gpt-6-sol'"):
+        FallbackProvider([ScriptedModel(), "gpt-6-sol"])  # type: ignore[list-item]
 
 
 async def test_an_answer_without_reported_usage_is_estimated_and_marked_so() -> None:

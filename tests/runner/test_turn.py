@@ -185,12 +185,12 @@ async def test_instructions_may_be_a_function_of_the_run(conversation: Conversat
 
 
 async def test_the_agents_model_and_overrides_reach_the_request(conversation: Conversation) -> None:
-    overrides = Overrides(model="gpt-4.1", temperature=0.5, max_output_tokens=99, extra={"user": "ada"})
+    overrides = Overrides(model="gpt-6-sol", temperature=0.5, max_output_tokens=99, extra={"user": "ada"})
     await conversation.but(agent=Agent("helper", "", overrides=overrides)).ask(HELLO)
     body = conversation.model.requests[-1].body
     asked_for = (body["model"], body["temperature"], body["max_output_tokens"], body["user"])
-    assert asked_for == ("gpt-4.1", 0.5, 99, "ada")
-    assert conversation.answer["metadata"]["model"] == "gpt-4.1"
+    assert asked_for == ("gpt-6-sol", 0.5, 99, "ada")
+    assert conversation.answer["metadata"]["model"] == "gpt-6-sol"
 
 
 async def test_the_model_is_shown_the_conversation_so_far(conversation: Conversation) -> None:

@@ -251,7 +251,7 @@ def test_every_limit_is_a_parameter() -> None:
     [
         ("TickSeconds", "TICK_SECONDS", ("0.1", "0.25", "1", "4.5", "5"), ("0", "0.05", "5.1", "10", "500")),
         ("RequestExpiryDays", "REQUEST_EXPIRY_DAYS", ("0", "0.5", "9999"), ("40000", "-1", "60 days")),
-        ("Model", "OMNIAGENT_MODEL", ("gpt-4.1", "gpt-4.1,openai-chat/llama3", "a, b"), (",", "a,", "a,,b", " ")),
+        ("Model", "OMNIAGENT_MODEL", ("gpt-6-sol", "gpt-6-sol,openai-chat/llama3", "a, b"), (",", "a,", "a,,b", " ")),
     ],
 )
 def test_a_deploy_takes_no_value_that_the_functions_refuse(

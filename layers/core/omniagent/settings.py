@@ -57,7 +57,7 @@ class Settings:
     """The runtime's settings. `Settings.from_env()` reads them; tests and scripts pass the ones they need."""
 
     model: str = setting(
-        "gpt-4.1-mini",
+        "gpt-6-luna",
         "Model for agents that do not name one. A comma-separated list forms a fallback chain.",
         env="OMNIAGENT_MODEL",
     )

@@ -1,9 +1,9 @@
 """Providers by name. A provider's modules are imported on its first use.
 
-    get_llm_provider("gpt-4.1-mini", api_key=key)                     a known prefix
+    get_llm_provider("gpt-6-luna", api_key=key)                     a known prefix
     get_llm_provider("openai-chat/llama3", base_url="http://…/v1")    a named API, any model
-    get_llm_provider("openai", model="gpt-4.1-mini", api="chat")      a name and a model
-    get_llm_provider("gpt-4.1,gpt-4.1-mini", api_key=key)             a chain: if one is unavailable, the next
+    get_llm_provider("openai", model="gpt-6-luna", api="chat")      a name and a model
+    get_llm_provider("gpt-6-sol,gpt-6-luna", api_key=key)             a chain: if one is unavailable, the next
 
 With a `base_url`, a model that matches no registration is requested from that OpenAI-compatible server.
 """
@@ -61,7 +61,7 @@ _registrations: dict[str, Registration] = {
     "openai": _openai,
     "openai-responses": _openai_responses,
     "openai-chat": _openai_chat,
-    **dict.fromkeys(("gpt-", "chatgpt-", "codex-", "o1", "o3", "o4", "ft:gpt-", "ft:o4"), _openai),
+    **dict.fromkeys(("gpt-", "chatgpt-", "codex-", "ft:gpt-"), _openai),
 }
 
 

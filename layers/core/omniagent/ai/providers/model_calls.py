@@ -211,7 +211,7 @@ class ProviderPool:
         return cls(options, registrations)
 
     def get(self, model: str | Sequence[str]) -> LLMProvider:
-        """Return the provider of a model, or a chain for several: `"gpt-4.1-mini,openai-chat/llama3"` or a list."""
+        """Return the provider of a model, or a chain for several: `"gpt-6-luna,openai-chat/llama3"` or a list."""
         if isinstance(model, str) and model in self._providers:
             return self._providers[model]
         chain = chain_of(model)

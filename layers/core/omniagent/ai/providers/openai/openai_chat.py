@@ -53,6 +53,9 @@ class OpenAIChat(OpenAIProvider):
     def _limit_field(self, model: str) -> str:
         return self._dialect(model).limit_field
 
+    def _effort_fields(self, effort: str) -> Json:
+        return {"reasoning_effort": effort}
+
     def _dialect(self, model: str) -> ChatDialect:
         return ChatDialect(model, self.options.base_url or "")
 

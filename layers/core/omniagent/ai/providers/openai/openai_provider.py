@@ -9,12 +9,15 @@ from contextlib import aclosing
 from typing import Any, ClassVar, Final
 
 from omniagent.ai.providers.llm_provider import LLMProvider, ModelEvent, ModelRequest
+from omniagent.ai.providers.model_rules import DEFAULT_EFFORTS
 from omniagent.ai.providers.openai.openai_client import OpenAIClient, OpenAIOptions, drain
 from omniagent.ai.providers.stream_reader import Json, ModelStreamReader
 from omniagent.errors import ModelError, ModelStreamBroken, ModelUnavailable
 from omniagent.messages import ChatMessage, Part, StepPart, ToolPart
 
 MAX_IDENTIFIER_LENGTH: Final = 64
+EFFORT_FIELDS: Final = frozenset({"reasoning", "reasoning_effort"})
+"""The fields in which a caller chooses the effort: OpenAI's of either API, and OpenRouter's of Chat Completions."""
 
 
 class OpenAIProvider(LLMProvider):
@@ -69,6 +72,10 @@ class OpenAIProvider(LLMProvider):
     def _limit_field(self, model: str) -> str:
         """Return the name of the field that limits the model's output."""
 
+    @abstractmethod
+    def _effort_fields(self, effort: str) -> Json:
+        """Return the reasoning effort in this API's format."""
+
     def _reader_of(self, request: ModelRequest, model: str) -> ModelStreamReader:
         reader = self._reader(model)
         parts = (part for message in request.messages for part in message.parts)
@@ -88,7 +95,11 @@ class OpenAIProvider(LLMProvider):
             chosen = default if value is None else value
             if chosen is not None:
                 parameters[name] = chosen
-        return {**parameters, **self._identifiers(request), **own.extra, **overrides.extra}
+        extra = {**own.extra, **overrides.extra}
+        effort = next((effort for family, effort in DEFAULT_EFFORTS if family.match(model)), None)
+        if effort is not None and not extra.keys() & EFFORT_FIELDS:
+            parameters |= self._effort_fields(effort)
+        return {**parameters, **self._identifiers(request), **extra}
 
     def _identifiers(self, request: ModelRequest) -> Json:
         """Return the fields for OpenAI's prompt cache and abuse checks. Compatible servers may refuse them."""

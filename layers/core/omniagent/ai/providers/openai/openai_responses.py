@@ -47,6 +47,9 @@ class OpenAIResponses(OpenAIProvider):
     def _limit_field(self, model: str) -> str:  # noqa: ARG002 - every model has the same
         return "max_output_tokens"
 
+    def _effort_fields(self, effort: str) -> Json:
+        return {"reasoning": {"effort": effort}}
+
 
 def _tool(tool: ToolSpec) -> Json:
     return {
