@@ -1,14 +1,18 @@
 """`make preflight`, and the first step of `make deploy`: finds what would fail later, and says what to do about it.
 
 Checked: the stage, its parameters against the template, the region, the credentials, the secrets and what is in
-them, the issuer's keys. A check that this machine cannot make is a warning; `make deploy` goes on after one.
+them, the end of the models, the issuer's keys. A check that this machine cannot make is a warning; `make deploy` goes
+on after one.
 """
 
 import argparse
+import json
 import os
 import re
+import subprocess
 import sys
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any
 
 import boto3
@@ -18,6 +22,7 @@ from pymongo import MongoClient
 from pymongo.errors import ConfigurationError as MongoConfigurationError
 from pymongo.errors import InvalidURI, OperationFailure, PyMongoError
 
+from local.template import ROOT
 from omniagent.app.on_lambda import SECRET_KEYS
 from omniagent.app.webhook import signed_headers
 from omniagent.aws.secrets import pick_value
@@ -31,6 +36,7 @@ SECRETS = {
     "WebhookSecretArn": SECRET_KEYS["webhook"],
 }
 CONNECT_SECONDS = 8
+ENDING_MODELS = Path(__file__).with_name("ending_models.py")
 BAD_LOGIN = 18
 
 
@@ -66,14 +72,8 @@ def secret_findings(session: boto3.Session, parameters: Mapping[str, str]) -> It
         arn = parameters.get(name, "")
         if not arn and name == "WebhookSecretArn":
             continue
-        region = arn.split(":")[3] if arn.count(":") > 3 else None
         try:
-            value = (
-                session.client("secretsmanager", region_name=region)
-                .get_secret_value(SecretId=arn)
-                .get("SecretString", "")
-            )
-            text = pick_value(arn, value.strip(), keys)
+            text = _secret(session, arn, keys)
         except ConfigurationError as problem:
             yield error(f"{name}: {problem}.")
         except ClientError as problem:
@@ -82,6 +82,12 @@ def secret_findings(session: boto3.Session, parameters: Mapping[str, str]) -> It
             yield warning(f"{name} could not be checked: {problem}")
         else:
             yield from CONTENTS[name](text)
+
+
+def _secret(session: boto3.Session, arn: str, keys: tuple[str, ...]) -> str:
+    region = arn.split(":")[3] if arn.count(":") > 3 else None
+    found = session.client("secretsmanager", region_name=region).get_secret_value(SecretId=arn)
+    return pick_value(arn, found.get("SecretString", "").strip(), keys)
 
 
 def _secret_problem(name: str, arn: str, problem: ClientError) -> Iterator[Finding]:
@@ -144,6 +150,32 @@ CONTENTS = {
 }
 
 
+def model_findings(session: boto3.Session, parameters: Mapping[str, str]) -> Iterator[Finding]:
+    """Check that no server of a model announces its end within 60 days."""
+    try:
+        key = _secret(session, parameters.get("OpenAISecretArn", ""), SECRET_KEYS["openai"])
+    except (BotoCoreError, ClientError, ConfigurationError):
+        return  # `secret_findings` has reported it
+    variables = {
+        "PYTHONPATH": os.pathsep.join(str(ROOT / folder) for folder in ("functions", "layers/core")),
+        "OMNIAGENT_MODEL": parameters.get("Model", ""),
+        "OPENAI_BASE_URL": parameters.get("OpenAIBaseUrl", ""),
+        "OPENAI_API_KEY": key,
+        "MODEL_TIMEOUT_SECONDS": str(CONNECT_SECONDS),
+    }
+    command = [sys.executable, "-B", str(ENDING_MODELS)]
+    done = subprocess.run(command, env={**os.environ, **variables}, capture_output=True, text=True, check=False)
+    if done.returncode:
+        reason = done.stderr.strip().rpartition("\n")[2]
+        yield warning(f"The end of the models could not be checked: {reason}")
+        return
+    for end in json.loads(done.stdout.splitlines()[-1]):
+        yield warning(
+            f"The model {end['model']} is shut down on {end['shutdown_date']} ({end['days_left']} days left). "
+            "Set Model, or the model in functions/, to another one."
+        )
+
+
 def issuer_findings(parameters: Mapping[str, str]) -> Iterator[Finding]:
     """Check that the issuer publishes keys at the address that the functions use."""
     if parameters.get("AuthMode") != "jwt" or not parameters.get("JwtIssuer"):
@@ -185,6 +217,7 @@ def findings(stage: str) -> Iterator[Finding]:
     if any(finding.level == "error" for finding in [*found, *account]):
         return
     yield from secret_findings(session, parameters)
+    yield from model_findings(session, parameters)
     yield from issuer_findings(parameters)
 
 

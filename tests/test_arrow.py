@@ -27,7 +27,7 @@ ALLOWED: dict[str, set[str]] = LEAVES | {
     "ai.providers": {"errors", "messages", "network", "settings", "tls", "tracing"},
     "session": {"ai.prompts", "ai.providers", "errors", "messages", "settings"},
     "persistence": {"errors", "messages", "session", "settings", "tracing", "turns"},
-    "ai": {"ai.providers", "errors", "messages", "protocol", "session"},
+    "ai": {"ai.providers", "errors", "messages", "protocol", "session", "settings"},
     "turns": {
         "aio",
         "ai",

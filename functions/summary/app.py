@@ -1,4 +1,4 @@
-"""The summary function: summaries, deletions too large for one request, and retention."""
+"""The summary function: summaries, deletions too large for one request, retention, the check for models that end."""
 
 from omniagent.app.on_lambda import get_application
 from omniagent.app.summary_jobs import SummaryJobs

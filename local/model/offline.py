@@ -3,7 +3,7 @@
 import asyncio
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Self
 
 import uvicorn
@@ -30,12 +30,15 @@ def url_of(listener: socket.socket) -> str:
 
 
 def make_server(
-    journal: Journal, tokens_per_second: float | None = None, log_level: str | None = None
+    journal: Journal,
+    tokens_per_second: float | None = None,
+    log_level: str | None = None,
+    shutdown_dates: Mapping[str, str] | None = None,
 ) -> uvicorn.Server:
     """A uvicorn server that does not wait long for stalled streams when it is asked to stop."""
     return uvicorn.Server(
         uvicorn.Config(
-            build_app(tokens_per_second=tokens_per_second, journal=journal),
+            build_app(tokens_per_second=tokens_per_second, journal=journal, shutdown_dates=shutdown_dates),
             lifespan="off",
             access_log=False,
             log_config=None,
@@ -50,12 +53,13 @@ class OfflineModel:
     """The model on a free loopback port, in a thread, while the context is open.
 
     `base_url` is what the OpenAI SDK wants. `requests` holds every request made and `count` their number, `disconnects`
-    counts the streams whose client left before the end.
+    counts the streams whose client left before the end. `shutdown_dates` are announced in the list of models.
     """
 
     def __init__(self, tokens_per_second: float | None = None) -> None:
         self._journal = Journal(keep_requests=True)
-        self._server = make_server(self._journal, tokens_per_second)
+        self.shutdown_dates: dict[str, str] = {}
+        self._server = make_server(self._journal, tokens_per_second, shutdown_dates=self.shutdown_dates)
         self._listener = listen()
         self.base_url = url_of(self._listener)
         self._thread = threading.Thread(

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 
@@ -28,12 +28,19 @@ MODELS = ("gpt-6-luna", "gpt-6-sol", "offline")
 _Build = Callable[[Json, Answer, Usage], Reply]
 
 
-def build_app(*, tokens_per_second: float | None = None, journal: Journal | None = None) -> Starlette:
+def build_app(
+    *,
+    tokens_per_second: float | None = None,
+    journal: Journal | None = None,
+    shutdown_dates: Mapping[str, str] | None = None,
+) -> Starlette:
     """Make the application. Without a pace it answers as fast as it is read."""
     journal = journal or Journal()
+    dates = {} if shutdown_dates is None else shutdown_dates
 
     async def models(_: Request) -> JSONResponse:
-        cards = [{"id": name, "object": "model", "created": 0, "owned_by": "offline"} for name in MODELS]
+        card = {"object": "model", "created": 0, "owned_by": "offline"}
+        cards = [{"id": name, **card, "shutdown_date": dates.get(name)} for name in MODELS]
         return JSONResponse({"object": "list", "data": cards})
 
     async def stats(_: Request) -> JSONResponse:

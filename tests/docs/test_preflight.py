@@ -6,10 +6,18 @@ import boto3
 import pytest
 
 from local.aws import Aws
+from local.model import OfflineModel
 from omniagent.tls import require_mongodb_tls
 from scripts import preflight
 from scripts.parameters import Finding, parameter_findings, read_parameters, stage_findings
-from scripts.preflight import account_findings, issuer_findings, key_findings, mongodb_findings, secret_findings
+from scripts.preflight import (
+    account_findings,
+    issuer_findings,
+    key_findings,
+    model_findings,
+    mongodb_findings,
+    secret_findings,
+)
 from tests.fixtures.issuer import Issuer
 
 ARN = "arn:aws:secretsmanager:us-east-1:123456789012:secret:{}-AbCdEf"
@@ -158,6 +166,21 @@ def test_a_key_that_was_copied_badly_is_found() -> None:
     assert texts(key_findings("sk-proj-abc")) == []
     for key in ("sk-…", "sk-abc\nOPENAI", "sk-..."):
         assert "not a key" in texts(key_findings(key))[0]
+
+
+def test_a_model_that_ends_soon_is_a_warning_with_its_date(session: boto3.Session, aws: Aws) -> None:
+    with OfflineModel() as model:
+        given = {"OpenAISecretArn": aws.put_secret("preflight-f", "sk-1"), "OpenAIBaseUrl": model.base_url}
+        assert list(model_findings(session, given)) == []
+        model.shutdown_dates |= {"gpt-6-luna": "2001-02-03", "gpt-6-sol": "2001-02-04"}
+        [text] = texts(model_findings(session, given), "warning")
+        assert text.startswith("The model gpt-6-luna is shut down on 2001-02-03 (-")
+        assert "Set Model" in text
+        [text] = texts(model_findings(session, {**given, "Model": "gpt-6-sol"}), "warning")
+        assert "gpt-6-sol is shut down on 2001-02-04" in text
+    [text] = texts(model_findings(session, given), "warning")
+    assert "could not be checked" in text
+    assert "sk-1" not in text
 
 
 def test_an_issuer_without_keys_is_found() -> None:

@@ -13,6 +13,7 @@ from omniagent.errors import ModelError, StorageUnavailable
 from omniagent.lambda_runtime import event_loop
 from omniagent.persistence.catalog import Catalog
 from omniagent.session.manager import session_key, user_id_of
+from omniagent.settings import Settings
 from tests.fixtures.jobs import CONTEXT, HURRIED, Chats, RecordedQueue, batch, failures, order
 from tests.fixtures.world import World, open_world
 
@@ -137,6 +138,22 @@ def test_a_session_that_is_gone_needs_no_summary(summary: Any) -> None:
 def test_a_direct_call_that_names_no_session_is_refused(summary: Any, event: Json) -> None:
     with pytest.raises(ValidationError):
         summary.handler(event, CONTEXT)
+
+
+def test_models_that_end_soon_are_counted_and_logged(
+    summary: Any,
+    model: OfflineModel,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert summary.handler({"model_ends": True}, CONTEXT) == {"status": "checked", "ending": []}
+    monkeypatch.setitem(model.shutdown_dates, Settings().model, "2001-02-03")
+    assert summary.handler({"model_ends": True}, CONTEXT) == {"status": "checked", "ending": [Settings().model]}
+    counts = [json.loads(line)["ModelsEndingSoon"] for line in capsys.readouterr().out.splitlines() if "_aws" in line]
+    assert counts == [[0.0], [1.0]]
+    [warning] = [record.__dict__ for record in caplog.records if record.message == "model ends soon"]
+    assert (warning["model"], str(warning["shutdown_date"])) == (Settings().model, "2001-02-03")
 
 
 @pytest.fixture

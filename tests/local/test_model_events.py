@@ -129,7 +129,7 @@ def test_a_failure_in_the_stream_is_a_failed_response_or_an_error_object(model: 
 
 def test_the_models_are_listed(model: OfflineModel) -> None:
     listed = httpx.get(f"{model.base_url}/models", timeout=60).json()["data"]
-    assert "gpt-6-luna" in {check(Model, card).id for card in listed}
+    assert ("gpt-6-luna", None) in {(card.id, card.shutdown_date) for card in (check(Model, card) for card in listed)}
 
 
 def chat_body(prompt: str) -> Json:

@@ -134,11 +134,11 @@ def test_a_customer_key_may_be_used_for_the_table_and_the_queues_only(deploy: De
 
 def test_retention_is_off_until_days_are_given_and_then_only_its_schedule_may_call(deploy: Deploy) -> None:
     off, on = deploy(), deploy(SessionRetentionDays="90")
-    assert off.resources("AWS::Events::Rule").keys() == {"ExpirySchedule"}
+    assert off.resources("AWS::Events::Rule").keys() == {"ExpirySchedule", "ModelCheckSchedule"}
     [target] = on.resources("AWS::Events::Rule")["RetentionSchedule"]["Targets"]
     assert (target["Arn"], target["Input"]) == ("SummaryFunctionAliaslive", '{"retention": true}')
     permissions = on.resources("AWS::Lambda::Permission")
-    assert permissions.keys() == {"RetentionMayInvoke", "ExpiryMayInvoke"}
+    assert permissions.keys() == {"RetentionMayInvoke", "ExpiryMayInvoke", "ModelCheckMayInvoke"}
     assert permissions["RetentionMayInvoke"]["Principal"] == "events.amazonaws.com"
     assert permissions["RetentionMayInvoke"]["SourceArn"].endswith("RetentionSchedule")
     variables = on.resources("AWS::Lambda::Function")["SummaryFunction"]["Environment"]["Variables"]
@@ -191,9 +191,17 @@ def test_requests_that_expire_are_closed_by_a_schedule_and_nothing_else_may_call
     assert permission["SourceArn"].endswith("ExpirySchedule")
 
 
+def test_models_are_checked_by_a_schedule_that_may_call_the_summary_function(iam_mode: Document) -> None:
+    [target] = iam_mode.resources("AWS::Events::Rule")["ModelCheckSchedule"]["Targets"]
+    assert (target["Arn"], target["Input"]) == ("SummaryFunctionAliaslive", '{"model_ends": true}')
+    permission = iam_mode.resources("AWS::Lambda::Permission")["ModelCheckMayInvoke"]
+    assert permission["FunctionName"] == "SummaryFunctionAliaslive"
+    assert permission["SourceArn"].endswith("ModelCheckSchedule")
+
+
 def test_in_iam_mode_the_urls_want_signed_requests_and_nobody_is_let_in_by_the_stack(iam_mode: Document) -> None:
     assert [url["AuthType"] for url in iam_mode.resources("AWS::Lambda::Url").values()] == ["AWS_IAM"] * 2
-    assert iam_mode.resources("AWS::Lambda::Permission").keys() == {"ExpiryMayInvoke"}
+    assert iam_mode.resources("AWS::Lambda::Permission").keys() == {"ExpiryMayInvoke", "ModelCheckMayInvoke"}
 
 
 def test_in_iam_mode_a_policy_to_attach_allows_the_two_urls(iam_mode: Document) -> None:
@@ -215,7 +223,7 @@ def test_in_jwt_mode_the_urls_are_open_and_nothing_but_the_urls(jwt_mode: Docume
         through_url = {"Action": "lambda:InvokeFunction", "InvokedViaFunctionUrl": True}
         assert everybody | by_url in permissions
         assert everybody | through_url in permissions
-    assert len(permissions) == 4 + 1  # the schedule's
+    assert len(permissions) == 4 + 2  # the schedules'
 
 
 def test_jwt_mode_is_refused_without_issuer_and_audience_or_client() -> None:

@@ -360,6 +360,7 @@ def test_alarms_watch_what_users_see(deploy: Deploy) -> None:
     assert watched >= {("Url5xxCount", "ChatFunction"), ("Url5xxCount", "SessionsFunction")}
     assert watched >= {("FailedTurns", CHAT), ("InterruptedTurns", "")}
     assert watched >= {("BudgetRefusals", CHAT), ("RateRefusals", CHAT)}
+    assert watched >= {("ModelsEndingSoon", f"{STACK}-summary")}
     tokens = deploy(TokensPerDayAlarm="5000000").resources("AWS::CloudWatch::Alarm")["TokensPerDay"]
     assert tokens["Threshold"] == "5000000"
     queues = deploy().resources("AWS::SQS::Queue")

@@ -1,4 +1,4 @@
-"""The chores of a deployment: deletions, retention, and turns whose requests have expired.
+"""The chores of a deployment: deletions, retention, turns whose requests have expired, models that end.
 
 If one invocation is too short, the rest of the work is sent to the summary queue.
 """
@@ -6,6 +6,7 @@ If one invocation is too short, the rest of the work is sent to the summary queu
 import logging
 from collections.abc import Awaitable, Sequence
 from contextlib import suppress
+from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
@@ -110,6 +111,23 @@ class Housekeeping:
             except OmniAgentError as exc:
                 logger.warning("expired turn not closed", extra={"session_key": address.key, "cause": str(exc)})
         return closed
+
+    async def check_model_ends(self) -> list[str]:
+        """Log and count the models that end soon, and return their names. If a server fails, that is only logged."""
+        from omniagent.ai.model_ends import announced_ends, models_of
+
+        application = self._application
+        try:
+            ends = await announced_ends(
+                application.providers, models_of(application.project.agent, application.settings)
+            )
+        except OmniAgentError as exc:
+            logger.warning("model ends not checked", extra={"cause": str(exc)})
+            return []
+        for end in ends:
+            logger.warning("model ends soon", extra=asdict(end))
+        application.platform.emit_ending_models(len(ends))
+        return [end.model for end in ends]
 
     async def _eraser(self, key: str) -> "TurnOperator":
         return self._application.runner_for(await self._session_to_erase(key))

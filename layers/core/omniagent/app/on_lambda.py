@@ -86,6 +86,11 @@ class AwsPlatform(Platform):
 
         emit_refusal(refusal)
 
+    def emit_ending_models(self, count: int) -> None:
+        from omniagent.aws.metrics import emit_ending_models
+
+        emit_ending_models(count)
+
     def _arn(self, name: SecretName) -> str:
         settings = self.settings
         arns = {

@@ -69,6 +69,9 @@ class Platform:
     def emit_refusal(self, refusal: BudgetExceeded) -> None:
         """Count a request that a budget has refused."""
 
+    def emit_ending_models(self, count: int) -> None:
+        """Count the models that end soon. Also 0, which ends an alarm."""
+
     async def aclose(self) -> None:
         """Close the connections. They are opened again when they are used."""
         for queue in (self.run_queue, self.watch_queue, self.summary_queue):

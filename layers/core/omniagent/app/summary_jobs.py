@@ -1,4 +1,4 @@
-"""The jobs of the summary function: summaries, deletions too large for one request, and retention."""
+"""The jobs of the summary function: summaries, deletions too large for one request, retention, models that end."""
 
 import logging
 import time
@@ -17,7 +17,7 @@ logger = logging.getLogger(__name__)
 
 
 class SummaryJob(BaseModel):
-    """A job for a session, for the deletion of a user, or for retention.
+    """A job for a session, for the deletion of a user, for retention, or for the check of the models.
 
     `session_id` is the session's key, or with `user` (a client id) the id that the client knows.
     """
@@ -28,14 +28,15 @@ class SummaryJob(BaseModel):
     rebuild: bool = False
     erase: bool = False
     retention: bool = False
+    model_ends: bool = False
     before: AwareDatetime | None = None
     """When the deletion of the user began."""
     traceparent: str = Field("", max_length=128)
 
     @model_validator(mode="after")
     def _check(self) -> "SummaryJob":
-        if not self.session_id and not (self.erase and self.user_id) and not self.retention:
-            raise ValueError("send `session_id`, `user_id` with `erase`, or `retention`")
+        if not (self.session_id or (self.erase and self.user_id) or self.retention or self.model_ends):
+            raise ValueError("send `session_id`, `user_id` with `erase`, `retention`, or `model_ends`")
         return self
 
     @property
@@ -71,6 +72,8 @@ class SummaryJobs:
             try:
                 if job.retention:
                     return await self._retain(time_left)
+                if job.model_ends:
+                    return {"status": "checked", "ending": await self._housekeeping.check_model_ends()}
                 if job.erase:
                     return await self._erase(job, time_left, resume=queued)
                 return await self._summarize(job, time_left, queued=queued)

@@ -64,6 +64,15 @@ def emit_refusal(refusal: BudgetExceeded) -> None:
     metrics.flush_metrics()
 
 
+def emit_ending_models(count: int) -> None:
+    """Print how many of the deployment's models end soon. Also 0, which ends the alarm."""
+    from aws_lambda_powertools.metrics import MetricUnit
+
+    metrics = _metrics()
+    metrics.add_metric(name="ModelsEndingSoon", unit=MetricUnit.Count, value=count)
+    metrics.flush_metrics()
+
+
 def _metrics() -> "Metrics":
     # Imported after the answer, so that the first byte does not wait for it.
     from aws_lambda_powertools.metrics import Metrics

@@ -4,6 +4,7 @@ import inspect
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import date
 from typing import Any, Literal
 
 from omniagent.errors import ConfigurationError
@@ -149,6 +150,10 @@ class LLMProvider(ABC):
 
     async def aclose(self) -> None:  # noqa: B027 - a provider without connections has nothing to close
         """Close the provider's connections."""
+
+    async def shutdown_date(self) -> date | None:
+        """Return when the model is shut down, if its server announces it."""
+        return None
 
     def model_for(self, overrides: Overrides) -> str:
         """Return the name of the model that a call with these overrides uses."""

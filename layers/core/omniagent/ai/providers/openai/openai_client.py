@@ -5,11 +5,11 @@ import json
 import math
 import re
 import ssl
-from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaitable, Callable, Iterator, Mapping
 from contextlib import aclosing, contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, field
-from typing import Any, cast
+from typing import Any, Final, cast
 from urllib.request import getproxies
 
 import httpcore2
@@ -149,6 +149,7 @@ OPENAI_URL = "https://api.openai.com/v1"
 CONNECT_SECONDS = 5.0
 MAX_API_TEXT = 2_000
 DRAIN_SECONDS = 0.1
+_WITH_KEY: Final[openai.RequestOptions] = {"security": {"bearer_auth": True}}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -222,6 +223,15 @@ class OpenAIClient:
             kind = _short(response.headers.get("content-type", "none").partition(";")[0])
             raise ModelStreamBroken(f"the model's API sent no events (content type {kind}): is its address right?")
 
+    async def get(self, path: str) -> Any:
+        """Return the JSON at a path, or None if the answer is something else."""
+        by = asyncio.get_running_loop().time() + self._timeout_seconds
+        response = await self._answered(by, lambda: self._sdk().get(path, cast_to=httpx2.Response, options=_WITH_KEY))
+        try:
+            return response.json()
+        except ValueError:
+            return None
+
     async def aclose(self) -> None:
         """Close the connections of this event loop."""
         if (sdk := self._sdks.pop(asyncio.get_running_loop(), None)) is not None:
@@ -239,23 +249,27 @@ class OpenAIClient:
     async def _send(self, path: str, body: Json, first_byte_by: float) -> httpx2.Response:
         # Serialised here, because the SDK raises UnicodeEncodeError for a lone surrogate in a tool's output.
         content = json.dumps(body, ensure_ascii=False, separators=(",", ":"), default=str).encode("utf-8", "replace")
-        _retry_by.set(first_byte_by)
+        return await self._answered(first_byte_by, lambda: self._request(path, content))
+
+    async def _answered(self, by: float, send: Callable[[], Awaitable[httpx2.Response]]) -> httpx2.Response:
+        """Send a request, and once more with the current key if the key is refused."""
+        _retry_by.set(by)
         with translated():
-            async with PeerTimeout(first_byte_by):
+            async with PeerTimeout(by):
                 try:
-                    return await self._request(path, content)
+                    return await send()
                 except openai.AuthenticationError:
                     if self._refresh_key is None:
                         raise
                 self._key = await self._refresh_key()
-                return await self._request(path, content)
+                return await send()
 
     async def _request(self, path: str, content: bytes) -> httpx2.Response:
         response = await self._sdk().post(
             path,
             cast_to=httpx2.Response,
             content=content,
-            options={"security": {"bearer_auth": True}},
+            options=_WITH_KEY,
             stream=True,
             stream_cls=openai.AsyncStream[Any],
         )

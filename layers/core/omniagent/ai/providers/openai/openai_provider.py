@@ -6,13 +6,14 @@ import re
 from abc import abstractmethod
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
+from datetime import date
 from typing import Any, ClassVar, Final
 
 from omniagent.ai.providers.llm_provider import LLMProvider, ModelEvent, ModelRequest
 from omniagent.ai.providers.model_rules import DEFAULT_EFFORTS
 from omniagent.ai.providers.openai.openai_client import OpenAIClient, OpenAIOptions, drain
 from omniagent.ai.providers.stream_reader import Json, ModelStreamReader
-from omniagent.errors import ModelError, ModelStreamBroken, ModelUnavailable
+from omniagent.errors import ModelError, ModelRejected, ModelStreamBroken, ModelUnavailable
 from omniagent.messages import ChatMessage, Part, StepPart, ToolPart
 
 MAX_IDENTIFIER_LENGTH: Final = 64
@@ -59,6 +60,18 @@ class OpenAIProvider(LLMProvider):
 
     async def aclose(self) -> None:
         await self._client.aclose()
+
+    async def shutdown_date(self) -> date | None:
+        """Return the `shutdown_date` in the server's list of models. Many compatible servers have none, or no list."""
+        try:
+            listed = await self._client.get("/models")
+        except ModelRejected:
+            return None
+        cards = listed.get("data") if isinstance(listed, dict) else None
+        for card in cards if isinstance(cards, list) else ():
+            if isinstance(card, dict) and card.get("id") == self.model:
+                return _date(card.get("shutdown_date"))
+        return None
 
     @abstractmethod
     def _body(self, request: ModelRequest) -> Json:
@@ -118,6 +131,13 @@ class OpenAIProvider(LLMProvider):
 def _identifier(value: str) -> str:
     """Return an identifier that the API accepts: one that is too long is replaced with its hash."""
     return value if len(value) <= MAX_IDENTIFIER_LENGTH else hashlib.sha256(value.encode()).hexdigest()
+
+
+def _date(value: object) -> date | None:
+    try:
+        return date.fromisoformat(str(value))
+    except ValueError:
+        return None
 
 
 _NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9_-]")
