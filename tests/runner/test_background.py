@@ -18,9 +18,9 @@ from omniagent import (
 )
 from omniagent.ai.operator import TurnOperator
 from omniagent.errors import (
-    InboxFull,
     InvalidRequest,
     NotRegenerable,
+    QueueFull,
     QueueUnavailable,
     SessionErased,
     TooManyRequests,
@@ -207,13 +207,13 @@ async def test_it_meets_a_running_turn_as_its_busy_policy_says(busy: Busy, histo
 
 
 async def test_several_wait_in_their_order_and_one_too_many_is_refused() -> None:
-    sessions, model = Sessions(replace(QUICK, max_waiting_messages=2)), ScriptedModel("One.", "Two.")
+    sessions, model = Sessions(replace(QUICK, max_queued_messages=2)), ScriptedModel("One.", "Two.")
     runner = sessions.runner(model)
     await runner.accept(QUERY)
     with pytest.raises(TurnInProgress):
         await runner.accept(Query("And?", "m2"))
     await runner.accept(Query("And?", "m2"), busy="queue")
-    with pytest.raises(InboxFull):
+    with pytest.raises(QueueFull):
         await runner.accept(Query("And?", "m3"), busy="queue")
     assert await run(runner, "m2") == "One.", "what comes before it is run first"
     assert await run(runner, "m2") == "Two."

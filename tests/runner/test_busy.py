@@ -24,7 +24,7 @@ from omniagent import (
     tool,
 )
 from omniagent.ai.operator import TurnOperator
-from omniagent.errors import InboxFull, InvalidRequest, ModelUnavailable, TooManyRequests, TurnInProgress
+from omniagent.errors import InvalidRequest, ModelUnavailable, QueueFull, TooManyRequests, TurnInProgress
 from omniagent.protocol import sse
 from omniagent.settings import Busy
 from omniagent.turns import posted_answer
@@ -293,13 +293,13 @@ async def test_a_stop_that_names_a_message_that_has_joined_stops_the_answer(sess
 
 
 async def test_an_inbox_takes_no_more_than_the_setting_says(sessions: Busily) -> None:
-    sessions.settings = replace(sessions.settings, max_waiting_messages=1)
+    sessions.settings = replace(sessions.settings, max_queued_messages=1)
     gate = Gate()
     model = ScriptedModel(["One", gate, "."], "Two.")
     first = await sessions.runner(model).start(ask("m1"))
     await gate.reached()
     second = await sessions.runner(model).start(ask("m2", "queue"))
-    with pytest.raises(InboxFull):
+    with pytest.raises(QueueFull):
         await sessions.runner(model).start(ask("m3", "queue"))
     gate.set()
     await asyncio.gather(first.ended(), second.ended())

@@ -196,7 +196,7 @@ THE_PROJECTS = {
 }
 LIMITS = {
     "MaxRunningTurnsPerUser": "max_running_turns_per_user",
-    "MaxWaitingMessages": "max_waiting_messages",
+    "MaxQueuedMessages": "max_queued_messages",
     "MaxReadersPerUser": "max_readers_per_user",
     "MaxReadersPerSession": "max_readers_per_session",
     "FollowSeconds": "follow_seconds",

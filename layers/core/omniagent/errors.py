@@ -23,7 +23,7 @@ OmniAgentError
 │   ├── UnsupportedMediaType    415
 │   ├── InvalidRequest          422
 │   ├── TooManyTurns            429, with Retry-After
-│   ├── InboxFull               429, with Retry-After
+│   ├── QueueFull               429, with Retry-After
 │   ├── TooManyReaders          429, with Retry-After
 │   └── BudgetExceeded          429, with Retry-After and the reset time: the tokens of a day
 │       └── TooManyRequests     the requests of a minute
@@ -242,11 +242,11 @@ class TooManyTurns(RequestError):
     retry_after = 2.0
 
 
-class InboxFull(RequestError):
-    """The session's inbox holds `MAX_WAITING_MESSAGES` already."""
+class QueueFull(RequestError):
+    """The session has `MAX_QUEUED_MESSAGES` already."""
 
     status = 429
-    code = "inbox_full"
+    code = "queue_full"
     title = "Too many queued messages"
     public = "This session has too many queued messages. Wait for one of them to be answered."
     retry_after = 5.0

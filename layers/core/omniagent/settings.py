@@ -181,7 +181,7 @@ class Settings:
         "Default policy for a message that arrives while its session is answering another: `reject` (409), `queue` "
         "(answer it afterwards), `steer` (add it to the running answer) or `interrupt` (stop that answer first).",
     )
-    max_waiting_messages: int = setting(10, "Maximum number of queued messages in one session.", minimum=1)
+    max_queued_messages: int = setting(10, "Maximum number of queued messages in one session.", minimum=1)
     max_readers_per_user: int = setting(
         20, "Maximum number of requests that may follow a user's running turns at once.", minimum=1
     )

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from omniagent.aws.turn_table import DynamoRegistry
-from omniagent.errors import InboxFull
+from omniagent.errors import QueueFull
 from omniagent.session.manager import new_id
 from omniagent.turns.lease import (
     ANSWER,
@@ -57,14 +57,14 @@ async def test_an_inbox_takes_so_many_messages_and_characters(registry: TurnRegi
     await registry.claim(claim)
     for message in messages("a", "b"):
         assert await registry.post(claim, message, 2)
-    with pytest.raises(InboxFull):
+    with pytest.raises(QueueFull):
         await registry.post(claim, messages("c")[0], 2)
     assert await registry.post(claim, messages("a")[0], 2), "it is there"
     other = claim_of(Claim(new_id(), "", ""), "m")
     await registry.claim(other)
     letters = "".join(random.Random(1).choices("".join(map(chr, range(0x4E00, 0x9FFF))), k=MAX_INBOX_BYTES // 3))
     assert await registry.post(other, InboxMessage("long", letters), 10), "one always fits"
-    with pytest.raises(InboxFull):
+    with pytest.raises(QueueFull):
         await registry.post(other, InboxMessage("too long", letters), 10)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Collection, Sequence
 from typing import Any, Literal
 
 from omniagent.aws.turn_table import OURS, TURN, DynamoTable, as_number, item_key
-from omniagent.errors import InboxFull
+from omniagent.errors import QueueFull
 from omniagent.turns.lease import ERASE, GIVEN_BACK, MAX_INBOX_BYTES, Claim, InboxMessage
 
 
@@ -49,7 +49,7 @@ async def post_message(
     if item.get("holder") != {"S": claim.token} or item["message_id"] == {"S": ERASE}:
         return "refused"
     if message.id not in item["inbox_ids"]["SS"]:
-        raise InboxFull
+        raise QueueFull
     return "known"
 
 

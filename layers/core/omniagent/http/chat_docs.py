@@ -96,7 +96,7 @@ def chat_openapi(settings: Settings) -> dict[str, Any]:
             errors.NotRegenerable,
             *ANSWERS,
             errors.TooManyTurns,
-            errors.InboxFull,
+            errors.QueueFull,
             errors.TooManyReaders,
             errors.NoRunQueue,
             *PAID,

@@ -11,7 +11,7 @@ from typing import Any, Final
 from pymongo import ASCENDING, IndexModel, ReturnDocument
 from pymongo.errors import DuplicateKeyError
 
-from omniagent.errors import InboxFull, RegistryUnavailable, StorageError
+from omniagent.errors import QueueFull, RegistryUnavailable, StorageError
 from omniagent.persistence.store import ConversationStore, translated
 from omniagent.turns.lease import (
     CLOCK_SECONDS,
@@ -125,7 +125,7 @@ class MongoTurnRegistry(TurnRegistry):
         if found is None or found["message_id"] == ERASE:
             return False
         if all(known.id != message.id for known in _inbox(found)):
-            raise InboxFull
+            raise QueueFull
         if stop:
             await self.stop(claim.session, claim.turn_id)
         return True

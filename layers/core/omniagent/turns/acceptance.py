@@ -59,7 +59,7 @@ class Acceptance:
         If it was already queued and no process holds the session, it gets a watch (`on_begin`): its poster may have
         died before `on_posted`. That counts as a request.
 
-        Raises `InvalidRequest`, `NotRegenerable`, `TurnInProgress`, `TooManyTurns`, `InboxFull`,
+        Raises `InvalidRequest`, `NotRegenerable`, `TurnInProgress`, `TooManyTurns`, `QueueFull`,
         `BudgetExceeded`, `SessionErased`, and what `on_posted` raises if no other process will answer the message.
         """
         if self._query.regenerate or not self._query.text:
@@ -166,7 +166,7 @@ class Acceptance:
 
     async def _post(self, claim: Claim, ends: str | None, *, stop: bool = False) -> bool:
         message = replace(self._message, interrupts=ends or "")
-        self._is_posted = await self._registry.post(claim, message, self._settings.max_waiting_messages, stop=stop)
+        self._is_posted = await self._registry.post(claim, message, self._settings.max_queued_messages, stop=stop)
         return self._is_posted
 
     async def _waiting_id(self) -> str | None:

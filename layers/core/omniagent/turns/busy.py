@@ -25,7 +25,7 @@ INTERRUPT_SECONDS = 30.0
 async def meet(setup: TurnSetup, query: Query, limit: TimeLimit, held: RunningTurn) -> AnswerSource | None:
     """Apply the message's busy policy. Return its answer, or None to retry the claim.
 
-    Raises `TurnInProgress`, `InboxFull`, `TooManyReaders` or `BudgetExceeded`.
+    Raises `TurnInProgress`, `QueueFull`, `TooManyReaders` or `BudgetExceeded`.
     """
     query = replace(query, busy=query.busy or "reject")
     can_wait = bool(query.text) and not query.regenerate  # answers to a waiting turn are not messages either

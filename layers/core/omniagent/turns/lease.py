@@ -192,7 +192,7 @@ class TurnRegistry(ABC):
         """Append a message to the inbox if this claim holds the session: one write.
 
         `stop` also flags the claim's turn to stop. A message that is already in the inbox is not added again. Returns
-        False if another claim or none holds the session, or it is being deleted. Raises `InboxFull` over `limit`.
+        False if another claim or none holds the session, or it is being deleted. Raises `QueueFull` over `limit`.
         """
 
     @abstractmethod

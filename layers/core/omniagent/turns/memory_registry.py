@@ -5,7 +5,7 @@ from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
-from omniagent.errors import InboxFull
+from omniagent.errors import QueueFull
 from omniagent.turns.lease import (
     ERASE,
     GIVEN_BACK,
@@ -90,7 +90,7 @@ class MemoryRegistry(TurnRegistry):
         if not any(known.id == message.id for known in inbox):
             size = sum(len(known.text.encode()) for known in (*inbox, message))
             if len(inbox) >= limit or (inbox and size > MAX_INBOX_BYTES):
-                raise InboxFull
+                raise QueueFull
             inbox = (*inbox, message)
         lease.turn = replace(lease.turn, inbox=inbox, stopping=stop or lease.turn.stopping)
         return True

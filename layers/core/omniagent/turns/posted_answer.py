@@ -104,7 +104,7 @@ class PostedAnswer:
             if self._setup.account is not None:
                 request = self._setup.account.request(new_id())
                 await request.admitted()
-            most = self.settings.max_waiting_messages
+            most = self.settings.max_queued_messages
             is_posted = await self._registry.post(held.claim, message, most, stop=query.busy == "interrupt")
         finally:
             if not is_posted:
