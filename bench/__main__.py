@@ -65,7 +65,6 @@ def stack_with(
             "TICK_SECONDS": str(warm.TICK_SECONDS),
             "OTEL_EXPORTER_OTLP_ENDPOINT": "",
             "LOG_LEVEL": "WARNING",
-            "MAX_TURNS_PER_SESSION": "1000000",
             **environment,
         },
         emulator={"concurrency": concurrency},

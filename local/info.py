@@ -7,7 +7,6 @@ import platform
 import subprocess
 import tomllib
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +25,7 @@ TOLD = (
     "summary_after_tokens",
     "summary_after_turns",
 )
+READ = ("openai_api", *TOLD)
 # Runs in the functions' environment: a project may need packages that only they have.
 DESCRIBE = Path(__file__).with_name("describe_project.py")
 READ_SECONDS = 30
@@ -81,7 +81,8 @@ class StackInfo:
             # The last line: a project may print while it is imported.
             described: dict[str, Any] = json.loads(self._run_project().splitlines()[-1])
         except (IndexError, OSError, ServiceError, ValueError, subprocess.SubprocessError) as error:
-            self._settings = asdict(self._of_the_environment())
+            settings = self._of_the_environment()
+            self._settings = {name: getattr(settings, name) for name in ("model", *READ)}
             self._agent = {"error": str(getattr(error, "stderr", None) or error).strip()}
         else:
             self._settings, self._agent = described["settings"], described["agent"]
@@ -95,7 +96,7 @@ class StackInfo:
         path = os.pathsep.join(str(folder) for folder in (self._chat.code, *self._chat.layers))
         return subprocess.run(
             # Bytecode is checked to the second, so it could hide a change right after another.
-            [python, "-B", DESCRIBE, "openai_api", *TOLD],
+            [python, "-B", DESCRIBE, *READ],
             env={"PATH": os.environ.get("PATH", os.defpath), **self._environment, "PYTHONPATH": path},
             cwd=self._chat.code,
             capture_output=True,

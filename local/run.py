@@ -19,8 +19,8 @@ from local.stack import DATA, Stack, StackOptions, local_stack
 from local.template import TEMPLATE
 
 DEFAULT_PORT = 8000
-PARAMETERS = {"DocsEnabled": "true", "NameSessions": "true"}
-"""Overrides of the template's defaults. A setting in the environment takes precedence."""
+DEFAULTS = {"DOCS_ENABLED": "true", "NAME_SESSIONS": "true"}
+"""Settings of a local stack. The caller's environment takes precedence."""
 AGENT = "functions/agent.py"
 HIGHEST_PORT = 65535
 # A readable pace.
@@ -51,7 +51,7 @@ def run(arguments: argparse.Namespace) -> int:
         folder=arguments.data,
         auth="none",
         port=_port(arguments.port),
-        parameters=PARAMETERS,
+        environment=DEFAULTS,
         tokens_per_second=float(os.environ.get("OFFLINE_MODEL_TOKENS_PER_SECOND") or TOKENS_PER_SECOND),
         emulator={"on_line": lines.print, "freeze": arguments.freeze},
         on_ready=lambda name, seconds: _say(f"  {name:<14} {lines.paint(f'ready after {seconds:.1f} s', DIM)}"),

@@ -100,14 +100,17 @@ class StackOptions:
 
     @classmethod
     def from_environment(cls, **options: Any) -> "StackOptions":
-        """Use the MongoDB server, the model and the settings that the caller's environment names, if it does."""
+        """Use the MongoDB server, the model and the settings that the caller's environment names, if it does.
+
+        They take precedence over `environment`.
+        """
         names = {env_name(setting) for setting in fields(Settings)} - DECIDED
         settings = {name: os.environ[name] for name in sorted(names & os.environ.keys())}
         return cls(
             mongodb_uri=os.environ.get("MONGODB_URI", ""),
             openai_api_key=os.environ.get("OPENAI_API_KEY", ""),
             openai_base_url=os.environ.get("OPENAI_BASE_URL", ""),
-            environment={**settings, **options.pop("environment", {})},
+            environment={**options.pop("environment", {}), **settings},
             **options,
         )
 

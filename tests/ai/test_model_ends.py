@@ -25,8 +25,7 @@ class Ending(ScriptedModel):
         (Agent("a", ""), Settings(), [Settings().model]),
         (Agent("a", ""), Settings(model="a, b"), ["a", "b"]),
         (Agent("a", "", model="b"), Settings(model="a"), ["b"]),
-        (Agent("a", "", model="b", summary=Overrides(model="c")), Settings(name_model="d"), ["b", "c", "d"]),
-        (Agent("a", "", model="b", summary=Overrides(model="c")), Settings(summary_model="e"), ["b", "e"]),
+        (Agent("a", "", model="b", summary=Overrides(model="c")), Settings(), ["b", "c"]),
         (Agent("a", "", model="b", overrides=Overrides(model="f")), Settings(), ["f", "b"]),
     ],
 )

@@ -137,23 +137,11 @@ async def test_a_missing_key_names_what_to_set(application: Application) -> None
         application.providers.get(application.settings.model)
 
 
-@pytest.mark.parametrize(
-    ("settings", "calls"),
-    [
-        ({}, {"agents": ["answer", "answer", "name"], "summaries": ["summary"], "settings": []}),
-        (
-            {"name_model": "settings/x", "summary_model": "settings/x"},
-            {"agents": ["answer", "answer"], "summaries": [], "settings": ["name", "summary"]},
-        ),
-    ],
-)
-async def test_the_agents_models_are_obeyed_unless_settings_say_otherwise(
-    application: Application, settings: dict[str, Any], calls: dict[str, list[str]]
-) -> None:
+async def test_names_and_summaries_use_the_agents_model_for_them(application: Application) -> None:
+    calls = {"agents": ["answer", "answer"], "summaries": ["name", "summary"]}
     models = {name: ScriptedModel(default="Hello.") for name in calls}
     agent = Agent("helper", "Be helpful.", model="agents/x", summary=Overrides(model="summaries/x"))
     application.project = Project(agent=agent, providers=models)
-    application.platform = AwsPlatform(replace(application.settings, **settings))
     runner = await application.runner("ada", "models")
     for text in ("Hello", "And again"):
         await runner.run(text)

@@ -39,7 +39,6 @@ SETTINGS = {
     "LEASE_SECONDS": str(LEASE_SECONDS),
     "MONGODB_TIMEOUT_SECONDS": "5",
     "MODEL_TIMEOUT_SECONDS": "20",
-    "MODEL_MAX_RETRIES": "0",
     "MAX_RUNNING_TURNS_PER_USER": "2",
 }
 AGENT = Path(__file__).parent / "function" / "agent.py"

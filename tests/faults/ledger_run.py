@@ -23,7 +23,7 @@ from local.model import OfflineModel
 from local.template import ROOT, Template
 from omniagent.aws.budget_table import DynamoLedger
 from omniagent.session.manager import user_id_of
-from omniagent.turns.ledger import JOB, Spending
+from omniagent.turns.ledger import JOB, RESERVE_TOKENS, Spending
 from scripts.readme import LEDGER
 from tests.faults.client import POLL_SECONDS
 from tests.faults.house import House, open_house, open_servers
@@ -34,7 +34,6 @@ from tests.fixtures.wire_formats import HttpWire
 
 SETTINGS = {
     "BUDGET_TOKENS_PER_DAY": "10000000",
-    "BUDGET_RESERVE_TOKENS": "40000",
     "SUMMARY_AFTER_TURNS": "4",
     "NAME_SESSIONS": "true",
 }
@@ -78,7 +77,7 @@ class Burst:
         assert self.units <= 2 * self.admitted
 
 
-async def burst(aws: Aws, model: OfflineModel, *, processes: int, turns: int, budget: int, reserve: int) -> Burst:
+async def burst(aws: Aws, model: OfflineModel, *, processes: int, turns: int, budget: int) -> Burst:
     """Spend one budget from several processes at the same moment."""
     table, user = aws.deploy(Template())["TurnsTable"]["Ref"], f"user-{uuid.uuid4().hex}"
     before = len(model.counted)
@@ -90,7 +89,6 @@ async def burst(aws: Aws, model: OfflineModel, *, processes: int, turns: int, bu
             "user": user,
             "turns": turns // processes,
             "budget": budget,
-            "reserve": reserve,
         }
         results = await _spend(job, processes)
         units = _units(proxy, f"budget#{user_id_of(user)}")
@@ -105,7 +103,7 @@ async def burst(aws: Aws, model: OfflineModel, *, processes: int, turns: int, bu
         turns=admitted + refused,
         admitted=admitted,
         budget=budget,
-        reserved=reserve,
+        reserved=RESERVE_TOKENS,
         spent=page.spent.tokens,
         counted=sum(each.tokens for each in model.counted[before:]),
         # A refusal is a write that DynamoDB bills, too, but no turn's.
@@ -298,7 +296,7 @@ async def main() -> None:
     """Run both at full size."""
     with _quiet(), tempfile.TemporaryDirectory() as folder:
         async with open_servers(Path(folder)) as servers:
-            shown = await burst(servers.aws, servers.model, processes=8, turns=200, budget=5_000, reserve=200)
+            shown = await burst(servers.aws, servers.model, processes=8, turns=200, budget=25 * RESERVE_TOKENS)
             print(f"budget: {shown}", flush=True)
             shown.check()
             async with open_house(servers, Tally(), SETTINGS, functions=FUNCTIONS) as house:

@@ -26,7 +26,7 @@ from omniagent.errors import BudgetExceeded
 
 async def spend(job: dict[str, Any]) -> dict[str, int]:
     """Start all turns at once and count those that were admitted, those that were refused, and their tokens."""
-    settings = Settings(budget_reserve_tokens=job["reserve"], max_running_turns_per_user=job["turns"])
+    settings = Settings(max_running_turns_per_user=job["turns"])
     keys = Credentials("local", "local")
     api = AwsJson(DYNAMODB, endpoint=job["endpoint"], credentials=keys, timeout_seconds=60, attempts=3)
     ledger = DynamoLedger(job["table"], api=api)

@@ -2,6 +2,7 @@
 
 import pytest
 
+from omniagent.turns.ledger import RESERVE_TOKENS
 from tests.faults.house import Servers, open_house
 from tests.faults.ledger_run import FUNCTIONS, SETTINGS, balance, burst
 from tests.faults.truth import Tally
@@ -11,7 +12,7 @@ from tests.fixtures.workers import CLOSING_LINES
 async def test_turns_at_once_over_several_processes_exceed_a_budget_by_no_more_than_was_reserved(
     servers: Servers, pytestconfig: pytest.Config
 ) -> None:
-    shown = await burst(servers.aws, servers.model, processes=2, turns=40, budget=1_000, reserve=200)
+    shown = await burst(servers.aws, servers.model, processes=2, turns=40, budget=5 * RESERVE_TOKENS)
     pytestconfig.stash[CLOSING_LINES].append(f"budget: {shown}")
     shown.check()
 

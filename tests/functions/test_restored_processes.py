@@ -126,7 +126,6 @@ async def without_secrets(
             "environment": {
                 "AWS_ENDPOINT_URL_SECRETS_MANAGER": secrets.url,
                 "MONGODB_TIMEOUT_SECONDS": "90",
-                "MODEL_MAX_RETRIES": "20",
             },
         }
         async with running_product(mongod, cloud, model, **options) as product:

@@ -288,8 +288,7 @@ async def test_without_the_model_the_first_words_are_the_name(
     said = [TextPart(text="[[status 500]] Which trains go from Lisbon to Porto on Sunday mornings?")]
     await session.begin_turn(TurnStart("t", 1, "m", said))
     await session.repair_turn(SessionMessage("t", "assistant", 1, [], "interrupted"))
-    unreachable = replace(application.settings, openai_base_url="http://127.0.0.1:9/v1", model_max_retries=0)
-    application.platform = AwsPlatform(unreachable)
+    application.platform = AwsPlatform(replace(application.settings, openai_base_url="http://127.0.0.1:9/v1"))
     named = await client.post(f"/sessions/{talk.session_id}/name")
     assert named.json()["name"].startswith("[[status 500]] Which trains go from")
 

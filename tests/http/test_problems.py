@@ -64,7 +64,7 @@ def build_app(recovered: list[BaseException]) -> FastAPI:
 
     @app.post("/echo")
     async def echo(request: Request) -> Any:
-        return await read_json(request, LIMIT)
+        return await read_json(request, limit=LIMIT)
 
     return app
 

@@ -31,7 +31,7 @@ def write_template(folder: Path, chat: str) -> Path:
     for name, code in (("chat", chat), ("sessions", "def handler(event, context): pass")):
         (folder / name).mkdir(parents=True)
         (folder / name / "app.py").write_text(code)
-    parameters = ("MongoSecretArn", "OpenAISecretArn", "OpenAIBaseUrl", "DocsEnabled", "NameSessions")
+    parameters = ("MongoSecretArn", "OpenAISecretArn", "OpenAIBaseUrl")
     template = {
         "Parameters": {name: {"Type": "String"} for name in parameters},
         "Resources": {

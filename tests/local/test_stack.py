@@ -70,7 +70,7 @@ def test_the_callers_settings_reach_the_functions(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setenv("MAX_STEPS", "3")
     monkeypatch.setenv("OPENAI_API_KEY", "sk-1")
     monkeypatch.setenv("AUTH_MODE", "jwt")
-    options = StackOptions.from_environment(environment={"TICK_SECONDS": "0.2"})
+    options = StackOptions.from_environment(environment={"TICK_SECONDS": "0.2", "MAX_STEPS": "4"})
     assert (options.openai_api_key, options.offline) == ("sk-1", False)
     assert (options.environment["MAX_STEPS"], options.environment["TICK_SECONDS"]) == ("3", "0.2")
     assert "sk-1" not in options.environment.values()

@@ -43,9 +43,7 @@ from tests.runner.processes import Process, bury
 
 LEASE_SECONDS = 10.0
 PATIENCE_SECONDS = 30.0
-SETTINGS = Settings(
-    tick_seconds=0.001, lease_seconds=LEASE_SECONDS, max_readers_per_session=50, max_readers_per_user=50
-)
+SETTINGS = Settings(tick_seconds=0.001, lease_seconds=LEASE_SECONDS, max_readers_per_user=50)
 BUSY: tuple[Busy, ...] = get_args(Busy)
 LAST = "last"
 NUMBER = 1_000

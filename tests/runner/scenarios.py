@@ -286,13 +286,12 @@ SCENARIOS = [
     ),
     Scenario(
         "output cap",
-        '[tool:recite {"letters": 130}] [then] [echo:Long.]',
+        '[tool:recite {"letters": 20030}] [then] [echo:Long.]',
         [
-            called(1, "recite", '{"letters": 130}', f'available "{"x" * 100}\\n[cut: 30 more characters]"'),
+            called(1, "recite", '{"letters": 20030}', f'available "{"x" * 20_000}\\n[cut: 30 more characters]"'),
             text("Long."),
         ],
-        [STEP, used("recite", {"letters": 130}, f"{'x' * 100}\n[cut: 30 more characters]"), STEP, said("Long.")],
-        settings={"tool_output_chars": 100},
+        [STEP, used("recite", {"letters": 20030}, f"{'x' * 20_000}\n[cut: 30 more characters]"), STEP, said("Long.")],
     ),
     Scenario(
         "refusal",

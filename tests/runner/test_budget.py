@@ -34,7 +34,7 @@ from omniagent.errors import (
 from omniagent.messages import ToolPart
 from omniagent.session.manager import TurnStart, user_id_of
 from omniagent.session.summary_store import RollingSummary
-from omniagent.turns.ledger import Cost, Reservation
+from omniagent.turns.ledger import RESERVE_TOKENS, Cost, Reservation
 from tests.fixtures.conversation import Clock
 from tests.turns.registries import until
 
@@ -59,7 +59,7 @@ class Desk:
         self.registry = MemoryRegistry(clock=self.clock)
         self.store = InMemoryStore()
         self.budget = budget
-        self.settings = Settings(tick_seconds=0.01, budget_reserve_tokens=5_000, **settings)
+        self.settings = Settings(tick_seconds=0.01, **settings)
         self.refusals: list[BudgetExceeded] = []
 
     def session(self, session_id: str = "s", kind: type[InMemorySessionManager] = InMemorySessionManager) -> Any:
@@ -316,7 +316,7 @@ async def test_what_a_turn_had_reserved_that_died_before_its_question_was_stored
     desk = Desk(["Hel", gate := Gate()], COSTS_4000)
     unbegun = asyncio.create_task(desk.runner(desk.session(kind=Hanging)).run("Hello?"))
     await gate.reached()
-    assert await desk.spent() == (0, 0, 5_000)
+    assert await desk.spent() == (0, 0, DAY.tokens_per_day)
     desk.clock.pass_by(60)  # its process hangs longer than the lease
     if way == "message":
         await desk.runner().run("Are you there?")
@@ -376,12 +376,12 @@ class RestlessLedger(MemoryLedger):
 
 @pytest.mark.parametrize("failure", [RegistryUnavailable("down"), OSError("as a team's own ledger raises it")])
 async def test_what_could_not_be_settled_is_settled_before_the_next_reservation(failure: Exception) -> None:
-    desk = Desk(COSTS_4000, COSTS_4000)
+    desk = Desk(COSTS_4000, COSTS_4000, budget=HUNDRED_THOUSAND)
     desk.ledger = ledger = RestlessLedger()
     ledger.failure = failure
     assert (await desk.runner().run(Query("One", "m1"))).stored
     await desk.runner().run(Query("One", "m1"))  # a replay that cannot give back what it reserved
-    assert await desk.spent() == (0, 0, 10_000)
+    assert await desk.spent() == (0, 0, 2 * RESERVE_TOKENS)
     ledger.failure = None
     await desk.runner(desk.session("another")).run("Two")
     assert await desk.spent() == (8_000, 0, 0)

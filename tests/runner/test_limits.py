@@ -6,7 +6,8 @@ import pytest
 
 from omniagent import MongoSessionManager, Query
 from omniagent.errors import InvalidRequest, RequestError, TooManyTurns
-from omniagent.session.manager import new_id
+from omniagent.session.manager import SessionHead, SessionState, new_id
+from omniagent.turns.plan import MAX_TURNS, plan_turn
 from tests.fixtures.conversation import QUICK, Conversation
 
 
@@ -42,12 +43,10 @@ async def test_ids_that_are_no_plain_tokens(conversation: Conversation) -> None:
             MongoSessionManager(conversation.store, conversation.user, bad)
 
 
-async def test_a_session_that_has_reached_its_last_turn(conversation: Conversation) -> None:
-    asked = conversation.but(settings=replace(QUICK, max_turns_per_session=1))
-    await asked.ask(Query("[echo:Hi.]", "m1"))
-    assert "last turn" in await refused(asked, Query("More?", "m2"), InvalidRequest)
-    assert len(asked.messages) == 2
-    assert (await asked.ask(Query("[echo:Hi.]", "m1")))[-1]["data"]["replayed"]
+def test_a_session_that_has_reached_its_last_turn() -> None:
+    plan_turn(Query("More?", "m2"), SessionState(SessionHead(MAX_TURNS - 1)))
+    with pytest.raises(InvalidRequest, match="last turn"):
+        plan_turn(Query("More?", "m2"), SessionState(SessionHead(MAX_TURNS)))
 
 
 async def test_more_turns_at_once_than_a_user_may_have(conversation: Conversation) -> None:

@@ -16,6 +16,7 @@ from omniagent import (
     LLMProvider,
     MemoryRegistry,
     ModelRequest,
+    Overrides,
     Query,
     RunContext,
     RunResult,
@@ -30,6 +31,7 @@ from omniagent.ai.operator import TurnOperator
 from omniagent.ai.providers.llm_provider import ModelEvent, ModelReasoningDone, ModelText
 from omniagent.ai.providers.model_calls import ProviderPool
 from omniagent.ai.tool_threads import ToolThreads
+from omniagent.ai.tools import OUTPUT_CHARS
 from omniagent.errors import RegistryUnavailable, StorageUnavailable
 from omniagent.messages import ToolPart
 from omniagent.session.manager import SessionMessage, TurnStart
@@ -51,11 +53,10 @@ async def ended(sessions: Sessions) -> None:
 
 
 async def test_a_summary_model_that_does_not_exist_costs_only_the_summary() -> None:
-    sessions = Sessions(replace(EACH_TURN, summary_model="unheard-of"))
+    sessions = Sessions(EACH_TURN)
     pool = ProviderPool(registrations={"scripted": ScriptedModel(default="Hi")})
-    runner = TurnOperator(
-        Agent("helper", "", model="scripted"), sessions.session(), providers=pool, registry=sessions.registry
-    )
+    agent = Agent("helper", "", model="scripted", summary=Overrides(model="unheard-of"))
+    runner = TurnOperator(agent, sessions.session(), providers=pool, registry=sessions.registry)
     for number in range(3):
         stream = await runner.start(f"Hello {number}?")
         await read(stream)
@@ -222,12 +223,11 @@ async def test_the_text_of_a_tool_error_is_cut_as_an_output_is_and_can_be_encode
     @tool
     async def lookup() -> str:
         """Look something up."""
-        raise ToolError("\ud800" + "x" * 1_000)
+        raise ToolError("\ud800" + "x" * (OUTPUT_CHARS + 99))
 
-    sessions = Sessions(replace(QUICK, tool_output_chars=100))
-    result = await sessions.runner(ScriptedModel(ToolCall("lookup", {}), "Sorry."), lookup).run("Hello?")
+    result = await Sessions().runner(ScriptedModel(ToolCall("lookup", {}), "Sorry."), lookup).run("Hello?")
     [part] = [part for part in result.parts if isinstance(part, ToolPart)]
-    assert part.error == "?" + "x" * 99 + "\n[cut: 901 more characters]"
+    assert part.error == "?" + "x" * (OUTPUT_CHARS - 1) + "\n[cut: 100 more characters]"
 
 
 async def test_a_cost_hook_that_raises_changes_nothing() -> None:

@@ -122,8 +122,8 @@ async def test_stopped_during_a_tool(conversation: Conversation) -> None:
 
 async def test_out_of_time(conversation: Conversation, monkeypatch: pytest.MonkeyPatch) -> None:
     """A process near its end: three seconds are for the answer, and a minute for storing it."""
-    limit = partial(TimeLimit, opened_at=time.monotonic() - 1_000)
-    monkeypatch.setattr(runner, "TimeLimit", lambda deadline, _, **most: limit(deadline, 60.0, **most))
+    limit = partial(TimeLimit, margin_seconds=60.0, opened_at=time.monotonic() - 1_000)
+    monkeypatch.setattr(runner, "TimeLimit", limit)
     left = conversation.model.disconnects
     events = await conversation.ask("[stall] [echo:one two three four]", deadline=time.monotonic() + 63)
     check_order(events)

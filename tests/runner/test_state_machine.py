@@ -37,9 +37,7 @@ from tests.runner.sessions import QUICK
 
 LEASE_SECONDS = 10.0
 PATIENCE_SECONDS = 60.0
-SETTINGS = replace(
-    QUICK, tick_seconds=0.001, summary_after_turns=2, max_readers_per_session=100, max_readers_per_user=100
-)
+SETTINGS = replace(QUICK, tick_seconds=0.001, summary_after_turns=2, max_readers_per_user=100)
 
 Result = TypeVar("Result")
 kinds = st.sampled_from(["quick", "tool", "talking", "silent", "asking"])

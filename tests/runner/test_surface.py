@@ -4,7 +4,6 @@ import asyncio
 import re
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -25,6 +24,7 @@ from omniagent import (
     ModelText,
     MongoBackendAdapter,
     MongoSessionManager,
+    Overrides,
     ProviderPool,
     Query,
     RunContext,
@@ -183,11 +183,12 @@ async def test_a_tool_knows_its_user_its_call_and_what_the_agent_opened_once() -
     assert opened == ["open", "closed"]
 
 
-async def test_the_agents_model_is_obeyed_for_answers_and_names_and_settings_win_for_names() -> None:
+async def test_names_use_the_agents_model_for_summaries() -> None:
     large, small = ScriptedModel("Hello.", model="large"), ScriptedModel(model="small", name="By the small one")
     pool = ProviderPool({}, {"large": large, "small": small})
-    chat = session(settings=replace(QUICK, name_model="small"))
-    runner = TurnOperator(Agent("helper", "", model="large"), chat, providers=pool)
+    chat = session()
+    agent = Agent("helper", "", model="large", summary=Overrides(model="small"))
+    runner = TurnOperator(agent, chat, providers=pool)
     result = await runner.run("Hi")
     assert (result.text, result.metadata["model"]) == ("Hello.", "large")
     assert await runner.name() == "By the small one"

@@ -299,7 +299,7 @@ async def test_a_request_expires_between_the_look_at_the_session_and_the_verdict
     assert request.expires_at is not None
     for seconds, is_late in ((-1, False), (0, True)):
         now = request.expires_at + timedelta(seconds=seconds)
-        judge = Judge(lambda _: None, output_chars=100, answered_by="ada", now=now)
+        judge = Judge(lambda _: None, answered_by="ada", now=now)
         with pytest.raises(RequestExpired) if is_late else nullcontext():
             assert judge.judge(waiting.message, [request.approve()]).is_complete
 
@@ -339,7 +339,7 @@ async def test_both_apis_take_the_history_of_a_turn_that_waited(
             move_clock(monkeypatch, days=61)
         case "killed":
             head, agent = await asked.session.head(), asked.agent
-            judge = Judge(agent.tool, output_chars=100, answered_by="ada", now=asked.session.now())
+            judge = Judge(agent.tool, answered_by="ada", now=asked.session.now())
             answered = judge.judge(waiting.message, [first.approve(), second.reply("Rome")]).message
             turn_id, seen = continuation_id(waiting.message_id), head.latest_turn_id if head is not None else None
             start = TurnStart(turn_id, 1, "", [], again=True, waited=answered, seen_turn_id=seen)

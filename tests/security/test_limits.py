@@ -9,18 +9,18 @@ import httpx
 import pytest
 
 from local.model import OfflineModel
-from omniagent.ai.tools import render_output
+from omniagent.ai.tools import OUTPUT_CHARS, render_output
 from omniagent.errors import InvalidRequest
 from omniagent.http.auth import MAX_USER_NAME_LENGTH
 from omniagent.http.chat_bodies import MAX_MESSAGES, MAX_PARTS, read_chat_request
-from omniagent.http.json_body import MAX_BODY_DEPTH
+from omniagent.http.json_body import MAX_BODY_BYTES, MAX_BODY_DEPTH
 from omniagent.lambda_runtime.asgi import StreamingResult
 from tests.fixtures.function_url import PAYLOADS, Collected, context, read_stream, url_event
 from tests.fixtures.problems import check_problem
 from tests.fixtures.world import User, World, open_world, start_at_once
 
 Json = dict[str, Any]
-BODY, MESSAGE, TURNS, OUTPUT = 5_000, 100, 2, 100
+MESSAGE = 100
 PART = {"type": "text", "text": "a"}
 LONGEST_ID = "a" * 128
 
@@ -31,9 +31,7 @@ def world(mongod: str, model: OfflineModel) -> Iterator[World]:
     with open_world(
         mongod,
         model.base_url,
-        max_body_bytes=BODY,
         max_message_chars=MESSAGE,
-        max_turns_per_session=TURNS,
         max_running_turns_per_user=1,
     ) as world:
         yield replace(world, payloads=PAYLOADS)
@@ -62,8 +60,13 @@ def sent(user: User, content: bytes, path: str = "/chat") -> httpx.Response:
     ("path", "body"), [("/chat", b'{"query": "Hi"}'), ("/sessions", b'{"name": "Hi"}')], ids=["chat", "sessions"]
 )
 def test_the_bytes_of_a_body(user: User, path: str, body: bytes) -> None:
-    assert sent(user, body.ljust(BODY), path=path).status_code in (200, 201)
-    refused(sent(user, body.ljust(BODY + 1), path=path), 413, "payload_too_large", f"larger than {BODY} bytes")
+    assert sent(user, body.ljust(MAX_BODY_BYTES), path=path).status_code in (200, 201)
+    refused(
+        sent(user, body.ljust(MAX_BODY_BYTES + 1), path=path),
+        413,
+        "payload_too_large",
+        f"larger than {MAX_BODY_BYTES} bytes",
+    )
 
 
 def test_the_characters_of_a_message(user: User) -> None:
@@ -142,20 +145,9 @@ def test_the_characters_of_a_name_and_of_a_search(user: User) -> None:
 
 
 def test_the_characters_of_a_tools_output() -> None:
-    assert render_output("x" * OUTPUT, OUTPUT) == "x" * OUTPUT
-    assert render_output("x" * (OUTPUT + 1), OUTPUT) == "x" * OUTPUT + "\n[cut: 1 more characters]"
-    assert render_output(["x" * OUTPUT], OUTPUT).startswith('["xxx')
-
-
-def test_the_turns_of_a_session(user: User) -> None:
-    for _ in range(TURNS):
-        user.ask()
-    over = user.post({"session_id": user.session, "query": "One more"})
-    refused(over, 422, "invalid_request", "reached its last turn")
-    again = user.messages()[-2]
-    retried = user.post({"session_id": user.session, "query": "Hello", "message_id": again["id"]})
-    assert retried.status_code == 200
-    assert len(user.messages()) == 2 * TURNS
+    assert render_output("x" * OUTPUT_CHARS) == "x" * OUTPUT_CHARS
+    assert render_output("x" * (OUTPUT_CHARS + 1)) == "x" * OUTPUT_CHARS + "\n[cut: 1 more characters]"
+    assert render_output(["x" * OUTPUT_CHARS]).startswith('["xxx')
 
 
 def test_the_turns_that_a_user_has_running(world: World, user: User) -> None:

@@ -149,7 +149,7 @@ async def watched(mongod: str, aws: Aws, model: OfflineModel, **environment: str
                     "OtlpEndpoint": collector.url,
                     "LogLevel": "DEBUG",
                 },
-                environment={"MODEL_MAX_RETRIES": "0", **environment},
+                environment=environment,
                 emulator={"launcher": forks(), "on_line": lambda _, line: lines.append(line)},
             )
             async with local_stack(options) as stack, httpx.AsyncClient(timeout=60, trust_env=False) as http:

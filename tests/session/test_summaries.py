@@ -166,7 +166,7 @@ async def test_a_summary_that_is_late_is_left_to_the_queue_where_there_is_one() 
 
 async def test_what_a_summary_has_cost_is_reported_although_it_fails() -> None:
     pieces: list[str | ModelUnavailable] = ["Some of it.", ModelUnavailable()]
-    settings = replace(SOON, summary_input_tokens=120, summary_after_turns=50)
+    settings = replace(SOON, context_max_tokens=120, summary_after_turns=50)
     chat = Chat(ScriptedModel(summary=lambda _: pieces.pop(0)), settings)
     await store_turns(chat.session, *([[TextPart(text=f"Word{n} " * 60)] for n in range(4)]))
     with pytest.raises(ModelUnavailable):
@@ -194,18 +194,14 @@ async def test_a_summary_that_fails_does_not_fail_the_turn_and_is_reported(broke
     assert await chat.latest() is None
 
 
-async def test_the_model_of_summaries_is_the_settings_then_the_agents_override_then_the_agents() -> None:
-    for settings, summary, model, expected in (
-        (replace(SOON, summary_model="small"), "medium", "large", "small"),
-        (SOON, "medium", "large", "medium"),
-        (SOON, None, "large", "large"),
-    ):
-        chat = Chat(settings=settings)
-        chat.agent = Agent("helper", "", model=model, summary=Overrides(model=summary, temperature=0.1))
+async def test_the_model_of_summaries_is_the_override_or_the_agents() -> None:
+    for summary, expected in (("small", "small"), (None, "large")):
+        chat = Chat()
+        chat.agent = Agent("helper", "", model="large", summary=Overrides(model=summary, temperature=0.1))
         await chat.converse(4)
         [request] = requests(chat.model, "summary")
         assert (request.overrides.model, request.overrides.temperature) == (expected, 0.1)
-        assert {request.overrides.model for request in requests(chat.model, "answer")} == {model}
+        assert {request.overrides.model for request in requests(chat.model, "answer")} == {"large"}
 
 
 async def test_an_update_stops_before_the_latest_turn_which_may_be_answered_again() -> None:
@@ -274,7 +270,7 @@ async def test_a_session_that_does_not_exist_cannot_be_summarized() -> None:
 
 
 async def test_a_piece_that_does_not_fit_is_cut_and_nothing_is_lost() -> None:
-    chat = Chat(settings=replace(SOON, summary_input_tokens=120, summary_after_turns=50))
+    chat = Chat(settings=replace(SOON, context_max_tokens=120, summary_after_turns=50))
     await store_turns(chat.session, *([[TextPart(text=f"Word{n} " * 60)] for n in range(4)]))
     await chat.runner().summarize()
     inputs = [request.messages[0].text for request in requests(chat.model, "summary")]
@@ -288,17 +284,17 @@ async def test_a_summary_without_end_is_cut_before_the_model_is_shown_it() -> No
     await chat.converse(5)
     latest = await chat.latest()
     assert latest is not None
-    assert estimate_text(latest.content) <= SOON.summary_input_tokens // 2
-    assert estimate_text(requests(chat.model, "answer")[-1].messages[0].text) <= SOON.summary_input_tokens
+    assert estimate_text(latest.content) <= SOON.context_max_tokens // 2
+    assert estimate_text(requests(chat.model, "answer")[-1].messages[0].text) <= SOON.context_max_tokens
 
 
 @given(
     texts=st.lists(st.text(st.characters(exclude_categories=["Cs"]), min_size=1, max_size=900), min_size=2, max_size=5),
-    budget=st.integers(50, 400),
+    budget=st.integers(100, 400),
 )
 async def test_no_call_is_larger_than_allowed(texts: list[str], budget: int) -> None:
     model = ScriptedModel(summary="S")
-    session = InMemorySessionManager("u", "s", store=InMemoryStore(), settings=Settings(summary_input_tokens=budget))
+    session = InMemorySessionManager("u", "s", store=InMemoryStore(), settings=Settings(context_max_tokens=budget))
     await store_turns(session, *([TextPart(text=text)] for text in texts))
     await SummaryPipeline(session, model).update()
     frame = estimate_text("# Previous summary\n(none)\n\n# New messages\n")

@@ -13,6 +13,7 @@ from omniagent.messages import Status, StepPart, TextPart
 from omniagent.protocol import events, sse
 from omniagent.session.manager import SessionMessage, TurnStart, new_id
 from omniagent.turns import follow
+from omniagent.turns.follow import MAX_READERS_PER_SESSION
 from omniagent.turns.lease import Claim, Reader, TurnRegistry
 from omniagent.turns.replay import HANDED_OVER, STEP, TAKEN_OVER, FollowedLog
 from tests.fixtures.conversation import QUICK, Clock, Conversation, each_registry, read, seen
@@ -347,12 +348,13 @@ async def test_a_reader_who_is_not_let_in_is_not_counted() -> None:
 
 @each_registry
 async def test_readers_are_counted_per_session_and_per_user(conversation: Conversation) -> None:
-    few = conversation.but(settings=replace(QUICK, max_readers_per_session=2, max_readers_per_user=3))
+    most = MAX_READERS_PER_SESSION
+    few = conversation.but(settings=replace(QUICK, max_readers_per_user=most + 1))
     other = few.but(session_id=new_id())
     turns = [await each.start(STALLED) for each in (few, other)]
     for turn in turns:
         await seen(turn, "text-delta")
-    readers = [await few.runner().resume(), await few.runner().resume()]
+    readers = [await few.runner().resume() for _ in range(most)]
     with pytest.raises(TooManyReaders) as refused:
         await few.runner().resume()
     assert (refused.value.status, refused.value.code) == (429, "too_many_readers")

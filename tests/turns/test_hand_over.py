@@ -303,7 +303,7 @@ async def test_a_turn_ends_when_it_has_taken_as_long_as_it_may() -> None:
 
 def test_a_process_keeps_no_more_than_a_quarter_of_its_own_time_for_storing() -> None:
     now = time.monotonic()
-    limit = TimeLimit(now + 20, 8.0, started_at=now - 100, most_seconds=3600, opened_at=now)
+    limit = TimeLimit(now + 20, started_at=now - 100, most_seconds=3600, opened_at=now)
     assert limit.stop_at == pytest.approx(now + 15), "however long the turn has taken in others"
 
 

@@ -70,13 +70,6 @@ class Settings:
         "Maximum silence of a model call: before its first byte (retries included) and between two chunks.",
         minimum=0.1,
     )
-    model_max_retries: int = setting(
-        2,
-        "Maximum retries of a model call that fails before its first byte, within `MODEL_TIMEOUT_SECONDS`.",
-        minimum=0,
-    )
-    summary_model: str = setting("", "Model for summaries. Empty: the agent's model.")
-    name_model: str = setting("", "Model for session names. Empty: the agent's model.")
     name_sessions: bool = setting(
         False, "Name a session after its first complete answer. Otherwise clients call `POST /sessions/{id}/name`."
     )
@@ -89,11 +82,6 @@ class Settings:
     mongodb_timeout_seconds: float = setting(8.0, "Timeout of one MongoDB operation.", minimum=0.1)
 
     max_steps: int = setting(8, "Maximum number of model calls in one turn.", minimum=1)
-    tool_timeout_seconds: float = setting(30.0, "Timeout of one tool call, unless the tool sets its own.", minimum=0.01)
-    tool_output_chars: int = setting(
-        20_000, "Maximum length of a tool's output; longer output is truncated.", minimum=100
-    )
-    max_tool_calls_per_step: int = setting(16, "Maximum number of tool calls that run in one step.", minimum=1)
     max_tool_calls_per_turn: int = setting(64, "Maximum number of tool calls that run in one turn.", minimum=1)
     request_expiry_days: float = setting(
         60.0,
@@ -101,22 +89,15 @@ class Settings:
         minimum=0.0,
         maximum=MAX_DAYS,
     )
-    max_output_tokens: int = setting(0, "Maximum output tokens of one model call. 0: the model's own limit.", minimum=0)
 
     context_max_turns: int = setting(30, "Maximum number of recent turns in the prompt.", minimum=1)
-    context_max_tokens: int = setting(32_000, "Maximum tokens of recent turns in the prompt.", minimum=100)
+    context_max_tokens: int = setting(
+        32_000, "Maximum tokens of recent turns in the prompt. A summary is due after half of them.", minimum=100
+    )
     summary_after_turns: int = setting(
         20,
         "A summary is due after this many turns since the last one, at the latest after `CONTEXT_MAX_TURNS`.",
         minimum=1,
-    )
-    summary_after_tokens: int = setting(
-        16_000,
-        "A summary is due after this many tokens since the last one, at the latest after half of `CONTEXT_MAX_TOKENS`.",
-        minimum=50,
-    )
-    summary_input_tokens: int = setting(
-        24_000, "Maximum input tokens of one summary call; longer input is split.", minimum=50
     )
 
     turns_table: str = setting("", "DynamoDB table of running turns. Empty: in memory, for a single process.")
@@ -135,7 +116,6 @@ class Settings:
         "", "Signing secret of webhooks, for local use. On Lambda, use `WEBHOOK_SECRET_ARN`.", secret=True
     )
     webhook_secret_arn: str = setting("", "Secrets Manager ARN of the webhooks' signing secret.")
-    webhook_content: bool = setting(False, "Include the answer's text in webhooks.")
     max_turn_seconds: float = setting(
         3600.0,
         "Maximum length of a turn where there is a run queue. Such a turn continues in the next invocation.",
@@ -146,9 +126,6 @@ class Settings:
     )
     lease_seconds: float = setting(
         10.0, "Lease of a running turn: how long its session stays locked after the process dies.", minimum=0.1
-    )
-    deadline_margin_seconds: float = setting(
-        8.0, "Time reserved before the Lambda deadline to store the answer.", minimum=0.0
     )
 
     auth_mode: AuthMode = setting("iam", "Authentication of callers: `iam`, `jwt`, or `none` (local only).")
@@ -170,11 +147,7 @@ class Settings:
         "", "Comma-separated web origins that may call through API Gateway. A Function URL has its own CORS settings."
     )
 
-    max_body_bytes: int = setting(
-        6_000_000, "Maximum size of a request body. Lambda's own limit is 6 MB.", minimum=1_000
-    )
     max_message_chars: int = setting(32_000, "Maximum length of a user message.", minimum=1)
-    max_turns_per_session: int = setting(100_000, "Maximum number of turns in a session.", minimum=1)
     max_running_turns_per_user: int = setting(5, "Maximum number of turns a user may have running at once.", minimum=1)
     busy: Busy = setting(
         "reject",
@@ -185,9 +158,6 @@ class Settings:
     max_readers_per_user: int = setting(
         20, "Maximum number of requests that may follow a user's running turns at once.", minimum=1
     )
-    max_readers_per_session: int = setting(
-        10, "Maximum number of requests that may follow one session's turn at once.", minimum=1
-    )
     follow_seconds: float = setting(
         120.0, "How long a request follows a running turn. Its stream then ends, and the client resumes.", minimum=0.01
     )
@@ -196,12 +166,6 @@ class Settings:
     )
     budget_tokens_per_day: int = setting(
         0, "Maximum input and output tokens per user and day (UTC). 0: no limit.", minimum=0
-    )
-    budget_reserve_tokens: int = setting(
-        40_000,
-        "Tokens that a turn reserves from that budget before it calls the model. The real count replaces them at its "
-        "end. A turn that outgrows its reservation reserves the same amount again.",
-        minimum=1,
     )
 
     session_retention_days: int = setting(
@@ -221,15 +185,19 @@ class Settings:
         """The default budget, for users whose category has none."""
         return Budget(requests_per_minute=self.budget_requests_per_minute, tokens_per_day=self.budget_tokens_per_day)
 
+    @property
+    def summary_after_tokens(self) -> int:
+        """A summary is due after this many tokens since the last one. The other half is for the question and answer."""
+        return self.context_max_tokens // 2
+
     def __post_init__(self) -> None:
         """Check every value that is not a default, whether the environment or code has set it."""
         for each in fields(self):
             value = getattr(self, each.name)
             if value is not each.default:
                 object.__setattr__(self, each.name, _checked(each, value))
-        # A turn that leaves the window unsummarized is forgotten. Half of its tokens are for the question and answer.
+        # A turn that leaves the window unsummarized is forgotten.
         object.__setattr__(self, "summary_after_turns", min(self.summary_after_turns, self.context_max_turns))
-        object.__setattr__(self, "summary_after_tokens", min(self.summary_after_tokens, self.context_max_tokens // 2))
         _check_together(self)
 
     @classmethod

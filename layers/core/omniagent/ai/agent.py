@@ -153,7 +153,7 @@ class Agent:
     callbacks: Callbacks = Callbacks()
     overrides: Overrides = Overrides()
     summary: Overrides = Overrides()
-    """Overrides for summaries of this agent's sessions, such as a cheaper model."""
+    """Overrides for summaries and names of this agent's sessions, such as a cheaper model."""
     output: type[BaseModel] | None = None
     """The answer is JSON, validated against this model."""
     deps: Any = field(default=None, repr=False)

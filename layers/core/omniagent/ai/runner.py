@@ -282,7 +282,7 @@ class Runner:
                 raise NotFound
             if budget is not None:
                 await budget.admitted()
-            provider, overrides = self._model(self._settings.name_model)
+            provider, overrides = self._model(self._agent.summary)
             name = await name_session(provider, state, overrides, meter=budget, note_cost=self._hooks.note_cost)
         await self._session.rename(name, was=state.head.name)
         return name
@@ -338,9 +338,8 @@ class Runner:
         return result
 
     def _limit(self, deadline: float | None) -> TimeLimit:
-        settings, goes_on = self._settings, self._hooks.on_hand_over is not None
-        most = settings.max_turn_seconds if goes_on else math.inf
-        return TimeLimit(deadline, settings.deadline_margin_seconds, most_seconds=most)
+        goes_on = self._hooks.on_hand_over is not None
+        return TimeLimit(deadline, most_seconds=self._settings.max_turn_seconds if goes_on else math.inf)
 
     @property
     def _settings(self) -> Settings:
@@ -356,12 +355,11 @@ class Runner:
         return (asked if busy is None else replace(asked, busy=busy)).checked(self._settings)
 
     def _setup(self) -> TurnSetup:
-        provider, overrides = self._model("", self._agent.overrides)
-        most = overrides.max_output_tokens or self._settings.max_output_tokens or None
+        provider, overrides = self._model(self._agent.overrides)
         return TurnSetup(
             agent=self._agent,
             provider=provider,
-            overrides=replace(overrides, max_output_tokens=most),
+            overrides=overrides,
             session=self._session,
             registry=self._registry,
             summaries=self._summaries,
@@ -372,12 +370,12 @@ class Runner:
         )
 
     def _summaries(self, meter: CallMeter | None, note_cost: NoteCost) -> SummaryPipeline:
-        provider, overrides = self._model(self._settings.summary_model, self._agent.summary)
+        provider, overrides = self._model(self._agent.summary)
         return SummaryPipeline(self._session, provider, overrides, meter=meter, note_cost=note_cost)
 
-    def _model(self, setting: str, overrides: Overrides = Overrides()) -> tuple[LLMProvider, Overrides]:
-        """Return provider and overrides for the model of the setting, else of the overrides, else of the agent."""
-        name = setting or overrides.model or self._agent.model
+    def _model(self, overrides: Overrides) -> tuple[LLMProvider, Overrides]:
+        """Return provider and overrides for the model of the overrides, else of the agent."""
+        name = overrides.model or self._agent.model
         if self._provider is not None:
             return self._provider, replace(overrides, model=name)
         pool = self._providers or _default_pool(self._settings)

@@ -37,6 +37,10 @@ from omniagent.errors import ConfigurationError, InvalidArguments
 from omniagent.messages import plain_text
 from omniagent.protocol.plain_json import plain
 
+TIMEOUT_SECONDS = 30.0
+"""Timeout of one tool call, unless the tool sets its own."""
+OUTPUT_CHARS = 20_000
+"""Maximum length of a tool's output; longer output is truncated."""
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 P = ParamSpec("P")
@@ -52,8 +56,7 @@ class Tool(ABC):
 
     name: ClassVar[str] = ""
     description: ClassVar[str] = ""
-    timeout_seconds: ClassVar[float | None] = None
-    """Overrides the TOOL_TIMEOUT_SECONDS setting for this tool."""
+    timeout_seconds: ClassVar[float] = TIMEOUT_SECONDS
     approval: Approval = False
     """Whether a call waits for a human's approval. In a class, a rule is a method."""
     is_client: ClassVar[bool] = False
@@ -146,7 +149,7 @@ class FunctionTool(Tool, Generic[P, R], described=False):
         *,
         name: str,
         description: str,
-        timeout: float | None,
+        timeout: float,
         approval: Approval = False,
         retry_safe: bool = False,
     ) -> None:
@@ -180,7 +183,7 @@ def tool(
     *,
     name: str | None = None,
     description: str | None = None,
-    timeout_seconds: float | None = None,
+    timeout_seconds: float = TIMEOUT_SECONDS,
     approval: Approval = False,
     retry_safe: bool = False,
 ) -> Callable[[Callable[P, R]], FunctionTool[P, R]]: ...
@@ -190,7 +193,7 @@ def tool(
     *,
     name: str | None = None,
     description: str | None = None,
-    timeout_seconds: float | None = None,
+    timeout_seconds: float = TIMEOUT_SECONDS,
     approval: Approval = False,
     retry_safe: bool = False,
 ) -> FunctionTool[P, R] | Callable[[Callable[P, R]], FunctionTool[P, R]]:
@@ -217,14 +220,14 @@ def tool(
     return make if function is None else make(function)
 
 
-def render_output(output: Any, limit: int) -> Any:
+def render_output(output: Any, limit: int = OUTPUT_CHARS) -> Any:
     """Return a tool's result as plain JSON, or as truncated text if it is longer than `limit`."""
     output = plain(output)
     text = output if isinstance(output, str) else json.dumps(output, ensure_ascii=False)
     return output if len(text) <= limit else cut_text(text, limit)
 
 
-def cut_text(text: str, limit: int) -> str:
+def cut_text(text: str, limit: int = OUTPUT_CHARS) -> str:
     """Truncate text that is longer than `limit`, and append how much is missing."""
     return text if len(text) <= limit else f"{text[:limit]}\n[cut: {len(text) - limit} more characters]"
 
@@ -253,5 +256,5 @@ def check_options(tool: "Tool | type[Tool]") -> None:
         raise ConfigurationError(f"tool {name}: description must be text, not {tool.description!r:.100}")
     if not isinstance(tool.retry_safe, bool):
         raise ConfigurationError(f"tool {name}: retry_safe must be True or False, not {tool.retry_safe!r:.100}")
-    if seconds is not None and (isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds > 0):
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not seconds > 0:
         raise ConfigurationError(f"tool {name}: timeout_seconds must be a number more than 0, not {seconds!r}")

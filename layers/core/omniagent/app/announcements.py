@@ -5,7 +5,6 @@ from collections.abc import Awaitable, Callable
 from omniagent.app.platform import Platform
 from omniagent.app.webhook import TurnEvent, WebhookClient
 from omniagent.persistence.catalog import Catalog
-from omniagent.persistence.mongo_session import MongoSessionManager
 from omniagent.persistence.store import ConversationStore
 from omniagent.session.manager import SessionMessage, message_id_of
 
@@ -53,12 +52,7 @@ class Announcements:
         address = await store.address_of(key)
         if address is None:
             return False
-        text = None
-        if settings.webhook_content:
-            session = MongoSessionManager(store, address.user, address.session_id, settings=settings)
-            answer = await session.find(event.message_id)
-            text = answer.text if answer is not None else None
         secret = await self._platform.secret("webhook", refresh=again)
-        body = event.body(user=address.user, session_id=address.session_id, text=text)
+        body = event.body(user=address.user, session_id=address.session_id)
         await WebhookClient(settings.webhook_url).deliver(event.id, body, secret)
         return True

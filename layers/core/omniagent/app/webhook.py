@@ -81,7 +81,7 @@ class TurnEvent(BaseModel):
             occurred_at=datetime.now(UTC),
         )
 
-    def body(self, *, user: str, session_id: str, text: str | None = None) -> bytes:
+    def body(self, *, user: str, session_id: str) -> bytes:
         """Return the JSON that is sent."""
         data: dict[str, Any] = {
             "user": user,
@@ -94,8 +94,6 @@ class TurnEvent(BaseModel):
             "usage": self.usage,
             "requests": [request.model_dump() for request in self.requests],
         }
-        if text is not None:
-            data["text"] = text
         event = {"type": EVENT_TYPES[self.status], "timestamp": self.occurred_at.isoformat(), "data": data}
         return json.dumps(event, separators=(",", ":")).encode()
 

@@ -88,7 +88,7 @@ async def chat(request: Request) -> Response:
     application: Application = request.app.state.application
     caller = await find_caller(request)
     is_streamed = _flag(request, "stream", default=True)
-    body = read_chat_request(await read_json(request, application.settings.max_body_bytes))
+    body = read_chat_request(await read_json(request))
     runner = await _runner(request, caller, body.session_id)
     if _flag(request, "background", default=False):
         return await _accepted(application, caller, runner, body)
@@ -138,7 +138,7 @@ async def decide(request: Request) -> Response:
     application: Application = request.app.state.application
     caller = await find_caller(request)
     request_id = check_id(request.path_params["request_id"], "request id")
-    body = await read_model(request, Decision, application.settings.max_body_bytes)
+    body = await read_model(request, Decision)
     runner, message_id = await application.runner_of_request(request_id)
     reply = ToolReply(approved=body.approved, reason=body.reason, request_id=request_id)
     deadline = deadline_of(request.scope)

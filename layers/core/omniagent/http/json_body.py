@@ -13,13 +13,15 @@ from starlette.requests import Request
 from omniagent.errors import InvalidRequest, MalformedRequest, PayloadTooLarge, UnsupportedMediaType
 
 Model = TypeVar("Model", bound=BaseModel)
+MAX_BODY_BYTES: Final = 6_000_000
+"""Lambda's own limit is 6 MB."""
 MAX_BODY_DEPTH: Final = 32
 MAX_NUMBER: Final = 2**63
 MAX_DIGITS: Final = 400
 MAX_LISTED_ERRORS: Final = 5
 
 
-async def read_json(request: Request, limit: int, *, default: Any = None) -> Any:
+async def read_json(request: Request, *, default: Any = None, limit: int = MAX_BODY_BYTES) -> Any:
     """Read the body as JSON. Each way in which it cannot be read has its own error.
 
     An empty body is read as the `default`, if there is one. A missing content type means JSON.
@@ -35,10 +37,10 @@ async def read_json(request: Request, limit: int, *, default: Any = None) -> Any
     return parse_json(body)
 
 
-async def read_model(request: Request, model: type[Model], limit: int, *, default: Any = None) -> Model:
+async def read_model(request: Request, model: type[Model], *, default: Any = None) -> Model:
     """Read the body as JSON of a known shape."""
     try:
-        return model.model_validate(await read_json(request, limit, default=default))
+        return model.model_validate(await read_json(request, default=default))
     except ValidationError as exc:
         raise InvalidRequest(error_text(exc)) from None
 

@@ -76,7 +76,7 @@ async def create_session(
     request: Request, response: Response, caller: CurrentCaller, application: ProcessApplication
 ) -> SessionResource:
     """Create a session. If the id exists, return the existing session."""
-    body = await read_model(request, NewSession, application.settings.max_body_bytes, default={})
+    body = await read_model(request, NewSession, default={})
     session = await application.session(caller.client_id, body.id, category=caller.category)
     created, is_new = await (await application.catalog()).create(session, body.name)
     response.status_code = 201 if is_new else 200
@@ -117,7 +117,7 @@ async def rename_session(
     session_id: SessionId, request: Request, caller: CurrentCaller, application: ProcessApplication
 ) -> SessionResource:
     """Rename a session."""
-    body = await read_model(request, NewName, application.settings.max_body_bytes)
+    body = await read_model(request, NewName)
     return SessionResource.of(await (await application.catalog()).rename(_key(caller, session_id), body.name))
 
 
@@ -188,7 +188,7 @@ async def rate_answer(
     application: ProcessApplication,
 ) -> FeedbackResource:
     """Store the user's feedback on an answer, replacing any earlier feedback."""
-    body = await read_model(request, NewFeedback, application.settings.max_body_bytes)
+    body = await read_model(request, NewFeedback)
     runner = await application.runner(caller.client_id, session_id)
     return FeedbackResource.of(await runner.rate(message_id, body.feedback()))
 
@@ -218,7 +218,7 @@ async def cancel_turn(
     The text streamed so far is kept. With `message_id`, stop only the turn of that message: the running turn, a queued
     one, or the one that the message has joined.
     """
-    body = await read_model(request, StopRequest, application.settings.max_body_bytes, default={})
+    body = await read_model(request, StopRequest, default={})
     runner = await application.runner(caller.client_id, session_id)
     # The registry first: a session's first turn starts shortly before the session is stored.
     if not await runner.stop(body.message_id):

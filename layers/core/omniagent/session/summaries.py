@@ -67,7 +67,8 @@ class SummaryPipeline:
         self._note_cost = note_cost
         self._provider = provider
         self._overrides = overrides
-        self._max_tokens = session.settings.summary_input_tokens // 2
+        # Of each call's input, the previous summary gets one half and the new turns the other.
+        self._max_tokens = session.settings.context_max_tokens // 2
 
     async def update(self, *, time_left: Callable[[], float] = _forever, most: int | None = None) -> Summarized:
         """Summarize the turns since the latest summary, in at most `most` pieces."""

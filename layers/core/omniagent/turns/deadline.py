@@ -6,6 +6,8 @@ from dataclasses import dataclass, field
 
 STORE_SECONDS_WITHOUT_DEADLINE = 30.0
 CLOSING_SECONDS = 60.0
+MARGIN_SECONDS = 8.0
+"""Time reserved before the Lambda deadline to store the answer."""
 REPORT_SECONDS = 1.0
 """Time reserved at the very end to tell the client that its answer could not be stored."""
 
@@ -15,7 +17,7 @@ class TimeLimit:
     """`deadline` is the `time.monotonic()` by which everything must be stored; None for no limit."""
 
     deadline: float | None
-    margin_seconds: float
+    margin_seconds: float = MARGIN_SECONDS
     started_at: float = field(default_factory=time.monotonic)
     most_seconds: float = math.inf
     """Maximum length of the turn, if another process may continue it."""

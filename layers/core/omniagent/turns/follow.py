@@ -21,6 +21,8 @@ from omniagent.turns.setup import HAND_OVER_POLL_SECONDS, HAND_OVER_SECONDS, Tur
 
 logger = logging.getLogger(__name__)
 
+MAX_READERS_PER_SESSION = 10
+"""Maximum number of requests that may follow one session's turn at once."""
 READER_GRACE_SECONDS = 10.0
 """How long a reader counts beyond its own time if its process died before it left."""
 
@@ -43,7 +45,7 @@ class ReaderSeat:
             await self.leave()
             raise
         of_session = sum(other == own for other in others)
-        if len(others) >= settings.max_readers_per_user or of_session >= settings.max_readers_per_session:
+        if len(others) >= settings.max_readers_per_user or of_session >= MAX_READERS_PER_SESSION:
             await self.leave()
             raise TooManyReaders
 

@@ -25,6 +25,8 @@ from omniagent.turns.replay import ASKED, BESIDE, COUNTED
 
 logger = logging.getLogger(__name__)
 
+RESERVE_TOKENS = 40_000
+"""Tokens that a turn reserves before it calls the model, and again when it outgrows its reservation."""
 STALE_MINUTES = 20
 """Longer than any Lambda invocation: the process of an older reservation is dead."""
 JOB = "job"
@@ -261,12 +263,12 @@ class Account:
     ledger: Ledger
     user_id: str
     budget: Budget
-    reserve_tokens: int
+    reserve_tokens: int = RESERVE_TOKENS
     on_refusal: Callable[[BudgetExceeded], None] | None = None
 
     def open(self, reservation_id: str, *, is_request: bool = True) -> "TurnBudget":
         """Start to reserve for one turn."""
-        tokens = self.reserve_tokens if self.budget.tokens_per_day else 0
+        tokens = min(self.reserve_tokens, self.budget.tokens_per_day)
         return TurnBudget(self, reservation_id, tokens, is_request=is_request)
 
     def open_job(self, job_id: str, *, is_request: bool = True) -> "TurnBudget":
@@ -408,7 +410,6 @@ def open_account(session: SessionManager, budget: Budget, ledger: Ledger | None,
         ledger=ledger or _process_ledger(),
         user_id=session.user_id,
         budget=budget,
-        reserve_tokens=session.settings.budget_reserve_tokens,
         on_refusal=hooks.on_refusal,
     )
 

@@ -23,7 +23,6 @@ from omniagent.errors import (
     TurnInProgress,
 )
 from omniagent.session.manager import SessionHead, SessionMessage, SessionState, new_id, session_of_slot, slot_of
-from omniagent.settings import Settings
 from omniagent.tracing import SpanKind, bind_context, trace_operation
 from omniagent.tracing.attributes import AGENT_NAME, TURN_NUMBER
 from omniagent.turns.claiming import Notice, taken
@@ -44,6 +43,8 @@ if TYPE_CHECKING:
 logger = logging.getLogger(__name__)
 Opened = TypeVar("Opened")
 
+MAX_TURNS = 1_000_000
+"""Maximum number of turns in a session."""
 REPAIR_POLL_SECONDS = 0.1
 
 
@@ -254,7 +255,7 @@ class Opening:
                 raise _NeverSent
             if self._posted is None and state.head.waiting_id is not None:
                 await self._check_not_held_up()
-            plan = plan_turn(self._query, state, self._setup.settings)
+            plan = plan_turn(self._query, state)
         elif (answer := await self._session.answer(number)) is not None:
             plan = answer
         else:
@@ -395,13 +396,13 @@ class _HandedOver(Exception):
         self.claim = claim
 
 
-def plan_turn(query: Query, state: SessionState, settings: Settings) -> TurnPlan | SessionMessage:
+def plan_turn(query: Query, state: SessionState) -> TurnPlan | SessionMessage:
     """Return the plan, or the stored answer to replay. Raises a `RequestError` when the session cannot serve it."""
     if query.regenerate:
         return _plan_regeneration(query, state)
     earlier = state.earlier
     if earlier is None:
-        return _plan_new(query, state, settings)
+        return _plan_new(query, state)
     if not earlier.was_sent_as(query.message_id):
         raise InvalidRequest("This message id belongs to an answer. Choose another one.")
     if earlier.turn_number < state.head.latest_turn_number:
@@ -414,8 +415,8 @@ def plan_turn(query: Query, state: SessionState, settings: Settings) -> TurnPlan
     return _plan_again(question, state.answer)
 
 
-def _plan_new(query: Query, state: SessionState, settings: Settings) -> TurnPlan:
-    if state.head.latest_turn_number >= settings.max_turns_per_session:
+def _plan_new(query: Query, state: SessionState) -> TurnPlan:
+    if state.head.latest_turn_number >= MAX_TURNS:
         raise InvalidRequest("This session has reached its last turn. Start a new one.")
     number, answer = state.head.latest_turn_number + 1, state.answer
     seen_turn_id = state.head.latest_turn_id

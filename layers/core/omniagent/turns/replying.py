@@ -166,8 +166,7 @@ class ReplyOpening(Opening):
         The AI SDK's body repeats all verdicts, also those of other approvers. So the session's user needs permission
         only for the requests that they reply to for the first time.
         """
-        settings, agent = self._setup.settings, self._setup.agent
-        judge = Judge(agent.tool, settings.tool_output_chars, user_id_of(self._approver.user), self._session.now())
+        judge = Judge(self._setup.agent.tool, user_id_of(self._approver.user), self._session.now())
         if self._approver.user != self._session.user:
             named = {name for reply in self._replies for name in (reply.call_id, reply.request_id) if name}
             allowed = await self._allowed(message, named)

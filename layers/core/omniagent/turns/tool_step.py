@@ -33,6 +33,8 @@ from omniagent.turns.recorder import MAX_INPUT_CHARS, AnswerRecorder
 
 logger = logging.getLogger(__name__)
 
+MAX_CALLS_PER_STEP = 16
+"""Maximum number of tool calls that run in one step."""
 MAX_REASON_CHARS = 2_000
 Result = TypeVar("Result")
 
@@ -94,11 +96,10 @@ class ToolStep:
         return False
 
     def _refusal(self, index: int, left_in_turn: int) -> str:
-        settings = self._settings
-        if index >= settings.max_tool_calls_per_step:
-            return f"At most {settings.max_tool_calls_per_step} calls run in one step."
+        if index >= MAX_CALLS_PER_STEP:
+            return f"At most {MAX_CALLS_PER_STEP} calls run in one step."
         if index >= left_in_turn:
-            return f"At most {settings.max_tool_calls_per_turn} calls run in one turn. Answer with what you know."
+            return f"At most {self._settings.max_tool_calls_per_turn} calls run in one turn. Answer with what you know."
         return ""
 
     async def _run(
@@ -135,7 +136,7 @@ class ToolStep:
             except ToolError as exc:
                 span.error(exc)
                 self._note_failure(name, exc)
-                error = plain_text(cut_text(str(exc), self._settings.tool_output_chars))
+                error = plain_text(cut_text(str(exc)))
                 self._recorder.tool_error(call.call_id, error=error, public=exc.public)
                 await call_back(callbacks.on_tool_end, context, name, exc)
                 return False
@@ -191,7 +192,7 @@ class ToolStep:
     async def _rendered(self, tool: Tool, arguments: str, context: RunContext) -> Any:
         """Run a tool and render its output. Both run a team's code: rendering may call methods of its objects."""
         output = await tool.invoke(tool.parse(arguments), context)
-        return render_output(output, self._settings.tool_output_chars)
+        return render_output(output)
 
     async def _in_time(self, tool: Tool, work: Coroutine[Any, Any, Result]) -> Result:
         """Await a team's code within the tool's timeout. Any exception becomes a `ToolError`."""
@@ -216,11 +217,10 @@ class ToolStep:
 
     def _timeout(self, tool: Tool) -> float:
         """The tool's own timeout, or the turn's remaining time if that is less."""
-        own = self._settings.tool_timeout_seconds if tool.timeout_seconds is None else tool.timeout_seconds
         left = self._time_left()
         if left <= 0:
             raise ToolNotStarted(f"There is no time left for {tool.name}. Answer with what you know.")
-        return min(own, left)
+        return min(tool.timeout_seconds, left)
 
     @cached_property
     def _expires_at(self) -> datetime:

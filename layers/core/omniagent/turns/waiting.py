@@ -57,7 +57,6 @@ class Judge:
     """Checks replies against the stored requests. Only a verdict, an output or an error is taken from a reply."""
 
     tool: Callable[[str], Tool | None]
-    output_chars: int
     answered_by: str
     now: datetime
 
@@ -118,7 +117,7 @@ class Judge:
         tool = self.tool(part.name)
         if not isinstance(tool, ClientTool):
             raise InvalidRequest(f"{part.name} is no longer a client tool. Answer with an error.")
-        return render_output(tool.parse_reply(part.input, output), self.output_chars)
+        return render_output(tool.parse_reply(part.input, output))
 
     def _is_repeated(self, part: ToolPart, request: CallRequest, reply: ToolReply) -> bool:
         """Whether the same reply was given before, or the client only echoes the call."""

@@ -203,7 +203,6 @@ class ProviderPool:
             "api": settings.openai_api,
             "base_url": settings.openai_base_url or None,
             "timeout_seconds": settings.model_timeout_seconds,
-            "max_retries": settings.model_max_retries,
             "api_key": api_key or settings.openai_api_key or None,
             "refresh_key": refresh_key,
             "verbose_errors": verbose_errors,
