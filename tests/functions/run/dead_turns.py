@@ -63,7 +63,7 @@ def a_watch(key: str, turn_id: str, **more: Any) -> str:
 
 
 def a_takeover(key: str, turn_id: str, **more: Any) -> str:
-    return json.dumps({"kind": "watch", "session_id": key, "turn_id": turn_id, "watched": True, **more})
+    return json.dumps({"kind": "takeover", "session_id": key, "turn_id": turn_id, "watched": True, **more})
 
 
 def answer_of(world: World, key: str, number: int = 1) -> Json | None:

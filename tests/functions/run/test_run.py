@@ -202,21 +202,6 @@ def test_a_handed_over_turn_whose_process_does_not_let_go_is_left_to_its_watch(
     assert (functions.runs.sent, functions.watches.sent, answer_of(world, key)) == ([], [], None)
 
 
-@pytest.mark.parametrize("seconds", [0.0, LEASE_SECONDS])
-def test_a_watch_of_an_earlier_version_in_the_run_queue_goes_on_in_the_watch_queue(
-    functions: Functions, world: World, clock: Clock, seconds: float
-) -> None:
-    key, turn_id = begin(world)
-    clock.pass_by(seconds)
-    old = json.loads(a_takeover(key, turn_id, attempt=0, tries=2, handed_over=False))
-    del old["watched"]
-    functions.run.handler(batch(json.dumps(old)), CONTEXT)
-    is_dead = seconds == LEASE_SECONDS
-    assert (answer_of(world, key) is not None) == is_dead
-    assert functions.watches.checks == [(turn_id, 0, 31), *([(turn_id, 1, 31)] if is_dead else [])]
-    assert functions.runs.sent == []
-
-
 def test_a_turn_that_has_ended_needs_nothing(functions: Functions, world: World, clock: Clock) -> None:
     key, turn_id = begin(world)
     clock.pass_by(LEASE_SECONDS)
@@ -429,7 +414,7 @@ def test_a_turn_that_another_process_has_just_claimed_keeps_its_watch_after_the_
     assert functions.watches.checks == [(turn_id, 0, 31)]
 
 
-@pytest.mark.parametrize("body", ["{}", "nonsense", '{"kind": "unknown"}', '{"kind": "watch"}'])
+@pytest.mark.parametrize("body", ["{}", "nonsense", '{"kind": "unknown"}', '{"kind": "takeover"}'])
 def test_what_is_no_job_fails_and_is_a_dead_letter_at_last(functions: Functions, body: str) -> None:
     for function in (functions.run, functions.watch):
         assert failures(function.handler(batch(body), CONTEXT)) == ["message-1"]
@@ -437,8 +422,11 @@ def test_what_is_no_job_fails_and_is_a_dead_letter_at_last(functions: Functions,
 
 def test_a_turn_can_be_continued_by_hand(functions: Functions, world: World, clock: Clock) -> None:
     key, turn_id = begin(world)
+    event = {"kind": "takeover", "session_id": key, "turn_id": turn_id}
+    assert functions.run.handler(event, CONTEXT) == {"status": "alive"}
+    assert [check[0] for check in functions.watches.checks] == [turn_id]
+    functions.watches.sent.clear()
     clock.pass_by(LEASE_SECONDS)
-    event = {"kind": "watch", "session_id": key, "turn_id": turn_id}
     assert functions.run.handler(event, CONTEXT) == {"status": "continued"}
     assert functions.watches.checks == [(turn_id, 0, 31), (turn_id, 1, 31)]
     assert functions.run.handler(event, CONTEXT) == {"status": "ended"}

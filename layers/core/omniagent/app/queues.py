@@ -62,7 +62,7 @@ class RunQueue(JobQueue):
         The turn's watch goes on: if the run function dies as well, the watch sends this again.
         """
         turn = {"session_id": key, "turn_id": turn_id, "attempt": attempt}
-        await self.send({"kind": "watch", **turn, "tries": tries, "handed_over": handed_over, "watched": True})
+        await self.send({"kind": "takeover", **turn, "tries": tries, "handed_over": handed_over, "watched": True})
 
 
 class WatchQueue(JobQueue):

@@ -71,14 +71,14 @@ class TakeoverJob(RunJob):
     The turn's watch sends it, and sends it again until a later process has begun.
     """
 
-    kind: Literal["watch"]
+    kind: Literal["takeover"]
     session_id: str = Field(max_length=256)
     turn_id: str = Field(max_length=256)
     attempt: int = Field(0, ge=0)
     handed_over: bool = False
     """The process of this attempt lets go of the turn."""
     watched: bool = False
-    """The turn's watch goes on. False for a message from an operator, or from a version without the watch function."""
+    """The turn's watch goes on. False for a message from an operator."""
 
     async def run(self, application: Application, deadline: float) -> dict[str, Any]:
         with bind_context(session_id=self.session_id):
@@ -230,7 +230,7 @@ class RunJobs:
         self._application = application
 
     async def invoke(self, event: dict[str, Any], deadline: float) -> dict[str, Any]:
-        """Do one job: `{"kind": "watch", "session_id": "<user id>:<id>", "turn_id": "<id>"}`."""
+        """Do one job: `{"kind": "takeover", "session_id": "<user id>:<id>", "turn_id": "<id>"}`."""
         return await self._serve(_JOBS.validate_python(event), deadline)
 
     async def take(self, body: str, deadline: float) -> None:
