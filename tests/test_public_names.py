@@ -134,7 +134,7 @@ def test_importing_the_package_loads_nothing_that_is_not_asked_for() -> None:
 
 
 def _tree(kind: type[errors.OmniAgentError]) -> list[type[errors.OmniAgentError]]:
-    below = [each for each in kind.__subclasses__() if each.__module__ == errors.__name__]
+    below = [each for each in kind.__subclasses__() if each.__module__.startswith(f"{errors.__name__}.")]
     return [kind, *(deeper for each in below for deeper in _tree(each))]
 
 
@@ -149,9 +149,18 @@ def _drawing() -> list[str]:
 
 
 def test_every_error_has_a_public_text_a_code_and_a_status() -> None:
+    renamed = {}
     for kind in _tree(errors.OmniAgentError):
         assert kind.public.endswith((".", "it."))
-        assert kind.code == kind.code.lower()
+        assert kind.title == kind.code.replace("_", " ").capitalize()
         assert 400 <= kind.status < 600
+        if kind.code.replace("_", "") != kind.__name__.lower():
+            renamed[kind.__name__] = kind.code
+    assert renamed == {
+        "OmniAgentError": "internal_error",
+        "RequestError": "bad_request",
+        "NotAllowed": "method_not_allowed",
+        **dict.fromkeys(["UnknownModelError", "ContractError", "RegistryMisconfigured"], "configuration_error"),
+    }
     for kind in (errors.TurnInProgress, errors.TooManyTurns, errors.StorageUnavailable, errors.RegistryUnavailable):
         assert kind.retry_after is not None
