@@ -21,7 +21,7 @@ from omniagent.messages import (
 from omniagent.protocol import events, sse
 from omniagent.session.manager import SessionMessage
 from omniagent.turns.recorder import MAX_ANSWER_CHARS, AnswerRecorder
-from omniagent.turns.replay import emit_parts, ending_of, missing_frames, record_frames
+from omniagent.turns.replay import FollowedLog, emit_parts, ending_of, missing_frames, record_frames
 from omniagent.turns.waiting import frames_after
 from tests.fixtures.stream import check_order
 from tests.protocol.test_sse import Json, texts, values
@@ -205,6 +205,20 @@ def test_a_log_that_cannot_be_read_to_its_end_gives_what_can_be_read() -> None:
     ):
         rebuilt = record_frames(good + broken + sse.encode(events.TextDelta("0", "lost")))
         assert rebuilt.parts == [StepPart(), TextPart(text="Hello")]
+
+
+def test_an_unknown_kind_of_event_is_logged_once_and_reaches_followers(caplog: pytest.LogCaptureFixture) -> None:
+    start, step = sse.encode(events.Start("turn-1", {})), sse.encode(events.StartStep())
+    unknown, text = b'data: {"type":"hologram","url":"private"}\n\n', sse.encode(events.TextDelta("0", "Hello"))
+    transient = b'data: {"type":"data-progress","data":1,"transient":true}\n\n'
+    log = start + step + unknown + transient + text + unknown
+    for _ in range(2):
+        assert record_frames(log).parts == [StepPart(), TextPart(text="Hello")]
+    [record] = caplog.records
+    assert (record.levelname, vars(record)["kind"], vars(record)["message_id"]) == ("WARNING", "hologram", "turn-1")
+    assert "private" not in record.getMessage()
+    follower = FollowedLog()
+    assert follower.take([log]) + follower.trust() == log
 
 
 def test_open_calls_are_closed_with_a_fixed_text() -> None:

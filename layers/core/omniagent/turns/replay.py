@@ -1,9 +1,11 @@
 """Replays an answer: records it from the frames of its chunk log, or streams it from its stored parts."""
 
 import json
+import logging
 import math
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import suppress
+from functools import lru_cache
 from typing import Any
 
 from omniagent.ai.result import RunResult
@@ -27,6 +29,8 @@ from omniagent.protocol.plain_json import plain
 from omniagent.session import window
 from omniagent.session.manager import SessionMessage
 from omniagent.turns.recorder import MAX_ANSWER_CHARS, AnswerRecorder, Emit, Note
+
+logger = logging.getLogger(__name__)
 
 
 class ReplayedAnswer:
@@ -74,6 +78,7 @@ def record_frames(
         max_chars=max_chars,
     )
     errors: dict[str, str] = {}
+    message_id = ""
     with suppress(AnswerTooLong, KeyError, RecursionError, ValueError):
         known = begin(recorder)
         for frame in kept_frames(sse.split(frames)):
@@ -81,7 +86,9 @@ def record_frames(
                 if event.get("toolCallId") in known:
                     continue
                 # Depth is counted within an event's values, not from the event itself.
-                _record(recorder, plain(event, depth=-1), errors)
+                message_id = str(event.get("messageId", message_id))
+                if not _record(recorder, plain(event, depth=-1), errors):
+                    _warn_unknown(message_id, str(event["type"]))
             for noted in sse.decode_notes(frame):
                 _record_note(recorder, noted, errors)
     is_live = True
@@ -255,7 +262,8 @@ def emit_result(recorder: AnswerRecorder, part: ToolPart) -> None:
         recorder.tool_output(part.call_id, part.output)
 
 
-def _record(recorder: AnswerRecorder, event: dict[str, Any], errors: dict[str, str]) -> None:
+def _record(recorder: AnswerRecorder, event: dict[str, Any], errors: dict[str, str]) -> bool:
+    """Record an event. False if its kind is unknown: a follower is still sent its frame."""
     match event:
         case {"type": "start-step"}:
             recorder.start_step()
@@ -279,6 +287,15 @@ def _record(recorder: AnswerRecorder, event: dict[str, Any], errors: dict[str, s
             recorder.steering(message_id, text)
         case {"type": str(kind), "data": data} if kind.startswith("data-") and not event.get("transient"):
             recorder.data(DataPart(name=kind.removeprefix("data-"), data=data, id=event.get("id")))
+        case _:
+            return bool(event.get("transient")) or event["type"] in _NOT_RECORDED
+    return True
+
+
+@lru_cache(maxsize=256)
+def _warn_unknown(message_id: str, kind: str) -> None:
+    """Log once, although a log is recorded repeatedly, that an event's content will not be stored."""
+    logger.warning("unknown event in the log of a turn", extra={"message_id": message_id, "kind": kind})
 
 
 def _record_input_error(recorder: AnswerRecorder, call_id: str, event: dict[str, Any]) -> None:
@@ -318,6 +335,8 @@ _TOOL_EVENTS: dict[str, Callable[[AnswerRecorder, str, dict[str, Any]], None]] =
     "tool-approval-request": _record_request,
 }
 
+_NOT_RECORDED = frozenset({"start", "tool-input-delta", "reset-step", "abort", "finish", "error"})
+"""Events that add nothing to an answer's parts."""
 
 ASKED, COUNTED, BESIDE = "asked", "counted", "beside"
 """Cost notes: a model call begins, a model call has ended, a call beside the turn has ended.
