@@ -186,32 +186,6 @@ async def test_indexes_are_made_once_per_schema_and_not_at_every_start(
     assert len(list(own_database.omniagent_schema.find())) == 2
 
 
-async def test_a_database_of_an_earlier_version_gets_the_new_indexes(mongod: str, own_database: Database[Json]) -> None:
-    own_database.summaries.create_index([("session_id", 1), ("end_turn_number", -1)], unique=True)
-    own_database.summaries.create_index([("session_id", 1), ("start_turn_number", 1)], unique=True)
-    own_database.sessions.create_index([("user_id", 1), ("updated_at", -1)], name="running")
-    async with MongoBackendAdapter(mongod, own_database.name) as store:
-        session = open_session(store)
-        await converse(session, [1, 2, 3])
-        old = {"session_id": session.key, "content": "Old", "token_count": 1, "created_at": None}
-        own_database.summaries.insert_one(old | {"start_turn_number": 1, "end_turn_number": 1})
-        own_database.omniagent_schema.delete_many({})
-        assert await session.add_summary(summary(1, 1), draft=True)
-    async with MongoBackendAdapter(mongod, own_database.name) as store:
-        session = MongoSessionManager(store, session.user, session.session_id)
-        latest = await session.latest_summary(draft=True)
-        assert latest == summary(1, 1)
-        own_database.summaries.update_many({"content": "Old"}, {"$set": {"created_at": own_database_now(own_database)}})
-        found = await session.latest_summary()
-        assert found is not None
-        assert found.content == "Old"
-    assert "running" not in own_database.sessions.index_information()
-
-
-def own_database_now(database: Database[Json]) -> Any:
-    return database.client.admin.command("hello")["localTime"]
-
-
 # A second adapter
 
 

@@ -4,6 +4,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
+from omniagent.session.manager import new_id
 from tests.fixtures.conversation import QUICK, Conversation, Json, each_api
 from tests.fixtures.stream import outline
 from tests.runner.scenarios import agent
@@ -62,6 +63,7 @@ def write(conversation: Conversation, number: int, messages: list[tuple[str, lis
     conversation.database.messages.delete_many({"session_id": conversation.session.key, "turn_number": number})
     conversation.database.messages.insert_many(
         {
+            "_id": new_id(),
             "session_id": conversation.session.key,
             "turn_number": number,
             "role": role,

@@ -4,7 +4,6 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import replace
-from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -19,11 +18,11 @@ from omniagent.messages import Feedback, TextPart
 from omniagent.persistence.catalog import Catalog
 from omniagent.persistence.mongo_session import MongoSessionManager
 from omniagent.persistence.store import ConversationStore
-from omniagent.session.manager import SessionHead, SessionMessage, TurnStart, new_id
+from omniagent.session.manager import SessionHead, SessionMessage, TurnStart
 from tests.fixtures.conversation import QUICK, Conversation, dynamodb_api
 from tests.fixtures.proxy import Proxy, proxy_to
 from tests.fixtures.wire_formats import HttpWire, Message, MongoWire
-from tests.persistence.turns import begin, converse, open_session, reply
+from tests.persistence.turns import converse, open_session, reply
 
 Json = dict[str, Any]
 SECOND = TurnStart("answer-2", 2, "question-2", [TextPart(text="Where is Timbuktu?")], seen_turn_id="answer-1")
@@ -166,23 +165,6 @@ async def test_a_deleted_session_holds_no_question(database: Database[Json], ses
     document = database.sessions.find_one({"_id": session.key})
     assert document is not None
     assert document["open_question"] is None
-
-
-async def test_a_question_that_an_earlier_version_has_left_behind_is_kept(
-    database: Database[Json], session: MongoSessionManager
-) -> None:
-    answer = {"_id": new_id(), "session_id": session.key, "turn_number": 2, "role": "assistant", "status": "complete"}
-    answer |= {"client_message_id": "answer-2", "parts": [], "metadata": {}, "created_at": datetime.now(UTC)}
-    database.messages.insert_one(answer)
-    database.sessions.update_one({"_id": session.key}, {"$set": {"active_turn_id": None}})
-    state = await session.load()
-    assert state.question is not None
-    assert [message.role for message in state.turns[-1].messages] == ["user", "assistant"]
-    await begin(session, 3)
-    await session.finish_turn(reply(3))
-    found = database.messages.find({"session_id": session.key, "role": "user"}).sort("turn_number")
-    assert [message["client_message_id"] for message in found] == ["question-1", "question-2", "question-3"]
-    assert await session.head() == SessionHead(3)
 
 
 async def test_a_question_that_is_moved_while_the_session_is_read_is_found(

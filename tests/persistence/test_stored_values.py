@@ -127,49 +127,6 @@ async def test_plain_text_stays_readable_in_the_database(store: ConversationStor
     assert isinstance(document["_id"], str)
 
 
-@pytest.fixture
-async def old_session(store: ConversationStore, database: Database[Json]) -> MongoSessionManager:
-    """A session as an earlier version stored it: ObjectIds, plain values, fields that are gone or new."""
-    session = MongoSessionManager(store, f"user:{new_id()}", "old")
-    database.users.insert_one({"_id": session.user_id, "client_id": session.user, "category": None})
-    database.sessions.insert_one(
-        {"_id": session.key, "user_id": session.user_id, "name": "Old", "latest_turn_number": 1, "active_turn_id": None}
-    )
-    tool = {"type": "tool", "call_id": "c", "name": "t", "input": {"at": {"$ref": "a", "$id": "b"}}, "done": True}
-    for role, parts in (("user", [{"type": "text", "text": "Hi"}]), ("assistant", [tool | {"output": ["x"]}])):
-        database.messages.insert_one(
-            {
-                "session_id": session.key,
-                "turn_number": 1,
-                "role": role,
-                "parts": parts,
-                "client_message_id": role,
-                "metadata": {"status": "complete"},
-                "usage": {"outputTokens": 3},
-                "previous_summary_id": None,
-            }
-        )
-    return session
-
-
-async def test_a_session_of_an_earlier_version_goes_on(old_session: MongoSessionManager) -> None:
-    state = await old_session.load("user")
-    assert state.answer is not None
-    assert state.question is not None
-    assert state.answer.parts == [
-        ToolPart(call_id="c", name="t", input={"at": {"$ref": "a", "$id": "b"}}, output=["x"], done=True)
-    ]
-    assert (state.answer.metadata, state.answer.usage.output_tokens) == ({"status": "complete"}, 3)
-    assert not await old_session.admit(2, "t")
-    await old_session.begin_turn(TurnStart("again", 1, "user", (), again=True))
-    again = SessionMessage("again", "assistant", 1, [TextPart(text="New")])
-    assert await old_session.finish_turn(again) == again
-    await old_session.begin_turn(TurnStart("next", 2, "second", [TextPart(text="And?")]))
-    head = await old_session.head()
-    assert head is not None
-    assert head.latest_turn_number == 2
-
-
 async def test_a_message_that_a_team_saves_itself_is_not_interpreted_either(
     store: ConversationStore, database: Database[Json]
 ) -> None:

@@ -33,19 +33,6 @@ async def test_a_first_turn_leaves_one_user_one_session_one_message(
     assert (message["role"], message["status"], message["usage"]) == ("user", "complete", {})
 
 
-@pytest.mark.parametrize("draft", [False, True])
-async def test_answering_again_drops_a_summary_that_covers_the_turn(
-    store: ConversationStore, database: Database[Json], draft: bool
-) -> None:
-    session = open_session(store)
-    await converse(session, [1, 2, 3])
-    assert await session.add_summary(summary(1, 2), draft=draft)
-    # As an earlier version stored it, whose jobs went up to the last turn.
-    database.summaries.update_one({"session_id": session.key}, {"$set": {"end_turn_number": 3}})
-    await session.begin_turn(TurnStart("again", 3, "question-3", (), again=True))
-    assert database.summaries.count_documents({"session_id": session.key}) == 0
-
-
 async def test_a_draft_that_races_inline_summaries_leaves_no_overlapping_spans(
     store: ConversationStore, database: Database[Json]
 ) -> None:

@@ -48,7 +48,7 @@ class Witnessed(InMemorySessionManager):
 
     async def begin_turn(self, start: TurnStart) -> None:
         await super().begin_turn(start)
-        if start.continues:
+        if start.waited is not None:
             self.copy, self.turn_id = deepcopy(self.store.sessions), start.turn_id
 
 

@@ -13,7 +13,7 @@ from pydantic import Field
 from pymongo import ASCENDING, DESCENDING, IndexModel
 
 from omniagent.messages import Feedback, Role, Status
-from omniagent.persistence.stored_values import ENCODERS, RandomId, StoredDict, StoredParts, now
+from omniagent.persistence.stored_values import ENCODERS, StoredDict, StoredParts, now
 from omniagent.session.manager import new_id
 
 STEERING_ID: Final = "parts.message_id"
@@ -100,7 +100,7 @@ class Message(Document):
 
     api_fields: ClassVar[tuple[str, ...]] = ()
 
-    id: RandomId = Field(default_factory=new_id)  # type: ignore[assignment]
+    id: str = Field(default_factory=new_id)  # type: ignore[assignment]
     session_id: str
     turn_number: int
     role: Role
@@ -147,7 +147,7 @@ class Summary(Document):
     a rebuild that has not been published yet.
     """
 
-    id: RandomId = Field(default_factory=new_id)  # type: ignore[assignment]
+    id: str = Field(default_factory=new_id)  # type: ignore[assignment]
     session_id: str
     draft: bool = False
     content: str

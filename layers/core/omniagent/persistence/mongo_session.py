@@ -415,7 +415,7 @@ def _head(found: dict[str, Any]) -> SessionHead:
         changed_at=found.get("updated_at"),
         latest_turn_id=found.get("latest_turn_id"),
         waiting_until=found.get("waiting_until"),
-        attempt=found.get("turn_attempt") or 0,
+        attempt=found.get("turn_attempt", 0),
         summary_basis=_basis(found),
     )
 

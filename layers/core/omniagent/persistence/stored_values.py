@@ -2,8 +2,7 @@
 
 BSON would turn `{"$ref": …, "$id": …}` into a reference, and cannot represent integers of more than 64 bits, lone
 surrogates or nesting beyond 100 levels. In a part, only storable strings, numbers, booleans and null are stored as they
-are. Any other value is stored as JSON text in a renamed field: `input` becomes `input_json`. Documents of earlier
-versions contain plain values only.
+are. Any other value is stored as JSON text in a renamed field: `input` becomes `input_json`.
 """
 
 import json
@@ -11,7 +10,6 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
 from typing import Annotated, Any, Final, get_args
 
-from bson import DBRef, ObjectId
 from pydantic import AfterValidator, BaseModel, BeforeValidator
 
 from omniagent.errors import StorageRejected
@@ -41,8 +39,7 @@ def decode_part(stored: object) -> object:
     if not isinstance(stored, Mapping):
         return stored
     return {
-        name.removesuffix(_SUFFIX): _loads(value) if name.endswith(_SUFFIX) else _plain(value)
-        for name, value in stored.items()
+        name.removesuffix(_SUFFIX): _loads(value) if name.endswith(_SUFFIX) else value for name, value in stored.items()
     }
 
 
@@ -51,7 +48,7 @@ def encode_dict(value: OpaqueDict) -> str:
 
 
 def _decode_dict(stored: object) -> object:
-    return _loads(stored) if isinstance(stored, str) else _plain(stored)
+    return _loads(stored) if isinstance(stored, str) else stored
 
 
 def _decode_parts(stored: object) -> object:
@@ -110,28 +107,7 @@ def _loads(text: str) -> Any:
         return text  # a session must stay readable, whatever is stored in it
 
 
-def _plain(value: object) -> object:
-    """Turn the DBRefs that the driver reads from plain values of earlier versions back into dicts."""
-    match value:
-        case DBRef():
-            return {key: _plain(item) for key, item in value.as_doc().items()}
-        case dict():
-            return {key: _plain(item) for key, item in value.items()}
-        case list():
-            return [_plain(item) for item in value]
-        case _:
-            return value
-
-
 def now() -> datetime:
     """Return the current time as MongoDB stores it: in UTC, to the millisecond."""
     time = datetime.now(UTC)
     return time.replace(microsecond=time.microsecond // 1000 * 1000)
-
-
-def _text_id(value: object) -> object:
-    return str(value) if isinstance(value, ObjectId) else value
-
-
-# Documents of earlier versions have ObjectIds.
-RandomId = Annotated[str, BeforeValidator(_text_id)]

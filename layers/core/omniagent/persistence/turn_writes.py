@@ -122,8 +122,6 @@ class TurnWrites:
                 if start.was_posted:
                     await self._refuse_joined(start, transaction)
                 await self._store.messages.insert_one(to_bson(message), session=transaction)
-            elif not start.continues:
-                await self._drop_summaries(start.turn_number, transaction)
             return is_new
 
         if await self._store.transaction(work):
@@ -133,8 +131,7 @@ class TurnWrites:
     async def finish(self, answer: SessionMessage, attempt: int = 0) -> SessionMessage:
         """Store an answer and free the session. See `SessionManager.finish_turn`."""
         answer, document = await self._answer(answer)
-        # Sessions of earlier versions have no attempt.
-        held: dict[str, Any] = {"active_turn_id": answer.fence, "turn_attempt": attempt or {"$in": [0, None]}}
+        held = {"active_turn_id": answer.fence, "turn_attempt": attempt}
 
         async def work(transaction: AsyncClientSession) -> SessionMessage:
             session = await self._release(answer, held, transaction)
@@ -194,7 +191,7 @@ class TurnWrites:
         """
         if start.seen_turn_id is None or start.waited is not None or start.was_posted:
             return False
-        seen = self._free(start) | {"latest_turn_id": start.seen_turn_id, "open_question": None}
+        seen = self._free(start) | {"latest_turn_id": start.seen_turn_id}
         taken = _taken(start) | {"open_question": to_bson(message)}
         try:
             with translated(), pymongo.timeout(AT_ONCE_SECONDS):
@@ -210,14 +207,8 @@ class TurnWrites:
         seen = self._free(start)
         if start.waited is not None:
             seen["latest_turn_id"] = start.seen_turn_id
-        taken = {"$set": _taken(start) | {"open_question": None}}
-        session = await self._raw_sessions.find_one_and_update(
-            seen, taken, projection={"open_question": 1}, session=transaction
-        )
-        if session is not None and (left := session.get("open_question")) is not None:
-            # An earlier version of the package, which does not know this field, has ended the question's turn.
-            await self._store.messages.insert_one(left, session=transaction)
-        return session is not None
+        updated = await self._store.sessions.update_one(seen, {"$set": _taken(start)}, session=transaction)
+        return bool(updated.matched_count)
 
     def _free(self, start: TurnStart) -> dict[str, Any]:
         before = start.turn_number if start.again else start.turn_number - 1
@@ -248,19 +239,11 @@ class TurnWrites:
         if await self._store.messages.find_one(joined, {"_id": 1}, session=transaction):
             raise StorageConflict(f"turn {start.turn_number} cannot begin: its message has joined another")
 
-    async def _drop_summaries(self, turn_number: int, transaction: AsyncClientSession) -> None:
-        covering = {
-            "session_id": self._session.key,
-            "draft": {"$in": [False, True]},
-            "end_turn_number": {"$gte": turn_number},
-        }
-        await self._store.summaries.delete_many(covering, session=transaction)
-
     async def _continue(self, start: TurnStart) -> None:
         """Fence a turn that has begun for a later attempt."""
-        held = {"_id": self._session.key, "active_turn_id": start.turn_id, "erased_at": None}
-        is_earlier = {"$or": [{"turn_attempt": {"$lte": start.attempt}}, {"turn_attempt": None}]}
-        if await self._store.update_session(held | is_earlier, {"turn_attempt": start.attempt}) is None:
+        held: dict[str, Any] = {"_id": self._session.key, "active_turn_id": start.turn_id, "erased_at": None}
+        held["turn_attempt"] = {"$lte": start.attempt}
+        if await self._store.update_session(held, {"turn_attempt": start.attempt}) is None:
             raise StorageConflict(f"turn {start.turn_id} cannot be continued: the session has moved on")
 
     async def _release(
@@ -312,7 +295,7 @@ class TurnWrites:
                 late = await self._put(answer, document, stored, transaction)
                 await self._note_waiting(late, transaction)
                 return late
-            if (session.get("turn_attempt") or 0) != attempt:
+            if session["turn_attempt"] != attempt:
                 stored = None  # another process finished the turn, perhaps with other words
         elif await self._store.sessions.find_one(taken_over, {"_id": 1}, session=transaction):
             stored = None  # what has its id is the waiting answer that its turn continues

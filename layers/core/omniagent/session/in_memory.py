@@ -218,12 +218,7 @@ class InMemorySessionManager(SessionManager):
             raise StorageConflict(f"turn {start.turn_number} cannot be answered again: there is no such session")
         if start.waited is not None:
             self._change_waiting(session, start.waited, start.seen_turn_id)
-        if start.continues:
-            pass
-        elif start.again:
-            for summaries in (session.summaries, session.drafts):
-                summaries[:] = [summary for summary in summaries if summary.end_turn_number < start.turn_number]
-        else:
+        if not start.again:
             self._insert(session, SessionMessage(start.message_id, "user", start.turn_number, start.parts))
         session.head = replace(
             session.head,

@@ -235,11 +235,6 @@ class TurnStart:
     If it is set, the planner has checked that the session had no message with this id.
     """
 
-    @property
-    def continues(self) -> bool:
-        """Whether the turn continues a waiting answer."""
-        return self.waited is not None and self.waited.turn_number == self.turn_number
-
 
 def turns_of(messages: Sequence[SessionMessage]) -> list[PastTurn]:
     """Group messages, in order, into turns."""
@@ -378,10 +373,9 @@ class SessionManager(SummaryStore):
     async def begin_turn(self, start: TurnStart) -> None:
         """Store the user's message and fence the session for this turn, atomically.
 
-        `start.waited` is stored with them. If the turn is answered again, the summaries that cover it are deleted. A
-        takeover only moves the fence, so that an earlier attempt can no longer finish the turn. Raises
-        `StorageConflict` if the session is not in the state that the turn was planned from, `SessionErased` if it is
-        being deleted.
+        `start.waited` is stored with them. A takeover only moves the fence, so that an earlier attempt can no longer
+        finish the turn. Raises `StorageConflict` if the session is not in the state that the turn was planned from,
+        `SessionErased` if it is being deleted.
         """
 
     @abstractmethod

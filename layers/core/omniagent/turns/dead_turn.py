@@ -82,7 +82,6 @@ class DeadTurn:
         last_mark = marks[-1] if marks else {}
         first_token = next((note["first"] for note in notes if isinstance(note.get("first"), float)), None)
         calls, cut_call = calls_of(raw, record_frames(raw).parts)
-        is_whole = [number for number, _ in chunks] == list(range(len(chunks)))
         return cls(
             raw=raw,
             frames=kept,
@@ -99,8 +98,7 @@ class DeadTurn:
             first_token_at=first_token,
             was_asked=sse.START_STEP in raw,
             has_approved=any(APPROVED in note for note in notes),
-            # Without its start note, a log is of an earlier version and does not record which steps have ended.
-            is_readable=is_whole and (bool(begun) or not _has_events(kept)),
+            is_readable=[number for number, _ in chunks] == list(range(len(chunks))),
         )
 
     def recorder(self, emit: Emit, note: Note) -> AnswerRecorder:
