@@ -16,8 +16,8 @@ It differs in these:
   itself, which on Lambda the kernel does. Copies share open files with their offsets. Linux only.
 - Deployment. Versions, aliases, provisioned concurrency, code signing and reserved names of variables are not checked.
   Only the quotas of `Limits` are, not the size of the package.
-- Events. No API Gateway, load balancer, S3, schedule or stream; no destinations. Event source mappings poll one queue
-  with one poller, without batching windows and filters.
+- Events. Of API Gateway, only the events of a streaming REST API (`api_gateway=`); no load balancer, S3, schedule or
+  stream; no destinations. Event source mappings poll one queue with one poller, without batching windows and filters.
 - Logs and metrics. Lines go to the terminal; there is no CloudWatch, X-Ray, Telemetry API and no extension.
 - The Invoke API. No `InvokeWithResponseStream` framing, dry runs, tenants or log tails.
 - Headers. The list of headers that a Function URL renames comes from reports of AWS users; the total size is not

@@ -206,13 +206,13 @@ async def test_another_message_does_not_end_a_turn_that_is_about_to_go_on(monkey
     journey, other = Journey(), Query("And now?", "m2")
     first = await journey.runner().start(QUERY, deadline=time.monotonic() + LONG)
     await first.ended()
-    monkeypatch.setattr("omniagent.turns.plan.HAND_OVER_SECONDS", 0.0)
+    monkeypatch.setattr("omniagent.turns.opening.HAND_OVER_SECONDS", 0.0)
     with pytest.raises(TurnInProgress):
         await journey.runner().start(other)
     assert await journey.runner().look(*journey.handed_over[-1]) == 0.0
     assert await journey.runner().settle() is not None, "somebody looks at the messages"
 
-    monkeypatch.setattr("omniagent.turns.plan.HAND_OVER_SECONDS", 60.0)
+    monkeypatch.setattr("omniagent.turns.opening.HAND_OVER_SECONDS", 60.0)
     waiting = asyncio.create_task(journey.runner().start(replace(other, busy="queue")))
     stream: AnswerStream | None = None
     while stream is None:  # the message may hold the session for a moment

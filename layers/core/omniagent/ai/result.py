@@ -39,7 +39,7 @@ class RunResult:
     is_continued: bool = False
     """The turn waited and then continued."""
     discarded: SessionMessage | None = None
-    """What a regeneration wrote that showed nothing. It is not stored."""
+    """The message of a regeneration that showed nothing. It was not stored: the previous answer stays."""
 
     @classmethod
     def of(cls, session_id: str, message: SessionMessage) -> "RunResult":

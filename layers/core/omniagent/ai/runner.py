@@ -30,7 +30,7 @@ from omniagent.turns.follow import FollowedAnswer
 from omniagent.turns.hooks import TurnHooks
 from omniagent.turns.lease import RunningTurn, TurnRegistry
 from omniagent.turns.memory_registry import MemoryRegistry
-from omniagent.turns.plan import Opening
+from omniagent.turns.opening import Opening
 from omniagent.turns.query import Query
 from omniagent.turns.repair import is_unbegun, settle, stop_turn
 from omniagent.turns.replay import ReplayedAnswer
@@ -124,8 +124,8 @@ class Runner:
         `busy` is the policy while the session answers another message: `reject`, `queue`, `steer` or `interrupt`
         (default: the setting). `deadline` is the `time.monotonic()` by which everything must be stored.
         """
-        asked = _identified(query)
-        return self._stream_of(lambda: self._open(asked, busy, deadline))
+        message = _identified(query)
+        return self._stream_of(lambda: self._open(message, busy, deadline))
 
     async def start(
         self, query: str | Query, *, busy: Busy | None = None, deadline: float | None = None
@@ -179,8 +179,8 @@ class Runner:
             return followed
         if running is not None and (running.inbox or running.claim.question):
             with suppress(TooManyTurns, TurnInProgress):  # it stays queued
-                if (waiting := await self._unattended(running, deadline)) is not None:
-                    return waiting
+                if (queued := await self._unattended(running, deadline)) is not None:
+                    return queued
             running = await self._registry.running(self._session.key)  # another process runs it
             if (followed := await self._followed(running, deadline, resets=resets)) is not None:
                 return followed
@@ -266,9 +266,9 @@ class Runner:
         """
         await self._settle()
         answer = await self._session.rate(message_id, feedback)
-        given = feedback or Feedback()
+        stored = feedback or Feedback()
         with bind_context(session_id=self.session_id, user_id=self._session.user_id, turn=answer.turn_number):
-            record_feedback(answer.id, given.rating, given.text, traceparent=answer.trace)
+            record_feedback(answer.id, stored.rating, stored.text, traceparent=answer.trace)
         return answer
 
     async def name(self) -> str:
@@ -349,10 +349,10 @@ class Runner:
         return await Opening(self._setup(), self._checked(query, busy), self._limit(deadline)).open()
 
     def _checked(self, query: str | Query, busy: Busy | None) -> Query:
-        asked = Query(query) if isinstance(query, str) else query
-        if not isinstance(asked, Query) or not isinstance(asked.text, str):
+        message = Query(query) if isinstance(query, str) else query
+        if not isinstance(message, Query) or not isinstance(message.text, str):
             raise ConfigurationError(f"the query is {query!r:.100}: write text, or Query(text, message_id=…)")
-        return (asked if busy is None else replace(asked, busy=busy)).checked(self._settings)
+        return (message if busy is None else replace(message, busy=busy)).checked(self._settings)
 
     def _setup(self) -> TurnSetup:
         provider, overrides = self._model(self._agent.overrides)
@@ -384,10 +384,10 @@ class Runner:
 
 def _identified(query: str | Query) -> str | Query:
     """Give a message its id once: a stream that is opened again, after a failure, is still the same message."""
-    asked = Query(query) if isinstance(query, str) else query
-    if not isinstance(asked, Query) or asked.message_id or asked.regenerate:
+    message = Query(query) if isinstance(query, str) else query
+    if not isinstance(message, Query) or message.message_id or message.regenerate:
         return query
-    return replace(asked, message_id=new_id())
+    return replace(message, message_id=new_id())
 
 
 def _account(session: SessionManager, budget: Budget, ledger: "Ledger | None", hooks: TurnHooks) -> "Account | None":

@@ -1,4 +1,4 @@
-"""Strict JSON schemas, in the subset that the OpenAI APIs accept, and JSON of models held against them."""
+"""Strict JSON schemas, in the subset that the OpenAI APIs accept, and validation of a model's JSON."""
 
 import json
 import logging
@@ -104,6 +104,6 @@ def _strict(node: dict[str, Any]) -> dict[str, Any]:
         strict["required"] = list(strict.setdefault("properties", {}))
         strict["additionalProperties"] = False
     if node.get("default") is not None:
-        told = f"Default: {json.dumps(node['default'], ensure_ascii=False)}."
-        strict["description"] = f"{strict['description']} {told}" if "description" in strict else told
+        default = f"Default: {json.dumps(node['default'], ensure_ascii=False)}."
+        strict["description"] = f"{strict['description']} {default}" if "description" in strict else default
     return strict

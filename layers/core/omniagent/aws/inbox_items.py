@@ -81,7 +81,7 @@ async def release_with_inbox(
     )
 
 
-async def stop_waiting(table: DynamoTable, session: str, item: dict[str, Any], message_id: str | None) -> bool:
+async def stop_queued(table: DynamoTable, session: str, item: dict[str, Any], message_id: str | None) -> bool:
     """Flag messages of the inbox as stopped, by index. If the inbox has changed since the read, try again."""
     while places := [
         (place, message.id) for place, message in enumerate(read_inbox(item)) if message_id in (None, message.id)

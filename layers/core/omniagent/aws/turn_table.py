@@ -136,7 +136,7 @@ class DynamoRegistry(TurnRegistry):
             ReturnValuesOnConditionCheckFailure="ALL_OLD",
         )
         if not answer.get("lost"):
-            self._tell_of_dead(claim.session, answer, on_dead)
+            self._report_dead(claim.session, answer, on_dead)
             return None
         held = self._running(claim.session, answer["item"])
         if held.claim.token == claim.token:
@@ -170,7 +170,7 @@ class DynamoRegistry(TurnRegistry):
             ReturnValuesOnConditionCheckFailure="ALL_OLD",
         )
         if not answer.get("lost"):
-            self._tell_of_dead(claim.session, answer, on_dead)
+            self._report_dead(claim.session, answer, on_dead)
             return None
         if answer["item"] is None:
             return await self.claim(claim, on_dead)  # the inbox was answered and the item deleted meanwhile
@@ -180,7 +180,7 @@ class DynamoRegistry(TurnRegistry):
         # Another process held it. If this one was frozen meanwhile, that lease may have expired: claim again.
         return held if held.alive or is_reserved_for_other(held, claim) else await self.claim(claim, on_dead)
 
-    def _tell_of_dead(self, session: str, answer: dict[str, Any], on_dead: OnDead | None) -> None:
+    def _report_dead(self, session: str, answer: dict[str, Any], on_dead: OnDead | None) -> None:
         if on_dead is None or not answer.get("Attributes"):
             return
         held = self._running(session, answer["Attributes"])
@@ -289,9 +289,9 @@ class DynamoRegistry(TurnRegistry):
         item = answer.get("item") or answer.get("Attributes") or {}
         if "inbox" not in item:  # nearly always
             return not answer.get("lost")
-        from omniagent.aws.inbox_items import stop_waiting
+        from omniagent.aws.inbox_items import stop_queued
 
-        return await stop_waiting(self._table, session, item, message_id) or not answer.get("lost")
+        return await stop_queued(self._table, session, item, message_id) or not answer.get("lost")
 
     @trace_method(kind=SpanKind.DB, name="aws.dynamodb.append")
     async def append(self, claim: Claim, number: int, frames: bytes) -> bool:

@@ -66,8 +66,8 @@ class StreamedPost:
         self._transport = writer.transport
         self._invoke_id = beginning.invoke_id
         self._loop = asyncio.get_running_loop()
-        self._waiting: list[bytes] = []
-        self._waiting_size = 0
+        self._unsent: list[bytes] = []
+        self._unsent_size = 0
         self._sent_at = -_PAUSE_SECONDS
         self._empty = not beginning.has_body
         self._ended = asyncio.Event()
@@ -85,15 +85,15 @@ class StreamedPost:
             return
         self._empty = False
         now = self._loop.time()
-        if not self._waiting and now - self._sent_at >= _PAUSE_SECONDS:
+        if not self._unsent and now - self._sent_at >= _PAUSE_SECONDS:
             self._sent_at = now
             self._transport.write(_frame(data))
         else:
-            if not self._waiting:
+            if not self._unsent:
                 self._loop.call_soon(self._flush)
-            self._waiting.append(data)
-            self._waiting_size += len(data)
-        if self._waiting_size + self._transport.get_write_buffer_size() > _HIGH_WATER:
+            self._unsent.append(data)
+            self._unsent_size += len(data)
+        if self._unsent_size + self._transport.get_write_buffer_size() > _HIGH_WATER:
             self._flush()
             with suppress(OSError):  # logged by _read_verdict
                 await self._writer.drain()
@@ -122,10 +122,10 @@ class StreamedPost:
         self._transport.write(newline + b"0\r\n" + trailers + b"\r\n")
 
     def _flush(self) -> None:
-        if self._waiting:
-            frame = _frame(b"".join(self._waiting))
-            self._waiting.clear()
-            self._waiting_size = 0
+        if self._unsent:
+            frame = _frame(b"".join(self._unsent))
+            self._unsent.clear()
+            self._unsent_size = 0
             self._sent_at = self._loop.time()
             self._transport.write(frame)
 

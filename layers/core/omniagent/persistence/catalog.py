@@ -56,10 +56,12 @@ class Catalog(Erasure):
         if found := await self._find(session.key):
             return found, False
         await session.new_sessions.ensure_user()
-        made = await self._store.fill(self.models.session(id=session.key, user_id=session.user_id, name=name), session)
+        document = await self._store.fill(
+            self.models.session(id=session.key, user_id=session.user_id, name=name), session
+        )
 
         async def work(transaction: AsyncClientSession) -> None:
-            await self._store.sessions.insert_one(to_bson(made), session=transaction)
+            await self._store.sessions.insert_one(to_bson(document), session=transaction)
             await session.new_sessions.refuse_erased(transaction)
 
         try:
@@ -67,7 +69,7 @@ class Catalog(Erasure):
         except StorageConflict:
             return await self.get(session.key), False
         await session.new_sessions.check_not_erased()
-        return made, True
+        return document, True
 
     @trace_method(kind=SpanKind.DB, name="mongodb.list_sessions", attributes=_SESSIONS)
     async def list_page(
@@ -83,8 +85,8 @@ class Catalog(Erasure):
         if search:
             pattern = {"$regex": re.escape(search), "$options": "i"}
             found_in = {"_id": {"$in": await self._mentioning(user_id, pattern)}}
-            asked = {"open_question.parts": _text_like(pattern)}
-            query["$and"] = [{"$or": [{"name": pattern}, asked, found_in]}]
+            open_question = {"open_question.parts": _text_like(pattern)}
+            query["$and"] = [{"$or": [{"name": pattern}, open_question, found_in]}]
         order = [("updated_at", DESCENDING), ("_id", DESCENDING)]
         with translated():
             found = await self._store.sessions.find(query, {"open_question": 0}).sort(order).limit(limit + 1).to_list()

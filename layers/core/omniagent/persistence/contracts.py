@@ -54,9 +54,9 @@ def _check(role: str, model: Any, contract: type[Document]) -> None:
     if not _is_document(model):
         raise ContractError(f"DocumentModels.{role} must be a Beanie Document class, not {model!r}")
     _check_fields(f"DocumentModels.{role}: {model.__name__}", model, contract)
-    made = indexes_of(model)
+    indexes = indexes_of(model)
     for index in indexes_of(contract):
-        if index not in made:
+        if index not in indexes:
             keys = ", ".join(index["key"])
             raise ContractError(
                 f"DocumentModels.{role}: {model.__name__} lacks the index on {keys}, which keeps turns apart. "

@@ -160,16 +160,16 @@ class MongoTurnRegistry(TurnRegistry):
             "lease_until": {"$gt": self._clock()},
             "message_id": {"$nin": [REPAIR, ERASE]},
         }
-        waits = {"_id": session} | (_HAS_INBOX if message_id is None else {"inbox.id": message_id})
+        queues = {"_id": session} | (_HAS_INBOX if message_id is None else {"inbox.id": message_id})
         if message_id is not None:
             runs["$or"] = [{name: message_id} for name in ("message_id", "turn_id", "aliases")]
         meant = {"each.id": {"$exists": True} if message_id is None else message_id}
         with _reachable():
             running = await self._turns.update_one(runs, {"$set": {"state": "stopping"}})
-            waiting = await self._turns.update_one(
-                waits, {"$set": {"inbox.$[each].stopped": True}}, array_filters=[meant]
+            queued = await self._turns.update_one(
+                queues, {"$set": {"inbox.$[each].stopped": True}}, array_filters=[meant]
             )
-        return bool(running.matched_count or waiting.matched_count)
+        return bool(running.matched_count or queued.matched_count)
 
     async def append(self, claim: Claim, number: int, frames: bytes) -> bool:
         await self._prepare()

@@ -30,8 +30,8 @@ def ui_message(
     message_id: str, role: Role, parts: Sequence[Part], metadata: Mapping[str, Any], *, sdk: int = DEFAULT_SDK
 ) -> dict[str, Any]:
     """Return a message in the format of `useChat`, of this version of the AI SDK."""
-    shown = _user_parts(parts) if role == "user" else _answer_parts(parts, sdk)
-    message: dict[str, Any] = {"id": message_id, "role": role, "parts": list(shown)}
+    ui_parts = _user_parts(parts) if role == "user" else _answer_parts(parts, sdk)
+    message: dict[str, Any] = {"id": message_id, "role": role, "parts": list(ui_parts)}
     return message | ({"metadata": dict(metadata)} if metadata else {})
 
 
@@ -110,8 +110,8 @@ def _unapproved_part(part: ToolPart, sdk: int) -> dict[str, Any]:
 
 def _request_part(call_id: str, request: CallRequest) -> dict[str, Any]:
     data = {"approvalId": request.id, "toolCallId": call_id, "reason": request.reason}
-    shown = {name: value for name, value in data.items() if value is not None}
-    return {"type": "data-approval-request", "id": request.id, "data": shown}
+    present = {name: value for name, value in data.items() if value is not None}
+    return {"type": "data-approval-request", "id": request.id, "data": present}
 
 
 def _approval(request: CallRequest) -> dict[str, Any]:

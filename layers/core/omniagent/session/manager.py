@@ -202,9 +202,9 @@ class SessionState:
 
     def with_answer(self, answer: SessionMessage) -> "SessionState":
         """Return the state in which the model sees this version of an answer."""
-        shown = ChatMessage(role="assistant", parts=list(answer.parts))
+        message = ChatMessage(role="assistant", parts=list(answer.parts))
         turns = [
-            replace(turn, messages=(*turn.messages[:-1], shown)) if turn.number == answer.turn_number else turn
+            replace(turn, messages=(*turn.messages[:-1], message)) if turn.number == answer.turn_number else turn
             for turn in self.turns
         ]
         return replace(self, turns=turns)

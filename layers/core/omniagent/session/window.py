@@ -114,11 +114,11 @@ def estimate_request(request: ModelRequest) -> int:
     questions = [number for number, message in enumerate(request.messages) if message.role == "user"]
     turn_start = questions[-1] if questions else 0
     messages = enumerate(request.messages)
-    asked = sum(
+    tokens = sum(
         estimate_parts(message.parts if number > turn_start else _without_reasoning(message.parts))
         for number, message in messages
     )
-    return asked + estimate_text(request.instructions)
+    return tokens + estimate_text(request.instructions)
 
 
 def estimate_call(input_tokens: int, output: Sequence[Part]) -> Usage:
@@ -194,8 +194,8 @@ def _shortened(turn: PastTurn, budget: int) -> PastTurn:
     if shortened.tokens <= budget:
         return shortened
     # Too many parts for the budget: keep only the user's message.
-    kept = tuple(message for message in shortened.messages if message.role == "user")
-    return replace(turn, messages=kept, tokens=sum(estimate_parts(message.parts) for message in kept))
+    messages = tuple(message for message in shortened.messages if message.role == "user")
+    return replace(turn, messages=messages, tokens=sum(estimate_parts(message.parts) for message in messages))
 
 
 def _mapped(turn: PastTurn, parts: list[list[Part]]) -> PastTurn:

@@ -150,8 +150,8 @@ def _json_formatter(service: str) -> logging.Formatter:
 
 
 def _json_line(fields: Mapping[str, Any]) -> str:
-    kept = {name: value for name, value in fields.items() if name != "taskName"}
-    return json.dumps(redact(kept), ensure_ascii=False, separators=(",", ":"))
+    own_fields = {name: value for name, value in fields.items() if name != "taskName"}
+    return json.dumps(redact(own_fields), ensure_ascii=False, separators=(",", ":"))
 
 
 def _extras(record: logging.LogRecord) -> dict[str, Any]:

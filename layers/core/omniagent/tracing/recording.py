@@ -157,14 +157,14 @@ class OpenTelemetryRecorder:
 
     def start(self, name: str, kind: SpanKind, attributes: Mapping[str, Any] | None) -> Span:
         is_database = kind is SpanKind.DB
-        given: dict[str, Any] = {} if is_database else {names.SPAN_KIND: kind.value}
-        given |= {key: otel_context.get_value(key) for key in _CONTEXT_KEYS}
-        given |= attributes or {}
+        all_attributes: dict[str, Any] = {} if is_database else {names.SPAN_KIND: kind.value}
+        all_attributes |= {key: otel_context.get_value(key) for key in _CONTEXT_KEYS}
+        all_attributes |= attributes or {}
         return self._handle(
             self._tracer.start_span(
                 name,
                 kind=trace.SpanKind.CLIENT if is_database else trace.SpanKind.INTERNAL,
-                attributes=_recordable(given, capture_content=self._capture_content),
+                attributes=_recordable(all_attributes, capture_content=self._capture_content),
             )
         )
 
@@ -190,13 +190,13 @@ class OpenTelemetryRecorder:
         inside = trace.get_current_span().get_span_context().is_valid
         # Values bound here, such as the session, are kept in addition to the sender's trace.
         context = _CALLER.extract(headers, otel_context.get_current(), _Headers()) if not inside else None
-        given = {key: otel_context.get_value(key) for key in _CONTEXT_KEYS}
+        bound = {key: otel_context.get_value(key) for key in _CONTEXT_KEYS}
         return self._handle(
             self._tracer.start_span(
                 name,
                 context,
                 kind=trace.SpanKind.INTERNAL if inside else trace.SpanKind.CONSUMER,
-                attributes=_recordable({names.SPAN_KIND: SpanKind.CHAIN.value, **given}, capture_content=False),
+                attributes=_recordable({names.SPAN_KIND: SpanKind.CHAIN.value, **bound}, capture_content=False),
                 links=[trace.Link(link)] if inside and link.is_valid else [],
             )
         )
@@ -222,11 +222,11 @@ class OpenTelemetryRecorder:
         here = trace.get_current_span().get_span_context()
         context = _CALLER.extract({"traceparent": traceparent}, current, _Headers()) if traceparent else current
         bound = {key: otel_context.get_value(key) for key in _CONTEXT_KEYS}
-        given = {names.SPAN_KIND: SpanKind.CHAIN.value, **bound, **attributes}
+        all_attributes = {names.SPAN_KIND: SpanKind.CHAIN.value, **bound, **attributes}
         span = self._tracer.start_span(
             name,
             context,
-            attributes=_recordable(given, capture_content=self._capture_content),
+            attributes=_recordable(all_attributes, capture_content=self._capture_content),
             links=[trace.Link(here)] if traceparent and here.is_valid else None,
         )
         span.add_event(names.GEN_AI_EVALUATION_RESULT, _recordable(event, capture_content=self._capture_content))

@@ -28,8 +28,8 @@ async def meet(setup: TurnSetup, query: Query, limit: TimeLimit, held: RunningTu
     Raises `TurnInProgress`, `QueueFull`, `TooManyReaders` or `BudgetExceeded`.
     """
     query = replace(query, busy=query.busy or "reject")
-    can_wait = bool(query.text) and not query.regenerate  # answers to a waiting turn are not messages either
-    if can_wait and query.is_queued(held.inbox):
+    can_queue = bool(query.text) and not query.regenerate  # answers to a waiting turn are not messages either
+    if can_queue and query.is_queued(held.inbox):
         return await PostedAnswer(setup, query, limit).joined()
     if not held.alive and (waiting_id := await waited_for(setup.session, held)) is not None:
         # The message closes the open requests instead of answering them. Messages queued before it run first.
@@ -49,11 +49,11 @@ async def meet(setup: TurnSetup, query: Query, limit: TimeLimit, held: RunningTu
         return None
     if (
         query.busy == "reject"
-        and can_wait
+        and can_queue
         and (known := await PostedAnswer(setup, query, limit).known(head)) is not None
     ):
         return known
-    if query.busy == "reject" or len(query.text) > MAX_POSTED_CHARS or not (can_wait or query.regenerate):
+    if query.busy == "reject" or len(query.text) > MAX_POSTED_CHARS or not (can_queue or query.regenerate):
         raise TurnInProgress(retry_after=1.0 if held.stopping else max(1.0, held.lease_left))
     return await _admitted(setup, query, limit, held, head)
 

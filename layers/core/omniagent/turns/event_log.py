@@ -48,7 +48,10 @@ class EventLog:
         self.frames.append(frame)
 
     def mark_continued(self, mark: bytes) -> None:
-        """Mark the end of what was shown before the turn waited. Readers here get only its start, followers all."""
+        """Mark the end of what was shown before the turn waited.
+
+        Local readers have seen it already; followers replay it from the first frame.
+        """
         self.frames.append(mark)
         self._known_to = len(self.frames)
 

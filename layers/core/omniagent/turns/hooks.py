@@ -52,8 +52,8 @@ class TurnHooks:
     its text is stored.
     """
     on_wake: Callable[[], Awaitable[None]] | None = None
-    """Called when a waiting turn is closed with messages queued behind it, so that they are run: before it is closed,
-    while this process holds the session, and after the session is released.
+    """Called twice when a waiting turn is closed with messages queued behind it, so that they are run: before the turn
+    is closed, in case this process dies meanwhile, and again when the session is free.
     """
     on_end: Callable[[RunResult], Awaitable[None]] | None = None
     """Called when a turn has ended and its readers have seen the end."""

@@ -14,7 +14,7 @@ from omniagent.errors import InvalidRequest, OmniAgentError
 from omniagent.session.manager import SessionManager, SessionMessage
 from omniagent.turns.deadline import TimeLimit
 from omniagent.turns.lease import RunningTurn
-from omniagent.turns.plan import Opening
+from omniagent.turns.opening import Opening
 from omniagent.turns.query import Query
 from omniagent.turns.repair import is_dead
 from omniagent.turns.setup import MAX_ATTEMPTS, TurnSetup

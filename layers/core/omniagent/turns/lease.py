@@ -116,8 +116,8 @@ class RunningTurn:
 def is_reserved_for_other(held: RunningTurn, claim: Claim) -> bool:
     """Whether an unclaimed session is reserved for another message than the claim's.
 
-    A claim with a question of its own is kept out even if its message is the first: what is queued is answered, not
-    what the request says.
+    A request that repeats the first queued message does not get the session either: the queued text is answered, not
+    the text of the request.
     """
     if not held.inbox or claim.goes_first or claim.turn_id == held.claim.turn_id:  # the last: a takeover of a dead turn
         return False

@@ -140,7 +140,7 @@ class PostedAnswer:
     async def result(self) -> RunResult:
         source = await asyncio.shield(self._started)
         if source is None:
-            raise TurnInProgress("The message waits for its turn. Send the same request again.")
+            raise TurnInProgress("The message is queued. Send the same request again.")
         return await source.result()
 
     async def ended(self) -> None:
@@ -191,7 +191,7 @@ class PostedAnswer:
                     return source
                 pause = tick if self._held_up_since is None else GRACE_TICKS * tick
             except (TooManyTurns, TurnInProgress, TooManyReaders, StorageUnavailable, RegistryUnavailable) as exc:
-                logger.info("message waits", extra={"cause": f"{type(exc).__name__}: {exc}"})
+                logger.info("message stays queued", extra={"cause": f"{type(exc).__name__}: {exc}"})
                 pause = max(tick, PAUSE_SECONDS)
             await asyncio.sleep(pause)
         return None

@@ -26,7 +26,7 @@ from omniagent.session.manager import (
 from omniagent.turns.deadline import TimeLimit
 from omniagent.turns.follow import FollowedAnswer
 from omniagent.turns.lease import ANSWER, Claim, RunningTurn
-from omniagent.turns.plan import Opening
+from omniagent.turns.opening import Opening
 from omniagent.turns.query import Query
 from omniagent.turns.replay import CONTINUED
 from omniagent.turns.setup import TurnPlan, TurnSetup

@@ -24,7 +24,7 @@ from omniagent.turns.hooks import TurnHooks, call_back
 
 logger = logging.getLogger(__name__)
 HAND_OVER_SECONDS = 3.0
-"""Time for the next process to continue a handed-over turn. After that, a waiting message is refused as busy."""
+"""Time for the next process to continue a handed-over turn. After that, a queued message is refused as busy."""
 HAND_OVER_POLL_SECONDS = 0.1
 """Poll interval while waiting for a hand-over."""
 MAX_ATTEMPTS = 5

@@ -16,7 +16,7 @@ from omniagent.session.manager import new_id, public_session_id
 from omniagent.turns.claiming import taken
 from omniagent.turns.deadline import TimeLimit
 from omniagent.turns.lease import REPAIR, Claim, RunningTurn
-from omniagent.turns.plan import Opening
+from omniagent.turns.opening import Opening
 from omniagent.turns.query import Query
 from omniagent.turns.repair import settle_claim
 from omniagent.turns.setup import MAX_ATTEMPTS, TurnSetup

@@ -116,7 +116,7 @@ class Judge:
     def _output(self, part: ToolPart, output: Any) -> Any:
         tool = self.tool(part.name)
         if not isinstance(tool, ClientTool):
-            raise InvalidRequest(f"{part.name} is no longer a client tool. Answer with an error.")
+            raise InvalidRequest(f"{part.name} is no longer a client tool. Reply with an error.")
         return render_output(tool.parse_reply(part.input, output))
 
     def _is_repeated(self, part: ToolPart, request: CallRequest, reply: ToolReply) -> bool:

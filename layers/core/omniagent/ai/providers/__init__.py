@@ -77,10 +77,10 @@ def check_registration(where: str, provider: object) -> None:
         check_provider(where, provider)
         return
     if not callable(provider) or (isinstance(provider, type) and not issubclass(provider, LLMProvider)):
-        shown = f"the class {provider.__name__}" if isinstance(provider, type) else f"{provider!r:.100}"
+        description = f"the class {provider.__name__}" if isinstance(provider, type) else f"{provider!r:.100}"
         raise ConfigurationError(
             f"{where} must be an LLMProvider, or a function that takes the model's name and options and returns one, "
-            f"not {shown}"
+            f"not {description}"
         )
     try:
         inspect.signature(provider).bind_partial("model")

@@ -224,9 +224,9 @@ class ProviderPool:
 
     async def aclose(self) -> None:
         """Close the providers that the pool created. If it is used again, it creates new ones."""
-        made, self._made = self._made, []
+        providers, self._made = self._made, []
         self._providers.clear()
-        for provider in made:
+        for provider in providers:
             await provider.aclose()
 
     def _open(self, name: str) -> LLMProvider:

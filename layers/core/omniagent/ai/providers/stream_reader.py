@@ -188,8 +188,8 @@ class ModelStreamReader(ABC):
         except _MALFORMED as exc:
             failure = ModelStreamBroken("the model's API sent an event of an unknown shape")
             failure.__cause__ = exc
-        made, self._events = self._events, []
-        yield from made
+        model_events, self._events = self._events, []
+        yield from model_events
         if failure is not None:
             raise failure
 

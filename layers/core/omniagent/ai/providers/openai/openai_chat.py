@@ -94,19 +94,19 @@ def _alternating(messages: Iterable[Json]) -> Iterator[Json]:
 
     The model has not answered a tool's output if its turn was stopped or a message joined it there.
     """
-    waiting: Json | None = None
+    held_back: Json | None = None
     for message in messages:
-        role = waiting["role"] if waiting else ""
-        if waiting and role == message["role"] == "user":
-            waiting["content"] += f"\n\n{message['content']}"
+        role = held_back["role"] if held_back else ""
+        if held_back and role == message["role"] == "user":
+            held_back["content"] += f"\n\n{message['content']}"
             continue
-        if waiting:
-            yield waiting
+        if held_back:
+            yield held_back
         if role == "tool" and message["role"] == "user":
             yield {"role": "assistant", "content": "I have read the results."}
-        waiting = message
-    if waiting:
-        yield waiting
+        held_back = message
+    if held_back:
+        yield held_back
 
 
 def _answer_messages(message: ChatMessage, dialect: ChatDialect, ids: Mapping[str, str]) -> Iterator[Json]:

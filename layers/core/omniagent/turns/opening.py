@@ -99,7 +99,7 @@ class Opening:
     async def _open(self) -> AnswerSource:
         claim = self._claim()
         with self._noticed(claim) as notice:
-            while (held := await taken(self._registry, claim, self._bury)) is not None:
+            while (held := await taken(self._registry, claim, self._settle_dead)) is not None:
                 if (answer := await self._join(held)) is not None:
                     notice.withdraw()
                     return answer
@@ -108,16 +108,16 @@ class Opening:
     async def _open_once(self, attempt: int) -> AnswerSource | None:
         claim = replace(self._claim(), attempt=attempt)
         with self._noticed(claim) as notice:
-            if await taken(self._registry, claim, self._bury) is not None:
+            if await taken(self._registry, claim, self._settle_dead) is not None:
                 notice.withdraw()
                 return None
         return await self._open_kept(self._setup.keeper(claim, notice))
 
     @contextmanager
     def _noticed(self, claim: Claim) -> Iterator[Notice]:
-        """Give notice of a turn while its session is being claimed, so that it is watched if this process dies.
+        """Have a turn watched from the moment its session is claimed, in case this process dies.
 
-        A turn without a question of its own gives notice when it begins: what led to it is watched until then.
+        A takeover, a queued message and a reply have a watch already, so theirs is sent only when the turn begins.
         """
         notice = self._setup.notice(claim)
         if claim.question:
@@ -158,7 +158,7 @@ class Opening:
             await self._abandon(keeper, is_settled=True)
         return answer
 
-    async def _bury(self, dead: Claim) -> None:
+    async def _settle_dead(self, dead: Claim) -> None:
         self._dead = dead
         await settle_claim(self._session, self._registry, self._setup.ledger, dead)
 
