@@ -63,7 +63,7 @@ def text_of(answer: dict[str, Any]) -> str:
     return "".join(part["text"] for part in answer["parts"] if part["type"] == "text")
 
 
-def test_ctrl_c_in_chat_stores_what_was_shown_and_the_next_run_remembers_it_and_uses_its_tools(
+def test_ctrl_c_in_chat_stores_the_shown_text_for_the_next_run(
     environment: dict[str, str],
 ) -> None:
     with running(environment, "examples.chat", f"My name is Ada. {LONG_ANSWER}") as first:

@@ -82,7 +82,7 @@ async def test_data_is_bounded_by_its_encoded_size(data: Any, fits: bool) -> Non
     assert len(client.parts) == fits
 
 
-async def test_a_sync_tool_emits_from_its_thread_and_the_client_hears_it_on_the_loop_in_order() -> None:
+async def test_a_sync_tool_emits_from_its_thread_in_order() -> None:
     client = Client()
 
     @tool

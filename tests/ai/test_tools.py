@@ -202,7 +202,7 @@ def test_a_strict_schema_holds_only_what_the_api_documents() -> None:
     assert "(?!" not in text, "a pattern that strict mode cannot compile"
 
 
-def test_the_model_reads_the_description_and_the_default_of_a_parameter_whose_schema_is_a_reference() -> None:
+def test_a_referenced_parameter_keeps_its_description_and_default() -> None:
     @tool
     def forecast(
         unit: Annotated[Unit, Field(description="Of the temperature.")] = Unit.CELSIUS,
@@ -260,7 +260,7 @@ def test_arguments_that_nobody_asked_for_are_a_mistake() -> None:
         weather.parse('{"city": "Lisbon", "colour": "red"}')
 
 
-def test_a_tool_class_without_a_docstring_has_that_of_its_base_but_never_that_of_tool() -> None:
+def test_a_tool_class_inherits_a_docstring_but_never_that_of_tool() -> None:
     class Silent(Tool):
         class Arguments(BaseModel):
             city: str

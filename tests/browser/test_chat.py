@@ -147,7 +147,7 @@ async def test_only_the_last_answer_is_regenerated_and_the_new_one_takes_its_pla
     assert text_of(new) == text_of(old)
 
 
-async def test_the_summary_is_in_the_panel_also_in_a_browser_that_did_not_ask_for_it(open_page: OpenPage) -> None:
+async def test_the_panel_shows_a_summary_requested_in_another_browser(open_page: OpenPage) -> None:
     playground = await open_page()
     await playground.ask("My name is Ada and I live in Lisbon.")
     await playground.ask("Hello")  # the last turn may still be answered again: a summary ends before it

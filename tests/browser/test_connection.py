@@ -57,9 +57,7 @@ async def test_a_late_description_of_the_previous_stack_is_ignored(open_page: Op
     await expect(playground.button("Trace")).to_have_count(0)
 
 
-async def test_a_stack_that_does_not_answer_is_not_taken_and_from_another_there_is_a_way_back(
-    open_page: OpenPage, wire: Proxy
-) -> None:
+async def test_an_unreachable_stack_is_refused_and_another_can_be_left_again(open_page: OpenPage, wire: Proxy) -> None:
     playground = await open_page()
     wire.broken = True
     await playground.button("Connection settings").click()

@@ -57,7 +57,7 @@ async def refuse(route: Route) -> None:
     await route.fulfill(status=503, body=json.dumps(problem), content_type="application/problem+json")
 
 
-async def test_the_snippet_opens_a_new_chat_answers_survives_a_reload_and_shows_the_text_of_a_refusal(
+async def test_the_snippet_answers_survives_a_reload_and_shows_refusals(
     page: Page,
 ) -> None:
     await expect(page.get_by_role("button", name="Say hello")).to_be_visible()

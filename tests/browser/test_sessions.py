@@ -91,7 +91,7 @@ async def test_chats_are_found_by_name_and_by_content_and_the_open_one_keeps_its
     await expect(playground.chats).to_have_count(4)
 
 
-async def test_more_chats_come_page_by_page_and_one_that_is_not_listed_has_its_name_and_earlier_messages(
+async def test_chats_load_by_page_and_an_unlisted_chat_shows_name_and_history(
     playground: Playground, page: Page
 ) -> None:
     async with playground.api() as api:

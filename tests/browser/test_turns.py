@@ -15,7 +15,7 @@ BRIEFLY_SLOW = "[slow:40] [long:60]"
 STALLED = "[stall] [echo:one two three four]"
 
 
-async def test_stop_ends_the_turn_on_the_server_keeps_what_was_said_and_it_can_be_asked_for_again(
+async def test_stop_ends_the_turn_keeps_its_text_and_allows_a_regeneration(
     playground: Playground,
 ) -> None:
     await playground.begin(STALLED)
@@ -97,9 +97,7 @@ async def test_an_answer_that_ended_during_a_reload_is_shown(playground: Playgro
     await _shows_exactly_what_is_stored(playground)
 
 
-async def test_a_lost_connection_is_found_again_in_the_middle_of_an_answer_and_after_its_end(
-    open_page: OpenPage, wire: Proxy
-) -> None:
+async def test_a_lost_connection_is_resumed_during_an_answer_and_after_it(open_page: OpenPage, wire: Proxy) -> None:
     playground = await open_page(url=wire.url)
     await playground.begin(SLOW)
     await playground.has_begun_to_answer()
@@ -123,7 +121,7 @@ async def _lose_connection(playground: Playground, wire: Proxy) -> None:
     await expect(playground.page.get_by_text("Reconnecting")).to_be_visible()
 
 
-async def test_a_question_of_unknown_fate_is_answered_once_and_one_that_was_not_sent_can_be_edited(
+async def test_a_question_of_unknown_fate_is_answered_once_an_unsent_one_editable(
     open_page: OpenPage, wire: Proxy
 ) -> None:
     playground = await open_page(url=wire.url)

@@ -112,7 +112,7 @@ async def test_the_verdict_is_sent_by_the_sdks_helper_and_the_message_goes_on(
 
 
 @approving_versions
-async def test_three_calls_of_a_step_are_answered_each_in_its_own_way_and_sent_at_once(
+async def test_three_calls_of_a_step_get_different_replies_in_one_request(
     sdk: SdkClient, shop: Shop, version: int
 ) -> None:
     waiting = await sdk.drive(*shop.chat, send(THREE), version=version, answers=True)
@@ -294,9 +294,7 @@ async def test_version_5_runs_its_tools_and_is_told_of_approvals_in_its_own_way(
     assert shop.refunds == []
 
 
-async def test_version_5_has_a_request_at_the_same_place_live_after_a_resume_and_after_a_reload(
-    sdk: SdkClient, shop: Shop
-) -> None:
+async def test_version_5_shows_a_request_in_one_place_live_resumed_and_reloaded(sdk: SdkClient, shop: Shop) -> None:
     two = '[tool:refund {"order": "1"}] [tool:locate {}] [then] [echo:Done.]'
     live = await sdk.drive(*shop.chat, send(two), version=5)
     resumed = await sdk.drive(*shop.chat, {"do": "resume"}, messages=live["messages"][:1], version=5)
@@ -322,7 +320,7 @@ async def test_a_page_whose_tool_was_stopped_sends_by_itself_once_and_rests(
 
 
 @pytest.mark.parametrize("version", [5, 6, 7])
-async def test_a_page_whose_tool_was_stopped_after_it_had_answered_another_sends_by_itself_once_and_rests(
+async def test_a_page_with_a_stopped_tool_sends_by_itself_only_once(
     sdk: SdkClient, server: Server, conversation: Conversation, version: int
 ) -> None:
     @tool

@@ -238,7 +238,7 @@ def test_a_message_that_is_sent_again_while_it_waits_has_one_job(
     assert texts(user) == ["[echo:Done.]", "Done."]
 
 
-def test_a_message_that_nobody_can_be_told_of_is_not_accepted_and_can_be_sent_again(
+def test_a_message_that_cannot_be_watched_is_refused_and_can_be_resent(
     run: Any, world: World, queue: RecordedRuns
 ) -> None:
     user, body = world.user(), {"query": "[echo:Done.]", "message_id": "m1"}
@@ -326,7 +326,7 @@ def test_the_end_of_a_turn_is_told_to_the_webhook_and_verified_there(
     assert b"Private" not in body
 
 
-def test_a_turn_whose_process_died_after_the_commit_is_told_by_its_watch_and_only_once(
+def test_a_watch_announces_a_turn_that_died_after_its_commit_once(
     watch: Any, world: World, queue: RecordedRuns, watches: RecordedWatches
 ) -> None:
     user = world.user()
@@ -365,7 +365,7 @@ async def _new_event() -> asyncio.Event:
     return asyncio.Event()
 
 
-def test_each_regeneration_that_fails_is_an_event_of_its_own_and_the_kept_answer_is_not_told_again(
+def test_each_failed_regeneration_sends_one_event_and_none_for_the_old_answer(
     watch: Any, world: World, queue: RecordedRuns, watches: RecordedWatches
 ) -> None:
     user = world.user()
@@ -405,7 +405,7 @@ def test_a_turn_that_goes_on_with_its_answers_is_not_told_to_wait(
     assert queue.taken("webhook") == []
 
 
-def test_an_event_that_is_not_taken_is_sent_again_with_the_same_id_and_is_no_error_of_the_function_at_last(
+def test_a_refused_event_is_resent_with_its_id_and_finally_reported_failed(
     run: Any, world: World, queue: RecordedRuns, webhook: Endpoint
 ) -> None:
     user = world.user()

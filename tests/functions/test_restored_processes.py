@@ -136,7 +136,7 @@ async def without_secrets(
     ("processes", "snap_start"),
     [pytest.param(BURST, True, marks=linux, id="restored"), pytest.param(COLD_STARTS, False, id="cold")],
 )
-async def test_in_a_burst_of_starts_a_secret_that_cannot_be_read_for_a_moment_costs_no_turn(
+async def test_a_secret_unreadable_for_a_moment_costs_no_turn_in_a_burst(
     mongod: str, cloud: Aws, model: OfflineModel, processes: int, snap_start: bool
 ) -> None:
     async with without_secrets(mongod, cloud, model, snap_start=snap_start) as (product, secrets):

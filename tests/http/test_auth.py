@@ -268,5 +268,5 @@ def test_a_page_of_this_machine_is_one(origin: str) -> None:
         *("http://localhost\n", " http://localhost", "http://evil.example\\@localhost", "HTTP://localhost:123456"),
     ],
 )
-def test_any_other_page_is_not(origin: str) -> None:
+def test_origins_of_other_hosts_are_not_loopback(origin: str) -> None:
     assert not is_loopback_origin(origin)

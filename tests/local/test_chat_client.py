@@ -103,7 +103,7 @@ async def test_a_second_interrupt_leaves_a_turn_that_does_not_stop() -> None:
     await server.close()
 
 
-def test_an_answer_on_its_way_is_taken_up_again_and_the_chat_is_left_by_its_command_or_two_interrupts(
+def test_the_chat_resumes_a_running_answer_and_ends_by_command_or_interrupts(
     stack: BackgroundStack, http: httpx.Client
 ) -> None:
     session_id = uuid4().hex

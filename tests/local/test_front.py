@@ -346,7 +346,7 @@ async def test_the_spans_of_a_turn_are_told_with_the_outermost_that_comes_last(
     assert [span["name"] for span in (await asked).json()["spans"]] == ["turn", "llm"]
 
 
-async def test_the_request_is_the_outermost_span_of_its_turn_also_in_a_trace_of_the_caller() -> None:
+async def test_the_request_span_encloses_its_turn_also_in_a_callers_trace() -> None:
     def export(*spans: Span) -> bytes:
         request = ExportTraceServiceRequest(resource_spans=[ResourceSpans(scope_spans=[ScopeSpans(spans=spans)])])
         return bytes(request.SerializeToString())

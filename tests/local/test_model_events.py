@@ -83,9 +83,7 @@ def check_items(sent: list[tuple[str, Any]]) -> None:
 
 
 @pytest.mark.parametrize("prompt", [*PROMPTS.values(), "[failed] Tell me."], ids=[*PROMPTS, "failed"])
-def test_each_event_of_a_response_is_one_of_the_sdk_and_items_are_opened_and_closed_in_order(
-    model: OfflineModel, prompt: str
-) -> None:
+def test_response_events_are_the_sdks_and_items_open_and_close_in_order(model: OfflineModel, prompt: str) -> None:
     answer = post(model, "responses", {"input": prompt, "tools": [WEATHER], "stream": True})
     sent = events(answer)
     for number, (name, data) in enumerate(sent):

@@ -77,7 +77,7 @@ def test_it_ends_in_order_while_it_starts(tmp_path: Path) -> None:
     assert still_running(processes) == {}
 
 
-def test_a_function_that_fails_is_said_every_change_of_it_is_taken_up_and_a_dead_mongod_ends_the_run(
+def test_the_run_reports_failures_reloads_changes_and_ends_with_its_mongod(
     tmp_path: Path,
 ) -> None:
     template = write_template(tmp_path, chat="def handler(event, context")

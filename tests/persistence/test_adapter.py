@@ -123,7 +123,7 @@ async def test_an_address_that_is_none_is_a_matter_of_configuration(uri: str) ->
         (EmptyLabel, ConfigurationError),
     ],
 )
-async def test_a_name_that_is_not_resolved_is_unavailable_and_a_malformed_one_is_a_matter_of_configuration(
+async def test_an_unresolved_host_is_unavailable_and_a_malformed_one_misconfigured(
     monkeypatch: pytest.MonkeyPatch, failure: type[Exception], ours: type[Exception]
 ) -> None:
     async def resolve(*_: Any, **__: Any) -> None:

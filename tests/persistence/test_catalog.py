@@ -100,9 +100,7 @@ async def test_a_search_finds_a_part_of_the_name_and_takes_no_pattern(
         assert set(await ids(await all_pages(catalog, session.user_id, 1, search))) == found
 
 
-async def test_a_search_finds_what_was_said_by_the_user_or_the_model_and_by_nobody_else(
-    catalog: Catalog, store: ConversationStore
-) -> None:
+async def test_a_search_finds_texts_of_the_user_and_the_model_only(catalog: Catalog, store: ConversationStore) -> None:
     user, said = f"user:{new_id()}", f"Sintra {new_id()} (50%)"
     mine, theirs = open_session(store, "mine", user), open_session(store, "theirs")
     for session in (mine, theirs, open_session(store, "silent", user)):

@@ -135,7 +135,7 @@ def test_calls_without_ids_at_one_index_are_told_apart(at: Json, names: tuple[st
 
 
 @pytest.mark.parametrize("call_id", ["call_0", "functions.add:0", "functions.convert2pdf24:12", "0", "toolcall1", ""])
-def test_a_call_that_a_server_has_only_counted_gets_an_id_that_no_other_session_has(call_id: str) -> None:
+def test_a_call_with_only_a_counter_gets_an_id_unique_across_sessions(call_id: str) -> None:
     name = call_id.partition(".")[2].partition(":")[0] or "add"
     told = [only(chat(piece("{}", index=0, id=call_id, name=name), finish="stop"), ModelToolCall) for _ in range(2)]
     ids = {call.call_id for calls in told for call in calls}

@@ -405,7 +405,7 @@ async def test_an_answer_that_the_store_cannot_take_is_stored_as_failed_with_wha
     assert (await sessions.runner(model, session=session).run("Go on")).text == "Still here."
 
 
-async def test_a_tool_of_an_answer_that_the_store_cannot_take_is_not_run_again_when_the_message_is_sent_again() -> None:
+async def test_a_resent_message_does_not_repeat_tools_of_an_unstorable_answer() -> None:
     runs: list[str] = []
 
     @tool
@@ -468,7 +468,7 @@ async def test_a_huge_tool_argument_becomes_an_error_and_every_frame_fits_into_t
 @pytest.mark.parametrize(
     "call", [ToolCall("x" * 900_000), ToolCall("refund", call_id="x" * 900_000)], ids=["name", "id"]
 )
-async def test_a_tool_call_with_a_huge_name_or_id_fails_the_answer_before_its_event_is_sent(call: ToolCall) -> None:
+async def test_a_huge_tool_name_or_id_fails_the_answer_before_its_event(call: ToolCall) -> None:
     stream = Sessions().runner(ScriptedModel(["One moment.", call])).run_stream("Go")
     frames = [frame async for frame in stream.sse()]
     assert max(map(len, frames)) < 300_000

@@ -61,7 +61,7 @@ async def test_an_accepted_message_waits_and_is_answered_by_whoever_comes_for_it
     assert len(model.requests) == 1
 
 
-async def test_a_message_whose_process_died_before_it_told_anybody_gets_a_watch_when_it_is_sent_again() -> None:
+async def test_a_resent_message_whose_process_died_unannounced_gets_a_watch() -> None:
     sessions, watched = Sessions(), list[str]()
 
     async def on_begin(turn_id: str, _: int) -> None:
@@ -72,7 +72,7 @@ async def test_a_message_whose_process_died_before_it_told_anybody_gets_a_watch_
     assert (watched, await waiting(sessions)) == (["m1"], ["m1"])
 
 
-async def test_a_message_whose_process_died_while_it_held_the_session_gets_a_watch_when_it_is_sent_again() -> None:
+async def test_a_resent_message_whose_process_died_with_the_session_gets_a_watch() -> None:
     sessions, watched = Sessions(), list[str]()
     session, registry = sessions.session(), sessions.registry
 
@@ -91,7 +91,7 @@ async def test_a_message_whose_process_died_while_it_held_the_session_gets_a_wat
     assert (watched, await waiting(sessions)) == (["m1"], ["m1"])
 
 
-async def test_a_message_that_was_accepted_stays_when_it_is_sent_again_and_nobody_can_be_told() -> None:
+async def test_an_accepted_message_stays_when_a_retry_cannot_be_watched() -> None:
     sessions = Sessions()
 
     async def on_begin(_: str, __: int) -> None:
@@ -289,7 +289,7 @@ async def test_a_hook_that_hangs_does_not_hold_the_turn(monkeypatch: pytest.Monk
     assert await run(sessions.runner(model, hooks=TurnHooks(on_begin=on_begin)), "m1") == "Hi."
 
 
-async def test_a_user_with_too_many_turns_has_it_wait_on() -> None:
+async def test_an_accepted_message_stays_queued_while_its_user_has_too_many_turns() -> None:
     gate = Gate()
     sessions, model = Sessions(replace(QUICK, max_running_turns_per_user=1)), ScriptedModel([gate, "One."], "Two.")
     first = await sessions.runner(model, session=sessions.session("other")).start("First")

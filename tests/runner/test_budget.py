@@ -176,7 +176,7 @@ async def test_what_a_summary_has_cost_is_counted_before_it_is_stored() -> None:
     await job
 
 
-async def test_of_a_turn_that_died_the_summary_beside_it_is_paid_for_and_no_part_of_its_answer() -> None:
+async def test_a_dead_turn_pays_for_its_summary_but_its_answer_omits_it() -> None:
     desk, session = summarized(COSTS_4000, ["Three is ", gate := Gate()])
     await desk.runner().run("One")
     stream = await desk.runner(session).start("Two")
@@ -329,7 +329,7 @@ async def test_what_a_turn_had_reserved_that_died_before_its_question_was_stored
     await asyncio.wait([unbegun])
 
 
-async def test_a_dead_turn_is_settled_by_its_repair_with_what_was_counted_and_the_rest_estimated() -> None:
+async def test_repair_settles_a_dead_turn_with_counted_and_estimated_tokens() -> None:
     gate = Gate()
     call = [ToolCall("add", {"a": 1, "b": 2}), ModelFinish("tool-calls", Usage(200, 11))]
     desk = Desk(call, ["Three is ", gate], "Another answer.")
@@ -387,7 +387,7 @@ async def test_what_could_not_be_settled_is_settled_before_the_next_reservation(
     assert await desk.spent() == (8_000, 0, 0)
 
 
-async def test_a_turn_that_does_not_begin_pays_for_what_it_asked_although_that_could_not_be_settled_at_once() -> None:
+async def test_a_turn_that_never_begins_pays_although_settling_failed_at_first() -> None:
     desk = Desk(["Hel", gate := Gate()], COSTS_4000)
     desk.ledger = ledger = RestlessLedger()
     ledger.failure = RegistryUnavailable("down")

@@ -97,7 +97,7 @@ async def test_a_message_that_was_queued_before_waits_for_the_answer_and_is_answ
     assert said(sessions) == [("m1", "m1?"), ("", "Hm. Done."), ("m2", "m2?"), ("", "Two.")]
 
 
-async def test_a_message_that_is_held_up_lets_its_request_go_and_is_answered_by_whoever_approves(
+async def test_a_blocked_message_frees_its_request_and_is_answered_after_the_approval(
     sessions: Busily,
 ) -> None:
     sessions.settings = replace(sessions.settings, follow_seconds=0.01)
@@ -192,7 +192,7 @@ async def test_a_stop_of_a_message_that_is_held_up_leaves_what_is_asked(sessions
     assert [message.status for message in sessions.messages] == ["complete", "complete", "complete", "cancelled"]
 
 
-async def test_a_stop_of_the_question_closes_what_is_asked_and_lets_the_next_message_go_on(sessions: Busily) -> None:
+async def test_stopping_the_question_closes_its_requests_and_runs_the_next_message(sessions: Busily) -> None:
     model, second, _ = await queued_behind(sessions, "Two.")
     assert await runner(sessions, model).stop("m1")
     assert (await second.result()).text == "Two."

@@ -35,7 +35,7 @@ async def asked(*steps: list[Json]) -> list[Json]:
     return messages
 
 
-async def test_deepseek_gets_the_reasoning_of_every_step_of_a_turn_with_tools_in_all_later_requests() -> None:
+async def test_later_requests_to_deepseek_carry_the_reasoning_of_every_tool_step() -> None:
     opening: Json = {"role": "assistant", "content": None, "reasoning_content": ""}
     messages = await asked(
         [opening, {"reasoning_content": "Let me "}, {"reasoning_content": "add."}, call(index=0)],

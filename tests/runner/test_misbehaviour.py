@@ -64,7 +64,7 @@ async def test_a_summary_model_that_does_not_exist_costs_only_the_summary() -> N
     assert await sessions.are_free()
 
 
-async def test_a_store_that_raises_anything_while_the_slot_is_given_back_does_not_keep_the_stream_open() -> None:
+async def test_the_stream_ends_although_the_store_raises_when_the_slot_is_released() -> None:
     class Broken(InMemorySessionManager):
         async def withdraw(self, *slots: str) -> None:
             raise ConnectionError("a team's own store")
@@ -75,7 +75,7 @@ async def test_a_store_that_raises_anything_while_the_slot_is_given_back_does_no
     assert await sessions.registry.running(session.key) is None
 
 
-async def test_a_store_that_raises_anything_while_the_answer_is_stored_ends_the_stream_with_an_error() -> None:
+async def test_the_stream_ends_with_an_error_if_storing_the_answer_raises() -> None:
     class Broken(InMemorySessionManager):
         async def finish_turn(self, answer: SessionMessage, *, attempt: int = 0) -> SessionMessage:
             raise ZeroDivisionError("secret")
@@ -159,7 +159,7 @@ async def test_a_callback_that_raises_system_exit_changes_nothing(name: str) -> 
 
 @pytest.mark.parametrize("error", [asyncio.CancelledError, SystemExit])
 @pytest.mark.parametrize("where", ["instructions", "provider"])
-async def test_a_turn_that_nobody_stops_fails_if_its_own_code_raises_a_cancellation_or_an_exit(
+async def test_a_turn_fails_if_its_own_code_raises_a_cancellation_or_exit(
     where: str, error: type[BaseException]
 ) -> None:
     sessions = Sessions()
@@ -219,7 +219,7 @@ async def test_an_output_that_cannot_be_rendered_fails_its_call_and_not_the_turn
     assert (result.status, part.error) == ("complete", "lookup failed. Try something else or tell the user.")
 
 
-async def test_the_text_of_a_tool_error_is_cut_as_an_output_is_and_can_be_encoded() -> None:
+async def test_a_tool_errors_text_is_cut_like_an_output_and_encodable() -> None:
     @tool
     async def lookup() -> str:
         """Look something up."""
@@ -324,7 +324,7 @@ async def test_the_readers_of_a_joined_turn_are_independent_of_each_other() -> N
     assert result.text == "Hello there."
 
 
-async def test_a_follower_that_comes_late_gets_the_answer_of_its_own_turn_and_not_of_the_next() -> None:
+async def test_a_late_follower_gets_the_answer_of_its_own_turn() -> None:
     sessions, gate = Sessions(), Gate()
     runner = sessions.runner(ScriptedModel("First.", gate, "Next."))
     await runner.run(Query("Hello?", "m1"))

@@ -94,7 +94,7 @@ async def test_the_answer_is_complete_before_its_session_has_a_name() -> None:
 
 
 @pytest.mark.parametrize("error", [KeyError("choices"), asyncio.CancelledError()])
-async def test_a_provider_that_raises_anything_for_a_name_does_not_keep_the_turn_from_its_end(
+async def test_a_turn_ends_although_naming_its_session_raises(
     error: BaseException,
 ) -> None:
     chat = Chat(ScriptedModel("Hello.", "Again.", name=error))

@@ -180,7 +180,7 @@ async def test_the_same_answer_again_replays_the_rest_and_another_verdict_is_ref
         await runner.reply(request.deny())
 
 
-async def test_what_a_client_repeats_of_an_answer_that_ended_in_a_tool_is_no_error_and_has_no_further_calls(
+async def test_a_repeated_answer_that_ended_in_a_tool_causes_no_calls(
     sessions: Sessions,
 ) -> None:
     """Clients send by themselves when every call of the last step is settled, also of a turn that was stopped."""
@@ -413,9 +413,7 @@ async def test_a_new_message_closes_what_is_pending(shop: Shop, sessions: Sessio
     assert shop.refunds == []
 
 
-async def test_a_call_that_was_approved_beside_one_that_nobody_answered_is_told_to_have_not_run(
-    shop: Shop, sessions: Sessions
-) -> None:
+async def test_an_approved_call_beside_an_unanswered_one_is_reported_not_run(shop: Shop, sessions: Sessions) -> None:
     model = ScriptedModel([ToolCall("refund", {"order": "1"}), ToolCall("refund", {"order": "2"})], "Never mind.")
     runner = sessions.runner(model, shop.refund)
     first = (await runner.run("Refund both")).requests[0]

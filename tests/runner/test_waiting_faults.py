@@ -90,7 +90,7 @@ async def test_an_answered_turn_goes_on_only_when_it_is_watched() -> None:
     assert (begun[-1], refunds.orders) == (True, ["42"])
 
 
-async def test_after_a_kill_at_any_frame_the_call_is_not_run_again_and_the_session_works() -> None:
+async def test_after_a_kill_at_any_frame_the_call_runs_only_once() -> None:
     refunds = Refunds()
     witness, request, frames = await continued(refunds)
     assert witness.copy is not None
@@ -122,7 +122,7 @@ async def test_after_a_kill_at_any_frame_the_call_is_not_run_again_and_the_sessi
     assert refunds.orders == ["42"], "it ran once, in the run that was not killed"
 
 
-async def test_a_run_that_was_killed_at_any_frame_is_continued_and_a_call_that_may_have_run_is_not_run_again() -> None:
+async def test_a_run_killed_at_any_frame_continues_without_repeating_calls() -> None:
     refunds = Refunds()
     witness, request, frames = await continued(refunds)
     assert witness.copy is not None
@@ -228,7 +228,7 @@ STAGES += [("finish_turn", 1), ("withdraw", 1), ("release", 1)]
 
 
 @pytest.mark.parametrize("has_effect", [False, True])
-async def test_after_a_kill_at_any_call_the_tool_has_run_once_at_most_and_the_session_works(has_effect: bool) -> None:
+async def test_after_a_kill_at_any_call_the_tool_ran_once_at_most(has_effect: bool) -> None:
     """Every stage between the answer, the tool and the continuation: before or after each call of the stores."""
     living = asyncio.all_tasks()
     for at in STAGES:

@@ -216,9 +216,7 @@ USED_BY_SAM = (
 )
 
 
-def test_what_a_canary_deploys_passes_the_linter_which_sees_a_reference_to_what_a_condition_leaves_out(
-    sam: Sam, tmp_path: Path
-) -> None:
+def test_the_linter_passes_a_canary_and_sees_references_across_conditions(sam: Sam, tmp_path: Path) -> None:
     """The linter follows every condition both ways. Only the deployment's type is none."""
     mapping = "    Type: AWS::ApiGateway::BasePathMapping\n"
     broken = tmp_path / "broken.yaml"

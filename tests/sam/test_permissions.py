@@ -158,7 +158,7 @@ def test_the_run_function_reads_the_webhooks_secret_where_there_is_one(deploy: D
         assert variables.get("WEBHOOK_SECRET_ARN") == (secret if tells else None)
 
 
-def test_a_scheduled_turn_is_off_until_it_is_given_and_then_only_sends_to_the_run_queue(deploy: Deploy) -> None:
+def test_a_configured_scheduled_turn_only_sends_to_the_run_queue(deploy: Deploy) -> None:
     assert deploy().resources("AWS::Scheduler::Schedule") == {}
     given = {"ScheduleExpression": "rate(1 day)", "ScheduleUser": "user:ada", "ScheduleQuery": "What is new?"}
     document = deploy(**given, DataKmsKeyArn=KEY)
@@ -199,7 +199,7 @@ def test_models_are_checked_by_a_schedule_that_may_call_the_summary_function(iam
     assert permission["SourceArn"].endswith("ModelCheckSchedule")
 
 
-def test_in_iam_mode_the_urls_want_signed_requests_and_nobody_is_let_in_by_the_stack(iam_mode: Document) -> None:
+def test_in_iam_mode_urls_require_signatures_and_the_stack_admits_nobody(iam_mode: Document) -> None:
     assert [url["AuthType"] for url in iam_mode.resources("AWS::Lambda::Url").values()] == ["AWS_IAM"] * 2
     assert iam_mode.resources("AWS::Lambda::Permission").keys() == {"ExpiryMayInvoke", "ModelCheckMayInvoke"}
 

@@ -264,7 +264,7 @@ def test_the_queue_hides_a_batch_six_times_as_long_as_the_function_may_take(depl
     assert source["FunctionResponseTypes"] == ["ReportBatchItemFailures"]
 
 
-def test_the_run_function_gets_one_message_at_a_time_and_keeps_it_as_long_as_it_may_run(deploy: Deploy) -> None:
+def test_the_run_function_gets_one_message_and_keeps_it_for_its_timeout(deploy: Deploy) -> None:
     document = deploy(RunTimeout="900")
     queue = document.resources("AWS::SQS::Queue")["RunQueue"]
     assert queue["VisibilityTimeout"] > parameters()["RunTimeout"]["MaxValue"]

@@ -83,7 +83,7 @@ def test_an_issuer_that_is_away(model: OfflineModel, mongod: str, closed_port: s
             assert closed_port not in response.text
 
 
-def test_a_bug_of_our_own(
+def test_a_bug_of_our_own_returns_500_without_details(
     world: World, user: User, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     async def fail(*_: object, **__: object) -> None:

@@ -173,7 +173,7 @@ def test_no_more_of_them_begin_at_the_same_moment(world: World, user: User) -> N
     assert added == {"users": 1, "sessions": 1, "messages": 2}
 
 
-def test_how_deep_a_body_is_nested(user: User) -> None:
+def test_a_body_nested_too_deeply_is_refused(user: User) -> None:
     def nested(levels: int) -> bytes:
         return b'{"query": "Hi", "n": ' + b"[" * levels + b"]" * levels + b"}"
 

@@ -131,7 +131,7 @@ class TestSigners:
             check_problem(named.get("http://sessions/sessions"), 403, "forbidden")
             assert world.client().get("http://sessions/sessions").status_code == 200
 
-    def test_the_documents_say_that_it_may_happen(self, world: World) -> None:
+    def test_openapi_documents_401_and_403_for_every_route(self, world: World) -> None:
         for name in world.functions:
             paths = world.client().get(f"http://{name}/openapi.json").json()["paths"]
             assert all(

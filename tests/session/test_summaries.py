@@ -234,7 +234,7 @@ async def test_a_long_update_stores_each_piece_and_goes_on_where_it_was_cut_off(
     assert (rest.written, rest.end_turn_number, rest.is_done) == (2, 129, True)
 
 
-async def test_a_model_that_does_not_answer_in_the_time_that_is_left_is_given_up_in_time() -> None:
+async def test_a_summary_stops_waiting_for_a_slow_model_in_time() -> None:
     pieces: list[str | Gate] = ["Some of it.", Gate()]
     model = ScriptedModel(summary=lambda _: pieces.pop(0))
     chat = Chat(model, settings=replace(SOON, summary_after_turns=500))

@@ -104,7 +104,7 @@ def test_history_gives_way_to_the_answer_so_far(history: list[PastTurn], limits:
     assert rest <= max(limits.max_tokens, fixed)
 
 
-def test_reasoning_that_is_sent_back_counts_and_a_turn_that_is_too_long_for_it_keeps_its_texts() -> None:
+def test_returned_reasoning_counts_and_a_turn_too_long_keeps_its_texts() -> None:
     thought = ReasoningPart(text="", provider_data={"id": "r1", "encrypted_content": "x" * 20_000})
     call = ToolPart(call_id="1", name="look", input={}, output="y" * 8_000, done=True)
     answer: list[Part] = [StepPart(), thought, call, StepPart(), TextPart(text="Seen.")]
@@ -131,7 +131,7 @@ def test_an_estimated_call_counts_the_reasoning_of_its_own_turn_once() -> None:
 
 
 @given(told)
-def test_messages_keep_their_order_and_their_text_no_call_lacks_a_result_and_none_is_empty(
+def test_messages_keep_order_and_text_and_every_call_has_a_result(
     history: list[PastTurn],
 ) -> None:
     for message in window.messages_of(history):

@@ -254,7 +254,7 @@ async def test_a_registry_that_stays_away_ends_the_stream_of_an_answer_that_is_s
     assert b"".join([piece async for piece in frames]).endswith(sse.DONE)
 
 
-async def test_a_registry_that_stays_away_is_said_to_the_reader_of_an_answer_that_is_not(
+async def test_a_reader_of_an_unfinished_answer_learns_that_the_registry_is_down(
     conversation: Conversation,
 ) -> None:
     registry, _, frames = await following(conversation.but(settings=replace(QUICK, lease_seconds=0.1)))

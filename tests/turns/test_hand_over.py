@@ -262,7 +262,7 @@ async def test_a_turn_that_nobody_goes_on_with_is_closed_by_the_next_message() -
     assert answer.status == "interrupted"
 
 
-async def test_a_step_that_is_cut_off_in_the_middle_is_asked_again_by_the_next_process() -> None:
+async def test_the_next_process_repeats_a_step_that_was_cut_off() -> None:
     journey = Journey()
     journey.stalls_at = {1, 2, 3, 4}
     answer = await journey.finish(SHORT)

@@ -262,7 +262,7 @@ async def test_a_claim_that_is_granted_late_is_renewed_before_it_is_used(monkeyp
     assert held.lease_left == pytest.approx(10.0)
 
 
-async def test_a_claim_that_is_granted_late_is_asked_for_again_if_another_process_has_the_session(
+async def test_a_late_claim_is_repeated_if_another_process_has_the_session(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("omniagent.turns.claiming.LATE_CLAIM_SECONDS", 0.0)

@@ -112,7 +112,7 @@ async def test_many_readers_of_a_dead_turn_leave_one_answer(conversation: Conver
     assert [message["role"] for message in conversation.messages] == ["user", "assistant"]
 
 
-async def test_a_dead_turn_that_fits_into_no_document_is_stored_reduced_and_the_next_turn_works(
+async def test_a_dead_turn_too_large_for_a_document_is_stored_reduced(
     conversation: Conversation,
 ) -> None:
     long = "\N{SNOWMAN}" * 48_000  # of six characters each in the JSON that is stored

@@ -80,7 +80,7 @@ def ordered(frames: list[bytes]) -> None:
 
 
 @given(moves, st.data())
-def test_an_answer_is_rebuilt_from_its_frames_streamed_again_as_it_was_and_completed_for_a_reader_of_a_part(
+def test_an_answer_is_rebuilt_replayed_and_completed_for_partial_readers(
     played: list[tuple[str, str, Any]], data: st.DataObject
 ) -> None:
     answer = Played()

@@ -44,9 +44,7 @@ async def undisturbed() -> list[Part]:
 
 @pytest.mark.parametrize("tick_seconds", [0.005, NEVER], ids=["logged", "not logged"])
 @pytest.mark.parametrize("stage", STAGES)
-async def test_a_dead_turn_is_finished_and_no_step_is_asked_twice_but_the_one_under_way(
-    stage: str, tick_seconds: float
-) -> None:
+async def test_a_takeover_repeats_only_the_step_under_way(stage: str, tick_seconds: float) -> None:
     world = World(stage, tick_seconds=tick_seconds, retry_safe=True)
     await world.die()
     head = await world.session.head()

@@ -163,7 +163,7 @@ async def test_what_fails_is_logged_and_tried_again_later(caplog: pytest.LogCapt
     assert logged(caplog) == ["session not taken up", "session not taken up", "dead turn continued"]
 
 
-async def test_a_store_that_is_down_is_looked_at_less_and_less_and_the_server_learns_nothing(
+async def test_a_watcher_looks_at_a_failing_store_less_and_less(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     class Down(InMemoryStore):

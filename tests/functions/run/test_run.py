@@ -251,7 +251,7 @@ def test_the_watch_of_an_earlier_process_ends_when_a_later_one_has_begun(
     assert functions.watches.checks == [(turn_id, 1, 31)]
 
 
-def test_a_message_whose_process_dies_before_its_turn_has_begun_is_run_by_the_watch_of_the_turn_before(
+def test_the_previous_watch_runs_a_message_whose_process_died_before_it_began(
     functions: Functions, world: World, clock: Clock
 ) -> None:
     user = world.user()
@@ -378,7 +378,7 @@ def test_a_job_that_fails_is_sent_again_with_growing_pauses_and_fails_at_last(
     assert failures(functions.run.handler(batch(json.dumps(job | {"tries": MAX_TRIES})), CONTEXT)) == ["message-1"]
 
 
-def test_a_turn_that_cannot_be_taken_up_has_one_watch_and_is_a_dead_letter_at_last(
+def test_a_turn_that_cannot_continue_ends_as_one_dead_letter(
     functions: Functions, world: World, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     key, turn_id = begin(world)

@@ -99,7 +99,7 @@ async def killed(*_: object) -> NoReturn:
 
 
 @pytest.mark.parametrize("way", ["schedule", "stop"])
-def test_a_message_that_waited_for_a_turn_is_run_although_who_closed_that_turn_is_killed(
+def test_a_queued_message_runs_although_the_closer_of_the_turn_is_killed(
     functions: Functions, world: World, clock: Clock, monkeypatch: pytest.MonkeyPatch, way: str
 ) -> None:
     user = world.user()
@@ -127,7 +127,7 @@ def test_a_message_that_waited_for_a_turn_is_run_although_who_closed_that_turn_i
     assert stored_answer(world, user.key, 2)["parts"][-1]["text"] == "The second."
 
 
-def test_a_message_that_waited_for_a_deleted_answer_is_run_although_another_request_held_the_session(
+def test_a_message_behind_a_deleted_answer_runs_although_the_session_was_held(
     functions: Functions, world: World
 ) -> None:
     user, registry = world.user(), world.application.registry
@@ -143,7 +143,7 @@ def test_a_message_that_waited_for_a_deleted_answer_is_run_although_another_requ
     assert stored_answer(world, user.key, 2)["parts"][-1]["text"] == "The second."
 
 
-def test_a_message_that_waited_for_an_answer_is_run_although_nobody_was_told_of_its_deletion(
+def test_a_message_behind_a_deleted_answer_runs_without_any_notice(
     functions: Functions, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     user, delete = world.user(), Catalog.delete_message
@@ -176,9 +176,7 @@ class Counted(MemoryRegistry):
         return super().__getattribute__(name)
 
 
-def test_a_turn_that_waits_has_no_watch_and_nothing_is_written_read_or_sent_for_it(
-    functions: Functions, world: World, clock: Clock
-) -> None:
+def test_a_waiting_turn_has_no_watch_and_costs_nothing(functions: Functions, world: World, clock: Clock) -> None:
     """Not even with a message behind it. An hourly look for expired requests serves all sessions, and only reads."""
     world.application.__dict__["registry"] = Counted(lease_seconds=LEASE_SECONDS, clock=clock)
     user = world.user()

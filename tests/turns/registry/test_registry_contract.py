@@ -260,7 +260,7 @@ async def test_a_stop_can_name_the_message_or_the_answer_it_means(registry: Turn
     assert await registry.renew(claim) == Renewal.STOPPING
 
 
-async def test_in_memory_the_logs_of_ended_turns_take_no_more_than_so_much_and_a_running_one_stays() -> None:
+async def test_memory_of_ended_turns_logs_is_bounded_and_running_logs_stay() -> None:
     registry = MemoryRegistry(kept_bytes=1000)
     running = Claim("running", "turn", "message")
     await registry.append(running, 0, b"x" * 2000)
@@ -296,9 +296,7 @@ async def test_a_seized_session_is_lost_to_its_holder_whose_release_changes_noth
     assert running.claim == next_claim(claim)
 
 
-async def test_a_turn_that_is_let_go_can_be_taken_at_once_by_who_continues_it_with_its_inbox(
-    registry: TurnRegistry, claim: Claim
-) -> None:
+async def test_a_released_turn_can_be_claimed_at_once_with_its_inbox(registry: TurnRegistry, claim: Claim) -> None:
     await registry.claim(claim)
     posted = InboxMessage("m2", "Next")
     await registry.post(claim, posted, 5)

@@ -101,7 +101,7 @@ async def test_a_session_whose_inbox_is_not_empty_is_kept_for_its_first_message(
 
 
 @pytest.mark.parametrize("kind", [ANSWER, REGENERATE])
-async def test_what_is_about_the_latest_turn_goes_before_the_messages_and_a_release_tells_whether_any_are_left(
+async def test_claims_about_the_latest_turn_precede_queued_messages(
     registry: TurnRegistry, claim: Claim, kind: str
 ) -> None:
     await registry.claim(claim)
