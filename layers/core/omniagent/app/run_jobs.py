@@ -107,7 +107,7 @@ class TakeoverJob(RunJob):
         try:
             stream = await runner.take_up(deadline=deadline)
         except RequestError as exc:  # a queued message cannot run now
-            logger.warning("message that waits not run", extra={"cause": f"{type(exc).__name__}: {exc}"})
+            logger.warning("queued message not run", extra={"cause": f"{type(exc).__name__}: {exc}"})
             if self.tries >= MAX_TRIES:  # this was the watch's last message
                 await self._watch(application, LONGEST_PAUSE_SECONDS, tries=self.tries)
             return "refused"
@@ -157,7 +157,7 @@ class BackgroundJob(RunJob):
                 stream = await runner.run_accepted(self.message_id, deadline=deadline)
             except (TurnInProgress, TooManyTurns):
                 await self.send_again(application, self._busy_pause(), looks=self.looks + 1)
-                return "waits"
+                return "queued"
             if stream is None:
                 return "answered"
             await stream.ended()
