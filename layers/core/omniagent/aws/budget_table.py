@@ -10,8 +10,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
+from omniagent.aws.dynamo_table import DynamoTable, item_key
 from omniagent.aws.json_api import AwsJson
-from omniagent.aws.turn_table import DynamoTable, item_key
 from omniagent.settings import Budget
 from omniagent.tracing import SpanKind, trace_method
 from omniagent.turns.ledger import Cost, Ledger, Moment, Reservation, Spending

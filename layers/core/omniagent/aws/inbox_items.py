@@ -8,7 +8,7 @@ from base64 import b64decode, b64encode
 from collections.abc import Collection, Sequence
 from typing import Any, Literal
 
-from omniagent.aws.turn_table import OURS, TURN, DynamoTable, as_number, item_key
+from omniagent.aws.dynamo_table import OURS, TURN, DynamoTable, as_number, item_key
 from omniagent.errors import QueueFull
 from omniagent.turns.lease import ERASE, GIVEN_BACK, MAX_INBOX_BYTES, Claim, InboxMessage
 

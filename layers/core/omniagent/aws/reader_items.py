@@ -6,7 +6,7 @@ Imported only when a request follows a turn.
 import hashlib
 from collections.abc import Callable, Sequence
 
-from omniagent.aws.turn_table import LEASE_LIFE_SECONDS, DynamoTable, as_number, item_key
+from omniagent.aws.dynamo_table import LEASE_LIFE_SECONDS, DynamoTable, as_number, item_key
 from omniagent.turns.lease import Reader
 
 _READER = "reader#"

@@ -15,12 +15,10 @@ from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from omniagent.aws.http_pool import AwsRefused, AwsUnreachable
+from omniagent.aws.dynamo_table import LEASE_LIFE_SECONDS, OURS, TURN, DynamoTable, as_number, item_key
 from omniagent.aws.invocation_end import patience
-from omniagent.aws.json_api import DYNAMODB, AwsJson
-from omniagent.errors import RegistryMisconfigured, RegistryUnavailable
-from omniagent.tracing import SpanKind, current_span, trace_method
-from omniagent.tracing.attributes import DB_COLLECTION
+from omniagent.aws.json_api import AwsJson
+from omniagent.tracing import SpanKind, trace_method
 from omniagent.turns.lease import (
     CLOCK_SECONDS,
     ERASE,
@@ -42,68 +40,12 @@ logger = logging.getLogger(__name__)
 
 CHUNK_LIFE_SECONDS = 90 * 24 * 3600
 """A repair needs the chunks, however late the user comes back."""
-LEASE_LIFE_SECONDS = 3600
 CLAIM_PATIENCE_SECONDS = 4.0
 """How long a claim is retried. Other calls are repeated anyway, by the next tick or the next request."""
-_MISCONFIGURED = frozenset(
-    {
-        "AccessDeniedException",
-        "IncompleteSignatureException",
-        "InvalidSignatureException",
-        "MissingAuthenticationTokenException",
-        "NoCredentials",
-        "ResourceNotFoundException",
-        "UnrecognizedClientException",
-        "UntrustedCredentialsEndpoint",
-    }
-)
-_LOST = "ConditionalCheckFailedException"
-OURS = "holder = :holder"
-TURN = "turn"
 _CHUNKS = "chunk#"
 _DELETES_AT_ONCE = 8
 _SHORT_TOKEN = 12
 """How much of the holder's token a chunk contains: a tick of text must fit into one write unit (1 KB)."""
-
-
-class DynamoTable:
-    """One DynamoDB table. Translates its errors into the package's."""
-
-    def __init__(self, name: str, api: AwsJson | None = None) -> None:
-        self._name = name
-        self._api = api or AwsJson(DYNAMODB)
-
-    async def call(self, operation: str, patient_seconds: float = 0.0, **arguments: Any) -> dict[str, Any]:
-        """Call DynamoDB. A failed condition raises nothing: it returns `lost` and the item."""
-        arguments["TableName"] = self._name
-        current_span().set(DB_COLLECTION, self._name)
-        try:
-            if patient_seconds:
-                return await self._api.call_patiently(patient_seconds, operation, **arguments)
-            return await self._api.call(operation, **arguments)
-        except AwsRefused as exc:
-            if exc.code == _LOST:
-                return {"lost": True, "item": exc.answer.get("Item")}
-            if exc.code in _MISCONFIGURED:
-                raise RegistryMisconfigured(f"TURNS_TABLE {self._name}: {operation}: {exc}") from exc
-            raise RegistryUnavailable(f"DynamoDB {operation}: {exc}") from exc
-        except AwsUnreachable as exc:
-            raise RegistryUnavailable(f"DynamoDB {exc}") from exc
-
-    async def keys_of(self, owner: str, **options: Any) -> dict[str, Any]:
-        """Read one page of the keys of the items under a session's key or a user's id."""
-        return await self.call(
-            "Query",
-            ConsistentRead=True,
-            KeyConditionExpression="session_id = :owner",
-            ProjectionExpression="session_id, #item",
-            ExpressionAttributeNames={"#item": "item"},
-            ExpressionAttributeValues={":owner": {"S": owner}},
-            **options,
-        )
-
-    async def aclose(self) -> None:
-        await self._api.aclose()
 
 
 class DynamoRegistry(TurnRegistry):
@@ -404,10 +346,6 @@ class DynamoRegistry(TurnRegistry):
         return RunningTurn(claim, item["state"]["S"] == "stopping", until - self._clock(), until, _inbox(item))
 
 
-def item_key(session: str, item: str) -> dict[str, Any]:
-    return {"session_id": {"S": session}, "item": {"S": item}}
-
-
 def _inbox(item: dict[str, Any]) -> tuple[InboxMessage, ...]:
     if "inbox" not in item:  # nearly always
         return ()
@@ -418,10 +356,6 @@ def _inbox(item: dict[str, Any]) -> tuple[InboxMessage, ...]:
 
 def _chunk(turn_id: str, number: int) -> str:
     return f"{_CHUNKS}{turn_id}#{number:08d}"
-
-
-def as_number(value: float, *, whole: bool = False) -> dict[str, str]:
-    return {"N": str(int(value)) if whole else f"{value:.3f}"}
 
 
 def _read_chunk(item: dict[str, Any]) -> tuple[int, bytes]:
