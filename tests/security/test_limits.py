@@ -12,8 +12,8 @@ from local.model import OfflineModel
 from omniagent.ai.tools import OUTPUT_CHARS, render_output
 from omniagent.errors import InvalidRequest
 from omniagent.http.auth import MAX_USER_NAME_LENGTH
-from omniagent.http.chat_bodies import MAX_MESSAGES, MAX_PARTS, read_chat_request
-from omniagent.http.json_body import MAX_BODY_BYTES, MAX_BODY_DEPTH
+from omniagent.http.chat_bodies import MAX_MESSAGES, read_chat_request
+from omniagent.http.json_body import MAX_BODY_BYTES, MAX_BODY_DEPTH, MAX_PARTS
 from omniagent.lambda_runtime.asgi import StreamingResult
 from tests.fixtures.function_url import PAYLOADS, Collected, context, read_stream, url_event
 from tests.fixtures.problems import check_problem

@@ -2,30 +2,22 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal, TypeVar
 
-from pydantic import (
-    BaseModel,
-    ConfigDict,
-    Field,
-    StringConstraints,
-    ValidationError,
-)
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from omniagent.errors import InvalidRequest
-from omniagent.session.manager import ID_PATTERN
+from omniagent.http.json_body import MAX_PARTS, Id
 from omniagent.settings import Busy
 from omniagent.turns.query import Query
 
 if TYPE_CHECKING:
     from omniagent.ai.approvals import ToolReply
+    from omniagent.http.reply_bodies import RepliedBody
 
-
-MAX_PARTS = 64
 MAX_MESSAGES = 10_000
 """The AI SDK sends its whole history; only the last message is read."""
 Body = TypeVar("Body", bound=BaseModel)
-Id = Annotated[str, StringConstraints(pattern=ID_PATTERN)]
 BUSY: Any = Field(
     None,
     description="What to do while the session answers another message. Null leaves it to the deployment's setting.",
@@ -103,9 +95,9 @@ def read_chat_request(body: Any) -> ChatRequest:
         return _from_sdk(validated(SdkBody, body))
     if "message" in body:
         if _has_role(body["message"], "assistant"):
-            from omniagent.http.reply_bodies import RepliedBody, replied
+            from omniagent.http.reply_bodies import RepliedBody
 
-            return replied(validated(RepliedBody, body))
+            return _replied(validated(RepliedBody, body))
         request = validated(MessageBody, body)
         return ChatRequest(session_id=request.id, query=_submitted(request.message, request.busy))
     if "query" in body:
@@ -115,7 +107,8 @@ def read_chat_request(body: Any) -> ChatRequest:
     if "replies" in body:
         from omniagent.http.reply_bodies import RepliesBody, plain_replies
 
-        return plain_replies(validated(RepliesBody, body))
+        replies = validated(RepliesBody, body)
+        return ChatRequest(replies.session_id, Query(message_id=replies.message_id or ""), plain_replies(replies))
     raise InvalidRequest("Send `messages` (the AI SDK's body), `message`, `query` or `replies`.")
 
 
@@ -127,13 +120,19 @@ def _from_sdk(body: SdkBody) -> ChatRequest:
         query = Query(question.text, question.message_id, regenerate=True, replaces=body.messageId, busy=body.busy)
         return ChatRequest(session_id=body.id, query=query)
     if _has_role(last, "assistant"):
-        from omniagent.http.reply_bodies import RepliedBody, RepliedMessage, replied
+        from omniagent.http.reply_bodies import RepliedBody, RepliedMessage
 
         message = validated(RepliedMessage, last)
-        return replied(RepliedBody(id=body.id, message=message, messageId=body.messageId))
+        return _replied(RepliedBody(id=body.id, message=message, messageId=body.messageId))
     if not is_users:
         raise InvalidRequest("messages: the last message must have the role `user` or `assistant`.")
     return ChatRequest(session_id=body.id, query=_submitted(validated(UIMessage, last), body.busy))
+
+
+def _replied(body: "RepliedBody") -> ChatRequest:
+    from omniagent.http.reply_bodies import replied
+
+    return ChatRequest(body.id, Query(message_id=body.messageId or body.message.id or ""), replied(body))
 
 
 def _has_role(message: Any, role: str) -> bool:

@@ -2,20 +2,20 @@
 
 import json
 import math
-from typing import Any, Final, NoReturn, TypeVar
+from typing import Annotated, Any, Final, NoReturn, TypeVar
 
-from pydantic import (
-    BaseModel,
-    ValidationError,
-)
+from pydantic import BaseModel, StringConstraints, ValidationError
 from starlette.requests import Request
 
 from omniagent.errors import InvalidRequest, MalformedRequest, PayloadTooLarge, UnsupportedMediaType
+from omniagent.session.manager import ID_PATTERN
 
 Model = TypeVar("Model", bound=BaseModel)
+Id = Annotated[str, StringConstraints(pattern=ID_PATTERN)]
 MAX_BODY_BYTES: Final = 6_000_000
 """Lambda's own limit is 6 MB."""
 MAX_BODY_DEPTH: Final = 32
+MAX_PARTS: Final = 64
 MAX_NUMBER: Final = 2**63
 MAX_DIGITS: Final = 400
 MAX_LISTED_ERRORS: Final = 5

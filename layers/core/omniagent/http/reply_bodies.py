@@ -9,8 +9,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, StrictBool, 
 
 from omniagent.ai.approvals import NOTHING, ToolReply
 from omniagent.errors import InvalidRequest
-from omniagent.http.chat_bodies import MAX_PARTS, ChatRequest, Id
-from omniagent.turns.query import Query
+from omniagent.http.json_body import MAX_PARTS, Id
 
 MAX_REPLY_PARTS = 1_000
 MAX_CALL_ID = 256
@@ -93,7 +92,7 @@ class RepliesBody(BaseModel):
     replies: list[PlainReply] = Field(min_length=1, max_length=MAX_PARTS)
 
 
-def replied(body: RepliedBody) -> ChatRequest:
+def replied(body: RepliedBody) -> list[ToolReply]:
     """Read the replies out of an assistant's message. Its other parts are the client's copy of what is stored."""
     if body.messageId and body.message.id and body.messageId != body.message.id:
         raise InvalidRequest("messageId: it must be the id of the last message.")
@@ -113,13 +112,12 @@ def replied(body: RepliedBody) -> ChatRequest:
         raise InvalidRequest(
             "messages: the last message is the assistant's and replies to nothing. Send a user's message."
         )
-    message_id = body.messageId or body.message.id or ""
-    return ChatRequest(session_id=body.id, query=Query(message_id=message_id), replies=replies)
+    return replies
 
 
-def plain_replies(body: RepliesBody) -> ChatRequest:
+def plain_replies(body: RepliesBody) -> list[ToolReply]:
     """Read the replies of `{session_id, replies}`."""
-    replies = [
+    return [
         ToolReply(
             reply.tool_call_id,
             approved=reply.approved,
@@ -129,4 +127,3 @@ def plain_replies(body: RepliesBody) -> ChatRequest:
         )
         for reply in body.replies
     ]
-    return ChatRequest(session_id=body.session_id, query=Query(message_id=body.message_id or ""), replies=replies)
