@@ -3,11 +3,11 @@
 from dataclasses import replace
 
 import pytest
-from omniagent.turns.opening import MAX_TURNS, plan_turn
 
 from omniagent import MongoSessionManager, Query
 from omniagent.errors import InvalidRequest, RequestError, TooManyTurns
 from omniagent.session.manager import SessionHead, SessionState, new_id
+from omniagent.turns.opening import MAX_TURNS, plan_turn
 from tests.fixtures.conversation import QUICK, Conversation
 
 

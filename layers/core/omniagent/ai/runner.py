@@ -28,7 +28,7 @@ from omniagent.tracing import bind_context, record_feedback
 from omniagent.turns.deadline import TimeLimit
 from omniagent.turns.follow import FollowedAnswer
 from omniagent.turns.hooks import TurnHooks
-from omniagent.turns.lease import RunningTurn, TurnRegistry
+from omniagent.turns.lease import InboxMessage, RunningTurn, TurnRegistry
 from omniagent.turns.memory_registry import MemoryRegistry
 from omniagent.turns.opening import Opening
 from omniagent.turns.query import Query
@@ -348,6 +348,11 @@ class Runner:
     async def _open(self, query: str | Query, busy: Busy | None, deadline: float | None) -> AnswerSource:
         return await Opening(self._setup(), self._checked(query, busy), self._limit(deadline)).open()
 
+    async def _open_once(
+        self, query: Query, limit: TimeLimit, posted: InboxMessage | None, attempt: int
+    ) -> AnswerSource | None:
+        return await Opening(self._setup(), query, limit, posted).open_once(attempt)
+
     def _checked(self, query: str | Query, busy: Busy | None) -> Query:
         message = Query(query) if isinstance(query, str) else query
         if not isinstance(message, Query) or not isinstance(message.text, str):
@@ -363,6 +368,7 @@ class Runner:
             session=self._session,
             registry=self._registry,
             summaries=self._summaries,
+            open_once=self._open_once,
             name=self._name if self._settings.name_sessions else None,
             hooks=self._hooks,
             account=self._account,
@@ -393,9 +399,13 @@ def _identified(query: str | Query) -> str | Query:
 def _account(session: SessionManager, budget: Budget, ledger: "Ledger | None", hooks: TurnHooks) -> "Account | None":
     if not (budget.requests_per_minute or budget.tokens_per_day):
         return None
-    from omniagent.turns.ledger import open_account  # needed only with a budget
+    from omniagent.turns.ledger import Account  # needed only with a budget
 
-    return open_account(session, budget, ledger, hooks)
+    if ledger is None:
+        from omniagent.turns.memory_ledger import process_ledger
+
+        ledger = process_ledger()
+    return Account(ledger=ledger, user_id=session.user_id, budget=budget, on_refusal=hooks.on_refusal)
 
 
 @lru_cache(maxsize=8)

@@ -20,11 +20,10 @@ from omniagent.turns.inbox import (
     found_with_answer,
     open_posted,
     run_next,
-    waited_for,
 )
 from omniagent.turns.lease import ERASE, REPAIR, Claim, InboxMessage, Reader, RunningTurn
 from omniagent.turns.query import Query
-from omniagent.turns.repair import is_dead, released_late
+from omniagent.turns.repair import is_dead, released_late, waited_for
 from omniagent.turns.setup import TurnSetup
 
 if TYPE_CHECKING:

@@ -11,11 +11,11 @@ from omniagent.ai.result import AnswerSource
 from omniagent.errors import TurnInProgress
 from omniagent.session.manager import SessionHead, message_id_of
 from omniagent.turns.deadline import TimeLimit
-from omniagent.turns.inbox import MAX_POSTED_CHARS, wait_for_runner, waited_for
+from omniagent.turns.inbox import MAX_POSTED_CHARS, wait_for_runner
 from omniagent.turns.lease import REPAIR, RunningTurn
 from omniagent.turns.posted_answer import PostedAnswer
 from omniagent.turns.query import Query
-from omniagent.turns.repair import released_late
+from omniagent.turns.repair import released_late, waited_for
 from omniagent.turns.setup import TurnSetup
 
 INTERRUPT_SECONDS = 30.0

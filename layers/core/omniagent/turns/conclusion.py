@@ -30,6 +30,7 @@ from omniagent.session import window
 from omniagent.session.manager import SessionMessage, message_id_of
 from omniagent.session.summaries import Summarized
 from omniagent.tracing import current_traceparent
+from omniagent.turns.assignment import Assignment
 from omniagent.turns.claiming import RELEASE_SECONDS
 from omniagent.turns.deadline import TimeLimit
 from omniagent.turns.event_log import EventLog
@@ -37,7 +38,7 @@ from omniagent.turns.hooks import call_back
 from omniagent.turns.keeper import LeaseKeeper
 from omniagent.turns.recorder import AnswerRecorder
 from omniagent.turns.replay import emit_parts
-from omniagent.turns.setup import Assignment, TurnSetup
+from omniagent.turns.setup import TurnSetup
 from omniagent.turns.tool_loop import Ending, Progress
 
 logger = logging.getLogger(__name__)
@@ -164,11 +165,9 @@ class SideWork:
             from omniagent.turns.deletion import erase_late_chunks  # needed only after a lost claim
 
             await self._in_time(erase_late_chunks, self._setup.session, self._setup.registry)
-        claim = self._keeper.claim
-        if leaves_messages and claim.goes_first and not claim.attempt and not self._is_shut_down:
-            from omniagent.turns.inbox import look_after  # needed only for queued messages
-
-            await look_after(self._setup, self._assignment.limit)
+        run_queued = self._assignment.run_queued
+        if run_queued is not None and leaves_messages and not self._is_shut_down:
+            await run_queued()
 
     async def _in_time(self, callback: Callable[..., Awaitable[None]] | None, *arguments: Any) -> None:
         """Await a callback, with a timeout: the end of the turn waits for it."""

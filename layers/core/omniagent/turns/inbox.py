@@ -14,9 +14,8 @@ from omniagent.errors import InvalidRequest, OmniAgentError
 from omniagent.session.manager import SessionManager, SessionMessage
 from omniagent.turns.deadline import TimeLimit
 from omniagent.turns.lease import RunningTurn
-from omniagent.turns.opening import Opening
 from omniagent.turns.query import Query
-from omniagent.turns.repair import is_dead
+from omniagent.turns.repair import is_dead, waited_for
 from omniagent.turns.setup import MAX_ATTEMPTS, TurnSetup
 
 logger = logging.getLogger(__name__)
@@ -27,18 +26,6 @@ MAX_POSTED_CHARS = 60_000
 """A message must fit into the item of the claim, and into one chunk of the log."""
 UNLIMITED_SECONDS = 3600.0
 """How long a waiting request without a deadline counts as a reader."""
-
-
-async def waited_for(session: SessionManager, held: RunningTurn) -> str | None:
-    """Return the waiting answer that blocks the inbox: its request was made after the messages were sent.
-
-    None if no answer waits, or if one of the messages replaces the answer to the request.
-    """
-    head = await session.head()
-    if head is None or head.has_expired(session.now()):
-        return None
-    is_ended = any(message.interrupts == head.waiting_id and not message.stopped for message in held.inbox)
-    return None if is_ended else head.waiting_id
 
 
 async def run_next(setup: TurnSetup, limit: TimeLimit) -> AnswerSource | None:
@@ -124,4 +111,4 @@ async def open_posted(setup: TurnSetup, held: RunningTurn, limit: TimeLimit) -> 
         logger.error("queued message dropped", extra={"message_id": message.id, "attempt": deaths})
         await drop(setup, message.id)
         return None
-    return await Opening(setup, Query(message.text, message.id), limit, message).open_once(deaths)
+    return await setup.open_once(Query(message.text, message.id), limit, message, deaths)

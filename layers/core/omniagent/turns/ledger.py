@@ -13,14 +13,11 @@ from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
-from functools import cache
 
 from omniagent.errors import BudgetExceeded, RegistryUnavailable, TooManyRequests
 from omniagent.messages import Usage
 from omniagent.protocol import sse
-from omniagent.session.manager import SessionManager
 from omniagent.settings import Budget
-from omniagent.turns.hooks import TurnHooks
 from omniagent.turns.replay import ASKED, BESIDE, COUNTED
 
 logger = logging.getLogger(__name__)
@@ -402,20 +399,3 @@ class TurnBudget:
             self._account.on_refusal(refusal)
         except Exception:
             logger.exception("hook failed", extra={"hook": "on_refusal"})
-
-
-def open_account(session: SessionManager, budget: Budget, ledger: Ledger | None, hooks: TurnHooks) -> Account:
-    """Open the account of a session's user. Without a ledger, one in memory serves the whole process."""
-    return Account(
-        ledger=ledger or _process_ledger(),
-        user_id=session.user_id,
-        budget=budget,
-        on_refusal=hooks.on_refusal,
-    )
-
-
-@cache
-def _process_ledger() -> Ledger:
-    from omniagent.turns.memory_ledger import MemoryLedger
-
-    return MemoryLedger()

@@ -4,6 +4,7 @@ import time
 from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from functools import cache
 
 from omniagent.settings import Budget
 from omniagent.turns.ledger import Cost, Ledger, Moment, Reservation, Spending
@@ -87,6 +88,12 @@ class MemoryLedger(Ledger):
             for key in [key for key in self._pages if key[1] not in (moment.day, moment.yesterday)]:
                 del self._pages[key]
         return self._pages.setdefault((user_id, day), _Page())
+
+
+@cache
+def process_ledger() -> Ledger:
+    """Return the one ledger of this process."""
+    return MemoryLedger()
 
 
 def _spending(page: _Page, moment: Moment) -> Spending:

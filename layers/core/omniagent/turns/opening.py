@@ -25,6 +25,7 @@ from omniagent.errors import (
 from omniagent.session.manager import SessionHead, SessionMessage, SessionState, new_id, session_of_slot, slot_of
 from omniagent.tracing import SpanKind, bind_context, trace_operation
 from omniagent.tracing.attributes import AGENT_NAME, TURN_NUMBER
+from omniagent.turns.assignment import Assignment
 from omniagent.turns.claiming import Notice, taken
 from omniagent.turns.deadline import TimeLimit
 from omniagent.turns.follow import FollowedAnswer
@@ -32,9 +33,9 @@ from omniagent.turns.hooks import call_back
 from omniagent.turns.keeper import LeaseKeeper
 from omniagent.turns.lease import ERASE, REPAIR, Claim, InboxMessage, RunningTurn
 from omniagent.turns.query import Query
-from omniagent.turns.repair import close_dead_turn, close_waiting, living, released_late, settle_claim
+from omniagent.turns.repair import close_dead_turn, close_waiting, living, released_late, settle_claim, waited_for
 from omniagent.turns.replay import ReplayedAnswer, handed_over_at, kept_steps
-from omniagent.turns.setup import HAND_OVER_SECONDS, MAX_ATTEMPTS, Assignment, TurnPlan, TurnSetup
+from omniagent.turns.setup import HAND_OVER_SECONDS, MAX_ATTEMPTS, TurnPlan, TurnSetup
 from omniagent.turns.turn import Turn
 
 if TYPE_CHECKING:
@@ -265,11 +266,7 @@ class Opening:
     async def _check_not_held_up(self) -> None:
         """Keep the open requests for a retried message: it was first sent before they were made."""
         held = await self._registry.running(self._session.key)
-        if held is None or not self._query.is_queued(held.inbox):
-            return
-        from omniagent.turns.inbox import waited_for  # needed only for queued messages
-
-        if await waited_for(self._setup.session, held) is not None:
+        if held is not None and self._query.is_queued(held.inbox) and await waited_for(self._session, held) is not None:
             raise _HeldUp
 
     async def _ensure_admitted(self, holders: Sequence[str], limit: int, turn_id: str) -> None:
@@ -296,6 +293,7 @@ class Opening:
             self._budget,
             refusal=self._refusal,
             was_posted=self._posted is not None,
+            run_queued=self._run_queued if keeper.claim.goes_first and not keeper.claim.attempt else None,
         )
         turn = Turn(self._setup, assignment, keeper, self._span)
         try:
@@ -306,6 +304,11 @@ class Opening:
             # Once begun, the turn itself releases the claim and the slot and ends the span.
             self._is_handed_over = turn.has_begun
         return turn
+
+    async def _run_queued(self) -> None:
+        from omniagent.turns.inbox import look_after  # needed only for queued messages
+
+        await look_after(self._setup, self._limit)
 
     async def _join(self, held: RunningTurn) -> AnswerSource | None:
         """Follow the turn that answers this message, or wait for it. None to retry the claim."""

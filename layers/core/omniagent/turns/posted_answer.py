@@ -30,10 +30,10 @@ from omniagent.turns.inbox import (
     found_with_answer,
     latest_begin,
     open_posted,
-    waited_for,
 )
 from omniagent.turns.lease import Claim, InboxMessage, RunningTurn
 from omniagent.turns.query import Query
+from omniagent.turns.repair import waited_for
 from omniagent.turns.replay import ReplayedAnswer
 from omniagent.turns.setup import TurnSetup
 

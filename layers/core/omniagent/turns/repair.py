@@ -303,6 +303,18 @@ async def released_late(registry: TurnRegistry, claim: Claim, head: SessionHead 
     return True
 
 
+async def waited_for(session: SessionManager, held: RunningTurn) -> str | None:
+    """Return the waiting answer that blocks the inbox: its request was made after the messages were sent.
+
+    None if no answer waits, or if one of the messages replaces the answer to the request.
+    """
+    head = await session.head()
+    if head is None or head.has_expired(session.now()):
+        return None
+    is_ended = any(message.interrupts == head.waiting_id and not message.stopped for message in held.inbox)
+    return None if is_ended else head.waiting_id
+
+
 async def living(registry: TurnRegistry, sessions: Iterable[str]) -> set[str]:
     """Return the keys of those sessions that a live process is answering."""
     keys = list(sessions)

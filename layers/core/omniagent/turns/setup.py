@@ -1,26 +1,27 @@
 """A turn's plan, and what all turns of one runner share."""
 
 import logging
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from omniagent.ai.agent import Agent
 from omniagent.ai.providers.llm_provider import LLMProvider, Overrides
+from omniagent.ai.result import AnswerSource
 from omniagent.messages import Part
-from omniagent.session.manager import SessionManager, SessionMessage, SessionState
+from omniagent.session.manager import SessionManager, SessionMessage
 from omniagent.session.summaries import CallMeter, NoteCost, SummaryPipeline
 from omniagent.settings import Settings
 from omniagent.turns.claiming import Notice
-from omniagent.turns.keeper import LeaseKeeper
-from omniagent.turns.lease import Claim, TurnRegistry
-
-if TYPE_CHECKING:  # imported at run time only with budgets or after a crash
-    from omniagent.turns.dead_turn import DeadTurn
-    from omniagent.turns.ledger import Account, Ledger, TurnBudget
 from omniagent.turns.deadline import TimeLimit
 from omniagent.turns.hooks import TurnHooks, call_back
+from omniagent.turns.keeper import LeaseKeeper
+from omniagent.turns.lease import Claim, InboxMessage, TurnRegistry
+from omniagent.turns.query import Query
+
+if TYPE_CHECKING:  # imported at run time only with budgets
+    from omniagent.turns.ledger import Account, Ledger
 
 logger = logging.getLogger(__name__)
 HAND_OVER_SECONDS = 3.0
@@ -65,6 +66,8 @@ class TurnSetup:
     session: SessionManager
     registry: TurnRegistry
     summaries: Callable[[CallMeter | None, NoteCost], SummaryPipeline]
+    open_once: Callable[[Query, TimeLimit, InboxMessage | None, int], Awaitable[AnswerSource | None]]
+    """`Opening.open_once` of a queued message or a dead process's question, after this many deaths."""
     name: Callable[[], Coroutine[Any, Any, str]] | None = None
     """Names the session. None: its clients do."""
     hooks: TurnHooks = TurnHooks()
@@ -93,21 +96,3 @@ class TurnSetup:
     @property
     def settings(self) -> Settings:
         return self.session.settings
-
-
-@dataclass(frozen=True, slots=True)
-class Assignment:
-    """One turn: its id, its plan, its initial state and its time limit."""
-
-    turn_id: str
-    plan: TurnPlan
-    state: SessionState
-    limit: TimeLimit
-    budget: "TurnBudget | None" = None
-    refusal: BaseException | None = None
-    """Ends a queued message's turn before it calls the model: its budget, or a stop."""
-    was_posted: bool = False
-    """The message was queued in the inbox."""
-    dead: "DeadTurn | None" = None
-    """Set for a turn that is continued."""
-    attempt: int = 0

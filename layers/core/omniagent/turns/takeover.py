@@ -14,16 +14,16 @@ from omniagent.protocol import sse
 from omniagent.session.manager import SessionHead, SessionManager, SessionMessage, message_id_of, new_id
 from omniagent.tracing import SpanKind, bind_context, trace_operation
 from omniagent.tracing.attributes import AGENT_NAME, TURN_NUMBER
+from omniagent.turns.assignment import Assignment
 from omniagent.turns.claiming import taken
 from omniagent.turns.dead_turn import DeadTurn
 from omniagent.turns.deadline import TimeLimit
-from omniagent.turns.inbox import waited_for
 from omniagent.turns.keeper import LeaseKeeper
 from omniagent.turns.lease import ANSWER, Claim, Renewal, RunningTurn, TurnRegistry
 from omniagent.turns.query import Query
-from omniagent.turns.repair import close_dead_turn, is_unbegun, settle_claim, settle_spending
+from omniagent.turns.repair import close_dead_turn, is_unbegun, settle_claim, settle_spending, waited_for
 from omniagent.turns.replay import COUNTED, TAKEN_OVER
-from omniagent.turns.setup import HAND_OVER_POLL_SECONDS, MAX_ATTEMPTS, Assignment, TurnSetup
+from omniagent.turns.setup import HAND_OVER_POLL_SECONDS, MAX_ATTEMPTS, TurnSetup
 from omniagent.turns.turn import Turn
 from omniagent.turns.unbegun import ask_again
 

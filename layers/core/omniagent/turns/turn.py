@@ -29,6 +29,7 @@ from omniagent.protocol import events, sse
 from omniagent.session import window
 from omniagent.session.manager import SessionMessage, TurnStart, message_id_of, slot_of
 from omniagent.tracing import Span, bind_context, session_state, turn_ended, turn_state
+from omniagent.turns.assignment import Assignment
 from omniagent.turns.claiming import RELEASE_SECONDS
 from omniagent.turns.conclusion import Conclusion, SideWork, settle_budget
 from omniagent.turns.event_log import EventLog
@@ -37,7 +38,7 @@ from omniagent.turns.keeper import LeaseKeeper
 from omniagent.turns.lease import MAX_CHUNK_BYTES, InboxMessage, Renewal
 from omniagent.turns.recorder import AnswerRecorder
 from omniagent.turns.replay import BEGUN, HANDED_OVER, keep_steps
-from omniagent.turns.setup import Assignment, TurnPlan, TurnSetup
+from omniagent.turns.setup import TurnPlan, TurnSetup
 from omniagent.turns.tool_loop import AnswerWork, Ending, Progress, ToolLoop
 
 logger = logging.getLogger(__name__)

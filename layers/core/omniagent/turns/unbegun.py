@@ -16,7 +16,6 @@ from omniagent.session.manager import new_id, public_session_id
 from omniagent.turns.claiming import taken
 from omniagent.turns.deadline import TimeLimit
 from omniagent.turns.lease import REPAIR, Claim, RunningTurn
-from omniagent.turns.opening import Opening
 from omniagent.turns.query import Query
 from omniagent.turns.repair import settle_claim
 from omniagent.turns.setup import MAX_ATTEMPTS, TurnSetup
@@ -63,7 +62,7 @@ async def ask_again(setup: TurnSetup, limit: TimeLimit, held: RunningTurn) -> An
         logger.error("dead turn not continued", extra=details)
     else:
         setup.session.category = asked.category
-        answer = await Opening(setup, asked.query, limit).open_once(attempt)
+        answer = await setup.open_once(asked.query, limit, None, attempt)
         if answer is not None:
             logger.warning("question asked again", extra=details)
         return answer
