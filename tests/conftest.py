@@ -7,7 +7,6 @@ from functools import cache
 
 from hypothesis import settings
 
-from omniagent.turns import keeper, turn
 from tests.fixtures.examples import THOROUGH, examples
 
 # What is imported and collected is no garbage: looking through it again and again costs each worker seconds.
@@ -28,9 +27,6 @@ pytest_plugins = [
 # thorough one.
 settings.register_profile("patient", deadline=None, derandomize=THOROUGH == 1, max_examples=examples(25))
 settings.load_profile("patient")
-
-# A turn that ends releases its session within this time. A busy machine may need longer.
-keeper.RELEASE_SECONDS = turn.RELEASE_SECONDS = 20.0  # type: ignore[attr-defined]  # it imports the constant
 
 # Each HTTP client reads the certificates of the world, which takes longer than many a test: they are read once.
 ssl.create_default_context = cache(ssl.create_default_context)  # type: ignore[assignment]

@@ -14,7 +14,7 @@ from omniagent.turns.keeper import LeaseKeeper
 from omniagent.turns.lease import MAX_CHUNK_BYTES, Claim, OnDead, Renewal, RunningTurn
 from tests.fixtures.conversation import Clock
 from tests.fixtures.package_log import logged
-from tests.turns.registries import Unreliable, until
+from tests.turns.registries import Hanging, Unreliable, until
 
 CLAIM = Claim("session", "turn", "message")
 TICK = 0.01
@@ -174,6 +174,13 @@ async def test_a_registry_that_stays_down_does_not_hold_the_turn(
     kept.say("said")
     registry.is_down, registry.error = True, error
     await kept.keeper.finish()
+    assert logged(caplog) == ["claim not released, its lease will run out"]
+
+
+async def test_a_release_that_hangs_is_given_up_in_time(caplog: pytest.LogCaptureFixture) -> None:
+    registry = Hanging()
+    await registry.claim(CLAIM)
+    await LeaseKeeper(registry, CLAIM, tick_seconds=0.0, release_seconds=0.01).finish()
     assert logged(caplog) == ["claim not released, its lease will run out"]
 
 

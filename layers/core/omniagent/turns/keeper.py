@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import math
 import time
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import replace
@@ -32,9 +33,12 @@ class LeaseKeeper:
         claim: Claim,
         *,
         tick_seconds: float,
+        release_seconds: float = RELEASE_SECONDS,
         notice: Notice | None = None,
     ) -> None:
         self.claim = claim
+        self.release_seconds = release_seconds
+        """How long the release of the session may take, unless the turn has less time left."""
         self.notice = notice or Notice()
         self.lost = False
         self.inbox: tuple[InboxMessage, ...] = ()
@@ -91,19 +95,19 @@ class LeaseKeeper:
         """Append all frames while the answer is being stored, unless that finishes at once."""
         self._flush_timer = asyncio.get_running_loop().call_later(STORE_SECONDS, self._wake.set)
 
-    async def finish(self, seconds: float = RELEASE_SECONDS, taken: Collection[str] = ()) -> bool:
+    async def finish(self, seconds: float = math.inf, taken: Collection[str] = ()) -> bool:
         """Append the remaining frames, then release the session and remove the messages taken from its inbox.
 
-        Returns whether others are left. Takes at most `seconds` and never raises.
+        Returns whether others are left. Takes at most `seconds` or `release_seconds` and never raises.
         """
         return bool(await self._end(seconds, lambda: self._registry.release(self.claim, taken)))
 
     async def abandon(self, taken: Collection[str] = ()) -> bool:
         """Release the session of a turn that does not begin. It needs no watch."""
         self.notice.withdraw()
-        return await self.finish(RELEASE_SECONDS, taken)
+        return await self.finish(taken=taken)
 
-    async def hand_over(self, seconds: float = RELEASE_SECONDS) -> None:
+    async def hand_over(self, seconds: float = math.inf) -> None:
         """Append the remaining frames, then end the lease so that another process can take over. Never raises."""
         await self._end(seconds, lambda: self._registry.let_go(self.claim))
 
@@ -113,7 +117,7 @@ class LeaseKeeper:
         if self._flush_timer is not None:
             self._flush_timer.cancel()
         try:
-            async with asyncio.timeout(seconds):
+            async with asyncio.timeout(min(seconds, self.release_seconds)):
                 await asyncio.gather(self._task, return_exceptions=True)
                 if self._was_paused and not self.lost:
                     await self._renew()

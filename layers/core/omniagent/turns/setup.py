@@ -81,8 +81,9 @@ class TurnSetup:
         return Notice(partial(call_back, self.hooks.on_begin, claim.turn_id, claim.attempt))
 
     def keeper(self, claim: Claim, notice: Notice) -> LeaseKeeper:
-        """Keep a claim that was just taken."""
-        return LeaseKeeper(self.registry, claim, tick_seconds=self.settings.tick_seconds, notice=notice)
+        """Keep a claim that was just taken. Its release is given up after the lease: the session is free by then."""
+        tick, lease = self.settings.tick_seconds, self.settings.lease_seconds
+        return LeaseKeeper(self.registry, claim, tick_seconds=tick, release_seconds=lease, notice=notice)
 
     def may_hand_over(self, limit: TimeLimit) -> bool:
         """Whether another process may continue a turn that runs out of time in this one."""

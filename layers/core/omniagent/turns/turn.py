@@ -30,7 +30,6 @@ from omniagent.session import window
 from omniagent.session.manager import SessionMessage, TurnStart, message_id_of, slot_of
 from omniagent.tracing import Span, bind_context, session_state, turn_ended, turn_state
 from omniagent.turns.assignment import Assignment
-from omniagent.turns.claiming import RELEASE_SECONDS
 from omniagent.turns.conclusion import Conclusion, SideWork, settle_budget
 from omniagent.turns.event_log import EventLog
 from omniagent.turns.hooks import call_back
@@ -234,7 +233,7 @@ class Turn:
             self._note({HANDED_OVER: attempt, "calls": calls, "at": time.time()})
 
         async def let_go() -> None:
-            await self._keeper.hand_over(limit.closing_seconds(RELEASE_SECONDS))
+            await self._keeper.hand_over(limit.closing_seconds(self._keeper.release_seconds))
             logger.info("turn handed over", extra={"turn_id": turn_id, "attempt": attempt})
             self._log.close()
             self._concluded.set_exception(
@@ -339,8 +338,8 @@ class Turn:
     async def _give_back(self, taken: Sequence[str]) -> bool:
         """Release the slot, then the session, whose next turn needs a slot. Returns whether messages are left."""
         limit = self._assignment.limit
-        await self._withdraw(limit.closing_seconds(RELEASE_SECONDS))
-        return await self._keeper.finish(limit.closing_seconds(RELEASE_SECONDS), taken)
+        await self._withdraw(limit.closing_seconds(self._keeper.release_seconds))
+        return await self._keeper.finish(limit.closing_seconds(self._keeper.release_seconds), taken)
 
     async def _withdraw(self, seconds: float) -> None:
         """Release the user's slot. If that fails, it is found to be stale when another turn needs a slot."""
