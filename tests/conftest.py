@@ -2,8 +2,6 @@
 
 import gc
 import signal
-import ssl
-from functools import cache
 
 from hypothesis import settings
 
@@ -27,9 +25,6 @@ pytest_plugins = [
 # thorough one.
 settings.register_profile("patient", deadline=None, derandomize=THOROUGH == 1, max_examples=examples(25))
 settings.load_profile("patient")
-
-# Each HTTP client reads the certificates of the world, which takes longer than many a test: they are read once.
-ssl.create_default_context = cache(ssl.create_default_context)  # type: ignore[assignment]
 
 # A job in the background inherits an ignored SIGINT, and so would the programs that tests interrupt.
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:

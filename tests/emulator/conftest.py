@@ -11,6 +11,7 @@ import pytest
 
 from local.emulator import Emulator
 from local.template import ROOT, Function, FunctionUrl
+from omniagent.tls import tls_context
 
 FUNCTIONS = Path(__file__).parent / "functions"
 STREAMING = FunctionUrl(invoke_mode="RESPONSE_STREAM")
@@ -119,5 +120,5 @@ async def streaming() -> AsyncIterator[Emulator]:
 @pytest.fixture
 async def http() -> AsyncIterator[httpx.AsyncClient]:
     limits = httpx.Limits(max_connections=100)
-    async with httpx.AsyncClient(timeout=60, limits=limits, trust_env=False) as client:
+    async with httpx.AsyncClient(verify=tls_context(), timeout=60, limits=limits, trust_env=False) as client:
         yield client

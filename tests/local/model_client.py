@@ -5,9 +5,10 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from openai import AsyncOpenAI
+from openai import AsyncOpenAI, DefaultAsyncHttpxClient
 
 from local.model import OfflineModel
+from omniagent.tls import tls_context
 
 Api = Literal["responses", "chat"]
 Json = dict[str, Any]
@@ -124,7 +125,8 @@ class Asker:
 
 @asynccontextmanager
 async def connect(model: OfflineModel, **options: Any) -> AsyncIterator[AsyncOpenAI]:
-    async with AsyncOpenAI(base_url=model.base_url, api_key="none", **options) as client:
+    http = DefaultAsyncHttpxClient(verify=tls_context())
+    async with AsyncOpenAI(base_url=model.base_url, api_key="none", http_client=http, **options) as client:
         yield client
 
 

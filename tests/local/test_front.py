@@ -22,6 +22,7 @@ from local.front import Front
 from local.processes import ServiceError
 from local.traces import Traces
 from omniagent.http.cors import ALLOWED_HEADERS
+from omniagent.tls import tls_context
 from tests.fixtures.leaving import reading
 from tests.security.routes import ROUTES
 
@@ -87,7 +88,7 @@ async def front(traces: Traces, page: Path, behind: Behind) -> AsyncIterator[Fro
 
 @pytest.fixture
 async def http(front: Front) -> AsyncIterator[httpx.AsyncClient]:
-    async with httpx.AsyncClient(base_url=front.url, timeout=60, trust_env=False) as client:
+    async with httpx.AsyncClient(base_url=front.url, verify=tls_context(), timeout=60, trust_env=False) as client:
         yield client
 
 

@@ -12,6 +12,7 @@ from openai.types.responses import Response, ResponseStreamEvent
 from pydantic import BaseModel
 
 from local.model import OfflineModel
+from omniagent.tls import tls_context
 from tests.local.model_client import Json, function
 
 Checked = TypeVar("Checked", bound=BaseModel)
@@ -35,7 +36,8 @@ PROMPTS = {
 
 
 def post(model: OfflineModel, path: str, body: Json) -> httpx.Response:
-    return httpx.post(f"{model.base_url}/{path}", json={"model": "gpt-6-luna", **body}, timeout=60)
+    body = {"model": "gpt-6-luna", **body}
+    return httpx.post(f"{model.base_url}/{path}", json=body, verify=tls_context(), timeout=60)
 
 
 def events(answer: httpx.Response) -> list[tuple[str, Any]]:

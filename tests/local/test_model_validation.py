@@ -6,6 +6,7 @@ import httpx
 import pytest
 
 from local.model import OfflineModel
+from omniagent.tls import tls_context
 from tests.local.model_client import Json, function
 
 USER = {"role": "user", "content": "Hello"}
@@ -22,7 +23,8 @@ TEXT = {"type": "string"}
 
 
 def post(server: OfflineModel, path: str, **body: Any) -> httpx.Response:
-    return httpx.post(f"{server.base_url}/{path}", json={"model": "gpt-6-luna", **body}, timeout=60)
+    body = {"model": "gpt-6-luna", **body}
+    return httpx.post(f"{server.base_url}/{path}", json=body, verify=tls_context(), timeout=60)
 
 
 def refusal(answer: httpx.Response) -> str:
