@@ -275,6 +275,7 @@ async def test_every_body_becomes_a_query(
             "parts: messages may contain text parts only, not ''.",
         ),
         ({"message": message("Hi", "no id")}, "message.id: "),
+        ({"query": 1, "message_id": "no id"}, "query: Input should be a valid string; message_id: "),
         *(
             ({**body, "busy": busy}, "busy: ")
             for body in ({"messages": [message("Hi")]}, {"message": message("Hi")}, {"query": "Hi"})

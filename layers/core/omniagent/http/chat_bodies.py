@@ -2,12 +2,12 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Literal, TypeVar
+from typing import TYPE_CHECKING, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
 from omniagent.errors import InvalidRequest
-from omniagent.http.json_body import MAX_PARTS, Id
+from omniagent.http.json_body import MAX_PARTS, Id, validated
 from omniagent.settings import Busy
 from omniagent.turns.query import Query
 
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
 MAX_MESSAGES = 10_000
 """The AI SDK sends its whole history; only the last message is read."""
-Body = TypeVar("Body", bound=BaseModel)
 BUSY: Any = Field(
     None,
     description="What to do while the session answers another message. Null leaves it to the deployment's setting.",
@@ -155,13 +154,3 @@ def _submitted(message: UIMessage, busy: Busy | None = None) -> Query:
         if part.type != "text":
             raise InvalidRequest(f"parts: messages may contain text parts only, not {part.type!r}.")
     return Query("".join(part.text for part in message.parts), message.id or "", busy=busy)
-
-
-def validated(kind: type[Body], value: Any) -> Body:
-    """Read a body, or a part of one. The error names its first wrong field."""
-    try:
-        return kind.model_validate(value)
-    except ValidationError as exc:
-        first = exc.errors(include_url=False, include_input=False)[0]
-        where = ".".join(str(key) for key in first["loc"]) or "body"
-        raise InvalidRequest(f"{where}: {first['msg']}") from exc

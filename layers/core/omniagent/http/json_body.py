@@ -39,8 +39,13 @@ async def read_json(request: Request, *, default: Any = None, limit: int = MAX_B
 
 async def read_model(request: Request, model: type[Model], *, default: Any = None) -> Model:
     """Read the body as JSON of a known shape."""
+    return validated(model, await read_json(request, default=default))
+
+
+def validated(model: type[Model], value: Any) -> Model:
+    """Read a body, or a part of one. The error names what is wrong and where."""
     try:
-        return model.model_validate(await read_json(request, default=default))
+        return model.model_validate(value)
     except ValidationError as exc:
         raise InvalidRequest(error_text(exc)) from None
 
