@@ -14,13 +14,7 @@ from omniagent.errors import InvalidRequest, NotRegenerable, SessionErased, TooM
 from omniagent.session.manager import SessionManager, message_id_of, new_id
 from omniagent.turns.claiming import requested
 from omniagent.turns.deadline import TimeLimit
-from omniagent.turns.inbox import (
-    MAX_POSTED_CHARS,
-    UNLIMITED_SECONDS,
-    found_with_answer,
-    open_posted,
-    run_next,
-)
+from omniagent.turns.inbox import MAX_POSTED_CHARS, UNLIMITED_SECONDS, found_with_answer, open_posted, run_next
 from omniagent.turns.lease import ERASE, REPAIR, Claim, InboxMessage, Reader, RunningTurn
 from omniagent.turns.query import Query
 from omniagent.turns.repair import is_dead, released_late, waited_for

@@ -11,20 +11,8 @@ from omniagent.ai.context import RunContext
 from omniagent.ai.providers.llm_provider import Purpose
 from omniagent.ai.result import RunResult
 from omniagent.aio import cancelled, ensure_not_cancelled, retry_once, within
-from omniagent.errors import (
-    AnswerTooLong,
-    OmniAgentError,
-    StorageError,
-    StorageRejected,
-    StorageUnavailable,
-    TurnLost,
-)
-from omniagent.messages import (
-    FinishReason,
-    Status,
-    Usage,
-    has_content,
-)
+from omniagent.errors import AnswerTooLong, OmniAgentError, StorageError, StorageRejected, StorageUnavailable, TurnLost
+from omniagent.messages import FinishReason, Status, Usage, has_content
 from omniagent.protocol import events
 from omniagent.session import window
 from omniagent.session.manager import SessionMessage, message_id_of

@@ -1,6 +1,5 @@
 """A turn's plan, and what all turns of one runner share."""
 
-import logging
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -23,7 +22,6 @@ from omniagent.turns.query import Query
 if TYPE_CHECKING:  # imported at run time only with budgets
     from omniagent.turns.ledger import Account, Ledger
 
-logger = logging.getLogger(__name__)
 HAND_OVER_SECONDS = 3.0
 """Time for the next process to continue a handed-over turn. After that, a queued message is refused as busy."""
 HAND_OVER_POLL_SECONDS = 0.1
