@@ -70,6 +70,7 @@ async def drive(store: ConversationStore, session: MongoSessionManager) -> set[s
         session.load("q3"),
         session.find("nobody's"),
         session.answer(3),
+        session.messages(3, 4),
         session.begin_turn(TurnStart("running", TURNS + 1, "new", PARTS, was_posted=True)),
         session.repair_turn(answer),
         session.begin_turn(TurnStart("again", TURNS + 1, "new", PARTS, again=True)),
@@ -168,7 +169,7 @@ async def test_no_query_scans_a_collection_or_sorts_in_memory(
     called = await drive(store, session_of(store, people[0], "c"))
     profiled.command("profile", 0)
 
-    assert called == public_methods(MongoSessionManager, Catalog) - {"now"}  # a clock
+    assert called == public_methods(MongoSessionManager, Catalog) - {"now", "use_settings"}  # neither reads nor writes
     seen = [
         operation
         for operation in profiled["system.profile"].find({"planSummary": {"$exists": True}})
