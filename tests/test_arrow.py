@@ -19,6 +19,7 @@ LEAVES: dict[str, set[str]] = {
     "network": set(),
     "tracing": set(),
     "settings": {"errors"},
+    "validation": set(),
 }
 # From the bottom up: what a part may import stands above it, or is a leaf.
 ALLOWED: dict[str, set[str]] = LEAVES | {
@@ -26,8 +27,8 @@ ALLOWED: dict[str, set[str]] = LEAVES | {
     "ai.prompts": {"messages"},
     "ai.providers": {"errors", "messages", "network", "settings", "tls", "tracing"},
     "session": {"ai.prompts", "ai.providers", "errors", "messages", "settings"},
-    "persistence": {"errors", "messages", "session", "settings", "tracing", "turns"},
-    "ai": {"ai.providers", "errors", "messages", "protocol", "session", "settings"},
+    "persistence": {"errors", "messages", "session", "settings", "tracing", "turns", "validation"},
+    "ai": {"ai.providers", "errors", "messages", "protocol", "session", "settings", "validation"},
     "turns": {
         "aio",
         "ai",
@@ -87,6 +88,7 @@ ALLOWED: dict[str, set[str]] = LEAVES | {
         "tls",
         "tracing",
         "turns",
+        "validation",
     },
     "server": {"app", "http"},
     "lambda_runtime": {"aws", "http", "tracing"},

@@ -334,7 +334,7 @@ def fill_and_return(document: Any, _user: str, _category: str | None) -> Any:
 @pytest.mark.parametrize(
     ("fill", "said"),
     [
-        (fill_wrongly, "fill set Tenant[A-Z][a-z]+.tenant to 7: Input should be a valid string"),
+        (fill_wrongly, "fill set 7 in Tenant[A-Z][a-z]+: tenant: Input should be a valid string"),
         (fill_the_runtimes_field, "fill changed Tenant[A-Z][a-z]+.created_at: set only fields of your own"),
         (fill_and_return, "fill must change the document and return None, not Tenant"),
     ],

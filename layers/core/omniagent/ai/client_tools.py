@@ -15,10 +15,10 @@ from typing import Annotated, Any, get_type_hints, overload
 from pydantic import Field, TypeAdapter, ValidationError
 from pydantic.errors import PydanticSchemaGenerationError, PydanticUserError
 
-from omniagent.ai.schema import problems_of
 from omniagent.ai.signatures import read_signature
 from omniagent.ai.tools import Tool, check_options
 from omniagent.errors import ConfigurationError, InvalidRequest
+from omniagent.validation import problems_of
 
 logger = logging.getLogger(__name__)
 
@@ -48,7 +48,8 @@ class ClientTool(Tool, described=False):
             checked = self._output.validate_python(output)
             return self._output.dump_python(checked, mode="json")
         except ValidationError as exc:
-            raise InvalidRequest(f"The output does not fit {self.name}: {problems_of(exc)}") from exc
+            problems = problems_of(exc, whole="JSON")
+            raise InvalidRequest(f"The output does not fit {self.name}: {problems}") from exc
         except KeyboardInterrupt:
             raise
         except BaseException as exc:  # a team's validator may raise anything, and an output may be nested too deep

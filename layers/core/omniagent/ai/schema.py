@@ -8,11 +8,11 @@ from pydantic import BaseModel, ValidationError
 from pydantic.errors import PydanticUserError
 
 from omniagent.errors import ConfigurationError
+from omniagent.validation import problems_of
 
 logger = logging.getLogger(__name__)
 
 Model = TypeVar("Model", bound=BaseModel)
-MAX_PROBLEMS = 8
 
 # Keywords that strict mode refuses or ignores. Pydantic still enforces them when the arguments arrive.
 _DROPPED = {"title", "default", "examples", "discriminator", "minLength", "maxLength", "uniqueItems"}
@@ -49,23 +49,13 @@ def validated(model: type[Model], text: str) -> Model:
     try:
         return model.model_validate_json(text)
     except ValidationError as exc:
-        raise InvalidJson(problems_of(exc)) from exc
+        raise InvalidJson(problems_of(exc, whole="JSON")) from exc
     except KeyboardInterrupt:
         raise
     except BaseException as exc:
         # A team's validator may raise anything. The model learns that it failed, the log learns why.
         logger.exception("validator failed", extra={"model": model.__name__})
         raise InvalidJson("they could not be checked. Try other values.") from exc
-
-
-def problems_of(exc: ValidationError) -> str:
-    """Say what is wrong and where, without repeating the input."""
-    problems = exc.errors(include_url=False, include_input=False, include_context=False)[:MAX_PROBLEMS]
-    return "; ".join(f"{_place(each['loc'])}: {each['msg']}" for each in problems)
-
-
-def _place(location: tuple[int | str, ...]) -> str:
-    return ".".join(str(key) for key in location) or "JSON"
 
 
 def _expressible(node: dict[str, Any]) -> bool:

@@ -1,6 +1,6 @@
 """FastAPI with our application, authentication and problem responses."""
 
-from typing import Annotated, NoReturn
+from typing import Annotated, Any, NoReturn
 
 from fastapi import Depends, FastAPI
 from fastapi.exceptions import RequestValidationError
@@ -11,9 +11,9 @@ from starlette.requests import Request
 from omniagent.app.application import Application
 from omniagent.errors import InvalidRequest
 from omniagent.http.auth import Authenticate, Caller, find_caller, lazy_authenticator
-from omniagent.http.json_body import MAX_LISTED_ERRORS
 from omniagent.http.problems import Boundary, Recover, raise_again
 from omniagent.settings import Settings
+from omniagent.validation import problems_of
 
 
 async def process_application(request: Request) -> Application:
@@ -63,8 +63,5 @@ def install_problems(app: FastAPI, *, recover: Recover | None = None) -> None:
     app.add_middleware(Boundary, recover=recover)
 
 
-async def _raise_invalid(_: Request, exc: Exception) -> NoReturn:
-    """Describe what is wrong and where, without repeating the input."""
-    found = exc.errors() if isinstance(exc, RequestValidationError) else []
-    texts = [f"{'.'.join(str(key) for key in error['loc'])}: {error['msg']}" for error in found]
-    raise InvalidRequest("; ".join(texts[:MAX_LISTED_ERRORS])) from None
+async def _raise_invalid(_: Request, exc: Any) -> NoReturn:
+    raise InvalidRequest(problems_of(exc)) from None

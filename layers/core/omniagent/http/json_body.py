@@ -9,6 +9,7 @@ from starlette.requests import Request
 
 from omniagent.errors import InvalidRequest, MalformedRequest, PayloadTooLarge, UnsupportedMediaType
 from omniagent.session.manager import ID_PATTERN
+from omniagent.validation import problems_of
 
 Model = TypeVar("Model", bound=BaseModel)
 Id = Annotated[str, StringConstraints(pattern=ID_PATTERN)]
@@ -18,7 +19,6 @@ MAX_BODY_DEPTH: Final = 32
 MAX_PARTS: Final = 64
 MAX_NUMBER: Final = 2**63
 MAX_DIGITS: Final = 400
-MAX_LISTED_ERRORS: Final = 5
 
 
 async def read_json(request: Request, *, default: Any = None, limit: int = MAX_BODY_BYTES) -> Any:
@@ -47,7 +47,7 @@ def validated(model: type[Model], value: Any) -> Model:
     try:
         return model.model_validate(value)
     except ValidationError as exc:
-        raise InvalidRequest(error_text(exc)) from None
+        raise InvalidRequest(problems_of(exc)) from None
 
 
 async def read_body(request: Request, limit: int) -> bytes:
@@ -76,13 +76,6 @@ def parse_json(body: bytes) -> Any:
     if "\\u" in text:
         _check_surrogates(value)
     return value
-
-
-def error_text(exc: ValidationError) -> str:
-    """Describe what is wrong and where, without repeating the input."""
-    found = exc.errors(include_url=False, include_context=False, include_input=False)
-    problems = [f"{'.'.join(str(key) for key in error['loc']) or 'body'}: {error['msg']}" for error in found]
-    return "; ".join(problems[:MAX_LISTED_ERRORS])
 
 
 def _refuse_constant(name: str) -> NoReturn:

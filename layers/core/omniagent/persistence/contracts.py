@@ -11,6 +11,7 @@ from pydantic import ValidationError
 
 from omniagent.errors import ContractError
 from omniagent.persistence.documents import Message, Session, Summary, User
+from omniagent.validation import problems_of
 
 Fill = Callable[[Any, str, str | None], Awaitable[None] | None]
 
@@ -138,5 +139,4 @@ def check_filled(document: Document, before: Document) -> None:
         try:
             type(document).__pydantic_validator__.validate_assignment(document, field_name, value)
         except ValidationError as exc:
-            problem = exc.errors(include_url=False, include_input=False)[0]["msg"]
-            raise ContractError(f"DocumentModels.fill set {name}.{field_name} to {value!r:.100}: {problem}") from exc
+            raise ContractError(f"DocumentModels.fill set {value!r:.100} in {name}: {problems_of(exc)}") from exc

@@ -41,6 +41,7 @@ from omniagent.persistence.orphans import APP_NAME, end_orphans
 from omniagent.session.addresses import SessionAddress, SessionInfo
 from omniagent.session.manager import OpenTurns, SessionManager, SessionMessage, public_session_id, user_id_of
 from omniagent.session.summary_store import RollingSummary
+from omniagent.validation import problems_of
 
 logger = logging.getLogger(__name__)
 
@@ -341,9 +342,7 @@ def from_bson(model: type[Stored], stored: Mapping[str, Any]) -> Stored:
         parsed: Stored = parse_obj(model, stored)  # type: ignore[assignment]
     except ValidationError as exc:
         # Without pydantic's own text, which quotes the stored values: messages must not be logged.
-        found = exc.errors(include_url=False, include_input=False)
-        problems = "; ".join(f"{'.'.join(map(str, each['loc']))}: {each['msg']}" for each in found)
-        raise StorageRejected(f"{model.__name__} {stored.get('_id')!r} cannot be read: {problems}") from None
+        raise StorageRejected(f"{model.__name__} {stored.get('_id')!r} cannot be read: {problems_of(exc)}") from None
     return parsed
 
 

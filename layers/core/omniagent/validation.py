@@ -1,0 +1,18 @@
+"""What is wrong with a value, in words."""
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+MAX_PROBLEMS = 5
+
+
+class Invalid(Protocol):
+    """The error of pydantic, or FastAPI's of the same shape."""
+
+    def errors(self) -> Sequence[Any]: ...
+
+
+def problems_of(exc: Invalid, *, whole: str = "body") -> str:
+    """Describe what is wrong and where, without repeating the input. `whole` names the value itself."""
+    places = [(".".join(map(str, each["loc"])) or whole, each["msg"]) for each in exc.errors()[:MAX_PROBLEMS]]
+    return "; ".join(f"{place}: {message}" for place, message in places)
