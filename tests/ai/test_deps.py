@@ -102,29 +102,6 @@ async def test_a_failed_opening_fails_all_who_waited_and_is_tried_again() -> Non
     await agent.aclose()
 
 
-class Panic(BaseException):
-    """As extensions written in Rust raise it."""
-
-
-@pytest.mark.parametrize("error", [StopIteration, SystemExit, Panic])
-async def test_an_opening_that_raises_anything_fails_those_who_wait_and_not_the_event_loop(
-    error: type[BaseException],
-) -> None:
-    openings: list[str] = []
-
-    def flaky() -> str:
-        openings.append("try")
-        if len(openings) == 1:
-            raise error
-        return "open"
-
-    agent = agent_with(flaky)
-    with pytest.raises(RuntimeError, match=f"opening deps raised {error.__name__}"):
-        await asyncio.wait_for(agent.open_deps(), 60)
-    assert await agent.open_deps() == "open"
-    await agent.aclose()
-
-
 async def test_a_turn_that_is_stopped_while_it_waits_does_not_stop_the_opening() -> None:
     started, go_on = asyncio.Event(), asyncio.Event()
 

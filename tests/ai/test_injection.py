@@ -297,28 +297,6 @@ def test_a_validator_that_raises_anything_makes_invalid_arguments(caplog: pytest
     assert isinstance(record.exc_info[1], KeyError)
 
 
-@pytest.mark.parametrize("error", [SystemExit(1), StopIteration(), asyncio.CancelledError(), KeyboardInterrupt()])
-async def test_no_sync_tool_can_end_the_event_loop_or_the_turn(error: BaseException) -> None:
-    @tool
-    def hostile() -> str:
-        raise error
-
-    with pytest.raises(RuntimeError, match=type(error).__name__):
-        await hostile.invoke(hostile.parse("{}"), RunContext(user="ada"))
-
-
-@pytest.mark.parametrize(
-    ("error", "said"), [(SystemExit(1), "raised SystemExit"), (asyncio.CancelledError(), "cancelled itself")]
-)
-async def test_no_async_tool_can_end_the_event_loop_or_the_turn(error: BaseException, said: str) -> None:
-    @tool
-    async def hostile() -> str:
-        raise error
-
-    with pytest.raises(RuntimeError, match=f"tool hostile {said}"):
-        await hostile.invoke(hostile.parse("{}"), RunContext(user="ada"))
-
-
 async def test_a_tool_that_is_cancelled_from_outside_is_cancelled() -> None:
     started = asyncio.Event()
 

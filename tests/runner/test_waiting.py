@@ -306,12 +306,9 @@ async def test_the_output_of_a_clients_tool_is_validated(sessions: Sessions) -> 
     assert next(part for part in result.parts if isinstance(part, ToolPart)).error == "no permission"
 
 
-@pytest.mark.parametrize("error", [KeyError, SystemExit])
-async def test_a_rule_of_approvers_that_raises_anything_allows_nothing(
-    shop: Shop, sessions: Sessions, error: type[BaseException]
-) -> None:
+async def test_a_rule_of_approvers_that_raises_allows_nothing(shop: Shop, sessions: Sessions) -> None:
     def rule(_approver: Approver, _request: ToolRequest) -> bool:
-        raise error
+        raise KeyError
 
     model = ScriptedModel(ToolCall("refund", {"order": "42"}))
     agent = Agent("helper", "", [shop.refund])
@@ -328,8 +325,6 @@ class Strict(BaseModel):
     @field_validator("value")
     @classmethod
     def known(cls, value: Any) -> Any:
-        if value == "exit":
-            raise SystemExit
         return {"known": 1}[value] if value == "unknown" else value
 
 
@@ -337,9 +332,7 @@ def nested(depth: int) -> Any:
     return [nested(depth - 1)] if depth else []
 
 
-@pytest.mark.parametrize(
-    "value", ["unknown", "exit", nested(500), object()], ids=["KeyError", "exit", "deep", "object"]
-)
+@pytest.mark.parametrize("value", ["unknown", nested(500), object()], ids=["KeyError", "deep", "object"])
 async def test_an_output_that_cannot_be_checked_is_refused(sessions: Sessions, value: Any) -> None:
     @client_tool
     async def measure() -> Strict:  # type: ignore[empty-body]

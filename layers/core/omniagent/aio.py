@@ -32,10 +32,15 @@ async def retry_once(work: Callable[[], Awaitable[First]]) -> First:
         return await work()
 
 
+def is_cancelled() -> bool:
+    """Whether the current task was cancelled. If not, a `CancelledError` has escaped from other tasks."""
+    task = asyncio.current_task()
+    return task is None or task.cancelling() > 0
+
+
 def ensure_not_cancelled() -> None:
     """Raise `CancelledError` if the current task was cancelled and some code within it ignored that."""
-    task = asyncio.current_task()
-    if task is not None and task.cancelling():
+    if is_cancelled():
         raise asyncio.CancelledError
 
 

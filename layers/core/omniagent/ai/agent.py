@@ -27,11 +27,11 @@ class _OpenDeps:
 
     ready: "asyncio.Future[Any]" = field(default_factory=lambda: asyncio.get_running_loop().create_future())
     closing: asyncio.Event = field(default_factory=asyncio.Event)
-    task: "asyncio.Task[None] | None" = None
+    task: "asyncio.Task[None]" = field(init=False)
 
     @property
     def usable(self) -> bool:
-        return self.task is not None and not self.task.done() and not self.closing.is_set()
+        return not self.task.done() and not self.closing.is_set()
 
 
 class SharedDeps:
@@ -58,12 +58,17 @@ class SharedDeps:
             opening = self._openings[loop] = _OpenDeps()
             # An empty context: the dependencies belong to the process, not to the turn that opens them.
             opening.task = asyncio.create_task(self._live(opening), context=contextvars.Context())
-        return await asyncio.shield(opening.ready)
+        await asyncio.wait([opening.task, opening.ready], return_when=asyncio.FIRST_COMPLETED)
+        if opening.ready.done():
+            return opening.ready.result()
+        if opening.task.cancelled():
+            raise ConfigurationError("the agent was closed while opening")
+        return opening.task.result()  # raises
 
     async def aclose(self) -> None:
         """Close this event loop's dependencies if they are open. The next use opens them again."""
         opening = self._openings.pop(asyncio.get_running_loop(), None)
-        if opening is None or opening.task is None or not opening.usable:
+        if opening is None or not opening.usable:
             return
         opening.closing.set()
         if not opening.ready.done():
@@ -73,43 +78,22 @@ class SharedDeps:
             opening.task.result()
 
     async def _live(self, opening: _OpenDeps) -> None:
-        try:
-            value = self._source()
-            if inspect.isawaitable(value):
-                value = await value
-            if hasattr(value, "__aenter__"):
-                async with value as entered:
-                    await _hold(opening, entered)
-            elif hasattr(value, "__enter__"):
-                with value as entered:
-                    await _hold(opening, entered)
-            else:
-                await _hold(opening, value)
-        except BaseException as exc:
-            if opening.ready.done():
-                raise
-            # The waiters get the error. This task raises it only if it is a cancellation.
-            opening.ready.set_exception(_failure(exc))
-            opening.ready.exception()  # retrieved: asyncio must not warn if all waiters are gone
-            if isinstance(exc, asyncio.CancelledError | KeyboardInterrupt | GeneratorExit):
-                raise
+        value = self._source()
+        if inspect.isawaitable(value):
+            value = await value
+        if hasattr(value, "__aenter__"):
+            async with value as entered:
+                await _hold(opening, entered)
+        elif hasattr(value, "__enter__"):
+            with value as entered:
+                await _hold(opening, entered)
+        else:
+            await _hold(opening, value)
 
 
 async def _hold(opening: _OpenDeps, value: Any) -> None:
     opening.ready.set_result(value)
     await opening.closing.wait()
-
-
-def _failure(exc: BaseException) -> Exception:
-    """Return an opening's error as its waiters get it."""
-    if isinstance(exc, asyncio.CancelledError):
-        return ConfigurationError("the agent was closed while opening")
-    if isinstance(exc, Exception) and not isinstance(exc, StopIteration):
-        return exc
-    # StopIteration cannot pass through a future; SystemExit would end the event loop.
-    failure = RuntimeError(f"opening deps raised {type(exc).__name__}")
-    failure.__cause__ = exc
-    return failure
 
 
 def _is_factory(source: Any) -> bool:

@@ -1,17 +1,16 @@
 """The types of a human in the loop: requests of a waiting turn, replies, and who may reply."""
 
-import asyncio
 import inspect
-import logging
 from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Final
 
+from omniagent.errors import OmniAgentError
 from omniagent.messages import RequestKind, ToolPart
 from omniagent.session.manager import SessionMessage
-
-logger = logging.getLogger(__name__)
+from omniagent.team_code import team_code
 
 
 class _Nothing:
@@ -123,12 +122,7 @@ async def may_reply(rule: ApproverRule | None, approver: Approver, request: Tool
     """
     if rule is None or request.kind == "output":
         return approver.user == request.user
-    try:
+    with suppress(OmniAgentError), team_code("rule of approvers failed", tool=request.tool):
         verdict = rule(approver, request)
-        verdict = await verdict if inspect.isawaitable(verdict) else verdict
-    except (asyncio.CancelledError, KeyboardInterrupt, GeneratorExit):
-        raise
-    except BaseException:  # SystemExit would end the server
-        logger.exception("rule of approvers failed", extra={"tool": request.tool})
-        return False
-    return verdict is True
+        return (await verdict if inspect.isawaitable(verdict) else verdict) is True
+    return False

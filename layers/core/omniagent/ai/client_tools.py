@@ -8,7 +8,6 @@ The body never runs: only the signature is used. A call makes the turn wait; its
 """
 
 import inspect
-import logging
 from collections.abc import Callable
 from typing import Annotated, Any, get_type_hints, overload
 
@@ -18,9 +17,8 @@ from pydantic.errors import PydanticSchemaGenerationError, PydanticUserError
 from omniagent.ai.signatures import read_signature
 from omniagent.ai.tools import Tool, check_options
 from omniagent.errors import ConfigurationError, InvalidRequest
+from omniagent.team_code import team_code
 from omniagent.validation import problems_of
-
-logger = logging.getLogger(__name__)
 
 MAX_CHOICES = 20
 
@@ -44,17 +42,15 @@ class ClientTool(Tool, described=False):
 
     def parse_reply(self, arguments: Any, output: Any) -> Any:  # noqa: ARG002 - a subclass may look at them
         """Validate what the client sent for a call with these arguments. Raises `InvalidRequest`."""
+        misfit = f"The output does not fit {self.name}"
+        failure = "output of a client tool could not be checked"  # a validator failed, or it is nested too deep
+        unchecked = InvalidRequest(f"{misfit}: it could not be checked")
         try:
-            checked = self._output.validate_python(output)
-            return self._output.dump_python(checked, mode="json")
+            with team_code(failure, unchecked, passes=(ValidationError,), tool=self.name):
+                checked = self._output.validate_python(output)
+                return self._output.dump_python(checked, mode="json")
         except ValidationError as exc:
-            problems = problems_of(exc, whole="JSON")
-            raise InvalidRequest(f"The output does not fit {self.name}: {problems}") from exc
-        except KeyboardInterrupt:
-            raise
-        except BaseException as exc:  # a team's validator may raise anything, and an output may be nested too deep
-            logger.exception("output of a client tool could not be checked", extra={"tool": self.name})
-            raise InvalidRequest(f"The output does not fit {self.name}: it could not be checked") from exc
+            raise InvalidRequest(f"{misfit}: {problems_of(exc, whole='JSON')}") from exc
 
 
 @overload

@@ -1,16 +1,14 @@
 """Strict JSON schemas, in the subset that the OpenAI APIs accept, and validation of a model's JSON."""
 
 import json
-import logging
 from typing import Any, TypeVar
 
 from pydantic import BaseModel, ValidationError
 from pydantic.errors import PydanticUserError
 
 from omniagent.errors import ConfigurationError
+from omniagent.team_code import team_code
 from omniagent.validation import problems_of
-
-logger = logging.getLogger(__name__)
 
 Model = TypeVar("Model", bound=BaseModel)
 
@@ -45,17 +43,13 @@ class InvalidJson(ValueError):
 
 
 def validated(model: type[Model], text: str) -> Model:
-    """Validate JSON that a model wrote. Raises `InvalidJson`, whatever a validator raises."""
+    """Validate JSON that a model wrote. Raises `InvalidJson`, also if a team's validator fails."""
+    unchecked = InvalidJson("they could not be checked. Try other values.")
     try:
-        return model.model_validate_json(text)
+        with team_code("validator failed", unchecked, passes=(ValidationError,), model=model.__name__):
+            return model.model_validate_json(text)
     except ValidationError as exc:
         raise InvalidJson(problems_of(exc, whole="JSON")) from exc
-    except KeyboardInterrupt:
-        raise
-    except BaseException as exc:
-        # A team's validator may raise anything. The model learns that it failed, the log learns why.
-        logger.exception("validator failed", extra={"model": model.__name__})
-        raise InvalidJson("they could not be checked. Try other values.") from exc
 
 
 def _expressible(node: dict[str, Any]) -> bool:

@@ -20,6 +20,8 @@ logger = logging.getLogger(__name__)
 MAX_THREADS = 64
 
 Result = TypeVar("Result")
+Outcome = tuple[Any, BaseException | None]
+"""A result or an error: `StopIteration` cannot be the exception of a future."""
 
 
 class ToolThreads:
@@ -34,7 +36,7 @@ class ToolThreads:
         if not self._slots.acquire(blocking=False):
             logger.warning("no thread left for a sync tool", extra={"limit": self._limit})
             raise ToolsBusy(f"All {self._limit} threads for tools are busy. Answer without it, or try again later.")
-        future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
+        future: asyncio.Future[Outcome] = asyncio.get_running_loop().create_future()
         context = contextvars.copy_context()
         thread = threading.Thread(
             target=self._work, args=(context, function, future), name="omniagent-tool", daemon=True
@@ -44,34 +46,28 @@ class ToolThreads:
         except RuntimeError as exc:
             self._slots.release()
             raise ToolsBusy("The process cannot start another thread for a tool.") from exc
-        return await future
+        result: Result
+        result, error = await future
+        if error is not None:
+            raise error
+        return result
 
     def _work(
-        self, context: contextvars.Context, function: Callable[[], Result], future: "asyncio.Future[Result]"
+        self, context: contextvars.Context, function: Callable[[], Any], future: "asyncio.Future[Outcome]"
     ) -> None:
-        result = None
-        error: BaseException | None = None
+        outcome: Outcome
         try:
-            result = context.run(function)
-        except BaseException as exc:
-            error = exc
+            outcome = context.run(function), None
+        except BaseException as exc:  # raised again in the task that waits
+            outcome = None, exc
         self._slots.release()
         with suppress(RuntimeError):  # the loop is closed: nobody waits any more
-            future.get_loop().call_soon_threadsafe(_settle, future, result, error)
+            future.get_loop().call_soon_threadsafe(_settle, future, outcome)
 
 
-def _settle(future: "asyncio.Future[Any]", result: Any, error: BaseException | None) -> None:
-    if future.done():
-        return
-    if error is None:
-        future.set_result(result)
-    elif isinstance(error, Exception) and not isinstance(error, StopIteration):
-        future.set_exception(error)
-    else:
-        # StopIteration cannot pass through a future; SystemExit and its kind would end the event loop.
-        wrapped = RuntimeError(f"the function raised {type(error).__name__}")
-        wrapped.__cause__ = error
-        future.set_exception(wrapped)
+def _settle(future: "asyncio.Future[Outcome]", outcome: Outcome) -> None:
+    if not future.done():
+        future.set_result(outcome)
 
 
 tool_threads = ToolThreads()

@@ -17,7 +17,6 @@ Two ways to write one:
 The context is optional in both. The model never sees it.
 """
 
-import asyncio
 import inspect
 import json
 import re
@@ -121,19 +120,8 @@ class Tool(ABC):
 
     async def invoke(self, arguments: BaseModel, context: RunContext[Any]) -> Any:
         """Run any kind of tool with the arguments that `parse` returned."""
-        try:
-            with context.while_running() as running:
-                return await self._run(arguments, running)
-        except asyncio.CancelledError as exc:
-            task = asyncio.current_task()
-            if task is None or task.cancelling():
-                raise
-            # The call was not cancelled from outside: the tool's own code did it, and the turn continues.
-            raise RuntimeError(f"tool {self.name} cancelled itself") from exc
-        except (Exception, KeyboardInterrupt, GeneratorExit):
-            raise
-        except BaseException as exc:  # SystemExit would end the event loop, others the tool's siblings
-            raise RuntimeError(f"tool {self.name} raised {type(exc).__name__}") from exc
+        with context.while_running() as running:
+            return await self._run(arguments, running)
 
     def _run(self, arguments: BaseModel, context: RunContext[Any]) -> Awaitable[Any]:
         call: Awaitable[Any] = self(arguments, context) if self._takes_context else self(arguments)

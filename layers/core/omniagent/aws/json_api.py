@@ -16,6 +16,7 @@ from urllib.parse import urlsplit
 
 if TYPE_CHECKING:
     import httpcore2
+from omniagent.aio import is_cancelled
 from omniagent.aws.credentials import CredentialCache, Credentials, process_credentials
 from omniagent.aws.http_pool import AwsRefused, AwsUnreachable, open_pool, timeouts
 from omniagent.aws.signature import sign
@@ -160,7 +161,7 @@ class AwsJson:
             )
         except (Exception, asyncio.CancelledError) as exc:
             # Every Exception: not only the HTTP client, but also TLS, sockets and anyio raise their own.
-            if isinstance(exc, asyncio.CancelledError) and _is_cancelled():
+            if isinstance(exc, asyncio.CancelledError) and is_cancelled():
                 raise
             raise AwsUnreachable(f"{operation}: {type(exc).__name__} {exc}".rstrip()) from exc
         return _read(operation, response.status, response.content)
@@ -169,12 +170,6 @@ class AwsJson:
         if self._http is None:
             self._http = open_pool()
         return self._http
-
-
-def _is_cancelled() -> bool:
-    """Whether this task was cancelled. If not, a CancelledError has escaped from a library's own tasks."""
-    task = asyncio.current_task()
-    return task is None or task.cancelling() > 0
 
 
 async def _pause(seconds: float) -> float:

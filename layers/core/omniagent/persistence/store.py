@@ -41,6 +41,7 @@ from omniagent.persistence.orphans import APP_NAME, end_orphans
 from omniagent.session.addresses import SessionAddress, SessionInfo
 from omniagent.session.manager import OpenTurns, SessionManager, SessionMessage, public_session_id, user_id_of
 from omniagent.session.summary_store import RollingSummary
+from omniagent.team_code import team_code
 from omniagent.validation import problems_of
 
 logger = logging.getLogger(__name__)
@@ -228,15 +229,12 @@ class ConversationStore:
         if self.models.fill is None:
             return document
         before = document.model_copy()
-        try:
+        failure = f"DocumentModels.fill failed for a {type(document).__name__}"
+        with team_code(failure, ConfigurationError, passes=(OmniAgentError,)):
             filling: Any = self.models.fill(document, session.user, session.category)
             if filling is not None:
                 await checked_filling(filling)
             check_filled(document, before)
-        except OmniAgentError:
-            raise
-        except Exception as exc:
-            raise ConfigurationError(f"DocumentModels.fill failed for a {type(document).__name__}: {exc!r}") from exc
         return document
 
     async def fill_or_default(self, make: Callable[[], Stored], session: SessionManager) -> Stored:
@@ -327,12 +325,9 @@ def to_bson(document: Document) -> dict[str, Any]:
     settings = document.get_settings()
     if settings.use_revision:
         document.revision_id = uuid4()
-    try:
+    # A field's own encoder may raise anything.
+    with team_code(f"{type(document).__name__} cannot be stored", StorageRejected, passes=(StorageError,)):
         encoded: dict[str, Any] = get_dict(document, to_db=True, keep_nulls=settings.keep_nulls)
-    except StorageError:
-        raise
-    except Exception as exc:  # whatever a field's own encoder raises
-        raise StorageRejected(f"{type(document).__name__} cannot be stored: {exc!r}") from exc
     return encoded
 
 

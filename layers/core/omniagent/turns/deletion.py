@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from omniagent.errors import DeletionUnfinished, NotFound, OmniAgentError
 from omniagent.session.manager import SessionManager, new_id
+from omniagent.team_code import team_code
 from omniagent.turns.claiming import requested
 from omniagent.turns.hooks import EraseHook
 from omniagent.turns.keeper import PAUSED_TICKS, LeaseKeeper
@@ -116,10 +117,8 @@ class Deletion:
         """Call the team's `on_erase`. Skipped if the user's name is no longer stored."""
         if self.hook is None or not session.user:
             return
-        try:
+        with team_code("on_erase failed", DeletionUnfinished):
             await self.hook(session.user, session_id)
-        except Exception as exc:
-            raise DeletionUnfinished(f"on_erase raised {type(exc).__name__}: {exc}") from exc
 
     async def _is_answering(self, key: str) -> bool:
         held = await self.registry.running(key)

@@ -1,8 +1,7 @@
 """`TurnHooks`: what the runtime calls as a turn begins, is handed over and ends."""
 
-import asyncio
-import logging
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from types import CodeType
 from typing import Any
@@ -10,28 +9,23 @@ from typing import Any
 from omniagent.ai.context import check_async
 from omniagent.ai.providers.llm_provider import Purpose
 from omniagent.ai.result import RunResult
-from omniagent.errors import BudgetExceeded
+from omniagent.errors import BudgetExceeded, OmniAgentError
 from omniagent.messages import Usage
+from omniagent.team_code import team_code
 
-logger = logging.getLogger(__name__)
 EraseHook = Callable[[str, str | None], Awaitable[None]]
 """Takes the user's name and a session's id. None means everything of the user."""
 
 
 async def call_back(callback: Callable[..., Awaitable[None]] | None, *arguments: Any) -> bool:
     """Call a callback if there is one. Exceptions are logged, not raised. Returns whether there was none."""
-    try:
-        if callback is not None:
-            await callback(*arguments)
-    except (KeyboardInterrupt, GeneratorExit):
-        raise
-    except BaseException as exc:  # SystemExit would end the event loop, others the turn
-        task = asyncio.current_task()
-        if isinstance(exc, asyncio.CancelledError) and (task is None or task.cancelling()):
-            raise  # the turn is cancelled, not only the callback's own work
-        logger.exception("callback failed", extra={"callback": getattr(callback, "__name__", repr(callback))})
-        return False
-    return True
+    if callback is None:
+        return True
+    name = getattr(callback, "__name__", repr(callback))
+    with suppress(OmniAgentError), team_code("callback failed", callback=name):
+        await callback(*arguments)
+        return True
+    return False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,10 +75,8 @@ class TurnHooks:
         """Report the cost of a model call, if there is a hook."""
         if self.on_model_call is None or not usage.total_tokens:
             return
-        try:
+        with suppress(OmniAgentError), team_code("hook failed", hook="on_model_call"):
             self.on_model_call(purpose, usage)
-        except Exception:
-            logger.exception("hook failed", extra={"hook": "on_model_call"})
 
 
 _CALLED_WITH = {

@@ -14,10 +14,11 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
-from omniagent.errors import BudgetExceeded, RegistryUnavailable, TooManyRequests
+from omniagent.errors import BudgetExceeded, OmniAgentError, RegistryUnavailable, TooManyRequests
 from omniagent.messages import Usage
 from omniagent.protocol import sse
 from omniagent.settings import Budget
+from omniagent.team_code import team_code
 from omniagent.turns.replay import ASKED, BESIDE, COUNTED
 
 logger = logging.getLogger(__name__)
@@ -393,9 +394,6 @@ class TurnBudget:
 
     def _refuse(self, refusal: BudgetExceeded) -> None:
         logger.info("budget exceeded", extra={"code": refusal.code, "retry_after": refusal.retry_after})
-        if self._account.on_refusal is None:
-            return
-        try:
-            self._account.on_refusal(refusal)
-        except Exception:
-            logger.exception("hook failed", extra={"hook": "on_refusal"})
+        if self._account.on_refusal is not None:
+            with suppress(OmniAgentError), team_code("hook failed", hook="on_refusal"):
+                self._account.on_refusal(refusal)

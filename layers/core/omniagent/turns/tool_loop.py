@@ -397,17 +397,17 @@ class AnswerWork:
                 timer.cancel()
         if not task.done() or task.cancelled():
             return None if self._is_cut else Ending("cancelled", "other", self.stop_reason or "cancelled")
-        if (exc := task.exception()) is None:
+        try:
             return Ending("waiting" if self._loop.progress.is_waiting else "complete", task.result())
-        if isinstance(exc, HandOver):
+        except HandOver as exc:
             self.has_open_calls = exc.has_open_calls
             return None
-        if isinstance(exc, ModelError | BudgetExceeded):
+        except (ModelError, BudgetExceeded) as exc:
             logger.warning("turn failed", extra={"code": exc.code, "cause": str(exc)})
             return Ending("failed", "error", error=exc)
-        # Instructions, deps and tools are a team's code. The turn still ends in order, and the cause is logged.
-        logger.error("turn failed", exc_info=exc)
-        return Ending("failed", "error", error=_ours(exc))
+        except OmniAgentError as exc:
+            logger.exception("turn failed")
+            return Ending("failed", "error", error=exc)
 
     async def _wait(self) -> None:
         stopped = asyncio.create_task(self._stopped.wait())
@@ -440,12 +440,3 @@ class AnswerWork:
     def _end_early(self) -> None:
         self._stopped.set()
         self._task.cancel()
-
-
-def _ours(exc: BaseException) -> OmniAgentError:
-    """Wrap any other exception in an `OmniAgentError`, as its cause."""
-    if isinstance(exc, OmniAgentError):
-        return exc
-    error = OmniAgentError(f"{type(exc).__name__}: {exc}")
-    error.__cause__ = exc
-    return error

@@ -26,6 +26,7 @@ from omniagent.messages import CallRequest, ToolPart, plain_text
 from omniagent.protocol import plain_json
 from omniagent.session.manager import SessionManager, new_id
 from omniagent.settings import Settings
+from omniagent.team_code import team_code
 from omniagent.tracing import SpanKind, trace_operation
 from omniagent.tracing.attributes import TOOL_ID, TOOL_NAME, TOOL_WAITS_FOR
 from omniagent.turns.hooks import call_back
@@ -201,19 +202,13 @@ class ToolStep:
         except ToolError:
             work.close()
             raise
-        timeout = asyncio.timeout(seconds)
+        failed = ToolFailed(f"{tool.name} failed. Try something else or tell the user.")
         try:
-            async with timeout:
-                return await work
-        except (ToolError, asyncio.CancelledError, KeyboardInterrupt, GeneratorExit):
-            raise
-        except BaseException as exc:
-            if timeout.expired():
-                raise ToolTimeout(f"{tool.name} did not answer within {seconds:.3g} seconds.") from exc
-            # A team's code may raise anything. SystemExit would end the event loop, others the call's siblings.
-            # The model reads that it failed; the log has the cause.
-            logger.exception("tool failed", extra={"tool": tool.name})
-            raise ToolFailed(f"{tool.name} failed. Try something else or tell the user.") from exc
+            async with asyncio.timeout(seconds):
+                with team_code("tool failed", failed, passes=(ToolError,), may_exit=False, tool=tool.name):
+                    return await work
+        except TimeoutError as exc:
+            raise ToolTimeout(f"{tool.name} did not answer within {seconds:.3g} seconds.") from exc
 
     def _timeout(self, tool: Tool) -> float:
         """The tool's own timeout, or the turn's remaining time if that is less."""

@@ -12,8 +12,8 @@ from typing import Any
 from omniagent.ai import prompts
 from omniagent.ai.context import RunContext
 from omniagent.ai.result import RunResult
-from omniagent.aio import both, cancelled, ensure_not_cancelled, retry_once, within
-from omniagent.errors import AnswerTooLong, TurnInProgress
+from omniagent.aio import both, cancelled, retry_once, within
+from omniagent.errors import AnswerTooLong, OmniAgentError, TurnInProgress
 from omniagent.messages import (
     ChatMessage,
     DataPart,
@@ -28,6 +28,7 @@ from omniagent.messages import (
 from omniagent.protocol import events, sse
 from omniagent.session import window
 from omniagent.session.manager import SessionMessage, TurnStart, message_id_of, slot_of
+from omniagent.team_code import team_code
 from omniagent.tracing import Span, bind_context, session_state, turn_ended, turn_state
 from omniagent.turns.assignment import Assignment
 from omniagent.turns.conclusion import Conclusion, SideWork, settle_budget
@@ -38,7 +39,7 @@ from omniagent.turns.lease import MAX_CHUNK_BYTES, InboxMessage, Renewal
 from omniagent.turns.recorder import AnswerRecorder
 from omniagent.turns.replay import BEGUN, HANDED_OVER, keep_steps
 from omniagent.turns.setup import TurnPlan, TurnSetup
-from omniagent.turns.tool_loop import AnswerWork, Ending, Progress, ToolLoop
+from omniagent.turns.tool_loop import AnswerWork, Ending, HandOver, Progress, ToolLoop
 
 logger = logging.getLogger(__name__)
 
@@ -287,13 +288,9 @@ class Turn:
     async def _answer(self) -> FinishReason:
         if self._assignment.refusal is not None:
             raise self._assignment.refusal
-        try:
+        # Deps, instructions and providers are a team's code.
+        with team_code("the agent or its provider failed", OmniAgentError, passes=(OmniAgentError, HandOver)):
             return await self._generated()
-        except (asyncio.CancelledError, SystemExit) as exc:
-            if isinstance(exc, asyncio.CancelledError):
-                ensure_not_cancelled()
-            # Nobody stopped the turn. As it is, the error would pass for a stop, or end the event loop.
-            raise RuntimeError(f"the code of the agent or its provider raised {type(exc).__name__}") from exc
 
     async def _generated(self) -> FinishReason:
         await asyncio.sleep(0)  # the message's write is sent first, and stored while the model's request is built
