@@ -141,7 +141,7 @@ SCENARIOS = [
         "reasoning",
         "[reason] [echo:Because.] Why?",
         [[*reasoning(THOUGHT), *text("Because.", 1)]],
-        [STEP, {"type": "reasoning", "text": THOUGHT, "provider_data": None}, said("Because.")],
+        [STEP, {"type": "reasoning", "text": THOUGHT}, said("Because.")],
     ),
     Scenario(
         "one tool",
