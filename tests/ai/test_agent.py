@@ -167,7 +167,7 @@ async def test_a_built_in_that_hides_its_signature_is_taken_at_its_word() -> Non
 
 
 def test_tools_may_come_from_any_iterable() -> None:
-    agent = Agent("shop", "", (each for each in [Weather(), plain_tool]))  # type: ignore[arg-type]
+    agent = Agent("shop", "", (each for each in [Weather(), plain_tool]))  # type: ignore[call-overload]
     assert [spec.name for spec in agent.tool_specs()] == ["weather", "plain_function"]
     assert agent.tool("weather") is agent.tools[0]
 

@@ -5,11 +5,12 @@ project = Project(agent=agent, documents=DocumentModels(session=Ticket), provide
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Generic
 
 from omniagent.ai.agent import Agent
 from omniagent.ai.context import check_async
 from omniagent.ai.providers import LLMProvider, ProviderFactory, check_registration
+from omniagent.ai.schema import Output_co
 from omniagent.ai.signatures import check_rule
 from omniagent.errors import ConfigurationError
 from omniagent.settings import Budget, Settings, checked_defaults
@@ -20,10 +21,10 @@ if TYPE_CHECKING:  # Beanie takes a quarter of a cold start: only a project with
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
-class Project:
+class Project(Generic[Output_co]):
     """The configuration of a deployment. A mistake raises `ConfigurationError` when it is created."""
 
-    agent: Agent
+    agent: Agent[Any, Output_co]
     documents: "DocumentModels | None" = None
     """Document classes of your own; None takes OmniAgent's."""
     providers: Mapping[str, ProviderFactory | LLMProvider] = field(default_factory=dict)

@@ -6,16 +6,16 @@ import functools
 import inspect
 import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from contextlib import AsyncContextDecorator, ContextDecorator
+from contextlib import AbstractAsyncContextManager, AbstractContextManager, AsyncContextDecorator, ContextDecorator
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any, Generic, TypedDict, Unpack, overload
 
 from pydantic import BaseModel
 
-from omniagent.ai.context import Callbacks, RunContext
+from omniagent.ai.context import Callbacks, Deps, RunContext
 from omniagent.ai.providers.llm_provider import OutputFormat, Overrides, ToolSpec
-from omniagent.ai.schema import InvalidJson, strict_schema, validated
+from omniagent.ai.schema import InvalidJson, Model, Output_co, strict_schema, validated
 from omniagent.ai.signatures import check_model
 from omniagent.ai.tools import Tool, check_options
 from omniagent.errors import ConfigurationError, InvalidOutput
@@ -122,29 +122,101 @@ def _required_parameters(factory: Any) -> list[str]:
     return [each.name for each in parameters if each.default is each.empty and each.kind not in optional]
 
 
-Instructions = str | Callable[[RunContext[Any]], str | Awaitable[str]]
+Instructions = str | Callable[[RunContext[Deps]], str | Awaitable[str]]
+Opening = Awaitable[Deps] | AbstractAsyncContextManager[Deps] | AbstractContextManager[Deps]
 
 
-@dataclass(frozen=True, slots=True)
-class Agent:
-    """Instructions, tools and a model. `instructions` may be a function of the run's context, async or not."""
+class _Options(TypedDict, Generic[Deps], total=False):
+    """The fields of `Agent` that do not decide its types."""
 
-    name: str
-    instructions: Instructions
-    tools: Sequence[Tool] = ()
+    model: str | None
+    callbacks: Callbacks[Deps]
+    overrides: Overrides
+    summary: Overrides
+    fallback: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Agent(Generic[Deps, Output_co]):
+    """Instructions, tools and a model. `instructions` may be a function of the run's context, async or not.
+
+    `Agent[Shop, Ticket]`, inferred from `deps` and `output`, has tools for `RunContext[Shop]` and answers with a
+    `Ticket`.
+    """
+
+    name: str = field(kw_only=False)
+    instructions: Instructions[Deps] = field(kw_only=False)
+    tools: Sequence[Tool[Deps]] = field(default=(), kw_only=False)
     model: str | None = None
     """None: the OMNIAGENT_MODEL setting."""
-    callbacks: Callbacks = Callbacks()
+    callbacks: Callbacks[Deps] = Callbacks()
     overrides: Overrides = Overrides()
     summary: Overrides = Overrides()
     """Overrides for summaries and names of this agent's sessions, such as a cheaper model."""
-    output: type[BaseModel] | None = None
+    output: type[Output_co] | None = None
     """The answer is JSON, validated against this model."""
-    deps: Any = field(default=None, repr=False)
+    deps: Deps | Callable[[], Opening[Deps] | Deps] | None = field(default=None, repr=False)
     """Shared by the tools as `context.deps`: a value, or a factory of a value or of a context manager."""
     fallback: str = "Sorry, I could not answer that. Please try again."
     """The answer that is streamed and stored when the model fails."""
     _shared: SharedDeps = field(init=False, repr=False, compare=False)
+
+    if TYPE_CHECKING:  # a union of these cannot be inferred
+
+        @overload
+        def __init__(
+            self: "Agent[None, BaseModel]",
+            name: str,
+            instructions: Instructions[None],
+            tools: Sequence[Tool[None]] = ...,
+            *,
+            output: None = ...,
+            **options: Unpack[_Options[None]],
+        ) -> None: ...
+        @overload
+        def __init__(
+            self: "Agent[None, Model]",
+            name: str,
+            instructions: Instructions[None],
+            tools: Sequence[Tool[None]] = ...,
+            *,
+            output: type[Model],
+            **options: Unpack[_Options[None]],
+        ) -> None: ...
+        @overload
+        def __init__(
+            self,
+            name: str,
+            instructions: Instructions[Deps],
+            tools: Sequence[Tool[Deps]] = ...,
+            *,
+            deps: Callable[[], Opening[Deps]],
+            output: type[Output_co] | None = ...,
+            **options: Unpack[_Options[Deps]],
+        ) -> None: ...
+        @overload
+        def __init__(
+            self,
+            name: str,
+            instructions: Instructions[Deps],
+            tools: Sequence[Tool[Deps]] = ...,
+            *,
+            deps: Callable[[], Deps],
+            output: type[Output_co] | None = ...,
+            **options: Unpack[_Options[Deps]],
+        ) -> None: ...
+        @overload
+        def __init__(
+            self,
+            name: str,
+            instructions: Instructions[Deps],
+            tools: Sequence[Tool[Deps]] = ...,
+            *,
+            deps: Deps,
+            output: type[Output_co] | None = ...,
+            **options: Unpack[_Options[Deps]],
+        ) -> None: ...
+        def __init__(self, name: str, instructions: Any, tools: Any = ..., **options: Any) -> None: ...
 
     def __post_init__(self) -> None:
         owner = f"agent {self.name}"
@@ -164,13 +236,13 @@ class Agent:
         for attribute in ("overrides", "summary"):
             _check_overrides(f"{owner}: {attribute}", getattr(self, attribute))
 
-    def tool(self, name: str) -> Tool | None:
+    def tool(self, name: str) -> Tool[Deps] | None:
         return next((tool for tool in self.tools if tool.name == name), None)
 
     def tool_specs(self) -> list[ToolSpec]:
         return [tool.spec for tool in self.tools]
 
-    async def instructions_for(self, context: RunContext[Any]) -> str:
+    async def instructions_for(self, context: RunContext[Deps]) -> str:
         if isinstance(self.instructions, str):
             return self.instructions
         text: Any = self.instructions(context)
@@ -184,7 +256,7 @@ class Agent:
         """The format that the model must answer in. None for free text."""
         return None if self.output is None else _output_format(self.output)
 
-    def parse_output(self, text: str) -> BaseModel:
+    def parse_output(self, text: str) -> Output_co:
         """Validate an answer. Raises `InvalidOutput`, which tells the model what to correct."""
         if self.output is None:
             raise ConfigurationError(f"agent {self.name} has no output: its answer is free text")
@@ -195,9 +267,10 @@ class Agent:
                 f"The answer does not fit the schema {self.output.__name__}: {exc}. Answer again with the whole JSON."
             ) from exc
 
-    async def open_deps(self) -> Any:
+    async def open_deps(self) -> Deps:
         """Return the shared dependencies, opened on first use, once per event loop. A failed opening is retried."""
-        return await self._shared.open()
+        deps: Deps = await self._shared.open()
+        return deps
 
     async def aclose(self) -> None:
         """Close the shared dependencies."""

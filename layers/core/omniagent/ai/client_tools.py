@@ -23,7 +23,7 @@ from omniagent.validation import problems_of
 MAX_CHOICES = 20
 
 
-class ClientTool(Tool, described=False):
+class ClientTool(Tool[object], described=False):
     """A tool without code that the client runs: the schemas of its arguments and its output."""
 
     is_client = True

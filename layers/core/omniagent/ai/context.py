@@ -9,13 +9,16 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import Any, Generic
+from typing import TYPE_CHECKING, Any, Generic
 
 from typing_extensions import TypeVar
 
 from omniagent.errors import ConfigurationError
 from omniagent.messages import DataPart
 from omniagent.protocol.plain_json import plain
+
+if TYPE_CHECKING:
+    from omniagent.ai.result import RunResult
 
 MAX_DATA_BYTES = 64 * 1024
 """Maximum size of the data of one `emit`, as JSON."""
@@ -24,7 +27,10 @@ RESERVED_NAMES = ("session", "steering", "approval-request", "approval-response"
 
 _NAME = re.compile(r"[a-z0-9-]{1,64}")
 
+Deps = TypeVar("Deps", default=Any)
+"""The type of `context.deps`. Any unless it is given: `RunContext` alone fits every agent."""
 Deps_co = TypeVar("Deps_co", covariant=True, default=Any)
+Deps_contra = TypeVar("Deps_contra", contravariant=True, default=Any)
 DataSink = Callable[[DataPart, bool], None]
 """Takes a part and whether it is transient. Called on the event loop only."""
 
@@ -112,19 +118,19 @@ def _checked_data(name: str, data: Any) -> Any:
     return data
 
 
-ToolCallback = Callable[[RunContext[Any], str, Any], Awaitable[None]]
+ToolCallback = Callable[[RunContext[Deps], str, Any], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Callbacks:
+class Callbacks(Generic[Deps_contra]):
     """Called during a turn. Exceptions of a callback are logged and ignored."""
 
-    on_start: Callable[[RunContext[Any]], Awaitable[None]] | None = None
-    on_tool_start: ToolCallback | None = None
+    on_start: Callable[[RunContext[Deps_contra]], Awaitable[None]] | None = None
+    on_tool_start: ToolCallback[Deps_contra] | None = None
     """Called with the tool's name and its input."""
-    on_tool_end: ToolCallback | None = None
+    on_tool_end: ToolCallback[Deps_contra] | None = None
     """Called with the tool's name and its output, or the `ToolError`."""
-    on_finish: Callable[[RunContext[Any], Any], Awaitable[None]] | None = None
+    on_finish: "Callable[[RunContext[Deps_contra], RunResult[Any]], Awaitable[None]] | None" = None
     """Called with the stored `RunResult`."""
 
     def __post_init__(self) -> None:

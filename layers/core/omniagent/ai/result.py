@@ -3,8 +3,9 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Generic, Protocol
 
+from omniagent.ai.schema import Output_co
 from omniagent.errors import OmniAgentError
 from omniagent.messages import FinishReason, Part, Status, StopReason, Usage
 from omniagent.protocol import sse
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, slots=True)
-class RunResult:
+class RunResult(Generic[Output_co]):
     """A turn that has ended."""
 
     session_id: str
@@ -25,8 +26,8 @@ class RunResult:
     status: Status
     """How the turn ended. A regeneration that showed nothing leaves the previous answer in `message`."""
     finish_reason: FinishReason = "other"
-    output: Any = None
-    """The validated answer of an agent with `output=Model`."""
+    output: Output_co | None = None
+    """The validated answer of an agent with `output=Model`. None without one, and unless `status` is `complete`."""
     error: OmniAgentError | None = None
     """Why the answer is incomplete. `__cause__` is the original exception."""
     stored: bool = True
@@ -42,7 +43,7 @@ class RunResult:
     """The message of a regeneration that showed nothing. It was not stored: the previous answer stays."""
 
     @classmethod
-    def of(cls, session_id: str, message: SessionMessage) -> "RunResult":
+    def of(cls, session_id: str, message: SessionMessage) -> "RunResult[Output_co]":
         """Return the result of a turn that ended earlier."""
         return cls(session_id, message, message.status, message.metadata.get("finishReason", "other"))
 
@@ -93,7 +94,7 @@ class AnswerSource(Protocol):
     def frames(self) -> AsyncIterator[bytes]:
         """The stream's bytes from its first event to `[DONE]`."""
 
-    async def result(self) -> RunResult:
+    async def result(self) -> RunResult[Any]:
         """Wait for the end and return what was stored."""
 
     async def ended(self) -> None:
@@ -103,7 +104,7 @@ class AnswerSource(Protocol):
         """Stop a turn of this process and keep its text. A turn that runs elsewhere continues."""
 
 
-class AnswerStream:
+class AnswerStream(Generic[Output_co]):
     """A streamed answer: `async for event in stream`, `stream.sse()` for bytes, `await stream.result()`.
 
     The turn starts with the first of these, or with `await stream`; every refusal is raised there, before the first
@@ -114,7 +115,7 @@ class AnswerStream:
         self,
         session_id: str,
         opening: Callable[[], Awaitable[AnswerSource]],
-        typed: Callable[[RunResult], RunResult],
+        typed: Callable[[RunResult[Any]], RunResult[Output_co]],
     ) -> None:
         self.session_id = session_id
         self._opening = opening
@@ -129,7 +130,7 @@ class AnswerStream:
             raise RuntimeError("the stream has not started: `await` it first")
         return self._source.message_id
 
-    def __await__(self) -> Generator[Any, None, "AnswerStream"]:
+    def __await__(self) -> Generator[Any, None, "AnswerStream[Output_co]"]:
         return self._started().__await__()
 
     def __aiter__(self) -> AsyncIterator[StreamEvent]:
@@ -140,7 +141,7 @@ class AnswerStream:
         async for frames in (await self._opened()).frames():
             yield frames
 
-    async def result(self) -> RunResult:
+    async def result(self) -> RunResult[Output_co]:
         """Wait for the end and return what was stored. Cancelling the waiter does not cancel the turn."""
         return self._typed(await (await self._opened()).result())
 
@@ -153,7 +154,7 @@ class AnswerStream:
             for event in sse.decode_events(frames):
                 yield event
 
-    async def _started(self) -> "AnswerStream":
+    async def _started(self) -> "AnswerStream[Output_co]":
         await self._opened()
         return self
 

@@ -11,12 +11,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, Generic
 
 from omniagent.ai.agent import Agent
 from omniagent.ai.providers.llm_provider import LLMProvider, Overrides, check_provider
 from omniagent.ai.providers.model_calls import ProviderPool
 from omniagent.ai.result import AnswerSource, AnswerStream, RunResult
+from omniagent.ai.schema import Output_co
 from omniagent.errors import ConfigurationError, InvalidOutput, NotFound, TooManyTurns, TurnInProgress
 from omniagent.messages import Feedback
 from omniagent.project import Project
@@ -56,7 +57,7 @@ def forever() -> float:
     return math.inf
 
 
-class Runner:
+class Runner(Generic[Output_co]):
     """Runs the turns of one session with an agent, or with a project's agent. Cheap to create: one per request.
 
     A `Project` brings its providers, budgets, approvers and `on_erase`, and its settings for a session that was created
@@ -68,7 +69,7 @@ class Runner:
 
     def __init__(
         self,
-        agent: Agent | Project,
+        agent: Agent[Any, Output_co] | Project[Output_co],
         session: SessionManager,
         *,
         provider: LLMProvider | None = None,
@@ -102,7 +103,9 @@ class Runner:
         self._account = _account(session, session.settings.budget if budget is None else budget, ledger, hooks)
         self._ledger = ledger if self._account is None else self._account.ledger
 
-    async def run(self, query: str | Query, *, busy: Busy | None = None, deadline: float | None = None) -> RunResult:
+    async def run(
+        self, query: str | Query, *, busy: Busy | None = None, deadline: float | None = None
+    ) -> RunResult[Output_co]:
         """Answer and return the stored result.
 
         Cancelling it stops the turn. The partial answer is stored before the cancellation propagates.
@@ -118,7 +121,7 @@ class Runner:
 
     def run_stream(
         self, query: str | Query, *, busy: Busy | None = None, deadline: float | None = None
-    ) -> AnswerStream:
+    ) -> AnswerStream[Output_co]:
         """Answer as a stream: of a new turn, of the running turn of the same message, or of its stored answer.
 
         `busy` is the policy while the session answers another message: `reject`, `queue`, `steer` or `interrupt`
@@ -129,7 +132,7 @@ class Runner:
 
     async def start(
         self, query: str | Query, *, busy: Busy | None = None, deadline: float | None = None
-    ) -> AnswerStream:
+    ) -> AnswerStream[Output_co]:
         """Start `run_stream` at once. Every refusal is raised here; afterwards the user's message is durable."""
         return await self.run_stream(query, busy=busy, deadline=deadline)
 
@@ -139,7 +142,7 @@ class Runner:
         message_id: str | None = None,
         approver: "Approver | None" = None,
         deadline: float | None = None,
-    ) -> AnswerStream:
+    ) -> AnswerStream[Output_co]:
         """Reply to a waiting turn's requests and continue it. The stream is the rest of its answer.
 
         Replies to only some of a step's requests are stored, and the turn keeps waiting. A retry joins the continued
@@ -164,7 +167,7 @@ class Runner:
 
         return self._stream_of(opened)
 
-    async def resume(self, *, deadline: float | None = None, resets: bool = False) -> AnswerStream | None:
+    async def resume(self, *, deadline: float | None = None, resets: bool = False) -> AnswerStream[Output_co] | None:
         """Follow the running turn from its first event. None if none runs. A dead turn is closed first.
 
         A stream ends without `finish` after FOLLOW_SECONDS, at its deadline, or if the turn's process died in a step
@@ -192,14 +195,14 @@ class Runner:
             return None
         return await self._ready(ReplayedAnswer(self._session.session_id, answer))
 
-    async def _continue_turn(self, deadline: float | None) -> AnswerStream | None:
+    async def _continue_turn(self, deadline: float | None) -> AnswerStream[Output_co] | None:
         """Finish the session's turn if its process died. None if there is nothing to do, or another process does it."""
         from omniagent.turns.takeover import Takeover  # needed only after a crash
 
         turn = await Takeover(self._setup(), self._limit(deadline)).open()
         return None if turn is None else await self._ready(turn)
 
-    async def _run_next(self, deadline: float | None) -> AnswerStream | None:
+    async def _run_next(self, deadline: float | None) -> AnswerStream[Output_co] | None:
         """Run the session's first queued message if its own process died. None if there is none, or another does."""
         from omniagent.turns.inbox import run_next  # needed only for queued messages
 
@@ -212,13 +215,13 @@ class Runner:
 
     async def _followed(
         self, running: RunningTurn | None, deadline: float | None, *, resets: bool
-    ) -> AnswerStream | None:
+    ) -> AnswerStream[Output_co] | None:
         if running is None or not running.is_looked_after(self._hooks.grace_seconds):
             return None
         followed = await FollowedAnswer.begun(self._setup(), running.claim, self._limit(deadline), resets=resets)
         return None if followed is None else await self._ready(followed)
 
-    async def _unattended(self, running: RunningTurn, deadline: float | None) -> AnswerStream | None:
+    async def _unattended(self, running: RunningTurn, deadline: float | None) -> AnswerStream[Output_co] | None:
         """Ask a question again whose process died before its turn began, or run the first queued message."""
         if is_unbegun(running, await self._session.head()):
             return await self._continue_turn(deadline)
@@ -318,7 +321,7 @@ class Runner:
 
         return Deletion(self._registry, self._ledger, self._hooks.on_erase, time_left)
 
-    async def _ready(self, source: AnswerSource) -> AnswerStream:
+    async def _ready(self, source: AnswerSource) -> AnswerStream[Output_co]:
         """Return the stream of an answer that is already open."""
 
         async def opened() -> AnswerSource:
@@ -326,10 +329,10 @@ class Runner:
 
         return await self._stream_of(opened)
 
-    def _stream_of(self, opening: Callable[[], Awaitable[AnswerSource]]) -> AnswerStream:
+    def _stream_of(self, opening: Callable[[], Awaitable[AnswerSource]]) -> AnswerStream[Output_co]:
         return AnswerStream(self._session.session_id, opening, self._typed)
 
-    def _typed(self, result: RunResult) -> RunResult:
+    def _typed(self, result: RunResult[Any]) -> RunResult[Output_co]:
         """Add the output of a typed answer that did not run here. Its text may no longer fit a changed model."""
         if self._agent.output is None or result.output is not None or result.status != "complete":
             return result

@@ -1,16 +1,19 @@
 """Strict JSON schemas, in the subset that the OpenAI APIs accept, and validation of a model's JSON."""
 
 import json
-from typing import Any, TypeVar
+from typing import Any
 
 from pydantic import BaseModel, ValidationError
 from pydantic.errors import PydanticUserError
+from typing_extensions import TypeVar
 
 from omniagent.errors import ConfigurationError
 from omniagent.team_code import team_code
 from omniagent.validation import problems_of
 
-Model = TypeVar("Model", bound=BaseModel)
+Model = TypeVar("Model", bound=BaseModel, default=BaseModel)
+Output_co = TypeVar("Output_co", bound=BaseModel, covariant=True, default=BaseModel)
+"""The model of `Agent(output=Model)`."""
 
 # Keywords that strict mode refuses or ignores. Pydantic still enforces them when the arguments arrive.
 _DROPPED = {"title", "default", "examples", "discriminator", "minLength", "maxLength", "uniqueItems"}

@@ -23,11 +23,12 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable
 from functools import cached_property, partial
-from typing import Any, ClassVar, Generic, ParamSpec, TypeVar, overload
+from typing import Any, ClassVar, Concatenate, Generic, ParamSpec, Protocol, overload
 
 from pydantic import BaseModel
+from typing_extensions import TypeVar
 
-from omniagent.ai.context import RunContext
+from omniagent.ai.context import Deps, Deps_contra, RunContext
 from omniagent.ai.providers.llm_provider import ToolSpec
 from omniagent.ai.schema import InvalidJson, strict_schema, validated
 from omniagent.ai.signatures import check_call, check_model, check_rule, read_signature
@@ -43,20 +44,31 @@ OUTPUT_CHARS = 20_000
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 
 P = ParamSpec("P")
-R = TypeVar("R")
+R = TypeVar("R", default=Any)
 Verdict = bool | str | None
 """Whether a call needs approval. Text means yes, and is the reason."""
-Approval = bool | Callable[[RunContext[Any], Any], Verdict | Awaitable[Verdict]]
+Approval = bool | Callable[[RunContext[Deps], Any], Verdict | Awaitable[Verdict]]
 """A bool, or a rule: a function of the context and the validated arguments, async or not."""
+ContextFunction = (
+    Callable[Concatenate[RunContext[Deps], ...], R]
+    | Callable[Concatenate[Any, RunContext[Deps], ...], R]
+    | Callable[Concatenate[Any, Any, RunContext[Deps], ...], R]
+    | Callable[Concatenate[Any, Any, Any, RunContext[Deps], ...], R]
+    | Callable[Concatenate[Any, Any, Any, Any, RunContext[Deps], ...], R]
+)
+"""A function that takes the context, at any of the places that a type can name."""
 
 
-class Tool(ABC):
-    """A tool of an agent. A subclass defines `Arguments` and implements `async def __call__`."""
+class Tool(ABC, Generic[Deps_contra]):
+    """A tool of an agent. A subclass defines `Arguments` and implements `async def __call__`.
+
+    `Tool[Shop]` is for agents with `deps` of that type, `Tool[object]` for every agent.
+    """
 
     name: ClassVar[str] = ""
     description: ClassVar[str] = ""
     timeout_seconds: ClassVar[float] = TIMEOUT_SECONDS
-    approval: Approval = False
+    approval: Approval[Any] = False
     """Whether a call waits for a human's approval. In a class, a rule is a method."""
     is_client: ClassVar[bool] = False
     """Only the client can run it: every call waits for its output."""
@@ -101,7 +113,7 @@ class Tool(ABC):
     def may_wait(self) -> bool:
         return self.is_client or self.approval is not False
 
-    async def approval_reason(self, arguments: BaseModel, context: RunContext[Any]) -> str | None:
+    async def approval_reason(self, arguments: BaseModel, context: RunContext[Deps_contra]) -> str | None:
         """Return why a call needs approval ("" if no reason is given), or None if it may run at once."""
         verdict: Any = self.approval
         if callable(verdict):
@@ -118,17 +130,17 @@ class Tool(ABC):
             f"the approval rule of {self.name} returned {verdict!r:.100}, not True, False, None or a reason"
         )
 
-    async def invoke(self, arguments: BaseModel, context: RunContext[Any]) -> Any:
+    async def invoke(self, arguments: BaseModel, context: RunContext[Deps_contra]) -> Any:
         """Run any kind of tool with the arguments that `parse` returned."""
         with context.while_running() as running:
             return await self._run(arguments, running)
 
-    def _run(self, arguments: BaseModel, context: RunContext[Any]) -> Awaitable[Any]:
+    def _run(self, arguments: BaseModel, context: RunContext[Deps_contra]) -> Awaitable[Any]:
         call: Awaitable[Any] = self(arguments, context) if self._takes_context else self(arguments)
         return call
 
 
-class FunctionTool(Tool, Generic[P, R], described=False):
+class FunctionTool(Tool[Deps_contra], Generic[P, R, Deps_contra], described=False):
     """A tool made by `@tool`. Calling it calls the original function."""
 
     def __init__(
@@ -138,7 +150,7 @@ class FunctionTool(Tool, Generic[P, R], described=False):
         name: str,
         description: str,
         timeout: float,
-        approval: Approval = False,
+        approval: Approval[Deps_contra] = False,
         retry_safe: bool = False,
     ) -> None:
         self.approval = approval
@@ -154,7 +166,7 @@ class FunctionTool(Tool, Generic[P, R], described=False):
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         return self.function(*args, **kwargs)
 
-    async def _run(self, arguments: BaseModel, context: RunContext[Any]) -> Any:
+    async def _run(self, arguments: BaseModel, context: RunContext[Deps_contra]) -> Any:
         values = {name: getattr(arguments, name) for name in type(arguments).model_fields}
         if self._context_name is not None:
             values[self._context_name] = context
@@ -164,34 +176,54 @@ class FunctionTool(Tool, Generic[P, R], described=False):
         return await result if inspect.isawaitable(result) else result
 
 
+class ToolDecorator(Protocol):
+    """What `@tool(…)` with options returns."""
+
+    @overload
+    def __call__(self, function: ContextFunction[Deps, R], /) -> FunctionTool[..., R, Deps]: ...
+    @overload
+    def __call__(self, function: Callable[P, R], /) -> FunctionTool[P, R, object]: ...
+
+
 @overload
-def tool(function: Callable[P, R], /) -> FunctionTool[P, R]: ...
+def tool(function: ContextFunction[Deps, R], /) -> FunctionTool[..., R, Deps]: ...
+@overload
+def tool(function: Callable[P, R], /) -> FunctionTool[P, R, object]: ...
 @overload
 def tool(
     *,
     name: str | None = None,
     description: str | None = None,
     timeout_seconds: float = TIMEOUT_SECONDS,
-    approval: Approval = False,
+    approval: bool = False,
     retry_safe: bool = False,
-) -> Callable[[Callable[P, R]], FunctionTool[P, R]]: ...
+) -> ToolDecorator: ...
+@overload
 def tool(
-    function: Callable[P, R] | None = None,
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    timeout_seconds: float = TIMEOUT_SECONDS,
+    approval: Approval[Deps],
+    retry_safe: bool = False,
+) -> Callable[[Callable[P, R]], FunctionTool[P, R, Deps]]: ...
+def tool(
+    function: Callable[..., Any] | None = None,
     /,
     *,
     name: str | None = None,
     description: str | None = None,
     timeout_seconds: float = TIMEOUT_SECONDS,
-    approval: Approval = False,
+    approval: Approval[Any] = False,
     retry_safe: bool = False,
-) -> FunctionTool[P, R] | Callable[[Callable[P, R]], FunctionTool[P, R]]:
+) -> Any:
     """Turn an annotated function (async or not) into a tool. The model reads its docstring.
 
     With `approval`, a call waits for a human's approval: always, or if a rule requires it. With `retry_safe`, a call
     whose process died is run again, with the same `RunContext.call_id`.
     """
 
-    def make(function: Callable[P, R]) -> FunctionTool[P, R]:
+    def make(function: Callable[..., Any]) -> FunctionTool[..., Any, Any]:
         if not inspect.isroutine(function):
             raise ConfigurationError(
                 f"@tool takes a function, not {function!r}: write @tool above `def`, or @tool(name=…)"
