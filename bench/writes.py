@@ -11,10 +11,11 @@ from local.aws import Aws
 from local.model import OfflineModel
 from local.mongod import Mongod
 from local.template import Template
-from omniagent import Agent, MongoBackendAdapter, MongoSessionManager, Runner, Settings, get_llm_provider
+from omniagent import Agent, MongoBackendAdapter, MongoSessionManager, Runner, Settings
 from omniagent.aws.credentials import Credentials
 from omniagent.aws.json_api import DYNAMODB, AwsJson
 from omniagent.aws.turn_table import DynamoRegistry
+from omniagent.providers import get_llm_provider
 from scripts.readme import TURN_SECONDS, write_units
 
 TOKENS_PER_SECOND = 50

@@ -12,16 +12,9 @@ import uuid
 import pytest
 
 from examples.shop_agent import Shop, refund, shop_agent
-from omniagent import (
-    Gate,
-    InMemorySessionManager,
-    RunContext,
-    Runner,
-    ScriptedModel,
-    ToolCall,
-    ToolError,
-)
+from omniagent import InMemorySessionManager, RunContext, Runner, ToolError
 from omniagent.errors import ModelUnavailable
+from omniagent.testing import Gate, ScriptedModel, ToolCall
 
 
 def runner(user: str, shop: Shop, model: ScriptedModel) -> Runner:

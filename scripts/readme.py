@@ -1,16 +1,24 @@
 """Generates the tables of the pages from the code: `make readme`. A test compares the pages with it."""
 
+import ast
 import inspect
 import json
 from collections.abc import Callable
 from dataclasses import fields
+from importlib import import_module
+from itertools import pairwise
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import omniagent
+import omniagent.providers
+import omniagent.server
+import omniagent.testing
 from local.template import ROOT
 from omniagent.settings import Settings, env_name
 
+PUBLIC_MODULES = (omniagent, omniagent.providers, omniagent.server, omniagent.testing)
 README = ROOT / "README.md"
 AGENTS = ROOT / "docs" / "agents.md"
 OPERATIONS = ROOT / "docs" / "operations.md"
@@ -186,11 +194,34 @@ def _runs_table(path: Path, command: str) -> str:
 
 def names_table() -> str:
     """Return every public name with the first paragraph of its docstring."""
-    rows = ["| name | what it is |", "|---|---|"]
-    for name in omniagent.__all__:
-        lines = (inspect.getdoc(getattr(omniagent, name)) or "").partition("\n\n")[0].splitlines()
-        rows.append(f"| `{name}` | {' '.join(lines)} |")
-    return "\n".join(rows)
+    tables = []
+    for module in PUBLIC_MODULES:
+        rows = [f"| from `{module.__name__}` | what it is |", "|---|---|"]
+        for name in vars(module)["__all__"]:
+            lines = documentation(module, name).partition("\n\n")[0].splitlines()
+            rows.append(f"| `{name}` | {' '.join(lines)} |")
+        tables.append("\n".join(rows))
+    return "\n\n".join(tables)
+
+
+def documentation(module: ModuleType, name: str) -> str:
+    """Return the docstring of a public name. That of a type alias is the text below it."""
+    value = getattr(module, name)
+    if str(getattr(value, "__module__", "")).startswith("omniagent"):
+        return inspect.getdoc(value) or ""
+    body = ast.parse(inspect.getsource(import_module(public_imports(module)[name]))).body
+    texts = {ast.unparse(node).split(" = ")[0]: below for node, below in pairwise(body) if isinstance(node, ast.Assign)}
+    match texts[name]:
+        case ast.Expr(value=ast.Constant(value=str(text))):
+            return text
+    return ""
+
+
+def public_imports(module: ModuleType) -> dict[str, str]:
+    """Return the names that a public module shows to type checkers, with the modules that define them."""
+    nodes = ast.walk(ast.parse(inspect.getsource(module)))
+    shown = [node for node in nodes if isinstance(node, ast.ImportFrom) and node.module]
+    return {alias.name: str(node.module) for node in shown for alias in node.names if alias.asname}
 
 
 Tables = dict[str, Callable[[], str]]

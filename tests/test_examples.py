@@ -18,7 +18,8 @@ from pymongo import MongoClient
 from examples.chat import shown
 from local.ports import free_port
 from local.template import ROOT
-from omniagent import Agent, InMemorySessionManager, InMemoryStore, Runner, ScriptedModel
+from omniagent import Agent, InMemorySessionManager, Runner
+from omniagent.testing import InMemoryStore, ScriptedModel
 from tests.fixtures.endings import PATIENCE_SECONDS
 
 LONG_ANSWER = "[slow:20] [long:2000]"

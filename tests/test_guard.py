@@ -6,9 +6,9 @@ import socket
 
 import pytest
 
-from omniagent import get_llm_provider
 from omniagent.ai.providers.llm_provider import ModelRequest
 from omniagent.messages import ChatMessage
+from omniagent.providers import get_llm_provider
 from tests.fixtures.guard import LeftTheMachine
 
 ELSEWHERE = ("192.0.2.1", 443)  # an address that is kept for documentation

@@ -5,18 +5,10 @@ from typing import Any
 
 import pytest
 
-from omniagent import (
-    Agent,
-    InMemorySessionManager,
-    InMemoryStore,
-    Runner,
-    ScriptedModel,
-    Settings,
-    ToolCall,
-    tool,
-)
+from omniagent import Agent, InMemorySessionManager, Runner, Settings, tool
 from omniagent.errors import ConfigurationError
 from omniagent.settings import env_name
+from omniagent.testing import InMemoryStore, ScriptedModel, ToolCall
 
 
 def test_an_empty_environment_gives_the_defaults() -> None:

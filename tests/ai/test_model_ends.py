@@ -4,10 +4,11 @@ from datetime import UTC, date, datetime, timedelta
 
 import pytest
 
-from omniagent import Agent, Overrides, ScriptedModel
+from omniagent import Agent, Overrides
 from omniagent.ai.model_ends import announced_ends, models_of
 from omniagent.ai.providers.model_calls import ProviderPool
 from omniagent.settings import Settings
+from omniagent.testing import ScriptedModel
 
 
 class Ending(ScriptedModel):

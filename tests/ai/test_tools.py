@@ -13,11 +13,12 @@ from openai.lib._pydantic import to_strict_json_schema
 from pydantic import AnyUrl, BaseModel, Field
 
 from local.model import OfflineModel
-from omniagent import Agent, ConfigurationError, RunContext, Tool, get_llm_provider, tool
+from omniagent import Agent, ConfigurationError, RunContext, Tool, tool
 from omniagent.ai.providers.llm_provider import ModelFinish, ModelRequest, ToolSpec
 from omniagent.ai.tools import render_output
 from omniagent.errors import InvalidArguments
 from omniagent.messages import ChatMessage
+from omniagent.providers import get_llm_provider
 
 ADA: RunContext = RunContext(user="ada")
 

@@ -12,7 +12,7 @@ from pymongo import MongoClient
 
 from local.aws import Aws
 from local.model import OfflineModel
-from omniagent import Agent, Callbacks, Gate, Overrides, Project, RunContext, RunResult, ScriptedModel
+from omniagent import Agent, Callbacks, Overrides, Project, RunContext, RunResult
 from omniagent.ai.providers.llm_provider import ModelRequest
 from omniagent.ai.providers.model_calls import complete
 from omniagent.app.application import Application
@@ -24,6 +24,7 @@ from omniagent.messages import ChatMessage
 from omniagent.persistence.store import is_refused_login
 from omniagent.session.manager import new_id
 from omniagent.settings import Settings
+from omniagent.testing import Gate, ScriptedModel
 from omniagent.turns.memory_registry import MemoryRegistry
 
 PROJECT = Project(agent=Agent("helper", "Be helpful."))

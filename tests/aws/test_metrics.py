@@ -4,9 +4,10 @@ import json
 
 import pytest
 
-from omniagent import Agent, InMemorySessionManager, Query, Runner, RunResult, ScriptedModel, ToolCall, TurnHooks, tool
+from omniagent import Agent, InMemorySessionManager, Query, Runner, RunResult, TurnHooks, tool
 from omniagent.aws.metrics import emit_turn
 from omniagent.errors import ModelUnavailable
+from omniagent.testing import ScriptedModel, ToolCall
 
 
 async def test_a_turn_that_waits_is_counted_as_waiting_and_once_as_a_turn(capsys: pytest.CaptureFixture[str]) -> None:

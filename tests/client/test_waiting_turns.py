@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 from pydantic import BaseModel
 
-from omniagent import Agent, Gate, Query, ScriptedModel, ask_user, client_tool, tool
+from omniagent import Agent, Query, ask_user, client_tool, tool
+from omniagent.testing import Gate, ScriptedModel
 from tests.client.conftest import SdkClient, Server
 from tests.client.test_ai_sdk import send, stored
 from tests.fixtures.conversation import Conversation, move_clock

@@ -8,20 +8,13 @@ import json
 import sys
 from typing import Any
 
-from omniagent import (
-    Agent,
-    Budget,
-    InMemorySessionManager,
-    InMemoryStore,
-    MemoryRegistry,
-    Runner,
-    Settings,
-    get_llm_provider,
-)
+from omniagent import Agent, Budget, InMemorySessionManager, Runner, Settings
 from omniagent.aws.budget_table import DynamoLedger
 from omniagent.aws.credentials import Credentials
 from omniagent.aws.json_api import DYNAMODB, AwsJson
 from omniagent.errors import BudgetExceeded
+from omniagent.providers import get_llm_provider
+from omniagent.testing import InMemoryStore, MemoryRegistry
 
 
 async def spend(job: dict[str, Any]) -> dict[str, int]:

@@ -7,15 +7,16 @@ from typing import Any
 import pytest
 from pymongo.database import Database
 
-from omniagent import ModelRequest, ScriptedModel
 from omniagent.errors import InvalidRequest, NotFound, SessionErased, TurnInProgress
 from omniagent.messages import Part, ReasoningPart, SteeringPart, TextPart, ToolPart
 from omniagent.persistence.catalog import Catalog, Page
 from omniagent.persistence.mongo_session import MongoSessionManager
 from omniagent.persistence.store import ConversationStore
+from omniagent.providers import ModelRequest
 from omniagent.session.manager import SessionMessage, TurnStart, new_id
 from omniagent.session.summaries import SummaryPipeline
 from omniagent.session.summary_store import RollingSummary
+from omniagent.testing import ScriptedModel
 from tests.persistence.turns import begin, converse, open_session, reply, summary
 
 Json = dict[str, Any]

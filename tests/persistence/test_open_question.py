@@ -11,13 +11,14 @@ from pymongo.database import Database
 
 from local.aws import Aws
 from local.model import OfflineModel
-from omniagent import LLMProvider, MongoBackendAdapter
+from omniagent import MongoBackendAdapter
 from omniagent.aws.turn_table import DynamoRegistry
 from omniagent.errors import InvalidRequest, NotFound, StorageConflict, TurnInProgress
 from omniagent.messages import Feedback, TextPart
 from omniagent.persistence.catalog import Catalog
 from omniagent.persistence.mongo_session import MongoSessionManager
 from omniagent.persistence.store import ConversationStore
+from omniagent.providers import LLMProvider
 from omniagent.session.manager import SessionHead, SessionMessage, TurnStart
 from tests.fixtures.conversation import QUICK, Conversation, dynamodb_api
 from tests.fixtures.proxy import Proxy, proxy_to

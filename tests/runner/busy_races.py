@@ -16,27 +16,15 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, get_args
 
-from omniagent import (
-    Agent,
-    AnswerStream,
-    InMemoryStore,
-    MemoryRegistry,
-    ModelRequest,
-    Query,
-    RunContext,
-    ScriptedModel,
-    Settings,
-    ToolCall,
-    ToolReply,
-    ToolRequest,
-    tool,
-)
+from omniagent import Agent, AnswerStream, Query, RunContext, Settings, ToolReply, ToolRequest, tool
 from omniagent.ai.approvals import requests_of
 from omniagent.ai.operator import TurnOperator
 from omniagent.errors import OmniAgentError
 from omniagent.messages import Status, steering_of
+from omniagent.providers import ModelRequest
 from omniagent.session.manager import SessionMessage
 from omniagent.settings import Busy
+from omniagent.testing import InMemoryStore, MemoryRegistry, ScriptedModel, ToolCall
 from scripts.readme import RACES
 from tests.fixtures.conversation import Clock
 from tests.runner.processes import Process, bury

@@ -5,8 +5,9 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from omniagent import InMemorySessionManager, InMemoryStore, MemoryRegistry, SessionManager, Settings, TurnRegistry
+from omniagent import InMemorySessionManager, SessionManager, Settings, TurnRegistry
 from omniagent.errors import OmniAgentError, RegistryUnavailable, StorageUnavailable
+from omniagent.testing import InMemoryStore, MemoryRegistry
 
 Call = Callable[[], Awaitable[Any]]
 

@@ -2,8 +2,9 @@
 
 import asyncio
 
-from omniagent import Agent, InMemorySessionManager, InMemoryStore, MemoryRegistry, ScriptedModel, Settings, TurnHooks
+from omniagent import Agent, InMemorySessionManager, Settings, TurnHooks
 from omniagent.ai.operator import TurnOperator
+from omniagent.testing import InMemoryStore, MemoryRegistry, ScriptedModel
 from omniagent.turns.lease import TurnRegistry
 
 # A turn under test looks for its stop at once, and its lease outlives any pause of a busy machine.

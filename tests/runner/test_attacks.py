@@ -5,17 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from omniagent import (
-    Agent,
-    Gate,
-    InMemorySessionManager,
-    MemoryRegistry,
-    Query,
-    RunContext,
-    ScriptedModel,
-    ToolCall,
-    tool,
-)
+from omniagent import Agent, InMemorySessionManager, Query, RunContext, tool
 from omniagent.ai.operator import TurnOperator
 from omniagent.ai.providers.llm_provider import ModelText
 from omniagent.errors import (
@@ -30,6 +20,7 @@ from omniagent.messages import TextPart, ToolPart
 from omniagent.protocol import events
 from omniagent.session.manager import SessionMessage, TurnStart, new_id
 from omniagent.session.window import estimate_request
+from omniagent.testing import Gate, MemoryRegistry, ScriptedModel, ToolCall
 from omniagent.turns.hooks import TurnHooks
 from omniagent.turns.lease import Claim, Renewal, RunningTurn
 from omniagent.turns.tool_step import MAX_CALLS_PER_STEP

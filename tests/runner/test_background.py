@@ -5,17 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from omniagent import (
-    Agent,
-    Budget,
-    Gate,
-    InMemorySessionManager,
-    MemoryLedger,
-    Query,
-    ScriptedModel,
-    SessionManager,
-    TurnHooks,
-)
+from omniagent import Agent, Budget, InMemorySessionManager, Query, SessionManager, TurnHooks
 from omniagent.ai.operator import TurnOperator
 from omniagent.errors import (
     InvalidRequest,
@@ -28,9 +18,11 @@ from omniagent.errors import (
     TurnInProgress,
 )
 from omniagent.settings import Busy
+from omniagent.testing import Gate, ScriptedModel
 from omniagent.turns import claiming
 from omniagent.turns.inbox import MAX_POSTED_CHARS
 from omniagent.turns.lease import Claim, InboxMessage
+from omniagent.turns.memory_ledger import MemoryLedger
 from tests.fixtures.conversation import Clock, Conversation, read
 from tests.runner.sessions import QUICK, Sessions
 

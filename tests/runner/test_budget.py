@@ -5,23 +5,7 @@ from typing import Any
 
 import pytest
 
-from omniagent import (
-    Agent,
-    Budget,
-    Gate,
-    InMemorySessionManager,
-    InMemoryStore,
-    MemoryLedger,
-    MemoryRegistry,
-    ModelFinish,
-    Query,
-    ScriptedModel,
-    Settings,
-    ToolCall,
-    TurnHooks,
-    Usage,
-    tool,
-)
+from omniagent import Agent, Budget, InMemorySessionManager, Query, Settings, TurnHooks, Usage, tool
 from omniagent.ai.operator import TurnOperator
 from omniagent.errors import (
     BudgetExceeded,
@@ -32,9 +16,12 @@ from omniagent.errors import (
     TooManyRequests,
 )
 from omniagent.messages import ToolPart
+from omniagent.providers import ModelFinish
 from omniagent.session.manager import TurnStart, user_id_of
 from omniagent.session.summary_store import RollingSummary
+from omniagent.testing import Gate, InMemoryStore, MemoryRegistry, ScriptedModel, ToolCall
 from omniagent.turns.ledger import RESERVE_TOKENS, Cost, Reservation
+from omniagent.turns.memory_ledger import MemoryLedger
 from tests.fixtures.conversation import Clock
 from tests.turns.registries import until
 

@@ -8,27 +8,16 @@ from dataclasses import replace
 
 import pytest
 
-from omniagent import (
-    Agent,
-    AnswerStream,
-    Budget,
-    Gate,
-    MemoryLedger,
-    MemoryRegistry,
-    ModelFinish,
-    Query,
-    RunResult,
-    ScriptedModel,
-    ToolCall,
-    Usage,
-    tool,
-)
+from omniagent import Agent, AnswerStream, Budget, Query, RunResult, Usage, tool
 from omniagent.ai.operator import TurnOperator
 from omniagent.errors import InvalidRequest, ModelUnavailable, QueueFull, TooManyRequests, TurnInProgress
 from omniagent.protocol import sse
+from omniagent.providers import ModelFinish
 from omniagent.settings import Busy
+from omniagent.testing import Gate, MemoryRegistry, ScriptedModel, ToolCall
 from omniagent.turns import posted_answer
 from omniagent.turns.lease import Claim, InboxMessage, OnDead, RunningTurn
+from omniagent.turns.memory_ledger import MemoryLedger
 from tests.fixtures.conversation import Clock
 from tests.runner.busily import Busily, ask, renewed
 from tests.runner.processes import Process, bury

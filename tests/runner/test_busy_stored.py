@@ -4,8 +4,9 @@ import asyncio
 
 import pytest
 
-from omniagent import Agent, Gate, Query, ScriptedModel
+from omniagent import Agent, Query
 from omniagent.protocol import sse
+from omniagent.testing import Gate, ScriptedModel
 from omniagent.turns.lease import TurnRegistry
 from tests.fixtures.conversation import Clock, Conversation, read
 from tests.turns.registries import until

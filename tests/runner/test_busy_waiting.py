@@ -7,10 +7,11 @@ from dataclasses import replace
 
 import pytest
 
-from omniagent import AnswerStream, Gate, MemoryRegistry, Query, RunResult, ScriptedModel, ToolCall, tool
+from omniagent import AnswerStream, Query, RunResult, tool
 from omniagent.ai.operator import TurnOperator
 from omniagent.errors import InvalidRequest, NotWaiting, TooManyTurns, TurnInProgress, UnknownRequest
 from omniagent.protocol import sse
+from omniagent.testing import Gate, MemoryRegistry, ScriptedModel, ToolCall
 from omniagent.turns.lease import Claim, InboxMessage, OnDead, RunningTurn
 from tests.fixtures.conversation import move_clock
 from tests.runner.busily import Busily, ask, renewed

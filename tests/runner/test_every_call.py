@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 
-from omniagent import Agent, InMemorySessionManager, InMemoryStore, MemoryRegistry, Query, ScriptedModel, tool
+from omniagent import Agent, InMemorySessionManager, Query, tool
 from omniagent.ai.operator import TurnOperator
 from omniagent.ai.providers.scripted import ToolCall
 from omniagent.errors import NotFound
 from omniagent.messages import Part, StepPart, TextPart, ToolPart
 from omniagent.protocol import sse
 from omniagent.session.manager import SessionMessage, TurnStart
+from omniagent.testing import InMemoryStore, MemoryRegistry, ScriptedModel
 from omniagent.turns.replay import record_frames
 from tests.fixtures.conversation import Clock, read
 from tests.runner.processes import FaultyProcess, Process

@@ -8,16 +8,12 @@ from omniagent import (
     Agent,
     Approver,
     Budget,
-    Gate,
     InMemorySessionManager,
-    InMemoryStore,
     MongoSessionManager,
     Project,
     Runner,
-    ScriptedModel,
     SessionManager,
     Settings,
-    ToolCall,
     ToolRequest,
     tool,
 )
@@ -25,6 +21,7 @@ from omniagent.errors import BudgetExceeded, Forbidden, UnknownRequest
 from omniagent.persistence.store import ConversationStore
 from omniagent.session.addresses import SessionDirectory
 from omniagent.session.manager import new_id
+from omniagent.testing import Gate, InMemoryStore, ScriptedModel, ToolCall
 
 
 @tool(approval=True)

@@ -8,23 +8,7 @@ from typing import Any
 
 import pytest
 
-from omniagent import (
-    Agent,
-    Gate,
-    InMemorySessionManager,
-    LLMProvider,
-    MemoryRegistry,
-    ModelRequest,
-    Overrides,
-    Query,
-    RunContext,
-    RunResult,
-    ScriptedModel,
-    ToolCall,
-    ToolError,
-    TurnHooks,
-    tool,
-)
+from omniagent import Agent, InMemorySessionManager, Overrides, Query, RunContext, RunResult, ToolError, TurnHooks, tool
 from omniagent.ai.context import Callbacks
 from omniagent.ai.operator import TurnOperator
 from omniagent.ai.providers.llm_provider import ModelEvent, ModelReasoningDone, ModelText
@@ -33,7 +17,9 @@ from omniagent.ai.tool_threads import ToolThreads
 from omniagent.ai.tools import OUTPUT_CHARS
 from omniagent.errors import RegistryUnavailable, StorageUnavailable
 from omniagent.messages import ToolPart
+from omniagent.providers import LLMProvider, ModelRequest
 from omniagent.session.manager import SessionMessage, TurnStart
+from omniagent.testing import Gate, MemoryRegistry, ScriptedModel, ToolCall
 from omniagent.turns.lease import REPAIR, Claim, InboxMessage, OnDead, RunningTurn
 from tests.fixtures.conversation import Clock, read
 from tests.runner.sessions import QUICK, Sessions

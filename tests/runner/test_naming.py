@@ -6,20 +6,12 @@ from typing import Any
 
 import pytest
 
-from omniagent import (
-    Agent,
-    Gate,
-    InMemorySessionManager,
-    InMemoryStore,
-    ModelFinish,
-    RunResult,
-    ScriptedModel,
-    Settings,
-    TurnHooks,
-)
+from omniagent import Agent, InMemorySessionManager, RunResult, Settings, TurnHooks
 from omniagent.ai import prompts
 from omniagent.ai.operator import TurnOperator
 from omniagent.messages import ChatMessage, Usage
+from omniagent.providers import ModelFinish
+from omniagent.testing import Gate, InMemoryStore, ScriptedModel
 
 NAMING = Settings(tick_seconds=0.02, name_sessions=True)
 

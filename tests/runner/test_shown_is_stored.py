@@ -6,11 +6,12 @@ from typing import Any
 
 import pytest
 
-from omniagent import Query, RunContext, ScriptedModel, ToolCall, ToolError, tool
+from omniagent import Query, RunContext, ToolError, tool
 from omniagent.ai.providers.llm_provider import ModelReasoning, ModelReasoningDone, ModelText
 from omniagent.errors import ModelStreamBroken
 from omniagent.messages import Part, ReasoningPart, ToolPart
 from omniagent.protocol import sse
+from omniagent.testing import ScriptedModel, ToolCall
 from omniagent.turns.replay import missing_frames, record_frames
 from tests.fixtures.conversation import read
 from tests.fixtures.examples import examples

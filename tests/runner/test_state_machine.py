@@ -10,25 +10,15 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from omniagent import (
-    Agent,
-    AnswerStream,
-    Gate,
-    InMemorySessionManager,
-    InMemoryStore,
-    MemoryRegistry,
-    ModelRequest,
-    Query,
-    ScriptedModel,
-    ToolCall,
-    tool,
-)
+from omniagent import Agent, AnswerStream, InMemorySessionManager, Query, tool
 from omniagent.ai.approvals import requests_of
 from omniagent.ai.operator import TurnOperator
 from omniagent.errors import NotFound, TurnInProgress
 from omniagent.messages import TextPart, ToolPart
 from omniagent.protocol import sse
+from omniagent.providers import ModelRequest
 from omniagent.settings import Busy
+from omniagent.testing import Gate, InMemoryStore, MemoryRegistry, ScriptedModel, ToolCall
 from omniagent.turns.replay import record_frames
 from tests.fixtures.conversation import Clock
 from tests.fixtures.examples import examples

@@ -12,25 +12,13 @@ from pydantic import BaseModel, Field
 from omniagent import (
     Agent,
     ConfigurationError,
-    FallbackProvider,
-    Gate,
     InMemorySessionManager,
-    InMemoryStore,
-    LLMProvider,
-    MemoryLedger,
-    MemoryRegistry,
-    ModelFinish,
-    ModelRequest,
-    ModelText,
     MongoBackendAdapter,
     MongoSessionManager,
     Overrides,
-    ProviderPool,
     Query,
     RunContext,
-    ScriptedModel,
     Settings,
-    ToolCall,
     TurnHooks,
     Usage,
     tool,
@@ -46,9 +34,12 @@ from omniagent.errors import (
     StorageUnavailable,
 )
 from omniagent.messages import DataPart
+from omniagent.providers import FallbackProvider, LLMProvider, ModelFinish, ModelRequest, ModelText, ProviderPool
 from omniagent.session.manager import TurnStart
 from omniagent.session.naming import MAX_SECONDS
+from omniagent.testing import Gate, InMemoryStore, MemoryRegistry, ScriptedModel, ToolCall
 from omniagent.turns.lease import Claim
+from omniagent.turns.memory_ledger import MemoryLedger
 from tests.fixtures.conversation import Conversation, each_api, seen
 
 QUICK = Settings(tick_seconds=0.02)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pydantic import BaseModel, field_validator
 
-from omniagent import Agent, Approver, RunContext, ScriptedModel, ToolCall, ToolError, ToolRequest, tool
+from omniagent import Agent, Approver, RunContext, ToolError, ToolRequest, tool
 from omniagent.ai.approvals import ToolReply
 from omniagent.ai.client_tools import ask_user, client_tool
 from omniagent.ai.operator import TurnOperator
@@ -22,6 +22,7 @@ from omniagent.errors import (
 )
 from omniagent.messages import DENIED_ERROR, UNANSWERED_ERROR, ToolPart
 from omniagent.protocol import sse
+from omniagent.testing import ScriptedModel, ToolCall
 from omniagent.turns.query import Query
 from tests.fixtures.conversation import events_of, read
 from tests.runner.sessions import Sessions

@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 
-from omniagent import Agent, MemoryRegistry, ScriptedModel, ToolCall, ToolRequest, TurnHooks, client_tool, tool
+from omniagent import Agent, ToolRequest, TurnHooks, client_tool, tool
 from omniagent.ai.operator import TurnOperator
 from omniagent.errors import NotWaiting, ReplyConflict, RequestExpired, ToolOutcomeUnknown
 from omniagent.messages import ORPHAN_ERROR, ToolPart
 from omniagent.session.in_memory import InMemorySessionManager
 from omniagent.session.manager import TurnStart, continuation_id, message_id_of
 from omniagent.settings import Settings
+from omniagent.testing import MemoryRegistry, ScriptedModel, ToolCall
 from omniagent.turns.lease import Claim, OnDead, RunningTurn
 from omniagent.turns.replay import record_frames
 from omniagent.turns.waiting import Judge

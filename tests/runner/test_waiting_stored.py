@@ -4,10 +4,11 @@ import asyncio
 from dataclasses import replace
 from typing import Any
 
-from omniagent import Agent, MongoTurnRegistry, RunContext, ScriptedModel, ToolCall, tool
+from omniagent import Agent, MongoTurnRegistry, RunContext, tool
 from omniagent.ai.approvals import ToolReply
 from omniagent.ai.operator import TurnOperator
 from omniagent.errors import TooManyReaders
+from omniagent.testing import ScriptedModel, ToolCall
 from tests.fixtures.conversation import QUICK, Conversation, events_of
 
 Json = dict[str, Any]

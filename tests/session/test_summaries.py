@@ -9,28 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from omniagent import (
-    Agent,
-    Gate,
-    InMemorySessionManager,
-    InMemoryStore,
-    LLMProvider,
-    ModelFinish,
-    ModelRequest,
-    Overrides,
-    Query,
-    Runner,
-    RunResult,
-    ScriptedModel,
-    Settings,
-    TurnHooks,
-)
+from omniagent import Agent, InMemorySessionManager, Overrides, Query, Runner, RunResult, Settings, TurnHooks
 from omniagent.errors import EmptyAnswer, ModelUnavailable, NotFound
 from omniagent.messages import Part, TextPart, ToolPart, Usage
+from omniagent.providers import LLMProvider, ModelFinish, ModelRequest
 from omniagent.session.manager import SessionMessage, TurnStart
 from omniagent.session.summaries import SummaryPipeline
 from omniagent.session.summary_store import RollingSummary
 from omniagent.session.window import estimate_text
+from omniagent.testing import Gate, InMemoryStore, ScriptedModel
 
 SOON = Settings(tick_seconds=0.02, summary_after_turns=3)
 

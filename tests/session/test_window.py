@@ -5,8 +5,8 @@ from itertools import accumulate
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from omniagent import ModelRequest
 from omniagent.messages import ChatMessage, DataPart, Part, ReasoningPart, SteeringPart, StepPart, TextPart, ToolPart
+from omniagent.providers import ModelRequest
 from omniagent.session import window
 from omniagent.session.window import Limits, PastTurn
 

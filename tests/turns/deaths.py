@@ -5,21 +5,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
-from omniagent import (
-    Agent,
-    AnswerStream,
-    Budget,
-    Callbacks,
-    InMemoryStore,
-    MemoryRegistry,
-    Query,
-    RunContext,
-    ScriptedModel,
-    Settings,
-    Tool,
-    TurnHooks,
-    tool,
-)
+from omniagent import Agent, AnswerStream, Budget, Callbacks, Query, RunContext, Settings, Tool, TurnHooks, tool
 from omniagent.ai.operator import TurnOperator
 from omniagent.ai.providers.llm_provider import (
     ModelReasoning,
@@ -34,6 +20,7 @@ from omniagent.ai.providers.scripted import Beat
 from omniagent.errors import OmniAgentError, ToolError
 from omniagent.messages import ToolPart
 from omniagent.session.manager import SessionManager, SessionMessage
+from omniagent.testing import InMemoryStore, MemoryRegistry, ScriptedModel
 from omniagent.turns.memory_ledger import MemoryLedger
 from tests.fixtures.conversation import Clock
 from tests.runner.processes import Call, Process

@@ -7,11 +7,12 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from omniagent import Gate, MemoryRegistry, Query, ScriptedModel
+from omniagent import Query
 from omniagent.errors import RegistryUnavailable, TooManyReaders, TurnInProgress
 from omniagent.messages import Status, StepPart, TextPart
 from omniagent.protocol import events, sse
 from omniagent.session.manager import SessionMessage, TurnStart, new_id
+from omniagent.testing import Gate, MemoryRegistry, ScriptedModel
 from omniagent.turns import follow
 from omniagent.turns.follow import MAX_READERS_PER_SESSION
 from omniagent.turns.lease import Claim, Reader, TurnRegistry

@@ -7,20 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from omniagent import (
-    Agent,
-    AnswerStream,
-    Budget,
-    InMemoryStore,
-    MemoryLedger,
-    MemoryRegistry,
-    Query,
-    RunContext,
-    ScriptedModel,
-    Settings,
-    TurnHooks,
-    tool,
-)
+from omniagent import Agent, AnswerStream, Budget, Query, RunContext, Settings, TurnHooks, tool
 from omniagent.ai.operator import TurnOperator
 from omniagent.ai.providers.llm_provider import ModelRequest, ModelText, ModelToolCall, ModelToolDelta, ModelToolStart
 from omniagent.ai.providers.scripted import Beat
@@ -28,8 +15,10 @@ from omniagent.errors import TurnInProgress
 from omniagent.messages import Part, ToolPart
 from omniagent.protocol import sse
 from omniagent.session.manager import SessionMessage
+from omniagent.testing import InMemoryStore, MemoryRegistry, ScriptedModel
 from omniagent.turns.deadline import TimeLimit
 from omniagent.turns.lease import Claim
+from omniagent.turns.memory_ledger import MemoryLedger
 from omniagent.turns.replay import record_frames
 from omniagent.turns.setup import MAX_ATTEMPTS
 from tests.fixtures.conversation import Clock

@@ -6,8 +6,8 @@ import time
 
 import pytest
 
-from omniagent import MemoryRegistry
 from omniagent.protocol.events import StartStep, TextDelta
+from omniagent.testing import MemoryRegistry
 from omniagent.turns.claiming import taken
 from omniagent.turns.event_log import EventLog
 from omniagent.turns.keeper import LeaseKeeper

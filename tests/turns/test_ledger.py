@@ -7,14 +7,15 @@ from typing import Any
 import pytest
 
 from local.aws import Aws
-from omniagent import Budget, Ledger, MemoryLedger, Usage
+from omniagent import Budget, Usage
 from omniagent.aws.budget_table import DynamoLedger
 from omniagent.aws.credentials import Credentials
 from omniagent.aws.http_pool import AwsUnreachable
 from omniagent.aws.json_api import DYNAMODB, AwsJson
 from omniagent.errors import BudgetExceeded, RegistryUnavailable, TooManyRequests
 from omniagent.session.manager import new_id
-from omniagent.turns.ledger import STALE_MINUTES, Account, Cost, Reservation
+from omniagent.turns.ledger import STALE_MINUTES, Account, Cost, Ledger, Reservation
+from omniagent.turns.memory_ledger import MemoryLedger
 from tests.fixtures.conversation import Clock, dynamodb_api
 
 NOON = 1_800_014_400.0  # 2027-01-15T12:00:00Z

@@ -6,10 +6,11 @@ from collections.abc import Sequence
 import pytest
 from pydantic import BaseModel
 
-from omniagent import Agent, Budget, Query, ScriptedModel, tool
+from omniagent import Agent, Budget, Query, tool
 from omniagent.errors import ToolOutcomeUnknown
 from omniagent.messages import Part, ReasoningPart, TextPart, ToolPart
 from omniagent.protocol import sse
+from omniagent.testing import ScriptedModel
 from omniagent.turns.memory_ledger import MemoryLedger
 from omniagent.turns.replay import record_frames
 from omniagent.turns.setup import MAX_ATTEMPTS

@@ -10,25 +10,15 @@ from typing import Any
 import pytest
 from pymongo.database import Database
 
-from omniagent import (
-    Agent,
-    InMemorySessionManager,
-    InMemoryStore,
-    MemoryRegistry,
-    MongoBackendAdapter,
-    MongoSessionManager,
-    MongoTurnRegistry,
-    ScriptedModel,
-    SessionAddress,
-    ToolCall,
-    tool,
-)
+from omniagent import Agent, InMemorySessionManager, MongoBackendAdapter, MongoSessionManager, MongoTurnRegistry, tool
 from omniagent.ai.operator import TurnOperator
 from omniagent.app.watcher import TurnWatcher
 from omniagent.errors import StorageUnavailable
 from omniagent.messages import TextPart
 from omniagent.persistence.store import ConversationStore
+from omniagent.session.addresses import SessionAddress
 from omniagent.session.manager import SessionManager, TurnStart, new_id
+from omniagent.testing import InMemoryStore, MemoryRegistry, ScriptedModel, ToolCall
 from omniagent.turns.lease import Claim, InboxMessage, TurnRegistry
 from tests.fixtures.conversation import Clock, move_clock
 from tests.fixtures.package_log import logged

@@ -13,7 +13,9 @@ from pydantic import BaseModel, ConfigDict, Field
 
 Role = Literal["user", "assistant"]
 FinishReason = Literal["stop", "length", "content-filter", "tool-calls", "error", "other"]
+"""Why the model stopped."""
 Status = Literal["complete", "waiting", "cancelled", "failed", "interrupted"]
+"""How a turn ended, or that it waits for a human."""
 StopReason = Literal["cancelled", "deadline", "shutdown", "lost"]
 """Why a turn was ended early."""
 RequestKind = Literal["approval", "output"]
@@ -55,6 +57,8 @@ class StepPart(_Part):
 
 
 class TextPart(_Part):
+    """Text of the user or the model."""
+
     type: Literal["text"] = "text"
     text: str
 
@@ -154,6 +158,7 @@ class SteeringPart(_Part):
 
 
 Part = Annotated[StepPart | TextPart | ReasoningPart | ToolPart | DataPart | SteeringPart, Field(discriminator="type")]
+"""What a message is made of."""
 
 
 class ChatMessage(BaseModel):

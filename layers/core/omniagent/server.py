@@ -1,8 +1,21 @@
 """The HTTP API in a server of your own: an `Application`, and the two apps to mount, with your authentication."""
 
-from omniagent.app.application import Application
-from omniagent.http.auth import Authenticate, Caller
-from omniagent.http.chat_app import chat_app
-from omniagent.http.sessions_app import sessions_app
+from typing import TYPE_CHECKING
 
-__all__ = ["Application", "Authenticate", "Caller", "chat_app", "sessions_app"]
+from omniagent.lazy import lazy_names
+
+if TYPE_CHECKING:
+    from omniagent.app.application import Application as Application
+    from omniagent.http.auth import Authenticate as Authenticate, Caller as Caller
+    from omniagent.http.chat_app import chat_app as chat_app
+    from omniagent.http.sessions_app import sessions_app as sessions_app
+else:  # a type checker would take any name for one of `__getattr__`
+    __all__, __getattr__ = lazy_names(
+        __name__,
+        {
+            "app.application": "Application",
+            "http.auth": "Authenticate Caller",
+            "http.chat_app": "chat_app",
+            "http.sessions_app": "sessions_app",
+        },
+    )

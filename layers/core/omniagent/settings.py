@@ -14,6 +14,7 @@ from omniagent.errors import ConfigurationError
 AuthMode = Literal["iam", "jwt", "none"]
 OpenAIApi = Literal["responses", "chat"]
 Busy = Literal["reject", "queue", "steer", "interrupt"]
+"""What happens to a message while the session answers another one."""
 TokenUse = Literal["access", "id"]
 
 MAX_DAYS = 36_500

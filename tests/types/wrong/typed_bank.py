@@ -6,6 +6,7 @@ from typing import Any
 
 from pydantic import BaseModel
 
+import omniagent
 from omniagent import (
     Agent,
     Callbacks,
@@ -114,6 +115,7 @@ Agent("a", "", temperature=0.5)  # error
 typed: Agent[Bank, Ticket] = Agent("a", "", [later], output=Ticket, deps=Shop())  # error
 
 tool(approval=rule_of_two)  # error
+print(omniagent.NoSuchName)  # error
 
 
 def nobody(approver: str) -> bool:

@@ -123,6 +123,7 @@ def _required_parameters(factory: Any) -> list[str]:
 
 
 Instructions = str | Callable[[RunContext[Deps]], str | Awaitable[str]]
+"""What the model is told: text, or a function of the context that returns it, async or not."""
 Opening = Awaitable[Deps] | AbstractAsyncContextManager[Deps] | AbstractContextManager[Deps]
 
 

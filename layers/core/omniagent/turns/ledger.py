@@ -99,7 +99,7 @@ class Reservation:
 
 @dataclass(frozen=True, slots=True)
 class Spending:
-    """A user's page of today."""
+    """What a user has spent today."""
 
     moment: Moment
     requests: int = 0

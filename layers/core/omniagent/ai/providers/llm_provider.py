@@ -119,6 +119,7 @@ class ModelFinish:
 ModelEvent = (
     ModelText | ModelReasoning | ModelReasoningDone | ModelToolStart | ModelToolDelta | ModelToolCall | ModelFinish
 )
+"""What `LLMProvider.stream` yields."""
 
 
 class LLMProvider(ABC):

@@ -1,0 +1,20 @@
+"""Public modules whose names are imported on first use: a function pays only for what it needs."""
+
+import sys
+from collections.abc import Callable, Mapping
+from importlib import import_module
+from typing import Any
+
+
+def lazy_names(module: str, homes: Mapping[str, str]) -> tuple[list[str], Callable[[str], Any]]:
+    """Return the `__all__` and the `__getattr__` of a module. `homes` maps modules of the package to their names."""
+    home_of = {name: f"omniagent.{home}" for home, names in homes.items() for name in names.split()}
+
+    def load(name: str) -> Any:
+        if name not in home_of:
+            raise AttributeError(f"module {module!r} has no attribute {name!r}")
+        value = getattr(import_module(home_of[name]), name)
+        setattr(sys.modules[module], name, value)
+        return value
+
+    return sorted(home_of), load
