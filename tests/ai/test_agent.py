@@ -54,29 +54,39 @@ class Words(RootModel[list[str]]):
         ({"tools": plain_tool}, r"tools must be a list: write tools=\[…\]"),
         ({"tools": None}, r"tools must be a list: write tools=\[…\]"),
         ({"tools": [Weather(), Weather()]}, "two tools are named 'weather'"),
-        ({"instructions": None}, "instructions must be text or a function that returns text"),
-        ({"instructions": ["Be helpful."]}, "instructions must be text or a function that returns text"),
-        ({"instructions": lambda: ""}, "instructions take the context: write `def instructions"),
+        ({"instructions": None}, r"instructions must be text, or a function of \(context\), not "),
+        ({"instructions": ["Be helpful."]}, r"instructions must be text, or a function of \(context\), not "),
+        ({"instructions": lambda: ""}, r"instructions must take \(context\)"),
         (
             {"output": dict},
             r"needs a pydantic model as its output, not <class 'dict'>: write `class Output",
         ),
         ({"output": Report(title="", stars=1)}, "needs a pydantic model as its output"),
         ({"output": Words}, "its output is a RootModel: put the value in a field of a BaseModel"),
-        ({"model": object()}, "model must be str or None"),
+        ({"model": object()}, "model must be a valid string, not <object"),
         ({"model": "gpt-6-sol, "}, "model names an empty model: 'gpt-6-sol, '"),
-        ({"overrides": Overrides(extra=None)}, "overrides: extra must be Mapping, not None"),  # type: ignore[arg-type]
-        ({"callbacks": plain_function}, "callbacks must be Callbacks"),
-        ({"overrides": {"model": "m"}}, "overrides must be Overrides"),
-        ({"summary": "m"}, "summary must be Overrides"),
-        ({"overrides": Overrides(temperature="hot")}, "overrides: temperature must be int or float, not 'hot'"),  # type: ignore[arg-type]
-        ({"summary": Overrides(max_output_tokens=True)}, "summary: max_output_tokens must be int, not True"),
-        ({"fallback": None}, "fallback must be str"),
+        ({"callbacks": plain_function}, "callbacks must be an instance of Callbacks, not <function"),
+        ({"overrides": {"model": "m"}}, "overrides must be an instance of Overrides, not {"),
+        ({"summary": "m"}, "summary must be an instance of Overrides, not 'm'"),
+        ({"fallback": None}, "fallback must be a valid string, not None"),
     ],
 )
 def test_a_mistake_is_refused_where_it_is_made(options: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigurationError, match=f"^agent shop:? {said}"):
         Agent(**({"name": "shop", "instructions": ""} | options))
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ({"extra": None}, "extra must be a valid dictionary, not None"),
+        ({"temperature": "hot"}, "temperature must be a valid number, not 'hot'"),
+        ({"max_output_tokens": True}, "max_output_tokens must be a valid integer, not True"),
+    ],
+)
+def test_overrides_of_another_type_are_refused(options: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigurationError, match=f"^Overrides: {said}"):
+        Overrides(**options)
 
 
 def test_what_a_tool_sets_itself_is_checked_with_the_agent() -> None:

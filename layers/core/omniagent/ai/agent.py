@@ -5,19 +5,20 @@ import contextvars
 import functools
 import inspect
 import re
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager, AbstractContextManager, AsyncContextDecorator, ContextDecorator
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Generic, TypedDict, Unpack, overload
+from typing import TYPE_CHECKING, Annotated, Any, Generic, TypedDict, Unpack, overload
 
 from pydantic import BaseModel
 
 from omniagent.ai.context import Callbacks, Deps, RunContext
 from omniagent.ai.providers.llm_provider import OutputFormat, Overrides, ToolSpec
 from omniagent.ai.schema import InvalidJson, Model, Output_co, strict_schema, validated
-from omniagent.ai.signatures import check_model
+from omniagent.ai.signatures import check_model, check_rule
 from omniagent.ai.tools import Tool, check_options
+from omniagent.declared import check, check_fields
 from omniagent.errors import ConfigurationError, InvalidOutput
 
 
@@ -127,6 +128,16 @@ Instructions = str | Callable[[RunContext[Deps]], str | Awaitable[str]]
 Opening = Awaitable[Deps] | AbstractAsyncContextManager[Deps] | AbstractContextManager[Deps]
 
 
+def _check_instructions(where: str, instructions: Any) -> None:
+    if not isinstance(instructions, str):
+        check_rule(where, instructions, "context", kinds="text, or a function")
+
+
+def _check_chain(where: str, model: Any) -> None:
+    if isinstance(model, str) and model and not all(name.strip() for name in model.split(",")):
+        raise ConfigurationError(f"{where} names an empty model: {model!r}")
+
+
 class _Options(TypedDict, Generic[Deps], total=False):
     """The fields of `Agent` that do not decide its types."""
 
@@ -146,9 +157,9 @@ class Agent(Generic[Deps, Output_co]):
     """
 
     name: str = field(kw_only=False)
-    instructions: Instructions[Deps] = field(kw_only=False)
+    instructions: Annotated[Instructions[Deps], check(_check_instructions)] = field(kw_only=False)
     tools: Sequence[Tool[Deps]] = field(default=(), kw_only=False)
-    model: str | None = None
+    model: Annotated[str | None, check(_check_chain)] = None
     """None: the OMNIAGENT_MODEL setting."""
     callbacks: Callbacks[Deps] = Callbacks()
     overrides: Overrides = Overrides()
@@ -225,17 +236,10 @@ class Agent(Generic[Deps, Output_co]):
         object.__setattr__(self, "_shared", SharedDeps(owner, self.deps))
         if self.name == "":
             raise ConfigurationError("Agent(name=…) must not be empty")
-        _check_instructions(owner, self.instructions)
         if self.output is not None:
             check_model(owner, "output", self.output)
             self.output_format()
-        for attribute, kind in _KINDS.items():
-            if not isinstance(getattr(self, attribute), kind):
-                raise ConfigurationError(f"{owner}: {attribute} must be {_named(kind)}")
-        if self.model and not all(name.strip() for name in self.model.split(",")):
-            raise ConfigurationError(f"{owner}: model names an empty model: {self.model!r}")
-        for attribute in ("overrides", "summary"):
-            _check_overrides(f"{owner}: {attribute}", getattr(self, attribute))
+        check_fields(owner, self)
 
     def tool(self, name: str) -> Tool[Deps] | None:
         return next((tool for tool in self.tools if tool.name == name), None)
@@ -278,30 +282,6 @@ class Agent(Generic[Deps, Output_co]):
         await self._shared.aclose()
 
 
-_KINDS: dict[str, tuple[type, ...]] = {
-    "name": (str,),
-    "model": (str, type(None)),
-    "callbacks": (Callbacks,),
-    "overrides": (Overrides,),
-    "summary": (Overrides,),
-    "fallback": (str,),
-}
-
-
-def _named(kinds: tuple[type, ...]) -> str:
-    return " or ".join("None" if kind is type(None) else kind.__name__ for kind in kinds)
-
-
-def _check_overrides(owner: str, overrides: Overrides) -> None:
-    kinds = {"model": (str,), "temperature": (int, float), "max_output_tokens": (int,), "extra": (Mapping,)}
-    for name, kind in kinds.items():
-        value = getattr(overrides, name)
-        if value is None and name != "extra":
-            continue
-        if not isinstance(value, kind) or isinstance(value, bool):
-            raise ConfigurationError(f"{owner}: {name} must be {_named(kind)}, not {value!r:.100}")
-
-
 def _checked_tools(owner: str, tools: Any) -> tuple[Tool, ...]:
     if isinstance(tools, Tool) or not isinstance(tools, Iterable):
         raise ConfigurationError(f"{owner}: tools must be a list: write tools=[…]")
@@ -323,21 +303,6 @@ def _checked_tool(owner: str, each: Any) -> Tool:
     if inspect.isroutine(each):
         raise ConfigurationError(f"{owner}: {each.__name__} is a plain function: decorate it with @tool")
     raise ConfigurationError(f"{owner}: {each!r} is not a tool: use @tool or a subclass of Tool")
-
-
-def _check_instructions(owner: str, instructions: Any) -> None:
-    if isinstance(instructions, str):
-        return
-    if not callable(instructions):
-        raise ConfigurationError(f"{owner}: instructions must be text or a function that returns text")
-    try:
-        inspect.signature(instructions).bind(None)
-    except TypeError as exc:
-        raise ConfigurationError(
-            f"{owner}: instructions take the context: write `def instructions(context: RunContext) -> str`"
-        ) from exc
-    except ValueError:  # a built-in without a signature
-        return
 
 
 @lru_cache(maxsize=64)

@@ -9,10 +9,12 @@ from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, Generic
+from types import CodeType
+from typing import TYPE_CHECKING, Annotated, Any, Generic
 
 from typing_extensions import TypeVar
 
+from omniagent.declared import check, check_fields
 from omniagent.errors import ConfigurationError
 from omniagent.messages import DataPart
 from omniagent.protocol.plain_json import plain
@@ -118,41 +120,19 @@ def _checked_data(name: str, data: Any) -> Any:
     return data
 
 
-ToolCallback = Callable[[RunContext[Deps], str, Any], Awaitable[None]]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Callbacks(Generic[Deps_contra]):
-    """Called during a turn. Exceptions of a callback are logged and ignored."""
-
-    on_start: Callable[[RunContext[Deps_contra]], Awaitable[None]] | None = None
-    on_tool_start: ToolCallback[Deps_contra] | None = None
-    """Called with the tool's name and its input."""
-    on_tool_end: ToolCallback[Deps_contra] | None = None
-    """Called with the tool's name and its output, or the `ToolError`."""
-    on_finish: "Callable[[RunContext[Deps_contra], RunResult[Any]], Awaitable[None]] | None" = None
-    """Called with the stored `RunResult`."""
-
-    def __post_init__(self) -> None:
-        for name, parameters in _CALLED_WITH.items():
-            check_async(f"Callbacks: {name}", getattr(self, name), *parameters)
-
-
-_CALLED_WITH = {
-    "on_start": ("context",),
-    "on_tool_start": ("context", "name", "input"),
-    "on_tool_end": ("context", "name", "output"),
-    "on_finish": ("context", "result"),
-}
-
-
-def check_async(owner: str, callback: Any, *parameters: str) -> None:
-    """Refuse a callback that is not None, and not async or not called with these parameters."""
-    if callback is None:
+def check_async(where: str, callback: Any, *parameters: str) -> None:
+    """Refuse a callback that is not async, or not called with these parameters. The same code is checked once."""
+    code = getattr(callback, "__code__", None)
+    if (code, parameters) in _checked:  # every request has hooks of its own, of the same few functions
         return
     if not _may_be_async(callback):
-        raise ConfigurationError(f"{owner} must be an async function: write `async def`")
-    check_takes(owner, callback, *parameters)
+        raise ConfigurationError(f"{where} must be an async function: write `async def`")
+    check_takes(where, callback, *parameters)
+    if code is not None:
+        _checked.add((code, parameters))
+
+
+_checked: set[tuple[CodeType | None, tuple[str, ...]]] = set()
 
 
 def check_takes(owner: str, function: Callable[..., Any], *parameters: str) -> None:
@@ -170,3 +150,27 @@ def _may_be_async(callback: Any) -> bool:
     if inspect.isroutine(callback) or isinstance(callback, functools.partial):
         return inspect.iscoroutinefunction(callback)
     return callable(callback)
+
+
+ToolCallback = Callable[[RunContext[Deps], str, Any], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Callbacks(Generic[Deps_contra]):
+    """Called during a turn. Exceptions of a callback are logged and ignored."""
+
+    on_start: Annotated[Callable[[RunContext[Deps_contra]], Awaitable[None]] | None, check(check_async, "context")] = (
+        None
+    )
+    on_tool_start: Annotated[ToolCallback[Deps_contra] | None, check(check_async, "context", "name", "input")] = None
+    """Called with the tool's name and its input."""
+    on_tool_end: Annotated[ToolCallback[Deps_contra] | None, check(check_async, "context", "name", "output")] = None
+    """Called with the tool's name and its output, or the `ToolError`."""
+    on_finish: Annotated[
+        "Callable[[RunContext[Deps_contra], RunResult[Any]], Awaitable[None]] | None",
+        check(check_async, "context", "result"),
+    ] = None
+    """Called with the stored `RunResult`."""
+
+    def __post_init__(self) -> None:
+        check_fields("Callbacks", self)

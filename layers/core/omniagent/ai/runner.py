@@ -11,13 +11,15 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import replace
 from functools import lru_cache
-from typing import TYPE_CHECKING, Any, Generic
+from typing import TYPE_CHECKING, Annotated, Any, Generic
 
 from omniagent.ai.agent import Agent
 from omniagent.ai.providers.llm_provider import LLMProvider, Overrides, check_provider
 from omniagent.ai.providers.model_calls import ProviderPool
 from omniagent.ai.result import AnswerSource, AnswerStream, RunResult
 from omniagent.ai.schema import Output_co
+from omniagent.ai.signatures import check_rule
+from omniagent.declared import check, check_declared
 from omniagent.errors import ConfigurationError, InvalidOutput, NotFound, TooManyTurns, TurnInProgress
 from omniagent.messages import Feedback
 from omniagent.project import Project
@@ -72,20 +74,17 @@ class Runner(Generic[Output_co]):
         agent: Agent[Any, Output_co] | Project[Output_co],
         session: SessionManager,
         *,
-        provider: LLMProvider | None = None,
+        provider: Annotated[LLMProvider | None, check(check_provider)] = None,
         providers: ProviderPool | None = None,
         registry: TurnRegistry | None = None,
         hooks: TurnHooks = TurnHooks(),
         budget: Budget | None = None,
         ledger: "Ledger | None" = None,
-        approvers: "ApproverRule | None" = None,
+        approvers: Annotated["ApproverRule | None", check(check_rule, "approver", "request")] = None,
     ) -> None:
-        _check(agent, session, provider)
-        _check_parts(providers=providers, registry=registry, hooks=hooks, budget=budget)
+        check_declared("Runner", Runner.__init__, locals())
         if ledger is not None and not hasattr(type(ledger), "reserve"):  # its module is imported only for budgets
-            raise ConfigurationError(f"Runner(ledger=…) must be a Ledger, not {ledger!r:.100}")
-        if approvers is not None and not callable(approvers):
-            raise ConfigurationError(f"Runner(approvers=…) must be a function, not {approvers!r:.100}")
+            raise ConfigurationError(f"Runner: ledger must be a Ledger, not {ledger!r:.100}")
         if isinstance(agent, Project):
             project, agent = agent, agent.agent
             session.use_settings(project.read_settings)
@@ -419,26 +418,3 @@ def _project_pool(project: Project, settings: Settings) -> ProviderPool:
 @lru_cache(maxsize=8)
 def _default_pool(settings: Settings) -> ProviderPool:
     return ProviderPool.from_settings(settings)
-
-
-def _check(agent: object, session: object, provider: object) -> None:
-    if not isinstance(agent, Agent | Project):
-        raise ConfigurationError(
-            f"Runner(agent, session): the agent is {agent!r:.100}, not an Agent(…) or a Project(…)"
-        )
-    if not isinstance(session, SessionManager):
-        raise ConfigurationError(
-            f"Runner(agent, session): the session is {session!r:.100}: write MongoSessionManager(store, user, id) "
-            "or InMemorySessionManager(user, id)"
-        )
-    if provider is not None:
-        check_provider("Runner(provider=…)", provider)
-
-
-_PARTS = {"providers": ProviderPool, "registry": TurnRegistry, "hooks": TurnHooks, "budget": Budget}
-
-
-def _check_parts(**parts: object) -> None:
-    for name, value in parts.items():
-        if value is not None and not isinstance(value, _PARTS[name]):
-            raise ConfigurationError(f"Runner({name}=…) must be a {_PARTS[name].__name__}, not {value!r:.100}")

@@ -3,12 +3,12 @@
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
-from types import CodeType
-from typing import Any
+from typing import Annotated, Any
 
 from omniagent.ai.context import check_async
 from omniagent.ai.providers.llm_provider import Purpose
 from omniagent.ai.result import RunResult
+from omniagent.declared import check, check_fields
 from omniagent.errors import BudgetExceeded, OmniAgentError
 from omniagent.messages import Usage
 from omniagent.team_code import team_code
@@ -34,28 +34,30 @@ class TurnHooks:
     called again every tick.
     """
 
-    on_begin: Callable[[str, int], Awaitable[None]] | None = None
+    on_begin: Annotated[Callable[[str, int], Awaitable[None]] | None, check(check_async, "turn_id", "attempt")] = None
     """Called with a turn's id while it is being claimed, so that the turn is watched from its first moment.
     If the claim is refused, there is no such turn and nothing to watch. The number counts the processes that worked on
     the turn before this one. A turn without a question of its own (a takeover, a queued message, an answer to a waiting
     turn) is announced when it begins.
     """
-    on_hand_over: Callable[[str, int], Awaitable[None]] | None = None
+    on_hand_over: Annotated[Callable[[str, int], Awaitable[None]] | None, check(check_async, "turn_id", "attempt")] = (
+        None
+    )
     """Called in the same way when a turn runs out of time in its process, so that another takes over at once. The lease
     is ended in parallel: `Runner.look` waits for that, up to `patience_seconds`. Without this hook, the turn ends and
     its text is stored.
     """
-    on_wake: Callable[[], Awaitable[None]] | None = None
+    on_wake: Annotated[Callable[[], Awaitable[None]] | None, check(check_async)] = None
     """Called twice when a waiting turn is closed with messages queued behind it, so that they are run: before the turn
     is closed, in case this process dies meanwhile, and again when the session is free.
     """
-    on_end: Callable[[RunResult], Awaitable[None]] | None = None
+    on_end: Annotated[Callable[[RunResult], Awaitable[None]] | None, check(check_async, "result")] = None
     """Called when a turn has ended and its readers have seen the end."""
     on_model_call: Callable[[Purpose, Usage], None] | None = None
     """Called with the cost of each model call for a summary or a name, estimated if it was not reported."""
     on_refusal: Callable[[BudgetExceeded], None] | None = None
     """Called when a user's budget refuses a request."""
-    on_erase: EraseHook | None = None
+    on_erase: Annotated[EraseHook | None, check(check_async, "user", "session_id")] = None
     """Deletes a team's own data of a session or a user. If it raises, the deletion is unfinished."""
     grace_seconds: float = 0.0
     """If above 0, dead turns are continued by a watcher, and nothing else closes them for this long."""
@@ -63,13 +65,7 @@ class TurnHooks:
     """Summaries that an answer does not wait for are generated elsewhere; `RunResult.summary_missed` reports them."""
 
     def __post_init__(self) -> None:
-        for name, parameters in _CALLED_WITH.items():
-            hook = getattr(self, name)
-            code = getattr(hook, "__code__", None)
-            if hook is not None and (name, code) not in _checked_hooks:
-                check_async(f"TurnHooks: {name}", hook, *parameters)
-                if code is not None:
-                    _checked_hooks.add((name, code))
+        check_fields("TurnHooks", self)
 
     def note_cost(self, purpose: Purpose, usage: Usage) -> None:
         """Report the cost of a model call, if there is a hook."""
@@ -77,16 +73,3 @@ class TurnHooks:
             return
         with suppress(OmniAgentError), team_code("hook failed", hook="on_model_call"):
             self.on_model_call(purpose, usage)
-
-
-_CALLED_WITH = {
-    "on_begin": ("turn_id", "attempt"),
-    "on_hand_over": ("turn_id", "attempt"),
-    "on_wake": (),
-    "on_end": ("result",),
-    "on_erase": ("user", "session_id"),
-}
-
-
-_checked_hooks: set[tuple[str, CodeType]] = set()
-"""Every request has hooks of its own, of the same few functions: each is checked once."""

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import date
 from typing import Any, Literal
 
+from omniagent.declared import check_fields
 from omniagent.errors import ConfigurationError
 from omniagent.messages import ChatMessage, FinishReason, Usage
 
@@ -34,6 +35,9 @@ class Overrides:
     temperature: float | None = None
     max_output_tokens: int | None = None
     extra: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        check_fields("Overrides", self)
 
 
 @dataclass(frozen=True, slots=True)
