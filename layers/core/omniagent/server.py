@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING
 from omniagent.lazy import lazy_names
 
 if TYPE_CHECKING:
+    from omniagent.ai.operator import TurnOperator as TurnOperator
     from omniagent.app.application import Application as Application
     from omniagent.http.auth import Authenticate as Authenticate, Caller as Caller
     from omniagent.http.chat_app import chat_app as chat_app
@@ -13,6 +14,7 @@ else:  # a type checker would take any name for one of `__getattr__`
     __all__, __getattr__ = lazy_names(
         __name__,
         {
+            "ai.operator": "TurnOperator",
             "app.application": "Application",
             "http.auth": "Authenticate Caller",
             "http.chat_app": "chat_app",
