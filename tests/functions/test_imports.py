@@ -29,7 +29,7 @@ ENVIRONMENT = {
     "WATCH_QUEUE_URL": "https://sqs.us-east-1.amazonaws.com/123456789012/watches",
 }
 # All that a cold start may load, whoever asks for it: this grows by decision only.
-BUDGETS = {"chat": 680, "sessions": 790, "summary": 660, "run": 660, "watch": 660}
+BUDGETS = {"chat": 680, "sessions": 800, "summary": 660, "run": 660, "watch": 660}
 
 WATCH = """
 import json, sys

@@ -36,7 +36,7 @@ logger = logging.getLogger(__name__)
 async def next_look(
     session: SessionManager, registry: TurnRegistry, turn_id: str, attempt: int, patience_seconds: float = 0.0
 ) -> float | None:
-    """See `Runner.look`."""
+    """See `TurnOperator.look`."""
     give_up_at = time.monotonic() + patience_seconds
     while (seconds := await _look(session, registry, turn_id, attempt)) and time.monotonic() < give_up_at:  # noqa: ASYNC110
         await asyncio.sleep(HAND_OVER_POLL_SECONDS)
