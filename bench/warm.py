@@ -201,8 +201,8 @@ def _with_history(stack: BackgroundStack, turns: int) -> str:
     for start in range(2, turns + 1, 5_000):
         database.messages.insert_many(
             [
-                {key: value for key, value in template[role].items() if key != "_id"}
-                | {"turn_number": number, "client_message_id": f"{role}-{number}"}
+                template[role]
+                | {"_id": f"{session}-{role}-{number}", "turn_number": number, "client_message_id": f"{role}-{number}"}
                 for number in range(start, min(start + 5_000, turns + 1))
                 for role in ("user", "assistant")
             ],
@@ -212,6 +212,7 @@ def _with_history(stack: BackgroundStack, turns: int) -> str:
     kept = 9
     database.summaries.insert_one(
         {
+            "_id": f"{session}-summary",
             "session_id": key,
             "draft": False,
             "content": "They said hello.",

@@ -116,6 +116,7 @@ class Authenticator:
         Raises `Unauthenticated`, or `Forbidden` for a caller that may not act for others.
         """
         caller = await self._find(scope)
+        bind_user(user_id_of(caller.client_id))  # before the line that says so
         if self._mode != "none":
             signer = {"signer": user_id_of(f"iam:{caller.claims['userArn']}")} if self._mode == "iam" else {}
             logger.info("caller authenticated", extra={"auth_mode": self._mode, **signer})

@@ -288,7 +288,7 @@ def _record(recorder: AnswerRecorder, event: dict[str, Any], errors: dict[str, s
         case {"type": str(kind), "data": data} if kind.startswith("data-") and not event.get("transient"):
             recorder.data(DataPart(name=kind.removeprefix("data-"), data=data, id=event.get("id")))
         case _:
-            return bool(event.get("transient")) or event["type"] in _NOT_RECORDED
+            return bool(event.get("transient")) or str(event.get("type")) in _NOT_RECORDED
     return True
 
 
