@@ -25,7 +25,7 @@ from local.template import ROOT, Template
 
 PACKAGE = ROOT / "layers" / "core" / "omniagent"
 FUNCTIONS = ROOT / "functions"
-MOST_FUNCTIONS = 500
+MOST_FUNCTIONS = 520
 QUESTION = "[echo:Hello.]"
 
 Walked = dict[Path, set[str]]

@@ -181,8 +181,8 @@ export class Conversation extends EventTarget {
   async answer(part, answer) {
     const message = this.messages.at(-1);
     if (this.busy || !message?.parts.includes(part)) return;
-    const answers = [{ tool_call_id: part.toolCallId, ...answer }];
-    const body = { session_id: this.id, message_id: message.id, answers };
+    const replies = [{ tool_call_id: part.toolCallId, ...answer }];
+    const body = { session_id: this.id, message_id: message.id, replies };
     let response;
     try {
       response = await this.#api.chat(body);
