@@ -94,12 +94,13 @@ def commit(session: str, role: str) -> Matches:
 def restart(session: str) -> Matches:
     """The end of the transaction that begins the latest turn once more."""
 
-    def drops_summaries(message: Message) -> bool:
-        deletes = message.body.get("deletes") or [{}]
-        of_session = str(deletes[0].get("q", {}).get("session_id", "")).partition(":")[2] == session
-        return message.name == "delete" and message.body["delete"] == "summaries" and of_session
+    def begins(message: Message) -> bool:
+        updates = message.body.get("updates") or [{}]
+        of_session = str(updates[0].get("q", {}).get("_id", "")).partition(":")[2] == session
+        turn = updates[0].get("u", {}).get("$set", {}).get("active_turn_id") if of_session else None
+        return message.name == "update" and message.body["update"] == "sessions" and turn is not None
 
-    return _commit_after(drops_summaries)
+    return _commit_after(begins)
 
 
 def _commit_after(command: Matches) -> Matches:
