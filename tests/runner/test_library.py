@@ -86,6 +86,7 @@ async def test_messages_sessions_and_open_requests_are_found_again(place: Place)
     assert [message.text for message in await again.history()] == ["First", "One.", "Second", "Two."]
     assert [message.text for message in await again.history(turns=1)] == ["Second", "Two."]
     assert [message.text for message in await again.history(before=2)] == ["First", "One."]
+    assert [await again.history(before=number) for number in (1, 0)] == [[], []]
     assert await again.requests() == []
 
     user = session_of("any").user

@@ -244,8 +244,8 @@ class Runner(Generic[Output_co]):
         head = await self._settle()
         if head is None:
             return []
-        last = min(head.latest_turn_number, (before or math.inf) - 1)
-        messages = await self._session.messages(max(1, int(last) - turns + 1), int(last))
+        last = head.latest_turn_number if before is None else min(head.latest_turn_number, before - 1)
+        messages = await self._session.messages(max(1, last - turns + 1), last)
         return [message for message in messages if message.role == "user" or not head.is_answering(message)]
 
     async def requests(self) -> "Sequence[ToolRequest]":
