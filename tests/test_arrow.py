@@ -28,7 +28,7 @@ LEAVES: dict[str, set[str]] = {
 ALLOWED: dict[str, set[str]] = LEAVES | {
     "protocol": {"errors", "messages"},
     "ai.prompts": {"messages"},
-    "ai.providers": {"declared", "errors", "messages", "network", "settings", "tls", "tracing"},
+    "ai.providers": {"declared", "errors", "messages", "network", "settings", "team_code", "tls", "tracing"},
     "session": {"ai.prompts", "ai.providers", "errors", "messages", "settings"},
     "persistence": {"errors", "messages", "session", "settings", "team_code", "tracing", "turns", "validation"},
     "ai": {
@@ -116,7 +116,7 @@ ALLOWED: dict[str, set[str]] = LEAVES | {
         "turns",
         "validation",
     },
-    "server": {"app", "http", "lazy"},
+    "server": {"ai.operator", "app", "http", "lazy"},
     "lambda_runtime": {"aws", "http", "tracing"},
     "providers": {"ai.providers", "lazy", "messages"},
     "testing": {"ai.providers", "lazy", "session", "turns"},

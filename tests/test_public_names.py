@@ -45,7 +45,7 @@ RUNTIME_ONLY = {
     *("SessionManager", "InMemorySessionManager", "MongoSessionManager", "ConversationStore", "InMemoryStore"),
     *("TurnRegistry", "MemoryRegistry", "MongoTurnRegistry", "Query", "Application"),
 }
-"""A team only passes these on. The runtime alone calls their methods."""
+"""A team passes these on. Most of their methods are for the runtime alone, and take and return its types."""
 
 
 @pytest.mark.parametrize(("module", "name"), PUBLIC, ids=[name for _, name in PUBLIC])

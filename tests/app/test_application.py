@@ -17,15 +17,18 @@ from omniagent.ai.providers.llm_provider import ModelRequest
 from omniagent.ai.providers.model_calls import complete
 from omniagent.app.application import Application
 from omniagent.app.on_lambda import AwsPlatform, get_application
+from omniagent.app.platform import Platform
 from omniagent.aws.secrets import SecretStore
 from omniagent.aws.turn_table import DynamoRegistry
 from omniagent.errors import ConfigurationError, ModelAuthError, NoQueue, StorageRejected
-from omniagent.messages import ChatMessage
+from omniagent.messages import ChatMessage, TextPart
 from omniagent.persistence.store import is_refused_login
-from omniagent.session.manager import new_id
+from omniagent.session.manager import TurnStart, new_id
 from omniagent.settings import Settings
 from omniagent.testing import Gate, ScriptedModel
+from omniagent.turns.lease import Claim
 from omniagent.turns.memory_registry import MemoryRegistry
+from tests.turns.registries import until
 
 PROJECT = Project(agent=Agent("helper", "Be helpful."))
 SetPassword = Callable[[str], str]
@@ -235,3 +238,30 @@ def test_the_environment_says_whether_this_is_a_laptop(monkeypatch: pytest.Monke
 def test_a_project_file_that_defines_something_else_says_what_to_write(mistake: Any) -> None:
     with pytest.raises(ConfigurationError, match=r"project.py must say `project = Project\(agent=…\)`, not "):
         get_application(mistake)
+
+
+def test_a_project_is_needed() -> None:
+    with pytest.raises(ConfigurationError, match=r"Application\(project\) must be a Project"):
+        Application(PROJECT.agent)  # type: ignore[arg-type]
+
+
+async def test_a_serving_application_leaves_a_dead_turn_to_its_watcher(mongod: str) -> None:
+    """A page that reconnects must not close the turn as interrupted before it is continued."""
+    settings = Settings(
+        mongodb_uri=mongod, mongodb_database=f"serving_{new_id()[:8]}", lease_seconds=0.2, tick_seconds=0.05
+    )
+    model = ScriptedModel(default="Hello again.")
+    agent = Agent("helper", "", model="scripted/x")
+    application = Application(Project(agent=agent, providers={"scripted": model}), Platform(settings))
+    async with application.serving():
+        session = await application.session("ada", "chat")
+        await application.registry.claim(Claim(session.key, "t1", "m1"))
+        await session.begin_turn(TurnStart("t1", 1, "m1", [TextPart(text="Hello?")]))
+        runner = await application.runner("ada", "chat")
+
+        async def has_ended() -> bool:
+            head = await runner.settle()
+            return head is not None and head.active_turn_id is None
+
+        await until(has_ended)
+        assert [message.text for message in await runner.history()] == ["Hello?", "Hello again."]

@@ -130,9 +130,12 @@ def test_nothing_is_signed_with_an_empty_key(secret: str) -> None:
 
 def test_a_webhook_that_cannot_work_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     def application(**settings: Any) -> Application:
-        return Application(Project(agent=Agent("helper", "")), AwsPlatform(Settings(**settings)))
+        known = {"run_queue_url": "https://sqs.eu-west-1.amazonaws.com/1/run"} | settings
+        return Application(Project(agent=Agent("helper", "")), AwsPlatform(Settings(**known)))
 
     application(webhook_url="https://example.com/hook", webhook_secret=SECRET)
+    with pytest.raises(ConfigurationError, match="RUN_QUEUE_URL"):
+        application(webhook_url="https://example.com/hook", webhook_secret=SECRET, run_queue_url="")
     for url in ("example.com", "ftp://example.com", "https://", "https://["):
         with pytest.raises(ConfigurationError, match="WEBHOOK_URL"):
             application(webhook_url=url, webhook_secret=SECRET)

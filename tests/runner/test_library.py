@@ -17,7 +17,7 @@ from omniagent import (
     ToolRequest,
     tool,
 )
-from omniagent.errors import BudgetExceeded, Forbidden, UnknownRequest
+from omniagent.errors import BudgetExceeded, ConfigurationError, Forbidden, UnknownRequest
 from omniagent.persistence.store import ConversationStore
 from omniagent.session.addresses import SessionDirectory
 from omniagent.session.manager import new_id
@@ -118,3 +118,17 @@ async def test_the_history_has_the_question_of_a_running_turn_and_not_its_answer
     assert await runner.stop()
     await stream.result()
     assert [message.status for message in await runner.history()] == ["complete", "cancelled"]
+
+
+async def test_a_provider_factory_that_fails_is_a_mistake_of_the_project() -> None:
+    def broken(model: str) -> ScriptedModel:
+        raise ZeroDivisionError(model)
+
+    project = Project(agent=Agent("shop", "", model="acme/x"), providers={"acme": broken})
+    with pytest.raises(ConfigurationError, match=r"acme/x.*ZeroDivisionError"):
+        await Runner(project, InMemorySessionManager("ada", store=InMemoryStore())).run("Hello?")
+
+
+def test_a_session_needs_a_user() -> None:
+    with pytest.raises(ConfigurationError, match="the user of a session is ''"):
+        InMemorySessionManager("")

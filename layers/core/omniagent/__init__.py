@@ -54,6 +54,7 @@ if TYPE_CHECKING:
         ToolOutputAvailable as ToolOutputAvailable,
         ToolOutputError as ToolOutputError,
     )
+    from omniagent.session.addresses import SessionInfo as SessionInfo
     from omniagent.session.in_memory import InMemorySessionManager as InMemorySessionManager
     from omniagent.session.manager import (
         SessionHead as SessionHead,
@@ -74,7 +75,7 @@ if TYPE_CHECKING:
     from omniagent.turns.ledger import Spending as Spending
     from omniagent.turns.query import Query as Query
 else:  # a type checker would take any name for one of `__getattr__`
-    __all__, __getattr__ = lazy_names(
+    __all__, __getattr__, __dir__ = lazy_names(
         __name__,
         {
             "ai.agent": "Agent Instructions",
@@ -102,6 +103,7 @@ else:  # a type checker would take any name for one of `__getattr__`
                 "ToolOutputAvailable ToolOutputError"
             ),
             "session.in_memory": "InMemorySessionManager",
+            "session.addresses": "SessionInfo",
             "session.manager": "SessionHead SessionManager SessionMessage",
             "session.summaries": "Summarized",
             "settings": "Budget Busy Settings",

@@ -6,8 +6,10 @@ from importlib import import_module
 from typing import Any
 
 
-def lazy_names(module: str, homes: Mapping[str, str]) -> tuple[list[str], Callable[[str], Any]]:
-    """Return the `__all__` and the `__getattr__` of a module. `homes` maps modules of the package to their names."""
+def lazy_names(
+    module: str, homes: Mapping[str, str]
+) -> tuple[list[str], Callable[[str], Any], Callable[[], list[str]]]:
+    """Return a module's `__all__`, `__getattr__` and `__dir__`. `homes` maps modules of the package to their names."""
     home_of = {name: f"omniagent.{home}" for home, names in homes.items() for name in names.split()}
 
     def load(name: str) -> Any:
@@ -17,4 +19,4 @@ def lazy_names(module: str, homes: Mapping[str, str]) -> tuple[list[str], Callab
         setattr(sys.modules[module], name, value)
         return value
 
-    return sorted(home_of), load
+    return sorted(home_of), load, lambda: sorted({*home_of, *vars(sys.modules[module])})

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from omniagent.ai.providers.model_calls import ProviderPool as ProviderPool
     from omniagent.messages import ChatMessage as ChatMessage
 else:  # a type checker would take any name for one of `__getattr__`
-    __all__, __getattr__ = lazy_names(
+    __all__, __getattr__, __dir__ = lazy_names(
         __name__,
         {
             "ai.providers": "ProviderFactory get_llm_provider register_provider",

@@ -7,15 +7,17 @@ from omniagent.lazy import lazy_names
 if TYPE_CHECKING:
     from omniagent.ai.operator import TurnOperator as TurnOperator
     from omniagent.app.application import Application as Application
+    from omniagent.app.platform import Platform as Platform
     from omniagent.http.auth import Authenticate as Authenticate, Caller as Caller
     from omniagent.http.chat_app import chat_app as chat_app
     from omniagent.http.sessions_app import sessions_app as sessions_app
 else:  # a type checker would take any name for one of `__getattr__`
-    __all__, __getattr__ = lazy_names(
+    __all__, __getattr__, __dir__ = lazy_names(
         __name__,
         {
             "ai.operator": "TurnOperator",
             "app.application": "Application",
+            "app.platform": "Platform",
             "http.auth": "Authenticate Caller",
             "http.chat_app": "chat_app",
             "http.sessions_app": "sessions_app",

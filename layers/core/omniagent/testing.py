@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from omniagent.session.in_memory import InMemoryStore as InMemoryStore
     from omniagent.turns.memory_registry import MemoryRegistry as MemoryRegistry
 else:  # a type checker would take any name for one of `__getattr__`
-    __all__, __getattr__ = lazy_names(
+    __all__, __getattr__, __dir__ = lazy_names(
         __name__,
         {
             "ai.providers.scripted": "Gate ScriptedModel ToolCall",

@@ -241,7 +241,7 @@ class Runner(Generic[Output_co]):
 
         The running turn's answer is left out: `resume` streams it. Empty if the session does not exist.
         """
-        head = await self._settle()
+        head = await self._session.head()
         if head is None:
             return []
         last = head.latest_turn_number if before is None else min(head.latest_turn_number, before - 1)
@@ -252,13 +252,13 @@ class Runner(Generic[Output_co]):
         """Read the open requests of the session's waiting turn, also after a restart. Empty if it does not wait."""
         from omniagent.ai.approvals import requests_of  # needed only for a waiting turn
 
-        head = await self._settle()
-        answer = (
-            None if head is None or head.waiting_id is None else await self._session.answer(head.latest_turn_number)
-        )
+        session = self._session
+        head = await session.head()
+        if head is None or head.waiting_id is None or head.has_expired(session.now()):
+            return []
+        answer = await session.answer(head.latest_turn_number)
         if answer is None:
             return []
-        session = self._session
         return requests_of(answer, user=session.user, category=session.category, session_id=session.session_id)
 
     async def rate(self, message_id: str, feedback: Feedback | None) -> SessionMessage:

@@ -46,6 +46,8 @@ class Application:
     """
 
     def __init__(self, project: Project, platform: Platform | None = None, *, local: bool | None = None) -> None:
+        if not isinstance(project, Project):
+            raise ConfigurationError(f"Application(project) must be a Project(agent=…), not {project!r:.100}")
         self.project = project
         self.platform = platform or Platform(project.read_settings())
         hide(self.settings.openai_api_key)
@@ -57,6 +59,7 @@ class Application:
         self._adapter: MongoBackendAdapter | None = None
         self._store: ConversationStore | None = None
         self._opening = asyncio.Lock()
+        self._is_serving = False
 
     @property
     def settings(self) -> Settings:
@@ -104,6 +107,7 @@ class Application:
         """
         from omniagent.app.watcher import TurnWatcher  # the functions have their own
 
+        self._is_serving = True
         try:
             store = await self.store()
             if signals and self._adapter is not None:
@@ -111,6 +115,7 @@ class Application:
             async with TurnWatcher(store, self.registry, self._runner_at, settings=self.settings):
                 yield
         finally:
+            self._is_serving = False
             await self.close()
 
     async def store(self) -> ConversationStore:
@@ -187,7 +192,7 @@ class Application:
             on_begin=on_begin if self.is_watched else None,
             on_hand_over=on_hand_over if self.is_watched else None,
             on_wake=on_wake if self.is_watched else None,
-            grace_seconds=WATCH_SECONDS if self.is_watched else 0.0,
+            grace_seconds=WATCH_SECONDS if self.is_watched or self._is_serving else 0.0,
             on_end=on_end,
             on_model_call=self.platform.emit_model_call,
             on_refusal=self.platform.emit_refusal,
@@ -295,6 +300,8 @@ class Application:
         check_webhook_url(self.settings.webhook_url)
         if not (self.settings.webhook_secret or self.settings.webhook_secret_arn):
             raise ConfigurationError("WEBHOOK_URL needs a secret to sign with: set WEBHOOK_SECRET_ARN")
+        if not self.platform.run_queue.exists:
+            raise ConfigurationError("WEBHOOK_URL needs the run function, which delivers the events: set RUN_QUEUE_URL")
 
     async def _open(self) -> ConversationStore:
         if self._adapter is None:

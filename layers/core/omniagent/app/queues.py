@@ -2,9 +2,9 @@
 
 import math
 from datetime import datetime
-from typing import Any, Final, Protocol
+from typing import Any, ClassVar, Final, Protocol
 
-from omniagent.errors import NoQueue
+from omniagent.errors import NoQueue, NoRunQueue
 from omniagent.tracing import current_traceparent
 
 LONGEST_PAUSE_SECONDS: Final = 900
@@ -27,6 +27,8 @@ class Queue(Protocol):
 class JobQueue:
     """Sends jobs. Without a queue, every send raises `NoQueue`."""
 
+    _missing: ClassVar[type[NoQueue]] = NoQueue
+
     def __init__(self, queue: Queue | None = None) -> None:
         self._queue = queue
 
@@ -41,7 +43,7 @@ class JobQueue:
 
     async def _send(self, message: dict[str, Any], delay_seconds: float = 0) -> None:
         if self._queue is None:
-            raise NoQueue
+            raise self._missing
         if traceparent := current_traceparent():  # the job continues the sender's trace
             message = {**message, "traceparent": traceparent}
         await self._queue.send(message, delay_seconds=delay_seconds)
@@ -49,6 +51,8 @@ class JobQueue:
 
 class RunQueue(JobQueue):
     """Sends work to the run function. Every message names its `kind`."""
+
+    _missing = NoRunQueue
 
     async def send(self, message: dict[str, Any], *, delay_seconds: float = 0) -> None:
         """Queue a message of any kind, to be delivered after the delay."""
@@ -67,6 +71,8 @@ class RunQueue(JobQueue):
 
 class WatchQueue(JobQueue):
     """Sends watches to the watch function: checks of turns."""
+
+    _missing = NoRunQueue
 
     async def send_watch(
         self, key: str, turn_id: str, attempt: int, *, delay_seconds: float = 0, tries: int = 0, takeovers: int = 0

@@ -126,6 +126,8 @@ class Authenticator:
 async def find_caller(request: Request) -> Caller:
     """Authenticate a request to one of our apps, and bind the caller's hash to logs and spans."""
     caller: Caller = await request.app.state.authenticate(request)
+    if not isinstance(caller, Caller) or not caller.client_id:
+        raise ConfigurationError(f"authenticate must return a Caller with the user's name, not {type(caller).__name__}")
     bind_user(user_id_of(caller.client_id))
     return caller
 

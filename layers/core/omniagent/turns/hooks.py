@@ -44,8 +44,8 @@ class TurnHooks:
         None
     )
     """Called in the same way when a turn runs out of time in its process, so that another takes over at once. The lease
-    is ended in parallel: `TurnOperator.look` waits for that, up to `patience_seconds`. Without this hook, the turn ends and
-    its text is stored.
+    is ended in parallel: `TurnOperator.look` waits for that, up to `patience_seconds`. Without this hook, the turn ends
+    and its text is stored.
     """
     on_wake: Annotated[Callable[[], Awaitable[None]] | None, check(check_async)] = None
     """Called twice when a waiting turn is closed with messages queued behind it, so that they are run: before the turn

@@ -26,9 +26,10 @@ from omniagent.ai.providers.llm_provider import (
     Purpose,
     check_provider,
 )
-from omniagent.errors import ConfigurationError, ModelError, ModelUnavailable
+from omniagent.errors import ConfigurationError, ModelError, ModelUnavailable, OmniAgentError
 from omniagent.messages import FinishReason, Usage
 from omniagent.settings import Settings
+from omniagent.team_code import team_code
 from omniagent.tracing import Span, SpanKind, attributes, output_message, token_counts, trace_operation
 from omniagent.tracing.redaction import redact
 from omniagent.tracing.spans import active_recorder
@@ -233,7 +234,8 @@ class ProviderPool:
         found, model = find_provider(name, self._registrations, any_model="base_url" in self._options)
         if isinstance(found, LLMProvider):
             return found
-        provider = found(model, **_accepted(found, self._options))
+        with team_code(f"the provider registered for {name!r}", ConfigurationError, passes=(OmniAgentError,)):
+            provider = found(model, **_accepted(found, self._options))
         check_provider(f"what the provider registered for {name!r} makes", provider)
         self._made.append(provider)
         return provider
