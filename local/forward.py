@@ -6,7 +6,6 @@ from contextlib import suppress
 import httpx
 
 from local.emulator.http import ClientGone, Exchange, Headers
-from omniagent.tls import tls_context
 
 # Headers of a connection, not of the message. `host` is set for the other server.
 NOT_PASSED_ON = frozenset({"connection", "expect", "host", "keep-alive", "te", "transfer-encoding", "upgrade"})
@@ -34,7 +33,7 @@ class Forwarder:
     def __init__(self) -> None:
         """Open nothing yet."""
         # Not an httpx client, which would add its own headers, redirects, cookies and timeouts.
-        self._transport = httpx.AsyncHTTPTransport(verify=tls_context(), limits=httpx.Limits(max_connections=None))
+        self._transport = httpx.AsyncHTTPTransport(limits=httpx.Limits(max_connections=None))
 
     async def close(self) -> None:
         """Close the connections."""

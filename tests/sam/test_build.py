@@ -137,10 +137,10 @@ def test_a_build_that_finds_no_compiler_says_so(sam: Sam, tmp_path: Path) -> Non
 
 
 def test_bytecode_is_trusted_unchecked_and_names_the_place_on_lambda(here_build: Build) -> None:
-    [path] = (here_build.packages / "omniagent/__pycache__").glob("errors.*.pyc")
+    [path] = (here_build.packages / "omniagent/__pycache__").glob("settings.*.pyc")
     program = f"import marshal; print(marshal.loads(open({str(path)!r}, 'rb').read()[16:]).co_filename)"
     assert path.read_bytes()[4:8] == bytes([0b01, 0, 0, 0])  # PEP 552: hash-based, source not checked
-    assert here_build.run_python(program).stdout == "/opt/python/omniagent/errors.py\n"
+    assert here_build.run_python(program).stdout == "/opt/python/omniagent/settings.py\n"
 
 
 def test_bytecode_is_used_although_a_zip_changes_the_times_of_its_sources(here_build: Build) -> None:
