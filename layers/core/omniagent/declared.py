@@ -13,6 +13,7 @@ from typing import Annotated, Any, Union, get_args, get_origin
 from pydantic_core import CoreSchema, SchemaValidator, ValidationError, core_schema
 
 from omniagent.errors import ConfigurationError
+from omniagent.validation import first_problem
 
 _PLAIN: dict[Any, CoreSchema] = {
     str: core_schema.str_schema(strict=True),
@@ -33,10 +34,7 @@ def check_declared(owner: str, declared: Callable[..., Any], options: Mapping[st
     try:
         _validator(declared).validate_python(options, context=owner)
     except ValidationError as exc:
-        error = exc.errors(include_url=False)[0]
-        name, *keys = error["loc"]
-        text = error["msg"].replace("Input should be", "must be")
-        raise ConfigurationError(f"{owner}: {name}{keys[:1] or ''} {text}, not {error['input']!r:.100}") from exc
+        raise ConfigurationError(f"{owner}: {first_problem(exc)}") from exc
 
 
 def check(function: Callable[..., None], *parameters: str) -> Callable[[str, CoreSchema], CoreSchema]:

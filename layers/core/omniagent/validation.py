@@ -16,3 +16,11 @@ def problems_of(exc: Invalid, *, whole: str = "body") -> str:
     """Describe what is wrong and where, without repeating the input. `whole` names the value itself."""
     places = [(".".join(map(str, each["loc"])) or whole, each["msg"]) for each in exc.errors()[:MAX_PROBLEMS]]
     return "; ".join(f"{place}: {message}" for place, message in places)
+
+
+def first_problem(exc: Invalid) -> str:
+    """Describe the first mistake with the value, for the developer who wrote it."""
+    error = exc.errors()[0]
+    name, *keys = error["loc"]
+    text = error["msg"].replace("Input should be", "must be")
+    return f"{name}{keys[:1] or ''} {text}, not {error['input']!r:.100}"
