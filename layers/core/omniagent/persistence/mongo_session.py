@@ -196,7 +196,8 @@ class MongoSessionManager(SessionManager):
         cls, store: ConversationStore, key: str, user: str, settings: Settings | None
     ) -> "MongoSessionManager":
         user_id, _, session_id = key.partition(":")
-        session = cls(store, user, session_id, settings=settings)
+        session = cls(store, user or user_id, session_id, settings=settings)
+        session.user = user
         session.user_id, session.key = user_id, session_key(user_id, session.session_id)
         return session
 
