@@ -124,11 +124,11 @@ deploy: preflight build ## deploy to AWS: STAGE=dev or STAGE=prod, with its file
 smoke: $(VENV)/.run ## test a deployment from outside: STAGE=dev, or URL=…, or CHAT_URL=… SESSIONS_URL=…; TOKEN=… ORIGIN=…
 	@STAGE=$(STAGE) $(BIN)/python -m scripts.smoke
 
-ledger: $(VENV)/.dev ## spend budgets from 8 processes and through kills, and compare the ledger with the model's counts; writes a table in docs/operations.md (5 minutes)
-	@$(BIN)/python -m tests.faults.ledger_run
+budget: $(VENV)/.dev ## spend a budget from 8 processes, through 60 kills, and compare the counter with the model's counts; writes a table in docs/operations.md (3 minutes)
+	@$(BIN)/python -m tests.faults.budget_run
 	@$(BIN)/python -m scripts.readme
 
-.PHONY: ledger
+.PHONY: budget
 
 continue: $(VENV)/.dev ## kill 500 turns, and the processes that continue them, at random and at 13 named stages: all must finish; then a turn of 200 s in functions of 20 s (8 minutes)
 	@$(BIN)/python -m tests.turns.continue_run $(ARGS)

@@ -24,7 +24,7 @@ AGENTS = ROOT / "docs" / "agents.md"
 OPERATIONS = ROOT / "docs" / "operations.md"
 CONTRIBUTING = ROOT / "CONTRIBUTING.md"
 SOAK = ROOT / "docs" / "soak.json"
-LEDGER = ROOT / "docs" / "ledger.json"
+BUDGET = ROOT / "docs" / "budget.json"
 FORGERIES = ROOT / "docs" / "forgeries.json"
 RACES = ROOT / "docs" / "races.json"
 CONTINUE = ROOT / "docs" / "continue.json"
@@ -153,9 +153,9 @@ def _rows(rows: dict[str, str]) -> str:
     return "\n".join(["| | |", "|---|---|", *(f"| {name} | {what} |" for name, what in rows.items())])
 
 
-def ledger_table() -> str:
-    """Return the result of the last `make ledger`."""
-    return _runs_table(LEDGER, "ledger")
+def budget_table() -> str:
+    """Return the result of the last `make budget`."""
+    return _runs_table(BUDGET, "budget")
 
 
 def continue_table() -> str:
@@ -234,7 +234,7 @@ PAGES: dict[Path, Tables] = {
         "races": races_table,
     },
     AGENTS: {"names": names_table},
-    OPERATIONS: {"ledger": ledger_table, "continue": continue_table},
+    OPERATIONS: {"budget": budget_table, "continue": continue_table},
     CONTRIBUTING: {"green": green_table},
 }
 

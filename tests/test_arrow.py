@@ -26,10 +26,11 @@ LEAVES: dict[str, set[str]] = {
 }
 # From the bottom up: what a part may import stands above it, or is a leaf.
 ALLOWED: dict[str, set[str]] = LEAVES | {
+    "budget": {"errors", "messages", "settings", "team_code"},
     "protocol": {"errors", "messages"},
     "ai.prompts": {"messages"},
     "ai.providers": {"declared", "errors", "messages", "network", "settings", "team_code", "tls", "tracing"},
-    "session": {"ai.prompts", "ai.providers", "errors", "messages", "settings"},
+    "session": {"ai.prompts", "ai.providers", "budget", "errors", "messages", "settings"},
     "persistence": {"errors", "messages", "session", "settings", "team_code", "tracing", "turns", "validation"},
     "ai": {
         "ai.providers",
@@ -47,6 +48,7 @@ ALLOWED: dict[str, set[str]] = LEAVES | {
         "ai",
         "ai.prompts",
         "ai.providers",
+        "budget",
         "declared",
         "errors",
         "messages",
@@ -60,6 +62,7 @@ ALLOWED: dict[str, set[str]] = LEAVES | {
     "ai.runner": {
         "ai",
         "ai.providers",
+        "budget",
         "declared",
         "errors",
         "messages",
@@ -69,14 +72,15 @@ ALLOWED: dict[str, set[str]] = LEAVES | {
         "tracing",
         "turns",
     },
-    "ai.operator": {"ai", "ai.runner", "session", "settings", "turns"},
-    "aws": {"ai", "ai.providers", "aio", "errors", "messages", "network", "settings", "tls", "tracing", "turns"},
+    "ai.operator": {"ai", "ai.runner", "budget", "session", "settings", "turns"},
+    "aws": {"ai", "ai.providers", "aio", "budget", "errors", "messages", "network", "tls", "tracing", "turns"},
     "app": {
         "ai",
         "ai.operator",
         "ai.providers",
         "ai.runner",
         "aio",
+        "budget",
         "errors",
         "messages",
         "persistence",
@@ -92,6 +96,7 @@ ALLOWED: dict[str, set[str]] = LEAVES | {
         "ai.providers",
         "app",
         "aws",
+        "budget",
         "errors",
         "messages",
         "persistence",
@@ -105,6 +110,7 @@ ALLOWED: dict[str, set[str]] = LEAVES | {
         "ai",
         "ai.operator",
         "app",
+        "budget",
         "errors",
         "messages",
         "persistence",
@@ -119,7 +125,7 @@ ALLOWED: dict[str, set[str]] = LEAVES | {
     "server": {"ai.operator", "app", "http", "lazy"},
     "lambda_runtime": {"aws", "http", "tracing"},
     "providers": {"ai.providers", "lazy", "messages"},
-    "testing": {"ai.providers", "lazy", "session", "turns"},
+    "testing": {"ai.providers", "budget", "lazy", "session", "turns"},
 }
 
 MODULES = sorted(path for path in PACKAGE.rglob("*.py") if path != PACKAGE / "__init__.py")

@@ -52,9 +52,8 @@ RUNTIME_ONLY = {
 def test_each_type_that_a_public_name_takes_or_returns_is_public(module: ModuleType, name: str) -> None:
     public = {getattr(module, name) for module, name in PUBLIC if isinstance(getattr(module, name), type)}
     used = {each for function in _callables(getattr(module, name)) for each in _types(_hints(function))}
-    # The errors are a public module. Reservations are still fields of `Spending`, until budgets are counters.
-    excused = (errors.__name__, "omniagent.turns.ledger")
-    assert {each.__name__ for each in used - public if not each.__module__.startswith(excused)} == set()
+    # The errors are a public module.
+    assert {each.__name__ for each in used - public if not each.__module__.startswith(errors.__name__)} == set()
 
 
 def _callables(value: Any) -> Iterator[Any]:

@@ -22,21 +22,12 @@ class Recorded:
     at: float = field(default_factory=time.monotonic)
 
 
-@dataclass(frozen=True)
-class Counted:
-    """A response that went out to its end, and the tokens that it reported."""
-
-    prompt: str
-    """The last message of the user."""
-    tokens: int
-
-
 class Journal:
     """Counts, and the requests themselves when a test wants them. Written by one thread, read by any."""
 
     def __init__(self, *, keep_requests: bool = False) -> None:
         self.requests: list[Recorded] = []
-        self.counted: list[Counted] = []
+        self.counted: list[int] = []
         self.count = 0
         self.active = 0
         self.disconnects = 0
@@ -57,9 +48,9 @@ class Journal:
             public = {name: value for name, value in headers.items() if name != "authorization"}
             self.requests.append(Recorded(api, body, public))
 
-    def count_tokens(self, prompt: str, tokens: int) -> None:
+    def count_tokens(self, tokens: int) -> None:
         if self._keep:
-            self.counted.append(Counted(prompt, tokens))
+            self.counted.append(tokens)
 
     def disconnected(self) -> None:
         self._add(disconnects=1)

@@ -8,7 +8,7 @@ from typing import Self
 
 import uvicorn
 
-from local.model.journal import Counted, Journal, Recorded
+from local.model.journal import Journal, Recorded
 from local.model.server import build_app
 
 KEEP_ALIVE_SECONDS = 60
@@ -71,7 +71,7 @@ class OfflineModel:
         return self._journal.requests
 
     @property
-    def counted(self) -> list[Counted]:
+    def counted(self) -> list[int]:
         """What the model has counted, in the order of the responses' ends."""
         return self._journal.counted
 

@@ -96,7 +96,6 @@ class _Plan:
     token_seconds: float
     whole: bool  # not streamed: the packets are one body of known length
     status: int = 200
-    prompt: str = ""
     tokens: int = 0
 
 
@@ -122,7 +121,7 @@ class _Endpoint:
                 if not await client.take(plan):
                     self._journal.disconnected()
                 elif not plan.delivery.breaks:
-                    self._journal.count_tokens(plan.prompt, plan.tokens)
+                    self._journal.count_tokens(plan.tokens)
 
     def _plan(self, raw: bytes, headers: dict[str, str]) -> _Plan:
         try:
@@ -144,7 +143,7 @@ class _Endpoint:
             plan = self._streamed(body, answer, usage, delivery, pace)
         else:
             plan = self._buffered(body, answer, usage, delivery, pace)
-        return replace(plan, prompt=conversation.prompt, tokens=usage.total_tokens)
+        return replace(plan, tokens=usage.total_tokens)
 
     def _buffered(self, body: Json, answer: Answer, usage: Usage, delivery: Delivery, pace: float) -> _Plan:
         content = self._wire.build(body, answer, usage).body

@@ -1,59 +1,41 @@
-"""One of several processes that spend one user's budget at the same moment: `python -m tests.faults.spender JOB`.
-
-It says that it is ready, starts its turns when it is told to, and prints what became of them.
-"""
+"""One of several processes that spend one user's budget: `python -m tests.faults.spender JOB`. Ends when refused."""
 
 import asyncio
 import json
 import sys
+from itertools import count
 from typing import Any
 
-from omniagent import Agent, Budget, InMemorySessionManager, Runner, Settings
-from omniagent.aws.budget_table import DynamoLedger
+from omniagent import Agent, Budget, InMemorySessionManager, Runner, tool
+from omniagent.aws.budget_table import DynamoCounter
 from omniagent.aws.credentials import Credentials
 from omniagent.aws.json_api import DYNAMODB, AwsJson
 from omniagent.errors import BudgetExceeded
 from omniagent.providers import get_llm_provider
-from omniagent.testing import InMemoryStore, MemoryRegistry
 
 
-async def spend(job: dict[str, Any]) -> dict[str, int]:
-    """Start all turns at once and count those that were admitted, those that were refused, and their tokens."""
-    settings = Settings(max_running_turns_per_user=job["turns"])
-    keys = Credentials("local", "local")
-    api = AwsJson(DYNAMODB, endpoint=job["endpoint"], credentials=keys, timeout_seconds=60, attempts=3)
-    ledger = DynamoLedger(job["table"], api=api)
+@tool
+def blink() -> str:
+    """Blink."""
+    return "blinked"
+
+
+async def spend(job: dict[str, Any]) -> None:
+    """Run one turn of two model calls after the other, as a function does, until the budget refuses one."""
+    api = AwsJson(DYNAMODB, endpoint=job["endpoint"], credentials=Credentials("local", "local"), timeout_seconds=60)
+    counter = DynamoCounter(job["table"], api=api)
     provider = get_llm_provider("gpt-6-luna", base_url=job["model"], max_retries=0)
-    store, registry = InMemoryStore(), MemoryRegistry()
-
-    async def turn(number: int) -> int | None:
-        session = InMemorySessionManager(job["user"], f"{job['name']}-{number}", store=store, settings=settings)
-        runner = Runner(
-            Agent("spender", "Be brief."),
-            session,
-            provider=provider,
-            registry=registry,
-            budget=Budget(tokens_per_day=job["budget"]),
-            ledger=ledger,
-        )
+    agent, budget = Agent("spender", "Be brief.", tools=[blink]), Budget(tokens_per_day=job["budget"])
+    for number in count():
+        session = InMemorySessionManager(job["user"], f"s{number}")
+        runner = Runner(agent, session, provider=provider, budget=budget, counter=counter)
         try:
-            return (await runner.run(f"[slow:1][long:20] {job['name']} {number}")).usage.total_tokens
+            await runner.run("[slow:5][tool:blink][then][slow:5][long:20]")
         except BudgetExceeded:
-            return None
-
-    spent = await asyncio.gather(*(turn(number) for number in range(job["turns"])))
-    await ledger.aclose()
+            break
+    await counter.aclose()
     await provider.aclose()
-    admitted = [tokens for tokens in spent if tokens is not None]
-    return {"admitted": len(admitted), "refused": len(spent) - len(admitted), "tokens": sum(admitted)}
-
-
-def main() -> None:
-    job = json.loads(sys.argv[1])
-    print("ready", flush=True)
-    sys.stdin.readline()
-    print(json.dumps(asyncio.run(spend(job))), flush=True)
 
 
 if __name__ == "__main__":
-    main()
+    asyncio.run(spend(json.loads(sys.argv[1])))

@@ -18,11 +18,10 @@ from omniagent.errors import (
     TurnInProgress,
 )
 from omniagent.settings import Busy
-from omniagent.testing import Gate, ScriptedModel
+from omniagent.testing import Gate, MemoryCounter, ScriptedModel
 from omniagent.turns import claiming
 from omniagent.turns.inbox import MAX_POSTED_CHARS
 from omniagent.turns.lease import Claim, InboxMessage
-from omniagent.turns.memory_ledger import MemoryLedger
 from tests.fixtures.conversation import Clock, Conversation, read
 from tests.runner.sessions import QUICK, Sessions
 
@@ -230,13 +229,13 @@ async def test_a_message_whose_answer_failed_is_not_silently_forgotten() -> None
 
 
 async def test_its_request_is_counted_once_and_over_the_budget_nothing_waits() -> None:
-    sessions, ledger = Sessions(), MemoryLedger(Clock())
+    sessions, counter = Sessions(), MemoryCounter(Clock())
     budget = Budget(requests_per_minute=1)
     agent, model = Agent("helper", ""), ScriptedModel("Hi.")
 
     def runner(session_id: str) -> TurnOperator:
         session = sessions.session(session_id)
-        return TurnOperator(agent, session, provider=model, registry=sessions.registry, budget=budget, ledger=ledger)
+        return TurnOperator(agent, session, provider=model, registry=sessions.registry, budget=budget, counter=counter)
 
     await runner("chat").accept(QUERY)
     await runner("chat").accept(QUERY)
@@ -247,7 +246,7 @@ async def test_its_request_is_counted_once_and_over_the_budget_nothing_waits() -
 
 
 async def test_whoever_sends_it_again_and_again_while_nobody_answers_it_gets_no_watch_for_each() -> None:
-    sessions, ledger, watched = Sessions(), MemoryLedger(Clock()), list[str]()
+    sessions, counter, watched = Sessions(), MemoryCounter(Clock()), list[str]()
 
     async def on_begin(turn_id: str, _: int) -> None:
         watched.append(turn_id)
@@ -260,7 +259,7 @@ async def test_whoever_sends_it_again_and_again_while_nobody_answers_it_gets_no_
             registry=sessions.registry,
             hooks=TurnHooks(on_begin=on_begin),
             budget=Budget(requests_per_minute=3),
-            ledger=ledger,
+            counter=counter,
         )
 
     for _ in range(3):

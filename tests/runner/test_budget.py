@@ -1,32 +1,25 @@
-"""What a user may spend: refused before the money is spent, counted to the token after it."""
+"""What a user may spend: refused before a model call, counted after it."""
 
 import asyncio
 from typing import Any
 
 import pytest
 
-from omniagent import Agent, Budget, InMemorySessionManager, Query, Settings, TurnHooks, Usage, tool
+from omniagent import Agent, Budget, InMemorySessionManager, Query, Settings, Spending, TurnHooks, Usage, tool
 from omniagent.ai.operator import TurnOperator
-from omniagent.errors import (
-    BudgetExceeded,
-    ModelUnavailable,
-    NotFound,
-    RegistryUnavailable,
-    StorageUnavailable,
-    TooManyRequests,
-)
+from omniagent.budget import meter
+from omniagent.errors import BudgetExceeded, ModelUnavailable, StorageUnavailable, TooManyRequests
 from omniagent.messages import ToolPart
 from omniagent.providers import ModelFinish
 from omniagent.session.manager import TurnStart, user_id_of
-from omniagent.session.summary_store import RollingSummary
-from omniagent.testing import Gate, InMemoryStore, MemoryRegistry, ScriptedModel, ToolCall
-from omniagent.turns.ledger import RESERVE_TOKENS, Cost, Reservation
-from omniagent.turns.memory_ledger import MemoryLedger
+from omniagent.testing import Gate, InMemoryStore, MemoryCounter, MemoryRegistry, ScriptedModel, ToolCall
 from tests.fixtures.conversation import Clock
-from tests.turns.registries import until
 
 DAY = Budget(tokens_per_day=10_000)
+PLENTY = Budget(tokens_per_day=1_000_000)
 COSTS_4000 = ["Hello.", ModelFinish("stop", Usage(3_000, 1_000))]
+SUMMARY_COSTS_50: list[Any] = ["They talked.", ModelFinish("stop", Usage(40, 10))]
+CALL_COSTS_211 = [ToolCall("add", {"a": 1, "b": 2}), ModelFinish("tool-calls", Usage(200, 11))]
 ALICE = user_id_of("alice")
 
 
@@ -37,17 +30,16 @@ def add(a: int, b: int) -> int:
 
 
 class Desk:
-    """One user's sessions, with a model that plays a script and a ledger that the test reads."""
+    """One user's sessions, with a model that plays a script and a counter that the test reads."""
 
-    def __init__(self, *script: Any, budget: Budget = DAY, **settings: Any) -> None:
-        self.model = ScriptedModel(*script)
-        self.ledger: MemoryLedger = MemoryLedger(Clock())
-        self.clock = Clock()
-        self.registry = MemoryRegistry(clock=self.clock)
+    def __init__(self, *script: Any, budget: Budget = DAY, summary: Any = None, **settings: Any) -> None:
+        self.model = ScriptedModel(*script, **({"summary": summary} if summary else {}))
+        self.clock = Clock(1_800_014_400.0)  # noon
+        self.counter = MemoryCounter(self.clock)
+        self.registry = MemoryRegistry()
         self.store = InMemoryStore()
         self.budget = budget
         self.settings = Settings(tick_seconds=0.01, **settings)
-        self.refusals: list[BudgetExceeded] = []
 
     def session(self, session_id: str = "s", kind: type[InMemorySessionManager] = InMemorySessionManager) -> Any:
         return kind("alice", session_id, store=self.store, settings=self.settings)
@@ -59,126 +51,85 @@ class Desk:
             provider=self.model,
             registry=self.registry,
             budget=self.budget,
-            ledger=self.ledger,
+            counter=self.counter,
             hooks=hooks,
         )
 
-    async def spent(self) -> tuple[int, int, int]:
-        """What was spent, how much of it is estimated, what is reserved."""
-        page = await self.ledger.spending(ALICE)
-        return page.spent.tokens, page.spent.estimated, page.reserved
+    async def spent(self) -> tuple[int, int]:
+        """The tokens, and how many of them are estimated."""
+        spending = await self.counter.read(ALICE)
+        return spending.tokens, spending.estimated
 
 
-async def test_a_turn_is_counted_as_the_provider_counts_it() -> None:
-    desk = Desk([ToolCall("add", {"a": 1, "b": 2}), ModelFinish("tool-calls", Usage(200, 11))], COSTS_4000)
+async def test_each_call_of_a_turn_counts_as_the_provider_reports() -> None:
+    desk = Desk(CALL_COSTS_211, COSTS_4000)
     result = await desk.runner().run("1 + 2?")
     assert result.usage.total_tokens == 4_211
-    assert await desk.spent() == (4_211, 0, 0)
+    assert await desk.spent() == (4_211, 0)
 
 
-async def test_over_the_tokens_of_a_day_nothing_is_asked_or_stored() -> None:
-    desk = Desk(COSTS_4000, COSTS_4000, COSTS_4000)
+async def test_over_the_days_tokens_nothing_is_called_or_stored_until_midnight() -> None:
+    desk = Desk(*[COSTS_4000] * 4)
     for number in range(3):
         await desk.runner().run(f"Question {number}")
     with pytest.raises(BudgetExceeded) as refused:
         await desk.runner().run("One more")
     assert (refused.value.status, refused.value.code) == (429, "budget_exceeded")
+    assert refused.value.retry_after == 12 * 3600
     assert refused.value.reset_at is not None
     assert len(desk.model.requests) == 3
     assert (await desk.session().load()).head.latest_turn_number == 3
     assert await desk.registry.running(desk.session().key) is None
+    desk.clock.pass_by(12 * 3600)
+    assert (await desk.runner().run("One more")).status == "complete"
 
 
 async def test_names_and_summaries_are_refused_alike() -> None:
-    desk = Desk(COSTS_4000)
+    desk = Desk(COSTS_4000, COSTS_4000)
     await desk.runner().run("Hello?")
-    await desk.ledger.charge(ALICE, "spent", Cost(6_000))
+    await desk.runner().run("Again?")
+    await desk.counter.add(ALICE, Usage(2_000))
     for refused in (desk.runner().name, desk.runner().summarize, desk.runner().count_request):
         with pytest.raises(BudgetExceeded):
             await refused()
-    assert len(desk.model.requests) == 1
+    assert len(desk.model.requests) == 2
 
 
-async def test_names_and_summaries_count() -> None:
-    desk = Desk(COSTS_4000, COSTS_4000, budget=Budget(tokens_per_day=100_000))
+async def test_names_and_summaries_count_once() -> None:
+    desk = Desk(COSTS_4000, COSTS_4000, budget=PLENTY, summary=SUMMARY_COSTS_50)
     await desk.runner().run("Hello?")
     await desk.runner().run("Again?")
-    spent, _, _ = await desk.spent()
-    await desk.runner().name()
-    named, _, reserved = await desk.spent()
-    assert (named > spent, reserved) == (True, 0)
     await desk.runner().summarize()
-    summarized, _, reserved = await desk.spent()
-    assert (summarized > named, reserved) == (True, 0)
+    assert await desk.spent() == (8_050, 0)
+    await desk.runner().name()
+    spent, _ = await desk.spent()
+    assert spent > 8_050
+    assert [request.purpose for request in desk.model.requests] == ["answer", "answer", "summary", "name"]
 
 
 async def test_the_summary_beside_an_answer_counts() -> None:
-    desk = Desk(COSTS_4000, COSTS_4000, COSTS_4000, budget=Budget(tokens_per_day=100_000), summary_after_turns=1)
-    for number in range(3):
+    desk = Desk(COSTS_4000, COSTS_4000, budget=PLENTY, summary=SUMMARY_COSTS_50, summary_after_turns=1)
+    for number in range(2):
         stream = await desk.runner().start(f"Question {number}")
-        await stream.result()
+        assert (await stream.result()).usage.total_tokens == 4_000
         await stream.ended()
-    spent, estimated, reserved = await desk.spent()
-    assert [request.purpose for request in desk.model.requests].count("summary") == 2
-    assert spent > 3 * 4_000
-    assert (estimated, reserved) == (0, 0)
+    assert await desk.spent() == (8_050, 0)
 
 
-class Ready(InMemorySessionManager):
-    """A session that says when a summary is about to be stored, and waits."""
-
-    ready: Gate
-
-    async def add_summary(self, summary: RollingSummary, *, draft: bool = False) -> bool:
-        await self.ready.wait()
-        return await super().add_summary(summary, draft=draft)
-
-
-SUMMARY_COSTS_50: list[Any] = ["They talked.", ModelFinish("stop", Usage(40, 10))]
-HUNDRED_THOUSAND = Budget(tokens_per_day=100_000)
-
-
-def summarized(*script: Any) -> tuple[Desk, Any]:
-    desk = Desk(*script, budget=HUNDRED_THOUSAND, summary_after_turns=1)
-    desk.model = ScriptedModel(*script, summary=SUMMARY_COSTS_50)
-    session = desk.session(kind=Ready)
-    session.ready = Gate()
-    return desk, session
-
-
-async def test_what_a_summary_has_cost_is_counted_before_it_is_stored() -> None:
-    desk, session = summarized(COSTS_4000, COSTS_4000)
-    await desk.runner().run("One")
-    stream = await desk.runner(session).start("Two")
-    await stream.result()
-    await session.ready.reached()
-    assert await desk.spent() == (8_050, 0, 0), "beside an answer that is stored"
-    session.ready.set()
-    await stream.ended()
-    session.ready = Gate()
-    job = asyncio.create_task(desk.runner(session).summarize(rebuild=True))
-    await session.ready.reached()
-    assert await desk.spent() == (8_100, 0, 0), "by a job"
-    session.ready.set()
-    await job
-
-
-async def test_a_dead_turn_pays_for_its_summary_but_its_answer_omits_it() -> None:
-    desk, session = summarized(COSTS_4000, ["Three is ", gate := Gate()])
-    await desk.runner().run("One")
-    stream = await desk.runner(session).start("Two")
-    await gate.reached()
-    await session.ready.reached()
-    desk.clock.pass_by(60)  # its process hangs longer than the lease
-    await desk.runner().settle()
-    answer = await desk.session().answer(2)
-    assert answer is not None
-    assert answer.metadata["stepCount"] == 1
-    spent, estimated, _ = await desk.spent()
-    assert (spent - estimated, estimated) == (4_050, answer.usage.total_tokens)
-    session.ready.set()
-    gate.set()
-    await stream.ended()
+async def test_concurrent_turns_exceed_a_budget_by_one_call_each() -> None:
+    gates = [Gate() for _ in range(3)]
+    costs_6000 = [ToolCall("add", {"a": 1, "b": 2}), ModelFinish("tool-calls", Usage(6_000))]
+    desk = Desk(*([gate, *costs_6000] for gate in gates), *[costs_6000] * 9)
+    streams = [await desk.runner(desk.session(f"s{number}")).start("1 + 2?") for number in range(3)]
+    for gate in gates:
+        await gate.reached()
+    for gate in gates:
+        gate.set()
+    results = [await stream.result() for stream in streams]
+    assert {result.error.code for result in results if result.error} == {"budget_exceeded"}
+    spent, _ = await desk.spent()
+    assert spent == 6_000 * len(desk.model.requests)
+    assert 3 * 6_000 <= spent <= DAY.tokens_per_day + 3 * 6_000
 
 
 async def test_a_replay_is_never_refused_and_costs_nothing() -> None:
@@ -186,23 +137,24 @@ async def test_a_replay_is_never_refused_and_costs_nothing() -> None:
     first = await desk.runner().run(Query("Hello?", "m1"))
     again = await desk.runner().run(Query("Hello?", "m1"))
     assert again.message_id == first.message_id
-    assert await desk.spent() == (4_000, 0, 0)
-    assert (await desk.ledger.spending(ALICE)).requests == 1
+    assert await desk.spent() == (4_000, 0)
+    assert (await desk.counter.read(ALICE)).requests == 1
 
 
-async def test_requests_of_a_minute_are_limited_and_refused_ones_do_not_count() -> None:
-    desk = Desk(COSTS_4000, COSTS_4000, budget=Budget(requests_per_minute=2))
+async def test_requests_of_a_minute_are_limited_and_invalid_ones_do_not_count() -> None:
+    desk = Desk(*[COSTS_4000] * 3, budget=Budget(requests_per_minute=2))
     await desk.runner().run("One")
     with pytest.raises(Exception, match="longer than"):
         await desk.runner().run("x" * 100_000)
     await desk.runner().run("Two")
     with pytest.raises(TooManyRequests) as refused:
         await desk.runner().run("Three")
-    assert refused.value.retry_after is not None
-    assert 0 < refused.value.retry_after <= 60
+    assert refused.value.retry_after == 60
+    desk.clock.pass_by(60)
+    await desk.runner().run("Three")
 
 
-async def test_a_hook_that_raises_does_not_change_the_refusal_that_it_is_called_with() -> None:
+async def test_a_hook_that_raises_does_not_change_the_refusal() -> None:
     refusals: list[BudgetExceeded] = []
 
     def on_refusal(refusal: BudgetExceeded) -> None:
@@ -217,31 +169,22 @@ async def test_a_hook_that_raises_does_not_change_the_refusal_that_it_is_called_
     assert refusals == [refused.value]
 
 
-async def test_without_a_limit_nothing_is_written() -> None:
+async def test_without_a_limit_nothing_is_counted() -> None:
     desk = Desk(COSTS_4000, budget=Budget())
     await desk.runner().run("Hello?")
     assert await desk.runner().spending() is None
-    assert await desk.spent() == (0, 0, 0)
+    assert await desk.spent() == (0, 0)
 
 
 async def test_the_settings_have_a_budget_for_everybody() -> None:
     desk = Desk(COSTS_4000, budget_tokens_per_day=100)
     runner = TurnOperator(
-        Agent("a", "b"), desk.session(), provider=desk.model, ledger=desk.ledger, registry=desk.registry
+        Agent("a", "b"), desk.session(), provider=desk.model, counter=desk.counter, registry=desk.registry
     )
     assert runner.budget == Budget(tokens_per_day=100)
     await runner.run("Hello?")
     with pytest.raises(BudgetExceeded):
         await runner.run("Again?")
-
-
-async def test_a_turn_that_would_outgrow_the_budget_ends_before_it_asks_again() -> None:
-    call = [ToolCall("add", {"a": 1, "b": 2}), ModelFinish("tool-calls", Usage(9_000, 2_000))]
-    desk = Desk(call, COSTS_4000)
-    result = await desk.runner().run("1 + 2?")
-    assert (result.status, result.metadata["errorCode"]) == ("failed", "budget_exceeded")
-    assert len(desk.model.requests) == 1
-    assert await desk.spent() == (11_000, 0, 0)
 
 
 async def test_a_stopped_call_is_estimated_even_before_its_first_token() -> None:
@@ -252,21 +195,20 @@ async def test_a_stopped_call_is_estimated_even_before_its_first_token() -> None
     await gate.reached()
     await desk.runner().stop()
     result = await stream.result()
-    spent, estimated, reserved = await desk.spent()
+    spent, estimated = await desk.spent()
     assert spent == estimated == result.usage.total_tokens > 0
-    assert reserved == 0
 
 
-async def test_a_call_that_the_model_failed_before_it_answered_costs_nothing() -> None:
+async def test_a_call_that_fails_before_it_answers_costs_nothing() -> None:
     desk = Desk(ModelUnavailable())
     await desk.runner().run("Hello?")
-    assert await desk.spent() == (0, 0, 0)
+    assert await desk.spent() == (0, 0)
 
 
-async def test_a_provider_that_counts_nothing_is_estimated() -> None:
+async def test_a_provider_that_reports_no_usage_is_estimated() -> None:
     desk = Desk(["Hello there.", ModelFinish("stop", Usage())])
     await desk.runner().run("A question of some words?")
-    spent, estimated, _ = await desk.spent()
+    spent, estimated = await desk.spent()
     assert spent == estimated > 0
 
 
@@ -280,114 +222,43 @@ class Unbegun(InMemorySessionManager):
         raise StorageUnavailable("down")
 
 
-async def test_a_turn_that_does_not_begin_pays_for_what_it_asked_and_keeps_nothing_reserved() -> None:
+async def test_a_turn_that_does_not_begin_pays_for_its_call() -> None:
     desk = Desk(["Hel", gate := Gate()])
     session = desk.session(kind=Unbegun)
     session.gate = gate
     with pytest.raises(StorageUnavailable):
         await desk.runner(session).run("Hello?")
-    spent, estimated, reserved = await desk.spent()
+    spent, estimated = await desk.spent()
     assert spent == estimated > 0
-    assert reserved == 0
 
 
-class Hanging(InMemorySessionManager):
-    """A session whose messages are stored when nobody waits for it any more."""
+class BrokenCounter(MemoryCounter):
+    """A team's own counter, which fails or hangs when tokens are added."""
 
-    async def begin_turn(self, start: TurnStart) -> None:
-        await asyncio.Event().wait()
+    hangs = False
 
-
-@pytest.mark.parametrize("way", ["message", "deletion"])
-async def test_what_a_turn_had_reserved_that_died_before_its_question_was_stored_is_released(way: str) -> None:
-    desk = Desk(["Hel", gate := Gate()], COSTS_4000)
-    unbegun = asyncio.create_task(desk.runner(desk.session(kind=Hanging)).run("Hello?"))
-    await gate.reached()
-    assert await desk.spent() == (0, 0, DAY.tokens_per_day)
-    desk.clock.pass_by(60)  # its process hangs longer than the lease
-    if way == "message":
-        await desk.runner().run("Are you there?")
-        assert await desk.spent() == (4_000, 0, 0)
-    else:
-        with pytest.raises(NotFound):
-            await desk.runner().erase()
-        assert await desk.spent() == (0, 0, 0)
-    unbegun.cancel()
-    await asyncio.wait([unbegun])
+    async def add(self, user_id: str, usage: Usage) -> Spending:
+        if self.hangs:
+            await asyncio.Event().wait()
+        raise OSError(f"no room for {usage} of {user_id}")
 
 
-async def test_repair_settles_a_dead_turn_with_counted_and_estimated_tokens() -> None:
-    gate = Gate()
-    call = [ToolCall("add", {"a": 1, "b": 2}), ModelFinish("tool-calls", Usage(200, 11))]
-    desk = Desk(call, ["Three is ", gate], "Another answer.")
-    stream = await desk.runner().start("1 + 2?")
-    await gate.reached()
-    key, turn_id = desk.session().key, stream.message_id
-
-    async def is_logged() -> bool:
-        return any(b"Three" in frames for _, frames in await desk.registry.read(key, turn_id))
-
-    await until(is_logged)
-    desk.clock.pass_by(60)  # its process hangs longer than the lease
-    head = await desk.runner().settle()
-    assert head is not None
-    assert head.active_turn_id is None
-    answer = await desk.session().answer(1)
-    assert answer is not None
-    spent, estimated, reserved = await desk.spent()
-    assert spent - estimated == 211
-    assert estimated > 0
-    assert reserved == 0
-    assert answer.usage.total_tokens == spent
-    assert answer.metadata["usage"]["estimated"]
-    gate.set()
-    result = await stream.result()
-    assert await desk.spent() == (result.usage.total_tokens, 0, 0), "it was not dead after all"
+@pytest.mark.parametrize("hangs", [False, True])
+async def test_a_broken_counter_loses_no_answer(hangs: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(meter, "COUNT_SECONDS", 0.01)
+    desk = Desk(CALL_COSTS_211, COSTS_4000)
+    desk.counter = counter = BrokenCounter()
+    counter.hangs = hangs
+    result = await desk.runner().run("1 + 2?")
+    assert (result.status, result.stored, result.text) == ("complete", True, "Hello.")
 
 
-class RestlessLedger(MemoryLedger):
-    """Cannot be reached while it has a failure."""
-
-    failure: Exception | None = None
-
-    async def settle(self, held: Reservation, cost: Cost) -> None:
-        if self.failure is not None:
-            raise self.failure
-        await super().settle(held, cost)
-
-    async def give_back(self, held: Reservation) -> None:
-        if self.failure is not None:
-            raise self.failure
-        await super().give_back(held)
-
-
-@pytest.mark.parametrize("failure", [RegistryUnavailable("down"), OSError("as a team's own ledger raises it")])
-async def test_what_could_not_be_settled_is_settled_before_the_next_reservation(failure: Exception) -> None:
-    desk = Desk(COSTS_4000, COSTS_4000, budget=HUNDRED_THOUSAND)
-    desk.ledger = ledger = RestlessLedger()
-    ledger.failure = failure
-    assert (await desk.runner().run(Query("One", "m1"))).stored
-    await desk.runner().run(Query("One", "m1"))  # a replay that cannot give back what it reserved
-    assert await desk.spent() == (0, 0, 2 * RESERVE_TOKENS)
-    ledger.failure = None
-    await desk.runner(desk.session("another")).run("Two")
-    assert await desk.spent() == (8_000, 0, 0)
-
-
-async def test_a_turn_that_never_begins_pays_although_settling_failed_at_first() -> None:
-    desk = Desk(["Hel", gate := Gate()], COSTS_4000)
-    desk.ledger = ledger = RestlessLedger()
-    ledger.failure = RegistryUnavailable("down")
-    session = desk.session(kind=Unbegun)
-    session.gate = gate
-    with pytest.raises(StorageUnavailable):
-        await desk.runner(session).run("Hello?")
-    ledger.failure = None
-    await desk.runner(desk.session("another")).run("Hello?")
-    spent, estimated, reserved = await desk.spent()
-    assert spent - estimated == 4_000
-    assert estimated > 0
-    assert reserved == 0
+async def test_a_turn_stays_within_its_budget_though_its_counter_is_broken() -> None:
+    desk = Desk(CALL_COSTS_211, COSTS_4000, budget=Budget(tokens_per_day=200))
+    desk.counter = BrokenCounter()
+    result = await desk.runner().run("1 + 2?")
+    assert (result.status, result.metadata["errorCode"]) == ("failed", "budget_exceeded")
+    assert len(desk.model.requests) == 1
 
 
 async def test_tool_calls_of_a_turn_are_capped_and_the_model_is_told() -> None:

@@ -14,10 +14,9 @@ from omniagent.errors import InvalidRequest, ModelUnavailable, QueueFull, TooMan
 from omniagent.protocol import sse
 from omniagent.providers import ModelFinish
 from omniagent.settings import Busy
-from omniagent.testing import Gate, MemoryRegistry, ScriptedModel, ToolCall
+from omniagent.testing import Gate, MemoryCounter, MemoryRegistry, ScriptedModel, ToolCall
 from omniagent.turns import posted_answer
 from omniagent.turns.lease import Claim, InboxMessage, OnDead, RunningTurn
-from omniagent.turns.memory_ledger import MemoryLedger
 from tests.fixtures.conversation import Clock
 from tests.runner.busily import Busily, ask, renewed
 from tests.runner.processes import Process, bury
@@ -345,12 +344,12 @@ async def test_a_message_that_nobody_looks_after_is_answered_by_whoever_resumes(
 
 
 async def test_a_message_over_the_budget_gets_a_turn_that_says_so(sessions: Busily) -> None:
-    ledger, gate = MemoryLedger(Clock()), Gate()
+    counter, gate = MemoryCounter(Clock()), Gate()
     finish = ModelFinish("stop", Usage(60_000, 200))
     model = ScriptedModel(["One", gate, finish])
 
     def runner() -> TurnOperator:
-        return budgeted(sessions, model, Budget(tokens_per_day=50_000), ledger)
+        return budgeted(sessions, model, Budget(tokens_per_day=50_000), counter)
 
     first = await runner().start(ask("m1"))
     await gate.reached()
@@ -377,23 +376,23 @@ def test_a_busy_policy_that_does_not_exist_is_refused() -> None:
         Query("Hello", busy="later").checked(QUICK)  # type: ignore[arg-type]
 
 
-def budgeted(sessions: Busily, model: ScriptedModel, budget: Budget, ledger: MemoryLedger) -> TurnOperator:
+def budgeted(sessions: Busily, model: ScriptedModel, budget: Budget, counter: MemoryCounter) -> TurnOperator:
     agent = Agent("helper", "")
     return TurnOperator(
-        agent, sessions.session(), provider=model, registry=sessions.registry, ledger=ledger, budget=budget
+        agent, sessions.session(), provider=model, registry=sessions.registry, counter=counter, budget=budget
     )
 
 
 async def test_a_message_that_waits_counts_as_one_request_when_it_is_posted(sessions: Busily) -> None:
-    ledger, gate = MemoryLedger(Clock()), Gate()
+    counter, gate = MemoryCounter(Clock()), Gate()
     model = ScriptedModel(["One", gate, "."], "Two.")
     budget = Budget(requests_per_minute=2)
-    first = await budgeted(sessions, model, budget, ledger).start(ask("m1"))
+    first = await budgeted(sessions, model, budget, counter).start(ask("m1"))
     await gate.reached()
-    second = await budgeted(sessions, model, budget, ledger).start(ask("m2", "queue"))
+    second = await budgeted(sessions, model, budget, counter).start(ask("m2", "queue"))
     with pytest.raises(TooManyRequests):
-        await budgeted(sessions, model, budget, ledger).start(ask("m3", "queue"))
-    retried = await budgeted(sessions, model, budget, ledger).start(ask("m2", "queue"))
+        await budgeted(sessions, model, budget, counter).start(ask("m3", "queue"))
+    retried = await budgeted(sessions, model, budget, counter).start(ask("m2", "queue"))
     assert await sessions.waiting() == ["m2"]
     gate.set()
     assert (await second.result()).text == (await retried.result()).text == "Two."

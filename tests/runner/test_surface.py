@@ -37,9 +37,8 @@ from omniagent.messages import DataPart
 from omniagent.providers import FallbackProvider, LLMProvider, ModelFinish, ModelRequest, ModelText, ProviderPool
 from omniagent.session.manager import TurnStart
 from omniagent.session.naming import MAX_SECONDS
-from omniagent.testing import Gate, InMemoryStore, MemoryRegistry, ScriptedModel, ToolCall
+from omniagent.testing import Gate, InMemoryStore, MemoryCounter, MemoryRegistry, ScriptedModel, ToolCall
 from omniagent.turns.lease import Claim
-from omniagent.turns.memory_ledger import MemoryLedger
 from tests.fixtures.conversation import Conversation, each_api, seen
 
 QUICK = Settings(tick_seconds=0.02)
@@ -238,7 +237,7 @@ def test_a_runner_refuses_what_is_no_provider(provider: Any, said: str) -> None:
         ({"registry": MemoryRegistry}, "registry must be an instance of TurnRegistry, not <class"),
         ({"hooks": {}}, "hooks must be an instance of TurnHooks, not {}"),
         ({"budget": 5}, "budget must be an instance of Budget, not 5"),
-        ({"ledger": MemoryLedger}, "ledger must be a Ledger, not <class"),
+        ({"counter": MemoryCounter}, "counter must be an instance of SpendingCounter, not <class"),
         ({"approvers": True}, r"approvers must be a function of \(approver, request\), not True"),
     ],
 )

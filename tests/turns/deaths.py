@@ -20,8 +20,7 @@ from omniagent.ai.providers.scripted import Beat
 from omniagent.errors import OmniAgentError, ToolError
 from omniagent.messages import ToolPart
 from omniagent.session.manager import SessionManager, SessionMessage
-from omniagent.testing import InMemoryStore, MemoryRegistry, ScriptedModel
-from omniagent.turns.memory_ledger import MemoryLedger
+from omniagent.testing import InMemoryStore, MemoryCounter, MemoryRegistry, ScriptedModel
 from tests.fixtures.conversation import Clock
 from tests.runner.processes import Call, Process
 from tests.runner.sessions import QUICK
@@ -81,7 +80,7 @@ class World:
         self.steps = 2
         """How many model calls an undisturbed turn makes."""
         self.budget: Budget | None = None
-        self.ledger: MemoryLedger | None = None
+        self.counter: MemoryCounter | None = None
         self.arguments = '{"n": 1}'
         self.runs: list[str] = []
         """The call ids of the tool's runs."""
@@ -114,7 +113,7 @@ class World:
             registry=process.registry,
             hooks=hooks,
             budget=self.budget,
-            ledger=self.ledger,
+            counter=self.counter,
         )
 
     async def _note_begin(self, turn_id: str, attempt: int) -> None:

@@ -262,7 +262,7 @@ async def test_a_claim_that_is_granted_late_is_renewed_before_it_is_used(monkeyp
     """Its request was repeated: the lease began with the first one."""
     monkeypatch.setattr("omniagent.turns.claiming.LATE_CLAIM_SECONDS", 0.0)
     registry = LateRegistry()
-    assert await taken(registry, CLAIM, settled) is None
+    assert await taken(registry, CLAIM) is None
     held = await registry.running(CLAIM.session)
     assert held is not None
     assert held.claim == CLAIM
@@ -274,10 +274,6 @@ async def test_a_late_claim_is_repeated_if_another_process_has_the_session(
 ) -> None:
     monkeypatch.setattr("omniagent.turns.claiming.LATE_CLAIM_SECONDS", 0.0)
     intruder = Claim("session", "another turn", "another message")
-    held = await taken(LateRegistry(intruder), CLAIM, settled)
+    held = await taken(LateRegistry(intruder), CLAIM)
     assert held is not None
     assert held.claim == intruder
-
-
-async def settled(_: Claim) -> None:
-    """There is no reservation to settle."""

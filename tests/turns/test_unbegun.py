@@ -7,13 +7,12 @@ from typing import Any
 
 import pytest
 
-from omniagent import Budget, Query
+from omniagent import Query
 from omniagent.ai.operator import TurnOperator
 from omniagent.app.watcher import TurnWatcher
 from omniagent.errors import NotFound, OmniAgentError, StorageUnavailable
 from omniagent.session.addresses import SessionAddress
 from omniagent.turns.lease import Claim, InboxMessage
-from omniagent.turns.memory_ledger import MemoryLedger
 from omniagent.turns.query import MAX_QUESTION_BYTES
 from omniagent.turns.setup import MAX_ATTEMPTS
 from omniagent.turns.unbegun import ASKED_SECONDS, Asked
@@ -279,18 +278,6 @@ async def test_a_store_that_is_away_costs_it_an_attempt_and_no_more() -> None:
     assert claim is not None
     assert claim.attempt == 1
     assert (await world.finished()).status == "complete"
-
-
-@pytest.mark.parametrize("stage", STAGES)
-async def test_what_the_dead_process_reserved_is_given_back(stage: str) -> None:
-    world = World(stage)
-    world.budget, world.ledger = Budget(tokens_per_day=100_000), MemoryLedger()
-    await world.die()
-    answer = await world.finished()
-    spending = await world.runner().spending()
-    assert spending is not None
-    assert (spending.reserved, spending.open) == (0, ())
-    assert spending.spent.tokens >= answer.usage.total_tokens > 0
 
 
 async def test_a_question_that_does_not_fit_is_not_carried() -> None:

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from omniagent.ai.result import AnswerStream as AnswerStream, RunResult as RunResult
     from omniagent.ai.runner import Runner as Runner
     from omniagent.ai.tools import Tool as Tool, tool as tool
+    from omniagent.budget.spending import Spending as Spending, SpendingCounter as SpendingCounter
     from omniagent.errors import (
         ConfigurationError as ConfigurationError,
         OmniAgentError as OmniAgentError,
@@ -72,7 +73,6 @@ if TYPE_CHECKING:
     from omniagent.tracing.logs import setup_logging as setup_logging
     from omniagent.turns.hooks import TurnHooks as TurnHooks
     from omniagent.turns.lease import TurnRegistry as TurnRegistry
-    from omniagent.turns.ledger import Spending as Spending
     from omniagent.turns.query import Query as Query
 else:  # a type checker would take any name for one of `__getattr__`
     __all__, __getattr__, __dir__ = lazy_names(
@@ -86,6 +86,7 @@ else:  # a type checker would take any name for one of `__getattr__`
             "ai.result": "AnswerStream RunResult",
             "ai.runner": "Runner",
             "ai.tools": "Tool tool",
+            "budget.spending": "Spending SpendingCounter",
             "errors": "ConfigurationError OmniAgentError ToolError",
             "messages": (
                 "CallRequest DataPart Feedback FinishReason Part ReasoningPart Status SteeringPart StepPart "
@@ -110,7 +111,6 @@ else:  # a type checker would take any name for one of `__getattr__`
             "tracing": "OmniAgentInstrumentor Span SpanKind trace_operation",
             "tracing.logs": "setup_logging",
             "turns.lease": "TurnRegistry",
-            "turns.ledger": "Spending",
             "turns.hooks": "TurnHooks",
             "turns.query": "Query",
         },

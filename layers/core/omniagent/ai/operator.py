@@ -2,17 +2,14 @@
 
 from collections.abc import Awaitable, Callable
 from datetime import datetime
-from typing import TYPE_CHECKING
 
 from omniagent.ai.result import AnswerStream
 from omniagent.ai.runner import Runner, TimeLeft, forever
-from omniagent.session.manager import SessionHead, new_id
+from omniagent.budget.spending import Spending
+from omniagent.session.manager import SessionHead
 from omniagent.settings import Budget, Busy
 from omniagent.turns.hooks import call_back
 from omniagent.turns.query import Query
-
-if TYPE_CHECKING:
-    from omniagent.turns.ledger import Spending
 
 
 class TurnOperator(Runner):
@@ -95,17 +92,16 @@ class TurnOperator(Runner):
 
     async def count_request(self) -> None:
         """Count a request whose model calls are made elsewhere. Raises `BudgetExceeded`."""
-        if self._account is not None:
-            await self._account.count_request(new_id())
+        await self._meter().admit()
 
-    async def spending(self) -> "Spending | None":
+    async def spending(self) -> Spending | None:
         """Read what the user has spent today. None without a limit: nothing is counted then."""
-        return None if self._account is None else await self._account.ledger.spending(self._session.user_id)
+        return await self._counter.read(self._session.user_id) if self._budget.is_limited else None
 
     @property
     def budget(self) -> Budget:
         """The user's spending limits."""
-        return Budget() if self._account is None else self._account.budget
+        return self._budget
 
     async def erase_session(self, time_left: TimeLeft = forever, *, resume: bool = False) -> bool:
         """Delete the session with everything in it. A running turn is discarded. Raises `NotFound`.

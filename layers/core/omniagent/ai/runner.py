@@ -7,10 +7,10 @@ async for event in runner.run_stream("Hello"):
 
 import asyncio
 import math
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
 from dataclasses import replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Annotated, Any, Generic
 
 from omniagent.ai.agent import Agent
@@ -19,13 +19,16 @@ from omniagent.ai.providers.model_calls import ProviderPool
 from omniagent.ai.result import AnswerSource, AnswerStream, RunResult
 from omniagent.ai.schema import Output_co
 from omniagent.ai.signatures import check_rule
+from omniagent.budget.memory_counter import MemoryCounter
+from omniagent.budget.meter import Meter
+from omniagent.budget.spending import SpendingCounter
 from omniagent.declared import check, check_declared
 from omniagent.errors import ConfigurationError, InvalidOutput, NotFound, TooManyTurns, TurnInProgress
 from omniagent.messages import Feedback
 from omniagent.project import Project
 from omniagent.session.manager import SessionHead, SessionManager, SessionMessage, new_id
 from omniagent.session.naming import name_session
-from omniagent.session.summaries import CallMeter, NoteCost, Summarized, SummaryPipeline
+from omniagent.session.summaries import NoteCost, Summarized, SummaryPipeline
 from omniagent.settings import Budget, Busy, Settings
 from omniagent.tracing import bind_context, record_feedback
 from omniagent.turns.deadline import TimeLimit
@@ -43,7 +46,6 @@ from omniagent.turns.tool_loop import last_text
 if TYPE_CHECKING:
     from omniagent.ai.approvals import Approver, ApproverRule, ToolReply, ToolRequest
     from omniagent.turns.deletion import Deletion
-    from omniagent.turns.ledger import Account, Ledger, TurnBudget
 
 TimeLeft = Callable[[], float]
 """Returns the seconds left for a long operation."""
@@ -52,6 +54,7 @@ REPLAY_SECONDS = 10.0
 """How long after its end an answer can still be resumed."""
 
 _process_registry = MemoryRegistry()
+_process_counter = MemoryCounter()
 
 
 def forever() -> float:
@@ -65,8 +68,8 @@ class Runner(Generic[Output_co]):
     A `Project` brings its providers, budgets, approvers and `on_erase`, and its settings for a session that was created
     without any. Without a `provider`, the agent's model is looked up in `providers`, by default those of the project
     and the settings. Without a `registry`, the process shares one in memory. `budget` limits the user's spending
-    (default: the project's and the settings'), and `ledger` counts it (default: in memory). `approvers` decides who may
-    approve tool calls (default: the project's rule, else the session's user).
+    (default: the project's and the settings'), and `counter` counts it (default: in memory). `approvers` decides who
+    may approve tool calls (default: the project's rule, else the session's user).
     """
 
     def __init__(
@@ -79,12 +82,10 @@ class Runner(Generic[Output_co]):
         registry: TurnRegistry | None = None,
         hooks: TurnHooks = TurnHooks(),
         budget: Budget | None = None,
-        ledger: "Ledger | None" = None,
+        counter: SpendingCounter | None = None,
         approvers: Annotated["ApproverRule | None", check(check_rule, "approver", "request")] = None,
     ) -> None:
         check_declared("Runner", Runner.__init__, locals())
-        if ledger is not None and not hasattr(type(ledger), "reserve"):  # its module is imported only for budgets
-            raise ConfigurationError(f"Runner: ledger must be a Ledger, not {ledger!r:.100}")
         if isinstance(agent, Project):
             project, agent = agent, agent.agent
             session.use_settings(project.read_settings)
@@ -99,8 +100,8 @@ class Runner(Generic[Output_co]):
         self._registry = registry or _process_registry
         self._hooks = hooks
         self._approvers = approvers
-        self._account = _account(session, session.settings.budget if budget is None else budget, ledger, hooks)
-        self._ledger = ledger if self._account is None else self._account.ledger
+        self._budget = session.settings.budget if budget is None else budget
+        self._counter = counter or _process_counter
 
     async def run(
         self, query: str | Query, *, busy: Busy | None = None, deadline: float | None = None
@@ -210,7 +211,7 @@ class Runner(Generic[Output_co]):
 
     async def _settle(self) -> SessionHead | None:
         """Read the session, after closing a turn whose process died. None if it does not exist."""
-        return await settle(self._session, self._registry, self._ledger, self._hooks)
+        return await settle(self._session, self._registry, self._hooks)
 
     async def _followed(
         self, running: RunningTurn | None, deadline: float | None, *, resets: bool
@@ -234,7 +235,7 @@ class Runner(Generic[Output_co]):
         that joined an answer stops that answer. A turn that waits for an approval or a client tool is closed, and none
         of its calls run.
         """
-        return await stop_turn(self._session, self._registry, message_id, self._ledger, self._hooks)
+        return await stop_turn(self._session, self._registry, message_id, self._hooks)
 
     async def history(self, *, turns: int = 50, before: int | None = None) -> Sequence[SessionMessage]:
         """Read the messages of the newest turns in order, or of those before a turn's number.
@@ -278,24 +279,20 @@ class Runner(Generic[Output_co]):
         return await self._name(is_request=True)
 
     async def _name(self, *, is_request: bool = False) -> str:
-        async with self._paid(is_request=is_request) as budget:
-            state = await self._session.load()
-            if state.head.latest_turn_number == 0 and await self._session.head() is None:
-                raise NotFound
-            if budget is not None:
-                await budget.admitted()
-            provider, overrides = self._model(self._agent.summary)
-            name = await name_session(provider, state, overrides, meter=budget, note_cost=self._hooks.note_cost)
+        state, meter = await self._session.load(), self._meter()
+        if state.head.latest_turn_number == 0 and await self._session.head() is None:
+            raise NotFound
+        if is_request:
+            await meter.admit()
+        provider, overrides = self._model(self._agent.summary)
+        name = await name_session(provider, state, overrides, meter=meter, note_cost=self._hooks.note_cost)
         await self._session.rename(name, was=state.head.name)
         return name
 
     async def summarize(self, *, rebuild: bool = False, time_left: TimeLeft = forever) -> Summarized:
         """Update the summary, or rebuild it from the first turn. Raises `BudgetExceeded`."""
-        async with self._paid(is_request=False) as budget:
-            if budget is not None:
-                await budget.admitted()
-            pipeline = self._summaries(budget, self._hooks.note_cost)
-            return await (pipeline.rebuild if rebuild else pipeline.update)(time_left=time_left)
+        pipeline = self._summaries(self._meter(), self._hooks.note_cost)
+        return await (pipeline.rebuild if rebuild else pipeline.update)(time_left=time_left)
 
     async def erase(self) -> None:
         """Delete the session with everything in it. A running turn is discarded. Raises `NotFound`."""
@@ -305,20 +302,10 @@ class Runner(Generic[Output_co]):
     def session_id(self) -> str:
         return self._session.session_id
 
-    @asynccontextmanager
-    async def _paid(self, *, is_request: bool = True) -> "AsyncIterator[TurnBudget | None]":
-        """Reserve for a name or a summary in parallel with a read, and settle the cost however it ends."""
-        budget = None if self._account is None else self._account.open_job(new_id(), is_request=is_request)
-        try:
-            yield budget
-        finally:
-            if budget is not None:
-                await asyncio.shield(budget.close())
-
     def _deletion(self, time_left: TimeLeft) -> "Deletion":
         from omniagent.turns.deletion import Deletion  # no turn needs it
 
-        return Deletion(self._registry, self._ledger, self._hooks.on_erase, time_left)
+        return Deletion(self._registry, self._counter, self._hooks.on_erase, time_left)
 
     async def _ready(self, source: AnswerSource) -> AnswerStream[Output_co]:
         """Return the stream of an answer that is already open."""
@@ -363,21 +350,25 @@ class Runner(Generic[Output_co]):
 
     def _setup(self) -> TurnSetup:
         provider, overrides = self._model(self._agent.overrides)
+        meter = self._meter()
         return TurnSetup(
             agent=self._agent,
             provider=provider,
             overrides=overrides,
             session=self._session,
             registry=self._registry,
-            summaries=self._summaries,
+            summaries=partial(self._summaries, meter),
+            meter=meter,
             open_once=self._open_once,
             name=self._name if self._settings.name_sessions else None,
             hooks=self._hooks,
-            account=self._account,
-            ledger=self._ledger,
         )
 
-    def _summaries(self, meter: CallMeter | None, note_cost: NoteCost) -> SummaryPipeline:
+    def _meter(self) -> Meter:
+        """Return the meter of one request."""
+        return Meter(self._counter, self._session.user_id, self._budget, self._hooks.on_refusal)
+
+    def _summaries(self, meter: Meter, note_cost: NoteCost) -> SummaryPipeline:
         provider, overrides = self._model(self._agent.summary)
         return SummaryPipeline(self._session, provider, overrides, meter=meter, note_cost=note_cost)
 
@@ -396,18 +387,6 @@ def _identified(query: str | Query) -> str | Query:
     if not isinstance(message, Query) or message.message_id or message.regenerate:
         return query
     return replace(message, message_id=new_id())
-
-
-def _account(session: SessionManager, budget: Budget, ledger: "Ledger | None", hooks: TurnHooks) -> "Account | None":
-    if not (budget.requests_per_minute or budget.tokens_per_day):
-        return None
-    from omniagent.turns.ledger import Account  # needed only with a budget
-
-    if ledger is None:
-        from omniagent.turns.memory_ledger import process_ledger
-
-        ledger = process_ledger()
-    return Account(ledger=ledger, user_id=session.user_id, budget=budget, on_refusal=hooks.on_refusal)
 
 
 @lru_cache(maxsize=8)

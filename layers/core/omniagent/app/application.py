@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from omniagent.ai.providers.model_calls import ProviderPool
 from omniagent.app.platform import Platform
 from omniagent.app.queues import after_lease
+from omniagent.budget.spending import SpendingCounter
 from omniagent.errors import ConfigurationError, NotFound, StorageError
 from omniagent.persistence.adapter import MongoBackendAdapter
 from omniagent.persistence.catalog import Catalog
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from omniagent.ai.result import RunResult
     from omniagent.app.announcements import Announcements
     from omniagent.session.addresses import SessionAddress
-    from omniagent.turns.ledger import Ledger
 
 logger = logging.getLogger(__name__)
 
@@ -83,9 +83,9 @@ class Application:
         return self.platform.registry(self._store)
 
     @cached_property
-    def ledger(self) -> "Ledger":
+    def counter(self) -> SpendingCounter:
         """The users' spending. Used only if a budget limits something."""
-        return self.platform.ledger()
+        return self.platform.counter()
 
     @property
     def announcements(self) -> "Announcements":
@@ -204,7 +204,7 @@ class Application:
             providers=self.providers,
             registry=self.registry,
             hooks=hooks,
-            ledger=self.ledger if self._has_budgets else None,
+            counter=self.counter if self._has_budgets else None,
         )
 
     async def _runner_at(self, address: "SessionAddress") -> "TurnOperator":
@@ -255,8 +255,8 @@ class Application:
             await self._close_store()
         await self.project.agent.aclose()
         await self.providers.aclose()
-        if "ledger" in self.__dict__:
-            await self.ledger.aclose()
+        if "counter" in self.__dict__:
+            await self.counter.aclose()
         await self.platform.aclose()
 
     def load(self) -> None:
@@ -273,7 +273,7 @@ class Application:
 
     @cached_property
     def _has_budgets(self) -> bool:
-        """Whether any user has a budget. Then every runner needs the ledger, to settle repaired turns' reservations."""
+        """Whether any user has a budget. Then every runner needs the counter, also to delete a user's counts."""
         return any(budget.is_limited for budget in (self.settings.budget, *self.project.budgets.values()))
 
     async def _turn_ended(self, key: str, result: "RunResult") -> None:

@@ -2,7 +2,7 @@
 
 import os
 from functools import cache
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from omniagent.ai.providers.llm_provider import Purpose
 from omniagent.ai.result import RunResult
@@ -12,6 +12,7 @@ from omniagent.app.queues import RunQueue, SummaryQueue, WatchQueue
 from omniagent.aws.secrets import SecretStore
 from omniagent.aws.sqs import SqsQueue
 from omniagent.aws.turn_table import DynamoRegistry
+from omniagent.budget.spending import SpendingCounter
 from omniagent.errors import BudgetExceeded, ConfigurationError
 from omniagent.messages import Usage
 from omniagent.persistence.store import ConversationStore
@@ -22,9 +23,6 @@ from omniagent.tracing import configure_tracing
 from omniagent.tracing.logs import setup_logging
 from omniagent.turns.lease import TurnRegistry
 from omniagent.turns.memory_registry import MemoryRegistry
-
-if TYPE_CHECKING:
-    from omniagent.turns.ledger import Ledger
 
 SECRET_KEYS: Final[dict[SecretName, tuple[str, ...]]] = {
     "mongodb": ("MONGODB_URI", "mongodb_uri", "uri"),
@@ -51,12 +49,12 @@ class AwsPlatform(Platform):
     def registry(self, store: ConversationStore | None) -> TurnRegistry:  # noqa: ARG002 - turns are not kept in it
         return self._registry
 
-    def ledger(self) -> "Ledger":
+    def counter(self) -> SpendingCounter:
         if not self.settings.turns_table:
-            return super().ledger()
-        from omniagent.aws.budget_table import DynamoLedger
+            return super().counter()
+        from omniagent.aws.budget_table import DynamoCounter  # needed only with a budget
 
-        return DynamoLedger(self.settings.turns_table)
+        return DynamoCounter(self.settings.turns_table)
 
     def has_changing_secret(self, name: SecretName) -> bool:
         return bool(self._arn(name))

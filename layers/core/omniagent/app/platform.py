@@ -5,6 +5,8 @@ from typing import TYPE_CHECKING, Literal
 from omniagent.ai.providers.llm_provider import Purpose
 from omniagent.ai.result import RunResult
 from omniagent.app.queues import RunQueue, SummaryQueue, WatchQueue
+from omniagent.budget.memory_counter import MemoryCounter
+from omniagent.budget.spending import SpendingCounter
 from omniagent.errors import BudgetExceeded, ConfigurationError
 from omniagent.messages import Usage
 from omniagent.settings import Settings
@@ -12,7 +14,6 @@ from omniagent.turns.lease import TurnRegistry
 
 if TYPE_CHECKING:
     from omniagent.persistence.store import ConversationStore
-    from omniagent.turns.ledger import Ledger
 
 SecretName = Literal["mongodb", "openai", "webhook"]
 
@@ -37,11 +38,9 @@ class Platform:
 
         return MongoTurnRegistry(store, lease_seconds=self.settings.lease_seconds)
 
-    def ledger(self) -> "Ledger":
+    def counter(self) -> SpendingCounter:
         """Return what counts the users' spending. Called once, if a budget limits something."""
-        from omniagent.turns.memory_ledger import MemoryLedger
-
-        return MemoryLedger()
+        return MemoryCounter()
 
     def has_changing_secret(self, name: SecretName) -> bool:  # noqa: ARG002 - for other platforms
         """Whether a secret may be rotated while the process runs."""

@@ -1,5 +1,7 @@
 """`DynamoTable`: the turn table's calls, errors, keys and numbers, shared by everything that is stored in it."""
 
+from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 from omniagent.aws.http_pool import AwsRefused, AwsUnreachable
@@ -35,12 +37,20 @@ class DynamoTable:
 
     async def call(self, operation: str, patient_seconds: float = 0.0, **arguments: Any) -> dict[str, Any]:
         """Call DynamoDB. A failed condition raises nothing: it returns `lost` and the item."""
-        arguments["TableName"] = self._name
+        if patient_seconds:
+            return await self._translated(operation, partial(self._api.call_patiently, patient_seconds), arguments)
+        return await self._translated(operation, self._api.call, arguments)
+
+    async def call_once(self, operation: str, **arguments: Any) -> dict[str, Any]:
+        """Like `call`, without retries: for a write that must not happen twice."""
+        return await self._translated(operation, self._api.call_once, arguments)
+
+    async def _translated(
+        self, operation: str, call: Callable[..., Awaitable[dict[str, Any]]], arguments: dict[str, Any]
+    ) -> dict[str, Any]:
         current_span().set(DB_COLLECTION, self._name)
         try:
-            if patient_seconds:
-                return await self._api.call_patiently(patient_seconds, operation, **arguments)
-            return await self._api.call(operation, **arguments)
+            return await call(operation, TableName=self._name, **arguments)
         except AwsRefused as exc:
             if exc.code == _LOST:
                 return {"lost": True, "item": exc.answer.get("Item")}

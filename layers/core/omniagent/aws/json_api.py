@@ -98,6 +98,10 @@ class AwsJson:
                 pause = await _pause(pause)
         return await self._attempt(operation, body)
 
+    async def call_once(self, operation: str, **arguments: Any) -> dict[str, Any]:
+        """Like `call`, without retries: AWS may have done what a lost reply was about."""
+        return await self._attempt(operation, json.dumps(arguments).encode())
+
     async def call_patiently(self, seconds: float, operation: str, **arguments: Any) -> dict[str, Any]:
         """Like `call`, but transient failures are retried for `seconds`, without a limit on their number.
 

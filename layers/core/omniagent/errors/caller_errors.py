@@ -136,7 +136,7 @@ class TooManyReaders(RequestError):
 
 
 class BudgetExceeded(RequestError):
-    """The user's tokens of the day are spent, or reserved by running turns."""
+    """The user's tokens of the day are spent."""
 
     status = 429
     public = "You have used up your tokens for today."

@@ -18,7 +18,7 @@ from omniagent.settings import Budget
 
 if TYPE_CHECKING:
     from omniagent.ai.approvals import ToolRequest
-    from omniagent.turns.ledger import Spending
+    from omniagent.budget.spending import Spending
 
 MAX_SESSION_NAME_LENGTH: Final = 120
 MAX_FEEDBACK_LENGTH: Final = 2_000
@@ -222,7 +222,6 @@ class TokenUsage(_Resource):
     estimated: int = Field(
         description="The estimated part of `used`: calls that were cut off before the provider reported usage."
     )
-    reserved: int = Field(description="Tokens reserved by running answers.")
     resets_at: datetime
 
 
@@ -237,15 +236,14 @@ class UsageResource(_Resource):
         requests = tokens = None
         if spending is not None and budget.requests_per_minute:
             requests = RequestUsage(
-                limit=budget.requests_per_minute, used=spending.requests, resets_at=spending.moment.next_minute
+                limit=budget.requests_per_minute, used=spending.requests, resets_at=spending.next_minute
             )
         if spending is not None and budget.tokens_per_day:
             tokens = TokenUsage(
                 limit=budget.tokens_per_day,
-                used=spending.spent.tokens,
-                estimated=spending.spent.estimated,
-                reserved=spending.reserved,
-                resets_at=spending.moment.next_day,
+                used=spending.tokens,
+                estimated=spending.estimated,
+                resets_at=spending.next_day,
             )
         return cls(requests_per_minute=requests, tokens_per_day=tokens)
 

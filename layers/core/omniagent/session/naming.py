@@ -5,11 +5,12 @@ import logging
 
 from omniagent.ai import prompts
 from omniagent.ai.providers.llm_provider import LLMProvider, ModelRequest, Overrides
+from omniagent.budget.meter import Meter
 from omniagent.errors import ModelError
 from omniagent.messages import ChatMessage
 from omniagent.session import window
 from omniagent.session.manager import SessionState
-from omniagent.session.summaries import CallMeter, NoteCost, metered
+from omniagent.session.summaries import NoteCost, metered
 
 logger = logging.getLogger(__name__)
 
@@ -25,7 +26,7 @@ async def name_session(
     overrides: Overrides = Overrides(),
     *,
     max_seconds: float = MAX_SECONDS,
-    meter: CallMeter | None = None,
+    meter: Meter | None = None,
     note_cost: NoteCost | None = None,
 ) -> str:
     """Return a short name for a session. If the model times out, the name is the first words."""

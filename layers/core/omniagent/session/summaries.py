@@ -4,11 +4,11 @@ import asyncio
 import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
 
 from omniagent.ai import prompts
 from omniagent.ai.providers.llm_provider import LLMProvider, ModelRequest, Overrides, Purpose
 from omniagent.ai.providers.model_calls import Completion, complete
+from omniagent.budget.meter import Meter
 from omniagent.errors import EmptyAnswer, ModelUnavailable, NotFound
 from omniagent.messages import ChatMessage, TextPart, Usage
 from omniagent.session import window
@@ -34,19 +34,6 @@ def _forever() -> float:
     return math.inf
 
 
-class CallMeter(Protocol):
-    """Accounts for model calls."""
-
-    async def before_call(self, input_tokens: int, output_tokens: int) -> None:
-        """Raise an error to refuse a call of about this many tokens."""
-
-    def counted(self, usage: Usage) -> None:
-        """Record the cost of a call."""
-
-    async def after_call(self) -> None:
-        """Make the recorded cost durable, before the call's result is stored."""
-
-
 class SummaryPipeline:
     """Extends a session's summary up to the turn before the latest, which may still be answered again.
 
@@ -59,7 +46,7 @@ class SummaryPipeline:
         provider: LLMProvider,
         overrides: Overrides = Overrides(),
         *,
-        meter: "CallMeter | None" = None,
+        meter: Meter | None = None,
         note_cost: NoteCost | None = None,
     ) -> None:
         self._session = session
@@ -147,7 +134,7 @@ class SummaryPipeline:
 
 
 async def metered(
-    meter: CallMeter | None,
+    meter: Meter | None,
     provider: LLMProvider,
     request: ModelRequest,
     *,
@@ -159,24 +146,22 @@ async def metered(
     A call that is cancelled is estimated, because the model has read its input. So is one without reported usage.
     """
 
-    def count(usage: Usage) -> None:
-        if meter is not None:
-            meter.counted(usage)
+    async def count(usage: Usage) -> None:
         if note_cost is not None:
             note_cost(purpose, usage)
+        if meter is not None:
+            await meter.count(usage)
 
     input_tokens = window.estimate_request(request)
     if meter is not None:
-        await meter.before_call(input_tokens, request.overrides.max_output_tokens or 0)
+        await meter.before_call()
     try:
         completion = await complete(provider, request, purpose=purpose)
     except asyncio.CancelledError:
-        count(window.estimate_call(input_tokens, []))
+        await count(window.estimate_call(input_tokens, []))
         raise
     uncounted = window.estimate_call(input_tokens, [TextPart(text=completion.text)])
-    count(completion.usage if completion.usage.total_tokens else uncounted)
-    if meter is not None:
-        await meter.after_call()
+    await count(completion.usage if completion.usage.total_tokens else uncounted)
     return completion
 
 

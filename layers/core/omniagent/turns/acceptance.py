@@ -7,7 +7,6 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING
 
 from omniagent.ai.result import AnswerSource
 from omniagent.errors import InvalidRequest, NotRegenerable, SessionErased, TooManyTurns, TurnInProgress
@@ -19,9 +18,6 @@ from omniagent.turns.lease import ERASE, REPAIR, Claim, InboxMessage, Reader, Ru
 from omniagent.turns.query import Query
 from omniagent.turns.repair import is_dead, released_late, waited_for
 from omniagent.turns.setup import TurnSetup
-
-if TYPE_CHECKING:
-    from omniagent.turns.ledger import TurnBudget
 
 logger = logging.getLogger(__name__)
 
@@ -35,11 +31,10 @@ class Acceptance:
     def __init__(self, setup: TurnSetup, query: Query) -> None:
         self._session = setup.session
         self._registry = setup.registry
-        self._account = setup.account
+        self._meter = setup.meter
         self._settings = setup.settings
         self._on_begin = setup.hooks.on_begin
         self._query = query
-        self._request: TurnBudget | None = None
         self._seat: Reader | None = None
         self._is_posted = False
         self._is_unattended = False
@@ -68,8 +63,7 @@ class Acceptance:
             if on_posted is not None and self._is_posted:
                 is_accepted = await self._announced(on_posted)
             elif self._is_unattended and self._on_begin is not None:
-                if self._account is not None:  # each watch costs something
-                    await self._account.count_request(new_id())
+                await self._meter.admit()  # each watch costs something
                 await self._on_begin(self._query.message_id, 0)
         finally:
             if not is_accepted:
@@ -167,21 +161,17 @@ class Acceptance:
         return None if head is None else head.waiting_id
 
     async def _give_back(self) -> None:
-        if self._request is not None:
-            await self._request.give_back()
         if self._seat is not None:
             await self._registry.leave(self._seat)
 
     async def _count(self) -> None:
-        """Count the request, and the message among the user's readers. Tokens are reserved when it runs."""
+        """Count the request, and the message among the user's readers."""
         if self._seat is None:
             self._seat = _seat(self._session, self._query.message_id)
             others = await self._registry.enter(self._seat)
             if len(others) > self._settings.max_readers_per_user:
                 raise TooManyTurns
-        if self._account is not None and self._request is None:
-            self._request = self._account.request(new_id())
-            await self._request.admitted()
+        await self._meter.admit()
 
 
 def _seat(session: SessionManager, message_id: str) -> Reader:

@@ -8,9 +8,8 @@ from omniagent.session.manager import SessionState
 from omniagent.turns.deadline import TimeLimit
 from omniagent.turns.setup import TurnPlan
 
-if TYPE_CHECKING:  # imported at run time only with budgets or after a crash
+if TYPE_CHECKING:  # imported at run time only after a crash
     from omniagent.turns.dead_turn import DeadTurn
-    from omniagent.turns.ledger import TurnBudget
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,9 +20,8 @@ class Assignment:
     plan: TurnPlan
     state: SessionState
     limit: TimeLimit
-    budget: "TurnBudget | None" = None
     refusal: BaseException | None = None
-    """Ends a queued message's turn before it calls the model: its budget, or a stop."""
+    """Ends a queued message's turn before it calls the model, such as a stop."""
     was_posted: bool = False
     """The message was queued in the inbox."""
     dead: "DeadTurn | None" = None

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from typing import Any
 
-from omniagent.turns.lease import Claim, Renewal, RunningTurn, TurnRegistry
+from omniagent.turns.lease import Claim, OnDead, Renewal, RunningTurn, TurnRegistry
 
 logger = logging.getLogger(__name__)
 RELEASE_SECONDS = 2.0
@@ -31,21 +31,16 @@ async def requested(registry: TurnRegistry, claim: Claim, request: Awaitable[Run
         raise
 
 
-async def taken(
-    registry: TurnRegistry, claim: Claim, settle_claim: Callable[[Claim], Awaitable[None]]
-) -> RunningTurn | None:
-    """Claim a session, like `registry.claim`. The reservation of a dead previous holder is settled first."""
+async def taken(registry: TurnRegistry, claim: Claim, on_dead: OnDead | None = None) -> RunningTurn | None:
+    """Claim a session, like `registry.claim`. A claim that was granted late is renewed before it is used."""
 
     async def take() -> RunningTurn | None:
-        dead: list[Claim] = []
         is_lost = True
         while is_lost:
             asked_at = time.monotonic()
-            held = await registry.claim(claim, dead.append)
+            held = await registry.claim(claim, on_dead)
             is_late = held is None and time.monotonic() - asked_at >= LATE_CLAIM_SECONDS
             is_lost = is_late and await registry.renew(claim) == Renewal.LOST
-        for one in dead:
-            await settle_claim(one)
         return held
 
     return await requested(registry, claim, take())

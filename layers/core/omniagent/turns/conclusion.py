@@ -19,7 +19,6 @@ from omniagent.session.manager import SessionMessage, message_id_of
 from omniagent.session.summaries import Summarized
 from omniagent.tracing import current_traceparent
 from omniagent.turns.assignment import Assignment
-from omniagent.turns.claiming import RELEASE_SECONDS
 from omniagent.turns.deadline import TimeLimit
 from omniagent.turns.event_log import EventLog
 from omniagent.turns.hooks import call_back
@@ -39,7 +38,6 @@ class SummaryBeside:
         self._setup = setup
         self._state = assignment.state
         self._number = assignment.plan.number
-        self._budget = assignment.budget
         self._task: asyncio.Task[Summarized] | None = None
         self._cost = Usage()
         """Of the model calls so far. Reported after the answer, also if the summary fails or is given up."""
@@ -64,22 +62,10 @@ class SummaryBeside:
             self._task = asyncio.create_task(self._summarize(), name="summary")
 
     async def _summarize(self) -> Summarized:
-        return await self._setup.summaries(None if self._budget is None else self, self._note_cost).update(most=1)
+        return await self._setup.summaries(self._note_cost).update(most=1)
 
     def _note_cost(self, _: Purpose, usage: Usage) -> None:
         self._cost += usage
-
-    async def before_call(self, input_tokens: int, output_tokens: int) -> None:
-        """Never refuses: the turn was admitted, and its summary saves more tokens than it costs."""
-
-    def counted(self, usage: Usage) -> None:
-        """Add a call to the turn's cost."""
-        if self._budget is not None:
-            self._budget.counted(usage, beside=True)
-
-    async def after_call(self) -> None:
-        if self._budget is not None:
-            await self._budget.after_call()
 
     def give_up(self) -> None:
         """Stop waiting for the summary: the process ends."""
@@ -144,7 +130,6 @@ class SideWork:
         await self._keeper.notice.given()
         await self._name_session(result)
         await self.summary.finish(self._assignment.limit)
-        await settle_budget(self._assignment)
         result = replace(result, summary_missed=self.summary.missed)
         if context is not None:
             await self._in_time(self._setup.agent.callbacks.on_finish, context, result)
@@ -177,12 +162,6 @@ class SideWork:
         except (Exception, asyncio.CancelledError) as exc:  # a team's provider may raise anything
             ensure_not_cancelled()
             logger.warning("session not named", extra={"cause": f"{type(exc).__name__}: {exc}"})
-
-
-async def settle_budget(assignment: Assignment) -> None:
-    """Settle the turn's cost so far."""
-    if assignment.budget is not None:
-        await assignment.budget.settle(assignment.limit.closing_seconds(RELEASE_SECONDS))
 
 
 class Conclusion:

@@ -39,15 +39,11 @@ class FinishedStep:
 class DeadTurn:
     """A turn as its log shows it, without the unfinished step, which is generated again."""
 
-    raw: bytes
-    """The unchanged log."""
     frames: Sequence[bytes]
     """The frames that are kept."""
     steps: Sequence[FinishedStep]
     calls: Sequence[Usage]
     """The cost of each model call that ended."""
-    cut_call: Usage | None
-    """The known cost of the call that was cut off."""
     next_chunk: int
     takeovers: int
     """The number of takeovers that the log records."""
@@ -81,13 +77,10 @@ class DeadTurn:
         marks = [note for note in notes if TAKEN_OVER in note or HANDED_OVER in note]
         last_mark = marks[-1] if marks else {}
         first_token = next((note["first"] for note in notes if isinstance(note.get("first"), float)), None)
-        calls, cut_call = calls_of(raw, record_frames(raw).parts)
         return cls(
-            raw=raw,
             frames=kept,
             steps=_steps_of(b"".join(kept)),
-            calls=calls,
-            cut_call=cut_call,
+            calls=calls_of(raw),
             next_chunk=len(chunks),
             takeovers=sum(TAKEN_OVER in note for note in marks),
             hand_overs=sum(HANDED_OVER in note for note in marks),

@@ -1,4 +1,4 @@
-"""Deletes sessions and users from every store: the chunk log, the conversations, the ledger, and a team's own data.
+"""Deletes sessions and users from every store: the chunk log, the conversations, the counters, and a team's own data.
 
 Everything is marked first, then deleted in batches. Each step is idempotent.
 """
@@ -9,8 +9,8 @@ from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TYPE_CHECKING
 
+from omniagent.budget.spending import SpendingCounter
 from omniagent.errors import DeletionUnfinished, NotFound, OmniAgentError
 from omniagent.session.manager import SessionManager, new_id
 from omniagent.team_code import team_code
@@ -18,10 +18,6 @@ from omniagent.turns.claiming import requested
 from omniagent.turns.hooks import EraseHook
 from omniagent.turns.keeper import PAUSED_TICKS, LeaseKeeper
 from omniagent.turns.lease import ERASE, Claim, TurnRegistry
-from omniagent.turns.repair import settle_claim
-
-if TYPE_CHECKING:
-    from omniagent.turns.ledger import Ledger
 
 logger = logging.getLogger(__name__)
 
@@ -45,7 +41,7 @@ class Deletion:
     """Deletes as much as time permits. Each method returns False if there is more to do."""
 
     registry: TurnRegistry
-    ledger: "Ledger | None"
+    counter: SpendingCounter
     hook: EraseHook | None
     time_left: Callable[[], float]
 
@@ -63,8 +59,6 @@ class Deletion:
         held = await requested(self.registry, claim, self.registry.seize(claim))
         keeper = LeaseKeeper(self.registry, claim, tick_seconds=session.settings.tick_seconds)
         try:
-            if held is not None and held.has_died:
-                await settle_claim(session, self.registry, self.ledger, held.claim)
             is_known = resume or await session.mark_erased()
             is_done = await self._erase_log(session.key)
             if is_done and held is not None and held.alive:
@@ -96,8 +90,7 @@ class Deletion:
         while not is_forgotten:
             if not await self.of_sessions(session) or not await self._erase_log(session.user_id):
                 return False
-            if self.ledger is not None:
-                await self.ledger.forget(session.user_id)
+            await self.counter.forget(session.user_id)
             await self._call_hook(session, None)
             is_forgotten = await session.forget_user()
         return True

@@ -205,7 +205,7 @@ class FollowedAnswer:
 
     async def _ending(self, sent: bytes) -> bytes:
         """Repair a turn that could not end its stream, and return the rest of its stored answer."""
-        await settle(self._session, self._registry, self._setup.ledger, self._setup.hooks)
+        await settle(self._session, self._registry, self._setup.hooks)
         answer = await self._stored(sent)
         has_started = next(sse.decode(sent), None) is not None  # a regeneration withholds its start
         if answer is None:

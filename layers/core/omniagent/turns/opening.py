@@ -6,12 +6,11 @@ import time
 from collections.abc import Coroutine, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
 from omniagent.ai.result import AnswerSource
 from omniagent.aio import both
 from omniagent.errors import (
-    BudgetExceeded,
     InvalidRequest,
     NotFound,
     NotRegenerable,
@@ -33,13 +32,10 @@ from omniagent.turns.hooks import call_back
 from omniagent.turns.keeper import LeaseKeeper
 from omniagent.turns.lease import ERASE, REPAIR, Claim, InboxMessage, RunningTurn
 from omniagent.turns.query import Query
-from omniagent.turns.repair import close_dead_turn, close_waiting, living, released_late, settle_claim, waited_for
+from omniagent.turns.repair import close_dead_turn, close_waiting, living, released_late, waited_for
 from omniagent.turns.replay import ReplayedAnswer, handed_over_at, kept_steps
 from omniagent.turns.setup import HAND_OVER_SECONDS, MAX_ATTEMPTS, TurnPlan, TurnSetup
 from omniagent.turns.turn import Turn
-
-if TYPE_CHECKING:
-    from omniagent.turns.ledger import TurnBudget
 
 logger = logging.getLogger(__name__)
 Opened = TypeVar("Opened")
@@ -68,7 +64,6 @@ class Opening:
         self._has_closed = False
         """A waiting turn was closed, and messages may be queued behind it."""
         self._dead: Claim | None = None
-        self._budget: TurnBudget | None = None
 
     async def open(self) -> AnswerSource:
         """Return the answer to read. Raises a `RequestError`, or the error that makes the session unavailable."""
@@ -100,7 +95,7 @@ class Opening:
     async def _open(self) -> AnswerSource:
         claim = self._claim()
         with self._noticed(claim) as notice:
-            while (held := await taken(self._registry, claim, self._settle_dead)) is not None:
+            while (held := await taken(self._registry, claim, self._note_dead)) is not None:
                 if (answer := await self._join(held)) is not None:
                     notice.withdraw()
                     return answer
@@ -109,7 +104,7 @@ class Opening:
     async def _open_once(self, attempt: int) -> AnswerSource | None:
         claim = replace(self._claim(), attempt=attempt)
         with self._noticed(claim) as notice:
-            if await taken(self._registry, claim, self._settle_dead) is not None:
+            if await taken(self._registry, claim, self._note_dead) is not None:
                 notice.withdraw()
                 return None
         return await self._open_kept(self._setup.keeper(claim, notice))
@@ -159,9 +154,8 @@ class Opening:
             await self._abandon(keeper, is_settled=True)
         return answer
 
-    async def _settle_dead(self, dead: Claim) -> None:
+    def _note_dead(self, dead: Claim) -> None:
         self._dead = dead
-        await settle_claim(self._session, self._registry, self._setup.ledger, dead)
 
     async def _check_not_handed_over(self, turn_id: str) -> None:
         """Give the next process time to take over a handed-over turn. It is closed only if none does."""
@@ -207,8 +201,6 @@ class Opening:
         settings, query = self._setup.settings, self._query
         limit = settings.max_running_turns_per_user
         turn_id = keeper.claim.turn_id
-        if self._setup.account is not None:
-            self._budget = self._setup.account.open(turn_id, is_request=self._posted is None)
         # Slot and tokens are requested while the session is read. A replay needs neither and returns them.
         holders, state = await both(self._session.admit(limit, turn_id), self._session.load(query.known_id))
         if state.earlier is not None:
@@ -217,7 +209,7 @@ class Opening:
             if self._may_continue and await self._is_retry(state):
                 raise _SentAgain
             await self._check_not_handed_over(state.head.active_turn_id)
-            await close_dead_turn(self._session, self._registry, state.head, self._setup.ledger)
+            await close_dead_turn(self._session, self._registry, state.head)
             state = await self._session.load(query.known_id)
         elif state.head.has_expired(self._session.now()):
             self._has_closed = await close_waiting(self._session, "expired", self._registry, self._setup.hooks)
@@ -226,21 +218,12 @@ class Opening:
         if not isinstance(plan, TurnPlan):
             return plan
         await self._ensure_admitted(holders, limit, turn_id)
-        if self._budget is not None:
-            await self._ensure_paid(self._budget)
+        if self._posted is None:  # otherwise counted when it was queued; its turn says why it failed
+            await self._setup.meter.admit()
         if self._posted is not None and keeper.claim.attempt > MAX_ATTEMPTS:
             logger.error("dead turn not continued", extra={"turn_id": turn_id, "attempt": keeper.claim.attempt})
             self._refusal = self._refusal or OmniAgentError("its processes died before the turn began")
         return await self._begin(keeper, plan, state)
-
-    async def _ensure_paid(self, budget: "TurnBudget") -> None:
-        """Wait for the reservation. If refused, a message accepted earlier gets a turn that says why it failed."""
-        try:
-            await budget.admitted()
-        except BudgetExceeded as exc:
-            if self._posted is None:
-                raise
-            self._refusal = exc
 
     async def _plan(self, state: SessionState) -> TurnPlan | AnswerSource:
         number = older_turn(self._query, state)
@@ -290,7 +273,6 @@ class Opening:
             plan,
             state,
             self._limit,
-            self._budget,
             refusal=self._refusal,
             was_posted=self._posted is not None,
             run_queued=self._run_queued if keeper.claim.goes_first and not keeper.claim.attempt else None,
@@ -361,14 +343,12 @@ class Opening:
         return None if answer is None else ReplayedAnswer(self._session.session_id, answer)
 
     async def _abandon(self, keeper: LeaseKeeper, *, is_settled: bool, is_kept: bool = False) -> None:
-        """Return the tokens, the slot and the claim of a turn that does not begin.
+        """Return the slot and the claim of a turn that does not begin.
 
         An inbox message that is answered, or refused for good, is removed from the inbox. With `is_kept` the claim
         keeps a dead process's question, to be asked later.
         """
         try:
-            if self._budget is not None:
-                await self._budget.close()
             await self._session.withdraw(slot_of(self._session.key, keeper.claim.turn_id))
         except Exception as exc:  # a stale slot is released when another turn needs it
             logger.warning("slot not withdrawn", extra={"cause": f"{type(exc).__name__}: {exc}"})

@@ -4,7 +4,6 @@ import asyncio
 import logging
 import time
 from collections.abc import AsyncIterator
-from typing import TYPE_CHECKING
 
 from omniagent.ai.result import AnswerSource, RunResult
 from omniagent.errors import (
@@ -18,7 +17,7 @@ from omniagent.errors import (
 )
 from omniagent.messages import StopReason
 from omniagent.protocol import events, sse
-from omniagent.session.manager import SessionHead, new_id
+from omniagent.session.manager import SessionHead
 from omniagent.turns.deadline import TimeLimit
 from omniagent.turns.event_log import KEEP_ALIVE_SECONDS
 from omniagent.turns.follow import FollowedAnswer, ReaderSeat
@@ -36,9 +35,6 @@ from omniagent.turns.query import Query
 from omniagent.turns.repair import waited_for
 from omniagent.turns.replay import ReplayedAnswer
 from omniagent.turns.setup import TurnSetup
-
-if TYPE_CHECKING:
-    from omniagent.turns.ledger import TurnBudget
 
 logger = logging.getLogger(__name__)
 
@@ -96,20 +92,15 @@ class PostedAnswer:
     async def posted(self, held: RunningTurn, interrupts: str = "") -> "PostedAnswer | None":
         """Post the message to the turn that holds the session, or held it last. None if it no longer does."""
         await self._enter()
-        request: TurnBudget | None = None
         is_posted = False
         query = self._query
         message = InboxMessage(query.message_id, query.text, steers=query.busy == "steer", interrupts=interrupts)
         try:
-            if self._setup.account is not None:
-                request = self._setup.account.request(new_id())
-                await request.admitted()
+            await self._setup.meter.admit()
             most = self.settings.max_queued_messages
             is_posted = await self._registry.post(held.claim, message, most, stop=query.busy == "interrupt")
         finally:
             if not is_posted:
-                if request is not None:
-                    await request.give_back()
                 await self._seat.leave()
         if is_posted:  # the turn that holds the session may have no watch, or not begin
             await call_back(self._setup.hooks.on_begin, held.claim.turn_id, held.claim.attempt)

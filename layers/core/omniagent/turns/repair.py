@@ -5,8 +5,7 @@ import logging
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import replace
-from functools import partial
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from omniagent.errors import RegistryUnavailable, StorageConflict, StorageRejected
 from omniagent.messages import Status, Usage
@@ -22,19 +21,12 @@ from omniagent.tracing import session_state, turn_state
 from omniagent.turns.claiming import taken
 from omniagent.turns.hooks import TurnHooks, call_back
 from omniagent.turns.lease import REPAIR, Claim, RunningTurn, TurnRegistry
-from omniagent.turns.replay import calls_beside, calls_of, last_attempt, record_frames
-
-if TYPE_CHECKING:
-    from omniagent.turns.ledger import Ledger
+from omniagent.turns.replay import calls_of, record_frames
 
 logger = logging.getLogger(__name__)
 
-BURY_SECONDS = 2.0
 
-
-async def settle(
-    session: SessionManager, registry: TurnRegistry, ledger: "Ledger | None" = None, hooks: TurnHooks = TurnHooks()
-) -> SessionHead | None:
+async def settle(session: SessionManager, registry: TurnRegistry, hooks: TurnHooks = TurnHooks()) -> SessionHead | None:
     """Read the session for a request. First close a dead turn, after a grace period, and a waiting turn that has
     expired.
 
@@ -48,13 +40,13 @@ async def settle(
     try:
         if hooks.grace_seconds and await _is_looked_after(registry, session.key, hooks.grace_seconds):
             return head
-        if await taken(registry, claim, partial(settle_claim, session, registry, ledger)) is not None:
+        if await taken(registry, claim) is not None:
             return head  # alive, or being repaired by another process
         try:
             if head.active_turn_id is None:
                 await close_waiting(session, "expired", registry, hooks)
             else:
-                await close_dead_turn(session, registry, head, ledger)
+                await close_dead_turn(session, registry, head)
         finally:
             await _let_go(registry, claim, hooks)
     except RegistryUnavailable as exc:
@@ -97,9 +89,7 @@ async def close_waiting(
     return True
 
 
-async def stop_turn(
-    session: SessionManager, registry: TurnRegistry, message_id: str | None, ledger: "Ledger | None", hooks: TurnHooks
-) -> bool:
+async def stop_turn(session: SessionManager, registry: TurnRegistry, message_id: str | None, hooks: TurnHooks) -> bool:
     """Stop the session's turn: one that runs, one whose process died, or one that waits. See `Runner.stop`."""
     is_stopped = await registry.stop(session.key, message_id)
     if message_id is not None and not is_stopped and (turn_id := await _running_turn_of(session, message_id)):
@@ -107,9 +97,9 @@ async def stop_turn(
         message_id, is_stopped = turn_id, await registry.stop(session.key, turn_id)
     if is_stopped and message_id is not None:
         return True
-    if await _stop_dead(session, registry, message_id, ledger, grace_seconds=hooks.grace_seconds):
+    if await _stop_dead(session, registry, message_id, grace_seconds=hooks.grace_seconds):
         return True
-    return await _stop_waiting(session, registry, message_id, ledger, hooks) or is_stopped
+    return await _stop_waiting(session, registry, message_id, hooks) or is_stopped
 
 
 async def _running_turn_of(session: SessionManager, message_id: str) -> str | None:
@@ -121,7 +111,7 @@ async def _running_turn_of(session: SessionManager, message_id: str) -> str | No
 
 
 async def _stop_waiting(
-    session: SessionManager, registry: TurnRegistry, message_id: str | None, ledger: "Ledger | None", hooks: TurnHooks
+    session: SessionManager, registry: TurnRegistry, message_id: str | None, hooks: TurnHooks
 ) -> bool:
     """Close a waiting turn because its user stops it. Returns False if none waits, or only another message's."""
     head = await session.head()
@@ -132,7 +122,7 @@ async def _stop_waiting(
         if message is None or message.turn_number != head.latest_turn_number:
             return False
     claim = Claim(session.key, new_id(), REPAIR)
-    if await taken(registry, claim, partial(settle_claim, session, registry, ledger)) is not None:
+    if await taken(registry, claim) is not None:
         return False
     try:
         return await close_waiting(session, "cancelled", registry, hooks)
@@ -141,12 +131,7 @@ async def _stop_waiting(
 
 
 async def _stop_dead(
-    session: SessionManager,
-    registry: TurnRegistry,
-    message_id: str | None,
-    ledger: "Ledger | None",
-    *,
-    grace_seconds: float,
+    session: SessionManager, registry: TurnRegistry, message_id: str | None, *, grace_seconds: float
 ) -> bool:
     """Close a dead or handed-over turn, which another process would continue, because its user stops it.
 
@@ -166,11 +151,11 @@ async def _stop_dead(
     if not (is_named and (is_forgotten or is_begun)):
         return False
     claim = Claim(session.key, new_id(), REPAIR)
-    if await taken(registry, claim, partial(settle_claim, session, registry, ledger)) is not None:
+    if await taken(registry, claim) is not None:
         return await registry.stop(session.key, message_id)  # already taken over
     try:
         if head is not None and not is_forgotten:
-            await close_dead_turn(session, registry, head, ledger, is_stopped=True)
+            await close_dead_turn(session, registry, head, is_stopped=True)
     finally:
         await registry.release(claim)
     return True
@@ -193,46 +178,14 @@ async def _is_looked_after(registry: TurnRegistry, key: str, grace_seconds: floa
     return running is not None and running.is_looked_after(grace_seconds)
 
 
-async def settle_claim(session: SessionManager, registry: TurnRegistry, ledger: "Ledger | None", dead: Claim) -> None:
-    """Settle a dead process's reservation, whether its turn had begun or not. Never raises.
-
-    The caller holds the session. If the turn had begun, the next reader of the session closes or continues it.
-    """
-    if ledger is None or dead.is_chore:
-        return
-    try:
-        async with asyncio.timeout(BURY_SECONDS):
-            frames = b"".join(frames for _, frames in await registry.read(session.key, dead.turn_id))
-            if (last_attempt(frames)[0] or dead.turn_id) == dead.token:
-                await settle_spending(session, dead.turn_id, frames, ledger)
-            else:  # it had logged nothing
-                await ledger.settle_dead(session.user_id, dead.token, [])
-    except (RegistryUnavailable, TimeoutError) as exc:
-        logger.warning(
-            "dead turn not settled", extra={"turn_id": dead.turn_id, "cause": f"{type(exc).__name__}: {exc}"}
-        )
-
-
-async def settle_spending(session: SessionManager, turn_id: str, frames: bytes, ledger: "Ledger") -> None:
-    """Settle the reservation of the process that last wrote to a turn's log."""
-    owner, own_frames = last_attempt(frames)
-    calls, cut_call = calls_of(own_frames, record_frames(frames).parts)
-    calls += [*calls_beside(own_frames), *([cut_call] if cut_call is not None else [])]
-    await ledger.settle_dead(session.user_id, owner or turn_id, calls)
-
-
 async def close_dead_turn(
     session: SessionManager,
     registry: TurnRegistry,
     head: SessionHead,
-    ledger: "Ledger | None" = None,
     *,
     is_stopped: bool = False,
 ) -> None:
-    """Store a dead turn's streamed text as an interrupted or cancelled answer. The caller holds the session's claim.
-
-    Its reservation is settled first, so that a repair that dies as well can be repeated.
-    """
+    """Store a dead turn's streamed text as an interrupted or cancelled answer. The caller holds the session's claim."""
     if head.active_turn_id is None:
         return
     message_id = message_id_of(head.active_turn_id)
@@ -240,10 +193,7 @@ async def close_dead_turn(
     recorder = record_frames(frames)
     logged = recorder.parts
     recorder.close()
-    calls, cut_call = calls_of(frames, recorder.parts)
-    if ledger is not None:
-        await settle_spending(session, head.active_turn_id, frames, ledger)
-    calls += [cut_call] if cut_call is not None else []
+    calls = calls_of(frames)
     usage = sum(calls, Usage())
     parts, before, steps = recorder.parts, None, 0
     if message_id != head.active_turn_id and (before := (await session.load(message_id)).earlier) is not None:

@@ -26,7 +26,6 @@ from omniagent.messages import (
 from omniagent.protocol import events, sse
 from omniagent.protocol.events import ResetStep
 from omniagent.protocol.plain_json import plain
-from omniagent.session import window
 from omniagent.session.manager import SessionMessage
 from omniagent.turns.recorder import MAX_ANSWER_CHARS, AnswerRecorder, Emit, Note
 
@@ -338,11 +337,8 @@ _TOOL_EVENTS: dict[str, Callable[[AnswerRecorder, str, dict[str, Any]], None]] =
 _NOT_RECORDED = frozenset({"start", "tool-input-delta", "reset-step", "abort", "finish", "error"})
 """Events that add nothing to an answer's parts."""
 
-ASKED, COUNTED, BESIDE = "asked", "counted", "beside"
-"""Cost notes: a model call begins, a model call has ended, a call beside the turn has ended.
-
-The first and the last are written only with a budget.
-"""
+COUNTED = "counted"
+"""Note: the cost of a model call that has ended, for the usage of an answer that another process ends."""
 BEGUN, CALL, STEP, TAKEN_OVER, HANDED_OVER = "begun", "call", "step", "taken_over", "handed_over"
 """Takeover notes: when the turn began, a tool call as the model wrote it, a completed model call, a takeover, and a
 hand-over by a process that ran out of time but made progress. They are written before a tool runs.
@@ -452,25 +448,7 @@ def handed_over_at(frames: bytes) -> float | None:
     return at if isinstance(at, float) else None
 
 
-def calls_beside(frames: bytes) -> list[Usage]:
-    """Return the cost of calls beside a turn, for its summary: charged to the user, not counted in the answer."""
-    return [Usage.from_dict(note[BESIDE]) for note in sse.decode_notes(frames) if isinstance(note.get(BESIDE), dict)]
-
-
-def calls_of(frames: bytes, parts: Sequence[Part]) -> tuple[list[Usage], Usage | None]:
-    """Return the cost of a turn's own model calls, from the notes in its frames, with an estimate for a call that was
-    cut off.
-    """
-    calls: list[Usage] = []
-    input_tokens: int | None = None
-    for note in sse.decode_notes(frames):
-        match note:
-            case {"asked": int(input_tokens)}:
-                pass
-            case {"counted": dict(counts)}:
-                calls.append(Usage.from_dict(counts))
-                input_tokens = None
-    if input_tokens is None:
-        return calls, None
-    steps = [index for index, part in enumerate(parts) if isinstance(part, StepPart)]
-    return calls, window.estimate_call(input_tokens, parts[steps[-1] :] if steps else [])
+def calls_of(frames: bytes) -> list[Usage]:
+    """Return the cost of a turn's own model calls that ended, from the notes in its frames."""
+    notes = sse.decode_notes(frames)
+    return [Usage.from_dict(note[COUNTED]) for note in notes if isinstance(note.get(COUNTED), dict)]

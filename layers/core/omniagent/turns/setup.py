@@ -3,14 +3,15 @@
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from omniagent.ai.agent import Agent
 from omniagent.ai.providers.llm_provider import LLMProvider, Overrides
 from omniagent.ai.result import AnswerSource
+from omniagent.budget.meter import Meter
 from omniagent.messages import Part
 from omniagent.session.manager import SessionManager, SessionMessage
-from omniagent.session.summaries import CallMeter, NoteCost, SummaryPipeline
+from omniagent.session.summaries import NoteCost, SummaryPipeline
 from omniagent.settings import Settings
 from omniagent.turns.claiming import Notice
 from omniagent.turns.deadline import TimeLimit
@@ -18,9 +19,6 @@ from omniagent.turns.hooks import TurnHooks, call_back
 from omniagent.turns.keeper import LeaseKeeper
 from omniagent.turns.lease import Claim, InboxMessage, TurnRegistry
 from omniagent.turns.query import Query
-
-if TYPE_CHECKING:  # imported at run time only with budgets
-    from omniagent.turns.ledger import Account, Ledger
 
 HAND_OVER_SECONDS = 3.0
 """Time for the next process to continue a handed-over turn. After that, a queued message is refused as busy."""
@@ -63,16 +61,13 @@ class TurnSetup:
     overrides: Overrides
     session: SessionManager
     registry: TurnRegistry
-    summaries: Callable[[CallMeter | None, NoteCost], SummaryPipeline]
+    summaries: Callable[[NoteCost], SummaryPipeline]
+    meter: Meter
     open_once: Callable[[Query, TimeLimit, InboxMessage | None, int], Awaitable[AnswerSource | None]]
     """`Opening.open_once` of a queued message or a dead process's question, after this many deaths."""
     name: Callable[[], Coroutine[Any, Any, str]] | None = None
     """Names the session. None: its clients do."""
     hooks: TurnHooks = TurnHooks()
-    account: "Account | None" = None
-    """The user's budget. None: no limit."""
-    ledger: "Ledger | None" = None
-    """The ledger in which a dead turn may have a reservation."""
 
     def notice(self, claim: Claim) -> Notice:
         """Return a turn's notice, not yet given."""

@@ -4,12 +4,10 @@ import asyncio
 import logging
 import time
 from dataclasses import replace
-from functools import partial
-from typing import TYPE_CHECKING
 
 from omniagent.ai.result import AnswerSource
 from omniagent.aio import both
-from omniagent.errors import BudgetExceeded, StorageConflict
+from omniagent.errors import StorageConflict
 from omniagent.protocol import sse
 from omniagent.session.manager import SessionHead, SessionManager, SessionMessage, message_id_of, new_id
 from omniagent.tracing import SpanKind, bind_context, trace_operation
@@ -21,14 +19,11 @@ from omniagent.turns.deadline import TimeLimit
 from omniagent.turns.keeper import LeaseKeeper
 from omniagent.turns.lease import ANSWER, Claim, Renewal, RunningTurn, TurnRegistry
 from omniagent.turns.query import Query
-from omniagent.turns.repair import close_dead_turn, is_unbegun, settle_claim, settle_spending, waited_for
-from omniagent.turns.replay import COUNTED, TAKEN_OVER
+from omniagent.turns.repair import close_dead_turn, is_unbegun, waited_for
+from omniagent.turns.replay import TAKEN_OVER
 from omniagent.turns.setup import HAND_OVER_POLL_SECONDS, MAX_ATTEMPTS, TurnSetup
 from omniagent.turns.turn import Turn
 from omniagent.turns.unbegun import ask_again
-
-if TYPE_CHECKING:
-    from omniagent.turns.ledger import TurnBudget
 
 logger = logging.getLogger(__name__)
 
@@ -88,8 +83,7 @@ class Takeover:
                 held = None  # the claim of a process that was repairing it
             is_stopped = held is not None and held.is_stopped
             claim = replace(await self._claim(head.active_turn_id, held), is_stopped=is_stopped)
-            settling = partial(settle_claim, session, self._registry, self._setup.ledger)
-            if await taken(self._registry, claim, settling) is not None:
+            if await taken(self._registry, claim) is not None:
                 return None
             keeper = self._setup.keeper(claim, self._setup.notice(claim))
             try:
@@ -128,13 +122,8 @@ class Takeover:
         continued, _ = await both(self._log_takeover(claim, dead, attempt), admitted)
         if continued is None:
             return None
-        budget, refusal = None, None
-        try:
-            budget = await self._reserve(claim, continued)
-        except BudgetExceeded as exc:
-            refusal = exc  # the turn then fails with it, as in its first process
         limit = replace(self._limit, started_at=time.monotonic() - dead.seconds)
-        assignment = Assignment(claim.turn_id, plan, state, limit, budget, refusal, dead=continued, attempt=attempt)
+        assignment = Assignment(claim.turn_id, plan, state, limit, dead=continued, attempt=attempt)
         return await self._begin(keeper, assignment)
 
     async def _begin(self, keeper: LeaseKeeper, assignment: Assignment) -> Turn | None:
@@ -162,11 +151,9 @@ class Takeover:
         The dead process may still write chunks before this one. Afterwards its writes are fenced off.
         """
         while True:
-            notes = [sse.encode_note({TAKEN_OVER: attempt, "owner": claim.owner})]
-            if dead.cut_call is not None:
-                notes.insert(0, sse.encode_note({COUNTED: dead.cut_call.to_dict()}))
-            if await self._registry.append(claim, dead.next_chunk, b"".join(notes)):
-                return replace(dead, frames=[*dead.frames, *notes], next_chunk=dead.next_chunk + 1)
+            note = sse.encode_note({TAKEN_OVER: attempt, "owner": claim.owner})
+            if await self._registry.append(claim, dead.next_chunk, note):
+                return replace(dead, frames=[*dead.frames, note], next_chunk=dead.next_chunk + 1)
             known = dead.next_chunk
             dead = replace(await self._read(claim.turn_id), before=dead.before)
             if dead.next_chunk <= known or await self._registry.renew(claim) == Renewal.LOST:
@@ -180,18 +167,7 @@ class Takeover:
     async def _read(self, turn_id: str) -> DeadTurn:
         return DeadTurn.read(await self._registry.read(self._session.key, turn_id))
 
-    async def _reserve(self, claim: Claim, dead: DeadTurn) -> "TurnBudget | None":
-        """Settle what the dead process had reserved, and reserve for the rest. Raises `BudgetExceeded`."""
-        ledger, account = self._setup.ledger, self._setup.account
-        if ledger is not None:
-            await settle_spending(self._session, claim.turn_id, dead.raw, ledger)
-        if account is None:
-            return None
-        budget = account.open(claim.owner, is_request=False)
-        await budget.admitted()
-        return budget
-
     async def _close(self, head: SessionHead, attempt: int, *, is_stopped: bool = False) -> None:
         if not is_stopped:
             logger.error("dead turn not continued", extra={"turn_id": head.active_turn_id, "attempt": attempt})
-        await close_dead_turn(self._session, self._registry, head, self._setup.ledger, is_stopped=is_stopped)
+        await close_dead_turn(self._session, self._registry, head, is_stopped=is_stopped)

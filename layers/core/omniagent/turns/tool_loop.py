@@ -58,12 +58,9 @@ from omniagent.turns.tool_step import ToolStep
 
 if TYPE_CHECKING:
     from omniagent.turns.dead_turn import DeadTurn
-    from omniagent.turns.ledger import TurnBudget
 
 logger = logging.getLogger(__name__)
 
-ASSUMED_OUTPUT_TOKENS = 1_000
-"""Tokens assumed for a model call's output if nothing limits it."""
 MAX_NAME_CHARS = 256
 """Maximum length of a tool call's name and id. No tool has a longer one, and its event must fit into the chunk log."""
 
@@ -110,14 +107,12 @@ class ToolLoop:
         compose: Callable[[Sequence[Part]], list[ChatMessage]],
         before_tools: Callable[[], Awaitable[None]],
         *,
-        budget: "TurnBudget | None" = None,
         joining: Callable[[], Sequence[InboxMessage]] = tuple,
         progress: Progress | None = None,
         is_closing: Callable[[], bool] = lambda: False,
     ) -> None:
         self.progress = progress or Progress()
         self._is_closing = is_closing
-        self._budget = budget
         self._joining = joining
         self._setup = setup
         self._recorder = recorder
@@ -165,7 +160,7 @@ class ToolLoop:
     async def _catch_up(self, dead: "DeadTurn", tools: Callable[[], ToolStep]) -> FinishReason | None:
         """Take over a dead process's steps. The tools of its last step may have been running."""
         progress, parts = self.progress, self._recorder.parts
-        progress.usage += sum(dead.calls, dead.cut_call or Usage())
+        progress.usage += sum(dead.calls, Usage())
         if dead.first_token_at is not None:
             progress.first_token_at = time.monotonic() - (time.time() - dead.first_token_at)
         steps_before, progress.steps = progress.steps, progress.steps + len(dead.steps)
@@ -225,20 +220,18 @@ class ToolLoop:
         )
 
     async def _step(self, request: ModelRequest) -> tuple[FinishReason, list[ModelToolCall]]:
+        await self._setup.meter.before_call()
         self.progress.steps += 1
         self._recorder.start_step()
         first_part = len(self._recorder.parts)
-        if self._budget is not None:
-            most_output = request.overrides.max_output_tokens or ASSUMED_OUTPUT_TOKENS
-            await self._budget.before_call(window.estimate_request(request), most_output)
         try:
             finish, calls = await self._stream(request)
         except BaseException as exc:
             is_stopped = isinstance(exc, asyncio.CancelledError)
-            self._count(_estimated(request, self._recorder.parts[first_part:], is_stopped=is_stopped))
+            await self._count(_estimated(request, self._recorder.parts[first_part:], is_stopped=is_stopped))
             raise
         output = self._recorder.parts[first_part:]
-        self._count(finish.usage if finish.usage.total_tokens else _estimated(request, output, is_stopped=True))
+        await self._count(finish.usage if finish.usage.total_tokens else _estimated(request, output, is_stopped=True))
         if not calls and not any(isinstance(part, TextPart) for part in output):
             raise EmptyAnswer(f"{self._setup.model} answered nothing ({finish.reason})")
         self._note_end(finish.reason, calls)
@@ -258,12 +251,10 @@ class ToolLoop:
         seconds_ago = time.monotonic() - (self.progress.first_token_at or time.monotonic())
         self._recorder.note({STEP: reason, "first": time.time() - seconds_ago})
 
-    def _count(self, usage: Usage) -> None:
+    async def _count(self, usage: Usage) -> None:
         self.progress.usage += usage
-        if self._budget is not None:
-            self._budget.counted(usage)
-        else:
-            self._recorder.note({COUNTED: usage.to_dict()})
+        self._recorder.note({COUNTED: usage.to_dict()})
+        await self._setup.meter.count(usage)
 
     async def _stream(self, request: ModelRequest) -> tuple[ModelFinish, list[ModelToolCall]]:
         calls: list[ModelToolCall] = []

@@ -31,7 +31,7 @@ from omniagent.session.manager import SessionMessage, TurnStart, message_id_of, 
 from omniagent.team_code import team_code
 from omniagent.tracing import Span, bind_context, session_state, turn_ended, turn_state
 from omniagent.turns.assignment import Assignment
-from omniagent.turns.conclusion import Conclusion, SideWork, settle_budget
+from omniagent.turns.conclusion import Conclusion, SideWork
 from omniagent.turns.event_log import EventLog
 from omniagent.turns.hooks import call_back
 from omniagent.turns.keeper import LeaseKeeper
@@ -58,14 +58,11 @@ class Turn:
         self._log = EventLog(dead.frames if dead is not None else ())
         recorder = AnswerRecorder if dead is None else dead.recorder
         self._recorder = recorder(self._log.push, self._note)
-        if assignment.budget is not None:
-            assignment.budget.attach(self._log.note, keeper.checkpoint)
         self._loop = ToolLoop(
             setup,
             self._recorder,
             self._compose,
             self._before_tools,
-            budget=assignment.budget,
             joining=self._joining,
             progress=_progress(self._plan),
             is_closing=self._is_closing,
@@ -169,7 +166,6 @@ class Turn:
             await session.begin_turn(start)
         except BaseException:
             await work.cancel()
-            await settle_budget(self._assignment)
             raise
         if self._dead is None:  # a turn that is taken over has been running all along
             session_state("idle" if plan.waited is None else "waiting", "running")
@@ -260,8 +256,6 @@ class Turn:
         taken: list[str] = []
         try:
             self._keeper.flush_soon()
-            # Before the answer is stored: if the process dies in between, a repair does not settle the cost twice.
-            await settle_budget(self._assignment)
             result = await conclusion.store(ending)
             if result.stored:
                 taken = [self._keeper.claim.message_id, self._plan.message_id, *result.message.steering_ids]

@@ -7,7 +7,6 @@ import json
 import logging
 import zlib
 from dataclasses import dataclass
-from functools import partial
 from typing import Final
 
 from omniagent.ai.result import AnswerSource
@@ -17,7 +16,6 @@ from omniagent.turns.claiming import taken
 from omniagent.turns.deadline import TimeLimit
 from omniagent.turns.lease import REPAIR, Claim, RunningTurn
 from omniagent.turns.query import Query
-from omniagent.turns.repair import settle_claim
 from omniagent.turns.setup import MAX_ATTEMPTS, TurnSetup
 
 logger = logging.getLogger(__name__)
@@ -72,9 +70,9 @@ async def ask_again(setup: TurnSetup, limit: TimeLimit, held: RunningTurn) -> An
 
 async def drop(setup: TurnSetup, *message_ids: str) -> bool:
     """Delete a dead process's question, or these queued messages. False if another process holds the session."""
-    session, registry = setup.session, setup.registry
-    claim = Claim(session.key, new_id(), REPAIR)
-    if await taken(registry, claim, partial(settle_claim, session, registry, setup.ledger)) is not None:
+    registry = setup.registry
+    claim = Claim(setup.session.key, new_id(), REPAIR)
+    if await taken(registry, claim) is not None:
         return False
     await registry.release(claim, message_ids)
     return True

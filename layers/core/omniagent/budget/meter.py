@@ -1,0 +1,85 @@
+"""`Meter`: one user's budget during one request."""
+
+import asyncio
+import logging
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import replace
+
+from omniagent.budget.spending import Spending, SpendingCounter
+from omniagent.errors import BudgetExceeded, OmniAgentError, TooManyRequests
+from omniagent.messages import Usage
+from omniagent.settings import Budget
+from omniagent.team_code import team_code
+
+logger = logging.getLogger(__name__)
+
+COUNT_SECONDS = 1.0
+"""How long a model call waits to be counted. Less than a stopped turn is given to end."""
+
+
+class Meter:
+    """Checks the budget before each model call and counts the call after it. Without a limit, it does nothing.
+
+    Concurrent turns therefore exceed a budget by at most one call each: the one in flight when it was used up.
+    """
+
+    def __init__(
+        self,
+        counter: SpendingCounter,
+        user_id: str,
+        budget: Budget,
+        on_refusal: Callable[[BudgetExceeded], None] | None = None,
+    ) -> None:
+        self._counter = counter
+        self._user_id = user_id
+        self._budget = budget
+        self._on_refusal = on_refusal
+        self._is_counted = False
+        self._known: Spending | None = None
+        """The counter's last reply."""
+
+    async def admit(self) -> None:
+        """Count the request, once, and check the day's tokens. Raises `BudgetExceeded`."""
+        limit = self._budget.requests_per_minute
+        if limit and not self._is_counted:
+            try:
+                self._known = await self._counter.count_request(self._user_id, limit)
+            except TooManyRequests as refusal:
+                self._report(refusal)
+                raise
+            self._is_counted = True
+        await self.before_call()
+
+    async def before_call(self) -> None:
+        """Check the day's tokens, as the last reply has them. Raises `BudgetExceeded`."""
+        limit = self._budget.tokens_per_day
+        if not limit:
+            return
+        if self._known is None or self._known.day != self._counter.nothing().day:
+            self._known = await self._counter.read(self._user_id)
+        if self._known.tokens >= limit:
+            refusal = self._known.exceeded()
+            self._report(refusal)
+            raise refusal
+
+    async def count(self, usage: Usage) -> None:
+        """Add the tokens of a call that ended, also by a failure or a stop. Never raises for the counter's failure."""
+        if self._budget.tokens_per_day and usage.total_tokens:
+            await asyncio.shield(self._add(usage))
+
+    async def _add(self, usage: Usage) -> None:
+        try:
+            async with asyncio.timeout(COUNT_SECONDS):
+                self._known = await self._counter.add(self._user_id, usage)
+        except Exception as exc:  # a team's own counter may raise anything
+            extra = {"tokens": usage.total_tokens, "cause": f"{type(exc).__name__}: {exc}"}
+            logger.warning("tokens not counted", extra=extra)
+            if self._known is not None:
+                self._known = replace(self._known, tokens=self._known.tokens + usage.total_tokens)
+
+    def _report(self, refusal: BudgetExceeded) -> None:
+        logger.info("budget exceeded", extra={"code": refusal.code, "retry_after": refusal.retry_after})
+        if self._on_refusal is not None:
+            with suppress(OmniAgentError), team_code("hook failed", hook="on_refusal"):
+                self._on_refusal(refusal)
