@@ -31,7 +31,17 @@ ALLOWED: dict[str, set[str]] = LEAVES | {
     "ai.prompts": {"messages"},
     "ai.providers": {"declared", "errors", "messages", "network", "settings", "team_code", "tls", "tracing"},
     "session": {"ai.prompts", "ai.providers", "budget", "errors", "messages", "settings"},
-    "persistence": {"errors", "messages", "session", "settings", "team_code", "tracing", "turns", "validation"},
+    "persistence": {
+        "budget",
+        "errors",
+        "messages",
+        "session",
+        "settings",
+        "team_code",
+        "tracing",
+        "turns",
+        "validation",
+    },
     "ai": {
         "ai.providers",
         "declared",

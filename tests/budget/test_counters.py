@@ -1,4 +1,4 @@
-"""One contract for every counter: each test runs in memory and on DynamoDB."""
+"""One contract for every counter: each test runs in memory, on DynamoDB and on MongoDB."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -9,6 +9,7 @@ from local.aws import Aws
 from omniagent import Spending, SpendingCounter, Usage
 from omniagent.aws.budget_table import DynamoCounter
 from omniagent.errors import RegistryUnavailable, TooManyRequests
+from omniagent.persistence.mongo_counter import MongoCounter
 from omniagent.session.manager import new_id
 from omniagent.testing import MemoryCounter
 from tests.fixtures.conversation import Clock, dynamodb_api
@@ -35,10 +36,12 @@ async def table(aws: Aws, turns_table: str, clock: Clock) -> AsyncIterator[Dynam
     await counter.aclose()
 
 
-@pytest.fixture(params=["memory", "dynamodb"])
+@pytest.fixture(params=["memory", "dynamodb", "mongodb"])
 def counter(request: pytest.FixtureRequest, clock: Clock) -> SpendingCounter:
     if request.param == "memory":
         return MemoryCounter(clock)
+    if request.param == "mongodb":
+        return MongoCounter(request.getfixturevalue("store"), clock=clock)
     table: DynamoCounter = request.getfixturevalue("table")
     return table
 

@@ -85,7 +85,7 @@ class Application:
     @cached_property
     def counter(self) -> SpendingCounter:
         """The users' spending. Used only if a budget limits something."""
-        return self.platform.counter()
+        return self.platform.counter(self._store)
 
     @property
     def announcements(self) -> "Announcements":

@@ -12,6 +12,7 @@ from omniagent.app.queues import RunQueue, SummaryQueue, WatchQueue
 from omniagent.aws.secrets import SecretStore
 from omniagent.aws.sqs import SqsQueue
 from omniagent.aws.turn_table import DynamoRegistry
+from omniagent.budget.memory_counter import MemoryCounter
 from omniagent.budget.spending import SpendingCounter
 from omniagent.errors import BudgetExceeded, ConfigurationError
 from omniagent.messages import Usage
@@ -49,9 +50,9 @@ class AwsPlatform(Platform):
     def registry(self, store: ConversationStore | None) -> TurnRegistry:  # noqa: ARG002 - turns are not kept in it
         return self._registry
 
-    def counter(self) -> SpendingCounter:
+    def counter(self, store: ConversationStore | None) -> SpendingCounter:  # noqa: ARG002 - spending is not kept in it
         if not self.settings.turns_table:
-            return super().counter()
+            return MemoryCounter()
         from omniagent.aws.budget_table import DynamoCounter  # needed only with a budget
 
         return DynamoCounter(self.settings.turns_table)

@@ -5,7 +5,6 @@ from typing import TYPE_CHECKING, Literal
 from omniagent.ai.providers.llm_provider import Purpose
 from omniagent.ai.result import RunResult
 from omniagent.app.queues import RunQueue, SummaryQueue, WatchQueue
-from omniagent.budget.memory_counter import MemoryCounter
 from omniagent.budget.spending import SpendingCounter
 from omniagent.errors import BudgetExceeded, ConfigurationError
 from omniagent.messages import Usage
@@ -32,15 +31,15 @@ class Platform:
 
     def registry(self, store: "ConversationStore | None") -> TurnRegistry:
         """Return the registry of running turns, for as long as this store is open."""
-        if store is None:
-            raise ConfigurationError("running turns are kept in the store: call `await application.store()` first")
         from omniagent.persistence.mongo_registry import MongoTurnRegistry  # no function needs it
 
-        return MongoTurnRegistry(store, lease_seconds=self.settings.lease_seconds)
+        return MongoTurnRegistry(_opened(store), lease_seconds=self.settings.lease_seconds)
 
-    def counter(self) -> SpendingCounter:
-        """Return what counts the users' spending. Called once, if a budget limits something."""
-        return MemoryCounter()
+    def counter(self, store: "ConversationStore | None") -> SpendingCounter:
+        """Return what counts the users' spending, in the same way. Called if a budget limits something."""
+        from omniagent.persistence.mongo_counter import MongoCounter
+
+        return MongoCounter(_opened(store))
 
     def has_changing_secret(self, name: SecretName) -> bool:  # noqa: ARG002 - for other platforms
         """Whether a secret may be rotated while the process runs."""
@@ -75,3 +74,9 @@ class Platform:
         """Close the connections. They are opened again when they are used."""
         for queue in (self.run_queue, self.watch_queue, self.summary_queue):
             await queue.aclose()
+
+
+def _opened(store: "ConversationStore | None") -> "ConversationStore":
+    if store is None:
+        raise ConfigurationError("turns and spending are kept in the store: call `await application.store()` first")
+    return store

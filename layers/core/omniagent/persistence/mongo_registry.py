@@ -67,7 +67,7 @@ class MongoTurnRegistry(TurnRegistry):
         update |= _without_question(claim)
         while True:
             try:
-                with _reachable():
+                with reachable():
                     before = await self._turns.find_one_and_update(free, update, upsert=True)
             except DuplicateKeyError:
                 held = await self.running(claim.session)
@@ -85,7 +85,7 @@ class MongoTurnRegistry(TurnRegistry):
 
     async def seize(self, claim: Claim) -> RunningTurn | None:
         await self._prepare()
-        with _reachable():
+        with reachable():
             while True:
                 try:
                     emptied = {"inbox": [], "inbox_bytes": 0, "expires_at": datetime.now(UTC) + ERASURE_LIFE}
@@ -97,7 +97,7 @@ class MongoTurnRegistry(TurnRegistry):
                 return self._running(previous) if previous else None
 
     async def renew(self, claim: Claim) -> Renewal:
-        with _reachable():
+        with reachable():
             found = await self._turns.find_one_and_update(
                 _held(claim),
                 {"$set": {"lease_until": self._clock() + self._lease_seconds}} | _without_question(claim),
@@ -115,7 +115,7 @@ class MongoTurnRegistry(TurnRegistry):
         }
         entry = asdict(message)
         changes = {"expires_at": _expiry()} | ({"state": "stopping"} if stop else {})
-        with _reachable():
+        with reachable():
             posted = await self._turns.update_one(
                 has_room, {"$push": {"inbox": entry}, "$inc": {"inbox_bytes": size}, "$set": changes}
             )
@@ -131,7 +131,7 @@ class MongoTurnRegistry(TurnRegistry):
         return True
 
     async def release(self, claim: Claim, taken: Collection[str] = ()) -> bool:
-        with _reachable():
+        with reachable():
             if (await self._turns.delete_one(_held(claim) | _NO_INBOX)).deleted_count:
                 return False
             left = {"$filter": {"input": "$inbox", "cond": {"$not": {"$in": ["$$this.id", {"$literal": list(taken)}]}}}}
@@ -146,11 +146,11 @@ class MongoTurnRegistry(TurnRegistry):
         return bool(is_ours and not is_empty.deleted_count)
 
     async def let_go(self, claim: Claim) -> None:
-        with _reachable():
+        with reachable():
             await self._turns.update_one(_held(claim), {"$set": {"lease_until": self._clock() - CLOCK_SECONDS}})
 
     async def running(self, session: str) -> RunningTurn | None:
-        with _reachable():
+        with reachable():
             found = await self._turns.find_one({"_id": session})
         return self._running(found) if found else None
 
@@ -164,7 +164,7 @@ class MongoTurnRegistry(TurnRegistry):
         if message_id is not None:
             runs["$or"] = [{name: message_id} for name in ("message_id", "turn_id", "aliases")]
         meant = {"each.id": {"$exists": True} if message_id is None else message_id}
-        with _reachable():
+        with reachable():
             running = await self._turns.update_one(runs, {"$set": {"state": "stopping"}})
             queued = await self._turns.update_one(
                 queues, {"$set": {"inbox.$[each].stopped": True}}, array_filters=[meant]
@@ -174,7 +174,7 @@ class MongoTurnRegistry(TurnRegistry):
     async def append(self, claim: Claim, number: int, frames: bytes) -> bool:
         await self._prepare()
         chunk = {"_id": _chunk_id(claim.session, claim.turn_id, number), "holder": claim.token}
-        with _reachable():
+        with reachable():
             try:
                 await self._chunks.insert_one(chunk | {"frames": frames, "expires_at": _expiry()})
             except DuplicateKeyError:
@@ -183,7 +183,7 @@ class MongoTurnRegistry(TurnRegistry):
 
     async def read(self, session: str, turn_id: str, after: int = -1) -> list[tuple[int, bytes]]:
         ids = {"$gte": _chunk_id(session, turn_id, after + 1), "$lt": f"{session}#{turn_id}$"}  # `$` follows `#`
-        with _reachable():
+        with reachable():
             found = await self._chunks.find({"_id": ids}, {"frames": 1}).sort("_id", ASCENDING).to_list()
         return [(int(chunk["_id"].rpartition("#")[2]), bytes(chunk["frames"])) for chunk in found]
 
@@ -194,7 +194,7 @@ class MongoTurnRegistry(TurnRegistry):
             "$filter": {"input": {"$ifNull": ["$readers", []]}, "cond": {"$gt": ["$$this.until", self._clock()]}}
         }
         readers = {"$concatArrays": [staying, [{"$literal": entry}]]}
-        with _reachable():
+        with reachable():
             while True:
                 try:
                     found = await self._readers.find_one_and_update(
@@ -210,13 +210,13 @@ class MongoTurnRegistry(TurnRegistry):
                 return [reader.session, *others]
 
     async def leave(self, reader: Reader) -> None:
-        with _reachable():
+        with reachable():
             await self._readers.update_one({"_id": reader.user_id}, {"$pull": {"readers": {"id": reader.id}}})
             await self._readers.delete_one({"_id": reader.user_id, "readers": []})
 
     async def erase(self, owner: str, limit: int = 500) -> bool:
         of_owner = {"_id": {"$gte": f"{owner}#", "$lt": f"{owner}$"}}
-        with _reachable():
+        with reachable():
             await self._readers.delete_one({"_id": owner})
             found = await self._chunks.find(of_owner, {"_id": 1}).limit(limit).to_list()
             await self._chunks.delete_many({"_id": {"$in": [chunk["_id"] for chunk in found]}})
@@ -225,7 +225,7 @@ class MongoTurnRegistry(TurnRegistry):
     async def orphaned(self, after: str = "", limit: int = 100) -> Sequence[str]:
         is_free = {"_id": {"$gt": after}, "lease_until": {"$lte": self._clock()}}
         free = {"$or": [_HAS_INBOX | is_free, _HAS_QUESTION | is_free]}
-        with _reachable():
+        with reachable():
             found = await self._turns.find(free, {"_id": 1}).sort("_id", ASCENDING).limit(limit).to_list()
         return [turn["_id"] for turn in found]
 
@@ -238,7 +238,7 @@ class MongoTurnRegistry(TurnRegistry):
                 free = [("lease_until", ASCENDING)]
                 orphans = IndexModel(free, partialFilterExpression=_HAS_INBOX)
                 not_begun = IndexModel(free, name="not_begun", partialFilterExpression=_HAS_QUESTION)
-                with _reachable():
+                with reachable():
                     await self._turns.create_indexes([orphans, not_begun, _EXPIRY])
                     await self._chunks.create_indexes([_EXPIRY])
                     await self._readers.create_indexes([_EXPIRY])
@@ -274,7 +274,7 @@ class MongoTurnRegistry(TurnRegistry):
 
 
 @contextmanager
-def _reachable() -> Iterator[None]:
+def reachable() -> Iterator[None]:
     """Raise every database error as `RegistryUnavailable`, except `DuplicateKeyError`."""
     try:
         with translated():
