@@ -5,9 +5,11 @@ import os
 import random
 import time
 from pathlib import Path
+from typing import Any
 
 from omniagent import Agent, RunContext, tool
 from omniagent.aws.turn_table import DynamoRegistry
+from omniagent.providers import LLMProvider, get_llm_provider, register_provider
 
 
 def skew_clock(most_seconds: float) -> None:
@@ -62,4 +64,10 @@ async def die() -> str:
     os._exit(1)
 
 
-agent = Agent("faulty", "Be brief.", tools=[pause, blink, charge, transfer, die])
+def asked_once(model: str, **options: Any) -> LLMProvider:
+    """A model that is never asked again by its client: the suite counts the calls of each step."""
+    return get_llm_provider(model, max_retries=0, **options)
+
+
+register_provider("once", asked_once)
+agent = Agent("faulty", "Be brief.", tools=[pause, blink, charge, transfer, die], model="once/gpt-6-luna")

@@ -91,13 +91,8 @@ class AwsPlatform(Platform):
         emit_ending_models(count)
 
     def _arn(self, name: SecretName) -> str:
-        settings = self.settings
-        arns = {
-            "mongodb": settings.mongodb_secret_arn,
-            "openai": settings.openai_secret_arn,
-            "webhook": settings.webhook_secret_arn,
-        }
-        return arns[name]
+        arn: str = getattr(self.settings, f"{name}_secret_arn")
+        return arn
 
 
 def _queue(url: str) -> SqsQueue | None:
