@@ -265,3 +265,14 @@ async def test_a_serving_application_leaves_a_dead_turn_to_its_watcher(mongod: s
 
         await until(has_ended)
         assert [message.text for message in await runner.history()] == ["Hello?", "Hello again."]
+
+
+async def test_a_closed_application_counts_again_after_it_is_opened(mongod: str) -> None:
+    settings = Settings(mongodb_uri=mongod, mongodb_database=f"again_{new_id()[:8]}", budget_requests_per_minute=1_000)
+    providers = {"scripted": ScriptedModel(default="Hello.")}
+    application = Application(
+        Project(agent=Agent("helper", "", model="scripted/x"), providers=providers), Platform(settings)
+    )
+    for _ in range(2):
+        assert (await (await application.runner("ada", "chat")).run("Hello?")).status == "complete"
+        await application.close()

@@ -92,7 +92,8 @@ class Runner(Generic[Output_co]):
             budget = project.budgets.get(session.category or "") if budget is None else budget
             providers = providers or (None if provider else _project_pool(project, session.settings))
             approvers = approvers or project.approvers
-            hooks = hooks if hooks.on_erase else replace(hooks, on_erase=project.on_erase)
+            if project.on_erase is not None and hooks.on_erase is None:
+                hooks = replace(hooks, on_erase=project.on_erase)
         self._agent = agent
         self._session = session
         self._provider = provider

@@ -255,8 +255,6 @@ class Application:
             await self._close_store()
         await self.project.agent.aclose()
         await self.providers.aclose()
-        if "counter" in self.__dict__:
-            await self.counter.aclose()
         await self.platform.aclose()
 
     def load(self) -> None:
@@ -330,6 +328,6 @@ class Application:
         adapter, self._adapter, self._store = self._adapter, None, None
         if adapter is not None:
             await adapter.shutdown()  # ends the running turns, which need the registry
-        if "registry" in self.__dict__:
-            await self.registry.aclose()
-            del self.registry
+        for part in ("registry", "counter"):  # both may be kept in the store: the next one has its own
+            if part in self.__dict__:
+                await self.__dict__.pop(part).aclose()
