@@ -12,20 +12,27 @@ import subprocess
 import sys
 import time
 from collections.abc import Awaitable, Callable
-from typing import Literal
+from typing import Literal, get_args
 
+from anthropic import AsyncAnthropic
 from openai import AsyncOpenAI
 
 from omniagent.ai.providers import get_llm_provider
 from omniagent.ai.providers.llm_provider import LLMProvider, ModelRequest, ModelText
 from omniagent.messages import ChatMessage
 
-Api = Literal["responses", "chat"]
+Api = Literal["responses", "chat", "messages"]
 
 DELTAS = 5_000
 ROUNDS = 5
 EVENTS_PER_CHUNK = (1, 20)
 WORDS = (" the", " quick", " brown", " fox", ",", " naïve", " 12", "\n")
+IMPORTS = {
+    "import of the Anthropic provider": "import omniagent.ai.providers.anthropic.anthropic_messages",
+    "the same on Bedrock": "import omniagent.ai.providers.bedrock",
+    "import of the OpenAI provider": "import omniagent.ai.providers.openai.openai_responses",
+    "import of the anthropic SDK": "import anthropic",
+}
 REQUEST = ModelRequest("Be brief.", [ChatMessage.user("Go.")])
 
 
@@ -64,6 +71,29 @@ def chat_events() -> list[bytes]:
     return [*(f"data: {_json(event)}\n\n".encode() for event in events), b"data: [DONE]\n\n"]
 
 
+def message_events() -> list[bytes]:
+    """Return the stream of a message of Anthropic's API."""
+    usage = {"input_tokens": 9, "cache_creation_input_tokens": 0, "cache_read_input_tokens": 0, "output_tokens": 1}
+    message = {"id": "msg_1", "type": "message", "role": "assistant", "model": "claude-sonnet-5-5", "content": []}
+    events: list[dict[str, object]] = [
+        {"type": "message_start", "message": {**message, "stop_reason": None, "stop_sequence": None, "usage": usage}},
+        {"type": "content_block_start", "index": 0, "content_block": {"type": "text", "text": ""}},
+    ]
+    texts = (WORDS[number % len(WORDS)] for number in range(DELTAS))
+    head = {"type": "content_block_delta", "index": 0}
+    events += [{**head, "delta": {"type": "text_delta", "text": text}} for text in texts]
+    events += [
+        {"type": "content_block_stop", "index": 0},
+        {
+            "type": "message_delta",
+            "delta": {"stop_reason": "end_turn", "stop_sequence": None},
+            "usage": {**usage, "output_tokens": DELTAS},
+        },
+        {"type": "message_stop"},
+    ]
+    return [f"event: {event['type']}\ndata: {_json(event)}\n\n".encode() for event in events]
+
+
 def _json(value: object) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
@@ -80,6 +110,7 @@ async def serve(per_chunk: int) -> None:
     answers = {
         "/responses": http_response(responses_events(), per_chunk),
         "/chat/completions": http_response(chat_events(), per_chunk),
+        "/v1/messages": http_response(message_events(), per_chunk),
     }
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -113,6 +144,15 @@ async def read_typed(sdk: AsyncOpenAI, api: Api) -> str:
     return "".join([choice.delta.content or "" async for chunk in chunks for choice in chunk.choices])
 
 
+async def read_claude(sdk: AsyncAnthropic) -> str:
+    """Iterate the stream of Anthropic's SDK."""
+    events = await sdk.messages.create(
+        model="claude-sonnet-5-5", max_tokens=16_384, messages=[{"role": "user", "content": "Go."}], stream=True
+    )
+    deltas = [event.delta async for event in events if event.type == "content_block_delta"]
+    return "".join(delta.text for delta in deltas if delta.type == "text_delta")
+
+
 async def read_ours(provider: LLMProvider) -> str:
     return "".join([event.text async for event in provider.stream(REQUEST) if isinstance(event, ModelText)])
 
@@ -131,11 +171,17 @@ async def cpu_per_delta(read: Callable[[], Awaitable[str]]) -> float:
 
 
 async def compare(api: Api, base_url: str, per_chunk: int) -> None:
-    sdk = AsyncOpenAI(api_key="unused", base_url=base_url)
-    provider = get_llm_provider("gpt-6-luna", api=api, base_url=base_url)
-    typed = await cpu_per_delta(lambda: read_typed(sdk, api))
+    if api == "messages":
+        claude = AsyncAnthropic(api_key="unused", base_url=base_url)
+        typed = await cpu_per_delta(lambda: read_claude(claude))
+        await claude.close()
+        provider = get_llm_provider("anthropic/claude-sonnet-5-5", base_url=base_url)
+    else:
+        sdk = AsyncOpenAI(api_key="unused", base_url=base_url)
+        typed = await cpu_per_delta(lambda: read_typed(sdk, api))
+        await sdk.close()
+        provider = get_llm_provider("gpt-6-luna", api=api, base_url=base_url)
     ours = await cpu_per_delta(lambda: read_ours(provider))
-    await sdk.close()
     await provider.aclose()
     print(f"{api:<10} {per_chunk:>16} {typed:>10.1f} µs {ours:>10.1f} µs {ours / typed:>8.2f}")
 
@@ -148,10 +194,22 @@ def main() -> None:
             assert server.stdout
             base_url = f"http://127.0.0.1:{int(server.stdout.readline())}"
             try:
-                for api in ("responses", "chat"):
+                for api in get_args(Api):
                     asyncio.run(compare(api, base_url, per_chunk))
             finally:
                 server.terminate()
+    for name, after in IMPORTS.items():
+        print(f"{name}: {import_cpu(after):.1f} ms of CPU")
+
+
+def import_cpu(statements: str) -> float:
+    """Return the CPU of importing in a process that has what a chat function has imported: the best of 5."""
+    program = (
+        "import time, httpcore2, httpx2, omniagent.ai.providers.model_calls, omniagent.network, omniagent.tls\n"
+        f"start = time.process_time()\n{statements}\nprint((time.process_time() - start) * 1000)"
+    )
+    command = [sys.executable, "-c", program]
+    return min(float(subprocess.check_output(command, text=True)) for _ in range(5))
 
 
 if __name__ == "__main__":

@@ -45,7 +45,7 @@ class Delivery:
 
 @dataclass(frozen=True)
 class Usage:
-    """Exact token counts, as both APIs report them."""
+    """Exact token counts, as the APIs report them."""
 
     input_tokens: int
     output_tokens: int

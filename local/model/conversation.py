@@ -1,4 +1,4 @@
-"""A request of either API in one shape: instructions, messages, tool calls with their outputs, tools."""
+"""A request of any API in one shape: instructions, messages, tool calls with their outputs, tools."""
 
 import json
 import re
@@ -86,7 +86,7 @@ class Conversation:
 
     @cached_property
     def input_tokens(self) -> int:
-        """Count everything the model reads. The same conversation costs the same through both APIs."""
+        """Count everything the model reads. The same conversation costs the same through every API."""
         texts = [self.instructions]
         for item in self.items:
             texts += [item.name, item.arguments] if isinstance(item, Call) else [item.text]
@@ -150,6 +150,32 @@ def from_chat(body: Json) -> Conversation:
         parallel=body.get("parallel_tool_calls") is not False,
         max_tokens=body.get("max_completion_tokens") or body.get("max_tokens"),
         output=_schema((body.get("response_format") or {}).get("json_schema")),
+    )
+
+
+def from_messages(body: Json) -> Conversation:
+    """Read the body of `POST /v1/messages`."""
+    items: list[Item] = []
+    for message in body["messages"]:
+        content = message["content"]
+        for block in [{"type": "text", "text": content}] if isinstance(content, str) else content:
+            match block["type"]:
+                case "text":
+                    items.append(Message(message["role"], block["text"]))
+                case "tool_use":
+                    items.append(Call(block["name"], json.dumps(block["input"], ensure_ascii=False), block["id"]))
+                case "tool_result":
+                    items.append(Output(block["tool_use_id"], text_of(block.get("content"))))
+    choice = body.get("tool_choice") or {}
+    kind = str(choice.get("type", "auto"))
+    return Conversation(
+        instructions=text_of(body.get("system")),
+        items=tuple(items),
+        tools=tuple(_tool({**tool, "parameters": tool["input_schema"]}) for tool in body.get("tools") or []),
+        tool_choice=str(choice.get("name") or {"any": "required"}.get(kind, kind)),
+        parallel=not choice.get("disable_parallel_tool_use"),
+        max_tokens=body["max_tokens"],
+        output=_schema((body.get("output_config") or {}).get("format")),
     )
 
 

@@ -19,7 +19,7 @@ class Frame(NamedTuple):
 
 
 class Reply(NamedTuple):
-    """What both wire formats make of an answer: the whole body, and the events of the stream."""
+    """What each wire format makes of an answer: the whole body, and the events of the stream."""
 
     body: bytes
     frames: list[Frame]
@@ -34,9 +34,9 @@ def event(data: Json, name: str | None = None) -> bytes:
     return f"{head}data: {_encode(data)}\n\n".encode()
 
 
-def around_hole(data: Json) -> tuple[str, str]:
+def around_hole(data: Json, name: str | None = None) -> tuple[str, str]:
     """Split an event at its one `HOLE`, so that each delta costs one concatenation."""
-    before, after = event(data).decode().split(_encode(HOLE))
+    before, after = event(data, name).decode().split(_encode(HOLE))
     return before, after
 
 

@@ -9,7 +9,7 @@ from typing import Literal
 
 from local.model.conversation import Json
 
-Api = Literal["responses", "chat"]
+Api = Literal["responses", "chat", "messages"]
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Journal:
 
     def record(self, api: Api, body: Json, headers: dict[str, str]) -> None:
         if self._keep:
-            public = {name: value for name, value in headers.items() if name != "authorization"}
+            public = {name: value for name, value in headers.items() if name not in {"authorization", "x-api-key"}}
             self.requests.append(Recorded(api, body, public))
 
     def count_tokens(self, tokens: int) -> None:

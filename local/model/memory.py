@@ -1,7 +1,9 @@
 """What the offline model remembers: facts about the user, a summary, a name for the chat."""
 
+import json
 import re
 from collections.abc import Iterable
+from typing import Any
 
 from local.model.conversation import Conversation
 from local.model.legible import legible
@@ -93,6 +95,9 @@ def title(conversation: Conversation) -> str:
 def _spoken(conversation: Conversation) -> tuple[list[str], str]:
     """What the user said, and what was known before: from a transcript, or from the messages themselves."""
     text = conversation.prompt
+    if lines := _json_lines(text):
+        before = "\n".join(str(value) for line in lines if "role" not in line for value in line.values() if value)
+        return [plain(line["text"]) for line in lines if line.get("role") == "user"], legible(before)
     marks = list(_SPEAKER.finditer(text))
     if not marks:
         messages = [plain(message.text) for message in conversation.said("user")]
@@ -104,6 +109,15 @@ def _spoken(conversation: Conversation) -> tuple[list[str], str]:
         if mark[1].lower() in {"user", "human"}
     ]
     return said, legible(text[: marks[0].start()])
+
+
+def _json_lines(text: str) -> list[dict[str, Any]]:
+    """A transcript with one JSON object per line, or nothing if it is none."""
+    try:
+        lines = [json.loads(line) for line in text.split("\n")]
+    except ValueError:
+        return []
+    return lines if all(isinstance(line, dict) for line in lines) else []
 
 
 def _told(thing: str, patterns: Iterable[str], sources: list[str]) -> str:

@@ -1,4 +1,4 @@
-"""The HTTP side: both OpenAI APIs as one ASGI application."""
+"""The HTTP side: OpenAI's two APIs and Anthropic's as one ASGI application."""
 
 import asyncio
 import contextlib
@@ -16,15 +16,16 @@ from starlette.routing import Route
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from local.callers import PROGRAMS, REFUSAL
-from local.model import chat, responses, validation
+from local.model import chat, messages, responses, validation
 from local.model.answer import Answer, Delivery, Usage
-from local.model.conversation import Conversation, Json, from_chat, from_responses
+from local.model.conversation import Conversation, Json, from_chat, from_messages, from_responses
 from local.model.errors import ApiError, planned
 from local.model.frames import Frame, Reply, half, writes
 from local.model.journal import Api, Journal
+from local.model.message_validation import check_messages
 from local.model.script import decide
 
-MODELS = ("gpt-6-luna", "gpt-6-sol", "offline")
+MODELS = ("gpt-6-luna", "gpt-6-sol", "claude-sonnet-5-5", "offline")
 _Build = Callable[[Json, Answer, Usage], Reply]
 
 
@@ -47,7 +48,7 @@ def build_app(
         return JSONResponse(journal.stats())
 
     pace = 1 / tokens_per_second if tokens_per_second else 0.0
-    apis = {"/v1/responses": _RESPONSES, "/v1/chat/completions": _CHAT}
+    apis = {"/v1/responses": _RESPONSES, "/v1/chat/completions": _CHAT, "/v1/messages": _MESSAGES}
     return Starlette(
         middleware=[Middleware(_ProgramsOnly)],
         routes=[
@@ -74,16 +75,18 @@ class _ProgramsOnly:
 
 @dataclass(frozen=True)
 class _Wire:
-    """One of the two APIs: how its requests are checked and read, and its answers written."""
+    """One of the APIs: how its requests are checked and read, and its answers and errors written."""
 
     name: Api
     check: Callable[[Json], None]
     read: Callable[[Json], Conversation]
     build: _Build
+    refuse: Callable[[ApiError], Json] = lambda error: error.body
 
 
 _RESPONSES = _Wire("responses", validation.check_responses, from_responses, responses.build)
 _CHAT = _Wire("chat", validation.check_chat, from_chat, chat.build)
+_MESSAGES = _Wire("messages", check_messages, from_messages, messages.build, messages.error_body)
 
 
 @dataclass(frozen=True)
@@ -114,7 +117,7 @@ class _Endpoint:
             try:
                 plan = self._plan(await request.body(), dict(request.headers))
             except ApiError as error:
-                refused = JSONResponse(error.body, error.status, error.headers)
+                refused = JSONResponse(self._wire.refuse(error), error.status, error.headers)
                 await refused(scope, receive, send)
                 return
             async with _Client(receive, send) as client:
@@ -147,7 +150,7 @@ class _Endpoint:
 
     def _buffered(self, body: Json, answer: Answer, usage: Usage, delivery: Delivery, pace: float) -> _Plan:
         content = self._wire.build(body, answer, usage).body
-        status = 500 if answer.finish == "failed" and self._wire.name == "chat" else 200
+        status = 500 if answer.finish == "failed" and self._wire.name != "responses" else 200
         wait = pace * answer.output_tokens
         return _Plan([Frame(content, paced=True)], b"application/json", delivery, wait, whole=True, status=status)
 

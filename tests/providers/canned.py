@@ -21,8 +21,10 @@ class Canned:
 
     @property
     def keys(self) -> list[str]:
-        lines = [line for head in self.heads for line in head.split("\r\n")]
-        return [line.partition("Bearer ")[2] for line in lines if line.lower().startswith("authorization:")]
+        lines = [line.split(": ", 1) for head in self.heads for line in head.split("\r\n") if ": " in line]
+        return [
+            value.removeprefix("Bearer ") for name, value in lines if name.lower() in {"authorization", "x-api-key"}
+        ]
 
 
 @asynccontextmanager
@@ -90,6 +92,34 @@ def text_deltas(*texts: str) -> list[Json]:
     """A whole Responses answer that says these deltas."""
     deltas = [{"type": "response.output_text.delta", "output_index": 0, "delta": text} for text in texts]
     return [*deltas, {"type": "response.completed", "response": {"status": "completed", "usage": None}}]
+
+
+def message_events(*blocks: Json, stop: str | None = "end_turn", usage: Json | None = None, **delta: Any) -> list[Json]:
+    """The events of a message. A block is as it begins, with its deltas under `deltas`."""
+    events: list[Json] = [{"type": "message_start", "message": {"type": "message", "usage": {"input_tokens": 1}}}]
+    for index, block in enumerate(blocks):
+        start = {name: value for name, value in block.items() if name != "deltas"}
+        events.append({"type": "content_block_start", "index": index, "content_block": start})
+        deltas = block.get("deltas", ())
+        events += [{"type": "content_block_delta", "index": index, "delta": each} for each in deltas]
+        events.append({"type": "content_block_stop", "index": index})
+    ending: Json = {"delta": {"stop_reason": stop, **delta}, "usage": usage or {"output_tokens": 1}}
+    end: list[Json] = [{"type": "message_delta", **ending}, {"type": "message_stop"}] if stop else []
+    return [*events, *end]
+
+
+def claude_text(*texts: str) -> Json:
+    return {"type": "text", "text": "", "deltas": [{"type": "text_delta", "text": text} for text in texts]}
+
+
+def saying(api: str, *texts: str) -> list[bytes]:
+    """The frames of an answer of this API that says these deltas."""
+    match api:
+        case "responses":
+            return frames(text_deltas(*texts))
+        case "chat":
+            return frames(chat_chunks(*({"content": text} for text in texts)), done=True)
+    return frames(message_events(claude_text(*texts)))
 
 
 def chat_chunks(*deltas: Json, finish: str | None = "stop") -> list[Json]:

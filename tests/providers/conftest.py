@@ -8,11 +8,12 @@ import pytest_asyncio
 
 from local.model import OfflineModel
 from omniagent.ai.providers import get_llm_provider
+from omniagent.ai.providers.api_provider import ApiProvider
 from omniagent.ai.providers.llm_provider import LLMProvider
 from omniagent.ai.providers.openai.lean_openai import httpx2
-from omniagent.ai.providers.openai.openai_provider import OpenAIProvider
 
-MakeProvider = Callable[..., OpenAIProvider]
+MakeProvider = Callable[..., ApiProvider]
+CLAUDE = "claude-sonnet-5-5"
 
 
 @pytest.fixture(autouse=True)
@@ -35,12 +36,15 @@ def offline() -> Iterator[OfflineModel]:
 
 @pytest_asyncio.fixture
 async def provider_of() -> AsyncIterator[MakeProvider]:
-    """Make OpenAI providers that are closed after the test."""
+    """Make providers that are closed after the test."""
     made: list[LLMProvider] = []
 
-    def make(api: str, base_url: str, model: str = "gpt-6-luna", **options: Any) -> OpenAIProvider:
-        provider = get_llm_provider(model, api=api, base_url=base_url, **options)
-        assert isinstance(provider, OpenAIProvider)
+    def make(api: str, base_url: str, model: str = "", **options: Any) -> ApiProvider:
+        if api == "messages":
+            provider = get_llm_provider(f"anthropic/{model or CLAUDE}", base_url=base_url, **options)
+        else:
+            provider = get_llm_provider(model or "gpt-6-luna", api=api, base_url=base_url, **options)
+        assert isinstance(provider, ApiProvider)
         made.append(provider)
         return provider
 

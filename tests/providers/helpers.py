@@ -22,6 +22,7 @@ from omniagent.ai.providers.stream_reader import EventDecoder, ModelStreamReader
 from omniagent.messages import ChatMessage
 
 APIS = ("responses", "chat")
+ALL_APIS = (*APIS, "messages")
 ADD = ToolSpec(
     "add",
     "Add two numbers.",

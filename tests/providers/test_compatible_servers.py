@@ -19,8 +19,9 @@ from omniagent.ai.providers.openai.openai_responses import ResponseReader
 from omniagent.ai.providers.stream_reader import EventDecoder
 from omniagent.errors import ModelAuthError, ModelError, ModelRejected, ModelStreamBroken, ModelUnavailable
 from omniagent.messages import FinishReason, Usage
-from tests.providers.canned import Json, chat_chunks, frames, text_deltas
-from tests.providers.helpers import comparable, finish_of, merged, only, read, text_of
+from tests.providers.canned import Json, chat_chunks, frames, reply, saying, serve, stream, text_deltas
+from tests.providers.conftest import MakeProvider
+from tests.providers.helpers import ask, comparable, finish_of, merged, only, read, streamed, text_of
 
 ID, OTHER_ID = "call_PTLP8xhu3uwZk4l3nlnrrJha", "D681PevKs"
 
@@ -408,3 +409,46 @@ def test_what_was_not_streamed_is_read_from_the_whole_response() -> None:
 
 def test_events_of_kinds_yet_to_come_are_skipped() -> None:
     assert text_of(response({"type": "response.telepathy.delta", "delta": 5}, *text_deltas("hi"))) == "hi"
+
+
+NOT_FOUND = {
+    "vLLM": reply(404, {"detail": "Not Found"}),
+    "Ollama": reply(404, "404 page not found"),
+    "llama.cpp": reply(404, {"error": {"code": 404, "message": "File Not Found", "type": "not_found_error"}}),
+    "another": reply(405, {"detail": "Method Not Allowed"}),
+    "Bedrock": reply(200, {"Output": {"__type": "com.amazon.coral.service#UnknownOperationException"}}),
+}
+
+
+@pytest.mark.parametrize("server_name", NOT_FOUND)
+async def test_a_server_without_responses_is_called_through_chat(server_name: str, provider_of: MakeProvider) -> None:
+    async with serve(NOT_FOUND[server_name], stream(saying("chat", "Hello."))) as server:
+        provider = provider_of("responses", server.base_url, model="llama3")
+        for _ in range(2):
+            assert text_of(await streamed(provider, ask("Hi."))) == "Hello."
+    paths = [head.split(" ")[1] for head in server.heads]
+    assert paths == ["/v1/responses", "/v1/chat/completions", "/v1/chat/completions"]
+
+
+async def test_a_server_with_neither_api_gives_its_first_refusal(provider_of: MakeProvider) -> None:
+    missing = {"error": {"code": "model_not_found", "message": "no such model"}}
+    async with serve(reply(404, missing), reply(404, {"detail": "Not Found"})) as server:
+        with pytest.raises(ModelRejected, match="model_not_found"):
+            await streamed(provider_of("responses", server.base_url, model="llama3"), ask("Hi."))
+    assert len(server.bodies) == 2
+
+
+async def test_a_server_that_has_answered_is_not_called_otherwise(provider_of: MakeProvider) -> None:
+    async with serve(stream(saying("responses", "Hello.")), reply(404, {"detail": "Not Found"})) as server:
+        provider = provider_of("responses", server.base_url, model="llama3")
+        assert text_of(await streamed(provider, ask("Hi."))) == "Hello."
+        with pytest.raises(ModelRejected):
+            await streamed(provider, ask("Hi."))
+    assert len(server.bodies) == 2
+
+
+async def test_another_failure_is_no_reason_to_change_the_api(provider_of: MakeProvider) -> None:
+    async with serve(reply(400, {"error": {"message": "no"}})) as server:
+        with pytest.raises(ModelRejected):
+            await streamed(provider_of("responses", server.base_url, model="llama3"), ask("Hi."))
+    assert len(server.bodies) == 1

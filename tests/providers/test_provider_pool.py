@@ -100,7 +100,10 @@ async def test_the_settings_choose_api_address_and_key() -> None:
 
     async with serve(HELLO) as server:
         settings = Settings(openai_api="responses", openai_base_url=server.base_url, openai_api_key="from-settings")
-        for pool in (ProviderPool.from_settings(settings), ProviderPool.from_settings(settings, api_key=key)):
+        for pool in (
+            ProviderPool.from_settings(settings),
+            ProviderPool.from_settings(settings, keys={"openai": (key, key)}),
+        ):
             provider = pool.get("llama3")
             assert isinstance(provider, OpenAIResponses)
             assert text_of(await streamed(provider, ask("Hi."))) == "Hello."

@@ -149,3 +149,18 @@ else:
     raise AssertionError
 """
     assert "openai.types.responses.response" in await asyncio.to_thread(modules_after, code)
+
+
+async def test_the_environment_gives_the_key_and_the_address_that_the_error_names(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-env")
+    monkeypatch.setenv("OPENAI_API", "chat")
+    provider = get_llm_provider("gpt-6-luna")
+    assert isinstance(provider, OpenAIChat)
+    assert provider.options.api_key == "sk-env"
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://127.0.0.1:1/v1")
+    assert isinstance(get_llm_provider("llama3"), OpenAIChat)
+    given = get_llm_provider("gpt-6-luna", api_key="sk-given")
+    assert isinstance(given, OpenAIResponses)
+    assert (given.options.api_key, given.options.base_url) == ("sk-given", None)

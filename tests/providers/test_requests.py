@@ -7,6 +7,7 @@ from typing import Any
 
 import httpcore2
 import pytest
+from anthropic.types import message_create_params
 from openai.types.chat import completion_create_params
 from openai.types.responses import response_create_params
 from pydantic import TypeAdapter
@@ -29,12 +30,13 @@ from omniagent.messages import (
 from omniagent.session import window
 from tests.providers.canned import Json
 from tests.providers.conftest import MakeProvider
-from tests.providers.helpers import ADD, APIS, ask, finish_of, only, streamed, text_of
+from tests.providers.helpers import ADD, ALL_APIS, APIS, ask, finish_of, only, streamed, text_of
 
 SEALED = {"id": "rs_1", "summary": [], "encrypted_content": "sealed"}
 TYPES: dict[str, TypeAdapter[Any]] = {
     "responses": TypeAdapter(response_create_params.ResponseCreateParamsStreaming),
     "chat": TypeAdapter(completion_create_params.CompletionCreateParamsStreaming),
+    "messages": TypeAdapter(message_create_params.MessageCreateParamsStreaming),
 }
 
 
@@ -48,7 +50,7 @@ def answer(*parts: Part) -> ChatMessage:
 
 async def sent(provider_of: MakeProvider, offline: OfflineModel, api: str, *messages: ChatMessage) -> Json:
     """The body of the request for these messages, after the model has accepted it."""
-    provider = provider_of(api, offline.base_url, model="gpt-6-sol")
+    provider = provider_of(api, offline.base_url, model="" if api == "messages" else "gpt-6-sol")
     assert finish_of(await streamed(provider, ModelRequest("Be brief.", messages, [ADD]))).reason == "stop"
     body = offline.requests[-1].body
     TYPES[api].validate_python(body)
@@ -120,7 +122,7 @@ BROKEN_TURNS: dict[str, list[Part]] = {
 }
 
 
-@pytest.mark.parametrize("api", APIS)
+@pytest.mark.parametrize("api", ALL_APIS)
 @pytest.mark.parametrize("name", BROKEN_TURNS)
 async def test_no_stored_turn_makes_the_api_refuse_the_next_one(
     name: str, api: str, offline: OfflineModel, provider_of: MakeProvider
@@ -129,7 +131,7 @@ async def test_no_stored_turn_makes_the_api_refuse_the_next_one(
     await sent(provider_of, offline, api, *history, ChatMessage.user("[echo:x]"))
 
 
-@pytest.mark.parametrize("api", APIS)
+@pytest.mark.parametrize("api", ALL_APIS)
 @pytest.mark.parametrize("name", BROKEN_TURNS)
 async def test_no_part_of_a_running_turn_makes_the_api_refuse_its_next_step(
     name: str, api: str, offline: OfflineModel, provider_of: MakeProvider
@@ -194,7 +196,7 @@ async def test_chat_completions_are_never_sent_a_user_message_after_a_tools_outp
     assert body["messages"][-2]["content"]
 
 
-@pytest.mark.parametrize("api", APIS)
+@pytest.mark.parametrize("api", ALL_APIS)
 async def test_the_offline_model_knows_what_a_summary_says(
     api: str, offline: OfflineModel, provider_of: MakeProvider
 ) -> None:
@@ -352,7 +354,7 @@ async def test_gpt_6_luna_is_sent_the_effort_none_by_default(
 async def test_no_other_model_is_sent_an_effort_that_nobody_chose(
     api: str, model: str, offline: OfflineModel, provider_of: MakeProvider
 ) -> None:
-    await streamed(provider_of(api, offline.base_url, model=model), ask("[echo:x]"))
+    await streamed(provider_of(api, offline.base_url, model=model), ask("[echo:x]", tools=()))
     assert not {"reasoning", "reasoning_effort"} & set(offline.requests[-1].body)
 
 
@@ -370,7 +372,8 @@ async def test_a_chosen_effort_replaces_the_default(
 ) -> None:
     by_call, by_provider = Overrides(extra=chosen), Overrides()
     for extra, overrides in (({}, by_call), (chosen, by_provider)):
-        await streamed(provider_of(api, offline.base_url, extra=extra), ask("[echo:x]", overrides=overrides))
+        request = ask("[echo:x]", tools=(), overrides=overrides)
+        await streamed(provider_of(api, offline.base_url, extra=extra), request)
         body = offline.requests[-1].body
         assert {name: body[name] for name in ("reasoning", "reasoning_effort") if name in body} == chosen
 

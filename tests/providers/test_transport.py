@@ -25,15 +25,21 @@ from omniagent.errors import (
     ModelUnavailable,
 )
 from omniagent.network import PeerTimeout
-from tests.providers.canned import Canned, chat_chunks, frames, reply, serve, stream, text_deltas
+from tests.providers.canned import Canned, frames, reply, saying, serve, stream, text_deltas
 from tests.providers.conftest import MakeProvider
-from tests.providers.helpers import APIS, ask, only, streamed, text_of
+from tests.providers.helpers import ALL_APIS, ask, only, streamed, text_of
 
 HELLO = stream(frames(text_deltas("Hello", ".")))
+CLIENTS = ("responses", "messages")
+"""One API of each client: the SDK's and our own."""
 REFUSED = reply(401, {"error": {"message": "Incorrect API key provided.", "code": "invalid_api_key"}})
 
 
-@pytest.mark.parametrize("api", APIS)
+def hello(api: str) -> bytes:
+    return stream(saying(api, "Hello", "."))
+
+
+@pytest.mark.parametrize("api", ALL_APIS)
 async def test_closing_the_stream_hangs_up_at_once(api: str, provider_of: MakeProvider) -> None:
     async with OfflineModel() as model:
         provider = provider_of(api, model.base_url)
@@ -43,7 +49,7 @@ async def test_closing_the_stream_hangs_up_at_once(api: str, provider_of: MakePr
 
 
 @pytest.mark.parametrize("prompt", ["[stall] [long:100]", "[stall:first] Hello."])
-@pytest.mark.parametrize("api", APIS)
+@pytest.mark.parametrize("api", ALL_APIS)
 async def test_cancelling_the_reader_hangs_up_at_once(api: str, prompt: str, provider_of: MakeProvider) -> None:
     async with OfflineModel() as model:
         provider = provider_of(api, model.base_url)
@@ -55,7 +61,7 @@ async def test_cancelling_the_reader_hangs_up_at_once(api: str, prompt: str, pro
         await model.until(lambda journal: journal.disconnects == 1)
 
 
-@pytest.mark.parametrize("api", APIS)
+@pytest.mark.parametrize("api", ALL_APIS)
 async def test_the_conversation_is_not_taken_elsewhere_by_a_redirect(api: str, provider_of: MakeProvider) -> None:
     async with serve(HELLO) as elsewhere:
         moved = f"HTTP/1.1 307 Moved\r\nlocation: {elsewhere.base_url}\r\ncontent-length: 0\r\n\r\n"
@@ -65,7 +71,7 @@ async def test_the_conversation_is_not_taken_elsewhere_by_a_redirect(api: str, p
     assert (len(server.bodies), elsewhere.bodies) == (1, [])
 
 
-@pytest.mark.parametrize("api", APIS)
+@pytest.mark.parametrize("api", ALL_APIS)
 async def test_a_model_that_goes_silent_is_unavailable(
     api: str, offline: OfflineModel, provider_of: MakeProvider
 ) -> None:
@@ -75,27 +81,30 @@ async def test_a_model_that_goes_silent_is_unavailable(
             await streamed(provider, ask(prompt))
 
 
-async def test_a_server_that_is_not_there_is_unavailable(provider_of: MakeProvider) -> None:
-    async with serve(HELLO) as server:
+@pytest.mark.parametrize("api", CLIENTS)
+async def test_a_server_that_is_not_there_is_unavailable(api: str, provider_of: MakeProvider) -> None:
+    async with serve(hello(api)) as server:
         pass
     with pytest.raises(ModelUnavailable):
-        await streamed(provider_of("responses", server.base_url, max_retries=0), ask("Hi."))
+        await streamed(provider_of(api, server.base_url, max_retries=0), ask("Hi."))
 
 
-@pytest.mark.parametrize("api", APIS)
+@pytest.mark.parametrize("api", ALL_APIS)
 async def test_one_connection_serves_call_after_call(api: str, provider_of: MakeProvider) -> None:
-    answers = {"responses": HELLO, "chat": stream(frames(chat_chunks({"content": "Hello."}), done=True))}
-    async with serve(answers[api]) as server:
+    async with serve(hello(api)) as server:
         provider = provider_of(api, server.base_url)
         for _ in range(3):
             assert text_of(await streamed(provider, ask("Hi."))) == "Hello."
         assert server.connections == 1
 
 
-@pytest.mark.parametrize("api", APIS)
+@pytest.mark.parametrize("api", ALL_APIS)
 def test_every_event_loop_has_connections_of_its_own(api: str, offline: OfflineModel) -> None:
     """A script may call `asyncio.run` for each turn, and a server may have a loop in each of its threads."""
-    provider = get_llm_provider("gpt-6-luna", api=api, base_url=offline.base_url)
+    if api == "messages":
+        provider = get_llm_provider("anthropic/claude-sonnet-5-5", base_url=offline.base_url)
+    else:
+        provider = get_llm_provider("gpt-6-luna", api=api, base_url=offline.base_url)
     with asyncio.Runner() as first, asyncio.Runner() as second:
         for runner in (first, second, first, second):
             assert text_of(runner.run(streamed(provider, ask("[echo:Hello.]")))) == "Hello."
@@ -106,18 +115,18 @@ def test_every_event_loop_has_connections_of_its_own(api: str, offline: OfflineM
         third.run(provider.aclose())
 
 
-@pytest.mark.parametrize("api", APIS)
+@pytest.mark.parametrize("api", ALL_APIS)
 async def test_a_server_that_does_not_end_its_answer_does_not_hold_it_up(api: str, provider_of: MakeProvider) -> None:
-    bodies = {"responses": frames(text_deltas("Hi.")), "chat": frames(chat_chunks({"content": "Hi."}), done=True)}
-    async with serve(stream(bodies[api], end=False)) as server:
+    async with serve(stream(saying(api, "Hi."), end=False)) as server:
         provider = provider_of(api, server.base_url, timeout_seconds=60)
         async with asyncio.timeout(50):
             assert text_of(await streamed(provider, ask("Hi."))) == "Hi."
 
 
-async def test_what_one_read_of_the_network_brings_is_one_event(provider_of: MakeProvider) -> None:
-    async with serve(HELLO) as server:
-        events = await streamed(provider_of("responses", server.base_url), ask("Hi."))
+@pytest.mark.parametrize("api", CLIENTS)
+async def test_what_one_read_of_the_network_brings_is_one_event(api: str, provider_of: MakeProvider) -> None:
+    async with serve(hello(api)) as server:
+        events = await streamed(provider_of(api, server.base_url), ask("Hi."))
     assert only(events, ModelText) == [ModelText("Hello.")]
 
 
@@ -130,7 +139,7 @@ async def test_an_answer_that_a_proxy_compressed_is_read(provider_of: MakeProvid
 @pytest.mark.parametrize(
     "body", ["<html>Bad gateway</html>", "[]", "", '{"status": "completed"', "{}", '{"choices": [1], "output": [1]}']
 )
-@pytest.mark.parametrize("api", APIS)
+@pytest.mark.parametrize("api", ALL_APIS)
 async def test_an_answer_that_is_none_breaks(api: str, body: str, provider_of: MakeProvider) -> None:
     async with serve(reply(200, body)) as server:
         provider = provider_of(api, server.base_url)
@@ -138,7 +147,7 @@ async def test_an_answer_that_is_none_breaks(api: str, body: str, provider_of: M
             await streamed(provider, ask("Hi."))
 
 
-@pytest.mark.parametrize("api", APIS)
+@pytest.mark.parametrize("api", ALL_APIS)
 async def test_an_address_without_a_model_is_named_by_what_it_sent(api: str, provider_of: MakeProvider) -> None:
     page = reply(200, "<html>\n\n<p>Welcome!</p></html>").replace(b"application/json", b"text/html; charset=utf-8")
     async with serve(page) as server:
@@ -146,17 +155,19 @@ async def test_an_address_without_a_model_is_named_by_what_it_sent(api: str, pro
             await streamed(provider_of(api, server.base_url), ask("Hi."))
 
 
-@pytest.mark.parametrize("api", APIS)
+@pytest.mark.parametrize("api", ALL_APIS)
 async def test_an_error_that_came_with_status_200_is_told_by_who_must_act(api: str, provider_of: MakeProvider) -> None:
     async with serve(reply(200, {"error": {"code": 401, "message": "Which key?"}})) as server:
         with pytest.raises(ModelAuthError):
             await streamed(provider_of(api, server.base_url), ask("Hi."))
 
 
+@pytest.mark.parametrize("api", ALL_APIS)
 async def test_a_connection_that_breaks_after_the_end_of_an_answer_does_not_take_it_back(
+    api: str,
     provider_of: MakeProvider,
 ) -> None:
-    cut = stream(frames(chat_chunks({"content": "Hello."})), headers="connection: close\r\n", end=False)
+    cut = stream(saying(api, "Hello."), headers="connection: close\r\n", end=False)
 
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await reader.readuntil(b"\r\n\r\n")
@@ -166,23 +177,25 @@ async def test_a_connection_that_breaks_after_the_end_of_an_answer_does_not_take
 
     async with await asyncio.start_server(talk, "127.0.0.1", 0) as server:
         port = server.sockets[0].getsockname()[1]
-        provider = provider_of("chat", f"http://127.0.0.1:{port}/v1")
+        provider = provider_of(api, f"http://127.0.0.1:{port}/v1")
         assert text_of(await streamed(provider, ask("Hi."))) == "Hello."
         await provider.aclose()
 
 
-async def test_a_key_that_was_rotated_is_picked_up_without_a_failure(provider_of: MakeProvider) -> None:
+@pytest.mark.parametrize("api", CLIENTS)
+async def test_a_key_that_was_rotated_is_picked_up_without_a_failure(api: str, provider_of: MakeProvider) -> None:
     async def fetch() -> str:
         return "new"
 
-    async with serve(REFUSED, HELLO) as server:
-        provider = provider_of("responses", server.base_url, api_key="old", refresh_key=fetch)
+    async with serve(REFUSED, hello(api)) as server:
+        provider = provider_of(api, server.base_url, api_key="old", refresh_key=fetch)
         for _ in range(2):
             assert text_of(await streamed(provider, ask("Hi."))) == "Hello."
         assert server.keys == ["old", "new", "new"]
 
 
-async def test_a_key_that_stays_refused_is_fetched_once(provider_of: MakeProvider) -> None:
+@pytest.mark.parametrize("api", CLIENTS)
+async def test_a_key_that_stays_refused_is_fetched_once(api: str, provider_of: MakeProvider) -> None:
     fetched: list[str] = []
 
     async def fetch() -> str:
@@ -190,7 +203,7 @@ async def test_a_key_that_stays_refused_is_fetched_once(provider_of: MakeProvide
         return "again"
 
     async with serve(REFUSED) as server:
-        provider = provider_of("chat", server.base_url, api_key="old", refresh_key=fetch)
+        provider = provider_of(api, server.base_url, api_key="old", refresh_key=fetch)
         with pytest.raises(ModelAuthError) as raised:
             await streamed(provider, ask("Hi."))
         assert server.keys == ["old", "again"]
@@ -198,24 +211,28 @@ async def test_a_key_that_stays_refused_is_fetched_once(provider_of: MakeProvide
     assert "Incorrect" not in raised.value.public
 
 
-async def test_a_key_may_come_from_a_function_that_is_asked_each_time(provider_of: MakeProvider) -> None:
+@pytest.mark.parametrize("api", CLIENTS)
+async def test_a_key_may_come_from_a_function_that_is_asked_each_time(api: str, provider_of: MakeProvider) -> None:
     keys = iter(["first", " second\n"])
 
     async def next_key() -> str:
         return next(keys)
 
-    async with serve(HELLO) as server:
-        provider = provider_of("responses", server.base_url, api_key=next_key)
+    async with serve(hello(api)) as server:
+        provider = provider_of(api, server.base_url, api_key=next_key)
         for _ in range(2):
             await streamed(provider, ask("Hi."))
         assert server.keys == ["first", "second"]
 
 
+@pytest.mark.parametrize("api", CLIENTS)
 @pytest.mark.parametrize("key", [" ", "sk-ä", "sk-\x00secret", "sk-secret\nx: y"])
-async def test_a_key_that_cannot_be_one_is_a_wrong_setting_and_not_shown(key: str, provider_of: MakeProvider) -> None:
-    async with serve(HELLO) as server:
+async def test_a_key_that_cannot_be_one_is_a_wrong_setting_and_not_shown(
+    api: str, key: str, provider_of: MakeProvider
+) -> None:
+    async with serve(hello(api)) as server:
         with pytest.raises(ConfigurationError) as raised:
-            await streamed(provider_of("responses", server.base_url, api_key=key), ask("Hi."))
+            await streamed(provider_of(api, server.base_url, api_key=key), ask("Hi."))
     assert "secret" not in "".join(traceback.format_exception(raised.value))
 
 
@@ -269,13 +286,14 @@ HEADERS_ONLY = stream([], end=False)
 OVERLOADED = reply(503, {"error": {"message": "overloaded"}})
 
 
+@pytest.mark.parametrize("api", CLIENTS)
 @pytest.mark.parametrize("answer", [SILENCE, HEADERS_ONLY])
 async def test_a_silent_model_is_asked_once_however_many_retries_there_are(
-    answer: bytes, provider_of: MakeProvider
+    api: str, answer: bytes, provider_of: MakeProvider
 ) -> None:
     async with serve(answer) as server:
         # A busy machine has to ask within this time.
-        provider = provider_of("responses", server.base_url, timeout_seconds=1, max_retries=5)
+        provider = provider_of(api, server.base_url, timeout_seconds=1, max_retries=5)
         with pytest.raises(ModelUnavailable, match="silent"):
             await streamed(provider, ask("Hi."))
         assert len(server.bodies) == 1
@@ -293,31 +311,35 @@ async def test_a_silent_model_is_asked_once_although_its_timeout_is_extended(
         assert len(server.bodies) == 1
 
 
-async def test_no_retry_waits_beyond_the_timeout(provider_of: MakeProvider) -> None:
+@pytest.mark.parametrize("api", CLIENTS)
+async def test_no_retry_waits_beyond_the_timeout(api: str, provider_of: MakeProvider) -> None:
     wait = OVERLOADED.replace(b"\r\n\r\n", b"\r\nretry-after: 50\r\n\r\n", 1)
-    async with serve(wait, HELLO) as server, asyncio.timeout(30):
-        provider = provider_of("responses", server.base_url, timeout_seconds=40, max_retries=5)
+    async with serve(wait, hello(api)) as server, asyncio.timeout(30):
+        provider = provider_of(api, server.base_url, timeout_seconds=40, max_retries=5)
         with pytest.raises(ModelUnavailable, match="status_code 503"):
             await streamed(provider, ask("Hi."))
         assert len(server.bodies) == 1
 
 
-async def test_a_retry_that_fits_into_the_timeout_is_made(provider_of: MakeProvider) -> None:
+@pytest.mark.parametrize("api", CLIENTS)
+async def test_a_retry_that_fits_into_the_timeout_is_made(api: str, provider_of: MakeProvider) -> None:
     wait = OVERLOADED.replace(b"\r\n\r\n", b"\r\nretry-after-ms: 1\r\n\r\n", 1)
-    async with serve(wait, HELLO) as server:
-        assert text_of(await streamed(provider_of("responses", server.base_url), ask("Hi."))) == "Hello."
+    async with serve(wait, hello(api)) as server:
+        assert text_of(await streamed(provider_of(api, server.base_url), ask("Hi."))) == "Hello."
         assert len(server.bodies) == 2
 
 
-async def test_the_query_of_the_address_is_sent_as_one(provider_of: MakeProvider) -> None:
-    async with serve(HELLO) as server:
+@pytest.mark.parametrize("api", CLIENTS)
+async def test_the_query_of_the_address_is_sent_as_one(api: str, provider_of: MakeProvider) -> None:
+    async with serve(hello(api)) as server:
         for address in (f"{server.base_url}?api-version=preview", f"{server.base_url}/?api-version=preview"):
-            await streamed(provider_of("responses", address), ask("Hi."))
-            assert server.heads[-1].startswith("POST /v1/responses?api-version=preview HTTP/1.1")
+            await streamed(provider_of(api, address), ask("Hi."))
+            assert server.heads[-1].startswith(f"POST /v1/{api}?api-version=preview HTTP/1.1")
 
 
+@pytest.mark.parametrize("api", CLIENTS)
 async def test_the_time_until_the_headers_counts_as_silence_before_the_first_byte(
-    provider_of: MakeProvider, monkeypatch: pytest.MonkeyPatch
+    api: str, provider_of: MakeProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The headers come just before the timeout, and then nothing: that is no reason to wait as long again."""
     loop = asyncio.get_running_loop()
@@ -335,7 +357,7 @@ async def test_the_time_until_the_headers_counts_as_silence_before_the_first_byt
 
     async with await asyncio.start_server(talk, "127.0.0.1", 0) as server:
         port = server.sockets[0].getsockname()[1]
-        provider = provider_of("chat", f"http://127.0.0.1:{port}/v1", timeout_seconds=100_000)
+        provider = provider_of(api, f"http://127.0.0.1:{port}/v1", timeout_seconds=100_000)
         reading = asyncio.create_task(streamed(provider, ask("Hi.")))
         await asked.wait()
         skew += 99_000
@@ -350,8 +372,9 @@ async def test_the_time_until_the_headers_counts_as_silence_before_the_first_byt
         await provider.aclose()
 
 
+@pytest.mark.parametrize("api", CLIENTS)
 async def test_an_answer_that_came_while_the_event_loop_was_blocked_is_read(
-    provider_of: MakeProvider, monkeypatch: pytest.MonkeyPatch
+    api: str, provider_of: MakeProvider, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A tool that blocks the loop, or a machine without a free core, is not the model's silence."""
     loop = asyncio.get_running_loop()
@@ -361,14 +384,14 @@ async def test_an_answer_that_came_while_the_event_loop_was_blocked_is_read(
     async def talk(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         nonlocal skew
         await reader.readuntil(b"\r\n\r\n")
-        writer.write(HELLO)
+        writer.write(hello(api))
         skew += 200_000  # the answer is in the socket, and nobody has read it
         await reader.read()
         writer.close()
 
     async with await asyncio.start_server(talk, "127.0.0.1", 0) as server:
         port = server.sockets[0].getsockname()[1]
-        provider = provider_of("responses", f"http://127.0.0.1:{port}/v1", timeout_seconds=100_000, max_retries=0)
+        provider = provider_of(api, f"http://127.0.0.1:{port}/v1", timeout_seconds=100_000, max_retries=0)
         assert [event.text for event in await streamed(provider, ask("Hi.")) if isinstance(event, ModelText)]
         await provider.aclose()
 
@@ -406,7 +429,7 @@ async def test_an_answer_may_take_longer_than_the_timeout_as_long_as_it_goes_on(
 
 
 @pytest.mark.parametrize("prompt", ["[break] [long:100]", "[stall] [long:100]"])
-@pytest.mark.parametrize("api", APIS)
+@pytest.mark.parametrize("api", ALL_APIS)
 async def test_nothing_is_retried_once_bytes_have_come(api: str, prompt: str, provider_of: MakeProvider) -> None:
     async with OfflineModel() as model:
         provider = provider_of(api, model.base_url, timeout_seconds=0.5, max_retries=5)
@@ -419,7 +442,7 @@ PROMPT = "my secret diary"
 QUOTING = {"error": {"message": f"Invalid prompt: {PROMPT}", "type": "invalid_request_error", "code": "invalid_prompt"}}
 
 
-@pytest.mark.parametrize("api", APIS)
+@pytest.mark.parametrize("api", ALL_APIS)
 @pytest.mark.parametrize("answer", [reply(400, QUOTING), stream(frames([QUOTING]))])
 async def test_the_text_of_the_api_stays_out_of_the_log(api: str, answer: bytes, provider_of: MakeProvider) -> None:
     async with serve(answer) as server:
@@ -435,6 +458,7 @@ async def test_the_text_of_the_api_stays_out_of_the_log(api: str, answer: bytes,
         assert PROMPT not in raised.value.public
 
 
+@pytest.mark.parametrize("api", CLIENTS)
 @pytest.mark.parametrize(
     "body",
     [
@@ -445,16 +469,17 @@ async def test_the_text_of_the_api_stays_out_of_the_log(api: str, answer: bytes,
         f"no {PROMPT}",
     ],
 )
-async def test_the_text_of_the_api_is_found_wherever_it_is(body: Any, provider_of: MakeProvider) -> None:
+async def test_the_text_of_the_api_is_found_wherever_it_is(api: str, body: Any, provider_of: MakeProvider) -> None:
     async with serve(reply(400, body if isinstance(body, str) else json.dumps(body))) as server:
         with pytest.raises(ModelRejected) as raised:
-            await streamed(provider_of("chat", server.base_url), ask(PROMPT))
+            await streamed(provider_of(api, server.base_url), ask(PROMPT))
     assert PROMPT in raised.value.api_text
     assert PROMPT not in str(raised.value)
 
 
-async def test_a_code_that_is_a_sentence_stays_out_of_the_log(provider_of: MakeProvider) -> None:
+@pytest.mark.parametrize("api", CLIENTS)
+async def test_a_code_that_is_a_sentence_stays_out_of_the_log(api: str, provider_of: MakeProvider) -> None:
     async with serve(reply(400, {"error": {"code": f"Cannot parse {PROMPT}", "message": None}})) as server:
         with pytest.raises(ModelRejected) as raised:
-            await streamed(provider_of("chat", server.base_url), ask(PROMPT))
+            await streamed(provider_of(api, server.base_url), ask(PROMPT))
     assert PROMPT not in str(raised.value)

@@ -1,35 +1,81 @@
-"""AWS Signature Version 4 of a JSON call. A test compares it with botocore's."""
+"""AWS Signature Version 4: of a POST, and as a bearer token for Bedrock. Tests compare both with AWS's own."""
 
+import base64
 import hashlib
 import hmac
 from datetime import datetime
+from typing import Final
+from urllib.parse import quote, urlencode
 
 from omniagent.aws.credentials import Credentials
 
 _SIGNED_HEADERS = ("content-type", "host", "x-amz-date", "x-amz-security-token", "x-amz-target")
+_ALGORITHM: Final = "AWS4-HMAC-SHA256"
+_EMPTY_HASH: Final = hashlib.sha256(b"").hexdigest()
+_TOKEN_HOST: Final = "bedrock.amazonaws.com"  # noqa: S105 - an address
+MAX_TOKEN_SECONDS: Final = 12 * 3600
 
 
 def sign(
-    headers: dict[str, str], body: bytes, *, service: str, region: str, credentials: Credentials, now: datetime
+    headers: dict[str, str],
+    body: bytes,
+    *,
+    service: str,
+    region: str,
+    credentials: Credentials,
+    now: datetime,
+    path: str = "/",
 ) -> dict[str, str]:
-    """Return the headers of a POST to `/` with the signature added."""
-    stamp = now.strftime("%Y%m%dT%H%M%SZ")
+    """Return the headers of a POST with the signature added."""
+    stamp, scope = _stamp(now), _scope(now, region, service)
     headers = {**headers, "x-amz-date": stamp}
     if credentials.token:
         headers["x-amz-security-token"] = credentials.token
     names = [name for name in _SIGNED_HEADERS if name in headers]
     listed = "".join(f"{name}:{headers[name]}\n" for name in names)
-    request = "\n".join(["POST", "/", "", listed, ";".join(names), hashlib.sha256(body).hexdigest()])
-    scope = f"{stamp[:8]}/{region}/{service}/aws4_request"
-    text = "\n".join(["AWS4-HMAC-SHA256", stamp, scope, hashlib.sha256(request.encode()).hexdigest()])
+    digest = hashlib.sha256(body).hexdigest()
+    request = "\n".join(["POST", quote(path, safe="/~"), "", listed, ";".join(names), digest])
+    headers["authorization"] = (
+        f"{_ALGORITHM} Credential={credentials.access_key}/{scope}, "
+        f"SignedHeaders={';'.join(names)}, Signature={_signature(request, stamp, scope, credentials)}"
+    )
+    return headers
+
+
+def bedrock_token(credentials: Credentials, region: str, now: datetime, seconds: int = MAX_TOKEN_SECONDS) -> str:
+    """Return a bearer token for Bedrock: a presigned request, valid for as long as the credentials at most."""
+    stamp, scope = _stamp(now), _scope(now, region, "bedrock")
+    query = {
+        "Action": "CallWithBearerToken",
+        "X-Amz-Algorithm": _ALGORITHM,
+        "X-Amz-Credential": f"{credentials.access_key}/{scope}",
+        "X-Amz-Date": stamp,
+        "X-Amz-Expires": str(seconds),
+        "X-Amz-SignedHeaders": "host",
+        **({"X-Amz-Security-Token": credentials.token} if credentials.token else {}),
+    }
+    canonical = urlencode(sorted(query.items()), quote_via=quote, safe="~")
+    request = "\n".join(["POST", "/", canonical, f"host:{_TOKEN_HOST}\n", "host", _EMPTY_HASH])
+    signed = {**query, "X-Amz-Signature": _signature(request, stamp, scope, credentials), "Version": "1"}
+    url = f"{_TOKEN_HOST}/?{urlencode(signed, quote_via=quote, safe='~')}"
+    return f"bedrock-api-key-{base64.b64encode(url.encode()).decode()}"
+
+
+def _stamp(now: datetime) -> str:
+    return now.strftime("%Y%m%dT%H%M%SZ")
+
+
+def _scope(now: datetime, region: str, service: str) -> str:
+    return f"{now.strftime('%Y%m%d')}/{region}/{service}/aws4_request"
+
+
+def _signature(request: str, stamp: str, scope: str, credentials: Credentials) -> str:
+    """Return the signature of a canonical request."""
+    text = "\n".join([_ALGORITHM, stamp, scope, hashlib.sha256(request.encode()).hexdigest()])
     key = f"AWS4{credentials.secret_key}".encode()
     for part in scope.split("/"):
         key = _hmac(key, part)
-    headers["authorization"] = (
-        f"AWS4-HMAC-SHA256 Credential={credentials.access_key}/{scope}, "
-        f"SignedHeaders={';'.join(names)}, Signature={_hmac(key, text).hex()}"
-    )
-    return headers
+    return _hmac(key, text).hex()
 
 
 def _hmac(key: bytes, text: str) -> bytes:

@@ -9,10 +9,14 @@ class ModelError(OmniAgentError):
     status = 502
     public = "The model could not answer. Try again in a moment."
 
-    def __init__(self, detail: str = "", *, api_text: str = "") -> None:
+    def __init__(self, detail: str = "", *, api_text: str = "", api_status: int | None = None, param: str = "") -> None:
         super().__init__(detail)
         self.api_text = api_text
         """The API's own message. It may quote the prompt, so it is not part of `str(error)`, which is logged."""
+        self.api_status = api_status
+        """The HTTP status of the API's answer."""
+        self.param = param
+        """The field of the request that the API names."""
 
 
 class ModelUnavailable(ModelError):

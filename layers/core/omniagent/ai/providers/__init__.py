@@ -3,31 +3,46 @@
     get_llm_provider("gpt-6-luna", api_key=key)                     a known prefix
     get_llm_provider("openai-chat/llama3", base_url="http://…/v1")    a named API, any model
     get_llm_provider("openai", model="gpt-6-luna", api="chat")      a name and a model
+    get_llm_provider("anthropic/claude-sonnet-5-5", api_key=key)    Claude
     get_llm_provider("gpt-6-sol,gpt-6-luna", api_key=key)             a chain: if one is unavailable, the next
+    get_llm_provider("bedrock/global.anthropic.claude-sonnet-5-5")  Claude on Bedrock, with the role of the process
 
-With a `base_url`, a model that matches no registration is requested from that OpenAI-compatible server.
+Without a key and a `base_url`, the options are those of the environment. With a `base_url`, a model that matches no
+registration is requested from that OpenAI-compatible server.
 """
 
 import inspect
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Literal
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any, Final, Literal, get_args
 
 from omniagent.ai.providers.llm_provider import LLMProvider, check_provider
 from omniagent.errors import ConfigurationError, UnknownModelError
+from omniagent.settings import Settings
 
 __all__ = [
+    "KEYED_VENDORS",
+    "KeyedVendor",
     "LLMProvider",
     "ProviderFactory",
     "Registration",
+    "Vendor",
+    "accepted_options",
     "chain_of",
     "check_registration",
     "find_provider",
     "get_llm_provider",
     "register_provider",
+    "vendor_of",
+    "vendor_options",
+    "without_vendor",
 ]
 
 ProviderFactory = Callable[..., LLMProvider]
 """Called with the model's name and the options given to `get_llm_provider`."""
+KeyedVendor = Literal["openai", "anthropic"]
+"""Whose API needs a key."""
+Vendor = KeyedVendor | Literal["bedrock"]
+"""Whose settings a provider takes."""
 Registration = ProviderFactory | LLMProvider
 """What is registered under a name: a factory, or one provider for all its models."""
 
@@ -50,6 +65,18 @@ def _openai_chat(model: str, **options: Any) -> LLMProvider:
     return OpenAIChat(model, **_without_api(options))
 
 
+def _anthropic(model: str, **options: Any) -> LLMProvider:
+    from omniagent.ai.providers.anthropic.anthropic_messages import AnthropicMessages
+
+    return AnthropicMessages(model, **options)
+
+
+def _bedrock(model: str, **options: Any) -> LLMProvider:
+    from omniagent.ai.providers.bedrock import bedrock
+
+    return bedrock(model, **options)
+
+
 def _without_api(options: dict[str, Any]) -> dict[str, Any]:
     """Drop the `api` option: the provider's name determines the API, whatever the settings say."""
     return {name: value for name, value in options.items() if name != "api"}
@@ -61,8 +88,39 @@ _registrations: dict[str, Registration] = {
     "openai": _openai,
     "openai-responses": _openai_responses,
     "openai-chat": _openai_chat,
+    "anthropic": _anthropic,
+    "bedrock": _bedrock,
     **dict.fromkeys(("gpt-", "chatgpt-", "codex-", "ft:gpt-"), _openai),
 }
+
+
+KEYED_VENDORS: Final[tuple[KeyedVendor, ...]] = get_args(KeyedVendor)
+_VENDOR_OF: Mapping[Registration, Vendor] = {_anthropic: "anthropic", _bedrock: "bedrock"}
+
+
+def vendor_of(registration: Registration) -> Vendor:
+    """Return whose settings a registration takes. A team's own factory is offered OpenAI's."""
+    return _VENDOR_OF.get(registration, "openai")
+
+
+def vendor_options(settings: Settings) -> dict[Vendor, dict[str, Any]]:
+    """Return the options that the settings give to the providers of each vendor."""
+    shared = {"timeout_seconds": settings.model_timeout_seconds}
+    options: dict[Vendor, dict[str, Any]] = {
+        "openai": {
+            **shared,
+            "api": settings.openai_api,
+            "base_url": settings.openai_base_url or None,
+            "api_key": settings.openai_api_key or None,
+        },
+        "anthropic": {
+            **shared,
+            "base_url": settings.anthropic_base_url or None,
+            "api_key": settings.anthropic_api_key or None,
+        },
+        "bedrock": {**shared, "api": settings.openai_api},
+    }
+    return options
 
 
 def register_provider(prefix_or_name: str, provider: Registration) -> None:
@@ -96,11 +154,33 @@ def get_llm_provider(name_or_model: str, **options: Any) -> LLMProvider:
         from omniagent.ai.providers.fallback import FallbackProvider
 
         return FallbackProvider([get_llm_provider(name, **options) for name in names])
+    known: dict[Vendor, dict[str, Any]] = {}
+    if not options.keys() & {"api_key", "base_url"}:
+        known = vendor_options(Settings.from_env())
     if name_or_model in _registrations and "model" in options:
         found, model = _registrations[name_or_model], str(options.pop("model"))
     else:
-        found, model = find_provider(name_or_model, {}, any_model=bool(options.get("base_url")))
-    return found if isinstance(found, LLMProvider) else found(model, **options)
+        base_url = options.get("base_url") or known.get("openai", {}).get("base_url")
+        found, model = find_provider(name_or_model, {}, any_model=bool(base_url))
+    if isinstance(found, LLMProvider):
+        return found
+    return found(model, **{**accepted_options(found, known.get(vendor_of(found), {})), **options})
+
+
+def accepted_options(factory: ProviderFactory, options: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the options that a factory has parameters for, or all of them if it takes `**options`."""
+    present = {name: value for name, value in options.items() if value is not None}
+    parameters = inspect.signature(factory).parameters.values()
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
+        return present
+    names = {p.name for p in parameters if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD)}
+    return {name: value for name, value in present.items() if name in names}
+
+
+def without_vendor(model: str, own: Iterable[str] = ()) -> str:
+    """Return the model's name without the name of a provider before it."""
+    vendor, slash, name = model.partition("/")
+    return name if slash and (vendor in _registrations or vendor in own) else model
 
 
 def chain_of(model: str | Sequence[str]) -> list[str]:

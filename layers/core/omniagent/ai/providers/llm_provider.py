@@ -3,9 +3,9 @@
 import inspect
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import date
-from typing import Any, Literal
+from typing import Any, Final, Literal, NoReturn, get_args
 
 from omniagent.declared import check_fields
 from omniagent.errors import ConfigurationError
@@ -66,11 +66,41 @@ class ModelRequest:
     """Set by `call_model`."""
 
 
+def _refuse(event: object, name: str, value: object, instead: str) -> NoReturn:
+    """Raise the error of an event that would break the chat of a client later."""
+    raise ConfigurationError(f"{type(event).__name__}({name}=…) must be {instead}, not {value!r:.100}")
+
+
+def _check_text(event: Any, name: str, hint: str = "") -> None:
+    if type(value := getattr(event, name)) is not str:
+        _refuse(event, name, value, f"text{hint}")
+
+
+def _check_call(event: Any) -> None:
+    _check_text(event, "call_id")
+    if not event.call_id:
+        _refuse(event, "call_id", "", "an id that no other call has")
+
+
+_FINISH_REASONS: Final = get_args(FinishReason)
+_COUNTS: Final = tuple(each.name for each in fields(Usage) if each.name != "estimated")
+_OTHER_NAMES: Final = {
+    **dict.fromkeys(("end_turn", "stop_sequence", "completed", "eos", "STOP"), "stop"),
+    **dict.fromkeys(("tool_use", "tool_calls", "function_call"), "tool-calls"),
+    **dict.fromkeys(("max_tokens", "max_output_tokens", "MAX_TOKENS"), "length"),
+    **dict.fromkeys(("refusal", "content_filter", "SAFETY"), "content-filter"),
+}
+
+
 @dataclass(frozen=True, slots=True)
 class ModelText:
     """Text of the answer. Deltas that arrived together come as one."""
 
     text: str
+
+    def __post_init__(self) -> None:
+        if type(self.text) is not str:
+            _check_text(self, "text")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,12 +109,20 @@ class ModelReasoning:
 
     text: str
 
+    def __post_init__(self) -> None:
+        if type(self.text) is not str:
+            _check_text(self, "text")
+
 
 @dataclass(frozen=True, slots=True)
 class ModelReasoningDone:
     """The end of a block of reasoning, or reasoning that is not shown, with the data that the API expects back."""
 
     provider_data: dict[str, Any] | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.provider_data, dict | None):
+            _refuse(self, "provider_data", self.provider_data, "None or a dict that can be stored as JSON")
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +132,10 @@ class ModelToolStart:
     call_id: str
     name: str
 
+    def __post_init__(self) -> None:
+        _check_call(self)
+        _check_text(self, "name")
+
 
 @dataclass(frozen=True, slots=True)
 class ModelToolDelta:
@@ -101,6 +143,11 @@ class ModelToolDelta:
 
     call_id: str
     text: str
+
+    def __post_init__(self) -> None:
+        if type(self.text) is not str or not self.call_id:
+            _check_call(self)
+            _check_text(self, "text")
 
 
 @dataclass(frozen=True, slots=True)
@@ -111,13 +158,29 @@ class ModelToolCall:
     name: str
     arguments: str
 
+    def __post_init__(self) -> None:
+        _check_call(self)
+        _check_text(self, "name")
+        _check_text(self, "arguments", ", such as json.dumps(arguments)")
+
 
 @dataclass(frozen=True, slots=True)
 class ModelFinish:
-    """The last event of every call."""
+    """The last event of every call. Without tokens in its usage, they are estimated."""
 
     reason: FinishReason
-    usage: Usage
+    usage: Usage = Usage()
+
+    def __post_init__(self) -> None:
+        if self.reason not in _FINISH_REASONS:
+            known = ", ".join(map(repr, _FINISH_REASONS))
+            hint = f" (write {_OTHER_NAMES[self.reason]!r})" if self.reason in _OTHER_NAMES else ""
+            _refuse(self, "reason", self.reason, f"one of {known}{hint}")
+        if not isinstance(self.usage, Usage):
+            _refuse(self, "usage", self.usage, "Usage(input_tokens=…, output_tokens=…)")
+        for name in _COUNTS:
+            if type(count := getattr(self.usage, name)) is not int or count < 0:
+                _refuse(self, "usage", f"{name}={count!r}", "Usage(…) of integers from 0 on")
 
 
 ModelEvent = (

@@ -4,15 +4,24 @@ Each call is one LLM span, streamed or buffered.
 """
 
 import asyncio
-import inspect
 import json
 import re
-from collections.abc import AsyncGenerator, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
-from omniagent.ai.providers import ProviderFactory, Registration, chain_of, check_registration, find_provider
+from omniagent.ai.providers import (
+    KeyedVendor,
+    Registration,
+    Vendor,
+    accepted_options,
+    chain_of,
+    check_registration,
+    find_provider,
+    vendor_of,
+    vendor_options,
+)
 from omniagent.ai.providers.fallback import FallbackProvider
 from omniagent.ai.providers.llm_provider import (
     KeySource,
@@ -175,14 +184,19 @@ class ProviderPool:
     """Returns the provider of a model, and caches it.
 
     `registrations` are the pool's own and come before those of `register_provider`. A factory is called with the
-    model's name and with the pool's options that it has parameters for. A registered instance serves every model
-    under its name; the pool does not close it.
+    model's name, and with the options of its vendor and of the pool that it has parameters for. A registered instance
+    serves every model under its name; the pool does not close it.
     """
 
     def __init__(
-        self, options: Mapping[str, Any] | None = None, registrations: Mapping[str, Registration] | None = None
+        self,
+        options: Mapping[str, Any] | None = None,
+        registrations: Mapping[str, Registration] | None = None,
+        *,
+        by_vendor: Mapping[Vendor, Mapping[str, Any]] | None = None,
     ) -> None:
-        self._options = {name: value for name, value in (options or {}).items() if value is not None}
+        self._options = dict(options or {})
+        self._by_vendor = dict(by_vendor or {})
         self._registrations = dict(registrations or {})
         for name, registration in self._registrations.items():
             check_registration(f"ProviderPool: {name!r}", registration)
@@ -195,20 +209,20 @@ class ProviderPool:
         settings: Settings,
         registrations: Mapping[str, Registration] | None = None,
         *,
-        api_key: str | KeySource | None = None,
-        refresh_key: KeySource | None = None,
+        keys: Mapping[KeyedVendor, tuple[KeySource, KeySource]] | None = None,
         verbose_errors: bool = False,
+        on_refused_field: Callable[[str], None] | None = None,
     ) -> Self:
-        """Return the pool that the settings describe. A key passed here takes precedence over OPENAI_API_KEY."""
-        options = {
-            "api": settings.openai_api,
-            "base_url": settings.openai_base_url or None,
-            "timeout_seconds": settings.model_timeout_seconds,
-            "api_key": api_key or settings.openai_api_key or None,
-            "refresh_key": refresh_key,
-            "verbose_errors": verbose_errors,
-        }
-        return cls(options, registrations)
+        """Return the pool that the settings describe.
+
+        `keys` are functions that return a vendor's key, and its current value after it was refused. They take
+        precedence over the keys of the settings.
+        """
+        by_vendor = vendor_options(settings)
+        for vendor, (api_key, refresh_key) in (keys or {}).items():
+            by_vendor[vendor] |= {"api_key": api_key, "refresh_key": refresh_key}
+        options = {"verbose_errors": verbose_errors, "on_refused_field": on_refused_field}
+        return cls(options, registrations, by_vendor=by_vendor)
 
     def get(self, model: str | Sequence[str]) -> LLMProvider:
         """Return the provider of a model, or a chain for several: `"gpt-6-luna,openai-chat/llama3"` or a list."""
@@ -231,20 +245,13 @@ class ProviderPool:
             await provider.aclose()
 
     def _open(self, name: str) -> LLMProvider:
-        found, model = find_provider(name, self._registrations, any_model="base_url" in self._options)
+        base_url = {**self._by_vendor.get("openai", {}), **self._options}.get("base_url")
+        found, model = find_provider(name, self._registrations, any_model=bool(base_url))
         if isinstance(found, LLMProvider):
             return found
+        options = {**self._by_vendor.get(vendor_of(found), {}), **self._options}
         with team_code(f"the provider registered for {name!r}", ConfigurationError, passes=(OmniAgentError,)):
-            provider = found(model, **_accepted(found, self._options))
+            provider = found(model, **accepted_options(found, options))
         check_provider(f"what the provider registered for {name!r} makes", provider)
         self._made.append(provider)
         return provider
-
-
-def _accepted(factory: ProviderFactory, options: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the options that a factory has parameters for, or all of them if it takes `**options`."""
-    parameters = inspect.signature(factory).parameters.values()
-    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
-        return options
-    names = {p.name for p in parameters if p.kind in (p.KEYWORD_ONLY, p.POSITIONAL_OR_KEYWORD)}
-    return {name: value for name, value in options.items() if name in names}

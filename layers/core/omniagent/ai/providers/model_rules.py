@@ -1,16 +1,127 @@
-"""What requests to a family of models need, as data.
+"""What the families of models take, as data. Every provider fits its request to it before the call.
 
-A model that is not listed is sent only what its caller chose: a compatible server may refuse what it does not know.
+A model that is not listed is sent what its caller chose, and nothing else: a compatible server may refuse what it does
+not know. What a listed model refuses is left out or replaced with the nearest value that it takes.
 """
 
 import re
-from typing import Final
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Final, Literal
+
+from omniagent.ai.providers.stream_reader import Json
+
+Sampling = Literal["yes", "without reasoning", "no"]
+ChatTools = Literal["yes", "without reasoning", "no"]
+Thinking = Literal["adaptive", "budget"]
+
+EFFORTS: Final = ("none", "minimal", "low", "medium", "high", "xhigh", "max")
+SAMPLING_FIELDS: Final = frozenset({"temperature", "top_p", "top_k", "top_logprobs", "logprobs"})
 
 
-def _family(name: str) -> re.Pattern[str]:
-    """Match the names that begin so, also after a vendor's: `openai/gpt-6-luna`."""
-    return re.compile(rf"(?:.*[/.:])?{re.escape(name)}")
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ModelRules:
+    """The rules of one family. The defaults are those of a model that is not listed."""
+
+    sampling: Sampling = "yes"
+    """Takes `temperature` and the like: always, only at the effort `none`, or never."""
+    reasons: bool = False
+    """Reasons before it answers, if its effort is not `none`."""
+    efforts: tuple[str, ...] = ()
+    """The efforts that it takes. Empty: not known."""
+    default_effort: str | None = None
+    """Sent where the caller chose none: by its own default, the model would reason before every answer."""
+    chat_tools: ChatTools = "yes"
+    """Takes tools on Chat Completions: always, only at the effort `none`, or never."""
+    thinking: Thinking | None = None
+    """Claude: how thinking is asked for. Older models need a budget."""
+    takes_budget: bool = False
+    """Claude: takes a budget of thinking tokens."""
+    thinking_off: Json | None = None
+    """Claude: what turns thinking off, or what is nearest to that. None: nothing does."""
+    off_up_to: str = "max"
+    """Claude: the highest effort at which thinking can be off."""
+    forced_tool: bool = True
+    """Takes a `tool_choice` that demands a call."""
+    native_output: bool = True
+    """Takes the schema of its answer. Others are shown it in their instructions."""
+    strict_tools: bool = True
+    """Takes `strict` in a tool."""
+    max_output: int | None = None
+    """The largest number of output tokens."""
+    context_window: int | None = None
+    """The largest number of input and output tokens together."""
 
 
-DEFAULT_EFFORTS: Final = ((_family("gpt-6-luna"), "none"),)
-"""The reasoning effort where the caller chose none: by its own default, the model would reason before every answer."""
+_OFF: Final[Json] = {"type": "disabled"}
+_GPT_6 = ModelRules(
+    sampling="without reasoning",
+    reasons=True,
+    chat_tools="without reasoning",
+)
+_ONLY_REASONING = replace(_GPT_6, sampling="no", efforts=EFFORTS[2:], chat_tools="no")
+_CLAUDE_EFFORTS = EFFORTS[2:]
+_CLAUDE = ModelRules(
+    sampling="without reasoning",
+    efforts=_CLAUDE_EFFORTS,
+    thinking="budget",
+    takes_budget=True,
+    thinking_off=_OFF,
+    max_output=64_000,
+    context_window=200_000,
+)
+_CLAUDE_4_6 = replace(_CLAUDE, thinking="adaptive", max_output=128_000, context_window=None)
+_CLAUDE_5 = replace(_CLAUDE_4_6, sampling="no")
+_CLAUDE_5_5 = replace(_CLAUDE_5, takes_budget=False, thinking_off=None, forced_tool=False)
+
+_FAMILIES: Final = tuple(
+    (re.compile(rf"(?:.*[/.:])?(?:{names})"), rules)
+    for names, rules in (
+        (r"gpt-\d.*-chat", ModelRules()),
+        (r"gpt-6-astra|gpt-6\.1-sol", _ONLY_REASONING),
+        (r"gpt-6-luna", replace(_GPT_6, default_effort="none", max_output=128_000, context_window=1_000_000)),
+        (r"gpt-[6-9]", _GPT_6),
+        (r"gpt-[5-9]\.", ModelRules(reasons=True, max_output=128_000)),
+        (r"o\d|gpt-[5-9]|codex", ModelRules(reasons=True, sampling="no")),
+        (
+            r"claude-sonnet-5-5",
+            replace(_CLAUDE_5_5, thinking_off={"type": "between_tools"}, off_up_to="high"),
+        ),
+        (r"claude-opus-5-5|claude-fable-5-[1-9]", _CLAUDE_5_5),
+        (r"claude-haiku-5-5", replace(_CLAUDE_5, takes_budget=False, off_up_to="high")),
+        (r"claude-fable-5", replace(_CLAUDE_5, takes_budget=False, thinking_off=None)),
+        (r"claude-opus-5", replace(_CLAUDE_5, off_up_to="high")),
+        (r"claude-sonnet-5|claude-opus-4-[78]", _CLAUDE_5),
+        (r"claude-(?:sonnet|opus)-4-6", _CLAUDE_4_6),
+        (r"claude-(?:haiku|sonnet|opus)-4-5", _CLAUDE),
+        (r"claude", ModelRules(sampling="no", thinking="adaptive", max_output=64_000)),
+    )
+)
+
+
+@lru_cache(maxsize=64)
+def rules_of(model: str) -> ModelRules:
+    """Return the rules of a model, also behind a vendor's prefix: `openai/gpt-6-luna`, `global.anthropic.claude-…`."""
+    return next((rules for family, rules in _FAMILIES if family.match(model)), ModelRules())
+
+
+def nearest_effort(effort: str, rules: ModelRules) -> str:
+    """Return the effort, or the nearest one that the model takes."""
+    if not rules.efforts or effort in rules.efforts or effort not in EFFORTS:
+        return effort
+    return min(rules.efforts, key=lambda known: abs(EFFORTS.index(known) - EFFORTS.index(effort)))
+
+
+def fit_sampling(body: Json, rules: ModelRules, *, reasons: bool) -> Json:
+    """Return the request without sampling fields if the model refuses them."""
+    if rules.sampling == "yes" or (rules.sampling == "without reasoning" and not reasons):
+        return body
+    return {name: value for name, value in body.items() if name not in SAMPLING_FIELDS}
+
+
+def fit_limit(body: Json, field: str, rules: ModelRules) -> Json:
+    """Return the request with at most the output that the model can make."""
+    limit = body.get(field)
+    if rules.max_output is None or not isinstance(limit, int) or limit <= rules.max_output:
+        return body
+    return {**body, field: rules.max_output}

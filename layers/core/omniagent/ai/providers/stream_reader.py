@@ -199,6 +199,10 @@ class ModelStreamReader(ABC):
             raise ModelStreamBroken("the model's stream ended before its end")
         return [*self._events, self.finished]
 
+    def continuation(self, body: Json) -> Json | None:  # noqa: ARG002 - for an API that pauses its answers
+        """Return the request that continues the answer to `body`, or None if the answer is complete."""
+        return None
+
     def _read_all(self, events: Iterable[Json]) -> None:
         try:
             for event in events:

@@ -5,7 +5,7 @@ import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from omniagent.ai.providers.openai.openai_provider import tool_name
+from omniagent.ai.providers.sent_parts import tool_name
 from omniagent.messages import ToolPart
 
 _OPENAI_MODEL = re.compile(r"(?:.*[/.:])?(?:o\d|gpt-(?!oss)|chatgpt|codex)")

@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, ClassVar, NoReturn
 
+from omniagent.ai.providers.api_errors import reported
 from omniagent.ai.providers.llm_provider import (
     ModelEvent,
     ModelReasoningDone,
@@ -11,17 +12,12 @@ from omniagent.ai.providers.llm_provider import (
     OutputFormat,
     ToolSpec,
 )
+from omniagent.ai.providers.model_rules import rules_of
 from omniagent.ai.providers.openai.chat_dialect import ChatDialect
-from omniagent.ai.providers.openai.openai_client import reported
-from omniagent.ai.providers.openai.openai_provider import (
-    OpenAIProvider,
-    steps,
-    to_json,
-    tool_arguments,
-    tool_name,
-    tool_output,
-)
+from omniagent.ai.providers.openai.openai_provider import OpenAIProvider
+from omniagent.ai.providers.sent_parts import steps, to_json, tool_arguments, tool_name, tool_output
 from omniagent.ai.providers.stream_reader import Call, Json, ModelStreamReader, counts_of, new_call_id, token_count
+from omniagent.errors import ConfigurationError
 from omniagent.messages import ChatMessage, FinishReason, Part, ReasoningPart, TextPart, ToolPart, Usage
 
 _FINISH: dict[str, FinishReason] = {
@@ -40,12 +36,22 @@ class OpenAIChat(OpenAIProvider):
 
     def _body(self, request: ModelRequest) -> Json:
         parameters = self._parameters(request)
-        return {
+        body = {
             "messages": list(_alternating(_messages(request, self._dialect(parameters["model"])))),
             **self._tool_parameters([_tool(tool) for tool in request.tools]),
             **_response_format(request.output),
             **parameters,
         }
+        return self._fitted(self._with_callable_tools(body))
+
+    def _with_callable_tools(self, body: Json) -> Json:
+        """Turn the reasoning off where the model takes tools on this API only without it."""
+        chat_tools = rules_of(body["model"]).chat_tools
+        if not body.get("tools") or chat_tools == "yes":
+            return body
+        if chat_tools == "no":
+            raise ConfigurationError(f"{body['model']} calls tools only on the Responses API: set OPENAI_API=responses")
+        return body if "reasoning" in body else {**body, "reasoning_effort": "none"}
 
     def _reader(self, model: str) -> ModelStreamReader:
         return ChatReader(model)
@@ -55,6 +61,9 @@ class OpenAIChat(OpenAIProvider):
 
     def _effort_fields(self, effort: str) -> Json:
         return {"reasoning_effort": effort}
+
+    def _effort(self, body: Json) -> str | None:
+        return body.get("reasoning_effort")
 
     def _dialect(self, model: str) -> ChatDialect:
         return ChatDialect(model, self.options.base_url or "")

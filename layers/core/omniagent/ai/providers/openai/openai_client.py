@@ -4,20 +4,23 @@ import asyncio
 import json
 import math
 import re
-import ssl
-from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaitable, Callable, Iterator, Mapping
-from contextlib import aclosing, contextmanager
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any, Final, cast
 from urllib.request import getproxies
 
 import httpcore2
 from anyio import BrokenResourceError, ClosedResourceError, EndOfStream
 
+from omniagent.ai.providers.api_errors import MAX_API_TEXT, TRANSPORT_ERRORS, api_error, mapped
+from omniagent.ai.providers.api_provider import CONNECT_SECONDS, ApiOptions, encoded, usable_key
+from omniagent.ai.providers.api_stream import read_events
+from omniagent.ai.providers.http_client import Authorizer
 from omniagent.ai.providers.llm_provider import KeySource
 from omniagent.ai.providers.openai.lean_openai import httpx2, openai
-from omniagent.ai.providers.stream_reader import EventDecoder, Json
+from omniagent.ai.providers.stream_reader import Json
 from omniagent.errors import (
     ConfigurationError,
     ModelAuthError,
@@ -48,33 +51,11 @@ MODEL_ERRORS: dict[type[Exception], type[ModelError]] = {
     # The SDK wraps its transport's errors before the first byte, but not those in the middle of a stream.
     httpx2.TimeoutException: ModelUnavailable,
     httpx2.RequestError: ModelStreamBroken,
-    httpcore2.TimeoutException: ModelUnavailable,
-    httpcore2.NetworkError: ModelStreamBroken,
-    httpcore2.ProtocolError: ModelStreamBroken,
-    TimeoutError: ModelUnavailable,
-    OSError: ModelStreamBroken,
-    ssl.SSLError: ModelStreamBroken,
+    **TRANSPORT_ERRORS,
     EndOfStream: ModelStreamBroken,
     BrokenResourceError: ModelStreamBroken,
     ClosedResourceError: ModelStreamBroken,
 }
-
-_CODE = re.compile(r"[\w.:/\[\]-]{1,80}")
-_STATUS = re.compile(r"[1-5]\d\d")  # a number, or its text as LiteLLM sends it
-_UNAVAILABLE = frozenset(
-    {
-        "internal_error",
-        "internal_server_error",
-        "overloaded_error",
-        "rate_limit_error",
-        "rate_limit_exceeded",
-        "server_error",
-        "service_unavailable",
-        "timeout",
-        "vector_store_timeout",
-    }
-)
-_REFUSED_KEY = frozenset({"authentication_error", "invalid_api_key", "permission_error"})
 
 
 @contextmanager
@@ -89,11 +70,11 @@ def translated() -> Iterator[None]:
 
 
 def translate(exc: Exception) -> ModelError:
-    """Return our error for one of the SDK's, by its class or its nearest mapped base class."""
-    kind = next(MODEL_ERRORS[base] for base in type(exc).__mro__ if base in MODEL_ERRORS)
+    """Return our error for one of the SDK's."""
+    kind = mapped(exc, MODEL_ERRORS)
     if isinstance(exc, openai.APIStatusError):
         facts = {name: getattr(exc, name, None) for name in ("status_code", "code", "type", "param", "request_id")}
-        return _error(kind, type(exc).__name__, facts, _api_text(exc))
+        return api_error(kind, type(exc).__name__, facts, _api_text(exc))
     if isinstance(exc, TimeoutError | openai.APITimeoutError | httpx2.TimeoutException | httpcore2.TimeoutException):
         return kind(f"{type(exc).__name__}: the model's API was silent for too long")
     return kind(f"{type(exc).__name__}: {exc}")
@@ -107,80 +88,20 @@ def _api_text(exc: openai.APIStatusError) -> str:
     return f"{message} - {body if isinstance(body, str) else json.dumps(body, ensure_ascii=False)}"[:MAX_API_TEXT]
 
 
-def reported(error: object) -> ModelError:
-    """Return the error for a failure that the API reports inside an answer."""
-    if not isinstance(error, dict):
-        return _error(ModelUnavailable, "the model's API reported a failure", {}, str(error))
-    facts = {name: error.get(name) for name in ("code", "type", "param")}
-    return _error(_kind_of(error), "the model's API reported a failure", facts, str(error.get("message") or ""))
-
-
-def _error(kind: type[ModelError], what: str, facts: Mapping[str, object], api_text: str) -> ModelError:
-    known = [f"{name} {_short(value)}" for name, value in facts.items() if value is not None]
-    if api_text:
-        known.append(f"{len(api_text)} characters of text")
-    return kind(f"{what} ({', '.join(known)})" if known else what, api_text=api_text)
-
-
-def _short(value: object) -> str:
-    """Return a code that is a name. Other text is replaced with its length: it must not get into the log."""
-    text = str(value)
-    return text if _CODE.fullmatch(text) else f"of {len(text)} characters"
-
-
-def _kind_of(error: Json) -> type[ModelError]:
-    names = {error.get("code"), error.get("type")}
-    if status := next((int(name) for name in map(str, names) if _STATUS.fullmatch(name)), None):
-        return _kind_of_status(status)
-    if names & _REFUSED_KEY:
-        return ModelAuthError
-    if names & _UNAVAILABLE or names <= {None, "error"}:
-        return ModelUnavailable
-    return ModelRejected
-
-
-def _kind_of_status(status: int) -> type[ModelError]:
-    if status in {401, 403}:
-        return ModelAuthError
-    return ModelUnavailable if status in {408, 409, 429} or status >= 500 else ModelRejected
-
-
 OPENAI_URL = "https://api.openai.com/v1"
-CONNECT_SECONDS = 5.0
-MAX_API_TEXT = 2_000
-DRAIN_SECONDS = 0.1
 _WITH_KEY: Final[openai.RequestOptions] = {"security": {"bearer_auth": True}}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class OpenAIOptions:
+class OpenAIOptions(ApiOptions):
     """The options of an OpenAI provider."""
 
-    api_key: str | KeySource | None = field(default=None, repr=False)
-    """The key, or an async function that returns it and is called before each request."""
-    refresh_key: KeySource | None = field(default=None, repr=False)
-    """Called once if the key is refused; the request is repeated with the key that it returns."""
-    base_url: str | None = None
-    """A compatible server. It may need no key."""
     organization: str | None = None
     project: str | None = None
-    timeout_seconds: float = 60.0
-    """Maximum silence: before the first byte, all retries included, and between any two bytes after it."""
-    max_retries: int = 2
-    """Retries of a request that failed before its first byte, within the timeout."""
-    max_connections: int = 100
-    keepalive_seconds: float = 30.0
-    """How long an idle connection is kept: long enough for the next step or turn to save the handshake."""
-    temperature: float | None = None
-    max_output_tokens: int | None = None
-    parallel_tool_calls: bool | None = None
-    """None leaves it to the API, whose default is to allow them; some models refuse the parameter."""
-    extra: Mapping[str, Any] = field(default_factory=dict)
-    """More fields of the request, such as `{"reasoning": {"effort": "low"}}`."""
+    auth: Authorizer | None = None
+    """Signs requests, instead of a key."""
     identifiers: bool | None = None
     """Send `prompt_cache_key` and `safety_identifier`. None: only to OpenAI itself, where no `base_url` is set."""
-    verbose_errors: bool = False
-    """Put the API's error text, which may quote the prompt, into error messages, and so into logs."""
 
     @property
     def send_identifiers(self) -> bool:
@@ -202,26 +123,23 @@ class OpenAIClient:
         self._key: str | KeySource = options.api_key or "unused"
         self._refresh_key = options.refresh_key
         self._timeout_seconds = options.timeout_seconds
-        self._options = options
+        self.options = options
         # The first is made here, where its options are checked, for the loop of the first request.
         self._sdks: dict[asyncio.AbstractEventLoop | None, openai.AsyncOpenAI] = {
             None: _make_sdk(options, self._current_key)
         }
 
-    async def stream(self, path: str, body: Json) -> AsyncGenerator[Iterator[Json], None]:
-        """Send a request and yield the answer's events, in the groups in which they arrived."""
+    async def open(self, path: str, body: Json) -> AsyncGenerator[Iterator[Json], None]:
+        """Send a request. Returns the answer's events once it is accepted."""
         first_byte_by = asyncio.get_running_loop().time() + self._timeout_seconds
         response = await self._send(path, body, first_byte_by)
-        decoder = EventDecoder()
-        async with aclosing(_arrivals(response, first_byte_by)) as arrivals:
-            async for data in arrivals:
-                yield decoder.feed(data)
-                if decoder.done:
-                    await drain(arrivals)
-        yield decoder.end()
-        if not decoder.has_events and not decoder.done:
-            kind = _short(response.headers.get("content-type", "none").partition(";")[0])
-            raise ModelStreamBroken(f"the model's API sent no events (content type {kind}): is its address right?")
+        return read_events(
+            response.aiter_bytes() if "content-encoding" in response.headers else response.aiter_raw(),
+            response.aclose,
+            content_type=response.headers.get("content-type"),
+            first_byte_by=first_byte_by,
+            translated=translated,
+        )
 
     async def get(self, path: str) -> Any:
         """Return the JSON at a path, or None if the answer is something else."""
@@ -243,12 +161,11 @@ class OpenAIClient:
             for closed in [each for each in list(self._sdks) if each is not None and each.is_closed()]:
                 self._sdks.pop(closed, None)
             first = self._sdks.pop(None, None)
-            self._sdks[loop] = first or _make_sdk(self._options, self._current_key)
+            self._sdks[loop] = first or _make_sdk(self.options, self._current_key)
         return self._sdks[loop]
 
     async def _send(self, path: str, body: Json, first_byte_by: float) -> httpx2.Response:
-        # Serialised here, because the SDK raises UnicodeEncodeError for a lone surrogate in a tool's output.
-        content = json.dumps(body, ensure_ascii=False, separators=(",", ":"), default=str).encode("utf-8", "replace")
+        content = encoded(body)
         return await self._answered(first_byte_by, lambda: self._request(path, content))
 
     async def _answered(self, by: float, send: Callable[[], Awaitable[httpx2.Response]]) -> httpx2.Response:
@@ -258,11 +175,19 @@ class OpenAIClient:
             async with PeerTimeout(by):
                 try:
                     return await send()
-                except openai.AuthenticationError:
-                    if self._refresh_key is None:
+                except (openai.AuthenticationError, openai.PermissionDeniedError) as exc:
+                    if not await self._renewed(exc):
                         raise
-                self._key = await self._refresh_key()
                 return await send()
+
+    async def _renewed(self, refusal: openai.APIStatusError) -> bool:
+        """Get a new key or new credentials, if that may help. AWS refuses expired ones as forbidden."""
+        if self.options.auth is not None:
+            return await self.options.auth.renew()
+        if self._refresh_key is None or not isinstance(refusal, openai.AuthenticationError):
+            return False
+        self._key = await self._refresh_key()
+        return True
 
     async def _request(self, path: str, content: bytes) -> httpx2.Response:
         response = await self._sdk().post(
@@ -276,14 +201,23 @@ class OpenAIClient:
         return cast("httpx2.Response", response)
 
     async def _current_key(self) -> str:
-        key = (self._key if isinstance(self._key, str) else await self._key()).strip()
-        # The transport's own error would show the key.
-        if not key or not key.isascii() or not key.isprintable():
-            raise ConfigurationError("The key for the model's API is empty or has characters that no key has")
-        return key
+        return await usable_key(self._key)
 
 
 _retry_by: ContextVar[float] = ContextVar("retry_by", default=math.inf)
+
+
+class _Signing(httpx2.Auth):
+    """An authorizer as the SDK takes it. It replaces the header with the key."""
+
+    requires_request_body = True
+
+    def __init__(self, auth: Authorizer) -> None:
+        self._auth = auth
+
+    async def async_auth_flow(self, request: httpx2.Request) -> AsyncGenerator[httpx2.Request, httpx2.Response]:
+        request.headers.update(await self._auth.headers(str(request.url), request.content))
+        yield request
 
 
 class _Sdk(openai.AsyncOpenAI):
@@ -291,6 +225,12 @@ class _Sdk(openai.AsyncOpenAI):
 
     After the timeout it only waits for what has arrived while the process was held up (`PeerTimeout`).
     """
+
+    signing: _Signing | None = None
+
+    @property
+    def custom_auth(self) -> httpx2.Auth | None:
+        return self.signing
 
     def _should_retry(self, response: httpx2.Response) -> bool:
         wait = self._parse_retry_after_header(response.headers) or 0.0
@@ -331,6 +271,7 @@ def _make_sdk(options: OpenAIOptions, key: KeySource) -> openai.AsyncOpenAI:
         )
     except httpx2.InvalidURL as exc:
         raise ConfigurationError(f"OPENAI_BASE_URL is not an address: {options.base_url!r}") from exc
+    sdk.signing = None if options.auth is None else _Signing(options.auth)
     # The SDK's constructor replaces None with the environment's value.
     sdk.organization, sdk.project = options.organization, options.project
     return sdk
@@ -385,53 +326,3 @@ class _Body(httpx2.AsyncByteStream):
     async def aclose(self) -> None:
         if (close := getattr(self._stream, "aclose", None)) is not None:
             await close()
-
-
-async def _arrivals(response: httpx2.Response, first_byte_by: float) -> AsyncGenerator[bytes, None]:
-    """Yield the body as it arrives, one piece per read of the network.
-
-    The transport returns the HTTP chunks of a read one by one and does not say whether the next one has arrived. A
-    task collects them while its reader waits for the next iteration of the event loop: 5,000 chunks become 20 pieces
-    (measured, at full speed). The length of an answer limits what is buffered here.
-    """
-    pieces: list[bytes] = []
-    arrived = asyncio.Event()
-
-    async def pump() -> None:
-        is_encoded = "content-encoding" in response.headers
-        try:
-            async with PeerTimeout(first_byte_by) as silence:
-                async for chunk in response.aiter_bytes() if is_encoded else response.aiter_raw():
-                    if not pieces:
-                        silence.stop()  # from here on the transport's own read timeout applies
-                    pieces.append(chunk)
-                    arrived.set()
-        finally:
-            arrived.set()
-
-    pumping = asyncio.create_task(pump(), name="model-stream")
-    try:
-        while pieces or not pumping.done():
-            if pieces:
-                data = b"".join(pieces)
-                pieces.clear()
-                yield data
-            else:
-                await arrived.wait()
-                arrived.clear()
-        with translated():
-            await pumping
-    finally:
-        pumping.cancel()
-        await asyncio.gather(pumping, return_exceptions=True)
-        await response.aclose()
-
-
-async def drain(answer: AsyncGenerator[Any, None]) -> None:
-    """Read the rest of a complete answer, so that its connection can be used for the next request."""
-    try:
-        async with asyncio.timeout(DRAIN_SECONDS):
-            async for _ in answer:
-                pass
-    except (TimeoutError, ModelError):
-        return

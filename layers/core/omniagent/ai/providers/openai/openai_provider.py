@@ -1,65 +1,33 @@
-"""The common base of the two OpenAI APIs: options, parameters and streaming."""
+"""The common base of the two OpenAI APIs: parameters, and what the model's rules make of them."""
 
 import hashlib
-import json
-import re
 from abc import abstractmethod
-from collections.abc import AsyncGenerator
-from contextlib import aclosing
 from datetime import date
-from typing import Any, ClassVar, Final
+from typing import Any, Final
 
-from omniagent.ai.providers.llm_provider import LLMProvider, ModelEvent, ModelRequest
-from omniagent.ai.providers.model_rules import DEFAULT_EFFORTS
-from omniagent.ai.providers.openai.openai_client import OpenAIClient, OpenAIOptions, drain
-from omniagent.ai.providers.stream_reader import Json, ModelStreamReader
-from omniagent.errors import ModelError, ModelRejected, ModelStreamBroken, ModelUnavailable
-from omniagent.messages import ChatMessage, Part, StepPart, ToolPart
+from omniagent.ai.providers.api_provider import ApiProvider
+from omniagent.ai.providers.llm_provider import ModelRequest
+from omniagent.ai.providers.model_rules import fit_limit, fit_sampling, nearest_effort, rules_of
+from omniagent.ai.providers.openai.openai_client import OpenAIClient, OpenAIOptions
+from omniagent.ai.providers.stream_reader import Json
+from omniagent.errors import ModelRejected
 
 MAX_IDENTIFIER_LENGTH: Final = 64
 EFFORT_FIELDS: Final = frozenset({"reasoning", "reasoning_effort"})
 """The fields in which a caller chooses the effort: OpenAI's of either API, and OpenRouter's of Chat Completions."""
 
 
-class OpenAIProvider(LLMProvider):
-    """A model behind an OpenAI API. The options are those of `OpenAIOptions`.
-
-    `temperature`, `max_output_tokens` and `extra` apply to the provider's model only: a call that overrides the model
-    does not use them. A call's `extra` takes precedence over everything else.
-    """
+class OpenAIProvider(ApiProvider):
+    """A model behind an OpenAI API. The options are those of `OpenAIOptions`."""
 
     system = "openai"
-    path: ClassVar[str]
-    stream_fields: ClassVar[Json] = {"stream": True}
+    options: OpenAIOptions
+    _client: OpenAIClient
 
-    def __init__(self, model: str, **options: Any) -> None:
-        super().__init__(model)
-        self.options = OpenAIOptions(**options)
-        self._client = OpenAIClient(self.options)
-
-    async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
-        body = {**self._body(request), **self.stream_fields}
-        reader = self._reader_of(request, body["model"])
-        try:
-            try:
-                async with aclosing(self._client.stream(self.path, body)) as arrivals:
-                    async for events in arrivals:
-                        for event in reader.read(events):
-                            yield event
-                        if reader.finished:
-                            await drain(arrivals)
-            except (ModelStreamBroken, ModelUnavailable):
-                if not reader.has_ended:
-                    raise
-            for event in reader.end():
-                yield event
-        except ModelError as exc:
-            if self.options.verbose_errors and exc.api_text:
-                exc.args = (f"{exc}: {exc.api_text}",)
-            raise
-
-    async def aclose(self) -> None:
-        await self._client.aclose()
+    def __init__(self, model: str, *, client: OpenAIClient | None = None, **options: Any) -> None:
+        """Take the options, or a client that has them."""
+        client = client or OpenAIClient(OpenAIOptions(**options))
+        super().__init__(model, client.options, client)
 
     async def shutdown_date(self) -> date | None:
         """Return the `shutdown_date` in the server's list of models. Many compatible servers have none, or no list."""
@@ -74,14 +42,6 @@ class OpenAIProvider(LLMProvider):
         return None
 
     @abstractmethod
-    def _body(self, request: ModelRequest) -> Json:
-        """Return the request in this API's format."""
-
-    @abstractmethod
-    def _reader(self, model: str) -> ModelStreamReader:
-        """Return a new reader for one answer of the model."""
-
-    @abstractmethod
     def _limit_field(self, model: str) -> str:
         """Return the name of the field that limits the model's output."""
 
@@ -89,11 +49,9 @@ class OpenAIProvider(LLMProvider):
     def _effort_fields(self, effort: str) -> Json:
         """Return the reasoning effort in this API's format."""
 
-    def _reader_of(self, request: ModelRequest, model: str) -> ModelStreamReader:
-        reader = self._reader(model)
-        parts = (part for message in request.messages for part in message.parts)
-        reader.avoid(part.call_id for part in parts if isinstance(part, ToolPart))
-        return reader
+    @abstractmethod
+    def _effort(self, body: Json) -> str | None:
+        """Return the reasoning effort of a request, if it has one."""
 
     def _parameters(self, request: ModelRequest) -> Json:
         """Return the model and its parameters: the call's, or else the provider's. Unset ones are left out."""
@@ -108,11 +66,20 @@ class OpenAIProvider(LLMProvider):
             chosen = default if value is None else value
             if chosen is not None:
                 parameters[name] = chosen
-        extra = {**own.extra, **overrides.extra}
-        effort = next((effort for family, effort in DEFAULT_EFFORTS if family.match(model)), None)
-        if effort is not None and not extra.keys() & EFFORT_FIELDS:
-            parameters |= self._effort_fields(effort)
-        return {**parameters, **self._identifiers(request), **extra}
+        return {**parameters, **self._identifiers(request), **own.extra, **overrides.extra}
+
+    def _fitted(self, body: Json) -> Json:
+        """Return the request as the rules of its model want it."""
+        rules = rules_of(body["model"])
+        effort = self._effort(body)
+        if effort is None and rules.default_effort and not body.keys() & EFFORT_FIELDS:
+            effort = rules.default_effort
+            body = {**body, **self._effort_fields(effort)}
+        elif effort is not None and nearest_effort(effort, rules) != effort:
+            effort = nearest_effort(effort, rules)
+            body = {**body, **self._effort_fields(effort)}
+        body = fit_sampling(body, rules, reasons=effort != "none")
+        return fit_limit(body, self._limit_field(body["model"]), rules)
 
     def _identifiers(self, request: ModelRequest) -> Json:
         """Return the fields for OpenAI's prompt cache and abuse checks. Compatible servers may refuse them."""
@@ -138,40 +105,3 @@ def _date(value: object) -> date | None:
         return date.fromisoformat(str(value))
     except ValueError:
         return None
-
-
-_NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9_-]")
-MAX_TOOL_NAME_LENGTH = 64
-
-
-def steps(message: ChatMessage) -> list[list[Part]]:
-    """Split a message into its steps. Tool calls without a result are closed."""
-    found: list[list[Part]] = [[]]
-    for part in message.parts:
-        if isinstance(part, StepPart):
-            found.append([])
-        else:
-            found[-1].append(part.close() if isinstance(part, ToolPart) else part)
-    return [step for step in found if step]
-
-
-def tool_name(part: ToolPart) -> str:
-    """Return a name that the APIs accept: a model may have called a tool with an invalid name."""
-    return _NOT_IN_NAMES.sub("_", part.name)[:MAX_TOOL_NAME_LENGTH] or "unknown"
-
-
-def tool_arguments(part: ToolPart) -> str:
-    """Return the arguments as a JSON object, even if the model wrote none: some servers parse them."""
-    if part.input is None:
-        return "{}"
-    return to_json(part.input if isinstance(part.input, dict) else {"unparsed": part.input})
-
-
-def tool_output(part: ToolPart) -> str:
-    if part.error is not None:
-        return part.error
-    return part.output if isinstance(part.output, str) else to_json(part.output)
-
-
-def to_json(value: Any) -> str:
-    return json.dumps(value, ensure_ascii=False, default=str)

@@ -1,32 +1,65 @@
 """OpenAI's Responses API."""
 
-import re
-from collections.abc import Callable, Iterator
+from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import aclosing
 from typing import Any, ClassVar
 
-from omniagent.ai.providers.llm_provider import ModelRequest, OutputFormat, ToolSpec
-from omniagent.ai.providers.openai.openai_client import reported
-from omniagent.ai.providers.openai.openai_provider import (
-    OpenAIProvider,
-    steps,
-    to_json,
-    tool_arguments,
-    tool_name,
-    tool_output,
-)
+from omniagent.ai.providers.api_errors import reported
+from omniagent.ai.providers.llm_provider import LLMProvider, ModelEvent, ModelRequest, OutputFormat, ToolSpec
+from omniagent.ai.providers.model_rules import rules_of
+from omniagent.ai.providers.openai.openai_provider import OpenAIProvider
+from omniagent.ai.providers.sent_parts import steps, to_json, tool_arguments, tool_name, tool_output
 from omniagent.ai.providers.stream_reader import Call, Json, ModelStreamReader, counts_of, token_count
+from omniagent.errors import ModelRejected
 from omniagent.messages import ChatMessage, FinishReason, Part, ReasoningPart, TextPart, ToolPart, Usage
 
-# Reasoning models. Others refuse a request for encrypted reasoning.
-_REASONS = re.compile(r"(?:ft:)?(?:o\d|gpt-[5-9]|codex)(?!.*-chat)")
 _SEALED = ("id", "summary", "encrypted_content")
+_ABSENT = frozenset({404, 405, 501})
 _INCOMPLETE: dict[str, FinishReason] = {"max_output_tokens": "length", "content_filter": "content-filter"}
 
 
 class OpenAIResponses(OpenAIProvider):
-    """Stores nothing at OpenAI: reasoning is received encrypted and sent back within the turn."""
+    """Stores nothing at OpenAI: reasoning is received encrypted and sent back within the turn.
+
+    A compatible server that has no Responses API is called through Chat Completions from then on.
+    """
 
     path: ClassVar[str] = "/responses"
+    _speaker: LLMProvider | None = None
+    """What has answered at this address: this provider, or that of Chat Completions. None: nothing yet."""
+
+    def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
+        if self._speaker is None and self.options.base_url:
+            return self._first_stream(request)
+        return super().stream(request) if self._speaker in {None, self} else self._speaker.stream(request)
+
+    async def _first_stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
+        """Find out whether the server has this API. If it has neither, the first refusal is raised."""
+        try:
+            async for event in self._heard(self, super().stream(request)):
+                yield event
+        except ModelRejected as exc:
+            if self._speaker is not None or exc.api_status not in _ABSENT:
+                raise
+            refusal = exc
+        else:
+            return
+        from omniagent.ai.providers.openai.openai_chat import OpenAIChat  # most servers have this API
+
+        chat = OpenAIChat(self.model, client=self._client)
+        try:
+            async for event in self._heard(chat, chat.stream(request)):
+                yield event
+        except ModelRejected as exc:
+            raise refusal if exc.api_status in _ABSENT and self._speaker is None else exc from None
+
+    async def _heard(
+        self, speaker: LLMProvider, events: AsyncGenerator[ModelEvent, None]
+    ) -> AsyncGenerator[ModelEvent, None]:
+        async with aclosing(events):
+            async for event in events:
+                self._speaker = speaker
+                yield event
 
     def _body(self, request: ModelRequest) -> Json:
         body: Json = {
@@ -37,9 +70,10 @@ class OpenAIResponses(OpenAIProvider):
             **_text_format(request.output),
             **self._parameters(request),
         }
-        if "reasoning" in body or _REASONS.match(body["model"]):
+        # Models that do not reason refuse a request for encrypted reasoning.
+        if "reasoning" in body or rules_of(body["model"]).reasons:
             body.setdefault("include", ["reasoning.encrypted_content"])
-        return body
+        return self._fitted(body)
 
     def _reader(self, model: str) -> ModelStreamReader:
         return ResponseReader(model)
@@ -49,6 +83,10 @@ class OpenAIResponses(OpenAIProvider):
 
     def _effort_fields(self, effort: str) -> Json:
         return {"reasoning": {"effort": effort}}
+
+    def _effort(self, body: Json) -> str | None:
+        reasoning = body.get("reasoning")
+        return reasoning.get("effort") if isinstance(reasoning, dict) else None
 
 
 def _tool(tool: ToolSpec) -> Json:
@@ -231,4 +269,5 @@ def _usage(response: Json) -> Usage:
         output_tokens=token_count(usage.get("output_tokens")),
         cached_input_tokens=token_count(counts_of(usage, "input_tokens_details").get("cached_tokens")),
         reasoning_tokens=token_count(counts_of(usage, "output_tokens_details").get("reasoning_tokens")),
+        cache_write_tokens=token_count(counts_of(usage, "input_tokens_details").get("cache_write_tokens")),
     )

@@ -1,0 +1,225 @@
+"""Anthropic's Messages API."""
+
+import hashlib
+import re
+from collections.abc import Iterator, Sequence
+from typing import Any, ClassVar, Final
+from urllib.parse import urlsplit
+
+from omniagent.ai.providers.anthropic.message_reader import MessageReader
+from omniagent.ai.providers.api_provider import ApiOptions, ApiProvider
+from omniagent.ai.providers.http_client import Authorizer, HttpClient, KeyHeader
+from omniagent.ai.providers.llm_provider import ModelRequest, OutputFormat, ToolSpec
+from omniagent.ai.providers.model_rules import (
+    EFFORTS,
+    ModelRules,
+    fit_limit,
+    fit_sampling,
+    nearest_effort,
+    rules_of,
+)
+from omniagent.ai.providers.sent_parts import steps, to_json, tool_input, tool_name, tool_output
+from omniagent.ai.providers.stream_reader import Json, ModelStreamReader
+from omniagent.errors import ConfigurationError
+from omniagent.messages import ChatMessage, Part, ReasoningPart, TextPart, ToolPart
+from omniagent.tls import is_http_address
+
+ANTHROPIC_URL: Final = "https://api.anthropic.com"
+ANTHROPIC_HEADERS: Final = {"anthropic-version": "2023-06-01"}
+DEFAULT_MAX_TOKENS: Final = 16_384
+"""The API requires a limit; Bedrock reserves it from the account's quota."""
+MIN_THINKING_TOKENS: Final = 1_024
+MAX_STRICT_TOOLS: Final = 20
+_CACHED: Final[Json] = {"type": "ephemeral"}
+_NOT_IN_IDS = re.compile(r"[^a-zA-Z0-9_-]")
+_USER_ID = re.compile(r"[\w.@-]{1,256}", re.ASCII)
+
+
+class AnthropicMessages(ApiProvider):
+    """Claude. The options are those of `ApiOptions`.
+
+    Everything before the conversation is cached, and so is the conversation up to its last message. Thinking is sent
+    back within its turn, with its signature; `extra={"thinking": {"type": "adaptive", "display": "summarized"}}` shows
+    it.
+    """
+
+    system = "anthropic"
+    path: ClassVar[str] = "/v1/messages"
+
+    def __init__(self, model: str, *, auth: Authorizer | None = None, **options: Any) -> None:
+        chosen = ApiOptions(**options)
+        if auth is None and not chosen.api_key and not chosen.base_url:
+            raise ConfigurationError("No key for Anthropic's API: set ANTHROPIC_API_KEY or OPENAI_SECRET_ARN")
+        if chosen.base_url and not is_http_address(chosen.base_url):
+            raise ConfigurationError(
+                f"ANTHROPIC_BASE_URL is not an address: {chosen.base_url!r}. Write it like http://127.0.0.1:4000"
+            )
+        key = auth or KeyHeader("x-api-key", chosen.api_key or "unused", chosen.refresh_key)
+        url = urlsplit(chosen.base_url or ANTHROPIC_URL)
+        path = url.path.rstrip("/").removesuffix("/v1")  # with and without it are common
+        super().__init__(model, chosen, HttpClient(url._replace(path=path).geturl(), chosen, key, ANTHROPIC_HEADERS))
+
+    def _rules(self, model: str) -> ModelRules:
+        """Return what the model takes here."""
+        return rules_of(model)
+
+    def _reader(self, model: str) -> ModelStreamReader:
+        return MessageReader(model)
+
+    def _body(self, request: ModelRequest) -> Json:
+        overrides = request.overrides
+        model = overrides.model or self.model
+        own = self.options if model == self.model else ApiOptions()
+        rules = self._rules(model)
+        limit = overrides.max_output_tokens or own.max_output_tokens or DEFAULT_MAX_TOKENS
+        temperature = own.temperature if overrides.temperature is None else overrides.temperature
+        output = None if request.output is None or self._takes_schema(request.output, model, rules) else request.output
+        tools = list(_tools(request.tools, rules))
+        extra = {**own.extra, **overrides.extra}
+        config = {**_output_config(None if output else request.output), **extra.pop("output_config", {})}
+        body = {
+            "model": model,
+            "max_tokens": limit,
+            **_cached_prefix(_instructions(request.instructions, output), tools),
+            "messages": list(_alternating(_messages(request))),
+            "cache_control": _CACHED,
+            **_tool_choice(tools, own.parallel_tool_calls),
+            **({} if temperature is None else {"temperature": temperature}),
+            **({"metadata": {"user_id": _user_id(request.user_id)}} if request.user_id else {}),
+            **({"output_config": config} if config else {}),
+            **extra,
+        }
+        return fitted_message(body, rules)
+
+    def _takes_schema(self, output: OutputFormat, model: str, rules: ModelRules) -> bool:
+        is_refused = ("output_config", "format") in self._refused.get(model, ())
+        return output.strict and rules.native_output and not is_refused
+
+
+def fitted_message(body: Json, rules: ModelRules) -> Json:
+    """Return the request as the rules of its model want it."""
+    effort = (body.get("output_config") or {}).get("effort")
+    if effort is not None and nearest_effort(effort, rules) != effort:
+        effort = nearest_effort(effort, rules)
+        body = {**body, "output_config": {**body["output_config"], "effort": effort}}
+    body = fit_limit(body, "max_tokens", rules)
+    thinking = _fitted_thinking(body, rules, effort)
+    body = {**{name: value for name, value in body.items() if name != "thinking"}, **thinking}
+    thinks = bool(thinking) and thinking["thinking"].get("type") in {"adaptive", "enabled"}
+    choice = body.get("tool_choice")
+    if isinstance(choice, dict) and choice.get("type") in {"any", "tool"} and (thinks or not rules.forced_tool):
+        body = {**body, "tool_choice": {name: value for name, value in choice.items() if name != "name"}}
+        body["tool_choice"]["type"] = "auto"
+    return fit_sampling(body, rules, reasons=thinks)
+
+
+def _fitted_thinking(body: Json, rules: ModelRules, effort: str | None) -> Json:
+    thinking = body.get("thinking")
+    if not isinstance(thinking, dict) or rules.thinking is None:
+        return {"thinking": thinking} if isinstance(thinking, dict) else {}
+    match thinking.get("type"):
+        case "disabled":
+            is_above = effort in EFFORTS and EFFORTS.index(effort) > EFFORTS.index(rules.off_up_to)
+            return {} if rules.thinking_off is None or is_above else {"thinking": rules.thinking_off}
+        case "enabled" if not rules.takes_budget:
+            kept = {name: value for name, value in thinking.items() if name != "budget_tokens"}
+            return {"thinking": {**kept, "type": "adaptive"}}
+        case "adaptive" if rules.thinking == "budget":
+            budget = max(MIN_THINKING_TOKENS, body["max_tokens"] // 2)
+            return {"thinking": {"type": "enabled", "budget_tokens": budget}}
+    return {"thinking": thinking}
+
+
+def _instructions(instructions: str, output: OutputFormat | None) -> str:
+    """Return the instructions, with the schema of the answer if the API does not take it."""
+    if output is None:
+        return instructions
+    demand = f"Answer with one JSON object and no other text. It must fit this JSON schema:\n{to_json(output.schema)}"
+    return f"{instructions}\n\n{demand}" if instructions else demand
+
+
+def _output_config(output: OutputFormat | None) -> Json:
+    return {} if output is None else {"format": {"type": "json_schema", "schema": output.schema}}
+
+
+def _cached_prefix(instructions: str, tools: list[Json]) -> Json:
+    """Return tools and instructions, with a breakpoint of the cache after them."""
+    system = [{"type": "text", "text": instructions, "cache_control": _CACHED}] if instructions.strip() else []
+    if tools and not system:
+        tools[-1] = {**tools[-1], "cache_control": _CACHED}
+    return {**({"tools": tools} if tools else {}), **({"system": system} if system else {})}
+
+
+def _tools(tools: Sequence[ToolSpec], rules: ModelRules) -> Iterator[Json]:
+    may_be_strict = rules.strict_tools and sum(tool.strict for tool in tools) <= MAX_STRICT_TOOLS
+    for tool in tools:
+        spec = {"name": tool.name, "description": tool.description, "input_schema": tool.parameters}
+        yield {**spec, "strict": True} if tool.strict and may_be_strict else spec
+
+
+def _tool_choice(tools: list[Json], parallel: bool | None) -> Json:
+    if not tools or parallel is None:
+        return {}
+    return {"tool_choice": {"type": "auto", "disable_parallel_tool_use": not parallel}}
+
+
+def _user_id(user_id: str) -> str:
+    """Return an identifier that the API accepts."""
+    return user_id if _USER_ID.fullmatch(user_id) else hashlib.sha256(user_id.encode("utf-8", "replace")).hexdigest()
+
+
+def _messages(request: ModelRequest) -> Iterator[Json]:
+    questions = [number for number, message in enumerate(request.messages) if message.role == "user"]
+    turn_start = questions[-1] if questions else 0
+    for number, message in enumerate(request.messages):
+        if message.role == "assistant":
+            yield from _answer_messages(message, in_turn=number > turn_start)
+        elif message.text.strip():
+            yield {"role": "user", "content": [{"type": "text", "text": message.text}]}
+
+
+def _alternating(messages: Iterator[Json]) -> Iterator[Json]:
+    """Join messages of one role that follow each other. The results of tools stay first, as the API demands."""
+    last: Json | None = None
+    for message in messages:
+        if last is not None and last["role"] == message["role"]:
+            last["content"] += message["content"]
+            continue
+        if last is not None:
+            yield last
+        last = message
+    if last is not None:
+        yield last
+
+
+def _answer_messages(message: ChatMessage, *, in_turn: bool) -> Iterator[Json]:
+    """Yield one message per step, each followed by the results of its tools."""
+    for step in steps(message):
+        content = [block for part in step if (block := _block(part, in_turn=in_turn))]
+        if any(block["type"] in {"text", "tool_use"} for block in content):  # the API refuses thinking alone
+            yield {"role": "assistant", "content": content}
+        if results := [_result(part) for part in step if isinstance(part, ToolPart)]:
+            yield {"role": "user", "content": results}
+
+
+def _block(part: Part, *, in_turn: bool) -> Json | None:
+    if isinstance(part, ToolPart):
+        return {"type": "tool_use", "id": _id(part), "name": tool_name(part), "input": tool_input(part)}
+    if isinstance(part, TextPart) and part.text.strip():
+        return {"type": "text", "text": part.text}
+    if isinstance(part, ReasoningPart) and in_turn:
+        data = part.provider_data or {}
+        if "signature" in data:
+            return {"type": "thinking", "thinking": part.text, "signature": data["signature"]}
+        return data.get("block")
+    return None
+
+
+def _result(part: ToolPart) -> Json:
+    result = {"type": "tool_result", "tool_use_id": _id(part), "content": tool_output(part)}
+    return result if part.error is None else {**result, "is_error": True}
+
+
+def _id(part: ToolPart) -> str:
+    """Return the id of a call in the characters that the API accepts: another model may have chosen it."""
+    return _NOT_IN_IDS.sub("_", part.call_id) or "unknown"

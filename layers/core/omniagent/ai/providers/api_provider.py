@@ -1,0 +1,159 @@
+"""The common base of the providers that call an HTTP API: options, streaming, and fields that a model refuses."""
+
+import json
+import logging
+from abc import abstractmethod
+from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Protocol
+
+from omniagent.ai.providers.api_stream import drain
+from omniagent.ai.providers.llm_provider import KeySource, LLMProvider, ModelEvent, ModelRequest
+from omniagent.ai.providers.refused_fields import FieldPath, refused_fields, without
+from omniagent.ai.providers.stream_reader import Json, ModelStreamReader
+from omniagent.errors import ConfigurationError, ModelError, ModelRejected, ModelStreamBroken, ModelUnavailable
+from omniagent.messages import ToolPart
+
+logger = logging.getLogger(__name__)
+
+CONNECT_SECONDS = 5.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApiOptions:
+    """The options that all of these providers have."""
+
+    api_key: str | KeySource | None = field(default=None, repr=False)
+    """The key, or an async function that returns it and is called before each request."""
+    refresh_key: KeySource | None = field(default=None, repr=False)
+    """Called once if the key is refused; the request is repeated with the key that it returns."""
+    base_url: str | None = None
+    """A compatible server. It may need no key."""
+    timeout_seconds: float = 60.0
+    """Maximum silence: before the first byte, all retries included, and between any two bytes after it."""
+    max_retries: int = 2
+    """Retries of a request that failed before its first byte, within the timeout."""
+    max_connections: int = 100
+    keepalive_seconds: float = 30.0
+    """How long an idle connection is kept: long enough for the next step or turn to save the handshake."""
+    temperature: float | None = None
+    max_output_tokens: int | None = None
+    parallel_tool_calls: bool | None = None
+    """None leaves it to the API, whose default is to allow them; some models refuse the parameter."""
+    extra: Mapping[str, Any] = field(default_factory=dict)
+    """More fields of the request, such as `{"reasoning": {"effort": "low"}}`."""
+    verbose_errors: bool = False
+    """Put the API's error text, which may quote the prompt, into error messages, and so into logs."""
+    on_refused_field: Callable[[str], None] | None = None
+    """Called with the name of a field that the API refused and that was left out."""
+
+
+def encoded(body: Json) -> bytes:
+    """Return the request as JSON. A lone surrogate, which a tool's output may have, is replaced."""
+    return json.dumps(body, ensure_ascii=False, separators=(",", ":"), default=str).encode("utf-8", "replace")
+
+
+async def usable_key(source: str | KeySource) -> str:
+    """Return the key, or say that it is none: the transport's own error would show it."""
+    key = (source if isinstance(source, str) else await source()).strip()
+    if not key or not key.isascii() or not key.isprintable():
+        raise ConfigurationError("The key for the model's API is empty or has characters that no key has")
+    return key
+
+
+class ApiClient(Protocol):
+    """Sends requests to one server."""
+
+    async def open(self, path: str, body: Json) -> AsyncGenerator[Iterator[Json], None]: ...
+    async def aclose(self) -> None: ...
+
+
+class ApiProvider(LLMProvider):
+    """A model behind an HTTP API that streams its answer.
+
+    `temperature`, `max_output_tokens` and `extra` apply to the provider's model only: a call that overrides the model
+    does not use them. A call's `extra` takes precedence over them. What `model_rules` says that the model refuses is
+    not sent. If the API refuses another field by its name, the request is repeated without it, and so are later ones.
+    """
+
+    path: ClassVar[str]
+    stream_fields: ClassVar[Json] = {"stream": True}
+    options: ApiOptions
+    _client: ApiClient
+
+    def __init__(self, model: str, options: ApiOptions, client: ApiClient) -> None:
+        super().__init__(model)
+        self.options = options
+        self._client = client
+        self._refused: dict[str, set[FieldPath]] = {}
+
+    async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
+        body = self._whole_body(request)
+        reader = self._reader_of(request, body["model"])
+        rest: Json | None = body
+        try:
+            while rest is not None:
+                try:
+                    async with aclosing(await self._open(rest, request)) as arrivals:
+                        async for events in arrivals:
+                            for event in reader.read(events):
+                                yield event
+                            if reader.finished:
+                                await drain(arrivals)
+                except (ModelStreamBroken, ModelUnavailable):
+                    if not reader.has_ended:
+                        raise
+                rest = reader.continuation(rest)
+            for event in reader.end():
+                yield event
+        except ModelError as exc:
+            if self.options.verbose_errors and exc.api_text:
+                exc.args = (f"{exc}: {exc.api_text}",)
+            raise
+
+    async def aclose(self) -> None:
+        await self._client.aclose()
+
+    @abstractmethod
+    def _body(self, request: ModelRequest) -> Json:
+        """Return the request in this API's format."""
+
+    @abstractmethod
+    def _reader(self, model: str) -> ModelStreamReader:
+        """Return a new reader for one answer of the model."""
+
+    def _reader_of(self, request: ModelRequest, model: str) -> ModelStreamReader:
+        reader = self._reader(model)
+        parts = (part for message in request.messages for part in message.parts)
+        reader.avoid(part.call_id for part in parts if isinstance(part, ToolPart))
+        return reader
+
+    async def _open(self, body: Json, request: ModelRequest) -> AsyncGenerator[Iterator[Json], None]:
+        """Send a request, and once more without the fields that the API names in a refusal."""
+        refused = self._refused.setdefault(body["model"], set())
+        try:
+            return await self._client.open(self.path, body)
+        except ModelRejected as exc:
+            fields = refused_fields(exc, body)
+            if not fields:
+                raise
+        refused |= fields
+        try:
+            answer = await self._client.open(self.path, self._whole_body(request))
+        except ModelError:
+            refused -= fields
+            raise
+        self._note_refused(body["model"], fields)
+        return answer
+
+    def _whole_body(self, request: ModelRequest) -> Json:
+        body = {**self._body(request), **self.stream_fields}
+        return without(body, self._refused.get(body["model"], ()))
+
+    def _note_refused(self, model: str, fields: set[FieldPath]) -> None:
+        """Log and count the fields. Later requests are sent without them."""
+        for name in sorted(".".join(path) for path in fields):
+            logger.warning("the model's API refuses a field", extra={"model": model, "field": name})
+            if self.options.on_refused_field is not None:
+                self.options.on_refused_field(name)

@@ -1,0 +1,124 @@
+"""Models on Amazon Bedrock, called with the role of the process: no key and no secret.
+
+    get_llm_provider("bedrock/global.anthropic.claude-sonnet-5-5")   Claude, through the Messages API
+    get_llm_provider("bedrock/openai.gpt-6-luna", api="chat")        others, through an OpenAI API
+
+Each request is signed (`auth="sigv4"`), or carries a token made of the role's credentials (`auth="token"`), which needs
+the permission `bedrock:CallWithBearerToken`. AWS_ENDPOINT_URL_BEDROCK_RUNTIME replaces the address.
+"""
+
+import os
+import time
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Any, Final, Literal
+from urllib.parse import urlsplit
+
+from omniagent.ai.providers.anthropic.anthropic_messages import DEFAULT_MAX_TOKENS, AnthropicMessages
+from omniagent.ai.providers.http_client import Authorizer
+from omniagent.ai.providers.llm_provider import LLMProvider
+from omniagent.ai.providers.model_rules import ModelRules, rules_of
+from omniagent.aws.credentials import CredentialCache, Credentials, process_credentials
+from omniagent.aws.http_pool import AwsRefused, AwsUnreachable
+from omniagent.aws.signature import bedrock_token, sign
+from omniagent.errors import ConfigurationError, ModelAuthError, ModelUnavailable
+
+BedrockAuth = Literal["sigv4", "token"]
+OpenAIApiName = Literal["responses", "chat"]
+TOKEN_LIFE_SECONDS: Final = 600.0
+"""A token is replaced after this time: it is valid for longer, but not longer than credentials that change."""
+
+
+class RoleAuthorizer:
+    """Authorizes requests with the credentials of the process."""
+
+    def __init__(self, region: str, credentials: CredentialCache = process_credentials) -> None:
+        self.region = region
+        self._credentials = credentials
+
+    async def headers(self, url: str, content: bytes) -> Mapping[str, str]:
+        """Return the signature of the request."""
+        parts = urlsplit(url)
+        return sign(
+            {"content-type": "application/json", "host": parts.netloc},
+            content,
+            service="bedrock",
+            region=self.region,
+            credentials=await self.credentials(),
+            now=datetime.now(UTC),
+            path=parts.path,
+        )
+
+    async def renew(self) -> bool:
+        """Read the credentials again. If they are the same, the refusal has another reason."""
+        before = await self.credentials()
+        self._credentials.forget()
+        return await self.credentials() != before
+
+    async def credentials(self) -> Credentials:
+        try:
+            return await self._credentials.get()
+        except AwsUnreachable as exc:
+            raise ModelUnavailable(str(exc)) from exc
+        except AwsRefused as exc:
+            raise ModelAuthError(str(exc)) from exc
+
+
+class RoleToken(RoleAuthorizer):
+    """Authorizes requests with a token, which is made again before it expires and when the credentials change."""
+
+    def __init__(
+        self, region: str, header: str, prefix: str = "", credentials: CredentialCache = process_credentials
+    ) -> None:
+        super().__init__(region, credentials)
+        self._header = header
+        self._prefix = prefix
+        self._made_of: Credentials | None = None
+        self._token = ""
+        self._until = 0.0
+
+    async def headers(self, url: str, content: bytes) -> Mapping[str, str]:  # noqa: ARG002 - it fits every request
+        credentials = await self.credentials()
+        if credentials != self._made_of or time.monotonic() >= self._until:
+            self._token = bedrock_token(credentials, self.region, datetime.now(UTC))
+            self._made_of, self._until = credentials, time.monotonic() + TOKEN_LIFE_SECONDS
+        return {self._header: f"{self._prefix}{self._token}"}
+
+
+class BedrockMessages(AnthropicMessages):
+    """Claude on Bedrock, which takes neither schemas of answers nor strict tools."""
+
+    system = "aws.bedrock"
+
+    def _rules(self, model: str) -> ModelRules:
+        return replace(rules_of(model), native_output=False, strict_tools=False)
+
+
+def bedrock(
+    model: str,
+    *,
+    api: OpenAIApiName = "responses",
+    auth: BedrockAuth = "sigv4",
+    region: str | None = None,
+    credentials: CredentialCache = process_credentials,
+    **options: Any,
+) -> LLMProvider:
+    """Return the provider of a model on Bedrock. The other options are those of its API's provider."""
+    if auth not in ("sigv4", "token"):
+        raise ConfigurationError(f"bedrock: auth must be 'sigv4' or 'token', not {auth!r:.100}")
+    region = region or os.environ.get("AWS_REGION") or os.environ.get("AWS_DEFAULT_REGION") or "us-east-1"
+    address = os.environ.get("AWS_ENDPOINT_URL_BEDROCK_RUNTIME") or f"https://bedrock-runtime.{region}.amazonaws.com"
+    if "anthropic." in model:
+        claude: Authorizer = RoleAuthorizer(region, credentials)
+        if auth == "token":
+            claude = RoleToken(region, "x-api-key", credentials=credentials)
+        return BedrockMessages(model, auth=claude, **{"base_url": f"{address}/anthropic", **options})
+    signer: Authorizer = RoleAuthorizer(region, credentials)
+    if auth == "token":
+        signer = RoleToken(region, "authorization", "Bearer ", credentials)
+    # Bedrock reserves the limit from the account's quota; without one, that of the model.
+    limited = {"base_url": f"{address}/openai/v1", "max_output_tokens": DEFAULT_MAX_TOKENS, **options}
+    from omniagent.ai.providers.openai.openai_bedrock import BedrockChat, BedrockResponses  # the SDK, only for these
+
+    return (BedrockChat if api == "chat" else BedrockResponses)(model, auth=signer, **limited)

@@ -1,0 +1,212 @@
+"""A client for a model's HTTP API on httpcore alone: an SDK would multiply the import time of a cold start."""
+
+import asyncio
+import json
+import random
+from collections.abc import AsyncGenerator, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import Final, Protocol
+from urllib.parse import urlsplit
+from urllib.request import getproxies, proxy_bypass
+
+import httpcore2
+
+from omniagent.ai.providers.api_errors import (
+    MAX_API_TEXT,
+    TRANSPORT_ERRORS,
+    api_error,
+    kind_of_status,
+    mapped,
+)
+from omniagent.ai.providers.api_provider import CONNECT_SECONDS, ApiOptions, encoded, usable_key
+from omniagent.ai.providers.api_stream import read_events
+from omniagent.ai.providers.llm_provider import KeySource
+from omniagent.ai.providers.stream_reader import Json, counts_of
+from omniagent.errors import ModelAuthError, ModelError, ModelUnavailable
+from omniagent.network import AsyncioBackend, PeerTimeout
+from omniagent.tls import tls_context
+
+SHORTEST_BACKOFF_SECONDS: Final = 0.5
+LONGEST_BACKOFF_SECONDS: Final = 8.0
+_TRANSIENT: Final = (httpcore2.TimeoutException, httpcore2.NetworkError, httpcore2.ProtocolError, OSError)
+
+
+class Authorizer(Protocol):
+    """Adds to a request what its server demands."""
+
+    async def headers(self, url: str, content: bytes) -> Mapping[str, str]:
+        """Return the headers that authorize this POST."""
+
+    async def renew(self) -> bool:
+        """Get new credentials, because the server refused these. Returns whether the request may be repeated."""
+
+
+class KeyHeader:
+    """A key in a header."""
+
+    def __init__(self, name: str, key: str | KeySource, refresh: KeySource | None = None) -> None:
+        self._name = name
+        self._key = key
+        self._refresh = refresh
+
+    async def headers(self, url: str, content: bytes) -> Mapping[str, str]:  # noqa: ARG002 - a key fits every request
+        return {self._name: await usable_key(self._key)}
+
+    async def renew(self) -> bool:
+        if self._refresh is None:
+            return False
+        self._key = await self._refresh()
+        return True
+
+
+@contextmanager
+def translated_transport() -> Iterator[None]:
+    """Raise any failure of the transport as one of the package's errors."""
+    try:
+        yield
+    except tuple(TRANSPORT_ERRORS) as exc:
+        raise mapped(exc, TRANSPORT_ERRORS)(_described(exc)) from exc
+
+
+def _unreachable(exc: Exception) -> ModelError:
+    """Return the error of a request that got no answer."""
+    error = ModelUnavailable(_described(exc))
+    error.__cause__ = exc
+    return error
+
+
+def _described(exc: Exception) -> str:
+    is_silent = isinstance(exc, TimeoutError | httpcore2.TimeoutException)
+    text = "the model's API was silent for too long" if is_silent else str(exc)
+    return f"{type(exc).__name__}: {text}"
+
+
+class HttpClient:
+    """One connection pool per event loop: connections are bound to a loop. Reads only proxies from the environment."""
+
+    def __init__(self, base_url: str, options: ApiOptions, auth: Authorizer, headers: Mapping[str, str]) -> None:
+        self._base_url = urlsplit(base_url)
+        self._options = options
+        self._auth = auth
+        self._headers = {"content-type": "application/json", "user-agent": "omniagent", **headers}
+        self._pools: dict[asyncio.AbstractEventLoop, httpcore2.AsyncConnectionPool] = {}
+
+    async def open(self, path: str, body: Json) -> AsyncGenerator[Iterator[Json], None]:
+        """Send a request. Returns the answer's events once it is accepted."""
+        first_byte_by = asyncio.get_running_loop().time() + self._options.timeout_seconds
+        base = self._base_url
+        url = base._replace(path=base.path.rstrip("/") + path).geturl()
+        with translated_transport():
+            async with PeerTimeout(first_byte_by):
+                response = await self._accepted(url, encoded(body), first_byte_by)
+        return read_events(
+            response.aiter_stream(),
+            response.aclose,
+            content_type=_header(response, b"content-type"),
+            first_byte_by=first_byte_by,
+            translated=translated_transport,
+        )
+
+    async def aclose(self) -> None:
+        """Close the connections of this event loop."""
+        if (pool := self._pools.pop(asyncio.get_running_loop(), None)) is not None:
+            await pool.aclose()
+
+    async def _accepted(self, url: str, content: bytes, by: float) -> httpcore2.Response:
+        """Send the request until it is accepted or refused for good, or the time is over."""
+        retries, may_renew = self._options.max_retries, True
+        pause = SHORTEST_BACKOFF_SECONDS
+        while True:
+            wait = pause * random.uniform(0.75, 1)  # noqa: S311 - spreads retries, hides nothing
+            try:
+                response = await self._post(url, content)
+                if response.status < 300:
+                    return response
+                error = await _refusal(response)
+            except _TRANSIENT as exc:
+                error = _unreachable(exc)
+            else:
+                if isinstance(error, ModelAuthError) and may_renew and await self._auth.renew():
+                    may_renew = False
+                    continue
+                if not _is_transient(error, response):
+                    raise error
+                wait = _retry_after(response) or wait
+            if retries <= 0 or asyncio.get_running_loop().time() + wait >= by:
+                raise error
+            await asyncio.sleep(wait)
+            retries, pause = retries - 1, min(pause * 2, LONGEST_BACKOFF_SECONDS)
+
+    async def _post(self, url: str, content: bytes) -> httpcore2.Response:
+        seconds = self._options.timeout_seconds
+        timeout = {"connect": min(seconds, CONNECT_SECONDS), "read": seconds, "write": seconds, "pool": seconds}
+        authorization = await self._auth.headers(url, content)
+        own = {"host": urlsplit(url).netloc, "content-length": str(len(content))}
+        request = httpcore2.Request(
+            "POST",
+            url,
+            headers=[*{**own, **self._headers, **authorization}.items()],
+            content=content,
+            extensions={"timeout": timeout},
+        )
+        return await self._pool().handle_async_request(request)
+
+    def _pool(self) -> httpcore2.AsyncConnectionPool:
+        loop = asyncio.get_running_loop()
+        if loop not in self._pools:
+            for closed in [each for each in self._pools if each.is_closed()]:
+                del self._pools[closed]
+            self._pools[loop] = _new_pool(self._base_url.geturl(), self._options)
+        return self._pools[loop]
+
+
+def _new_pool(url: str, options: ApiOptions) -> httpcore2.AsyncConnectionPool:
+    parts = urlsplit(url)
+    proxy = None if proxy_bypass(parts.hostname or "") else getproxies().get(parts.scheme)
+    return httpcore2.AsyncConnectionPool(
+        ssl_context=tls_context(),
+        proxy=httpcore2.Proxy(proxy) if proxy else None,
+        max_connections=options.max_connections,
+        max_keepalive_connections=options.max_connections,
+        keepalive_expiry=options.keepalive_seconds,
+        network_backend=AsyncioBackend(),
+    )
+
+
+def _header(response: httpcore2.Response, name: bytes) -> str | None:
+    return next((value.decode("latin-1") for known, value in response.headers if known.lower() == name), None)
+
+
+async def _refusal(response: httpcore2.Response) -> ModelError:
+    """Return the error of a response that is none of the model's. Its connection is free again."""
+    try:
+        content = await response.aread()
+    finally:
+        await response.aclose()
+    text = content.decode("utf-8", "replace")
+    try:
+        answer = json.loads(text)
+    except (ValueError, RecursionError):
+        answer = None
+    answer = answer if isinstance(answer, dict) else {}
+    error = counts_of(answer, "error") or answer
+    request_id = answer.get("request_id") or _header(response, b"request-id") or _header(response, b"x-amzn-requestid")
+    kind = error.get("type") or (_header(response, b"x-amzn-errortype") or "").partition(":")[0] or None
+    facts = {"status_code": response.status, "code": error.get("code"), "type": kind, "request_id": request_id}
+    message = error.get("message") or error.get("Message")
+    api_text = (message if isinstance(message, str) else text)[:MAX_API_TEXT]
+    return api_error(kind_of_status(response.status), "the model's API refused the request", facts, api_text)
+
+
+def _is_transient(error: ModelError, response: httpcore2.Response) -> bool:
+    advice = _header(response, b"x-should-retry")
+    return isinstance(error, ModelUnavailable) if advice is None else advice == "true"
+
+
+def _retry_after(response: httpcore2.Response) -> float:
+    """Return how many seconds the API asks to wait."""
+    for name, unit in ((b"retry-after-ms", 0.001), (b"retry-after", 1.0)):
+        with suppress(ValueError):  # a date
+            if (seconds := float(_header(response, name) or 0) * unit) > 0:
+                return seconds
+    return 0.0

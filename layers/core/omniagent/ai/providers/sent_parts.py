@@ -1,0 +1,48 @@
+"""The parts of a conversation as the APIs take them."""
+
+import json
+import re
+from typing import Any
+
+from omniagent.messages import ChatMessage, Part, StepPart, ToolPart
+
+_NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9_-]")
+MAX_TOOL_NAME_LENGTH = 64
+
+
+def steps(message: ChatMessage) -> list[list[Part]]:
+    """Split a message into its steps. Tool calls without a result are closed."""
+    found: list[list[Part]] = [[]]
+    for part in message.parts:
+        if isinstance(part, StepPart):
+            found.append([])
+        else:
+            found[-1].append(part.close() if isinstance(part, ToolPart) else part)
+    return [step for step in found if step]
+
+
+def tool_name(part: ToolPart) -> str:
+    """Return a name that the APIs accept: a model may have called a tool with an invalid name."""
+    return _NOT_IN_NAMES.sub("_", part.name)[:MAX_TOOL_NAME_LENGTH] or "unknown"
+
+
+def tool_input(part: ToolPart) -> dict[str, Any]:
+    """Return the arguments as an object, even if the model wrote none."""
+    if part.input is None:
+        return {}
+    return part.input if isinstance(part.input, dict) else {"unparsed": part.input}
+
+
+def tool_arguments(part: ToolPart) -> str:
+    """Return the arguments as the JSON of an object: some servers parse them."""
+    return to_json(tool_input(part))
+
+
+def tool_output(part: ToolPart) -> str:
+    if part.error is not None:
+        return part.error
+    return part.output if isinstance(part.output, str) else to_json(part.output)
+
+
+def to_json(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, default=str)

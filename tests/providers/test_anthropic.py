@@ -1,0 +1,420 @@
+"""Claude: what is sent to Anthropic's Messages API, and what is read of its answers."""
+
+import json
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from anthropic.types import message_create_params
+from pydantic import TypeAdapter
+
+from local.model import OfflineModel
+from omniagent.ai.providers import get_llm_provider
+from omniagent.ai.providers.anthropic.message_reader import MAX_PAUSES, MessageReader
+from omniagent.ai.providers.llm_provider import (
+    ModelReasoning,
+    ModelReasoningDone,
+    ModelRequest,
+    ModelText,
+    ModelToolCall,
+    OutputFormat,
+    Overrides,
+    ToolSpec,
+)
+from omniagent.errors import ConfigurationError, ModelRejected, ModelStreamBroken, ModelUnavailable
+from omniagent.messages import ChatMessage, FinishReason, Part, ReasoningPart, StepPart, TextPart, ToolPart, Usage
+from tests.providers.canned import Json, claude_text, frames, message_events, reply, serve, stream
+from tests.providers.conftest import MakeProvider
+from tests.providers.helpers import ADD, ask, finish_of, merged, only, read, streamed, text_of
+
+BODY: TypeAdapter[Any] = TypeAdapter(message_create_params.MessageCreateParamsStreaming)
+CACHED = {"type": "ephemeral"}
+HELLO = stream(frames(message_events(claude_text("Hello", "."))))
+
+
+async def sent(provider_of: MakeProvider, request: ModelRequest, *, model: str = "", **options: Any) -> Json:
+    """The body of a request, which fits the SDK's types."""
+    async with serve(HELLO) as server:
+        await streamed(provider_of("messages", server.base_url, model=model, **options), request)
+    (body,) = server.bodies
+    # The SDK's types have no sampling fields any more; older models take them.
+    BODY.validate_python({name: value for name, value in body.items() if name != "temperature"})
+    return body
+
+
+def answer(*parts: Part) -> ChatMessage:
+    return ChatMessage(role="assistant", parts=list(parts))
+
+
+def called(call_id: str, **fields: Any) -> ToolPart:
+    return ToolPart(**{"call_id": call_id, "name": "add", "input": {"a": 1}, "output": 3, "done": True} | fields)
+
+
+def text(content: str) -> Json:
+    return {"type": "text", "text": content}
+
+
+async def test_a_turn_with_tools_is_sent_step_by_step(provider_of: MakeProvider) -> None:
+    turn = answer(
+        StepPart(),
+        TextPart(text="Adding."),
+        called("call_1"),
+        called("call.2", output=None, error="Too big."),
+        StepPart(),
+        TextPart(text="Done."),
+    )
+    body = await sent(
+        provider_of, ModelRequest("Be brief.", [ChatMessage.user("Add."), turn, ChatMessage.user("Thanks.")], [ADD])
+    )
+    assert body["messages"] == [
+        {"role": "user", "content": [text("Add.")]},
+        {
+            "role": "assistant",
+            "content": [
+                text("Adding."),
+                {"type": "tool_use", "id": "call_1", "name": "add", "input": {"a": 1}},
+                {"type": "tool_use", "id": "call_2", "name": "add", "input": {"a": 1}},
+            ],
+        },
+        {
+            "role": "user",
+            "content": [
+                {"type": "tool_result", "tool_use_id": "call_1", "content": "3"},
+                {"type": "tool_result", "tool_use_id": "call_2", "content": "Too big.", "is_error": True},
+            ],
+        },
+        {"role": "assistant", "content": [text("Done.")]},
+        {"role": "user", "content": [text("Thanks.")]},
+    ]
+
+
+async def test_messages_of_one_role_are_joined_after_the_tool_results(provider_of: MakeProvider) -> None:
+    messages = [ChatMessage.user("Add."), answer(StepPart(), called("call_1")), ChatMessage.user("Stop.")]
+    body = await sent(provider_of, ModelRequest("", messages, [ADD]))
+    assert [message["role"] for message in body["messages"]] == ["user", "assistant", "user"]
+    assert [block["type"] for block in body["messages"][-1]["content"]] == ["tool_result", "text"]
+
+
+async def test_tools_and_instructions_end_with_one_cache_breakpoint(provider_of: MakeProvider) -> None:
+    body = await sent(provider_of, ask("Hi."))
+    assert body["cache_control"] == CACHED
+    assert body["system"] == [{**text("Be brief."), "cache_control": CACHED}]
+    assert "cache_control" not in body["tools"][0]
+    body = await sent(provider_of, replace(ask("Hi."), instructions=""))
+    assert "system" not in body
+    assert body["tools"][0]["cache_control"] == CACHED
+
+
+async def test_the_user_is_identified_without_refused_characters(provider_of: MakeProvider) -> None:
+    for user_id, is_sent in (("0a1b", "0a1b"), ('{"a": 1}', None)):
+        body = await sent(provider_of, replace(ask("Hi."), user_id=user_id))
+        assert (body["metadata"]["user_id"] == user_id) == bool(is_sent)
+    assert "metadata" not in await sent(provider_of, ask("Hi."))
+
+
+async def test_parallel_tool_calls_can_be_turned_off(provider_of: MakeProvider) -> None:
+    body = await sent(provider_of, ask("Hi."), parallel_tool_calls=False)
+    assert body["tool_choice"] == {"type": "auto", "disable_parallel_tool_use": True}
+
+
+SIGNED = {"signature": "signed-1"}
+REDACTED = {"block": {"type": "redacted_thinking", "data": "sealed"}}
+
+
+async def test_thinking_is_sent_back_within_its_turn_and_not_after(provider_of: MakeProvider) -> None:
+    step = answer(
+        StepPart(),
+        ReasoningPart(text="Hm.", provider_data=SIGNED),
+        ReasoningPart(text="", provider_data=REDACTED),
+        ReasoningPart(text="Another model's.", provider_data={"encrypted_content": "sealed"}),
+        called("call_1"),
+    )
+    during = await sent(provider_of, ModelRequest("", [ChatMessage.user("Add."), step], [ADD]))
+    thinking, redacted, call = during["messages"][1]["content"]
+    assert thinking == {"type": "thinking", "thinking": "Hm.", **SIGNED}
+    assert redacted == REDACTED["block"]
+    assert call["type"] == "tool_use"
+    after = await sent(provider_of, ModelRequest("", [ChatMessage.user("Add."), step, ChatMessage.user("Hi.")], [ADD]))
+    assert [block["type"] for block in after["messages"][1]["content"]] == ["tool_use"]
+
+
+CITY: Json = {
+    "type": "object",
+    "properties": {"city": {"type": "string"}},
+    "required": ["city"],
+    "additionalProperties": False,
+}
+
+
+async def test_a_schema_is_native_or_part_of_the_instructions(provider_of: MakeProvider) -> None:
+    for strict in (True, False):
+        request = replace(ask("Where?", tools=()), output=OutputFormat("city", CITY, strict=strict))
+        body = await sent(provider_of, request, extra={"output_config": {"effort": "low"}})
+        native = {"format": {"type": "json_schema", "schema": CITY}} if strict else {}
+        assert body["output_config"] == {**native, "effort": "low"}
+        assert (json.dumps(CITY) in body["system"][0]["text"]) != strict
+
+
+async def test_a_schema_that_the_api_refuses_moves_into_the_instructions(provider_of: MakeProvider) -> None:
+    refusal = reply(
+        400, {"type": "error", "error": {"message": "output_config.format: Extra inputs are not permitted"}}
+    )
+    request = replace(ask("Where?", tools=()), output=OutputFormat("city", CITY))
+    async with serve(refusal, HELLO) as server:
+        provider = provider_of("messages", server.base_url)
+        for _ in range(2):
+            await streamed(provider, request)
+    assert ["output_config" in body for body in server.bodies] == [True, False, False]
+    assert [json.dumps(CITY) in body["system"][0]["text"] for body in server.bodies] == [False, True, True]
+
+
+ADAPTIVE = {"type": "adaptive", "display": "summarized"}
+BUDGET = {"type": "enabled", "budget_tokens": 2000}
+OFF = {"type": "disabled"}
+
+
+@pytest.mark.parametrize(
+    ("model", "thinking", "effort", "expected"),
+    [
+        ("claude-sonnet-5-5", OFF, None, {"type": "between_tools"}),
+        ("claude-sonnet-5-5", OFF, "xhigh", None),
+        ("claude-opus-5-5", OFF, None, None),
+        ("claude-fable-5", OFF, None, None),
+        ("claude-haiku-5-5", OFF, "high", OFF),
+        ("claude-haiku-5-5", OFF, "max", None),
+        ("claude-opus-5", OFF, "max", None),
+        ("claude-opus-4-8", OFF, "max", OFF),
+        ("claude-sonnet-5-5", ADAPTIVE, "max", ADAPTIVE),
+        ("claude-sonnet-5-5", BUDGET, None, {"type": "adaptive"}),
+        ("claude-sonnet-4-6", BUDGET, None, BUDGET),
+        ("claude-haiku-4-5", ADAPTIVE, None, {"type": "enabled", "budget_tokens": 8192}),
+        ("claude-haiku-4-5", OFF, None, OFF),
+        ("a-model-of-our-own", BUDGET, None, BUDGET),
+    ],
+)
+async def test_thinking_is_asked_for_as_the_model_takes_it(
+    model: str, thinking: Json, effort: str | None, expected: Json | None, provider_of: MakeProvider
+) -> None:
+    extra: Json = {"thinking": thinking} | ({"output_config": {"effort": effort}} if effort else {})
+    body = await sent(provider_of, ask("Hi."), model=model, extra=extra)
+    assert body.get("thinking") == expected
+
+
+@pytest.mark.parametrize(
+    ("model", "extra", "takes"),
+    [
+        ("claude-sonnet-5-5", {}, False),
+        ("claude-opus-4-7", {}, False),
+        ("claude-haiku-4-5", {}, True),
+        ("claude-haiku-4-5", {"thinking": BUDGET}, False),
+        ("a-model-of-our-own", {}, True),
+    ],
+)
+async def test_a_temperature_is_sent_only_where_it_is_taken(
+    model: str, extra: Json, takes: bool, provider_of: MakeProvider
+) -> None:
+    request = ask("Hi.", overrides=Overrides(temperature=0.5))
+    assert ("temperature" in await sent(provider_of, request, model=model, extra=extra)) == takes
+
+
+@pytest.mark.parametrize(("model", "kind"), [("claude-sonnet-5-5", "auto"), ("claude-opus-5", "tool")])
+async def test_a_forced_tool_becomes_a_free_choice_where_it_is_refused(
+    model: str, kind: str, provider_of: MakeProvider
+) -> None:
+    extra = {"tool_choice": {"type": "tool", "name": "add"}}
+    choice = (await sent(provider_of, ask("Hi."), model=model, extra=extra))["tool_choice"]
+    assert choice["type"] == kind
+    assert ("name" in choice) == (kind == "tool")
+
+
+@pytest.mark.parametrize(
+    ("model", "limit", "expected"),
+    [
+        ("claude-sonnet-5-5", None, 16_384),
+        ("claude-sonnet-5-5", 500, 500),
+        ("claude-sonnet-5-5", 10**6, 128_000),
+        ("claude-haiku-4-5", 10**6, 64_000),
+    ],
+)
+async def test_the_output_is_limited_to_what_the_model_can_make(
+    model: str, limit: int | None, expected: int, provider_of: MakeProvider
+) -> None:
+    request = ask("Hi.", overrides=Overrides(max_output_tokens=limit))
+    assert (await sent(provider_of, request, model=model))["max_tokens"] == expected
+
+
+async def test_many_tools_are_not_strict(provider_of: MakeProvider) -> None:
+    tools = [ToolSpec(f"add{number}", "Add.", ADD.parameters) for number in range(21)]
+    for count, is_strict in ((20, True), (21, False)):
+        body = await sent(provider_of, ask("Hi.", tools=tools[:count]))
+        assert all(("strict" in tool) == is_strict for tool in body["tools"])
+
+
+def thinking(*texts: str, signature: str = "") -> Json:
+    deltas: list[Json] = [{"type": "thinking_delta", "thinking": each} for each in texts]
+    signed: list[Json] = [{"type": "signature_delta", "signature": signature}] if signature else []
+    return {"type": "thinking", "thinking": "", "signature": "", "deltas": [*deltas, *signed]}
+
+
+def tool_use(call_id: str, *pieces: str, kind: str = "tool_use") -> Json:
+    deltas = [{"type": "input_json_delta", "partial_json": piece} for piece in pieces]
+    return {"type": kind, "id": call_id, "name": "add", "input": {}, "deltas": deltas}
+
+
+def events_of(*blocks: Json, **end: Any) -> list[Any]:
+    return merged(read(MessageReader(), frames(message_events(*blocks, **end))))
+
+
+def test_thinking_keeps_its_signature() -> None:
+    shown, hidden = thinking("Let me", " see.", signature="s1"), thinking(signature="s2")
+    assert events_of(shown, hidden, claude_text("Hi."))[:-1] == [
+        ModelReasoning("Let me see."),
+        ModelReasoningDone({"signature": "s1"}),
+        ModelReasoningDone({"signature": "s2"}),
+        ModelText("Hi."),
+    ]
+
+
+def test_blocks_that_nobody_is_shown_are_kept_to_be_sent_back() -> None:
+    redacted = {"type": "redacted_thinking", "data": "sealed"}
+    search = tool_use("srv_1", '{"query":', ' "x"}', kind="server_tool_use")
+    result = {"type": "web_search_tool_result", "tool_use_id": "srv_1", "content": []}
+    done = only(events_of(redacted, search, result, claude_text("Hi.")), ModelReasoningDone)
+    blocks = [event.provider_data["block"] for event in done]
+    called = {"type": "server_tool_use", "id": "srv_1", "name": "add", "input": {"query": "x"}}
+    assert blocks == [redacted, called, result]
+
+
+def test_parallel_calls_without_arguments_are_read() -> None:
+    ids = ("toolu_0123456789abcdef", "toolu_fedcba9876543210")
+    events = events_of(tool_use(ids[0], '{"a"', ": 1}"), tool_use(ids[1]), stop="tool_use")
+    assert [(call.call_id, call.arguments) for call in only(events, ModelToolCall)] == [
+        (ids[0], '{"a": 1}'),
+        (ids[1], "{}"),
+    ]
+    assert finish_of(events).reason == "tool-calls"
+
+
+@pytest.mark.parametrize(
+    ("stop", "reason"),
+    [
+        ("end_turn", "stop"),
+        ("stop_sequence", "stop"),
+        ("max_tokens", "length"),
+        ("model_context_window_exceeded", "length"),
+        ("refusal", "content-filter"),
+        ("compaction", "other"),
+    ],
+)
+def test_every_stop_reason_has_a_finish_reason(stop: str, reason: FinishReason) -> None:
+    assert finish_of(events_of(claude_text("Hi."), stop=stop)).reason == reason
+
+
+def test_a_refusal_without_text_gives_its_explanation() -> None:
+    details = {"type": "refusal", "category": "bio", "explanation": "I must not."}
+    assert text_of(events_of(stop="refusal", stop_details=details)) == "I must not."
+    assert text_of(events_of(claude_text("No."), stop="refusal", stop_details=details)) == "No."
+
+
+def test_cached_tokens_count_as_input() -> None:
+    usage = {
+        "input_tokens": 10,
+        "cache_read_input_tokens": 100,
+        "cache_creation_input_tokens": 20,
+        "output_tokens": 7,
+        "output_tokens_details": {"thinking_tokens": 3},
+    }
+    expected = Usage(130, 7, cached_input_tokens=100, reasoning_tokens=3, cache_write_tokens=20)
+    assert finish_of(events_of(claude_text("Hi."), usage=usage)).usage == expected
+
+
+@pytest.mark.parametrize(
+    ("kind", "error"),
+    [("overloaded_error", ModelUnavailable), ("api_error", ModelUnavailable), ("invalid_request_error", ModelRejected)],
+)
+def test_an_error_in_mid_stream_comes_after_what_was_said(kind: str, error: type[Exception]) -> None:
+    events = message_events(claude_text("Hel"), stop=None)
+    failure = {"type": "error", "error": {"type": kind, "message": "no"}}
+    reader = MessageReader()
+    told = reader.read([*events, failure])
+    assert next(told) == ModelText("Hel")
+    with pytest.raises(error):
+        next(told)
+
+
+def test_a_server_that_does_not_stream_is_read() -> None:
+    content = [
+        {"type": "thinking", "thinking": "Hm.", "signature": "s1"},
+        text("Hi."),
+        {"type": "tool_use", "id": "toolu_0123456789abcdef", "name": "add", "input": {"a": 1}},
+    ]
+    message = {"type": "message", "content": content, "stop_reason": "tool_use", "usage": {"input_tokens": 2}}
+    events = read(MessageReader(), [json.dumps(message).encode()])
+    assert text_of(events) == "Hi."
+    assert only(events, ModelReasoningDone) == [ModelReasoningDone({"signature": "s1"})]
+    assert [call.arguments for call in only(events, ModelToolCall)] == ['{"a": 1}']
+    assert finish_of(events).usage.input_tokens == 2
+
+
+async def test_a_paused_answer_is_continued_as_one(provider_of: MakeProvider) -> None:
+    search = tool_use("srv_1", '{"query": "x"}', kind="server_tool_use")
+    paused = stream(
+        frames(message_events(thinking("Hm.", signature="s1"), claude_text("One"), search, stop="pause_turn"))
+    )
+    again = stream(frames(message_events(claude_text(" two"), stop="pause_turn")))
+    async with serve(paused, again, stream(frames(message_events(claude_text(" three."))))) as server:
+        events = await streamed(provider_of("messages", server.base_url), ask("Count."))
+    assert text_of(events) == "One two three."
+    assert finish_of(events).usage == Usage(3, 3)
+    first, second, third = server.bodies
+    (said,) = second["messages"][len(first["messages"]) :]
+    called = {"type": "server_tool_use", "id": "srv_1", "name": "add", "input": {"query": "x"}}
+    thought = {"type": "thinking", "thinking": "Hm.", "signature": "s1"}
+    assert said == {"role": "assistant", "content": [thought, text("One"), called]}
+    assert third["messages"][-1]["content"] == [*said["content"], text(" two")]
+
+
+async def test_an_answer_that_never_stops_pausing_fails(provider_of: MakeProvider) -> None:
+    async with serve(stream(frames(message_events(claude_text("x"), stop="pause_turn")))) as server:
+        with pytest.raises(ModelStreamBroken, match="paused"):
+            await streamed(provider_of("messages", server.base_url), ask("Count."))
+    assert len(server.bodies) == MAX_PAUSES + 1
+
+
+def test_a_missing_key_says_what_to_set() -> None:
+    with pytest.raises(ConfigurationError, match="ANTHROPIC_API_KEY or OPENAI_SECRET_ARN"):
+        get_llm_provider("anthropic/claude-sonnet-5-5")
+
+
+def test_an_address_that_is_none_is_a_wrong_setting() -> None:
+    with pytest.raises(ConfigurationError, match="ANTHROPIC_BASE_URL"):
+        get_llm_provider("anthropic/claude-sonnet-5-5", base_url="localhost:4000")
+
+
+async def test_the_key_of_the_environment_goes_to_its_vendor_only(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with serve(HELLO) as server:
+        for vendor in ("OPENAI", "ANTHROPIC"):
+            monkeypatch.setenv(f"{vendor}_API_KEY", f"key-of-{vendor}")
+            monkeypatch.setenv(f"{vendor}_BASE_URL", server.base_url)
+        provider = get_llm_provider("anthropic/claude-sonnet-5-5")
+        assert text_of(await streamed(provider, ask("Hi."))) == "Hello."
+        await provider.aclose()
+    assert server.keys == ["key-of-ANTHROPIC"]
+
+
+async def test_signatures_survive_a_tool_turn(offline: OfflineModel, provider_of: MakeProvider) -> None:
+    """The offline model refuses a signature that it has not made, as the API does."""
+    provider = provider_of("messages", offline.base_url)
+    question = ChatMessage.user('[reason] [tool:add {"a": 1, "b": 2}] [then] [echo:Done.]')
+    parts: list[Part] = [StepPart()]
+    for event in merged(await streamed(provider, ModelRequest("", [question], [ADD]))):
+        if isinstance(event, ModelReasoning):
+            parts.append(ReasoningPart(text=event.text))
+        elif isinstance(event, ModelReasoningDone):
+            parts[-1] = ReasoningPart(text=getattr(parts[-1], "text", ""), provider_data=event.provider_data)
+        elif isinstance(event, ModelToolCall):
+            parts.append(called(event.call_id))
+    events = await streamed(provider, ModelRequest("", [question, answer(*parts)], [ADD]))
+    assert text_of(events) == "Done."
+    content = offline.requests[-1].body["messages"][1]["content"]
+    assert [block["type"] for block in content] == ["thinking", "tool_use"]
