@@ -98,6 +98,11 @@ STAGE ?= dev
 validate: .venv-sam/.installed ## lint the template
 	@$(SAM_OFFLINE) validate --lint
 
+stacks: $(VENV)/.dev .venv-sam/.installed ## create the expanded template in moto in eleven forms and print what each has
+	@$(BIN)/python -m tests.sam.stacks
+
+.PHONY: stacks
+
 # SAM's cache sees the sources only. Its folder is named by what else decides the build: the target, and the Python that
 # compiles, which is found (or unpacked, or said to be missing) here.
 SAM_BUILD = $(SAM_OFFLINE) build --cache-dir .build/cache/$(shell \
@@ -120,6 +125,18 @@ preflight: $(VENV)/.dev ## check the prerequisites of a deploy: parameters, regi
 deploy: preflight build ## deploy to AWS: STAGE=dev or STAGE=prod, with its file in parameters/
 	@SAM_CLI_TELEMETRY=0 $(SAM_BIN)/sam deploy --config-env $(patsubst dev,default,$(STAGE)) \
 		--parameter-overrides file://parameters/$(STAGE).yaml Release=$$(date +%s) $(SAM_ARGS)
+	@STAGE=$(STAGE) $(BIN)/python -m scripts.migrate
+
+migrate: $(VENV)/.run ## build the indexes of a deployed release, however long it takes; requests are served meanwhile: STAGE=dev
+	@STAGE=$(STAGE) $(BIN)/python -m scripts.migrate
+
+stop-all: $(VENV)/.run ## stop every function of a deployed stack at once, in an emergency: STAGE=dev
+	@STAGE=$(STAGE) $(BIN)/python -m scripts.stop_all stop
+
+start-all: $(VENV)/.run ## let the functions of a stopped stack run again: STAGE=dev
+	@STAGE=$(STAGE) $(BIN)/python -m scripts.stop_all start
+
+.PHONY: migrate stop-all start-all
 
 smoke: $(VENV)/.run ## test a deployment from outside: STAGE=dev, or URL=…, or CHAT_URL=… SESSIONS_URL=…; TOKEN=… ORIGIN=…
 	@STAGE=$(STAGE) $(BIN)/python -m scripts.smoke
@@ -133,6 +150,7 @@ budget: $(VENV)/.dev ## spend a budget from 8 processes, through 60 kills, and c
 continue: $(VENV)/.dev ## kill 500 turns, and the processes that continue them, at random and at 13 named stages: all must finish; then a turn of 200 s in functions of 20 s (8 minutes)
 	@$(BIN)/python -m tests.turns.continue_run $(ARGS)
 	@$(BIN)/python -m tests.faults.continue_processes
+	@$(BIN)/python -m tests.faults.recovery
 	@$(BIN)/python -m tests.faults.long_turn
 	@$(BIN)/python -m scripts.readme
 
@@ -142,11 +160,15 @@ races: $(VENV)/.dev ## race messages that queue, steer and interrupt against end
 	@$(BIN)/python -m tests.runner.busy_races $(ARGS)
 	@$(BIN)/python -m scripts.readme
 
+model: $(VENV)/.dev ## explore every interleaving of a few processes with the real state rules, and a mutant of each rule (5 minutes)
+	@$(BIN)/python -m tests.model.explorer
+	@$(BIN)/python -m tests.model.mutants
+
 forgeries: $(VENV)/.dev ## send 10,000 forged answers to waiting turns: none may run a tool or change data; writes the README's table (3 minutes)
 	@PYTHONPATH=functions $(BIN)/python -m tests.security.forgeries $(ARGS)
 	@$(BIN)/python -m scripts.readme
 
-.PHONY: races forgeries
+.PHONY: races model forgeries
 
 burst: $(VENV)/.dev ## start 50 cold functions at once on a busy machine and check their 150 turns (5 minutes)
 	@$(BIN)/python -m pytest -s tests/functions/burst.py

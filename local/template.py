@@ -1,5 +1,6 @@
 """The functions, tables and queues of template.yaml, as typed values."""
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -43,6 +44,14 @@ class QueueSource:
     reports_failures: bool = False
 
 
+@dataclass(frozen=True)
+class Schedule:
+    """An event that invokes a function once in so many seconds."""
+
+    seconds: float
+    event: bytes
+
+
 def short_name(logical_id: str) -> str:
     """The name people type: `chat` for ChatFunction."""
     return logical_id.removesuffix("Function").lower()
@@ -64,6 +73,7 @@ class Function:
     layers: tuple[Path, ...] = ()
     url: FunctionUrl | None = None
     queues: tuple[QueueSource, ...] = ()
+    schedules: tuple[Schedule, ...] = ()
     log_group: str = ""
     log_format: str = "Text"
     log_level: str = ""
@@ -131,9 +141,9 @@ class Template:
 
     @cached_property
     def layers(self) -> dict[str, Path]:
-        """The folders of the layers by logical id."""
+        """The folders of the layers by name, which is what functions refer to."""
         found = self._document.resources("AWS::Serverless::LayerVersion")
-        return {name: self.folder / properties["ContentUri"] for name, properties in found.items()}
+        return {self._document.name_of(name): self.folder / layer["ContentUri"] for name, layer in found.items()}
 
     @property
     def built(self) -> bool:
@@ -186,6 +196,11 @@ class Template:
                 for event in properties.get("Events", {}).values()
                 if event["Type"] == "SQS"
             ),
+            schedules=tuple(
+                _schedule(event["Properties"])
+                for event in properties.get("Events", {}).values()
+                if event["Type"] == "Schedule"
+            ),
             log_group=logging.get("LogGroup", f"/aws/lambda/{name}"),
             log_format=logging.get("LogFormat", "Text"),
             log_level=logging.get("ApplicationLogLevel", ""),
@@ -235,6 +250,14 @@ def _queue_source(properties: Mapping[str, Any]) -> QueueSource:
         max_concurrency=int(properties.get("ScalingConfig", {}).get("MaximumConcurrency", 5)),
         reports_failures="ReportBatchItemFailures" in properties.get("FunctionResponseTypes", ()),
     )
+
+
+def _schedule(properties: Mapping[str, Any]) -> Schedule:
+    rate = re.fullmatch(r"rate\((\d+) (minute|hour|day)s?\)", properties["Schedule"])
+    if rate is None:
+        raise TemplateError(f"Only rates can be scheduled here, not {properties['Schedule']}.")
+    seconds = int(rate[1]) * {"minute": 60, "hour": 3600, "day": 86400}[rate[2]]
+    return Schedule(seconds, properties["Input"].encode())
 
 
 def _table(logical_id: str, document: Document, properties: Mapping[str, Any]) -> Table:

@@ -83,6 +83,7 @@ class Deployment:
     auth: Auth = "none"
     token: str = field(default="", repr=False)
     origin: str = ""
+    closed_urls: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         for url in (self.chat_url, self.sessions_url):
@@ -130,6 +131,7 @@ def of_stack(stack: str, *, token: str = "", origin: str = "") -> Deployment:
         "jwt" if parameters.get("AuthMode") == "jwt" else "iam",
         token,
         origin or parameters.get("CorsOrigins", "").split(",")[0],
+        tuple(outputs.get("ClosedUrls", "").split()),
     )
 
 

@@ -1,8 +1,8 @@
 """`make preflight`, and the first step of `make deploy`: finds what would fail later, and says what to do about it.
 
-Checked: the stage, its parameters against the template, the region, the credentials, the secrets and what is in
-them, the end of the models, the issuer's keys. A check that this machine cannot make is a warning; `make deploy` goes
-on after one.
+Checked: the stage, its parameters against the template, the size of the environment variables, the region, the
+credentials, the account's Lambda concurrency, the secrets and what is in them, the end of the models, the issuer's
+keys. A check that this machine cannot make is a warning; `make deploy` goes on after one.
 """
 
 import argparse
@@ -22,7 +22,9 @@ from pymongo import MongoClient
 from pymongo.errors import ConfigurationError as MongoConfigurationError
 from pymongo.errors import InvalidURI, OperationFailure, PyMongoError
 
-from local.template import ROOT
+from local.cloudformation import Document, TemplateError
+from local.emulator.limits import Limits
+from local.template import ROOT, TEMPLATE, Template
 from omniagent.app.on_lambda import SECRET_KEYS
 from omniagent.app.webhook import signed_headers
 from omniagent.aws.secrets import pick_value
@@ -32,10 +34,20 @@ from scripts.parameters import Finding, error, parameter_findings, read_paramete
 
 SECRETS = {
     "MongoSecretArn": SECRET_KEYS["mongodb"],
-    "OpenAISecretArn": SECRET_KEYS["openai"],
+    "OpenAISecretArn": (*SECRET_KEYS["openai"], *SECRET_KEYS["anthropic"]),
     "WebhookSecretArn": SECRET_KEYS["webhook"],
 }
 CONNECT_SECONDS = 8
+# https://docs.aws.amazon.com/lambda/latest/dg/urls-configuration.html
+WITHOUT_FUNCTION_URLS = {
+    *("ap-east-2", "ap-south-2", "ap-southeast-4", "ap-southeast-5", "ap-southeast-6", "ap-southeast-7", "ca-west-1"),
+    *("eu-central-2", "eu-south-2", "il-central-1", "me-central-1"),
+}
+USUAL_CONCURRENCY, MIN_UNRESERVED = 1000, 100
+MORE_CONCURRENCY = (
+    "aws service-quotas request-service-quota-increase --service-code lambda --quota-code L-B99A9384 "
+    "--desired-value 1000"
+)
 ENDING_MODELS = Path(__file__).with_name("ending_models.py")
 BAD_LOGIN = 18
 
@@ -53,6 +65,8 @@ def account_findings(session: boto3.Session, parameters: Mapping[str, str]) -> I
     except (BotoCoreError, ClientError) as problem:
         yield error(f"AWS does not accept the credentials: {_reason(problem)}. Log in again: `aws sso login`.")
         return
+    if session.region_name in WITHOUT_FUNCTION_URLS:
+        yield error(f"Lambda has no Function URLs in {session.region_name}: deploy the stack in another region.")
     for name in SECRETS:
         _, _, _, region, account, *_ = [*parameters.get(name, "").split(":"), "", "", "", "", ""]
         if region and region != session.region_name:
@@ -66,11 +80,56 @@ def account_findings(session: boto3.Session, parameters: Mapping[str, str]) -> I
             )
 
 
+def quota_findings(session: boto3.Session, parameters: Mapping[str, str]) -> Iterator[Finding]:
+    """Check that the account can run as many invocations at once as the parameters ask for."""
+    try:
+        limit = session.client("lambda").get_account_settings()["AccountLimit"]["ConcurrentExecutions"]
+    except (BotoCoreError, ClientError) as problem:
+        yield warning(f"The account's Lambda concurrency could not be checked: {_reason(problem)}.")
+        return
+    known = Document(TEMPLATE).section("Parameters")
+    chat, sessions, run, named = (
+        int(parameters.get(name, known[name]["Default"]))
+        for name in ("ChatConcurrency", "SessionsConcurrency", "RunConcurrency", "AccountConcurrency")
+    )
+    left = limit - chat - sessions
+    if limit < USUAL_CONCURRENCY:
+        yield warning(
+            f"The account runs at most {limit} Lambda invocations at once (new accounts: 10). Each streamed answer, "
+            f"each other request and each queue job is one. Ask for more: {MORE_CONCURRENCY}"
+        )
+    if named != limit:
+        yield warning(f"AccountConcurrency is {named}, the account's limit {limit}: set it, its alarm depends on it.")
+    if chat + sessions and left < (unreserved := min(limit, MIN_UNRESERVED)):
+        yield error(
+            f"ChatConcurrency and SessionsConcurrency reserve {chat + sessions} of the account's {limit} concurrent "
+            f"invocations, and Lambda keeps {unreserved} unreserved. Set them to 0, or ask for more: {MORE_CONCURRENCY}"
+        )
+    elif run > left:
+        yield warning(
+            f"RunConcurrency is {run}, but only {left} concurrent invocations are left for it: Lambda would throttle "
+            f"background turns. Set it to at most {max(2, left // 2)}."
+        )
+
+
+def environment_findings(parameters: Mapping[str, str]) -> Iterator[Finding]:
+    """Check that the environment variables of each function fit into what Lambda takes."""
+    queues = {
+        name: {"Ref": f"https://sqs.{'r' * 14}.amazonaws.com/{'0' * 12}/{'q' * 80}"} for name in Template().queues
+    }
+    for function in Template(parameters=parameters, attributes=queues).functions.values():
+        try:
+            Limits().check_environment(function)
+        except TemplateError as problem:
+            yield error(f"{problem}. Shorten TrustedPrincipals, JwtClientIds or OtlpHeaders.")
+            return
+
+
 def secret_findings(session: boto3.Session, parameters: Mapping[str, str]) -> Iterator[Finding]:
     """Check that the secrets exist and have valid contents. Their values are never shown."""
     for name, keys in SECRETS.items():
         arn = parameters.get(name, "")
-        if not arn and name == "WebhookSecretArn":
+        if not arn and (name == "WebhookSecretArn" or _needs_no_key(name, parameters)):
             continue
         try:
             text = _secret(session, arn, keys)
@@ -84,9 +143,16 @@ def secret_findings(session: boto3.Session, parameters: Mapping[str, str]) -> It
             yield from CONTENTS[name](text)
 
 
+def _needs_no_key(name: str, parameters: Mapping[str, str]) -> bool:
+    return name == "OpenAISecretArn" and parameters.get("ModelAccess") == "bedrock"
+
+
 def _secret(session: boto3.Session, arn: str, keys: tuple[str, ...]) -> str:
     region = arn.split(":")[3] if arn.count(":") > 3 else None
     found = session.client("secretsmanager", region_name=region).get_secret_value(SecretId=arn)
+    if found["ARN"] != arn:
+        # Secrets Manager takes a part of the ARN, the functions' permission does not.
+        raise ConfigurationError(f"{arn} is not the whole ARN, which is {found['ARN']}")
     return pick_value(arn, found.get("SecretString", "").strip(), keys)
 
 
@@ -118,6 +184,8 @@ def mongodb_findings(uri: str) -> Iterator[Finding]:
         yield warning(f"The MongoDB cluster could not be found from here: {problem}.")
         return
     with client:
+        if "MONGODB-AWS" in uri.upper():
+            return  # the role of a function logs in, not you
         try:
             client.admin.command("ping")
         except OperationFailure as problem:
@@ -152,8 +220,13 @@ CONTENTS = {
 
 def model_findings(session: boto3.Session, parameters: Mapping[str, str]) -> Iterator[Finding]:
     """Check that no server of a model announces its end within 60 days."""
+    arn = parameters.get("OpenAISecretArn", "")
     try:
-        key = _secret(session, parameters.get("OpenAISecretArn", ""), SECRET_KEYS["openai"])
+        key = (
+            ""
+            if not arn and _needs_no_key("OpenAISecretArn", parameters)
+            else _secret(session, arn, SECRETS["OpenAISecretArn"])
+        )
     except (BotoCoreError, ClientError, ConfigurationError):
         return  # `secret_findings` has reported it
     variables = {
@@ -161,6 +234,7 @@ def model_findings(session: boto3.Session, parameters: Mapping[str, str]) -> Ite
         "OMNIAGENT_MODEL": parameters.get("Model", ""),
         "OPENAI_BASE_URL": parameters.get("OpenAIBaseUrl", ""),
         "OPENAI_API_KEY": key,
+        "ANTHROPIC_API_KEY": key,
         "MODEL_TIMEOUT_SECONDS": str(CONNECT_SECONDS),
     }
     command = [sys.executable, "-B", str(ENDING_MODELS)]
@@ -216,6 +290,8 @@ def findings(stage: str) -> Iterator[Finding]:
     yield from account
     if any(finding.level == "error" for finding in [*found, *account]):
         return
+    yield from environment_findings(parameters)
+    yield from quota_findings(session, parameters)
     yield from secret_findings(session, parameters)
     yield from model_findings(session, parameters)
     yield from issuer_findings(parameters)

@@ -17,10 +17,13 @@ import omniagent.server
 import omniagent.testing
 from local.template import ROOT
 from omniagent.settings import Settings, env_name
+from omniagent.turns.registry import KEPT_SECONDS
+from scripts.capacity import bottleneck_table, capacity_table
 
 PUBLIC_MODULES = (omniagent, omniagent.providers, omniagent.server, omniagent.testing)
 README = ROOT / "README.md"
 AGENTS = ROOT / "docs" / "agents.md"
+CAPACITY = ROOT / "docs" / "capacity.md"
 OPERATIONS = ROOT / "docs" / "operations.md"
 CONTRIBUTING = ROOT / "CONTRIBUTING.md"
 SOAK = ROOT / "docs" / "soak.json"
@@ -36,12 +39,9 @@ DOLLARS_PER_GB_SECOND = 0.0000133334
 DOLLARS_PER_REQUEST = 0.20 / 1e6
 DOLLARS_PER_WRITE = 0.625 / 1e6
 DOLLARS_PER_READ = 0.125 / 1e6
-DOLLARS_PER_MESSAGE = 0.40 / 1e6
-MESSAGE_REQUESTS = 3
-"""Billed requests of a queue message: send, receive and delete."""
-LOOK_READS = 1
-LOOK_SECONDS, WATCH_GB = 0.03, 0.5
-"""One check of an ended turn by the watch function: it reads the claim, and the session in MongoDB."""
+READ_UNITS = 0.5
+"""Of an eventually consistent read."""
+DOLLARS_PER_GB_MONTH = 0.25
 
 
 def settings_table() -> str:
@@ -54,20 +54,8 @@ def settings_table() -> str:
 
 
 def write_units(turn_seconds: float, tick_seconds: float) -> int:
-    """Return the DynamoDB writes of a turn: claim, a renewal and a chunk per tick, the last chunk, the release."""
-    ticks = int(turn_seconds / tick_seconds)
-    return 1 + 2 * ticks + 1 + 1
-
-
-def looks_at(turn_seconds: float, lease_seconds: float) -> int:
-    """Return how often the watch function checks a turn that ends normally."""
-    return 1 + int(turn_seconds / (lease_seconds + 1))
-
-
-def look_dollars(looks: int) -> float:
-    """Return the cost of the checks of one turn: messages, invocations, their time, and reads of the table."""
-    a_look = MESSAGE_REQUESTS * DOLLARS_PER_MESSAGE + DOLLARS_PER_REQUEST + LOOK_READS * DOLLARS_PER_READ
-    return looks * (a_look + LOOK_SECONDS * WATCH_GB * DOLLARS_PER_GB_SECOND)
+    """Return the DynamoDB writes of a turn: a chunk of its journal per tick, and the last one."""
+    return int(turn_seconds / tick_seconds) + 1
 
 
 def costs_table() -> str:
@@ -77,12 +65,9 @@ def costs_table() -> str:
     requests = 1000 * DOLLARS_PER_REQUEST
     writes = 1000 * units * DOLLARS_PER_WRITE
     ticks = int(TURN_SECONDS / Settings().tick_seconds)
-    looks = looks_at(TURN_SECONDS, Settings().lease_seconds)
-    watch = 1000 * look_dollars(looks)
-    a_look = (
-        f"{MESSAGE_REQUESTS} * ${DOLLARS_PER_MESSAGE * 1e6:.2f} + ${DOLLARS_PER_REQUEST * 1e6:.2f} + "
-        f"{LOOK_READS} * ${DOLLARS_PER_READ * 1e6:.3f} + ${LOOK_SECONDS * WATCH_GB * DOLLARS_PER_GB_SECOND * 1e6:.2f}"
-    )
+    reads = 1000 * ticks * READ_UNITS * DOLLARS_PER_READ
+    days = KEPT_SECONDS // 86400
+    storage = 1000 * (ticks + 1) / 1e6 * days / 30 * DOLLARS_PER_GB_MONTH
     gb_second = f"{DOLLARS_PER_GB_SECOND:.10f}".rstrip("0")
     return f"""\
 1,000 turns of {TURN_SECONDS} seconds in us-east-1, excluding the model's tokens, MongoDB and logs:
@@ -92,16 +77,15 @@ def costs_table() -> str:
 | Lambda, arm64, {CHAT_GB:g} GB | 1,000 * {TURN_SECONDS} s * {CHAT_GB:g} GB * ${gb_second} | {compute:.3f} |
 | Lambda requests | 1,000 * ${DOLLARS_PER_REQUEST * 1e6:.2f} / 1M | {requests:.4f} |
 | DynamoDB writes | 1,000 * {units} units * ${DOLLARS_PER_WRITE * 1e6:.3f} / 1M | {writes:.3f} |
-| The watch | 1,000 * {looks} * ({a_look}) / 1M | {watch:.4f} |
-| **together** | | **{compute + requests + writes + watch:.2f}** |
+| DynamoDB reads | 1,000 * {ticks} * {READ_UNITS:g} units * ${DOLLARS_PER_READ * 1e6:.3f} / 1M | {reads:.4f} |
+| DynamoDB storage | 1,000 * {ticks + 1} KB * {days} / 30 days * ${DOLLARS_PER_GB_MONTH:.2f} / GB | {storage:.4f} |
+| **together** | | **{compute + requests + writes + reads + storage:.2f}** |
 
-A turn writes {units} units: the claim, a renewal and a chunk for each of its {ticks} ticks, the last chunk and the
-release. A question of more than about 600 characters adds two units per further KB (compressed): the claim carries
-it until the turn has begun. The watch is one queue message (send, receive, delete) and one check by the watch
-function: a request, a read of the claim, {LOOK_SECONDS * 1000:g} ms at {WATCH_GB:g} GB. Each further lease of the
-turn's length adds one more.
+A turn writes {units} units: one chunk of its journal for each of its {ticks} ticks, and the last one. Each tick also
+reads whether somebody stopped or steered the turn.
 
-An idle stack writes nothing and calls no model. [docs/deploy.md](docs/deploy.md#costs) lists what it costs a month."""
+An idle stack writes nothing and calls no model; once a minute it looks for turns whose process died.
+[docs/deploy.md](docs/deploy.md#costs) lists what it costs a month."""
 
 
 def soak_table() -> str:
@@ -234,6 +218,7 @@ PAGES: dict[Path, Tables] = {
         "races": races_table,
     },
     AGENTS: {"names": names_table},
+    CAPACITY: {"capacity": capacity_table, "bottlenecks": bottleneck_table},
     OPERATIONS: {"budget": budget_table, "continue": continue_table},
     CONTRIBUTING: {"green": green_table},
 }

@@ -20,7 +20,7 @@ from collections.abc import Callable, Iterator
 import httpx
 
 from local.template import ROOT
-from scripts.caller import Auth, CannotCall, Deployment, Json, events_of, is_here, of_stack
+from scripts.caller import Auth, CannotCall, Deployment, Json, events_of, is_here, of_stack, signed_for
 
 # The text in brackets slows down the offline model of `make run`.
 SHORT = "[slow:20] Reply with one short sentence: what can you help with?"
@@ -63,6 +63,7 @@ class Smoke:
     def checks(self) -> dict[str, Callable[[], str]]:
         return {
             "refuses strangers": self.refuses_strangers,
+            "closed addresses": self.closed_addresses,
             "streams": self.streams,
             "stores": self.stores,
             "retries": self.retries,
@@ -80,6 +81,17 @@ class Smoke:
             response = self._stranger.post(self._deployment.url(path), json={"query": "Hello"})
             expect_status(response, f"POST {path} without credentials", 401, 403)
         return "401 or 403 without credentials"
+
+    def closed_addresses(self) -> str:
+        """A closed address refuses a valid caller before a function is invoked."""
+        if not self._deployment.closed_urls:
+            raise Skipped("this deployment has no address that leads around its front")
+        for url in self._deployment.closed_urls:
+            # An administrator's signature opens every Function URL of type AWS_IAM.
+            signs = self._deployment.auth == "iam" and signed_for(httpx.URL(url).host)[0] == "lambda"
+            response = (self._stranger if signs else self._http).get(url.rstrip("/") + "/sessions")
+            expect_status(response, f"{url} should be closed", 403)
+        return f"403 from {len(self._deployment.closed_urls)} addresses that lead around the front"
 
     def streams(self) -> str:
         began = time.monotonic()

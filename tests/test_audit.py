@@ -17,17 +17,34 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(audit.CHECKS, "sbom", lambda: str(sbom.write(tmp_path / "sbom.cdx.json")))
 
 
+REPORT = """#!/usr/bin/env python3
+import json, sys
+vulns = [{{"id": "CVE-1"}}]
+canary, other, error = {canary}, {other}, {error!r}
+if error:
+    sys.exit(error)
+mine = canary if "canary" in sys.argv[-1] else other
+print(json.dumps({{"dependencies": [{{"name": "p", "version": "1", **mine}}]}}))
+"""
+KNOWN, CLEAN, SKIPPED = '{"vulns": vulns}', '{"vulns": []}', '{"skip_reason": "could not be audited"}'
+
+
 @pytest.mark.parametrize(
-    ("script", "code", "said"),
+    ("canary", "other", "error", "code", "said"),
     [
-        ("exit 0", 0, "none known"),
-        ("echo 'Found 1 known vulnerability in 1 package'; exit 1", 1, "FAILED"),
-        ("echo 'ConnectionError: no route' >&2; exit 1", 3, "NOT CHECKED: ConnectionError: no route"),
+        (KNOWN, CLEAN, "", 0, "none known in 6 sets of pins"),
+        (KNOWN, KNOWN, "", 1, "FAILED: p 1: CVE-1"),
+        (KNOWN, SKIPPED, "", 3, "NOT CHECKED: skipped: p"),
+        (CLEAN, CLEAN, "", 3, "NOT CHECKED: the advisory service does not know the vulnerabilities of jinja2==2.4.1"),
+        (SKIPPED, SKIPPED, "", 3, "NOT CHECKED: the advisory service"),
+        (KNOWN, CLEAN, "ConnectionError: no route", 3, "NOT CHECKED: ConnectionError: no route"),
     ],
 )
 def test_the_exit_code_says_whether_somebody_looked(
     *,
-    script: str,
+    canary: str,
+    other: str,
+    error: str,
     code: int,
     said: str,
     tmp_path: Path,
@@ -35,7 +52,7 @@ def test_the_exit_code_says_whether_somebody_looked(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     command = tmp_path / "pip-audit"
-    command.write_text(f"#!/bin/sh\n{script}\n")
+    command.write_text(REPORT.format(canary=canary, other=other, error=error))
     command.chmod(0o755)
     monkeypatch.setattr(shutil, "which", lambda *_, **__: str(command))
     assert audit.main() == code

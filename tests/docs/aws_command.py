@@ -15,6 +15,11 @@ from botocore import xform_name
 
 
 def main(service: str, operation: str, *options: str) -> None:
+    if (service, operation, options) == ("configure", "export-credentials", ("--format", "env")):
+        keys = boto3.Session().get_credentials()
+        assert keys
+        print(f"export AWS_ACCESS_KEY_ID={keys.access_key} AWS_SECRET_ACCESS_KEY={keys.secret_key}")
+        return
     client = boto3.client(service)  # type: ignore[call-overload]  # any service that a page names
     method = operation.replace("-", "_")
     [name] = [name for name in client.meta.service_model.operation_names if xform_name(name) == method]

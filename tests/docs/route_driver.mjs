@@ -4,7 +4,11 @@ import { join } from "node:path";
 import { pathToFileURL } from "node:url";
 import ts from "typescript";
 
-const source = readFileSync(process.argv[2], "utf8");
+// A team writes `userOf`; here it is whoever the page claims to be.
+const unwritten = /async function userOf[^]*?\n}\n/;
+const written = 'async function userOf(request) { return request.headers.get("x-demo-user") ?? undefined; }\n';
+const shipped = readFileSync(process.argv[2], "utf8");
+const source = process.argv[3] === "as-shipped" ? shipped : shipped.replace(unwritten, written);
 const compilerOptions = { module: ts.ModuleKind.ESNext, target: ts.ScriptTarget.ES2023 };
 const compiled = join(process.cwd(), "route.mjs");
 writeFileSync(compiled, ts.transpileModule(source, { compilerOptions }).outputText);
@@ -14,7 +18,12 @@ const answers = [];
 for (const { method, path, headers, body } of JSON.parse(readFileSync(0, "utf8"))) {
   const request = new Request(`http://localhost:3000/api${path}`, { method, headers, body });
   const segments = path.split("?")[0].split("/").filter(Boolean);
-  const response = await route[method](request, { params: Promise.resolve({ path: segments }) });
-  answers.push({ status: response.status, headers: Object.fromEntries(response.headers), body: await response.text() });
+  try {
+    const response = await route[method](request, { params: Promise.resolve({ path: segments }) });
+    const body = await response.text();
+    answers.push({ status: response.status, headers: Object.fromEntries(response.headers), body });
+  } catch (error) {
+    answers.push({ error: error.message });
+  }
 }
 console.log(JSON.stringify(answers));

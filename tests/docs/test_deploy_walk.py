@@ -4,11 +4,14 @@
 """
 
 import asyncio
+import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
+import boto3
 import pytest
 
 from local.aws import Aws
@@ -40,14 +43,15 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-async def walk(block: Block, folder: Path, aws: Aws, **variables: str) -> str:
-    """Run a block as a whole, and return what it printed."""
+async def walk(block: Block, folder: Path, aws: Aws, typed: str = "", **variables: str) -> str:
+    """Run a block as a whole, type what it reads, and return what it printed."""
     path = {"PATH": f"{folder / 'bin'}:{os.environ['PATH']}", "REAL_PATH": os.environ["PATH"], "HOME": str(folder)}
     done = await asyncio.to_thread(
         subprocess.run,
         ["bash", "-euo", "pipefail", "-c", block.text],
         cwd=folder,
         env={**path, **aws.environment, "PYTHONPATH": str(ROOT), **variables},
+        input=typed,
         capture_output=True,
         text=True,
         check=False,
@@ -65,7 +69,9 @@ def blocks_with(text: str) -> list[Block]:
 
 async def test_the_secrets_of_the_page_have_arns_that_the_parameters_take(folder: Path, aws: Aws) -> None:
     [create], [delete] = blocks_with("create-secret"), blocks_with("delete-secret")
-    mongo, openai = (await walk(create, folder, aws)).split()
+    uri = "mongodb+srv://user:password@cluster.abcde.mongodb.net"
+    mongo, openai = (await walk(create, folder, aws, typed=f"{uri}\nsk-1\n")).split()
+    assert [aws.secrets.get_secret_value(SecretId=arn)["SecretString"] for arn in (mongo, openai)] == [uri, "sk-1"]
     findings = parameter_findings({"MongoSecretArn": mongo, "OpenAISecretArn": openai})
     assert [finding.text for finding in findings] == []
     await walk(delete, folder, aws)
@@ -96,6 +102,21 @@ async def test_the_role_for_github_is_made_and_trusts_one_repository(folder: Pat
     assert "repo:OWNER/REPO:environment:*" in (folder / "trust.json").read_text()
 
 
+async def test_the_address_and_the_credentials_come_from_the_stack_and_the_profile(
+    folder: Path, aws: Aws, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    [block] = blocks_with("export-credentials")
+    outputs = {"ChatUrl": {"Value": "https://abc.lambda-url.us-east-1.on.aws/"}}
+    template = {"Resources": {"Queue": {"Type": "AWS::SQS::Queue"}}, "Outputs": outputs}
+    for name, value in aws.environment.items():
+        monkeypatch.setenv(name, value)
+    cloudformation = boto3.client("cloudformation")
+    cloudformation.create_stack(StackName="omniagent-dev", TemplateBody=json.dumps(template))
+    shown = replace(block, text=f'{block.text}\necho "$CHAT_URL $AWS_ACCESS_KEY_ID"')
+    assert (await walk(shown, folder, aws)).split() == ["https://abc.lambda-url.us-east-1.on.aws/", "local"]
+    cloudformation.delete_stack(StackName="omniagent-dev")
+
+
 async def test_curl_asks_with_a_signature_and_with_a_token(
     folder: Path, aws: Aws, product: Product, stack: BackgroundStack
 ) -> None:
@@ -107,5 +128,5 @@ async def test_curl_asks_with_a_signature_and_with_a_token(
 
 
 def test_no_command_of_the_page_is_left_out() -> None:
-    walked = ("create-secret", "make deploy", "make smoke", "create-open-id", "curl", "delete-secret")
+    walked = ("create-secret", "make deploy", "make smoke", "export-cred", "create-open-id", "curl", "delete-secret")
     assert [block.line for block in BLOCKS if not any(text in block.text for text in walked)] == []

@@ -1,5 +1,6 @@
 """`make preflight`: what would fail in a deploy is found before it, with what to do about it."""
 
+import json
 from collections.abc import Iterator, Mapping
 
 import boto3
@@ -12,12 +13,15 @@ from scripts import preflight
 from scripts.parameters import Finding, parameter_findings, read_parameters, stage_findings
 from scripts.preflight import (
     account_findings,
+    environment_findings,
     issuer_findings,
     key_findings,
     model_findings,
     mongodb_findings,
+    quota_findings,
     secret_findings,
 )
+from tests.fixtures.http_server import HttpServer, Received
 from tests.fixtures.issuer import Issuer
 
 ARN = "arn:aws:secretsmanager:us-east-1:123456789012:secret:{}-AbCdEf"
@@ -28,6 +32,11 @@ URI = "mongodb+srv://user:password@cluster.mycompany.io"
 
 def texts(findings: Iterator[Finding], level: str = "error") -> list[str]:
     return [finding.text for finding in findings if finding.level == level]
+
+
+def put_secret(session: boto3.Session, aws: Aws, name: str, value: str) -> str:
+    """Store a secret and return its whole ARN."""
+    return session.client("secretsmanager").describe_secret(SecretId=aws.put_secret(name, value))["ARN"]
 
 
 @pytest.fixture
@@ -72,7 +81,10 @@ def test_good_parameters_pass() -> None:
         ({"ChatTimeout": "5m"}, "ChatTimeout is '5m'; it must be a number."),
         ({"MongoSecretArn": "mongodb"}, "MongoSecretArn is 'mongodb'; it must be the ARN of a Secrets Manager secret."),
         ({"AuthMode": "jwt"}, "AuthMode jwt needs JwtIssuer."),
-        ({"Waf": "on"}, "Waf needs Front api-gateway. A Function URL takes AWS WAF only behind CloudFront."),
+        (
+            {"WafRateLimit": "500"},
+            "WafRateLimit needs Front api-gateway. A Function URL takes AWS WAF only behind CloudFront.",
+        ),
         ({"CorsOrigins": "https://app.mycompany.io/"}, "without a path or a slash at its end"),
         ({"CorsOrigins": "app.mycompany.io"}, "An origin is scheme, host and port"),
     ],
@@ -105,13 +117,76 @@ def test_secrets_elsewhere_are_a_warning(session: boto3.Session) -> None:
     assert ["eu-west-1" in told[0], "999999999999" in told[1]] == [True, True]
 
 
+def test_a_region_without_function_urls_is_refused(session: boto3.Session) -> None:
+    assert texts(account_findings(session, GOOD)) == []
+    elsewhere = boto3.Session(region_name="il-central-1")
+    assert texts(account_findings(elsewhere, GOOD)) == [
+        "Lambda has no Function URLs in il-central-1: deploy the stack in another region."
+    ]
+
+
+NEW = "The account runs at most 10 "
+
+
+class LambdaApi(HttpServer):
+    """Tells how many invocations an account may run at once."""
+
+    def __init__(self, concurrency: int) -> None:
+        super().__init__()
+        self._concurrency = concurrency
+
+    def answer(self, request: Received) -> tuple[int, bytes]:
+        assert request.path.endswith("/account-settings")
+        return 200, json.dumps({"AccountLimit": {"ConcurrentExecutions": self._concurrency}}).encode()
+
+
+@pytest.mark.parametrize(
+    ("concurrency", "given", "found"),
+    [
+        (1000, {}, []),
+        (1000, {"ChatConcurrency": "900", "RunConcurrency": "200"}, ["RunConcurrency is 200, but only 100 "]),
+        (1000, {"ChatConcurrency": "500", "SessionsConcurrency": "500"}, ["ChatConcurrency and "]),
+        (10, {"ChatConcurrency": "500"}, [NEW, "AccountConcurrency is 1000", "ChatConcurrency and "]),
+        (10, {"AccountConcurrency": "10"}, [NEW, "RunConcurrency is 100, but only 10 "]),
+        (10, {"RunConcurrency": "5", "AccountConcurrency": "10"}, [NEW]),
+    ],
+)
+def test_an_account_that_runs_too_little_at_once_is_found(
+    concurrency: int,
+    given: dict[str, str],
+    found: list[str],
+    session: boto3.Session,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with LambdaApi(concurrency) as api:
+        monkeypatch.setenv("AWS_ENDPOINT_URL_LAMBDA", api.url)
+        findings = list(quota_findings(session, GOOD | given))
+    assert [finding.text.startswith(start) for finding, start in zip(findings, found, strict=True)] == [True] * len(
+        found
+    )
+    assert [finding.level == "error" for finding in findings] == [start.startswith("Chat") for start in found]
+
+
+def test_an_environment_over_4_kb_is_found() -> None:
+    roles = [f"arn:aws:iam::123456789012:role/a-rather-long-path/of-a-role-number-{n:02}" for n in range(50)]
+    assert texts(environment_findings(GOOD | {"TrustedPrincipals": ",".join(roles[:10])})) == []
+    [text] = texts(environment_findings(GOOD | {"TrustedPrincipals": ",".join(roles)}))
+    assert "bytes, Lambda takes 4096. Shorten TrustedPrincipals" in text
+
+
+def test_a_partial_secret_arn_is_found(session: boto3.Session, aws: Aws) -> None:
+    whole = put_secret(session, aws, "preflight-g", "sk-1")
+    given = {**GOOD, "OpenAISecretArn": whole.rpartition("-")[0]}
+    assert f"is not the whole ARN, which is {whole}." in texts(secret_findings(session, given))[1]
+
+
 def test_a_secret_that_is_missing_or_holds_something_else_is_found(session: boto3.Session, aws: Aws) -> None:
     missing = texts(secret_findings(session, GOOD))
     assert [text.split(":")[0] for text in missing] == ["MongoSecretArn", "OpenAISecretArn"]
     assert all("Create it (docs/deploy.md, step 2)" in text for text in missing)
     wrong = {
-        "MongoSecretArn": aws.put_secret("preflight-a", "mongodb://user:password@db.mycompany.io/"),
-        "OpenAISecretArn": aws.put_secret("preflight-b", '{"token": "sk-1"}'),
+        "MongoSecretArn": put_secret(session, aws, "preflight-a", "mongodb://user:password@db.mycompany.io/"),
+        "OpenAISecretArn": put_secret(session, aws, "preflight-b", '{"token": "sk-1"}'),
     }
     told = texts(secret_findings(session, wrong))
     assert "must begin with mongodb+srv:// or say tls=true" in told[0]
@@ -122,20 +197,20 @@ def test_a_secret_that_is_missing_or_holds_something_else_is_found(session: boto
 
 def test_the_secret_of_webhooks_is_checked_where_there_is_one(session: boto3.Session, aws: Aws) -> None:
     both = {
-        "MongoSecretArn": aws.put_secret("preflight-c", "mongodb+srv://<user>@cluster"),
-        "OpenAISecretArn": aws.put_secret("preflight-d", "sk-1"),
+        "MongoSecretArn": put_secret(session, aws, "preflight-c", "mongodb+srv://<user>@cluster"),
+        "OpenAISecretArn": put_secret(session, aws, "preflight-d", "sk-1"),
     }
     [placeholder] = texts(secret_findings(session, both))
     for content, said in (
         ("whsec_", "whsec_ and nothing else"),
         ('{"key": "a"}', "has none of the keys WEBHOOK_SECRET"),
     ):
-        given = {**both, "WebhookSecretArn": aws.put_secret("preflight-e", content)}
+        given = {**both, "WebhookSecretArn": put_secret(session, aws, "preflight-e", content)}
         told = texts(secret_findings(session, given))
         assert (told[0], len(told)) == (placeholder, 2)
         assert told[1].startswith("WebhookSecretArn: ")
         assert said in told[1]
-    sound = {**both, "WebhookSecretArn": aws.put_secret("preflight-e", "whsec_MDEyMzQ1Njc4OTAxMjM0NQ==")}
+    sound = {**both, "WebhookSecretArn": put_secret(session, aws, "preflight-e", "whsec_MDEyMzQ1Njc4OTAxMjM0NQ==")}
     assert texts(secret_findings(session, sound)) == [placeholder]
 
 
@@ -162,6 +237,11 @@ def test_a_mongodb_that_cannot_be_reached_from_here_is_a_warning(monkeypatch: py
     assert "network access" in texts(mongodb_findings(uri), "warning")[0]
 
 
+def test_a_login_by_the_functions_role_is_not_tried_from_here() -> None:
+    uri = "mongodb://127.0.0.1:9/?tls=true&authMechanism=MONGODB-AWS&authSource=%24external"
+    assert list(mongodb_findings(uri)) == []
+
+
 def test_a_key_that_was_copied_badly_is_found() -> None:
     assert texts(key_findings("sk-proj-abc")) == []
     for key in ("sk-…", "sk-abc\nOPENAI", "sk-..."):
@@ -170,7 +250,7 @@ def test_a_key_that_was_copied_badly_is_found() -> None:
 
 def test_a_model_that_ends_soon_is_a_warning_with_its_date(session: boto3.Session, aws: Aws) -> None:
     with OfflineModel() as model:
-        given = {"OpenAISecretArn": aws.put_secret("preflight-f", "sk-1"), "OpenAIBaseUrl": model.base_url}
+        given = {"OpenAISecretArn": put_secret(session, aws, "preflight-f", "sk-1"), "OpenAIBaseUrl": model.base_url}
         assert list(model_findings(session, given)) == []
         model.shutdown_dates |= {"gpt-6-luna": "2001-02-03", "gpt-6-sol": "2001-02-04"}
         [text] = texts(model_findings(session, given), "warning")
@@ -190,3 +270,12 @@ def test_an_issuer_without_keys_is_found() -> None:
         assert "Set JwtJwksUrl" in texts(issuer_findings({**given, "JwtJwksUrl": f"{issuer.url}/nowhere"}))[0]
     assert "could not be fetched" in texts(issuer_findings(given), "warning")[0]
     assert texts(issuer_findings({"AuthMode": "iam"})) == []
+
+
+def test_only_bedrock_needs_no_secret_of_a_model(session: boto3.Session) -> None:
+    mongo = {"MongoSecretArn": GOOD["MongoSecretArn"]}
+    [text] = texts(parameter_findings({**mongo, "ModelAccess": "key"}))
+    assert "ModelAccess key needs OpenAISecretArn" in text
+    bedrock = {**mongo, "ModelAccess": "bedrock"}
+    assert not texts(parameter_findings(bedrock))
+    assert not [text for text in texts(secret_findings(session, bedrock)) if "OpenAISecretArn" in text]

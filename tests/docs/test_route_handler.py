@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from omniagent.session.manager import new_id, session_key, user_id_of
+from omniagent.session.ids import new_id, session_key, user_id_of
 from tests.docs.conftest import COPY, EXAMPLE
 from tests.fixtures.endings import PATIENCE_SECONDS
 from tests.fixtures.product import Product
@@ -17,20 +17,22 @@ from tests.fixtures.product import Product
 DRIVER = "route_driver.mjs"
 
 
-async def call(product: Product, *requests: dict[str, Any]) -> list[dict[str, Any]]:
+async def call(product: Product, *requests: dict[str, Any], as_shipped: bool = False) -> list[dict[str, Any]]:
     """Let the handler answer the requests of a page, one after the other."""
     shutil.copy(EXAMPLE.parents[1] / "tests" / "docs" / DRIVER, COPY / DRIVER)
+    (COPY / "credentials").write_text("[web]\naws_access_key_id = web-backend\naws_secret_access_key = secret\n")
     environment = {
         "PATH": os.environ["PATH"],
-        "AWS_ACCESS_KEY_ID": "web-backend",
-        "AWS_SECRET_ACCESS_KEY": "secret",
+        # Not from the environment: the SDK's chain finds them in a profile, as it would in a container.
+        "AWS_SHARED_CREDENTIALS_FILE": str(COPY / "credentials"),
+        "AWS_PROFILE": "web",
         "AWS_REGION": "us-east-1",
         "OMNIAGENT_CHAT_URL": f"{product.emulator.url_of('chat')}/",
         "OMNIAGENT_SESSIONS_URL": product.emulator.url_of("sessions"),
     }
     done = await asyncio.to_thread(
         subprocess.run,
-        ["node", DRIVER, str(EXAMPLE / "iam" / "route.ts")],
+        ["node", DRIVER, str(EXAMPLE / "iam" / "route.ts"), *(["as-shipped"] if as_shipped else [])],
         cwd=COPY,
         env=environment,
         input=json.dumps(requests),
@@ -47,7 +49,12 @@ async def call(product: Product, *requests: dict[str, Any]) -> list[dict[str, An
 @pytest.mark.usefixtures("type_errors")  # which installs the packages
 async def test_the_route_handler_signs_for_the_user_of_its_session(product: Product) -> None:
     session, ada = new_id(), f"ada-{new_id()}"
-    page = {"x-demo-user": ada, "content-type": "application/json", "x-user-id": "eve"}
+    page = {
+        "x-demo-user": ada,
+        "content-type": "application/json",
+        "x-user-id": "eve",
+        "sec-fetch-site": "same-origin",
+    }
     question = json.dumps({"session_id": session, "query": "[echo:Signed]"})
     refund = json.dumps({"query": '[tool:refund {"order": 1001, "euros": 80}]'})
     streamed, asked, missing, listed, stranger = await call(
@@ -68,3 +75,27 @@ async def test_the_route_handler_signs_for_the_user_of_its_session(product: Prod
     # The session is Ada's: the page's own x-user-id counts for nothing.
     owner = session_key(user_id_of(f"user:{ada}"), session)
     assert product.database.sessions.count_documents({"_id": owner}) == 1
+
+
+@pytest.mark.usefixtures("type_errors")
+async def test_the_route_handler_refuses_foreign_pages(product: Product) -> None:
+    ada = {"x-demo-user": "ada", "content-type": "application/json", "host": "app.example"}
+    origins = [
+        {"sec-fetch-site": "cross-site"},
+        {"sec-fetch-site": "same-site"},
+        {"origin": "https://evil.example"},
+        {"origin": "null"},
+        {},
+    ]
+    requests = [{"method": "POST", "path": "/chat", "headers": ada | each, "body": "{}"} for each in origins]
+    own = {"method": "POST", "path": "/chat", "headers": ada | {"origin": "https://app.example"}, "body": "{}"}
+    *foreign, allowed = await call(product, *requests, own)
+    assert [answer["status"] for answer in foreign] == [403] * len(origins)
+    assert allowed["status"] == 422
+
+
+@pytest.mark.usefixtures("type_errors")
+async def test_the_route_handler_answers_nobody_until_the_team_names_users(product: Product) -> None:
+    request = {"method": "GET", "path": "/sessions", "headers": {"x-demo-user": "ada"}}
+    [answer] = await call(product, request, as_shipped=True)
+    assert answer == {"error": "iam/route.ts: write userOf, which says who the user of a request is"}

@@ -23,7 +23,7 @@ def commands(job: dict[str, Any]) -> list[str]:
 
 def test_it_checks_tests_and_audits_before_it_deploys_and_proves() -> None:
     jobs = read()["jobs"]
-    assert commands(jobs["test"]) == ["make check", "make validate", "make test", "make audit"]
+    assert commands(jobs["test"]) == ["make check", "make validate", "make test COVERAGE=1", "make audit"]
     assert jobs["deploy"]["needs"] == "test"
     assert [command.split()[1] for command in commands(jobs["deploy"])] == ["deploy", "smoke"]
     targets = set(re.findall(r"^([a-z0-9-]+):.*## ", (ROOT / "Makefile").read_text(), re.MULTILINE))
@@ -49,3 +49,10 @@ def test_a_script_reads_no_expression() -> None:
     """An input inside a script would be run as a part of it."""
     for job in read()["jobs"].values():
         assert not [command for command in commands(job) if "${{" in command]
+
+
+def test_every_action_is_pinned_by_its_commit() -> None:
+    """A tag can be moved. One of these jobs may assume the deploy role."""
+    uses = [step["uses"] for job in read()["jobs"].values() for step in job["steps"] if "uses" in step]
+    assert uses
+    assert [each for each in uses if not re.fullmatch(r"[\w-]+/[\w-]+@[0-9a-f]{40}", each)] == []

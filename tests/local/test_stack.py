@@ -52,8 +52,8 @@ def test_a_question_is_answered_and_the_answer_is_traced(http: httpx.Client) -> 
     assert (spans[0]["name"], spans[0]["kind"], spans[0]["parent_id"]) == ("POST /chat", "REQUEST", None)
     assert {span["kind"] for span in spans} >= {"REQUEST", "AGENT", "DB", "LLM", "TOOL"}
     assert {span["parent_id"] for span in spans[1:]} <= {span["id"] for span in spans}
-    stored = next(span for span in spans if span["name"] == "mongodb.finish_turn")
-    assert stored["attributes"].items() >= {"db.system.name": "mongodb", "db.operation.name": "finish_turn"}.items()
+    stored = next(span for span in spans if span["name"] == "mongodb.write")
+    assert stored["attributes"].items() >= {"db.system.name": "mongodb", "db.operation.name": "write"}.items()
     for kind in ("LLM", "TOOL"):
         called = next(span for span in spans if span["kind"] == kind)
         assert {"input.value", "output.value"} <= called["attributes"].keys()

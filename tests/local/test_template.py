@@ -108,4 +108,4 @@ def test_the_projects_template_is_understood() -> None:
     assert (chat.url.auth_type, chat.url.invoke_mode) == ("NONE", "RESPONSE_STREAM")
     assert template.function("sessions").url is not None
     assert template.function("summary").queues
-    assert template.layers["CoreLayer"].is_dir()
+    assert template.layers["omniagent-core"].is_dir()

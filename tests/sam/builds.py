@@ -21,14 +21,18 @@ OPENAI_SECRET = "arn:aws:secretsmanager:us-east-1:123456789012:secret:openai-AbC
 REQUIRED = {"MongoSecretArn": MONGO_SECRET, "OpenAISecretArn": OPENAI_SECRET}
 QUEUES = {
     name: {"Ref": f"https://sqs/{name}", "QueueName": name}
-    for name in ("SummaryQueue", "SummaryDeadLetters", "RunQueue", "RunDeadLetters", "WatchQueue", "WatchDeadLetters")
+    for name in ("SummaryQueue", "SummaryDeadLetters", "RunQueue", "RunDeadLetters")
 }
 DOMAIN = {
     "Ref": "ApiDomain",
     "RegionalDomainName": "d-abc.execute-api.us-east-1.amazonaws.com",
     "RegionalHostedZoneId": "Z1",
 }
-ATTRIBUTES = QUEUES | {"ApiDomain": DOMAIN, "WebAcl": {"Ref": "WebAcl", "Arn": "arn:aws:wafv2:acl"}}
+URLS = {
+    f"{name.title()}FunctionUrl": {"Ref": name, "FunctionUrl": f"https://{name}.on.aws/"}
+    for name in ("chat", "sessions")
+}
+ATTRIBUTES = QUEUES | URLS | {"ApiDomain": DOMAIN, "WebAcl": {"Ref": "WebAcl", "Arn": "arn:aws:wafv2:acl"}}
 
 
 @dataclass(frozen=True)
@@ -103,11 +107,22 @@ class Sam:
 
     def expand(self, parameters: Mapping[str, str], template: Path = TEMPLATE) -> Document:
         """Return the CloudFormation that a deploy of the template with these parameters comes to."""
-        given = {**REQUIRED, **parameters}
-        answer = self._send({"template": str(template), "parameters": given})
+        document = self.expanded(parameters, template)
         into = self._folder / f"{uuid.uuid4().hex}.json"
-        into.write_text(json.dumps(answer["document"]))
-        return Document(into, parameters=given, attributes=ATTRIBUTES)
+        into.write_text(json.dumps(document))
+        resources = document["Resources"].items()
+        versions = {
+            name: {"Ref": name, "Version": f"{name}'s number"}
+            for name, resource in resources
+            if resource["Type"] == "AWS::Lambda::Version"
+        }
+        return Document(into, parameters={**REQUIRED, **parameters}, attributes=ATTRIBUTES | versions)
+
+    def expanded(self, parameters: Mapping[str, str], template: Path = TEMPLATE) -> dict[str, Any]:
+        """Return that CloudFormation as it is sent, with its conditions and references."""
+        answer = self._send({"template": str(template), "parameters": {**REQUIRED, **parameters}})
+        document: dict[str, Any] = answer["document"]
+        return document
 
     def lint_errors(self, parameters: Mapping[str, str], template: Path) -> list[str]:
         """Return what the linter says of that CloudFormation."""

@@ -20,7 +20,7 @@ from typing import Any
 
 import samcli.commands.build.command  # type: ignore[import-not-found]
 import samcli.commands.validate.validate  # type: ignore[import-not-found]  # noqa: F401 - both are loaded before a fork
-from cfnlint.api import ManualArgs, lint  # type: ignore[import-not-found]
+from cfnlint.api import ManualArgs, lint  # type: ignore[import-untyped]
 from samcli.cli.main import cli  # type: ignore[import-not-found]
 from samcli.commands.local.lib.local_lambda import LocalLambdaRunner  # type: ignore[import-not-found]
 from samcli.lib.config.samconfig import SamConfig  # type: ignore[import-not-found]

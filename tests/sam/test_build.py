@@ -19,7 +19,7 @@ from local.template import ROOT
 from tests.fixtures.functions import functions_with
 from tests.sam.builds import SAM_BIN, Build, Sam, files
 
-FUNCTIONS = ("ChatFunction", "SessionsFunction", "SummaryFunction", "RunFunction", "WatchFunction")
+FUNCTIONS = ("ChatFunction", "SessionsFunction", "SummaryFunction", "RunFunction")
 LAMBDA_LIMIT = 250_000_000
 EM_AARCH64 = 183
 # What packaging's markers ask about, as Lambda would answer.

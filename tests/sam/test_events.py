@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from local.template import ROOT
-from omniagent.session.manager import session_key, user_id_of
+from omniagent.session.ids import session_key, user_id_of
 
 EVENTS = sorted((ROOT / "events").glob("*.json"))
 FROM_URLS = [path for path in EVENTS if path.name.startswith(("chat-", "sessions-"))]

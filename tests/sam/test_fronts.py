@@ -5,9 +5,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from local.cloudformation import Document
-from local.template import TEMPLATE
+from local.template import ROOT, TEMPLATE
 from omniagent.http import cors
 from tests.sam.builds import REQUIRED, Sam
 
@@ -68,8 +69,22 @@ def test_the_api_streams_from_chat_and_leaves_the_rest_to_sessions(deploy: Deplo
         assert integration.get("timeoutInMillis", 0) == (900_000 if streams else 0)
     assert {path for path, _, _ in methods(document)} == {"/chat", "/chat/{proxy+}", "/{proxy+}"}
     permissions = document.resources("AWS::Lambda::Permission").values()
-    invoked = [item["FunctionName"] for item in permissions if item["Principal"] == "apigateway.amazonaws.com"]
-    assert sorted(invoked) == ["ChatFunctionAliaslive", "SessionsFunctionAliaslive"]
+    invoked = {
+        item["FunctionName"]: item["SourceArn"]
+        for item in permissions
+        if item["Principal"] == "apigateway.amazonaws.com"
+    }
+    live = "arn:aws:execute-api:us-east-1:123456789012:Api/live/*"
+    assert invoked == {"ChatFunctionAliaslive": live, "SessionsFunctionAliaslive": live}
+
+
+def test_the_api_has_one_stage(deploy: Deploy) -> None:
+    """SAM may deploy a stage named Stage beside it, which WAF and the alarms do not cover."""
+    document = deploy(**API)
+    [stage] = document.resources("AWS::ApiGateway::Stage").values()
+    [deployment] = document.resources("AWS::ApiGateway::Deployment").values()
+    assert stage["StageName"] == "live"
+    assert "StageName" not in deployment
 
 
 @pytest.mark.parametrize(
@@ -86,8 +101,9 @@ def test_every_request_but_a_preflight_is_checked(
     parameters: dict[str, str], expected: list[Any], deploy: Deploy
 ) -> None:
     document = deploy(**API, **parameters)
-    for _, method, operation in methods(document):
-        assert operation["security"] == ([] if method == "options" else expected)
+    assert [operation["security"] for _, _, operation in methods(document)] == [expected] * 3
+    preflights = [item for item in methods(deploy(**API, **ORIGINS, **parameters)) if item[1] == "options"]
+    assert [operation["security"] for _, _, operation in preflights] == [[]] * 3
     known = body(document)["components"]["securitySchemes"].keys()
     assert {name for scheme in expected for name in scheme} <= known
 
@@ -143,14 +159,23 @@ def test_a_domain_closes_the_address_of_aws(deploy: Deploy) -> None:
     assert (mapping["RestApiId"], mapping["Stage"]) == ("Api", "ApiliveStage")
     [record] = document.resources("AWS::Route53::RecordSet").values()
     assert (record["Name"], record["AliasTarget"]["HostedZoneId"]) == ("chat.example.com", "Z1")
+    # OpenAPI 3 reads the switch in a server object, and nowhere else.
     endpoint = "x-amazon-apigateway-endpoint-configuration"
-    assert body(document)[endpoint]["disableExecuteApiEndpoint"] is True
-    assert body(deploy(**API))[endpoint]["disableExecuteApiEndpoint"] is False
+    assert body(document)["servers"] == [{endpoint: {"disableExecuteApiEndpoint": True}}]
+    assert body(deploy(**API))["servers"] == [{endpoint: {"disableExecuteApiEndpoint": False}}]
     assert deploy(**API, **DOMAIN).resources("AWS::Route53::RecordSet") == {}
 
 
+def test_every_address_around_the_front_is_listed_as_closed(deploy: Deploy) -> None:
+    urls = ["https://chat.on.aws/", "https://sessions.on.aws/"]
+    api = "https://Api.execute-api.us-east-1.amazonaws.com"
+    assert deploy(**API).section("Outputs", "ClosedUrls", "Value").split() == [*urls, f"{api}/Stage/"]
+    behind_domain = deploy(**API, **DOMAIN).section("Outputs", "ClosedUrls", "Value").split()
+    assert behind_domain == [*urls, f"{api}/Stage/", f"{api}/live/"]
+
+
 def test_waf_limits_each_address_and_lets_people_write_code_into_a_chat(deploy: Deploy) -> None:
-    document = deploy(**API, Waf="on", WafRateLimit="500")
+    document = deploy(**API, WafRateLimit="500")
     [acl] = document.resources("AWS::WAFv2::WebACL").values()
     rate = acl["Rules"][0]["Statement"]["RateBasedStatement"]
     assert (acl["Scope"], rate["Limit"], rate["AggregateKeyType"]) == ("REGIONAL", "500", "IP")
@@ -163,37 +188,100 @@ def test_waf_limits_each_address_and_lets_people_write_code_into_a_chat(deploy: 
     assert association["ResourceArn"].endswith("/restapis/Api/stages/ApiliveStage")
 
 
-def test_an_alarm_watches_the_api(deploy: Deploy) -> None:
-    alarm = deploy(**API).resources("AWS::CloudWatch::Alarm")["Api5xx"]
-    names = {item["Name"]: item["Value"] for item in alarm["Dimensions"]}
-    [api] = deploy(**API).resources("AWS::ApiGateway::RestApi").values()
-    assert (alarm["MetricName"], names) == ("5XXError", {"ApiName": api["Name"], "Stage": "live"})
+def metrics_of(alarm: dict[str, Any]) -> dict[str, dict[str, str]]:
+    """The metrics of an alarm with an expression, each with its dimensions."""
+    stats = [item["MetricStat"]["Metric"] for item in alarm["Metrics"] if "MetricStat" in item]
+    return {stat["MetricName"]: {item["Name"]: item["Value"] for item in stat.get("Dimensions", ())} for stat in stats}
 
 
-def test_a_canary_is_rolled_back_by_the_alarms_of_its_function(deploy: Deploy) -> None:
-    document = deploy(DeploymentType="Canary10Percent5Minutes")
+def test_each_front_has_alarms_of_its_own(deploy: Deploy) -> None:
+    urls, api = (deploy(**given).resources("AWS::CloudWatch::Alarm") for given in ({}, API))
+    [rest] = deploy(**API).resources("AWS::ApiGateway::RestApi").values()
+    stage = {"ApiName": rest["Name"], "Stage": "live"}
+    assert metrics_of(api["Api5xx"]) == {"5XXError": stage, "Count": stage}
+    assert metrics_of(api["ApiRefusals"]) == {"4XXError": stage, "Count": stage}
+    assert metrics_of(urls["UrlRefusals"]).keys() == {"Url4xxCount", "UrlRequestCount"}
+    of_urls, of_api = {"ChatUrl5xx", "SessionsUrl5xx", "UrlRefusals"}, {"Api5xx", "ApiRefusals"}
+    assert (urls.keys() & (of_urls | of_api), api.keys() & (of_urls | of_api)) == (of_urls, of_api)
+
+
+@pytest.mark.parametrize(
+    ("front", "of_chat", "of_sessions"),
+    [({}, "ChatUrl5xx", "SessionsUrl5xx"), (API, "Api5xx", "Api5xx")],
+    ids=["urls", "api"],
+)
+def test_a_canary_is_rolled_back_by_errors_and_5xx_only(
+    front: dict[str, str], of_chat: str, of_sessions: str, deploy: Deploy
+) -> None:
+    """No user can roll a deployment back: failed turns and 4xx do not count."""
+    document = deploy(**front, DeploymentType="Canary10Percent5Minutes")
     groups = document.resources("AWS::CodeDeploy::DeploymentGroup")
-    assert len(groups) == 5
     for group in groups.values():
         assert "Canary10Percent5Minutes" in group["DeploymentConfigName"]
         assert "DEPLOYMENT_STOP_ON_ALARM" in group["AutoRollbackConfiguration"]["Events"]
-    chat = groups["ChatFunctionDeploymentGroup"]["AlarmConfiguration"]["Alarms"]
-    assert {alarm["Name"] for alarm in chat} == {"ChatErrors", "ChatUrl5xx", "FailedTurns", "InterruptedTurns"}
+    alarms = {
+        name.removesuffix("FunctionDeploymentGroup"): {alarm["Name"] for alarm in group["AlarmConfiguration"]["Alarms"]}
+        for name, group in groups.items()
+    }
+    assert alarms["Chat"] == {"ChatCanary", of_chat}
+    assert alarms["Sessions"] == {"SessionsCanary", of_sessions}
+    assert (alarms["Run"], alarms["Summary"]) == ({"RunCanary"}, {"SummaryCanary"})
+    assert set.union(*alarms.values()) <= document.resources("AWS::CloudWatch::Alarm").keys()
     policy = document.section("Resources", "ChatFunctionAliaslive", "UpdatePolicy", "CodeDeployLambdaAliasUpdate")
     assert policy["DeploymentGroupName"] == "ChatFunctionDeploymentGroup"
-    assert deploy().resources("AWS::CodeDeploy::DeploymentGroup") == {}
+
+
+def test_a_canary_looks_at_the_errors_of_the_new_version_alone(deploy: Deploy) -> None:
+    document = deploy(DeploymentType="Linear10PercentEvery1Minute")
+    for function in ("Chat", "Sessions", "Run", "Summary"):
+        dimensions = metrics_of(document.resources("AWS::CloudWatch::Alarm")[f"{function}Canary"])
+        version = document.section("Resources", f"{function}FunctionAliaslive", "Properties", "FunctionVersion")
+        expected = {
+            "FunctionName": f"{function}Function",
+            "Resource": f"{function}Function:live",
+            "ExecutedVersion": version,
+        }
+        assert dimensions == {"Errors": expected, "Invocations": expected}
+
+
+def test_a_deploy_at_once_has_no_deployment_group(deploy: Deploy) -> None:
+    document = deploy()
+    assert document.resources("AWS::CodeDeploy::DeploymentGroup") == {}
+    assert not [name for name in document.resources("AWS::CloudWatch::Alarm") if name.endswith("Canary")]
+
+
+def test_the_shipped_production_stage_uses_a_canary() -> None:
+    prod = yaml.safe_load((ROOT / "parameters" / "prod.yaml").read_text())
+    assert prod["DeploymentType"] == "Canary10Percent5Minutes"
 
 
 @pytest.mark.parametrize(
     ("parameters", "said"),
     [
-        (API | JWT | ID_TOKENS | {"ApiUserPoolArn": POOL} | DOMAIN | {"ApiHostedZoneId": "Z1", "Waf": "on"}, []),
+        (
+            API
+            | JWT
+            | ID_TOKENS
+            | {"ApiUserPoolArn": POOL}
+            | DOMAIN
+            | {"ApiHostedZoneId": "Z1", "WafRateLimit": "1000"},
+            [],
+        ),
         (
             API | JWT | {"ApiUserPoolArn": POOL},
             ["ApiUserPoolArn needs JwtTokenUse id, which is what API Gateway checks"],
         ),
         (DOMAIN, ["ApiDomainName needs Front api-gateway"]),
-        ({"Waf": "on"}, ["Waf needs Front api-gateway. A Function URL takes AWS WAF only behind CloudFront"]),
+        (API | {"VpcSubnetIds": "subnet-1", "VpcSecurityGroupIds": "sg-1"}, []),
+        (
+            {"VpcSubnetIds": "subnet-1", "VpcSecurityGroupIds": "sg-1"},
+            ["VpcSubnetIds needs Front api-gateway. A Function URL does not stream from inside a VPC"],
+        ),
+        (API | {"VpcSubnetIds": "subnet-1"}, ["VpcSubnetIds needs VpcSecurityGroupIds"]),
+        (
+            {"WafRateLimit": "1000"},
+            ["WafRateLimit needs Front api-gateway. A Function URL takes AWS WAF only behind CloudFront"],
+        ),
         (API | {"ApiDomainName": "chat.example.com"}, ["ApiDomainName needs ApiCertificateArn"]),
         (API | {"ApiHostedZoneId": "Z1"}, ["ApiHostedZoneId needs ApiDomainName"]),
         (API | ID_TOKENS | {"ApiUserPoolArn": POOL}, ["ApiUserPoolArn needs AuthMode jwt"]),

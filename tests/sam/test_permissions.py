@@ -15,7 +15,6 @@ KEY = "arn:aws:kms:us-east-1:123456789012:key/11111111-2222-3333-4444-5555555555
 TABLE = "arn:aws:dynamodb:us-east-1:123456789012:table/TurnsTable"
 QUEUE = "arn:aws:sqs:us-east-1:123456789012:SummaryQueue"
 RUNS = "arn:aws:sqs:us-east-1:123456789012:RunQueue"
-WATCHES = "arn:aws:sqs:us-east-1:123456789012:WatchQueue"
 LOGS = "arn:aws:logs:us-east-1:123456789012:log-group:/aws/lambda/omniagent/{}:*"
 
 Grants = set[tuple[str, str]]
@@ -37,24 +36,20 @@ def common(function: str) -> Grants:
 ALLOWED = {
     "ChatRole": common("chat")
     | grants("dynamodb:GetItem dynamodb:PutItem dynamodb:UpdateItem dynamodb:DeleteItem dynamodb:Query", TABLE)
-    | grants("sqs:SendMessage", QUEUE, RUNS, WATCHES),
+    | grants("sqs:SendMessage", QUEUE, RUNS),
     "SessionsRole": common("sessions")
     | grants("dynamodb:GetItem dynamodb:PutItem dynamodb:UpdateItem dynamodb:DeleteItem dynamodb:Query", TABLE)
-    | grants("sqs:SendMessage", QUEUE, RUNS, WATCHES),
+    | grants("sqs:SendMessage", QUEUE, RUNS),
     "SummaryRole": common("summary")
     | grants("sqs:ReceiveMessage sqs:DeleteMessage sqs:GetQueueAttributes sqs:SendMessage", QUEUE)
     | grants("dynamodb:GetItem dynamodb:PutItem dynamodb:UpdateItem dynamodb:DeleteItem dynamodb:Query", TABLE),
     "RunRole": common("run")
     | grants("sqs:ReceiveMessage sqs:DeleteMessage sqs:GetQueueAttributes sqs:SendMessage", RUNS)
     | grants("dynamodb:GetItem dynamodb:PutItem dynamodb:UpdateItem dynamodb:DeleteItem dynamodb:Query", TABLE)
-    | grants("sqs:SendMessage", QUEUE, WATCHES),
-    "WatchRole": logs("watch")
-    | grants("secretsmanager:GetSecretValue", MONGO_SECRET)
-    | grants("sqs:ReceiveMessage sqs:DeleteMessage sqs:GetQueueAttributes sqs:SendMessage", WATCHES)
-    | grants("sqs:SendMessage", RUNS)
-    | grants("dynamodb:GetItem", TABLE),
+    | grants("sqs:SendMessage", QUEUE),
 }
 
+BEDROCK = grants("bedrock:InvokeModel bedrock:InvokeModelWithResponseStream bedrock:CallWithBearerToken", "*")
 # The functions that a team's tools run in.
 RUNS_TOOLS = {"ChatRole", "RunRole"}
 
@@ -105,6 +100,17 @@ def test_each_function_has_its_own_role_that_only_lambda_assumes(iam_mode: Docum
         assert statement["Principal"] == {"Service": "lambda.amazonaws.com"}
 
 
+def test_bedrock_is_called_by_role_and_without_a_secret(deploy: Deploy) -> None:
+    document = deploy(ModelAccess="bedrock", OpenAISecretArn="")
+    secret = grants("secretsmanager:GetSecretValue", OPENAI_SECRET)
+    for name, role in document.resources("AWS::IAM::Role").items():
+        calls_models = name != "WatchRole"
+        expected = (ALLOWED[name] - secret) | (BEDROCK if calls_models else set())
+        assert statements(role["Policies"][0]["PolicyDocument"]) == expected
+    for function in document.resources("AWS::Lambda::Function").values():
+        assert "OPENAI_SECRET_ARN" not in function["Environment"]["Variables"]
+
+
 def test_no_action_and_no_resource_is_a_star() -> None:
     for action, resource in set.union(*ALLOWED.values()):
         assert "*" not in action
@@ -134,11 +140,11 @@ def test_a_customer_key_may_be_used_for_the_table_and_the_queues_only(deploy: De
 
 def test_retention_is_off_until_days_are_given_and_then_only_its_schedule_may_call(deploy: Deploy) -> None:
     off, on = deploy(), deploy(SessionRetentionDays="90")
-    assert off.resources("AWS::Events::Rule").keys() == {"ExpirySchedule", "ModelCheckSchedule"}
+    assert off.resources("AWS::Events::Rule").keys() == {"RunFunctionSweep", "ModelCheckSchedule"}
     [target] = on.resources("AWS::Events::Rule")["RetentionSchedule"]["Targets"]
     assert (target["Arn"], target["Input"]) == ("SummaryFunctionAliaslive", '{"retention": true}')
     permissions = on.resources("AWS::Lambda::Permission")
-    assert permissions.keys() == {"RetentionMayInvoke", "ExpiryMayInvoke", "ModelCheckMayInvoke"}
+    assert permissions.keys() == {"RetentionMayInvoke", "RunFunctionSweepPermission", "ModelCheckMayInvoke"}
     assert permissions["RetentionMayInvoke"]["Principal"] == "events.amazonaws.com"
     assert permissions["RetentionMayInvoke"]["SourceArn"].endswith("RetentionSchedule")
     variables = on.resources("AWS::Lambda::Function")["SummaryFunction"]["Environment"]["Variables"]
@@ -153,7 +159,7 @@ def test_the_run_function_reads_the_webhooks_secret_where_there_is_one(deploy: D
         assert statements(role["Policies"][0]["PolicyDocument"]) == ALLOWED[name] | more
     for name, function in document.resources("AWS::Lambda::Function").items():
         variables = function["Environment"]["Variables"]
-        tells = name in ("ChatFunction", "RunFunction", "WatchFunction")
+        tells = name in ("ChatFunction", "RunFunction")
         assert variables.get("WEBHOOK_URL") == ("https://example.com/hook" if tells else None)
         assert variables.get("WEBHOOK_SECRET_ARN") == (secret if tells else None)
 
@@ -181,14 +187,17 @@ def test_a_configured_scheduled_turn_only_sends_to_the_run_queue(deploy: Deploy)
     assert trusted["Condition"] == {"StringEquals": {"aws:SourceAccount": "123456789012"}}
 
 
-def test_requests_that_expire_are_closed_by_a_schedule_and_nothing_else_may_call_its_function(
-    iam_mode: Document,
-) -> None:
-    [target] = iam_mode.resources("AWS::Events::Rule")["ExpirySchedule"]["Targets"]
-    assert (target["Arn"], target["Input"]) == ("RunFunctionAliaslive", '{"kind": "expiry"}')
-    permission = iam_mode.resources("AWS::Lambda::Permission")["ExpiryMayInvoke"]
+def test_the_run_function_sweeps_once_a_minute(iam_mode: Document) -> None:
+    rule = iam_mode.resources("AWS::Events::Rule")["RunFunctionSweep"]
+    [target] = rule["Targets"]
+    assert (rule["ScheduleExpression"], target["Arn"], target["Input"]) == (
+        "rate(1 minute)",
+        "RunFunctionAliaslive",
+        '{"kind": "sweep"}',
+    )
+    permission = iam_mode.resources("AWS::Lambda::Permission")["RunFunctionSweepPermission"]
     assert permission["FunctionName"] == "RunFunctionAliaslive"
-    assert permission["SourceArn"].endswith("ExpirySchedule")
+    assert permission["SourceArn"].endswith("RunFunctionSweep")
 
 
 def test_models_are_checked_by_a_schedule_that_may_call_the_summary_function(iam_mode: Document) -> None:
@@ -201,7 +210,7 @@ def test_models_are_checked_by_a_schedule_that_may_call_the_summary_function(iam
 
 def test_in_iam_mode_urls_require_signatures_and_the_stack_admits_nobody(iam_mode: Document) -> None:
     assert [url["AuthType"] for url in iam_mode.resources("AWS::Lambda::Url").values()] == ["AWS_IAM"] * 2
-    assert iam_mode.resources("AWS::Lambda::Permission").keys() == {"ExpiryMayInvoke", "ModelCheckMayInvoke"}
+    assert iam_mode.resources("AWS::Lambda::Permission").keys() == {"RunFunctionSweepPermission", "ModelCheckMayInvoke"}
 
 
 def test_in_iam_mode_a_policy_to_attach_allows_the_two_urls(iam_mode: Document) -> None:
@@ -237,3 +246,47 @@ def test_jwt_mode_is_refused_without_issuer_and_audience_or_client() -> None:
     missing = rule()
     assert [item["Assert"] for item in missing["Assertions"]] == [False, False]
     assert missing["RuleCondition"] is True
+
+
+VPC = {"Front": "api-gateway", "VpcSubnetIds": "subnet-1,subnet-2", "VpcSecurityGroupIds": "sg-1"}
+
+
+def test_every_function_is_in_the_vpc_and_only_lambda_connects_it(deploy: Deploy) -> None:
+    document = deploy(**VPC)
+    for function in document.resources("AWS::Lambda::Function").values():
+        assert function["VpcConfig"] == {"SubnetIds": ["subnet-1", "subnet-2"], "SecurityGroupIds": ["sg-1"]}
+    functions = [function["Role"] for function in document.resources("AWS::Lambda::Function").values()]
+    roles = document.resources("AWS::IAM::Role")
+    connected = {
+        f"arn:aws:iam::123456789012:role/{name}" for name in roles if "VpcAccess" in roles[name]["ManagedPolicyArns"]
+    }
+    assert connected == set(functions)
+    policy = document.resources("AWS::IAM::ManagedPolicy")["VpcAccess"]["PolicyDocument"]
+    allowed, denied = policy["Statement"]
+    assert {action.partition(":")[0] for action in allowed["Action"]} == {"ec2"}
+    assert (denied["Effect"], list(denied["Condition"]["ArnLike"])) == ("Deny", ["lambda:SourceFunctionArn"])
+    assert set(allowed["Action"]) - set(denied["Action"]) == {"ec2:DescribeNetworkInterfaces", "ec2:DescribeSubnets"}
+
+
+def test_without_a_vpc_no_function_is_in_one(deploy: Deploy) -> None:
+    document = deploy()
+    assert not [
+        function for function in document.resources("AWS::Lambda::Function").values() if "VpcConfig" in function
+    ]
+    assert "VpcAccess" not in document.resources("AWS::IAM::ManagedPolicy")
+
+
+def test_every_role_has_the_permissions_boundary(deploy: Deploy) -> None:
+    boundary = "arn:aws:iam::123456789012:policy/boundary"
+    everything = {
+        "DeploymentType": "Canary10Percent5Minutes",
+        "ScheduleExpression": "rate(1 day)",
+        "ScheduleUser": "ada",
+        "ScheduleQuery": "What is new?",
+    }
+    roles = deploy(PermissionsBoundaryArn=boundary, **everything).resources("AWS::IAM::Role")
+    assert {"ScheduleRole", "DeployRole"} <= roles.keys()
+    assert {role["PermissionsBoundary"] for role in roles.values()} == {boundary}
+    assert not [
+        role for role in deploy(**everything).resources("AWS::IAM::Role").values() if "PermissionsBoundary" in role
+    ]

@@ -14,17 +14,9 @@ COMMAND = r"`sam local invoke (\w+) --event (events/[\w-]+\.json)`"
 def test_every_variable_of_the_file_reaches_the_functions(sam: Sam) -> None:
     given = json.loads(EXAMPLE.read_text())
     environments = sam.local(given)["environments"]
-    assert set(environments) == {
-        "ChatFunction",
-        "SessionsFunction",
-        "SummaryFunction",
-        "RunFunction",
-        "WatchFunction",
-    }
-    for function, variables in environments.items():
-        unused = {"SUMMARY_QUEUE_URL"} if function == "WatchFunction" else set()
-        expected = {name: value for name, value in given["Parameters"].items() if name not in unused}
-        assert {name: variables[name] for name in expected} == expected
+    assert set(environments) == {"ChatFunction", "SessionsFunction", "SummaryFunction", "RunFunction"}
+    for variables in environments.values():
+        assert {name: variables[name] for name in given["Parameters"]} == given["Parameters"]
         settings = Settings.from_env(variables)
         assert settings.mongodb_uri == given["Parameters"]["MONGODB_URI"]
         assert (settings.mongodb_secret_arn, settings.turns_table, settings.auth_mode) == ("", "", "iam")

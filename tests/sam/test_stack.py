@@ -3,7 +3,7 @@
 import json
 import re
 import tomllib
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import fields
 from functools import cache
@@ -19,10 +19,10 @@ from omniagent.errors import ConfigurationError
 from omniagent.http.auth import TrustedPrincipals
 from omniagent.session import naming
 from omniagent.settings import Settings, env_name
-from omniagent.turns import repair
+from omniagent.turns.watch import closing
 from tests.sam.builds import Sam
 
-FUNCTIONS = ("ChatFunction", "SessionsFunction", "SummaryFunction", "RunFunction", "WatchFunction")
+FUNCTIONS = ("ChatFunction", "SessionsFunction", "SummaryFunction", "RunFunction")
 # Read by Lambda, Powertools and our metrics rather than by Settings.
 THEIRS = {
     "AWS_LAMBDA_EXEC_WRAPPER",
@@ -30,7 +30,9 @@ THEIRS = {
     "POWERTOOLS_METRICS_NAMESPACE",
     "POWERTOOLS_SERVICE_NAME",
 }
-OF_A_TURN = {"Turns", "WaitingTurns", "CancelledTurns", "FailedTurns", "TimeToFirstToken", "TurnDuration"}
+OF_A_TURN = {
+    *("Turns", "WaitingTurns", "CancelledTurns", "FailedTurns", "RejectedTurns", "TimeToFirstToken", "TurnDuration")
+}
 OF_ITS_WORK = {"InputTokens", "OutputTokens", "ToolCalls", "ToolErrors"}
 SPACE, CHAT = "OmniAgent", f"{STACK}-chat"
 COST_DRIVERS = {"Duration", "ConsumedWriteCapacityUnits", "ConsumedReadCapacityUnits", "NumberOfMessagesSent"}
@@ -54,7 +56,8 @@ def test_the_template_passes_the_linter(sam: Sam) -> None:
 
 def test_every_function_runs_python_3_13_on_arm64_with_the_layer(deploy: Deploy) -> None:
     document = deploy()
-    [layer] = document.resources("AWS::Lambda::LayerVersion")
+    [(layer, properties)] = document.resources("AWS::Lambda::LayerVersion").items()
+    assert properties["LayerName"] == f"{STACK}-core", "two stacks of an account share no layer"
     functions = document.resources("AWS::Lambda::Function")
     assert set(functions) == set(FUNCTIONS)
     for name, function in functions.items():
@@ -103,12 +106,10 @@ def test_every_function_has_a_cap_of_its_own(deploy: Deploy) -> None:
         "SessionsFunction": "20",
         "SummaryFunction": None,
         "RunFunction": None,
-        "WatchFunction": None,
     }
     sources = document.resources("AWS::Lambda::EventSourceMapping")
     assert sources["RunFunctionQueue"]["ScalingConfig"] == {"MaximumConcurrency": "7"}
     assert sources["SummaryFunctionQueue"]["ScalingConfig"] == {"MaximumConcurrency": 5}
-    assert sources["WatchFunctionQueue"]["ScalingConfig"] == {"MaximumConcurrency": 100}
     uncapped = deploy().resources("AWS::Lambda::Function").values()
     assert not [function for function in uncapped if "ReservedConcurrentExecutions" in function]
 
@@ -117,7 +118,7 @@ def test_every_function_has_a_cap_of_its_own(deploy: Deploy) -> None:
 def test_snapstart_is_for_those_that_people_wait_for(given: str, applied: str, deploy: Deploy) -> None:
     functions = deploy(SnapStart=given).resources("AWS::Lambda::Function")
     assert functions["ChatFunction"]["SnapStart"] == functions["SessionsFunction"]["SnapStart"] == {"ApplyOn": applied}
-    assert "SnapStart" not in functions["SummaryFunction"] | functions["RunFunction"] | functions["WatchFunction"]
+    assert "SnapStart" not in functions["SummaryFunction"] | functions["RunFunction"]
 
 
 def test_browsers_are_let_in_from_the_origins_given_and_from_nowhere_else(deploy: Deploy) -> None:
@@ -184,7 +185,7 @@ def test_the_collectors_headers_are_hidden_and_reach_every_function(deploy: Depl
     assert not re.fullmatch(parameters()["OtlpHeaders"]["AllowedPattern"], "just-a-key")
 
 
-MAX_SETTINGS, MAX_PARAMETERS = 50, 62
+MAX_SETTINGS, MAX_PARAMETERS = 51, 62
 # What a project may set: empty here, so that its own defaults count until a parameter is given.
 THE_PROJECTS = {
     "Model": "model",
@@ -273,17 +274,6 @@ def test_the_run_function_gets_one_message_and_keeps_it_for_its_timeout(deploy: 
     assert source["FunctionResponseTypes"] == ["ReportBatchItemFailures"]
 
 
-def test_the_check_of_a_killed_watch_function_is_delivered_again_in_time(deploy: Deploy) -> None:
-    """A turn is to be finished within 15 seconds after its lease, also if the function dies in its check."""
-    document = deploy()
-    queue = document.resources("AWS::SQS::Queue")["WatchQueue"]
-    timeout = document.resources("AWS::Lambda::Function")["WatchFunction"]["Timeout"]
-    assert queue["VisibilityTimeout"] == timeout <= 7, "Lambda allows no less, and two cold starts follow"
-    source = document.resources("AWS::Lambda::EventSourceMapping")["WatchFunctionQueue"]
-    assert (source["FunctionName"], source["BatchSize"]) == ("WatchFunctionAliaslive", 1)
-    assert queue["RedrivePolicy"]["maxReceiveCount"] * queue["VisibilityTimeout"] >= 600, "Lambda may be throttled"
-
-
 @pytest.mark.parametrize("name", ["ScheduleUser", "ScheduleQuery"])
 def test_what_would_break_the_message_of_a_schedule_is_refused(name: str) -> None:
     pattern = re.compile(parameters()[name]["AllowedPattern"])
@@ -319,14 +309,29 @@ def test_every_log_is_kept_as_long_as_asked(deploy: Deploy) -> None:
     assert used == {group["LogGroupName"] for group in groups.values()}
 
 
+def watched_metrics(alarms: Mapping[str, dict[str, Any]]) -> set[tuple[str, str]]:
+    """Every metric that some alarm looks at, with the value of its first dimension."""
+    plain = [alarm for alarm in alarms.values() if "MetricName" in alarm]
+    inner = [
+        item["MetricStat"]["Metric"]
+        for alarm in alarms.values()
+        for item in alarm.get("Metrics", ())
+        if "MetricStat" in item
+    ]
+    return {(item["MetricName"], item.get("Dimensions", [{"Value": ""}])[0]["Value"]) for item in [*plain, *inner]}
+
+
 def test_alarms_watch_what_users_see(deploy: Deploy) -> None:
-    topic = "arn:aws:sns:us-east-1:123456789012:oncall"
-    alarms = deploy(AlarmTopicArn=topic, AlarmEmail="oncall@example.com").resources("AWS::CloudWatch::Alarm")
-    watched = {(alarm["MetricName"], alarm.get("Dimensions", [{"Value": ""}])[0]["Value"]) for alarm in alarms.values()}
+    watched = watched_metrics(deploy().resources("AWS::CloudWatch::Alarm"))
     assert watched >= {(metric, function) for metric in ("Errors", "Throttles") for function in FUNCTIONS}
-    # A function that answers 503 because MongoDB is down has not failed for Lambda: only this metric counts it.
-    assert watched >= {("Url5xxCount", "ChatFunction"), ("Url5xxCount", "SessionsFunction")}
-    assert watched >= {("FailedTurns", CHAT), ("InterruptedTurns", "")}
+    # A function that answers 503 because MongoDB is down has not failed for Lambda: only this metric counts it. An
+    # issuer that fails makes it refuse everybody.
+    urls = ("Url5xxCount", "Url4xxCount", "UrlRequestCount")
+    assert watched >= {(metric, function) for metric in urls for function in ("ChatFunction", "SessionsFunction")}
+    assert watched >= {(metric, CHAT) for metric in ("FailedTurns", "Turns", "TimeToFirstToken")}
+    assert watched >= {("InterruptedTurns", ""), ("ClaimedAccountConcurrency", "")}
+    assert watched >= {("WriteThrottleEvents", "TurnsTable"), ("ReadThrottleEvents", "TurnsTable")}
+    assert watched >= {("ApproximateAgeOfOldestMessage", queue) for queue in ("RunQueue", "SummaryQueue")}
     assert watched >= {("BudgetRefusals", CHAT), ("RateRefusals", CHAT)}
     assert watched >= {("ModelsEndingSoon", f"{STACK}-summary")}
     tokens = deploy(TokensPerDayAlarm="5000000").resources("AWS::CloudWatch::Alarm")["TokensPerDay"]
@@ -338,24 +343,53 @@ def test_alarms_watch_what_users_see(deploy: Deploy) -> None:
         if "RedrivePolicy" in queue
     }
     assert {value for metric, value in watched if metric == "ApproximateNumberOfMessagesVisible"} == dead
+
+
+def test_an_alarm_of_shares_needs_more_than_one_bad_request(deploy: Deploy) -> None:
+    alarms = deploy(AccountConcurrency="200").resources("AWS::CloudWatch::Alarm")
+    expressions = {name: alarm["Metrics"][0]["Expression"] for name, alarm in alarms.items() if "Metrics" in alarm}
+    assert expressions["ChatUrl5xx"] == "IF(errors >= 3, 100 * errors / requests, 0)"
+    assert expressions["UrlRefusals"] == "IF(requests >= 50, 100 * refused / requests, 0)"
+    assert expressions["FailedTurns"] == "IF(failed >= 2, 100 * failed / MAX([turns, failed]), 0)"
+    assert expressions["AccountConcurrencyUsed"] == "100 * claimed / 200"
+
+
+def test_alarms_notify_whom_the_operator_named(deploy: Deploy) -> None:
+    topic = "arn:aws:sns:us-east-1:123456789012:oncall"
+    alarms = deploy(AlarmTopicArn=topic, AlarmEmail="oncall@example.com").resources("AWS::CloudWatch::Alarm")
     assert all(alarm["AlarmActions"] == ["AlarmTopic", topic] for alarm in alarms.values())
     plain = deploy().resources("AWS::CloudWatch::Alarm")
     assert all(alarm["AlarmActions"] == [] for alarm in plain.values())
-    price = f"| {len(plain)} alarms, $0.10 each | ${len(plain) / 10:.2f} |"
-    assert price in (ROOT / "docs" / "deploy.md").read_text()
 
 
-def test_interrupted_turns_are_counted_from_the_line_that_their_repair_logs(deploy: Deploy) -> None:
+def test_the_costs_name_every_alarm_and_metric(deploy: Deploy) -> None:
+    """AWS charges an alarm for each metric in it."""
+    alarms = deploy().resources("AWS::CloudWatch::Alarm")
+    metrics = sum(
+        sum("MetricStat" in item for item in alarm["Metrics"]) if "Metrics" in alarm else 1 for alarm in alarms.values()
+    )
+    page = (ROOT / "docs" / "deploy.md").read_text()
+    assert f"| {len(alarms)} alarms of {metrics} metrics, $0.10 each | ${metrics / 10:.2f} |" in page
+
+
+def test_a_warm_table_is_created_on_demand(deploy: Deploy) -> None:
+    [table] = deploy(TableWarmUnits="20000").resources("AWS::DynamoDB::Table").values()
+    assert table["WarmThroughput"] == {"ReadUnitsPerSecond": "20000", "WriteUnitsPerSecond": "20000"}
+    [table] = deploy().resources("AWS::DynamoDB::Table").values()
+    assert "WarmThroughput" not in table
+
+
+def test_interrupted_turns_are_counted_from_the_line_that_their_end_logs(deploy: Deploy) -> None:
     document = deploy()
     filters = document.resources("AWS::Logs::MetricFilter").values()
     assert {item["LogGroupName"] for item in filters} == {
-        f"/aws/lambda/{STACK}/{function}" for function in ("chat", "sessions", "run")
+        f"/aws/lambda/{STACK}/{function}" for function in ("chat", "run")
     }
     alarm = document.resources("AWS::CloudWatch::Alarm")["InterruptedTurns"]
     for item in filters:
-        line = re.fullmatch(r'\{ \$\.message = "(.+)" \}', item["FilterPattern"])
+        line = re.fullmatch(r'\{ \$\.message = "(.+)" && \$\.status = "interrupted" \}', item["FilterPattern"])
         assert line
-        assert f'logger.warning("{line[1]}"' in Path(repair.__file__).read_text()
+        assert f'logger.warning("{line[1]}"' in Path(closing.__file__).read_text()
         [metric] = item["MetricTransformations"]
         assert (metric["MetricNamespace"], metric["MetricName"]) == (alarm["Namespace"], alarm["MetricName"])
 
@@ -373,6 +407,10 @@ def test_the_dashboard_shows_every_metric_of_a_turn_and_what_costs_money(deploy:
     widgets = json.loads(dashboard["DashboardBody"])["widgets"]
     shown = {row[1] for widget in widgets for row in widget["properties"].get("metrics", ()) if row[0] != "..."}
     assert shown >= OF_A_TURN | OF_ITS_WORK | COST_DRIVERS
+    body = dashboard["DashboardBody"]
+    assert all(body.count(f'"{name}Function"') >= 3 for name in ("Chat", "Sessions", "Run", "Summary"))
+    assert all(f'"{name}Queue"' in body and f'"{name}DeadLetters"' in body for name in ("Run", "Summary"))
+    assert {"Count", "4XXError", "5XXError", "ApproximateAgeOfOldestMessage"} <= shown
     ours = {tuple(row[2:4]) for widget in widgets for row in widget["properties"].get("metrics", ()) if row[0] == SPACE}
     assert ours == {("service", CHAT)}
     places = [(widget["x"], widget["y"]) for widget in widgets]

@@ -1,3 +1,4 @@
+import { defaultProvider } from "@aws-sdk/credential-provider-node";
 import { AwsClient } from "aws4fetch";
 
 /**
@@ -13,13 +14,15 @@ export const maxDuration = 300;
 
 /** The user of your session, by an id that never changes. Nobody is signed in: undefined. */
 async function userOf(request: Request): Promise<string | undefined> {
-  // With Auth.js: (await auth())?.user?.id. With Clerk: (await auth()).userId.
-  return request.headers.get("x-demo-user") ?? undefined;
+  // With Auth.js: return (await auth())?.user?.id. With Clerk: return (await auth()).userId ?? undefined.
+  throw new Error("iam/route.ts: write userOf, which says who the user of a request is");
 }
 
 type Context = { params: Promise<{ path: string[] }> };
 
 async function forward(request: Request, { params }: Context): Promise<Response> {
+  // The browser sends the session's cookie for any page: only your own may act with it.
+  if (!isOwnPage(request)) return refusal(403, "forbidden", "Call from the page itself.");
   const user = await userOf(request);
   if (!user) return refusal(401, "unauthenticated", "Sign in first.");
   const { path } = await params;
@@ -32,7 +35,7 @@ async function forward(request: Request, { params }: Context): Promise<Response>
     if (value) headers.set(name, value);
   }
   const body = request.method === "GET" ? undefined : await request.arrayBuffer();
-  const signed = await aws().sign(target, { method: request.method, headers, ...(body?.byteLength && { body }) });
+  const signed = await (await aws()).sign(target, { method: request.method, headers, ...(body?.byteLength && { body }) });
   // A user who leaves closes this connection; the answer goes on, and is found again by a resume.
   const response = await fetch(signed, { cache: "no-store", redirect: "manual", signal: request.signal });
   // The body is passed on as it comes.
@@ -41,17 +44,26 @@ async function forward(request: Request, { params }: Context): Promise<Response>
 
 export { forward as DELETE, forward as GET, forward as PATCH, forward as POST, forward as PUT };
 
-/** Read for each request: the credentials of a role change every few hours. */
-function aws(): AwsClient {
+/** The SDK's chain: environment, SSO profile, container (ECS), instance (EC2). It caches and refreshes. */
+const credentials = defaultProvider();
+
+async function aws(): Promise<AwsClient> {
   return new AwsClient({
-    accessKeyId: setting("AWS_ACCESS_KEY_ID"),
-    secretAccessKey: setting("AWS_SECRET_ACCESS_KEY"),
-    sessionToken: process.env.AWS_SESSION_TOKEN,
+    ...(await credentials()),
     region: setting("AWS_REGION"),
     // A Function URL. Behind API Gateway: execute-api.
     service: process.env.OMNIAGENT_SERVICE ?? "lambda",
     retries: 0,
   });
+}
+
+/** Whether a page of this server sent the request. Old browsers send no Sec-Fetch-Site, but an Origin. */
+function isOwnPage(request: Request): boolean {
+  const site = request.headers.get("sec-fetch-site");
+  if (site) return site === "same-origin";
+  const origin = request.headers.get("origin");
+  if (origin) return URL.canParse(origin) && new URL(origin).host === request.headers.get("host");
+  return request.method === "GET";
 }
 
 function base(isChat: boolean): string {

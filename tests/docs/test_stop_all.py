@@ -1,0 +1,57 @@
+"""`make stop-all` and `make start-all`, on a stack in the local AWS."""
+
+import json
+
+import boto3
+import pytest
+
+from local.aws import Aws
+from scripts import stop_all
+
+ROLE = {
+    "Type": "AWS::IAM::Role",
+    "Properties": {"AssumeRolePolicyDocument": {"Version": "2012-10-17", "Statement": []}},
+}
+FUNCTION = {
+    "Type": "AWS::Lambda::Function",
+    "Properties": {
+        "Runtime": "python3.13",
+        "Handler": "index.handler",
+        "Role": {"Fn::GetAtt": ["Role", "Arn"]},
+        "Code": {"ZipFile": "def handler(event, context): ..."},
+    },
+}
+FUNCTIONS = ("ChatFunction", "SessionsFunction", "RunFunction")
+
+
+@pytest.fixture(autouse=True)
+def deployed(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in aws.environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setenv("STAGE", "prod")
+    template = {
+        "Parameters": {name: {"Type": "Number"} for name in ("ChatConcurrency", "SessionsConcurrency")},
+        "Resources": {"Role": ROLE, **dict.fromkeys(FUNCTIONS, FUNCTION)},
+    }
+    boto3.client("cloudformation").create_stack(
+        StackName="omniagent",
+        TemplateBody=json.dumps(template),
+        Capabilities=["CAPABILITY_IAM"],
+        Parameters=[
+            {"ParameterKey": "ChatConcurrency", "ParameterValue": "50"},
+            {"ParameterKey": "SessionsConcurrency", "ParameterValue": "0"},
+        ],
+    )
+
+
+def reserved() -> dict[str, int | None]:
+    names = stop_all.functions_of("omniagent")
+    found = {key: boto3.client("lambda").get_function_concurrency(FunctionName=name) for key, name in names.items()}
+    return {key: answer.get("ReservedConcurrentExecutions") for key, answer in found.items()}
+
+
+def test_every_function_is_stopped_and_started_as_its_parameters_say() -> None:
+    assert stop_all.main(["stop"]) == 0
+    assert reserved() == dict.fromkeys(FUNCTIONS, 0)
+    assert stop_all.main(["start"]) == 0
+    assert reserved() == {"ChatFunction": 50, "SessionsFunction": None, "RunFunction": None}
