@@ -36,13 +36,12 @@ class Size:
     memory_turns: int
     more_turns: int
     cold_runs: int
-    watched_turns: int
     streams: int
     load_seconds: float
 
 
-WHOLE = Size(5_000, 1_000, 100_000, 5, 200, 30, [10, 1_000, 100_000], 100, 900, 10, 300, 50, 60)
-QUICK = Size(2_000, 300, 50_000, 2, 20, 5, [10, 1_000], 20, 40, 2, 20, 10, 8)
+WHOLE = Size(5_000, 1_000, 100_000, 5, 200, 30, [10, 1_000, 100_000], 100, 900, 10, 50, 60)
+QUICK = Size(2_000, 300, 50_000, 2, 20, 5, [10, 1_000], 20, 40, 2, 10, 8)
 
 
 @contextmanager
@@ -92,14 +91,11 @@ def measure(size: Size) -> Iterator[Figure]:
                 yield from warm.first_token(stack, model_url, size.turns)
                 yield from warm.history_length(stack, size.histories, max(10, size.turns // 4))
                 yield from warm.stop_latency(stack, size.stops)
-        # Without a table, turns are kept in the process's memory: no lease and no chunk is written.
+        # Without a table, turns are kept in the process's memory: no chunk is written.
         with stack_of() as stack, stack_of(beside=stack, TURNS_TABLE="") as unlogged:
-            yield with_and_without.chunk_log(stack, unlogged, size.long_answer, 2 * size.rounds)
+            yield with_and_without.journal(stack, unlogged, size.long_answer, 2 * size.rounds)
         with stack_of() as stack:
             yield from cold.cold_start(stack, model_url, size.cold_runs)
-        with stack_of() as stack, stack_of(beside=stack, RUN_QUEUE_URL="") as unwatched:
-            yield with_and_without.watched_first_token(stack, unwatched, queue_url, size.watched_turns)
-            yield with_and_without.watched_cold_start(stack, unwatched, size.cold_runs)
         with stack_of() as stack:
             yield from warm.memory(stack, model_url, size.memory_turns, size.more_turns)
         with stack_of(size.streams) as stack:

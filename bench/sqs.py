@@ -1,7 +1,6 @@
 """`python -m bench.sqs PORT`: accepts SQS messages after a moment, as AWS does, and with little of this machine's CPU.
 
-moto would do it in the process that also serves DynamoDB: a message would delay the claim that it is sent beside.
-`GET /` returns how many messages were accepted.
+moto would do it in the process that also serves DynamoDB, and delay the turns.
 """
 
 import asyncio
@@ -12,26 +11,15 @@ LATENCY_SECONDS = 0.005
 _ACCEPTED = b'{"MessageId": "m", "MD5OfMessageBody": ""}'
 
 
-class Queue:
-    """Counts messages."""
-
-    def __init__(self) -> None:
-        self._messages = 0
-
-    async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Answer the requests of one connection."""
-        with suppress(asyncio.IncompleteReadError, ConnectionError):
-            while True:
-                head = await reader.readuntil(b"\r\n\r\n")
-                if head.startswith(b"GET "):
-                    answer = str(self._messages).encode()
-                else:
-                    await reader.readexactly(_body_length(head))
-                    await asyncio.sleep(LATENCY_SECONDS)
-                    self._messages += 1
-                    answer = _ACCEPTED
-                writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%b" % (len(answer), answer))
-        writer.close()
+async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Answer the requests of one connection."""
+    with suppress(asyncio.IncompleteReadError, ConnectionError):
+        while True:
+            head = await reader.readuntil(b"\r\n\r\n")
+            await reader.readexactly(_body_length(head))
+            await asyncio.sleep(LATENCY_SECONDS)
+            writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: %d\r\n\r\n%b" % (len(_ACCEPTED), _ACCEPTED))
+    writer.close()
 
 
 def _body_length(head: bytes) -> int:
@@ -40,7 +28,7 @@ def _body_length(head: bytes) -> int:
 
 
 async def main() -> None:
-    server = await asyncio.start_server(Queue().serve, "127.0.0.1", int(sys.argv[1]))
+    server = await asyncio.start_server(serve, "127.0.0.1", int(sys.argv[1]))
     await server.serve_forever()
 
 

@@ -14,7 +14,7 @@ from bench.peers import FRAMEWORKS, SCRIPTS, python_of, script_of
 from bench.servers import served
 from bench.system import cpu_seconds, memory_mb
 from local.background import BackgroundStack
-from omniagent.session.manager import session_key, user_id_of
+from omniagent.session.ids import session_key, user_id_of
 
 PEER = "openai-agents"
 TICK_SECONDS = 0.5

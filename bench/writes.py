@@ -30,10 +30,6 @@ class CountingApi(AwsJson):
         self._count(operation, arguments)
         return await super().call(operation, **arguments)
 
-    async def call_patiently(self, seconds: float, operation: str, **arguments: Any) -> dict[str, Any]:
-        self._count(operation, arguments)
-        return await super().call_patiently(seconds, operation, **arguments)
-
     def _count(self, operation: str, arguments: Mapping[str, Any]) -> None:
         if operation in {"PutItem", "UpdateItem", "DeleteItem"}:
             self.units += max(1, math.ceil(_size(arguments.get("Item", {})) / 1024))
@@ -63,7 +59,7 @@ async def _turn(uri: str, endpoint: str, table: str, base_url: str) -> int:
     provider = get_llm_provider("gpt-6-luna", base_url=base_url)
     keys = Credentials("local", "local")
     api = CountingApi(DYNAMODB, endpoint=endpoint, credentials=keys)
-    registry = DynamoRegistry(table, lease_seconds=Settings().lease_seconds, api=api)
+    registry = DynamoRegistry(table, api=api)
     session = MongoSessionManager(await adapter.initialize(), "bench")
     runner = Runner(Agent("bench", "Be brief."), session, provider=provider, registry=registry)
     async for _ in runner.run_stream(f"[long:{TURN_SECONDS * TOKENS_PER_SECOND}]"):

@@ -14,7 +14,7 @@ from local.template import TEMPLATE
 def register(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Add the command."""
     parser = commands.add_parser("invoke", help="invoke one function with an event and print its answer")
-    parser.add_argument("function", help="chat, sessions, summary, run or watch")
+    parser.add_argument("function", help="chat, sessions, summary or run")
     parser.add_argument("event", help="a JSON file, - for standard input")
     parser.add_argument("--data", type=Path, default=DATA / "invoke", help="where MongoDB keeps its data")
     parser.add_argument(

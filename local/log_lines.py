@@ -17,7 +17,6 @@ FUNCTION_COLOURS = {
     "sessions": "\x1b[35m",
     "summary": "\x1b[34m",
     "run": "\x1b[33m",
-    "watch": "\x1b[32m",
 }
 # Fields that are the same on every line, or shown in another way.
 LEFT_OUT = frozenset(

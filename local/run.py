@@ -143,8 +143,10 @@ OmniAgent is ready after {seconds:.1f} s.
 
 def _model(options: StackOptions) -> str:
     if options.offline:
-        return "offline model with canned answers; for a real one: OPENAI_API_KEY=... make run"
+        return "offline model with canned answers; for a real one: OPENAI_API_KEY=... or ANTHROPIC_API_KEY=... make run"
     name = options.environment.get("OMNIAGENT_MODEL", "the project's model")
+    if name.startswith("anthropic/"):
+        return f"{name} at {options.anthropic_base_url or 'Anthropic'}"
     return f"{name} at {options.openai_base_url or 'OpenAI'}"
 
 

@@ -1,6 +1,7 @@
 """The functions of a template, with all services that they call, on this machine."""
 
 import asyncio
+import json
 import os
 import secrets
 import signal
@@ -30,6 +31,8 @@ DATA = ROOT / ".local"
 # Set by the stack itself. Any other setting reaches the functions from the caller's environment.
 DECIDED = frozenset(
     {
+        "ANTHROPIC_API_KEY",
+        "ANTHROPIC_BASE_URL",
         "AUTH_MODE",
         "JWT_AUDIENCE",
         "JWT_CLIENT_IDS",
@@ -47,12 +50,11 @@ DECIDED = frozenset(
         "SUMMARY_QUEUE_URL",
         "TRUSTED_PRINCIPALS",
         "TURNS_TABLE",
-        "WATCH_QUEUE_URL",
     }
 )
 
-QUEUE_READERS = {"RUN_QUEUE_URL": "run", "WATCH_QUEUE_URL": "watch"}
-"""The function that reads each queue. If it does not run, the others have no such queue."""
+QUEUE_READERS = {"RUN_QUEUE_URL": "run"}
+"""The function that reads a queue. If it does not run, the others have no such queue."""
 
 
 class Startable(Protocol):
@@ -86,6 +88,8 @@ class StackOptions:
     mongodb_uri: str = ""
     openai_api_key: str = ""
     openai_base_url: str = ""
+    anthropic_api_key: str = ""
+    anthropic_base_url: str = ""
     aws: Aws | None = None
     auth: str = "iam"
     functions: tuple[str, ...] = ()
@@ -110,6 +114,8 @@ class StackOptions:
             mongodb_uri=os.environ.get("MONGODB_URI", ""),
             openai_api_key=os.environ.get("OPENAI_API_KEY", ""),
             openai_base_url=os.environ.get("OPENAI_BASE_URL", ""),
+            anthropic_api_key=os.environ.get("ANTHROPIC_API_KEY", ""),
+            anthropic_base_url=os.environ.get("ANTHROPIC_BASE_URL", ""),
             environment={**options.pop("environment", {}), **settings},
             **options,
         )
@@ -117,7 +123,15 @@ class StackOptions:
     @property
     def offline(self) -> bool:
         """Whether the offline model answers."""
-        return not self.openai_api_key and not self.openai_base_url
+        keys = (self.openai_api_key, self.anthropic_api_key)
+        return not any((*keys, self.openai_base_url, self.anthropic_base_url))
+
+    @property
+    def model_secret(self) -> str:
+        """The secret of the models: one key, which fits the offline model, or an object with the key of each vendor."""
+        if not self.anthropic_api_key:
+            return self.openai_api_key or "offline"
+        return json.dumps({"OPENAI_API_KEY": self.openai_api_key, "ANTHROPIC_API_KEY": self.anthropic_api_key})
 
 
 @dataclass(frozen=True)
@@ -173,14 +187,15 @@ async def local_stack(options: StackOptions) -> AsyncIterator[Stack]:
             await asyncio.to_thread(check_mongodb, options.mongodb_uri)
         mongod, aws, model = await _start_services(options, stack)
         uri = mongod.uri if mongod else options.mongodb_uri
-        secrets_api = SecretsApi({"mongodb": uri, "openai": options.openai_api_key or "offline"})
+        secrets_api = SecretsApi({"mongodb": uri, "openai": options.model_secret})
         stack.push_async_callback(secrets_api.close)
         await secrets_api.start()
         template = await asyncio.to_thread(_deploy, options, aws, model)
         functions = _functions(options, template)
         # The collector is this process: message text stays on this machine.
         traced = {"OTEL_EXPORTER_OTLP_ENDPOINT": front.url, "TRACE_CONTENT": "true"} if front else {}
-        environment = {**aws.environment, **secrets_api.environment, **traced, **options.environment}
+        claude = {"ANTHROPIC_BASE_URL": model.base_url if model else options.anthropic_base_url}
+        environment = {**aws.environment, **secrets_api.environment, **traced, **claude, **options.environment}
         on_line = options.emulator.get("on_line", log_line)
 
         def hear(function: str, line: str) -> None:

@@ -108,7 +108,7 @@ async def test_ctrl_c_before_the_answer_begins_asks_nothing_again(rounds: int) -
             await asked
         await chat.open_turns.finish()
     head = await chat.head()
-    assert (len(model.requests) <= 1, head is None or head.active_turn_id is None) == (True, True)
+    assert (len(model.requests) <= 1, head is None or head.turn is None) == (True, True)
 
 
 def test_a_server_that_gets_sigterm_stores_what_was_streamed(environment: dict[str, str]) -> None:

@@ -16,7 +16,7 @@ from scripts.readme import README, rendered
 
 PAGES = [README, ROOT / "CONTRIBUTING.md", ROOT / "examples/nextjs/README.md", *sorted((ROOT / "docs").glob("*.md"))]
 # What the pages name that neither the settings nor the template define: AWS does, and the metrics' namespace.
-OF_OTHERS = {"AWS_LAMBDA_EXEC_WRAPPER", "AWS_REGION", "AllAtOnce", "OmniAgent", "Url5xxCount"}
+OF_OTHERS = {"AWS_LAMBDA_EXEC_WRAPPER", "AWS_REGION", "AllAtOnce", "OmniAgent", "ROLLBACK_COMPLETE", "Url5xxCount"}
 OF_CLOUDFRONT = {"AllViewerExceptHostHeader", "CachingDisabled"}
 OF_THE_WORKFLOW = set(re.findall(r"(?:vars|secrets)\.(\w+)", (ROOT / ".github/workflows/deploy.yml").read_text()))
 

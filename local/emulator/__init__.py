@@ -1,8 +1,8 @@
 """Lambda on a laptop: real processes, the real Runtime API, no Docker.
 
 It behaves like Lambda in these respects: Function URLs (payload 2.0, buffered and streamed, CORS, a required
-signature), the Invoke API, queues with partial failures, warm and frozen processes, timeouts, crashes, SnapStart, and
-the quotas of `Limits`.
+signature), the Invoke API, queues with partial failures, schedules with a rate, warm and frozen processes, timeouts,
+crashes, SnapStart, and the quotas of `Limits`.
 
 It differs in these:
 
@@ -16,8 +16,9 @@ It differs in these:
   itself, which on Lambda the kernel does. Copies share open files with their offsets. Linux only.
 - Deployment. Versions, aliases, provisioned concurrency, code signing and reserved names of variables are not checked.
   Only the quotas of `Limits` are, not the size of the package.
-- Events. Of API Gateway, only the events of a streaming REST API (`api_gateway=`); no load balancer, S3, schedule or
-  stream; no destinations. Event source mappings poll one queue with one poller, without batching windows and filters.
+- Events. Of API Gateway, only the events of a streaming REST API (`api_gateway=`); no load balancer, S3 or
+  stream; no destinations; no schedules that are resources of their own. Event source mappings poll one queue with one
+  poller, without batching windows and filters.
 - Logs and metrics. Lines go to the terminal; there is no CloudWatch, X-Ray, Telemetry API and no extension.
 - The Invoke API. No `InvokeWithResponseStream` framing, dry runs, tenants or log tails.
 - Headers. The list of headers that a Function URL renames comes from reports of AWS users; the total size is not

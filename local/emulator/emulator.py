@@ -21,6 +21,7 @@ from local.emulator.limits import Limits
 from local.emulator.pool import START_SECONDS, Pool
 from local.emulator.queue_poller import QueuePoller
 from local.emulator.sandbox import Sandbox
+from local.emulator.schedule import invoke_regularly
 from local.emulator.snapshot import Snapshot
 from local.template import Function
 
@@ -63,10 +64,10 @@ class Emulator:
 
     `environment` is added to every function's own. `built` says that the functions come from `sam build`. `sqs` is the
     client of the functions' queues; without it, none is read. A failed message is redelivered after the queue's
-    visibility timeout, as on Lambda, or after `redelivery_seconds`. `freeze` stops a process between invocations.
-    A process that does not ask for work within `start_seconds` is killed, however busy the machine is. `limits` are
-    Lambda's own; a test may lower them. `launcher` starts processes in another way. With `api_gateway`, the functions
-    that have a URL are also behind a REST API.
+    visibility timeout, as on Lambda, or after `redelivery_seconds`. Schedules have their rate, or `schedule_seconds`.
+    `freeze` stops a process between invocations. A process that does not ask for work within `start_seconds` is killed,
+    however busy the machine is. `limits` are Lambda's own; a test may lower them. `launcher` starts processes in
+    another way. With `api_gateway`, the functions that have a URL are also behind a REST API.
     """
 
     def __init__(
@@ -81,6 +82,7 @@ class Emulator:
         ports: Mapping[str, int] | None = None,
         sqs: "SQSClient | None" = None,
         redelivery_seconds: int | None = None,
+        schedule_seconds: float | None = None,
         identity_of: IdentityOf = user_named_by_key,
         retry_delays: Sequence[float] = RETRY_DELAYS,
         start_seconds: float = START_SECONDS,
@@ -98,6 +100,7 @@ class Emulator:
         self._ports = ports or {}
         self._sqs = sqs
         self._redelivery_seconds = redelivery_seconds
+        self._schedule_seconds = schedule_seconds
         self._identity_of = identity_of
         self._retry_delays = retry_delays
         self._start_seconds = start_seconds
@@ -222,6 +225,9 @@ class Emulator:
                 poller = QueuePoller(pool, source, self._sqs, self._redelivery_seconds)
                 polling = asyncio.create_task(poller.run())
                 stack.push_async_callback(_cancel, polling)
+        for schedule in function.schedules:
+            invoking = asyncio.create_task(invoke_regularly(pool, schedule, self._schedule_seconds))
+            stack.push_async_callback(_cancel, invoking)
 
     def _names(self) -> dict[str, Pool]:
         return {

@@ -21,14 +21,13 @@ from omniagent.app.platform import Platform
 from omniagent.aws.secrets import SecretStore
 from omniagent.aws.turn_table import DynamoRegistry
 from omniagent.errors import ConfigurationError, ModelAuthError, NoQueue, StorageRejected
-from omniagent.messages import ChatMessage, TextPart
-from omniagent.persistence.store import is_refused_login
-from omniagent.session.manager import TurnStart, new_id
+from omniagent.messages import ChatMessage
+from omniagent.persistence.driver_errors import is_refused_login
+from omniagent.session.ids import new_id
 from omniagent.settings import Settings
 from omniagent.testing import Gate, ScriptedModel
-from omniagent.turns.lease import Claim
 from omniagent.turns.memory_registry import MemoryRegistry
-from tests.turns.registries import until
+from tests.fixtures.live_turns import begin_turn
 
 PROJECT = Project(agent=Agent("helper", "Be helpful."))
 SetPassword = Callable[[str], str]
@@ -134,6 +133,15 @@ async def test_the_models_key_comes_from_its_secret_at_the_first_call(
     provider = application.providers.get(application.settings.model)
     request = ModelRequest("", [ChatMessage.user("Trains to Porto")])
     assert (await complete(provider, request, purpose="answer")).text
+
+
+async def test_one_secret_has_the_keys_of_both_vendors(application: Application, local_aws: Aws) -> None:
+    keys = {"OPENAI_API_KEY": "sk-of-openai", "ANTHROPIC_API_KEY": "sk-of-anthropic"}
+    arn = local_aws.put_secret("models", json.dumps(keys))
+    application.platform = AwsPlatform(replace(application.settings, openai_secret_arn=arn))
+    assert application.platform.has_changing_secret("anthropic")
+    assert await application.platform.secret("anthropic") == "sk-of-anthropic"
+    assert await application.platform.secret("openai") == "sk-of-openai"
 
 
 async def test_a_missing_key_names_what_to_set(application: Application) -> None:
@@ -245,8 +253,7 @@ def test_a_project_is_needed() -> None:
         Application(PROJECT.agent)  # type: ignore[arg-type]
 
 
-async def test_a_serving_application_leaves_a_dead_turn_to_its_watcher(mongod: str) -> None:
-    """A page that reconnects must not close the turn as interrupted before it is continued."""
+async def test_a_serving_application_finishes_a_dead_turn(mongod: str) -> None:
     settings = Settings(
         mongodb_uri=mongod, mongodb_database=f"serving_{new_id()[:8]}", lease_seconds=0.2, tick_seconds=0.05
     )
@@ -255,15 +262,11 @@ async def test_a_serving_application_leaves_a_dead_turn_to_its_watcher(mongod: s
     application = Application(Project(agent=agent, providers={"scripted": model}), Platform(settings))
     async with application.serving():
         session = await application.session("ada", "chat")
-        await application.registry.claim(Claim(session.key, "t1", "m1"))
-        await session.begin_turn(TurnStart("t1", 1, "m1", [TextPart(text="Hello?")]))
+        await begin_turn(session, "Hello?")
+        async with asyncio.timeout(60):
+            while (head := await session.head()) is None or head.turn is not None:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
         runner = await application.runner("ada", "chat")
-
-        async def has_ended() -> bool:
-            head = await runner.settle()
-            return head is not None and head.active_turn_id is None
-
-        await until(has_ended)
         assert [message.text for message in await runner.history()] == ["Hello?", "Hello again."]
 
 

@@ -16,7 +16,7 @@ from omniagent.app.on_lambda import AwsPlatform
 from omniagent.app.webhook import TurnEvent, WebhookClient, signed_headers
 from omniagent.errors import ConfigurationError, WebhookFailed
 from omniagent.messages import CallRequest, TextPart, ToolPart, Usage
-from omniagent.session.manager import SessionMessage
+from omniagent.session.live import SessionMessage
 from tests.fixtures.endpoint import Endpoint
 
 KEY = b"0123456789abcdef0123456789abcdef"

@@ -6,7 +6,7 @@ import pytest
 
 from omniagent import Agent, InMemorySessionManager, Query, Runner, RunResult, TurnHooks, tool
 from omniagent.aws.metrics import emit_turn
-from omniagent.errors import ModelUnavailable
+from omniagent.errors import BudgetExceeded, ModelRejected, ModelUnavailable, TooManyRequests
 from omniagent.testing import ScriptedModel, ToolCall
 
 
@@ -45,3 +45,43 @@ async def test_a_regeneration_that_showed_nothing_does_not_count_the_previous_an
     first, second = (json.loads(line) for line in capsys.readouterr().out.splitlines() if "_aws" in line)
     assert (first["OutputTokens"], first["FailedTurns"]) == ([3.0], [0.0])
     assert (second["OutputTokens"], second["FailedTurns"]) == ([0.0], [1.0])
+
+
+@pytest.mark.parametrize(
+    ("error", "counted"),
+    [
+        (ModelUnavailable("down"), (1.0, 0.0)),
+        (ModelRejected("400"), (0.0, 1.0)),
+        (BudgetExceeded(), (0.0, 0.0)),
+        (TooManyRequests(), (0.0, 0.0)),
+    ],
+)
+async def test_only_causes_of_ours_count_as_failed_turns(
+    error: Exception, counted: tuple[float, float], capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def on_end(result: RunResult) -> None:
+        emit_turn(result)
+
+    session = InMemorySessionManager("ada", "chat")
+    runner = Runner(Agent("shop", ""), session, provider=ScriptedModel(error), hooks=TurnHooks(on_end=on_end))
+    await (await runner.start("Hello?")).ended()
+    [line] = (json.loads(line) for line in capsys.readouterr().out.splitlines() if "_aws" in line)
+    assert (line["FailedTurns"], line["RejectedTurns"]) == ([counted[0]], [counted[1]])
+
+
+async def test_a_session_deleted_while_it_answers_counts_as_no_failure(capsys: pytest.CaptureFixture[str]) -> None:
+    async def on_end(result: RunResult) -> None:
+        emit_turn(result)
+
+    @tool
+    async def wait() -> str:
+        """Wait for the deletion."""
+        await runner.erase()
+        return "deleted"
+
+    session = InMemorySessionManager("ada", "chat")
+    model = ScriptedModel(["One moment. ", ToolCall("wait")], "Done.")
+    runner = Runner(Agent("shop", "", [wait]), session, provider=model, hooks=TurnHooks(on_end=on_end))
+    await (await runner.start("Wait")).ended()
+    [line] = (json.loads(line) for line in capsys.readouterr().out.splitlines() if "_aws" in line)
+    assert line["FailedTurns"] == [0.0]

@@ -76,7 +76,7 @@ async def test_tool_calls_are_cards_and_the_trace_has_every_call_with_input_and_
     trace = page.get_by_role("region", name="Trace of this turn")
     for span in ("POST /chat", "turn", "model", "calculator", "current_time"):
         await expect(trace.get_by_role("listitem").filter(has_text=span).first).to_be_visible()
-    stored, database = trace.get_by_text("finish_turn", exact=True), trace.get_by_role("button", name="database calls")
+    stored, database = trace.get_by_text("write", exact=True).first, trace.get_by_role("button", name="database calls")
     await expect(stored).to_be_hidden()
     for unfolded in (True, False):
         await database.click()

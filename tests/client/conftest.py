@@ -101,9 +101,9 @@ class Server:
         if asked.replies:
             message_id = asked.query.message_id
             return streamed(request, await conversation.runner().reply(*asked.replies, message_id=message_id))
-        running = await conversation.registry.running(conversation.session.key)
+        head = await conversation.session.head()
         stream = await conversation.start(asked.query)
-        if running is not None:
+        if head is not None and head.running is not None:
             self.joined.release()
         return streamed(request, stream)
 

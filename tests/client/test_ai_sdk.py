@@ -2,6 +2,7 @@
 
 import asyncio
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -9,16 +10,15 @@ from pydantic import TypeAdapter
 
 from omniagent import Agent, tool
 from omniagent.messages import Part, TextPart
-from omniagent.protocol import events, sse
+from omniagent.protocol import events
 from omniagent.protocol.ui_messages import ui_message
-from omniagent.session.manager import TurnStart, new_id
-from omniagent.turns.lease import Claim
-from omniagent.turns.memory_registry import MemoryRegistry
+from omniagent.session.ids import new_id
 from tests.client.conftest import SdkClient, Server
-from tests.fixtures.conversation import QUICK, Clock, Conversation
+from tests.fixtures.conversation import QUICK, Conversation
 from tests.fixtures.conversation import seen as seen_of
+from tests.fixtures.live_turns import begin_turn, journal
 from tests.runner.scenarios import SCENARIOS, Scenario, agent
-from tests.turns.registries import until
+from tests.runner.sessions import Polled, until
 
 Json = dict[str, Any]
 _PARTS: TypeAdapter[list[Part]] = TypeAdapter(list[Part])
@@ -141,29 +141,24 @@ async def test_resuming_in_the_same_chat_replaces_what_was_half_built(
     assert seen["messages"] == stored(asked)
 
 
-async def test_when_the_process_dies_the_client_ends_with_what_is_repaired(
-    sdk: SdkClient, server: Server, conversation: Conversation, clock: Clock
+async def test_client_that_resumes_a_dead_turn_gets_it_finished(
+    sdk: SdkClient, server: Server, conversation: Conversation
 ) -> None:
-    asked = server.conversation = conversation.but(registry=MemoryRegistry(lease_seconds=10.0, clock=clock))
-    question = [TextPart(text="Hello?")]
-    claim = Claim(asked.session.key, "dying", "m1")
-    await asked.registry.claim(claim)
-    await asked.session.begin_turn(TurnStart("dying", 1, "m1", question))
-    said = [events.Start("dying", {}), events.StartStep(), events.TextStart("0"), events.TextDelta("0", "Half an ans")]
-    await asked.registry.append(claim, 0, b"".join(map(sse.encode, said)))
+    asked = server.conversation = conversation
+    question = [TextPart(text="[echo:The whole answer.]")]
+    turn = await begin_turn(asked.session, question[0].text, is_dead=True)
+    said = [events.Start(turn.id, {}), events.StartStep(), events.TextStart("0"), events.TextDelta("0", "The wh")]
+    await journal(asked.registry, asked.session, turn, said)
     before = [ui_message("m1", "user", question, {})]
-    resuming = asyncio.create_task(sdk.drive(server.url, asked.session_id, {"do": "resume"}, messages=before))
-    await server.joined.acquire()
-    clock.pass_by(10)
-    seen = await resuming
+    seen = await sdk.drive(server.url, asked.session_id, {"do": "resume"}, messages=before)
     assert (seen["status"], seen["error"]) == ("ready", None)
     assert [message["parts"] for message in seen["messages"]] == [message["parts"] for message in stored(asked)]
     assert seen["messages"][1] == stored(asked)[1]
-    assert seen["messages"][1]["metadata"]["status"] == "interrupted"
+    assert seen["messages"][1]["metadata"]["status"] == "complete"
 
 
 async def test_a_client_that_only_reconnects_ends_with_the_parts_of_an_undisturbed_run(
-    sdk: SdkClient, server: Server, conversation: Conversation, clock: Clock
+    sdk: SdkClient, server: Server, conversation: Conversation
 ) -> None:
     """Its process freezes in a tool that may run again, and counts as dead; another one finishes the turn."""
     thawed = asyncio.Event()
@@ -183,20 +178,8 @@ async def test_a_client_that_only_reconnects_ends_with_the_parts_of_an_undisturb
     helper = Agent("helper", "", [think])
     alive = server.conversation = conversation.but(agent=helper)
     lost = await sdk.drive(server.url, alive.session_id, send(THINK, when="tool-input-available", then="cut"))
-    running = await alive.registry.running(alive.session.key)
-    assert running is not None
-    registry = MemoryRegistry(lease_seconds=10.0, clock=clock)
-    await registry.claim(running.claim)
-    for number, frames in await alive.registry.read(alive.session.key, running.claim.turn_id):
-        await registry.append(running.claim, number, frames)
-    clock.pass_by(10)
-    dead = server.conversation = alive.but(registry=registry, grace_seconds=60.0)
-    resuming = asyncio.create_task(sdk.drive(server.url, dead.session_id, {"do": "resume"}, messages=lost["messages"]))
-    await server.joined.acquire()
-    continued = await dead.runner().continue_turn()
-    assert continued is not None
-    await continued.ended()
-    seen = await resuming
+    dead = server.conversation = alive.but(later=timedelta(seconds=2 * alive.settings.lease_seconds))
+    seen = await sdk.drive(server.url, dead.session_id, {"do": "resume"}, messages=lost["messages"])
     thawed.set()
     await until(is_free)
     assert (seen["status"], seen["error"]) == ("ready", None)
@@ -206,6 +189,18 @@ async def test_a_client_that_only_reconnects_ends_with_the_parts_of_an_undisturb
     server.conversation = conversation.but(agent=helper, session_id=new_id())
     whole = await sdk.drive(server.url, server.conversation.session_id, send(THINK))
     assert _without_ids(seen["messages"][1]["parts"]) == _without_ids(whole["messages"][1]["parts"])
+
+
+async def signals_read(conversation: Conversation) -> None:
+    """Wait until the running turn has read its signals: that of a message in line was sent before."""
+    registry = conversation.registry
+    assert isinstance(registry, Polled)
+    last = registry.polls + 2
+
+    async def have_been() -> bool:
+        return registry.polls >= last
+
+    await until(have_been)
 
 
 def _without_ids(parts: list[Json]) -> list[Json]:
@@ -320,22 +315,13 @@ async def test_a_message_that_steers_ends_with_the_answer_that_it_joined(
     sdk: SdkClient, server: Server, conversation: Conversation
 ) -> None:
     helper, released = slow_agent()
-    asked = server.conversation = conversation.but(agent=helper)
+    asked = server.conversation = conversation.but(agent=helper, registry=Polled())
     turn = await asked.start(THINK)
     await seen_of(turn, "tool-input-available")
     steer = send("[echo:A short answer.]", body={"busy": "steer"})
     steering = asyncio.create_task(sdk.drive(server.url, asked.session_id, steer))
     await server.joined.acquire()
-    leases: list[float] = []
-
-    async def is_renewed() -> bool:
-        """Whether the turn has read its inbox: the second renewal began after the message was posted."""
-        held = await asked.registry.running(asked.session.key)
-        assert held is not None
-        leases.append(held.lease_until)
-        return len(set(leases)) > 2
-
-    await until(is_renewed)
+    await signals_read(asked)
     released.set()
     steered = await steering
     await turn.ended()

@@ -9,9 +9,9 @@ from pydantic import BaseModel
 from omniagent import Agent, Query, ask_user, client_tool, tool
 from omniagent.testing import Gate, ScriptedModel
 from tests.client.conftest import SdkClient, Server
-from tests.client.test_ai_sdk import send, stored
+from tests.client.test_ai_sdk import send, signals_read, stored
 from tests.fixtures.conversation import Conversation, move_clock
-from tests.turns.registries import until
+from tests.runner.sessions import Polled
 
 Json = dict[str, Any]
 REFUND = '[echo:Let me see.] [tool:refund {"order": "42"}] [then] [echo:Done.]'
@@ -206,20 +206,11 @@ async def test_version_7_is_shown_a_message_that_joins_the_answer(
 ) -> None:
     gate = Gate()
     model = ScriptedModel(["A long", gate, " answer."], "A short one.")
-    asked = server.conversation = conversation.but(provider=model, agent=Agent("helper", ""))
+    asked = server.conversation = conversation.but(provider=model, agent=Agent("helper", ""), registry=Polled())
     reading = asyncio.create_task(sdk.drive(server.url, asked.session_id, send("Hello"), version=7))
     await gate.reached()
     joining = await asked.start(Query("Short, please.", "m2", busy="steer"))
-    leases: set[float] = set()
-
-    async def is_seen() -> bool:
-        """Whether the claim was renewed twice since."""
-        held = await asked.registry.running(asked.session.key)
-        assert held is not None
-        leases.add(held.lease_until)
-        return len(leases) > 2
-
-    await until(is_seen)
+    await signals_read(asked)
     gate.set()
     seen = await reading
     await joining.ended()

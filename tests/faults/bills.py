@@ -34,15 +34,15 @@ class Bills:
         for line in ledger.read_text().splitlines():
             order, turn_id = line.split()
             self.tools[order][turn_id] += 1
-        self.claims: dict[str, list[float]] = defaultdict(list)
-        """By what was claimed, when it was granted."""
+        self.runs: Counter[str] = Counter()
+        """By message, how often a process began to work on its turn, or may have."""
         self._turns: Counter[str] = Counter()
-        for turn_id, name, at in _granted(journal):
-            self.claims[name].append(at)
+        for turn_id, message_id in _runs(journal):
+            self.runs[message_id] += 1
             self._turns[turn_id] += 1
 
     def was_continued(self, turn_id: str) -> bool:
-        """Whether another process claimed a turn to finish it."""
+        """Whether another process took a turn over."""
         return self._turns[turn_id] > 1
 
     def examine(self, user: User, conversation: Conversation) -> Findings:
@@ -59,18 +59,14 @@ class Bills:
         return found
 
     def _examine(self, user: User, message_id: str, answer: Json | None, found: Findings) -> None:
-        """Each step is paid for once, but for the one under way when a claim ended: the next claim asks it again.
+        """Each step is paid for once, but for the one under way when a process died: the next one asks it again.
 
-        The messages that joined an answer are paid for with it. A claim of a message that was sent again after its
-        answer pays for nothing.
+        The messages that joined an answer are paid for with it.
         """
         prompt, joined = user.prompts[message_id], steering_ids(answer) if answer else []
         replaced = user.regenerated.get(message_id, [])
         turns = 1 + len(replaced)
-        names = [message_id, *joined, *(f"regenerate:{answer_id}" for answer_id in replaced)]
-        names += [f"answer:{answer['client_message_id']}"] if answer else []
-        claims = sum(len(self.claims[name]) for name in names)
-        attempts = max(min(claims, 1), claims - self._replays(user, message_id))
+        attempts = sum(self.runs[each] for each in (message_id, *joined))
         calls = sum(len(self.model[each]) for each in (message_id, *joined))
         steps = prompt.steps + sum(user.prompts[each].steps for each in joined)
         if calls > steps * min(turns, attempts) + max(0, attempts - turns):
@@ -88,11 +84,6 @@ class Bills:
             found.lost.append(f"message {message_id}: answered with {calls} model calls")
         if answer and answer["status"] == "complete":
             _examine_text(answer, prompt, [user.prompts[each].says for each in joined], found)
-
-    def _replays(self, user: User, message_id: str) -> int:
-        """How many claims only replayed the answer. One that joined a turn not yet released made none."""
-        intervals = user.repeated.get(message_id, [])
-        return sum(any(since <= at <= until for since, until in intervals) for at in self.claims[message_id])
 
     def _examine_history(self, conversation: Conversation, found: Findings) -> None:
         """The model was shown the answer that is stored of the turn before."""
@@ -121,38 +112,41 @@ def _said_before(request: ModelRequest) -> str:
     return said[-1] if said else ""
 
 
-def _granted(journal: Sequence[Passage]) -> Iterator[tuple[str, str, float]]:
-    """The claims that the table granted, or may have granted when its answer was lost: the turn, what for, and when.
-
-    Whoever takes a turn over may know it only by its own id. It counts as what it was first claimed for.
-    """
-    names: dict[str, str] = {}
+def _runs(journal: Sequence[Passage]) -> Iterator[tuple[str, str]]:
+    """Yield the turn and the message of each write to MongoDB that gives a process a turn, if it may have succeeded."""
+    messages: dict[str, str] = {}
+    known: set[str] = set()
     for passage in journal:
-        claimed = _claimed(passage.message.name, passage.message.body)
-        if claimed is not None and (not passage.answer or b" 200" in passage.answer):
-            turn_id, message_id = claimed
-            yield turn_id, names.setdefault(turn_id, message_id), passage.at
+        for fields in _written(passage.message.name, passage.message.body):
+            turn = fields.get("turn") or {name[5:]: value for name, value in fields.items() if name.startswith("turn.")}
+            if turn.get("run") and turn["run"] not in known and turn.get("state") == "running":
+                known.add(turn["run"])
+                messages.setdefault(turn["id"], turn.get("message_id", ""))
+                if not passage.answer or not _MATCHED_NONE.search(passage.answer):
+                    yield turn["id"], messages[turn["id"]]
 
 
-def _claimed(name: str, body: Mapping[str, Any]) -> tuple[str, str] | None:
-    """The turn of a claim, and what it is for. None for a request that is no claim.
-
-    A claim is a put, or an update if the session had an inbox or its lease ended while the put was under way.
-    """
-    if name == "PutItem" and body["Item"]["item"]["S"] == "turn":
-        return body["Item"]["turn_id"]["S"], body["Item"]["message_id"]["S"]
-    values = body.get("ExpressionAttributeValues", {})
-    if name == "UpdateItem" and ":lease_until" in values:
-        return values[":turn_id"]["S"], values[":message_id"]["S"]
-    return None
+_MATCHED_NONE = re.compile(rb"\x10n\x00\x00\x00\x00\x00")
+"""In the answer to an update: it matched nothing, because the session had moved on."""
 
 
-def largest_skew(journal: Sequence[Passage], lease_seconds: float, wall_clock_ahead: float) -> float:
-    """Return how far the clock of some process was off, from the leases that it wrote."""
+def _written(name: str, body: Mapping[str, Any]) -> Sequence[Mapping[str, Any]]:
+    """Return the fields of sessions that a command sets."""
+    if name == "insert" and body["insert"] == "sessions":
+        return list(body["documents"])
+    if name == "update" and body["update"] == "sessions":
+        return [update["u"].get("$set", {}) for update in body["updates"] if isinstance(update["u"], Mapping)]
+    if name == "findAndModify" and body["findAndModify"] == "sessions":
+        return [body["update"].get("$set", {})]
+    return []
+
+
+def largest_skew(journal: Sequence[Passage], wall_clock_ahead: float) -> float:
+    """Return how far the clock of some process was off, from the times that it wrote into journals."""
     skews = [
-        float(passage.message.body["Item"]["lease_until"]["N"]) - lease_seconds - (passage.at + wall_clock_ahead)
+        float(passage.message.body["Item"]["at"]["N"]) - (passage.at + wall_clock_ahead)
         for passage in journal
-        if passage.message.name == "PutItem" and passage.message.body["Item"]["item"]["S"] == "turn"
+        if passage.message.name == "PutItem" and passage.message.body["Item"]["item"]["S"].startswith("journal#")
     ]
     # A request that is late on its way looks like a clock that is slow: only those ahead are sure.
     return max(skews, default=0.0)

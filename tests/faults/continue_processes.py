@@ -13,11 +13,12 @@ from tests.faults.house import LEASE_SECONDS, House, open_house, open_servers
 from tests.faults.second_kills import ColdKills, SecondKill
 from tests.faults.truth import Tally
 from tests.fixtures.zygote import forks
-from tests.turns.continue_run import WATCH_SECONDS
 from tests.turns.counts import write_down
 
-FUNCTIONS = ("chat", "sessions", "run", "watch")
+FUNCTIONS = ("chat", "sessions", "run")
 TALKING = '[slow:20][echo:Let me see what I can do for you.][tool:charge {"order": "17"}]'
+SWEPT_SECONDS = 15.0
+"""The sweep is once a second here; a process starts, and a busy machine takes its time."""
 KILLS = 10
 COMMIT_KILLS = 3
 SECOND_KILLS = 3
@@ -62,8 +63,7 @@ async def killed_in_commit(house: House) -> float:
 
 
 async def killed_twice(house: House, second_kill: SecondKill) -> float:
-    """Kill a turn, and then the function that checks it or is about to continue it."""
-    await second_kills.no_checks_left(house)
+    """Kill a turn, and then the function that is about to continue it."""
     client = house.client()
     exchange = client.ask(TALKING)
     await exchange.seen("text-delta", 3)
@@ -82,7 +82,7 @@ async def poisoned(house: House) -> str:
     await client.ask("[tool:die {}]").end()
     others = (await other.say("[echo:I am well.]")).text
     assert await ended(house, client) == "interrupted"
-    await house.log.has("interrupted turn repaired")
+    await house.log.has("dead turn closed")
     return others
 
 
@@ -98,23 +98,22 @@ async def main() -> None:
             seconds = [await killed(house, rng) for _ in range(KILLS)]
             in_commit = [await killed_in_commit(house) for _ in range(COMMIT_KILLS)]
             longest = max(seconds + in_commit)
-            assert longest <= LEASE_SECONDS + WATCH_SECONDS
+            assert longest <= LEASE_SECONDS + SWEPT_SECONDS
             write_down(
                 "processes",
                 f"{KILLS} killed at an event of their stream and {COMMIT_KILLS} in the commit of their answer, all "
                 f"complete without any request, longest {longest:.1f} s (lease {LEASE_SECONDS:g} s)",
             )
             kinds: dict[str, SecondKill] = {
-                "the watch function in its check": second_kills.in_check,
-                "the watch function in its cold start": cold_kills.of("watch"),
                 "the run function in its cold start": cold_kills.of("run"),
-                "the run function before its claim": second_kills.before_takeover,
+                "the run function before its takeover": second_kills.before_takeover,
+                "the run function after its takeover": second_kills.after_takeover,
             }
             times = {
                 name: max([await killed_twice(house, kill) for _ in range(SECOND_KILLS)])
                 for name, kill in kinds.items()
             }
-            assert max(times.values()) <= LEASE_SECONDS + WATCH_SECONDS, times
+            assert max(times.values()) <= LEASE_SECONDS + SWEPT_SECONDS, times
             listed = ", ".join(f"{name} {seconds:.1f} s" for name, seconds in times.items())
             write_down(
                 "killed as well",

@@ -14,7 +14,7 @@ AFTER_SECONDS = 30.0
 MOST_CHARACTERS = 600
 MOST_LINES = 400
 _ID = re.compile(r"\b[0-9a-f]{32}\b")
-_NOISE = re.compile(r'("frames"|"question"|"text"): \{"B": "[^"]*"\}')
+_NOISE = re.compile(r'("lines"): \{"B": "[^"]*"\}')
 Event = tuple[float, str]
 
 

@@ -24,7 +24,6 @@ async def examine_session(house: House, user: User, bills: Bills) -> Findings:
     if shown[-len(stored) :] != stored[-len(shown) :]:
         found.diverging.append(f"{user.client.session}: a page shows {shown}, stored is {stored}")
     _examine_summaries(house, conversation, found)
-    _examine_table(house, conversation, found)
     return found
 
 
@@ -75,14 +74,3 @@ def _examine_summaries(house: House, conversation: Conversation, found: Findings
         if start != expected or end < start or end >= conversation.document["latest_turn_number"]:
             found.diverging.append(f"summaries of {conversation.key}: {spans}")
         expected = end + 1
-
-
-def _examine_table(house: House, conversation: Conversation, found: Findings) -> None:
-    """Nobody holds the session, or a slot of its user, any more. No message waits in it."""
-    key = conversation.key
-    item = {"session_id": {"S": key}, "item": {"S": "turn"}}
-    if held := house.servers.aws.dynamodb.get_item(TableName=house.table, Key=item, ConsistentRead=True).get("Item"):
-        found.stuck.append(f"{key} is still claimed, or messages wait: {held}")
-    slots = (house.database["users"].find_one({"_id": key.partition(":")[0]}) or {}).get("running")
-    if slots:
-        found.stuck.append(f"slots of {key} are still taken: {slots}")

@@ -4,9 +4,9 @@ import asyncio
 import os
 import signal
 import time
-from collections.abc import AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncIterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -24,6 +24,7 @@ from local.mongod import Mongod
 from local.ports import LOOPBACK
 from local.stack import StackOptions, local_stack
 from local.template import Function, Template
+from omniagent.aio import cancelled
 from tests.faults.client import Client, Json, Stream
 from tests.faults.truth import Conversation, Tally, check, check_closed, read_log
 from tests.fixtures.endings import ended_in_time
@@ -41,6 +42,9 @@ SETTINGS = {
     "MODEL_TIMEOUT_SECONDS": "20",
     "MAX_RUNNING_TURNS_PER_USER": "2",
 }
+SWEEP = b'{"kind": "sweep"}'
+SWEEP_SECONDS = 1.0
+"""As deployed, the schedule is once a minute."""
 AGENT = Path(__file__).parent / "function" / "agent.py"
 SPARE_PROCESSES = 4
 
@@ -77,7 +81,7 @@ async def open_servers(folder: Path) -> AsyncIterator[Servers]:
         aws = stack.enter_context(Aws())
         model = stack.enter_context(OfflineModel())
         direct = f"mongodb://{LOOPBACK}:{mongod.port}/?directConnection=true"
-        storage = await stack.enter_async_context(proxy_to(direct, MongoWire()))
+        storage = await stack.enter_async_context(proxy_to(direct, MongoWire(), keeps_journal=True))
         table = await stack.enter_async_context(proxy_to(aws.endpoint, HttpWire(), keeps_journal=True))
         answers = await stack.enter_async_context(proxy_to(model.base_url, HttpWire()))
         code = functions_with(folder / "functions", agent=AGENT)
@@ -131,7 +135,7 @@ class House:
     table: str
     log: Log
     has_run: bool
-    """Turns are watched."""
+    """The run function sweeps."""
     _warming: set[asyncio.Task[None]] = field(default_factory=set)
 
     @property
@@ -183,7 +187,7 @@ class House:
     async def warm_up(self, processes: int = SPARE_PROCESSES) -> None:
         """See to it that some processes wait for work, with all their connections made."""
         if self.has_run:
-            await self.emulator.invoke("run", b'{"kind": "expiry"}')
+            await self.emulator.invoke("run", SWEEP)
         idlers = [self.client().resume() for _ in range(processes)]
         await asyncio.gather(*(idler.end() for idler in idlers))
 
@@ -193,7 +197,7 @@ class House:
     def read(self, client: Client) -> Conversation:
         return Conversation.read(self.database, client)
 
-    def log_of(self, client: Client, turn_id: str) -> list[bytes]:
+    def log_of(self, client: Client, turn_id: str) -> list[list[bytes]]:
         return read_log(self.servers.aws.dynamodb, self.table, self.read(client).key, turn_id)
 
     def expire(self, client: Client, seconds: float) -> None:
@@ -214,14 +218,8 @@ class House:
         check(conversation, client.streams, self.tally)
         return conversation
 
-    def check_interrupted(self, client: Client, stream: Stream) -> Json:
-        """Hold the answer that a kill cut off against what the client had got of it, and return it."""
-        answer = self.check_closed(client, stream)
-        assert answer["status"] == "interrupted"
-        return answer
-
     def check_closed(self, client: Client, stream: Stream) -> Json:
-        """The same for an answer that may have been stopped before the kill."""
+        """Hold the answer of a turn that was killed and closed against what the client had got of it."""
         answer = self.read(client).answer(stream.answer_id)
         assert answer is not None
         check_closed(answer, stream, self.log_of(client, stream.answer_id), self.registry.journal)
@@ -240,7 +238,7 @@ async def open_house(
     *,
     functions: tuple[str, ...] = ("chat", "sessions"),
     run_timeout: int | None = None,
-    watch_timeout: int | None = None,
+    sweep_seconds: float = SWEEP_SECONDS,
     redelivery_seconds: int | None = None,
     launcher: NewLauncher | None = None,
     **changes: Any,
@@ -248,20 +246,18 @@ async def open_house(
     """Run the functions on the servers, with these settings. `changes` are of the chat function.
 
     `redelivery_seconds` is when a queue's message comes again whose process died, instead of after the queue's own
-    time: 16 minutes for the run function, 6 seconds for the watch function. `watch_timeout` is also the watch queue's
-    own time.
+    time of 16 minutes. The run function sweeps once a second.
     """
     environment = {**SETTINGS, "FAULT_LEDGER": str(servers.ledger), **(settings or {})}
 
     def change(function: Function) -> Function:
         own = changes if function.short_name == "chat" else {}
-        timeout = {"run": run_timeout, "watch": watch_timeout}.get(function.short_name)
-        if timeout is not None:
-            own = {"timeout": timeout}
+        if run_timeout is not None and function.short_name == "run":
+            own = {"timeout": run_timeout}
         return function.having(environment, code=servers.code, **own)
 
     log = Log()
-    has_queues = bool({"summary", "run", "watch"} & {*functions})
+    has_queues = bool({"summary", "run"} & {*functions})
     queues = {"redelivery_seconds": redelivery_seconds} if has_queues else {"sqs": None}
     options = StackOptions(
         mongodb_uri=servers.storage.url,
@@ -276,8 +272,6 @@ async def open_house(
     )
     async with AsyncExitStack() as stack:
         running = await stack.enter_async_context(local_stack(options))
-        if watch_timeout is not None:
-            stack.enter_context(_hidden_for(watch_timeout, Template().queues["WatchQueue"].name, servers.aws))
         http = await stack.enter_async_context(
             httpx.AsyncClient(timeout=60, limits=httpx.Limits(max_connections=None), trust_env=False)
         )
@@ -294,16 +288,14 @@ async def open_house(
             has_run="run" in functions,
         )
         stack.push_async_callback(house.close)
+        if house.has_run:
+            sweeping = asyncio.create_task(_sweep(house, sweep_seconds))
+            stack.push_async_callback(cancelled, sweeping)
         yield house
 
 
-@contextmanager
-def _hidden_for(seconds: int, queue: str, aws: Aws) -> Iterator[None]:
-    """Have a queue hide each message for so long while a function works on it."""
-    url = aws.sqs.get_queue_url(QueueName=queue)["QueueUrl"]
-    before = aws.sqs.get_queue_attributes(QueueUrl=url, AttributeNames=["VisibilityTimeout"])["Attributes"]
-    aws.sqs.set_queue_attributes(QueueUrl=url, Attributes={"VisibilityTimeout": str(seconds)})
-    try:
-        yield
-    finally:
-        aws.sqs.set_queue_attributes(QueueUrl=url, Attributes=before)
+async def _sweep(house: House, seconds: float) -> None:
+    """Do what the schedule does."""
+    while True:
+        await asyncio.sleep(seconds)
+        await house.emulator.invoke("run", SWEEP)

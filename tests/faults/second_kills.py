@@ -1,6 +1,5 @@
 """Kills of the functions that look after a turn whose own process was killed."""
 
-import asyncio
 import os
 import signal
 from collections.abc import Awaitable, Callable, Mapping
@@ -8,9 +7,8 @@ from contextlib import suppress
 
 from local.emulator.launch import Launched, Launcher, NewLauncher
 from local.emulator.sandbox import Sandbox
-from local.template import Template
 from tests.faults import wire
-from tests.faults.client import Client, a_moment
+from tests.faults.client import Client
 from tests.faults.house import House
 from tests.fixtures.proxy import Hold
 
@@ -68,27 +66,15 @@ class _Doomed:
         await self._inner.close()
 
 
-async def no_checks_left(house: House) -> None:
-    """Wait until the watch function has nothing to do, so that its next invocation is for the turn that follows."""
-    sqs, name = house.servers.aws.sqs, Template().queues["WatchQueue"].name
-    url = sqs.get_queue_url(QueueName=name)["QueueUrl"]
-    while True:
-        found = await asyncio.to_thread(sqs.get_queue_attributes, QueueUrl=url, AttributeNames=["All"])
-        counts = (value for name, value in found["Attributes"].items() if name.startswith("ApproximateNumber"))
-        if not any(map(int, counts)):
-            return
-        await a_moment()
-
-
-async def in_check(house: House, client: Client) -> None:
-    """Kill the watch function while it checks the client's turn."""
-    async with house.registry.holding(wire.look(client.session), "request") as hold:
-        await _killed(house, client, "watch", hold)
-
-
 async def before_takeover(house: House, client: Client) -> None:
-    """Kill the run function before it has claimed the client's turn, which it has found dead."""
-    async with house.registry.holding(wire.claim(client.session), "request") as hold:
+    """Kill the run function before it has taken over the client's turn, which it has found dead."""
+    async with house.storage.holding(wire.takeover(client.session), "request") as hold:
+        await _killed(house, client, "run", hold)
+
+
+async def after_takeover(house: House, client: Client) -> None:
+    """Kill the run function when it has just taken over the client's turn."""
+    async with house.storage.holding(wire.takeover(client.session), "answer") as hold:
         await _killed(house, client, "run", hold)
 
 

@@ -38,9 +38,8 @@ SETTINGS = {
     "SUMMARY_AFTER_TURNS": "3",
     "CONTEXT_MAX_TURNS": "6",
 }
-# A check takes seconds while a server is slow or the machine is busy: the functions' own limits are not the point here.
-LIMITS: dict[str, Any] = {"watch_timeout": 60, "redelivery_seconds": 3}
-FUNCTIONS = ("chat", "sessions", "summary", "run", "watch")
+LIMITS: dict[str, Any] = {"redelivery_seconds": 3}
+FUNCTIONS = ("chat", "sessions", "summary", "run")
 Say = Callable[[str], None]
 
 
@@ -105,7 +104,7 @@ async def soak(house: House, size: Size, say: Say = lambda _: None) -> Report:
     await asyncio.gather(*(_say_goodbye(user) for user in crowd.users))
     findings = Findings()
     await _settle(house, findings)
-    bills = Bills(house.servers.model.requests, house.servers.ledger, house.registry.journal)
+    bills = Bills(house.servers.model.requests, house.servers.ledger, house.storage.journal)
     for user in crowd.users:
         user.findings.add(await examine_session(house, user, bills))
         if user.findings:
@@ -163,7 +162,7 @@ async def _settle(house: House, findings: Findings) -> None:
 def _numbers(crowd: Crowd, weather: Weather, bills: Bills, house: House) -> dict[str, Any]:
     diary, counts = crowd.diary, weather.counts
     answers = [answer for user in crowd.users for answer in house.read(user.client).answers]
-    ahead = largest_skew(house.registry.journal, LEASE_SECONDS, time.time() - time.monotonic())
+    ahead = largest_skew(house.registry.journal, time.time() - time.monotonic())
     return {
         "turns": dict(sorted(diary.turns.items())),
         "kills": counts["kills"],

@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from omniagent.session.manager import new_id
+from omniagent.session.ids import new_id
 from tests.faults import second_kills
 from tests.faults.client import Client, Exchange, Json, Stream, a_moment
 from tests.faults.house import LEASE_SECONDS, House, Servers, open_house
@@ -14,7 +14,7 @@ from tests.faults.truth import Tally
 from tests.fixtures.zygote import forks
 
 TALKING = '[slow:20][echo:Let me see what I can do.][tool:charge {"order": "17"}]'
-FUNCTIONS = ("chat", "sessions", "run", "watch")
+FUNCTIONS = ("chat", "sessions", "run")
 IN_TIME_SECONDS = LEASE_SECONDS + 60
 """Nobody waits so long. A busy machine may need a part of it to start processes."""
 
@@ -55,18 +55,16 @@ async def read_on(client: Client, reader: Exchange) -> Stream:
     return stream
 
 
-@pytest.mark.parametrize("function", ["watch", "run"])
-async def test_a_killed_turn_is_finished_although_a_cold_start_is_killed_as_well(
-    watched: House, kills: ColdKills, function: str
+async def test_killed_turn_is_finished_although_a_cold_start_is_killed_as_well(
+    watched: House, kills: ColdKills
 ) -> None:
-    await second_kills.no_checks_left(watched)
     client = watched.client()
     answer_id = await killed_at(watched, client, "text-delta", 3)
-    kills.next_start(watched, function)
+    kills.next_start(watched, "run")
     answer = await finished(watched, client)
     assert (answer["status"], answer["client_message_id"]) == ("complete", answer_id)
     assert watched.servers.ledger.read_text().count(answer_id) == 1
-    assert kills.left(function) == 0
+    assert kills.left("run") == 0
 
 
 async def test_a_background_turn_is_answered_although_the_cold_start_of_its_run_function_is_killed(
@@ -93,16 +91,16 @@ async def test_a_run_function_that_is_killed_as_well_is_followed_by_another(watc
     client = watched.client()
     answer_id = await killed_at(watched, client, "text-delta", 3)
     async with asyncio.timeout(IN_TIME_SECONDS):
-        while not (running := [p for p in watched.emulator.running("run") if answer_id.encode() in p.event]):
-            await a_moment()
-    await watched.log.has("dead turn continued", answer_id)
+        await watched.log.has("dead turn continued", answer_id)
+        session = client.session.encode()
+        running = [process for process in watched.emulator.running("run") if session in process.event]
     watched.kill_process(running[0].pid)
     answer = await finished(watched, client)
     assert (answer["status"], answer["client_message_id"]) == ("complete", answer_id)
     assert watched.servers.ledger.read_text().count(answer_id) == 1
 
 
-@pytest.mark.parametrize("second_kill", [second_kills.in_check, second_kills.before_takeover])
+@pytest.mark.parametrize("second_kill", [second_kills.before_takeover, second_kills.after_takeover])
 async def test_a_killed_turn_is_finished_although_who_looks_after_it_is_killed_as_well(
     watched: House, second_kill: SecondKill
 ) -> None:
@@ -119,11 +117,12 @@ async def test_a_background_turn_is_finished_although_its_run_function_is_killed
     for _ in range(2):  # the first answer was lost
         assert (await client.leave(TALKING, message_id)).status == 202
     async with asyncio.timeout(IN_TIME_SECONDS):
-        while not watched.read(client).questions:
+        while watched.read(client).document["turn"] is None:
             await a_moment()
     reader = client.resume()
     await reader.seen("text-delta", 3)
-    running = [process for process in watched.emulator.running("run") if message_id.encode() in process.event]
+    session = client.session.encode()
+    running = [process for process in watched.emulator.running("run") if session in process.event]
     for process in running:
         watched.kill_process(process.pid)
     answer = await finished(watched, client)

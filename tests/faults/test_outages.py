@@ -1,4 +1,4 @@
-"""MongoDB gone when a turn ends, DynamoDB gone when it begins and while it runs.
+"""MongoDB gone when a turn ends, DynamoDB gone while it runs.
 
 Without MongoDB at the start: `tests/functions/test_through_emulator_connections.py`.
 """
@@ -32,7 +32,7 @@ async def test_while_dynamodb_hangs_a_turn_goes_on_and_is_stored(house: House) -
     house.servers.aws.pause()
     try:
         stream = await exchange.end()
-        await house.logged("its lease will run out", stream)
+        await house.logged("end of the journal not written", stream)
     finally:
         house.servers.aws.resume()
 
@@ -41,11 +41,12 @@ async def test_while_dynamodb_hangs_a_turn_goes_on_and_is_stored(house: House) -
     house.check(client)
 
 
-async def test_without_dynamodb_at_the_start_nothing_is_begun(house: House) -> None:
-    client = house.client()
+async def test_without_dynamodb_a_turn_answers_but_runs_no_tool(house: House) -> None:
+    client, ledger = house.client(), house.servers.ledger
     with house.registry.down():
-        stream = await client.say("[echo:hello]")
-    assert (stream.status, stream.problem()["code"]) == (503, "registry_unavailable")
-    assert int(stream.headers["retry-after"]) >= 1
-    assert house.read(client).messages == []
-    assert (await client.say("[echo:hello]")).finished_as == "complete"
+        plain = await client.say("[echo:hello]")
+        charged = await client.say('[tool:charge {"order": "without-dynamodb"}]')
+    assert (plain.text, plain.finished_as) == ("hello", "complete")
+    assert charged.finished_as == "failed"
+    assert "without-dynamodb" not in ledger.read_text()
+    house.check(client)

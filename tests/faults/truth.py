@@ -10,8 +10,8 @@ from pymongo.database import Database
 
 from omniagent.messages import DENIED_ERROR
 from omniagent.protocol import sse
-from omniagent.session.manager import session_key, user_id_of
-from omniagent.turns.replay import TAKEN_OVER, kept_frames
+from omniagent.session.ids import session_key, user_id_of
+from omniagent.turns.journal.records import is_shown, is_takeover, surviving
 from tests.faults.client import Client, Stream, text_of
 from tests.fixtures.proxy import Passage
 
@@ -81,7 +81,7 @@ class Conversation:
     @classmethod
     def read(cls, database: Database[Json], client: Client) -> "Conversation":
         key = session_key(user_id_of(f"local:{client.user}"), client.session)
-        document = database["sessions"].find_one({"_id": key}) or {"latest_turn_number": 0, "active_turn_id": None}
+        document = database["sessions"].find_one({"_id": key}) or {"latest_turn_number": 0, "turn": None, "queue": []}
         found = database["messages"].find({"session_id": key}).sort([("turn_number", 1), ("role", -1)])
         return cls(key, document, list(found))
 
@@ -108,7 +108,8 @@ class Conversation:
     def is_answered(self, message_id: str | None) -> bool:
         """Whether the answer to a message is stored. None means whatever is running."""
         if message_id is None:
-            return self.document["active_turn_id"] is None
+            turn = self.document["turn"]
+            return turn is None or turn["state"] == "waiting"
         turns = {answer["turn_number"] for answer in self.answers}
         asked = (question for question in self.questions if question["client_message_id"] == message_id)
         joined = any(message_id in steering_ids(answer) for answer in self.answers)
@@ -145,7 +146,7 @@ def examine(conversation: Conversation, streams: Sequence[Stream]) -> Findings:
             found.lost.append(f"turns of {conversation.key}: {found_numbers}, not {numbers}")
     if conversation.document["latest_turn_number"] != len(numbers):
         found.diverging.append(f"{conversation.key}: {len(numbers)} turns, {conversation.document}")
-    if conversation.document["active_turn_id"] is not None:
+    if conversation.document["turn"] is not None or conversation.document["queue"]:
         found.stuck.append(f"{conversation.key} is not given back: {conversation.document}")
     for answer in conversation.answers:
         if not all(part["done"] for part in answer["parts"] if part["type"] == "tool"):
@@ -239,38 +240,46 @@ def stored_text(message: Json) -> str:
     return "".join(part["text"] for part in message["parts"] if part["type"] == "text")
 
 
-def read_log(dynamodb: "DynamoDBClient", table: str, key: str, turn_id: str) -> list[bytes]:
-    """Return what each tick of a turn wrote to the table."""
+def read_log(dynamodb: "DynamoDBClient", table: str, key: str, turn_id: str) -> list[list[bytes]]:
+    """Return the lines that each tick of a turn wrote to its journal."""
     page = dynamodb.query(
         TableName=table,
         ConsistentRead=True,
         KeyConditionExpression="session_id = :session AND begins_with(#item, :chunks)",
         ExpressionAttributeNames={"#item": "item"},
-        ExpressionAttributeValues={":session": {"S": key}, ":chunks": {"S": f"chunk#{turn_id}#"}},
+        ExpressionAttributeValues={":session": {"S": key}, ":chunks": {"S": f"journal#{turn_id}#"}},
     )
-    return [zlib.decompress(item["frames"]["B"]) for item in page["Items"]]
+    return [zlib.decompress(item["lines"]["B"]).split(b"\n") for item in page["Items"]]
 
 
-def check_closed(answer: Json, stream: Stream, log: Sequence[bytes], journal: Sequence[Passage]) -> None:
+def check_closed(answer: Json, stream: Stream, log: Sequence[list[bytes]], journal: Sequence[Passage]) -> None:
     """Hold the answer of a killed turn against P3: what was sent up to the last tick is there.
 
     A tick begins after the tick before it was answered. So all that the client had got by then must be in it, or in
     an earlier one; no clock is compared with another.
     """
-    stored = stored_text(answer)
-    logged = text_of(b"".join(kept_frames(sse.split(b"".join(log)))))
-    assert stored == logged, f"{stored!r} is stored, {logged!r} was logged, {stream.text!r} was shown"
+    lines = [line for tick in log for line in tick]
+    stored, logged = stored_text(answer), _text_of(surviving(lines))
+    # Whoever closed it read all but the record with which it took the turn over.
+    assert stored in (logged, _text_of([line for line in lines if not is_takeover(line)])), f"{stored!r}, {logged!r}"
     assert stored.startswith(stream.text) or stream.text.startswith(stored), f"{stored!r}, {stream.text!r} was shown"
-    if any(TAKEN_OVER in note for frames in log for note in sse.decode_notes(frames)):
+    if sum(map(is_takeover, lines)) > 1:
         return  # its ticks are those of several processes
     answered = _answered_ticks(journal, answer["client_message_id"])
-    for number, moment in enumerate(answered[:-1], start=2):
-        assert text_of(b"".join(log[:number])).startswith(stream.text_before(moment)), f"tick {number} is incomplete"
+    for number, moment in enumerate(answered[:-2], start=2):
+        seen = stream.text_before(moment)
+        assert _text_of([line for tick in log[:number] for line in tick]).startswith(seen), (
+            f"tick {number} is incomplete"
+        )
+
+
+def _text_of(lines: Sequence[bytes]) -> str:
+    return text_of(sse.frames_of([line for line in lines if line and is_shown(line)]))
 
 
 def _answered_ticks(journal: Sequence[Passage], turn_id: str) -> list[float]:
     """When each tick's events were known to be in the table."""
-    mark = f"chunk#{turn_id}#"
+    mark = f"journal#{turn_id}#"
     items = [
         (passage.message.body["Item"]["item"]["S"], passage.answered_at)
         for passage in journal

@@ -7,29 +7,12 @@ from tests.fixtures.wire_formats import Matches, Message
 # What a turn asks of DynamoDB, told apart by its session.
 
 
-def claim(session: str) -> Matches:
-    return lambda message: message.name == "PutItem" and _item(message, "Item") == (session, "turn")
-
-
 def chunk(session: str, number: int) -> Matches:
     def matches(message: Message) -> bool:
         owner, item = _item(message, "Item")
         return message.name == "PutItem" and owner == session and item.endswith(f"#{number:08d}")
 
     return matches
-
-
-def renewal(session: str) -> Matches:
-    return lambda message: message.name == "UpdateItem" and _item(message, "Key") == (session, "turn")
-
-
-def look(session: str) -> Matches:
-    """The read of a turn's claim, such as by the watch function."""
-    return lambda message: message.name == "GetItem" and _item(message, "Key") == (session, "turn")
-
-
-def release(session: str) -> Matches:
-    return lambda message: message.name == "DeleteItem" and _item(message, "Key") == (session, "turn")
 
 
 def _item(message: Message, place: str) -> tuple[str, str]:
@@ -66,13 +49,24 @@ def of_any_turn(*names: str) -> Matches:
 
 def begin(session: str) -> Matches:
     """The write that begins a turn of a session which there is already, with its question."""
+    return lambda message: _turn_of(message, session) is not None
 
-    def matches(message: Message) -> bool:
-        updates = message.body.get("updates") or [{}]
-        of_session = str(updates[0].get("q", {}).get("_id", "")).partition(":")[2] == session
-        return message.name == "update" and of_session and bool(updates[0]["u"]["$set"].get("open_question"))
 
-    return matches
+def takeover(session: str) -> Matches:
+    """The write by which another process takes a turn over, or goes on with one that waited."""
+    return lambda message: "turn.run" in _changes(message, session)
+
+
+def _turn_of(message: Message, session: str) -> Any:
+    return _changes(message, session).get("turn")
+
+
+def _changes(message: Message, session: str) -> dict[str, Any]:
+    """Return the fields that an update of a session sets."""
+    update = (message.body.get("updates") or [{}])[0]
+    is_its_own = str(update.get("q", {}).get("_id", "")).partition(":")[2] == session
+    changes: dict[str, Any] = update["u"].get("$set", {}) if message.name == "update" and is_its_own else {}
+    return changes
 
 
 def insert(session: str, role: str) -> Matches:
@@ -89,18 +83,6 @@ def insert(session: str, role: str) -> Matches:
 def commit(session: str, role: str) -> Matches:
     """The end of the transaction that inserts the message of one side."""
     return _commit_after(insert(session, role))
-
-
-def restart(session: str) -> Matches:
-    """The end of the transaction that begins the latest turn once more."""
-
-    def begins(message: Message) -> bool:
-        updates = message.body.get("updates") or [{}]
-        of_session = str(updates[0].get("q", {}).get("_id", "")).partition(":")[2] == session
-        turn = updates[0].get("u", {}).get("$set", {}).get("active_turn_id") if of_session else None
-        return message.name == "update" and message.body["update"] == "sessions" and turn is not None
-
-    return _commit_after(begins)
 
 
 def _commit_after(command: Matches) -> Matches:

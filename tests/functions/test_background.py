@@ -1,12 +1,11 @@
 """Background and scheduled turns and webhooks: the chat function accepts, the run function does the work."""
 
-import asyncio
 import base64
 import hashlib
 import hmac
 import json
 from collections.abc import Iterator
-from types import SimpleNamespace
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -14,23 +13,14 @@ import pytest
 from local.model import OfflineModel
 from omniagent.app.queues import MAX_TRIES
 from omniagent.lambda_runtime import event_loop
-from omniagent.messages import CallRequest, TextPart, ToolPart
-from omniagent.persistence.catalog import Catalog
 from omniagent.protocol import sse
-from omniagent.session.manager import (
-    SessionMessage,
-    TurnStart,
-    continuation_id,
-    message_id_of,
-    new_id,
-    session_key,
-    user_id_of,
-)
-from omniagent.turns.lease import Claim
+from omniagent.session.ids import new_id, session_key, user_id_of
 from omniagent.turns.memory_registry import MemoryRegistry
+from tests.fixtures.conversation import move_clock
 from tests.fixtures.endpoint import Endpoint
 from tests.fixtures.functions import load
-from tests.fixtures.jobs import CONTEXT, RecordedRuns, RecordedWatches, batch, failures
+from tests.fixtures.jobs import CONTEXT, RecordedRuns, batch, failures
+from tests.fixtures.live_turns import begin_turn
 from tests.fixtures.world import User, World, open_world
 
 Json = dict[str, Any]
@@ -45,33 +35,23 @@ def webhook() -> Iterator[Endpoint]:
 
 @pytest.fixture(scope="module")
 def world(mongod: str, model: OfflineModel, webhook: Endpoint) -> Iterator[World]:
-    queues: Json = {f"{name}_queue_url": f"https://sqs.eu-west-1.amazonaws.com/1/{name}" for name in ("run", "watch")}
     hook: Json = {"webhook_url": f"{webhook.url}/hook", "webhook_secret": SECRET}
-    with open_world(mongod, model.base_url, **queues, **hook) as world:
+    with open_world(mongod, model.base_url, run_queue_url="https://sqs.eu-west-1.amazonaws.com/1/run", **hook) as world:
         yield world
 
 
 @pytest.fixture
 def queue(world: World) -> RecordedRuns:
+    world.database.sessions.update_many({}, {"$unset": {"due": ""}})  # an earlier test's are no work
+    world.database.messages.update_many({}, {"$unset": {"announced": ""}})
     world.application.platform.run_queue = queue = RecordedRuns()
-    world.application.__dict__["registry"] = MemoryRegistry(lease_seconds=30.0)
-    return queue
-
-
-@pytest.fixture(autouse=True)
-def watches(world: World) -> RecordedWatches:
-    world.application.platform.watch_queue = queue = RecordedWatches()
+    world.application.__dict__["registry"] = MemoryRegistry()
     return queue
 
 
 @pytest.fixture
 def run(world: World, queue: RecordedRuns) -> Any:
     return load("run", world.application)
-
-
-@pytest.fixture
-def watch(world: World, queue: RecordedRuns) -> Any:
-    return load("watch", world.application)
 
 
 def accept(user: User, text: str = "[echo:Done.]", **fields: Any) -> Json:
@@ -84,7 +64,7 @@ def accept(user: User, text: str = "[echo:Done.]", **fields: Any) -> Json:
     return accepted
 
 
-def delivered(run: Any, queue: RecordedRuns, kind: str = "turn") -> None:
+def delivered(run: Any, queue: RecordedRuns, kind: str = "run") -> None:
     for message in queue.taken(kind):
         run.handler(batch(json.dumps(message)), CONTEXT)
 
@@ -101,8 +81,8 @@ def test_a_message_is_accepted_at_once_and_answered_by_the_run_function(
     accepted = accept(user, message_id="m1")
     assert accepted == {"sessionId": user.session, "messageId": "m1", "stream": f"/chat/{user.session}/stream"}
     assert texts(user) == [], "the session is there, and nothing is said in it"
-    [job] = queue.taken("turn")
-    assert job == {"kind": "turn", "session_id": user.key, "message_id": "m1", "category": None}
+    [job] = queue.taken("run")
+    assert job == {"kind": "run", "session_id": user.key}
     for _ in range(2):  # delivered twice
         run.handler(batch(json.dumps(job)), CONTEXT)
     assert texts(user) == ["[echo:Done.]", "Done."]
@@ -143,60 +123,13 @@ def test_a_deleted_user_is_not_answered(run: Any, world: World, queue: RecordedR
     assert world.database.sessions.count_documents({"_id": user.key}) == 0
 
 
-def test_a_message_before_it_is_answered_first_and_a_busy_session_is_tried_again(
-    run: Any, world: World, queue: RecordedRuns
-) -> None:
+def test_messages_in_line_are_answered_in_order_by_one_job(run: Any, world: World, queue: RecordedRuns) -> None:
     user = world.user()
     accept(user, "[echo:One.]")
-    refused = user.call("POST", "/chat?background=true", json={"session_id": user.session, "query": "Too early"})
-    assert (refused.status_code, refused.json()["code"]) == (409, "turn_in_progress")
     accept(user, "[echo:Two.]", busy="queue")
-    [_, second] = queue.taken("turn")
+    [_, second] = queue.taken("run")
     run.handler(batch(json.dumps(second)), CONTEXT)
     assert texts(user)[1::2] == ["One.", "Two."]
-
-
-def test_a_message_whose_user_has_too_many_turns_waits_with_one_job_and_one_watch(
-    run: Any, watch: Any, world: World, queue: RecordedRuns, watches: RecordedWatches
-) -> None:
-    user, registry = world.user(), world.application.registry
-    limit = world.application.settings.max_running_turns_per_user
-
-    async def busy() -> list[Claim]:
-        claims = []
-        for _ in range(limit):
-            session = await world.application.session(user.client_id, new_id())
-            claims.append(Claim(session.key, new_id(), "m1"))
-            await session.admit(limit, claims[-1].turn_id)
-            await registry.claim(claims[-1])
-        return claims
-
-    claims = event_loop.run(busy())
-    accept(user)
-    for tries in (0, 1, MAX_TRIES):
-        [message] = watches.taken()
-        watch.handler(batch(json.dumps(message | {"tries": tries})), CONTEXT)
-        for job in queue.taken():
-            run.handler(batch(json.dumps(job)), CONTEXT)
-        assert [job["kind"] for job in queue.sent] == ["turn"]
-    assert [(again["tries"], again["delay"]) for again in watches.sent] == [(MAX_TRIES, 900)]
-    event_loop.run(registry.release(claims[0]))
-    delivered(run, queue)
-    assert texts(user) == ["[echo:Done.]", "Done."]
-
-
-def test_a_message_that_waits_for_a_long_turn_is_looked_at_less_and_less_often(
-    run: Any, world: World, queue: RecordedRuns
-) -> None:
-    user = world.user()
-    accept(user)
-    [job] = queue.taken("turn")
-    event_loop.run(world.application.registry.claim(Claim(user.key, new_id(), job["message_id"])))
-    for looks, pause in ((0, 2), (14, 2), (15, 4), (10_000, 16)):
-        run.handler(batch(json.dumps(job | {"looks": looks})), CONTEXT)
-        [again] = queue.sent
-        assert (again["looks"], again["delay"]) == (looks + 1, pause)
-        queue.sent.clear()
 
 
 @pytest.mark.parametrize(
@@ -217,37 +150,32 @@ def test_what_is_refused_is_refused_at_once(
     assert user.call("GET", "/sessions/{}/messages").status_code == 404
 
 
-def test_an_unsigned_request_and_a_queue_that_is_down_are_told(world: World, queue: RecordedRuns) -> None:
+def test_an_unsigned_background_message_is_refused(world: World, queue: RecordedRuns) -> None:
     body = {"session_id": "s1", "query": "Hi"}
     assert world.client(signed=False).post("http://chat/chat?background=true", json=body).status_code == 401
-    user = world.user()
-    queue.is_down = True
-    response = user.call("POST", "/chat?background=true", json={"session_id": user.session} | body)
-    assert (response.status_code, response.json()["code"]) == (503, "queue_unavailable")
+    assert queue.sent == []
 
 
-def test_a_message_that_is_sent_again_while_it_waits_has_one_job(
-    run: Any, world: World, queue: RecordedRuns, watches: RecordedWatches
+def test_a_message_that_is_sent_again_while_it_waits_is_answered_once(
+    run: Any, world: World, queue: RecordedRuns
 ) -> None:
     user = world.user()
     for _ in range(5):
         accept(user, message_id="m1")
-    assert [message["kind"] for message in queue.sent] == ["turn"]
-    assert watches.checks == [("m1", 0, 31)] * 5, "whoever sent it before may have died"
     delivered(run, queue)
     assert texts(user) == ["[echo:Done.]", "Done."]
 
 
-def test_a_message_that_cannot_be_watched_is_refused_and_can_be_resent(
-    run: Any, world: World, queue: RecordedRuns
+def test_a_message_accepted_while_the_queue_is_down_is_found_by_the_sweep(
+    run: Any, world: World, queue: RecordedRuns, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    user, body = world.user(), {"query": "[echo:Done.]", "message_id": "m1"}
+    user = world.user()
     queue.is_down = True
-    response = user.call("POST", "/chat?background=true", json={"session_id": user.session} | body)
-    assert response.status_code == 503
-    assert event_loop.run(world.application.registry.running(user.key)) is None
+    accept(user)
     queue.is_down = False
-    accept(user, message_id="m1")
+    with monkeypatch.context() as patch:
+        move_clock(patch, days=0.001)
+        assert run.handler({"kind": "sweep"}, CONTEXT)["sessions"] == 1
     delivered(run, queue)
     assert texts(user) == ["[echo:Done.]", "Done."]
 
@@ -256,10 +184,12 @@ def test_a_schedule_that_is_to_be_rejected_by_a_busy_session_is_not_tried_again(
     run: Any, world: World, queue: RecordedRuns
 ) -> None:
     user = world.user()
-    accept(user)
-    queue.sent.clear()
+    session = event_loop.run(world.application.session(user.client_id, user.session))
+    event_loop.run(begin_turn(session))
     run.handler(batch(schedule(user=user.client_id, session_id=user.session, busy="reject")), CONTEXT)
-    assert queue.sent == []
+    head = event_loop.run(session.head())
+    assert head is not None
+    assert (queue.sent, head.queue) == ([], ())
 
 
 def schedule(**changes: Any) -> str:
@@ -280,9 +210,9 @@ def test_a_scheduled_turn_is_run_once_for_each_time(run: Any, world: World, queu
     key = session_key(user_id_of(user), "daily")
     answers = list(world.database.messages.find({"session_id": key, "role": "user"}).sort("turn_number"))
     assert [message["client_message_id"] for message in answers] == ["daily-20261116T080000Z", "daily-20261117T080000Z"]
-    person = world.database.users.find_one({"_id": user_id_of(user)})
-    assert person is not None
-    assert person["category"] == "gold"
+    session = world.database.sessions.find_one({"_id": key})
+    assert session is not None
+    assert session["category"] == "gold"
     run.handler(batch(schedule(user=user)), CONTEXT)
     own = session_key(user_id_of(user), "daily-20261116T080000Z")
     assert world.database.messages.count_documents({"session_id": own}) == 2, "without a session it has its own"
@@ -326,51 +256,27 @@ def test_the_end_of_a_turn_is_told_to_the_webhook_and_verified_there(
     assert b"Private" not in body
 
 
-def test_a_watch_announces_a_turn_that_died_after_its_commit_once(
-    watch: Any, world: World, queue: RecordedRuns, watches: RecordedWatches
+def test_a_sweep_announces_an_answer_whose_process_died_before_it_could(
+    run: Any, world: World, queue: RecordedRuns
 ) -> None:
     user = world.user()
     user.ask()
     [sent] = queue.taken("webhook")
-    [check] = watches.taken()
-    watch.handler(batch(json.dumps(check)), CONTEXT)
-    assert queue.sent == [], "it was told already"
-    answer = {"session_id": user.key, "client_message_id": message_id_of(check["turn_id"])}
-    world.database.messages.update_one(answer, {"$set": {"announced": None}})  # the process died before it could tell
-    watch.handler(batch(json.dumps(check)), CONTEXT)
+    answer = {"session_id": user.key, "role": "assistant"}
+    for minutes, events in ((0, 0), (2, 1)):  # its own process may be about to
+        at = datetime.now(UTC) - timedelta(minutes=minutes)
+        world.database.messages.update_one(answer, {"$set": {"announced": "", "created_at": at}})
+        assert run.handler({"kind": "sweep"}, CONTEXT)["events"] == events
     [missed] = queue.taken("webhook")
     assert missed["event"]["id"] == sent["event"]["id"]
-
-
-def test_a_check_that_cannot_record_in_time_that_a_turn_was_told_is_made_again(
-    watch: Any, world: World, queue: RecordedRuns, watches: RecordedWatches, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    user = world.user()
-    user.ask()
-    [check] = watches.taken()
-    is_free = event_loop.run(_new_event())
-
-    async def stuck(*_: object) -> None:
-        await is_free.wait()
-
-    hurried = SimpleNamespace(aws_request_id="r1", get_remaining_time_in_millis=lambda: 2_100)
-    with monkeypatch.context() as patch:
-        patch.setattr(Catalog, "find_announced", stuck)
-        watch.handler(batch(json.dumps(check)), hurried)
-    assert [(again["turn_id"], again["tries"]) for again in watches.sent] == [(check["turn_id"], 1)]
-    is_free.set()
-
-
-async def _new_event() -> asyncio.Event:
-    return asyncio.Event()
+    assert run.handler({"kind": "sweep"}, CONTEXT)["events"] == 0
 
 
 def test_each_failed_regeneration_sends_one_event_and_none_for_the_old_answer(
-    watch: Any, world: World, queue: RecordedRuns, watches: RecordedWatches
+    run: Any, world: World, queue: RecordedRuns, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     user = world.user()
     user.ask("[fail:400]")
-    [check, *_] = watches.taken()
     kept = user.messages()[-1]["id"]
     for _ in range(2):
         again = {"id": user.session, "messages": [{}], "trigger": "regenerate-message", "messageId": kept}
@@ -381,28 +287,8 @@ def test_each_failed_regeneration_sends_one_event_and_none_for_the_old_answer(
     assert [(event["message_id"], event["status"], event["error_code"]) for event in events] == [
         (kept, "failed", "model_rejected")
     ] * 3
-    watch.handler(batch(json.dumps(check)), CONTEXT)
-    assert queue.taken("webhook") == []
-
-
-def test_a_turn_that_goes_on_with_its_answers_is_not_told_to_wait(
-    watch: Any, world: World, queue: RecordedRuns
-) -> None:
-    user, turn_id = world.user(), new_id()
-
-    async def approved() -> None:
-        """Store a turn whose request was approved: a second process goes on with it."""
-        session = await world.application.session(user.client_id, user.session)
-        await session.begin_turn(TurnStart(turn_id, 1, "m1", [TextPart(text="Refund it")]))
-        request = CallRequest(id=new_id(), kind="approval", approved=True)
-        part = ToolPart(call_id="c1", name="refund", input={}, request=request)
-        await session.finish_turn(SessionMessage(turn_id, "assistant", 1, [part], "waiting"))
-
-    check = {"session_id": user.key, "turn_id": continuation_id(turn_id)}
-    event_loop.run(approved())
-    event_loop.run(world.application.registry.claim(Claim(user.key, check["turn_id"], "m1", owner="later", attempt=1)))
-    watch.handler(batch(json.dumps(check)), CONTEXT)
-    assert queue.taken("webhook") == []
+    monkeypatch.setattr("omniagent.app.run_jobs.UNANNOUNCED_AFTER", timedelta())
+    assert run.handler({"kind": "sweep"}, CONTEXT)["events"] == 0
 
 
 def test_a_refused_event_is_resent_with_its_id_and_finally_reported_failed(
@@ -430,4 +316,3 @@ def test_nothing_is_told_of_a_deleted_user(run: Any, world: World, queue: Record
     before = len(webhook.requests)
     delivered(run, queue, "webhook")
     assert len(webhook.requests) == before
-    assert event_loop.run(world.application.announcements.announce_missed(user.key, "t1")) is False

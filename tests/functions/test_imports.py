@@ -26,10 +26,9 @@ ENVIRONMENT = {
     "TURNS_TABLE": "turns",
     "SUMMARY_QUEUE_URL": "https://sqs.us-east-1.amazonaws.com/123456789012/summaries",
     "RUN_QUEUE_URL": "https://sqs.us-east-1.amazonaws.com/123456789012/runs",
-    "WATCH_QUEUE_URL": "https://sqs.us-east-1.amazonaws.com/123456789012/watches",
 }
 # All that a cold start may load, whoever asks for it: this grows by decision only.
-BUDGETS = {"chat": 680, "sessions": 800, "summary": 660, "run": 660, "watch": 660}
+BUDGETS = {"chat": 690, "sessions": 800, "summary": 660, "run": 660}
 
 WATCH = """
 import json, sys
@@ -95,6 +94,17 @@ def test_no_function_imports_the_sdks_before_their_first_use(function: str) -> N
 
 
 @pytest.mark.parametrize("function", BUDGETS)
+def test_no_function_imports_a_provider_before_its_first_use(function: str) -> None:
+    used = ("omniagent.ai.providers.anthropic", "omniagent.ai.providers.openai", "omniagent.ai.providers.bedrock")
+    assert not [name for name in imported(function) if name.startswith(used)]
+
+
+def test_claude_needs_no_sdk() -> None:
+    make = "from omniagent.ai.providers import get_llm_provider\nget_llm_provider('anthropic/claude', api_key='k')"
+    assert not {"anthropic", "openai", "httpx2"} & packages(imported("chat", make))
+
+
+@pytest.mark.parametrize("function", BUDGETS)
 def test_tokens_are_not_read_where_requests_are_signed(function: str) -> None:
     modules = imported(function)
     assert not {"jwt", "cryptography"} & packages(modules)
@@ -123,7 +133,7 @@ def test_serving_sessions_needs_no_model_and_no_aws(mongod: str, database: Datab
     """Without a secret, a table and a queue there is nothing to ask AWS for; only a name asks the model."""
     paths = [str(ROOT / "events" / f"sessions-{event}.json") for event in SERVED]
     place = {"MONGODB_URI": mongod, "MONGODB_DATABASE": database.name}
-    unset = ("MONGODB_SECRET_ARN", "TURNS_TABLE", "SUMMARY_QUEUE_URL", "RUN_QUEUE_URL", "WATCH_QUEUE_URL")
+    unset = ("MONGODB_SECRET_ARN", "TURNS_TABLE", "SUMMARY_QUEUE_URL", "RUN_QUEUE_URL")
     local = dict.fromkeys(unset, "") | place
     modules = imported("sessions", SERVE.format(paths=paths, statuses=list(SERVED.values())), **local)
     assert not {"boto3", "openai", "httpx2"} & packages(modules)

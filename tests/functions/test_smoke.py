@@ -1,13 +1,16 @@
 """`make smoke`, against the emulator: what works passes, and what does not is named."""
 
 import asyncio
+import json
 
+import boto3
 import httpx
 import pytest
 
+from local.aws import Aws
 from local.background import BackgroundStack
 from scripts import smoke
-from scripts.caller import signed_for
+from scripts.caller import Auth, Deployment, of_stack, signed_for
 from tests.fixtures.http_server import HttpServer, Received
 from tests.fixtures.product import Product
 
@@ -32,7 +35,7 @@ async def test_a_deployment_that_works_passes_with_signed_requests(
     code = await asyncio.to_thread(smoke.main, urls)
     told = capsys.readouterr().out
     assert code == 0, told
-    assert (told.count("  ok  "), told.count("  skipped ")) == (8, 1)
+    assert (told.count("  ok  "), told.count("  skipped ")) == (8, 2)
     assert told.endswith("The deployment works.\n")
 
 
@@ -74,6 +77,49 @@ def test_a_deployment_that_is_down_fails_at_the_first_answer(capsys: pytest.Capt
     assert "FAILED  streams" in told
     assert "storage_unavailable" in told
     assert told.endswith("Failed: streams.\n")
+
+
+class Gate(HttpServer):
+    """Refuses everybody with 403, or is open by mistake."""
+
+    def __init__(self, status: int) -> None:
+        super().__init__()
+        self._status = status
+        self.authorizations: list[str | None] = []
+
+    def answer(self, request: Received) -> tuple[int, bytes]:
+        self.authorizations.append(request.headers.get("authorization"))
+        return self._status, b"{}"
+
+
+@pytest.mark.parametrize(("auth", "authorization"), [("jwt", "Bearer a-token"), ("iam", None)])
+def test_an_address_that_should_be_closed_is_called(auth: Auth, authorization: str | None) -> None:
+    def closed_addresses(*urls: str) -> str:
+        deployment = Deployment(urls[0], urls[0], auth, "a-token", closed_urls=urls)
+        with deployment.client() as http, deployment.client(credentials=False) as stranger:
+            return smoke.Smoke(deployment, http, stranger).closed_addresses()
+
+    with Gate(403) as closed, Gate(404) as opened:
+        assert closed_addresses(closed.url).startswith("403 from 1 addresses")
+        with pytest.raises(smoke.Failed, match=f"{opened.url} should be closed: 404"):
+            closed_addresses(closed.url, opened.url)
+        assert {*closed.authorizations, *opened.authorizations} == {authorization}
+
+
+def test_a_stack_names_its_closed_addresses(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name, value in aws.environment.items():
+        monkeypatch.setenv(name, value)
+    names = {
+        "ChatUrl": "https://c.example/",
+        "SessionsUrl": "https://s.example/",
+        "ClosedUrls": "https://a/ https://b/",
+    }
+    template = {
+        "Resources": {"Queue": {"Type": "AWS::SQS::Queue"}},
+        "Outputs": {name: {"Value": value} for name, value in names.items()},
+    }
+    boto3.client("cloudformation").create_stack(StackName="closed", TemplateBody=json.dumps(template))
+    assert of_stack("closed").closed_urls == ("https://a/", "https://b/")
 
 
 def test_a_proxy_that_changes_the_stream_is_found(stack: BackgroundStack, capsys: pytest.CaptureFixture[str]) -> None:

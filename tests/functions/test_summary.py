@@ -1,5 +1,6 @@
 """The summary function as Lambda calls it: batches, direct calls, and the same message twice."""
 
+import asyncio
 import json
 from collections.abc import Iterator
 from itertools import pairwise
@@ -9,10 +10,11 @@ import pytest
 from pydantic import ValidationError
 
 from local.model import OfflineModel
+from omniagent.app.application import Application
 from omniagent.errors import ModelError, StorageUnavailable
 from omniagent.lambda_runtime import event_loop
 from omniagent.persistence.catalog import Catalog
-from omniagent.session.manager import session_key, user_id_of
+from omniagent.session.ids import session_key, user_id_of
 from omniagent.settings import Settings
 from tests.fixtures.jobs import CONTEXT, HURRIED, Chats, RecordedQueue, batch, failures, order
 from tests.fixtures.world import World, open_world
@@ -47,9 +49,9 @@ def test_the_next_summary_continues_the_last(summary: Any, chats: Chats, model: 
     chats.add(4, key=key)
     summary.handler({"session_id": key}, CONTEXT)
     assert chats.summaries(key) == [(1, 2), (3, 4)]
-    asked = json.dumps(model.requests[-1].body, ensure_ascii=False)
-    assert "assistant: Fact 3." in asked
-    assert "assistant: Fact 2." not in asked
+    asked = json.dumps(model.requests[-1].body, ensure_ascii=False).replace("\\\\", "\\")
+    assert "Fact 3." in asked
+    assert "Fact 2." not in asked
     assert json.dumps(first, ensure_ascii=False)[1:-1] in asked
 
 
@@ -204,3 +206,20 @@ def test_a_summary_whose_note_is_stored_although_that_failed_is_queued_by_the_ne
             event_loop.run(world.application.queue_summary(key, rebuild=rebuild))
     assert event_loop.run(world.application.queue_summary(key, rebuild=rebuild))
     assert queued == [{"session_id": key, "rebuild": rebuild}]
+
+
+def test_the_indexes_of_a_release_are_built_by_a_direct_call(summary: Any, world: World) -> None:
+    note = world.database["omniagent_schema"]
+    note.delete_many({})
+    assert summary.handler({"indexes": True}, CONTEXT) == {"status": "indexed"}
+    assert note.count_documents({}) == 1
+
+
+def test_a_build_longer_than_the_invocation_is_reported_as_going_on(
+    summary: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def build_indexes(_: Application) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(Application, "build_indexes", build_indexes)
+    assert summary.handler({"indexes": True}, HURRIED) == {"status": "building"}

@@ -20,6 +20,7 @@ OF_EVERY_TURN = {
     "ToolErrors",
     "CancelledTurns",
     "FailedTurns",
+    "RejectedTurns",
     "WaitingTurns",
     "TurnDuration",
 }
@@ -49,7 +50,8 @@ async def test_a_turn_prints_the_metrics_that_alarms_and_dashboard_are_built_on(
     assert counted | {"Turns": 1, "ToolCalls": 1, "ToolErrors": 0, "FailedTurns": 0, "CancelledTurns": 0} == counted
     assert (counted["InputTokens"], counted["OutputTokens"]) == (usage["inputTokens"], usage["outputTokens"])
     assert counted["TurnDuration"] >= metrics["TimeToFirstToken"][0] > 0
-    alarm = Document(TEMPLATE, attributes=QUEUES).resources("AWS::CloudWatch::Alarm")["FailedTurns"]
+    alarm = Document(TEMPLATE, attributes=QUEUES).section("Resources", "FailedTurns", "Properties", "Metrics")[1]
+    alarm = alarm["MetricStat"]["Metric"]
     assert directive["Namespace"] == alarm["Namespace"]
     assert [[dimension["Name"] for dimension in alarm["Dimensions"]]] == directive["Dimensions"]
     assert metrics["service"] == alarm["Dimensions"][0]["Value"] == f"{STACK}-chat"

@@ -11,12 +11,12 @@ import pytest
 from local.aws import Aws
 from local.model import OfflineModel
 from local.template import Function
-from omniagent.session.manager import session_key, user_id_of
+from omniagent.session.ids import session_key, user_id_of
 from tests.fixtures.functions import functions_with
 from tests.fixtures.product import Product, running_product
 
 PROJECTS = Path(__file__).parent / "projects"
-FUNCTIONS = ("chat", "sessions", "summary", "run", "watch")
+FUNCTIONS = ("chat", "sessions", "summary", "run")
 
 RunProject = Callable[..., AbstractAsyncContextManager[Product]]
 
@@ -55,7 +55,7 @@ async def test_what_is_registered_once_is_used_by_all_functions(run_project: Run
 
         scheduled = {"kind": "schedule", "schedule": "daily", "time": "2026-01-02T03:00:00Z", "user": "acme:ada"}
         run = await product.emulator.invoke("run", json.dumps({**scheduled, "query": "Hello"}).encode())
-        assert json.loads(run.payload) == {"status": "answered"}
+        assert json.loads(run.payload) == {"status": "ran"}
         key = session_key(user_id_of("acme:ada"), "daily-20260102T030000Z")
         [answered] = product.database.messages.find({"session_id": key, "role": "assistant"})
         assert "acme-1 answers" in str(answered["parts"])
@@ -120,7 +120,7 @@ async def test_a_package_that_lambda_would_lack_is_missing_here_too(run_project:
     async with run_project(agent="import moto\n") as product:
         for path in ("/chat/one/stream", "/sessions"):
             assert (await product.user().call("GET", path)).status_code == 502
-        for function in ("summary", "run", "watch"):
+        for function in ("summary", "run"):
             assert (await product.emulator.invoke(function, b"{}")).error_type
         for function in FUNCTIONS:
             assert any("No module named 'moto'" in line for line in product.emulator.logs(function))

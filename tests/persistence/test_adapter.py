@@ -22,8 +22,8 @@ from omniagent.persistence.adapter import MongoBackendAdapter
 from omniagent.persistence.contracts import DocumentModels
 from omniagent.persistence.documents import Message, Session, Summary, User
 from omniagent.persistence.mongo_session import MongoSessionManager
-from omniagent.session.manager import new_id
-from tests.persistence.turns import begin, converse, open_session, reply, summary
+from omniagent.session.ids import new_id
+from tests.persistence.turns import begin, converse, end, open_session, reply, summary
 
 Json = dict[str, Any]
 
@@ -155,7 +155,6 @@ async def test_options_of_the_address_break_no_turn(mongod: str, own_database: D
     joined = f"{mongod}{'&' if '?' in mongod else '?'}{options}"
     async with MongoBackendAdapter(joined, own_database.name) as store:
         session = open_session(store)
-        assert not await session.admit(1, "t")
         await converse(session, [1, 2])
         assert await session.add_summary(summary(1, 1))
         assert (await session.load()).answer == reply(2)
@@ -175,6 +174,7 @@ async def test_indexes_are_made_once_per_schema_and_not_at_every_start(
         "session_id_1_client_message_id_1",
         "session_id_1_parts.message_id_1",
         "requests_1",
+        "created_at_1",
         "created_at_-1__id_-1",
         "asker_1_created_at_-1__id_-1",
     }
@@ -246,7 +246,7 @@ async def test_a_shutdown_ends_the_running_turns_first(mongod: str, own_database
     await begin(session, 1)
 
     async def store_answer() -> None:
-        await session.finish_turn(reply(1))
+        await end(session, 1)
 
     turn = StillRunning(store_answer)
     session.open_turns.add(turn)
@@ -354,3 +354,12 @@ async def test_a_class_made_from_one_that_is_bound_already_is_refused(
 def test_an_adapter_takes_document_models_and_no_class(mongod: str) -> None:
     with pytest.raises(ConfigurationError, match=r"DocumentModels\(…\)"):
         MongoBackendAdapter(mongod, documents=DocumentModels)  # type: ignore[arg-type]  # the mistake
+
+
+async def test_a_login_by_the_functions_role_is_signed(mongod: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """MongoDB itself knows this login only in Atlas: the local server refuses what the driver has signed."""
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY", "AWS_SESSION_TOKEN"):
+        monkeypatch.setenv(name, "of-the-role")
+    uri = f"{mongod}{'&' if '?' in mongod else '/?'}authMechanism=MONGODB-AWS&authSource=%24external"
+    with pytest.raises(StorageError, match="MONGODB-AWS"):
+        await MongoBackendAdapter(uri).initialize()

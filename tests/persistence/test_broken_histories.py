@@ -4,7 +4,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
-from omniagent.session.manager import new_id
+from omniagent.session.ids import new_id
 from tests.fixtures.conversation import QUICK, Conversation, Json, each_api
 from tests.fixtures.stream import outline
 from tests.runner.scenarios import agent

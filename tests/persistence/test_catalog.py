@@ -9,15 +9,18 @@ from pymongo.database import Database
 
 from omniagent.errors import InvalidRequest, NotFound, SessionErased, TurnInProgress
 from omniagent.messages import Part, ReasoningPart, SteeringPart, TextPart, ToolPart
+from omniagent.persistence import catalog as catalog_module
 from omniagent.persistence.catalog import Catalog, Page
 from omniagent.persistence.mongo_session import MongoSessionManager
 from omniagent.persistence.store import ConversationStore
 from omniagent.providers import ModelRequest
-from omniagent.session.manager import SessionMessage, TurnStart, new_id
+from omniagent.session.ids import new_id
+from omniagent.session.live import SessionMessage
 from omniagent.session.summaries import SummaryPipeline
 from omniagent.session.summary_store import RollingSummary
 from omniagent.testing import ScriptedModel
-from tests.persistence.turns import begin, converse, open_session, reply, summary
+from omniagent.turns.state import Begin, End
+from tests.persistence.turns import apply, begin, converse, end, open_session, reply, summary, turn
 
 Json = dict[str, Any]
 
@@ -101,17 +104,41 @@ async def test_a_search_finds_a_part_of_the_name_and_takes_no_pattern(
         assert set(await ids(await all_pages(catalog, session.user_id, 1, search))) == found
 
 
+async def test_a_search_out_of_time_returns_what_it_found(
+    catalog: Catalog, store: ConversationStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session = open_session(store, "s", f"user:{new_id()}")
+    await catalog.create(session, "Lisbon")
+    assert (await catalog.list_page(session.user_id, limit=5, search="lisbon")).is_complete
+    monkeypatch.setattr(catalog_module, "SEARCH_SECONDS", 1e-6)
+    page = await catalog.list_page(session.user_id, limit=5, search="lisbon")
+    assert [item.name for item in page.items] == ["Lisbon"], "names are matched, whatever the messages cost"
+    assert not page.is_complete
+
+
+async def test_a_search_reads_every_session_in_pieces(
+    catalog: Catalog, store: ConversationStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(catalog_module, "SEARCHED_AT_ONCE", 2)
+    user = f"user:{new_id()}"
+    for number in range(5):
+        session = open_session(store, f"s{number}", user)
+        await converse(session, [1])
+    assert await ids(await all_pages(catalog, session.user_id, 3, "question 1")) == ["s4", "s3", "s2", "s1", "s0"]
+
+
 async def test_a_search_finds_texts_of_the_user_and_the_model_only(catalog: Catalog, store: ConversationStore) -> None:
     user, said = f"user:{new_id()}", f"Sintra {new_id()} (50%)"
     mine, theirs = open_session(store, "mine", user), open_session(store, "theirs")
     for session in (mine, theirs, open_session(store, "silent", user)):
         await catalog.create(session)
     for session in (mine, theirs):
-        await session.begin_turn(TurnStart("turn", 1, "question", [TextPart(text=said)]))
+        question = SessionMessage("question", "user", 1, [TextPart(text=said)])
+        await apply(session, Begin(turn(1, message_id="question", message=question)))
         call = ToolPart(call_id="1", name="find", input={"text": "hidden"}, output={"text": "hidden"}, done=True)
         joined = SteeringPart(message_id="joined", text="No buses!")
         parts: list[Part] = [ReasoningPart(text="hidden"), call, joined, TextPart(text="Take the train.")]
-        await session.finish_turn(SessionMessage("turn", "assistant", 1, parts))
+        await apply(session, End("run", reply(1, parts=parts)))
     for search in (said.upper(), "the TRAIN", "no buses"):
         assert await ids(await all_pages(catalog, mine.user_id, 1, search)) == ["mine"]
     for search in ("hidden", "si.tra"):
@@ -193,7 +220,7 @@ async def test_a_message_of_the_running_turn_cannot_be_deleted(catalog: Catalog,
     with pytest.raises(TurnInProgress):
         await catalog.delete_message(session.key, "question-2")
     await catalog.delete_message(session.key, "answer-1")
-    await session.finish_turn(reply(2))
+    await end(session, 2)
     await catalog.delete_message(session.key, "question-2")
     left = [
         message.client_message_id
@@ -219,7 +246,7 @@ async def rebuilt(session: MongoSessionManager) -> str:
 async def test_a_rebuild_that_continues_after_a_message_was_deleted_does_not_mention_it(
     catalog: Catalog, session: MongoSessionManager, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("omniagent.persistence.mongo_session.TURNS_PER_READ", 2)
+    monkeypatch.setattr("omniagent.session.manager.TURNS_PER_READ", 2)
     await converse(session, range(1, 8))
     left = iter([1.0, 1.0, 0.0])
     cut_off = await SummaryPipeline(session, ScriptedModel(summary=echo)).rebuild(time_left=lambda: next(left))
@@ -296,6 +323,6 @@ async def test_a_job_opens_a_session_by_its_key(store: ConversationStore) -> Non
     session = MongoSessionManager(store, f"user:{new_id()}", "chat", category="gold")
     with pytest.raises(NotFound):
         await MongoSessionManager.of_key(store, session.key)
-    await session.admit(5, "t")
+    await begin(session, 1)
     opened = await MongoSessionManager.of_key(store, session.key)
     assert (opened.key, opened.user, opened.category) == (session.key, session.user, "gold")

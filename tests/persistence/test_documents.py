@@ -24,8 +24,10 @@ from omniagent.persistence.contracts import DocumentModels
 from omniagent.persistence.documents import Message, Session, Summary, User
 from omniagent.persistence.mongo_session import MongoSessionManager
 from omniagent.persistence.store import ConversationStore, from_bson
-from omniagent.session.manager import new_id
-from tests.persistence.turns import begin, converse, open_session, reply, summary
+from omniagent.session.ids import new_id
+from omniagent.session.live import QueuedMessage
+from omniagent.turns.state import Enqueue
+from tests.persistence.turns import apply, begin, converse, end, open_session, summary
 
 Json = dict[str, Any]
 
@@ -125,7 +127,6 @@ async def every(mongod: str, own_database: Database[Json]) -> AsyncIterator[Conv
 async def everything_done(store: ConversationStore) -> MongoSessionManager:
     """A session with one of each document, made by a turn."""
     session = open_session(store)
-    await session.admit(5, "t")
     await converse(session, [1, 2])
     assert await session.add_summary(summary(1, 1))
     return session
@@ -214,8 +215,8 @@ async def test_a_category_can_change_and_no_category_leaves_it(
     user = f"user:{new_id()}"
     for category, expected in ((None, None), ("free", "free"), ("$gold", "$gold"), (None, "$gold")):
         session = MongoSessionManager(store, user, "chat", category=category)
-        await session.admit(5, "t")
-        document = database.users.find_one({"client_id": user})
+        await apply(session, Enqueue(QueuedMessage(new_id(), "Hello")))
+        document = database.sessions.find_one({"_id": session.key})
         assert document is not None
         assert document["category"] == expected
 
@@ -244,7 +245,6 @@ async def test_the_hook_fills_each_new_document_once(mongod: str, own_database: 
     async with MongoBackendAdapter(mongod, own_database.name, documents=models) as store:
         for number in (1, 2):
             session = MongoSessionManager(store, "ada", "chat", category="gold")
-            await session.admit(5, "t")
             await converse(session, [number])
         await session.add_summary(summary(1, 1))
         await Catalog(store).create(session)
@@ -252,7 +252,7 @@ async def test_the_hook_fills_each_new_document_once(mongod: str, own_database: 
         await Catalog(store).create(created)
         await converse(created, [1])
     assert fill.calls == [
-        "TenantUser", "TenantMessage user", "TenantSession", "TenantMessage assistant",
+        "TenantMessage user", "TenantUser", "TenantSession", "TenantMessage assistant",
         "TenantMessage user", "TenantMessage assistant",
         "TenantSummary",
         "TenantSession", "TenantMessage user", "TenantMessage assistant",
@@ -290,7 +290,7 @@ async def test_a_hook_that_fails_loses_no_answer_and_no_summary(mongod: str, own
         session = open_session(store)
         await begin(session, 1)
         fill.fails_for, fill.role = Message, "assistant"
-        assert await session.finish_turn(reply(1)) == reply(1)
+        await end(session, 1)
         await begin(session, 2)
         fill.fails_for, fill.role = Summary, "user"
         assert await session.add_summary(summary(1, 1))
@@ -384,7 +384,7 @@ class MoreEncoders(Message):
 
 
 class ShowsToo(Session):
-    api_fields: ClassVar = ("active_turn_id",)
+    api_fields: ClassVar = ("version",)
 
 
 class ShowsNothing(Message):
@@ -400,12 +400,12 @@ class ShowsText(Message):
     ("models", "named"),
     [
         ({"user": NotADocument}, "DocumentModels.user must be a Beanie Document class"),
-        ({"user": WithoutField}, "WithoutField lacks the field 'category'"),
+        ({"user": WithoutField}, "WithoutField lacks the field 'erased_at'"),
         ({"session": WrongType}, "WrongType.name must be"),
         ({"message": NeedsMore}, "NeedsMore.tenant needs a default"),
         ({"message": WithoutIndexes}, "WithoutIndexes lacks the index on session_id, turn_number, role"),
         ({"message": OtherEncoders}, "OtherEncoders.Settings.bson_encoders must hold those of Message"),
-        ({"session": ShowsToo}, "api_fields names 'active_turn_id', which is no field of its own"),
+        ({"session": ShowsToo}, "api_fields names 'version', which is no field of its own"),
         ({"message": ShowsNothing}, "api_fields names 'ratings'"),
         ({"message": ShowsText}, r"api_fields must be a tuple of names: write \('ratings',\)"),
         ({"further": Order}, "further must be a tuple of classes, not <class"),

@@ -8,7 +8,7 @@ from bson.errors import InvalidDocument
 from pymongo import errors as driver
 
 from omniagent.errors import StorageConflict, StorageError, StorageRejected, StorageUnavailable
-from omniagent.persistence.store import translate, translated
+from omniagent.persistence.driver_errors import translate, translated
 
 
 def _every(kind: type[driver.PyMongoError]) -> list[type[driver.PyMongoError]]:

@@ -6,12 +6,13 @@ from typing import Any
 import pytest
 from pymongo.database import Database
 
-from omniagent.errors import NotFound, SessionErased, TurnLost
+from omniagent.errors import NotFound, SessionErased
 from omniagent.persistence.catalog import Catalog
 from omniagent.persistence.mongo_session import MongoSessionManager
 from omniagent.persistence.store import ConversationStore
-from omniagent.session.manager import new_id
-from tests.persistence.turns import begin, converse, erase, erase_user, open_session, reply, summary
+from omniagent.session.ids import new_id
+from omniagent.turns.state import End, transition
+from tests.persistence.turns import NOW, begin, converse, erase, erase_user, open_session, reply, summary
 
 Json = dict[str, Any]
 
@@ -100,10 +101,9 @@ async def test_a_deleted_session_takes_the_answer_of_its_running_turn_with_it(
     catalog: Catalog, store: ConversationStore, database: Database[Json]
 ) -> None:
     session = open_session(store)
-    await begin(session, 1)
+    head = await begin(session, 1)
     await erase(catalog, session.key)
-    with pytest.raises(TurnLost):
-        await session.finish_turn(reply(1))
+    assert not await session.write(transition(head, End("run", reply(1)), NOW))
     assert left(database, session.key) == 0
 
 
@@ -149,16 +149,15 @@ async def test_nothing_of_a_user_begins_while_they_are_deleted(
     catalog: Catalog, store: ConversationStore, database: Database[Json]
 ) -> None:
     user = f"user:{new_id()}"
-    admitted, late = open_session(store, "admitted", user), open_session(store, "late", user)
-    await admitted.admit(5, "t")
-    await catalog.mark_user_erased(admitted.user_id)
-    for call in (late.admit(5, "t"), begin(late, 1), catalog.create(late), begin(admitted, 1)):
+    known, late = open_session(store, "known", user), open_session(store, "late", user)
+    await converse(known, [1])
+    await catalog.mark_user_erased(known.user_id)
+    for call in (begin(late, 1), catalog.create(late), begin(known, 2)):
         with pytest.raises(SessionErased):
             await call
-    await erase_user(catalog, admitted.user_id)
-    assert left(database, admitted.user_id) == 0
+    await erase_user(catalog, known.user_id)
+    assert left(database, known.user_id) == 0
     again = open_session(store, "again", user)
-    await again.admit(5, "t")
     await converse(again, [1])
     assert len((await catalog.list_page(again.user_id, limit=5)).items) == 1
 
@@ -169,9 +168,8 @@ async def test_a_user_deleted_while_turns_begin_leaves_nothing(
     for _ in range(4):
         user = f"user:{new_id()}"
         sessions = [open_session(store, f"s{number}", user) for number in range(6)]
-        for session in sessions:
-            await session.admit(9, "t")
-        await asyncio.gather(
-            erase_user(catalog, session.user_id), *(begin(session, 1) for session in sessions), return_exceptions=True
-        )
-        assert left(database, session.user_id) == 0
+        user_id = sessions[0].user_id
+        await converse(sessions.pop(), [1])
+        beginning = (begin(session, 1) for session in sessions)
+        await asyncio.gather(erase_user(catalog, user_id), *beginning, return_exceptions=True)
+        assert left(database, user_id) == 0

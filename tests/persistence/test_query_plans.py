@@ -2,7 +2,6 @@
 
 import inspect
 from collections.abc import AsyncIterator, Iterator
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -10,32 +9,25 @@ import pytest
 from pymongo import MongoClient
 from pymongo.database import Database
 
-from omniagent.messages import CallRequest, Feedback, TextPart, ToolPart
+from omniagent.messages import CallRequest, Feedback, ToolPart
 from omniagent.persistence.adapter import MongoBackendAdapter
 from omniagent.persistence.catalog import Catalog
 from omniagent.persistence.cursor import MessageCursor
 from omniagent.persistence.documents import Session
 from omniagent.persistence.mongo_session import MongoSessionManager
 from omniagent.persistence.store import ConversationStore
-from omniagent.session.manager import SessionMessage, TurnStart, new_id, slot_of
+from omniagent.session.ids import new_id
+from omniagent.session.live import QueuedMessage
 from omniagent.settings import Settings
-from tests.persistence.turns import converse, erase_user, summary
+from omniagent.turns.state import Begin, End, Enqueue, Erase, PartReply, Reply, TakeOver, Wait
+from tests.persistence.turns import again, apply, converse, erase_user, reply, summary, turn
 
 Json = dict[str, Any]
 COLLECTIONS = ("users", "sessions", "messages", "summaries")
 TURNS = 12
-PARTS = [TextPart(text="Hello")]
-HEAD = {
-    "latest_turn_number",
-    "active_turn_id",
-    "latest_turn_id",
-    "turn_attempt",
-    "summary_basis",
-    "waiting_until",
-    "name",
-    "updated_at",
-}
-SMALL = Settings(context_max_turns=2, summary_after_turns=2)
+HEAD = {"version", "latest_turn_number", "turn", "queue", "name", "updated_at", "summary_basis", "erased_at"}
+LATER = datetime(2100, 1, 1, tzinfo=UTC)
+SMALL = Settings(context_max_turns=2, summary_after_turns=2, webhook_url="https://example.org")
 
 
 @pytest.fixture(scope="module")
@@ -60,23 +52,22 @@ def session_of(store: ConversationStore, user: str, session_id: str) -> MongoSes
 async def drive(store: ConversationStore, session: MongoSessionManager) -> set[str]:
     """Call everything that reads or writes, and return what was called."""
     catalog, key, user_id = Catalog(store), session.key, session.user_id
-    answer = SessionMessage("running", "assistant", TURNS + 1, PARTS, "interrupted")
-    request = CallRequest(id="r1", kind="approval", expires_at=datetime(2100, 1, 1, tzinfo=UTC))
-    part = ToolPart(call_id="c1", name="refund", input={}, request=request)
-    waiting = SessionMessage("waits", "assistant", TURNS + 2, [part], "waiting")
+    request = CallRequest(id="r1", kind="approval", expires_at=LATER)
+    waiting = reply(TURNS + 2, "waiting", parts=[ToolPart(call_id="c1", name="refund", input={}, request=request)])
+    other = session_of(store, session.user, "left")
     calls: list[Any] = [
-        session.admit(5, "t"),
         session.head(),
-        session.load("q3"),
+        session.load("question-3"),
         session.find("nobody's"),
         session.answer(3),
         session.messages(3, 4),
-        session.begin_turn(TurnStart("running", TURNS + 1, "new", PARTS, was_posted=True)),
-        session.repair_turn(answer),
-        session.begin_turn(TurnStart("again", TURNS + 1, "new", PARTS, again=True)),
-        session.finish_turn(SessionMessage("again", "assistant", TURNS + 1, PARTS)),
-        session.finish_turn(SessionMessage("again", "assistant", TURNS + 1, PARTS)),
-        session.withdraw(slot_of(key, "t")),
+        apply(other, Enqueue(QueuedMessage("q", "Next"))),
+        apply(session, Begin(turn(TURNS + 1))),
+        session.busy_sessions(),
+        apply(session, TakeOver("run")),
+        apply(session, End("run", reply(TURNS + 1))),
+        apply(session, Begin(again(TURNS + 1))),
+        apply(session, End("run", reply(TURNS + 1, id="again"), reply(TURNS + 1))),
         session.latest_summary(),
         session.add_summary(summary(1, 2)),
         session.add_summary(summary(3, 4)),
@@ -102,24 +93,26 @@ async def drive(store: ConversationStore, session: MongoSessionManager) -> set[s
         catalog.note_summary_queued(key, rebuild=False),
         catalog.note_summary_done(key, rebuild=True),
         catalog.delete_message(key, "question-2"),
-        session.begin_turn(TurnStart("waits", TURNS + 2, "question-w", PARTS, seen_turn_id="again")),
-        session.finish_turn(waiting),
-        session.change_waiting(replace(waiting, turn_id="x.waits"), seen_turn_id="waits"),
+        apply(session, Begin(turn(TURNS + 2))),
+        apply(session, Wait("run", waiting)),
+        apply(session, PartReply(waiting)),
         catalog.find_request("r1"),
-        catalog.find_announced(key, "waits"),
-        catalog.note_announced(key, "waits", "evt_1"),
+        catalog.unannounced(LATER, 3),
+        catalog.note_announced(key, waiting.id, "evt_1"),
         catalog.waiting_page(user_id, limit=3),
         catalog.waiting_page(None, limit=3),
         catalog.waiting_page(None, limit=3, before=MessageCursor(datetime.now(UTC), "m").encode()),
         catalog.askers([key]),
-        session.begin_turn(TurnStart("y.waits", TURNS + 2, "", [], again=True, waited=waiting, seen_turn_id="x.waits")),
-        session_of(store, session.user, "left").begin_turn(TurnStart("left", 1, "left", PARTS)),
+        apply(session, Reply("run", waiting)),
+        store.due(LATER, 3),
+        store.address_of(key),
+        store.list_sessions(session.user, limit=2),
+        apply(session, Erase()),
         catalog.mark_erased(key),
         catalog.erase_some(key, 4),
-        session.mark_erased(),
         session.erase_some(4),
     ]
-    called = {call.__name__ for call in calls}
+    called = {call.__name__ for call in calls} - {"apply"} | {"write", "sibling"}
     assert [turns async for turns in session.past_turns(3, 9)]
     for call in calls:
         await call
@@ -127,21 +120,17 @@ async def drive(store: ConversationStore, session: MongoSessionManager) -> set[s
     await catalog.list_page(user_id, limit=2, before=page.before)
     await catalog.mark_idle(datetime(2020, 1, 1, tzinfo=UTC))
     await catalog.cut_off(datetime(2020, 1, 1, tzinfo=UTC))
-    unfinished = [address async for page in store.unfinished(datetime(2100, 1, 1, tzinfo=UTC)) for address in page]
-    assert len(unfinished) == 1
-    await store.expired(3)
-    await session.mark_user_erased(2)
+    await store.mark_user_erased(user_id, 2)
+    await store.session_keys(user_id, before=LATER)
     await erase_user(catalog, user_id)
-    await session.user_is_erased()
-    await session.sessions_of_user()
-    await session.forget_user()
+    await store.user_is_erased(user_id)
+    await store.forget_user(user_id)
     return called | {
         "past_turns",
         "mark_idle",
         "cut_off",
         "mark_user_erased",
         "user_is_erased",
-        "sessions_of_user",
         "session_keys",
         "forget_user",
         "to_erase",
@@ -169,7 +158,8 @@ async def test_no_query_scans_a_collection_or_sorts_in_memory(
     called = await drive(store, session_of(store, people[0], "c"))
     profiled.command("profile", 0)
 
-    assert called == public_methods(MongoSessionManager, Catalog) - {"now", "use_settings"}  # neither reads nor writes
+    helpers = {"now", "use_settings", "transaction", "update_session", "fill", "fill_or_default"}
+    assert called == public_methods(MongoSessionManager, Catalog, ConversationStore) - helpers
     seen = [
         operation
         for operation in profiled["system.profile"].find({"planSummary": {"$exists": True}})

@@ -15,9 +15,11 @@ from omniagent.messages import DataPart, Part, ReasoningPart, TextPart, ToolPart
 from omniagent.persistence.documents import Message
 from omniagent.persistence.mongo_session import MongoSessionManager
 from omniagent.persistence.store import ConversationStore
-from omniagent.session.manager import SessionMessage, TurnStart, new_id
+from omniagent.session.ids import new_id
+from omniagent.session.live import SessionMessage
 from omniagent.session.summary_store import RollingSummary
-from tests.persistence.turns import converse, open_session
+from omniagent.turns.state import Begin, End
+from tests.persistence.turns import apply, converse, open_session, turn
 
 Json = dict[str, Any]
 
@@ -48,8 +50,8 @@ def answer_of(parts: list[Part], metadata: Json | None = None) -> SessionMessage
 
 async def stored(store: ConversationStore, answer: SessionMessage) -> SessionMessage | None:
     session = MongoSessionManager(store, f"user:{new_id()}", "chat")
-    await session.begin_turn(TurnStart(answer.id, 1, "question", [TextPart(text="Hello")]))
-    await session.finish_turn(answer)
+    await apply(session, Begin(turn(1, id=answer.id, journal=answer.id)))
+    await apply(session, End("run", answer))
     return (await session.load()).answer
 
 

@@ -1,13 +1,10 @@
 """One session in which messages meet a running turn, and what is stored in it."""
 
-import asyncio
-
 from omniagent import Query
 from omniagent.messages import SteeringPart, TextPart
-from omniagent.session.manager import SessionMessage
+from omniagent.session.live import SessionMessage
 from omniagent.settings import Busy
-from tests.fixtures.conversation import Clock
-from tests.runner.sessions import Sessions
+from tests.runner.sessions import Sessions, until
 
 
 class Busily(Sessions):
@@ -23,14 +20,21 @@ class Busily(Sessions):
         return self.store.sessions[self.session().key].messages
 
     async def posted(self, *message_ids: str) -> None:
-        """Wait until exactly these messages are in the inbox."""
-        async with asyncio.timeout(60):
-            while await self.waiting() != list(message_ids):  # noqa: ASYNC110 - no event announces it
-                await asyncio.sleep(0.002)
+        """Wait until exactly these messages are in line."""
 
-    async def waiting(self) -> list[str]:
-        held = await self.registry.running(self.session().key)
-        return [] if held is None else [message.id for message in held.inbox]
+        async def are_queued() -> bool:
+            return await self.queued() == list(message_ids)
+
+        await until(are_queued)
+
+    async def polled(self) -> None:
+        """Wait until the running turn has looked for its signals: the second look began after the call."""
+        last = self.registry.polls + 2
+
+        async def has_looked() -> bool:
+            return self.registry.polls >= last
+
+        await until(has_looked)
 
 
 def _lines(message: SessionMessage) -> list[tuple[str, str, str]]:
@@ -49,18 +53,3 @@ def _lines(message: SessionMessage) -> list[tuple[str, str, str]]:
 
 def ask(message_id: str, busy: Busy | None = None) -> Query:
     return Query(f"{message_id}?", message_id, busy=busy)
-
-
-async def renewed(sessions: Busily, *message_ids: str, clock: Clock | None = None) -> None:
-    """Wait until the turn has seen these messages: two renewals after they were posted."""
-    await sessions.posted(*message_ids)
-    for _ in range(2):
-        held = await sessions.registry.running(sessions.session().key)
-        assert held is not None
-        if clock is not None:
-            clock.pass_by(1)
-        async with asyncio.timeout(60):
-            while (now := await sessions.registry.running(sessions.session().key)) is not None:
-                if now.lease_until != held.lease_until:
-                    break
-                await asyncio.sleep(0.002)

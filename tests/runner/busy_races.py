@@ -16,18 +16,18 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, get_args
 
-from omniagent import Agent, AnswerStream, Query, RunContext, Settings, ToolReply, ToolRequest, tool
+from omniagent import AnswerStream, Query, RunContext, Settings, ToolReply, ToolRequest, tool
 from omniagent.ai.approvals import requests_of
 from omniagent.ai.operator import TurnOperator
 from omniagent.errors import OmniAgentError
 from omniagent.messages import Status, steering_of
 from omniagent.providers import ModelRequest
-from omniagent.session.manager import SessionMessage
+from omniagent.session.live import SessionMessage
 from omniagent.settings import Busy
-from omniagent.testing import InMemoryStore, MemoryRegistry, ScriptedModel, ToolCall
+from omniagent.testing import ScriptedModel, ToolCall
 from scripts.readme import RACES
-from tests.fixtures.conversation import Clock
 from tests.runner.processes import Process, bury
+from tests.runner.sessions import Sessions
 
 LEASE_SECONDS = 10.0
 PATIENCE_SECONDS = 30.0
@@ -64,13 +64,10 @@ class Race:
 
     def __post_init__(self) -> None:
         self.dice = random.Random(self.seed)
-        self.clock = Clock()
-        self.store = InMemoryStore()
-        self.registry = MemoryRegistry(lease_seconds=LEASE_SECONDS, clock=self.clock)
+        self.sessions = Sessions(SETTINGS)
         self.model = ScriptedModel(default=self._next_answer)
         self.posted: list[Posted] = []
         self.processes: list[Process] = []
-        self.stopped: set[str] = set()
         self.answered: Counter[str] = Counter()
         """How often the model was asked each message for the first time in a turn."""
         self.paid: Counter[str] = Counter()
@@ -93,7 +90,6 @@ class Race:
             case "stop":
                 meant = self.dice.choice([None, *(each.id for each in self.posted)])
                 self.counts["stopped"] += await self._runner(self._process()).stop(meant)
-                self.stopped |= {each.id for each in self.posted} if meant is None else {meant}
             case "answer":
                 await self._answer(asked)
             case _:
@@ -109,8 +105,7 @@ class Race:
 
     async def _asked(self) -> Sequence[ToolRequest]:
         """What the session waits for."""
-        head = await self._session.head()
-        answer = None if head is None else await self._session.answer(head.latest_turn_number)
+        answer = await self.sessions.session().answer((await self.sessions.head()).latest_turn_number)
         return [] if answer is None else requests_of(answer)
 
     async def _answer(self, requests: Sequence[ToolRequest]) -> None:
@@ -137,24 +132,24 @@ class Race:
     async def _end(self) -> None:
         """Let the dead be found dead, and send a last message: whoever waits is answered before it."""
         for _ in range(1000):
-            self.clock.pass_by(LEASE_SECONDS / 4)
+            self.sessions.pass_by(LEASE_SECONDS / 4)
             await asyncio.sleep(0.003)
-            held = await self.registry.running(self._session.key)
-            if held is None or not held.alive:
+            running = (await self.sessions.head()).running
+            if running is None or await self._runner(self._process()).has_work():
                 break
         last = Posted(LAST, "queue", self._process(), after=self._accepted)
         self.posted.append(last)
         ending = asyncio.create_task(self._start(last))
         for _ in range(3000):
-            if ending.done() and await self.registry.running(self._session.key) is None:
+            head = await self.sessions.head()
+            if ending.done() and head.running is None and not head.queue:
                 break
             await self._approve_all()
-            self.clock.pass_by(LEASE_SECONDS / 10)
+            self.sessions.pass_by(LEASE_SECONDS / 10)
             await asyncio.sleep(0.003)
         assert last.stream is not None, last.refusal
         async with asyncio.timeout(PATIENCE_SECONDS):
             await self._settled(last)
-        await self._runner(self._process()).settle()
 
     async def _settled(self, last: Posted) -> None:
         """Wait for the last answer. What a turn before it asks is approved: nobody else would."""
@@ -173,7 +168,7 @@ class Race:
             await self._given(self._process(), [request.approve() for request in requests])
 
     def _check(self) -> None:
-        messages = self.store.sessions[self._session.key].messages
+        messages = self.sessions.store.sessions[self.sessions.session().key].messages
         said = [said for message in messages for said in _said(message)]
         times = Counter(said)
         for message in self.posted:
@@ -226,12 +221,8 @@ class Race:
         if self.dice.random() < 0.5:
             await asyncio.sleep(self.dice.choice((0, 0.001, 0.003)))
 
-    @property
-    def _session(self) -> Any:
-        return Process(self.store, self.registry, SETTINGS).session
-
     def _process(self) -> Process:
-        self.processes.append(process := Process(self.store, self.registry, SETTINGS))
+        self.processes.append(process := Process(self.sessions))
         return process
 
     def _runner(self, process: Process) -> TurnOperator:
@@ -250,9 +241,7 @@ class Race:
             await asyncio.sleep(dice.choice((0, 0.002, 0.004)))
             return "paid"
 
-        return TurnOperator(
-            Agent("helper", "", [work, pay]), process.session, provider=self.model, registry=process.registry
-        )
+        return self.sessions.runner(self.model, work, pay, session=process.session, registry=process.registry)
 
 
 class _Pause(asyncio.Event):

@@ -5,9 +5,10 @@ from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from omniagent import InMemorySessionManager, SessionManager, Settings, TurnRegistry
+from omniagent import SessionManager, TurnRegistry
 from omniagent.errors import OmniAgentError, RegistryUnavailable, StorageUnavailable
-from omniagent.testing import InMemoryStore, MemoryRegistry
+from omniagent.testing import MemoryRegistry
+from tests.runner.sessions import Sessions
 
 Call = Callable[[], Awaitable[Any]]
 
@@ -18,11 +19,11 @@ class Process:
     Once it is dead nothing that it does has an effect, and it cleans nothing up.
     """
 
-    def __init__(self, store: InMemoryStore, registry: MemoryRegistry, settings: Settings) -> None:
+    def __init__(self, sessions: Sessions) -> None:
         self.is_dead = False
         self._hanging: list[asyncio.Future[None]] = []
-        session = InMemorySessionManager("ada", "chat", store=store, settings=settings)
-        self.session: SessionManager = self._led_astray(InMemorySessionManager, SessionManager, session)
+        session, registry = sessions.session(), sessions.registry
+        self.session: SessionManager = self._led_astray(type(session), SessionManager, session)
         self.registry: TurnRegistry = self._led_astray(MemoryRegistry, TurnRegistry, registry)
 
     async def call(self, name: str, call: Call, unavailable: type[OmniAgentError]) -> Any:
@@ -54,16 +55,8 @@ class Process:
 class DyingProcess(Process):
     """Dies at the n-th call of a name: before it has an effect, or after."""
 
-    def __init__(
-        self,
-        store: InMemoryStore,
-        registry: MemoryRegistry,
-        settings: Settings,
-        *,
-        at: tuple[str, int],
-        has_effect: bool,
-    ) -> None:
-        super().__init__(store, registry, settings)
+    def __init__(self, sessions: Sessions, *, at: tuple[str, int], has_effect: bool) -> None:
+        super().__init__(sessions)
         self._calls: Counter[str] = Counter()
         self._at = at
         self._has_effect = has_effect
@@ -80,10 +73,8 @@ class DyingProcess(Process):
 class FaultyProcess(Process):
     """Goes wrong at its n-th call, in one way."""
 
-    def __init__(
-        self, store: InMemoryStore, registry: MemoryRegistry, settings: Settings, *, at: int, how: str
-    ) -> None:
-        super().__init__(store, registry, settings)
+    def __init__(self, sessions: Sessions, *, at: int, how: str) -> None:
+        super().__init__(sessions)
         self.went_wrong_in: str | None = None
         self.caller: asyncio.Task[Any] | None = None
         self._calls = 0
@@ -91,7 +82,7 @@ class FaultyProcess(Process):
         self._how = how
 
     async def call(self, name: str, call: Call, unavailable: type[OmniAgentError]) -> Any:
-        self._calls += name != "renew"  # its number depends on the time
+        self._calls += name != "signals"  # its number depends on the time
         if self._calls != self._at or self.went_wrong_in:
             return await call()
         self.went_wrong_in = name

@@ -1,4 +1,4 @@
-"""Every way a turn can go, as a table: what is asked, what is streamed, what is stored. Both APIs give the same."""
+"""Every way a turn can go, as a table: what is asked, streamed and stored. Every provider gives the same."""
 
 import asyncio
 from collections.abc import Sequence

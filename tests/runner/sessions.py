@@ -1,14 +1,30 @@
 """Sessions of one user in memory, and a look at what they leave behind."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
+from datetime import datetime, timedelta
 
-from omniagent import Agent, InMemorySessionManager, Settings, TurnHooks
+from omniagent import Agent, InMemorySessionManager, SessionManager, Settings, TurnHooks
 from omniagent.ai.operator import TurnOperator
+from omniagent.messages import Part, TextPart
+from omniagent.session.live import LiveTurn, SessionHead, SessionMessage
 from omniagent.testing import InMemoryStore, MemoryRegistry, ScriptedModel
-from omniagent.turns.lease import TurnRegistry
+from omniagent.turns.journal.fold import replayed
+from omniagent.turns.registry import Signals, TurnRegistry
+from omniagent.turns.state import Begin, Event, transition
 
 # A turn under test looks for its stop at once, and its lease outlives any pause of a busy machine.
 QUICK = Settings(tick_seconds=0.02, lease_seconds=30.0)
+
+
+class Polled(MemoryRegistry):
+    """Counts how often turns look for their signals."""
+
+    polls = 0
+
+    async def signals(self, session: str, journal: str) -> Signals:
+        self.polls += 1
+        return await MemoryRegistry.signals(self, session, journal)
 
 
 class Sessions:
@@ -16,17 +32,51 @@ class Sessions:
 
     def __init__(self, settings: Settings = QUICK) -> None:
         self.store = InMemoryStore()
-        self.registry = MemoryRegistry()
+        self.registry = Polled()
         self.settings = settings
+        self.passed = timedelta()
 
-    def session(self, session_id: str = "chat") -> InMemorySessionManager:
-        return InMemorySessionManager("ada", session_id, store=self.store, settings=self.settings)
+    def session(
+        self, session_id: str = "chat", kind: type[InMemorySessionManager] = InMemorySessionManager
+    ) -> InMemorySessionManager:
+        sessions = self
+
+        class Clocked(kind):  # type: ignore[misc, valid-type]
+            @staticmethod
+            def now() -> datetime:
+                return SessionManager.now() + sessions.passed
+
+        return Clocked("ada", session_id, store=self.store, settings=self.settings)
+
+    def pass_by(self, seconds: float = 31.0) -> None:
+        """Let time pass, by default a lease."""
+        self.passed += timedelta(seconds=seconds)
+
+    async def head(self) -> SessionHead:
+        return await self.session().head() or SessionHead()
+
+    async def queued(self) -> list[str]:
+        """The ids of the messages in line."""
+        return [message.id for message in (await self.head()).queue]
+
+    async def apply(self, event: Event) -> None:
+        """Change the session as a process does that then dies."""
+        session = self.session()
+        assert await session.write(transition(await self.head(), event, session.now()))
+
+    async def die_after_begin(self, message_id: str, text: str = "Hello") -> LiveTurn:
+        """Begin a turn that nobody runs. Its process has died when a lease has passed."""
+        number = (await self.head()).latest_turn_number + 1
+        message = SessionMessage(message_id, "user", number, [TextPart(text=text)])
+        turn = LiveTurn("t", number, "dead", "t", message_id, self.session().now(), message=message)
+        await self.apply(Begin(turn))
+        return turn
 
     def runner(
         self,
         model: ScriptedModel,
         *tools: object,
-        session: InMemorySessionManager | None = None,
+        session: SessionManager | None = None,
         registry: TurnRegistry | None = None,
         hooks: TurnHooks = TurnHooks(),
     ) -> TurnOperator:
@@ -36,9 +86,21 @@ class Sessions:
         )
 
     async def are_free(self) -> bool:
-        """Whether no turn holds the session `chat`, a slot of the user or this process."""
-        held = await self.registry.running(self.session().key)
-        return held is None and not len(self.store.open_turns) and not any(u.running for u in self.store.users.values())
+        """Whether no turn runs, nothing is in line, and no work is left in this process."""
+        heads = [session.head for session in self.store.sessions.values()]
+        return not len(self.store.open_turns) and not any(head.running or head.queue for head in heads)
+
+
+def parts_of(frames: bytes) -> list[Part]:
+    """Return the answer that a stream shows."""
+    return replayed(frame.removeprefix(b"data: ") for frame in frames.split(b"\n\n") if frame[:1] == b"d").parts
+
+
+async def until(is_true: Callable[[], Awaitable[bool]]) -> None:
+    """Wait for something that no event announces."""
+    async with asyncio.timeout(60):
+        while not await is_true():  # noqa: ASYNC110
+            await asyncio.sleep(0.002)
 
 
 def other_tasks() -> set["asyncio.Task[object]"]:

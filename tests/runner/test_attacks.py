@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 
-from omniagent import Agent, InMemorySessionManager, Query, RunContext, tool
+from omniagent import Agent, InMemorySessionManager, Query, tool
 from omniagent.ai.operator import TurnOperator
 from omniagent.ai.providers.llm_provider import ModelText
 from omniagent.errors import (
@@ -16,31 +16,15 @@ from omniagent.errors import (
     TooManyTurns,
     TurnInProgress,
 )
-from omniagent.messages import TextPart, ToolPart
+from omniagent.messages import ToolPart
 from omniagent.protocol import events
-from omniagent.session.manager import SessionMessage, TurnStart, new_id
+from omniagent.session.ids import new_id
+from omniagent.session.live import Change, LiveTurn
 from omniagent.session.window import estimate_request
-from omniagent.testing import Gate, MemoryRegistry, ScriptedModel, ToolCall
-from omniagent.turns.hooks import TurnHooks
-from omniagent.turns.lease import Claim, Renewal, RunningTurn
-from omniagent.turns.tool_step import MAX_CALLS_PER_STEP
+from omniagent.testing import Gate, ScriptedModel, ToolCall
+from omniagent.turns.engine.tool_step import MAX_CALLS_PER_STEP
+from omniagent.turns.state import Begin
 from tests.runner.sessions import QUICK, Sessions
-
-
-class SlowToBegin(InMemorySessionManager):
-    """The user's message is stored only when the test lets it, or never."""
-
-    fails = False
-
-    def __init__(self, sessions: Sessions) -> None:
-        super().__init__("ada", "chat", store=sessions.store, settings=sessions.settings)
-        self.let_go = asyncio.Event()
-
-    async def begin_turn(self, start: TurnStart) -> None:
-        await self.let_go.wait()
-        if self.fails:
-            raise StorageUnavailable("no primary")
-        await super().begin_turn(start)
 
 
 def counting() -> tuple[list[str], object]:
@@ -61,64 +45,20 @@ async def asked(model: ScriptedModel, requests: int) -> None:
             await asyncio.sleep(0.001)
 
 
-async def test_no_tool_runs_before_the_message_is_durable_and_a_retry_runs_it_once() -> None:
-    sessions, (runs, refund) = Sessions(), counting()
-    model = ScriptedModel(ToolCall("refund", {"order": "42"}), default="Done.")
-    slow = SlowToBegin(sessions)
-    slow.fails = True
-    starting = asyncio.create_task(sessions.runner(model, refund, session=slow).run(Query("Refund 42", "m1")))
-    await asked(model, 1)
-    for _ in range(1_000):  # the call is read, and its tool would run: all of it happens in this process
-        await asyncio.sleep(0)
-    assert model.running == 0
-    slow.let_go.set()
+class NeverBegins(InMemorySessionManager):
+    """The user's message cannot be stored."""
+
+    async def write(self, change: Change) -> bool:
+        raise StorageUnavailable("no primary")
+
+
+async def test_the_model_is_not_called_before_the_message_is_durable() -> None:
+    sessions, model = Sessions(), ScriptedModel("Done.")
+    failing = sessions.session(kind=NeverBegins)
     with pytest.raises(StorageUnavailable):
-        await starting
-    assert runs == []
-    again = ScriptedModel(ToolCall("refund", {"order": "42"}), "Done.")
-    assert (await sessions.runner(again, refund).run(Query("Refund 42", "m1"))).text == "Done."
-    assert runs == ["42"]
-
-
-async def test_the_message_is_on_its_way_before_the_models_request_is_built() -> None:
-    sessions, order = Sessions(), list[str]()
-
-    class Sending(InMemorySessionManager):
-        async def begin_turn(self, start: TurnStart) -> None:
-            await asyncio.create_task(self._send())  # as PyMongo does on Python 3.11
-            await super().begin_turn(start)
-
-        async def _send(self) -> None:
-            order.append("message")
-
-    def instructions(_: RunContext) -> str:
-        order.append("request")
-        return ""
-
-    session = Sending("ada", "chat", store=sessions.store, settings=sessions.settings)
-    agent = Agent("helper", instructions)
-    await TurnOperator(agent, session, provider=ScriptedModel("Hello."), registry=sessions.registry).run("Hello?")
-    assert order == ["message", "request"]
-
-
-async def test_a_watch_that_could_not_be_sent_is_sent_again_while_the_turn_runs() -> None:
-    sessions, gate, watches = Sessions(), Gate(), list[str]()
-    sent = asyncio.Event()
-
-    async def on_begin(turn_id: str, _: int) -> None:
-        watches.append(turn_id)
-        if len(watches) < 3:
-            raise OSError("the queue is unreachable")
-        sent.set()
-
-    model = ScriptedModel(["Wait", gate, " for it."])
-    running = await sessions.runner(model, hooks=TurnHooks(on_begin=on_begin)).start("Hello?")
-    async with asyncio.timeout(60):
-        await sent.wait()
-    gate.set()
-    assert (await running.result()).text == "Wait for it."
-    assert len(watches) == 3
-    assert len(set(watches)) == 1
+        await sessions.runner(model, session=failing).run(Query("Refund 42", "m1"))
+    assert model.requests == []
+    assert (await sessions.runner(model).run(Query("Refund 42", "m1"))).text == "Done."
 
 
 async def test_no_refused_turn_has_cost_a_model_call() -> None:
@@ -133,34 +73,11 @@ async def test_no_refused_turn_has_cost_a_model_call() -> None:
 
 
 async def test_the_dead_never_count_as_running() -> None:
-    sessions = Sessions(replace(QUICK, max_running_turns_per_user=2))
-    for number in range(2):
-        dead = sessions.session(f"dead-{number}")
-        assert not await dead.admit(2, "t")
-        await dead.begin_turn(TurnStart("t", 1, "m", [TextPart(text="Hi")]))
-    assert (await sessions.runner(ScriptedModel("Here.")).run("Hello?")).text == "Here."
-
-
-async def test_a_session_that_comes_back_to_life_while_its_slot_is_looked_at_still_counts() -> None:
     sessions = Sessions(replace(QUICK, max_running_turns_per_user=1))
-    dead = sessions.session("dead")
-    assert not await dead.admit(1, "killed")
-
-    class Reviving(MemoryRegistry):
-        """Whoever looks at the dead session misses its next turn by a moment."""
-
-        looked = False
-
-        async def running(self, session: str) -> RunningTurn | None:
-            held = await super().running(session)
-            if session == dead.key and not Reviving.looked:
-                Reviving.looked = True
-                await sessions.runner(ScriptedModel(["Wait", Gate()]), session=dead).start("Hello?")
-            return held
-
-    with pytest.raises(TooManyTurns):
-        await sessions.runner(ScriptedModel("Too many."), registry=Reviving()).run("Hello?")
-    await sessions.store.open_turns.finish()
+    await sessions.die_after_begin("m1")
+    sessions.pass_by()
+    runner = sessions.runner(ScriptedModel("Here."), session=sessions.session("new"))
+    assert (await runner.run("Hello?")).text == "Here."
 
 
 async def test_a_replay_is_never_refused_by_a_limit() -> None:
@@ -185,25 +102,6 @@ async def test_a_replay_is_not_refused_because_another_message_is_being_answered
     assert (await sessions.runner(ScriptedModel()).run(Query("One?", "m1"))).text == "Once."
     await sessions.store.open_turns.finish()
     await asyncio.gather(running.ended(), waiting.ended())
-
-
-async def test_a_slow_begin_keeps_its_lease_and_a_retry_joins_it() -> None:
-    class Counting(MemoryRegistry):
-        renewed = asyncio.Event()
-
-        async def renew(self, claim: Claim) -> Renewal:
-            self.renewed.set()
-            return await super().renew(claim)
-
-    sessions, registry = Sessions(), Counting()
-    slow, model = SlowToBegin(sessions), ScriptedModel("Only once.")
-    first = asyncio.create_task(sessions.runner(model, session=slow, registry=registry).run(Query("Hello?", "m1")))
-    await registry.renewed.wait()
-    second = asyncio.create_task(sessions.runner(model, registry=registry).run(Query("Hello?", "m1")))
-    await asyncio.sleep(0)
-    slow.let_go.set()
-    assert {(await first).message_id, (await second).message_id} == {(await first).message_id}
-    assert len(model.requests) == 1
 
 
 @pytest.mark.parametrize("ending", ["failed", "cancelled", "interrupted"])
@@ -342,7 +240,9 @@ async def test_an_answer_can_be_regenerated_by_its_id_after_an_attempt_that_fail
     old = await sessions.runner(ScriptedModel("Old.")).run(Query("Hello?", "m1"))
     attempt = new_id()
     if ending is None:
-        await sessions.session().begin_turn(TurnStart(attempt, 1, "m1", [], again=True))
+        now = sessions.session().now()
+        await sessions.apply(Begin(LiveTurn(attempt, 1, "dead", attempt, "m1", now, replaces=old.message_id)))
+        sessions.pass_by()
     else:
         await sessions.runner(ScriptedModel(ending)).run(Query(regenerate=True, replaces=old.message_id))
     for replaces in (old.message_id, attempt, "m1"):
@@ -374,15 +274,16 @@ async def test_a_late_stop_that_names_its_message_does_not_end_the_next_answer()
 class SmallDocuments(InMemorySessionManager):
     """A store that refuses an answer with too much in it."""
 
-    async def finish_turn(self, answer: SessionMessage, *, attempt: int = 0) -> SessionMessage:
-        if sum(len(part.model_dump_json()) for part in answer.parts) > 150_000:
-            raise StorageRejected("document too large")
-        return await super().finish_turn(answer, attempt=attempt)
+    async def write(self, change: Change) -> bool:
+        for message in (*change.inserted, *change.changed):
+            if sum(len(part.model_dump_json()) for part in message.parts) > 150_000:
+                raise StorageRejected("document too large")
+        return await super().write(change)
 
 
 async def test_an_answer_that_the_store_cannot_take_is_stored_as_failed_with_what_fits() -> None:
     sessions = Sessions()
-    session = SmallDocuments("ada", "chat", store=sessions.store, settings=QUICK)
+    session = sessions.session(kind=SmallDocuments)
     model = ScriptedModel("x" * 250_000, default="Still here.")
     stream = sessions.runner(model, session=session).run_stream("Write a lot")
     *_, finish, stored, error = [event async for event in stream]
@@ -406,7 +307,7 @@ async def test_a_resent_message_does_not_repeat_tools_of_an_unstorable_answer() 
         return "done, " + "and more" * 4_000
 
     sessions = Sessions()
-    session = SmallDocuments("ada", "chat", store=sessions.store, settings=QUICK)
+    session = sessions.session(kind=SmallDocuments)
     call = ToolCall("refund", {"order": "42", "notes": ["why"] * 2_000})
     model = ScriptedModel([call], "x" * 250_000, default="It is refunded.")
     failed = await sessions.runner(model, refund, session=session).run(Query("Refund it", "m1"))
@@ -426,7 +327,7 @@ async def test_a_waiting_answer_that_the_store_cannot_take_asks_nobody_any_more(
         return order
 
     sessions = Sessions()
-    session = SmallDocuments("ada", "chat", store=sessions.store, settings=QUICK)
+    session = sessions.session(kind=SmallDocuments)
     model = ScriptedModel(["x" * 250_000, ToolCall("refund", {"order": "42"})], default="Still here.")
     failed = await sessions.runner(model, refund, session=session).run("Refund it")
     assert failed.message.status == "failed"

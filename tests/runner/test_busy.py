@@ -8,20 +8,20 @@ from dataclasses import replace
 
 import pytest
 
-from omniagent import Agent, AnswerStream, Budget, Query, RunResult, Usage, tool
+from omniagent import Agent, AnswerStream, Budget, InMemorySessionManager, Query, RunResult, Usage, tool
 from omniagent.ai.operator import TurnOperator
 from omniagent.errors import InvalidRequest, ModelUnavailable, QueueFull, TooManyRequests, TurnInProgress
 from omniagent.protocol import sse
 from omniagent.providers import ModelFinish
+from omniagent.session.live import Change, QueuedMessage
 from omniagent.settings import Busy
-from omniagent.testing import Gate, MemoryCounter, MemoryRegistry, ScriptedModel, ToolCall
-from omniagent.turns import posted_answer
-from omniagent.turns.lease import Claim, InboxMessage, OnDead, RunningTurn
+from omniagent.testing import Gate, MemoryCounter, ScriptedModel, ToolCall
+from omniagent.turns.engine import queued
+from omniagent.turns.state import Enqueue
 from tests.fixtures.conversation import Clock
-from tests.runner.busily import Busily, ask, renewed
+from tests.runner.busily import Busily, ask
 from tests.runner.processes import Process, bury
-from tests.runner.sessions import QUICK
-from tests.turns.registries import until
+from tests.runner.sessions import QUICK, until
 
 
 async def read(stream: AnswerStream) -> list[dict[str, object]]:
@@ -115,7 +115,7 @@ async def test_a_steering_message_joins_the_turn_before_its_next_model_call(sess
     first = await sessions.runner(model, look).start(ask("m1"))
     await reached.wait()
     second = await sessions.runner(model, look).start(ask("m2", "steer"))
-    await renewed(sessions, "m2")
+    await sessions.polled()
     going_on.set()
     frames = [b""]
     async for some in second.sse():
@@ -149,7 +149,7 @@ async def test_a_steering_message_for_an_answer_that_is_done_makes_one_more_mode
     first = await sessions.runner(model).start(ask("m1"))
     await gate.reached()
     second = await sessions.runner(model).start(ask("m2", "steer"))
-    await renewed(sessions, "m2")
+    await sessions.polled()
     gate.set()
     assert (await second.result()).message_id == first.message_id
     await asyncio.gather(first.ended(), second.ended())
@@ -168,7 +168,7 @@ async def test_a_steering_message_after_the_last_step_is_the_next_turn(sessions:
     first = await sessions.runner(model).start(ask("m1"))
     await gate.reached()
     second = await sessions.runner(model).start(ask("m2", "steer"))
-    await renewed(sessions, "m2")
+    await sessions.polled()
     gate.set()
     assert (await second.result()).text == "Two."
     await asyncio.gather(first.ended(), second.ended())
@@ -181,7 +181,7 @@ async def test_an_answer_that_is_given_again_keeps_what_had_joined_it(sessions: 
     first = await sessions.runner(model).start(ask("m1"))
     await gate.reached()
     second = await sessions.runner(model).start(ask("m2", "steer"))
-    await renewed(sessions, "m2")
+    await sessions.polled()
     gate.set()
     await asyncio.gather(first.ended(), second.ended())
     events = await read(await sessions.runner(model).start(Query(regenerate=True)))
@@ -234,25 +234,6 @@ async def test_a_stop_by_name_reaches_a_message_that_waits_and_no_other(sessions
     assert last.turn_number == 4
 
 
-class StoppedAtLast(MemoryRegistry):
-    """Somebody stops a queued message after its request has read the inbox, before it claims the session."""
-
-    async def claim(self, claim: Claim, on_dead: OnDead | None = None) -> RunningTurn | None:
-        await self.stop(claim.session, claim.message_id)
-        return await MemoryRegistry.claim(self, claim, on_dead)
-
-
-async def test_a_stop_reaches_a_queued_message_whose_turn_is_about_to_begin(sessions: Busily) -> None:
-    sessions.registry = StoppedAtLast()
-    model = ScriptedModel(["One", Gate(), "."])
-    await sessions.runner(model).accept(ask("m1"))
-    stream = await sessions.runner(model).run_accepted("m1")
-    assert stream is not None
-    async with asyncio.timeout(60):
-        assert (await stream.result()).status == "cancelled"
-    await stream.ended()
-
-
 async def test_a_stop_of_the_session_reaches_all_that_wait(sessions: Busily) -> None:
     gate = Gate()
     model = ScriptedModel(["One", gate, "."])
@@ -266,13 +247,35 @@ async def test_a_stop_of_the_session_reaches_all_that_wait(sessions: Busily) -> 
     assert not await sessions.runner(model).stop()
 
 
+@pytest.mark.parametrize("has_begun", [False, True])
+async def test_a_stop_reaches_a_queued_message_whose_turn_is_about_to_begin(sessions: Busily, has_begun: bool) -> None:
+    model = ScriptedModel(["One", Gate(), "."])
+
+    class Stopped(InMemorySessionManager):
+        async def write(self, change: Change) -> bool:
+            is_first = change.before.turn is None
+            if is_first and not has_begun:
+                assert await sessions.runner(model).stop("m1")
+            is_written = await super().write(change)
+            if is_first and has_begun:
+                assert await sessions.runner(model).stop("m1")
+            return is_written
+
+    await sessions.runner(model).accept(ask("m1"))
+    stream = await sessions.runner(model, session=sessions.session(kind=Stopped)).take_up()
+    if stream is not None:
+        await stream.ended()
+    assert (stream is not None) == has_begun
+    assert [(line[0], line[2]) for line in sessions.history] == [("m1", "complete"), ("", "cancelled")]
+
+
 async def test_a_stop_that_names_a_message_that_has_joined_stops_the_answer(sessions: Busily) -> None:
     before, after = Gate(), Gate()
     model = ScriptedModel(["One", before, "."], ["Two", after, "."])
     first = await sessions.runner(model).start(ask("m1"))
     await before.reached()
     second = await sessions.runner(model).start(ask("m2", "steer"))
-    await renewed(sessions, "m2")
+    await sessions.polled()
     before.set()
     await after.reached()
     assert await sessions.runner(model).stop("m2")
@@ -280,7 +283,7 @@ async def test_a_stop_that_names_a_message_that_has_joined_stops_the_answer(sess
     await asyncio.gather(first.ended(), second.ended())
 
 
-async def test_an_inbox_takes_no_more_than_the_setting_says(sessions: Busily) -> None:
+async def test_a_queue_takes_no_more_than_the_setting_says(sessions: Busily) -> None:
     sessions.settings = replace(sessions.settings, max_queued_messages=1)
     gate = Gate()
     model = ScriptedModel(["One", gate, "."], "Two.")
@@ -303,7 +306,7 @@ async def test_deleting_the_session_reaches_what_waits(sessions: Busily) -> None
     assert await sessions.runner(model).erase_session()
     assert [event["type"] for event in await read(second)] == ["error"]
     await asyncio.gather(first.ended(), second.ended())
-    assert await sessions.waiting() == []
+    assert await sessions.queued() == []
     assert not sessions.store.sessions
 
 
@@ -331,16 +334,13 @@ async def test_a_message_that_is_cancelled_while_it_waits_keeps_its_place_as_a_s
 
 
 async def test_a_message_that_nobody_looks_after_is_answered_by_whoever_resumes(sessions: Busily) -> None:
-    claim = Claim(sessions.session().key, "a turn", "m1")
-    await sessions.registry.claim(claim)
-    await sessions.registry.post(claim, InboxMessage("m2", "m2?"), 10)
-    await sessions.registry.release(claim)
+    await sessions.apply(Enqueue(QueuedMessage("m2", "m2?")))
     model = ScriptedModel("Two.")
     resumed = await sessions.runner(model).resume()
     assert resumed is not None
     assert (await resumed.result()).text == "Two."
     await resumed.ended()
-    assert await sessions.runner(model).run_next() is None
+    assert await sessions.runner(model).take_up() is None
 
 
 async def test_a_message_over_the_budget_gets_a_turn_that_says_so(sessions: Busily) -> None:
@@ -361,10 +361,10 @@ async def test_a_message_over_the_budget_gets_a_turn_that_says_so(sessions: Busi
     assert [line[0] for line in sessions.history if line[0]] == ["m1", "m2"]
 
 
-async def test_the_inbox_is_loaded_only_where_a_message_waits(
+async def test_the_queue_is_loaded_only_where_a_message_waits(
     sessions: Busily, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rooms = ("omniagent.turns.inbox", "omniagent.turns.busy", "omniagent.turns.posted_answer")
+    rooms = ("omniagent.turns.engine.queued", "omniagent.turns.watch.takeover")
     for room in rooms:
         monkeypatch.delitem(sys.modules, room, raising=False)
     await sessions.runner(ScriptedModel("One.")).run(ask("m1"))
@@ -393,7 +393,7 @@ async def test_a_message_that_waits_counts_as_one_request_when_it_is_posted(sess
     with pytest.raises(TooManyRequests):
         await budgeted(sessions, model, budget, counter).start(ask("m3", "queue"))
     retried = await budgeted(sessions, model, budget, counter).start(ask("m2", "queue"))
-    assert await sessions.waiting() == ["m2"]
+    assert await sessions.queued() == ["m2"]
     gate.set()
     assert (await second.result()).text == (await retried.result()).text == "Two."
     await asyncio.gather(first.ended(), second.ended(), retried.ended())
@@ -411,14 +411,14 @@ async def test_a_message_whose_request_ends_first_waits_on_and_the_same_request_
         await hurried.result()
     await hurried.ended()
     again = await sessions.runner(model).start(ask("m2", "queue"))
-    assert await sessions.waiting() == ["m2"]
+    assert await sessions.queued() == ["m2"]
     gate.set()
     assert (await again.result()).text == "Two."
     await asyncio.gather(first.ended(), again.ended())
 
 
 async def test_a_message_that_waits_also_waits_for_a_slot(sessions: Busily, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(posted_answer, "PAUSE_SECONDS", 0.01)
+    monkeypatch.setattr(queued, "PAUSE_SECONDS", 0.01)
     gate, elsewhere = Gate(), Gate()
     model = ScriptedModel(["One", gate, "."], ["Elsewhere", elsewhere, "."], "Two.")
     first = await sessions.runner(model).start(ask("m1"))
@@ -431,40 +431,37 @@ async def test_a_message_that_waits_also_waits_for_a_slot(sessions: Busily, monk
     await first.result()
     waiting = asyncio.create_task(second.result())
     assert not (await asyncio.wait([waiting], timeout=0.1))[0]
-    assert await sessions.waiting() == ["m2"]
+    assert await sessions.queued() == ["m2"]
     elsewhere.set()
     assert (await waiting).text == "Two."
     await asyncio.gather(first.ended(), other.ended(), second.ended())
 
 
 async def test_a_turn_that_died_is_continued_by_whoever_waits_and_answers_what_had_joined_it() -> None:
-    clock, sessions, living = Clock(), Busily(), asyncio.all_tasks()
-    sessions.registry = MemoryRegistry(lease_seconds=10.0, clock=clock)
+    sessions, living = Busily(), asyncio.all_tasks()
     before, dying = Gate(), Gate()
     model = ScriptedModel(["One", before, "."], ["never", dying, "."], "Two.", "Three.")
-    process = Process(sessions.store, sessions.registry, sessions.settings)
+    process = Process(sessions)
     agent = Agent("helper", "")
     doomed = TurnOperator(agent, process.session, provider=model, registry=process.registry)
     first = await doomed.start(ask("m1"))
     await before.reached()
     steering = await sessions.runner(model).start(ask("m2", "steer"))
-    queued = await sessions.runner(model).start(ask("m3", "queue"))
-    await renewed(sessions, "m2", "m3", clock=clock)
+    third = await sessions.runner(model).start(ask("m3", "queue"))
+    await sessions.polled()
     before.set()
     await dying.reached()
-    held = await sessions.registry.running(sessions.session().key)
-    assert held is not None
 
     async def is_logged() -> bool:
-        chunks = await sessions.registry.read(held.claim.session, held.claim.turn_id)
-        return any(b"data-steering" in frames for _, frames in chunks)
+        chunks = await sessions.registry.read(sessions.session().key, first.message_id)
+        return any(b"data-steering" in chunk.lines for chunk in chunks)
 
     await until(is_logged)
     process.is_dead = True
-    clock.pass_by(11)
+    sessions.pass_by()
     assert (await steering.result()).message_id == first.message_id
-    assert (await queued.result()).text == "Three."
-    await asyncio.gather(steering.ended(), queued.ended())
+    assert (await third.result()).text == "Three."
+    await asyncio.gather(steering.ended(), third.ended())
     assert sessions.history == [
         ("m1", "m1?", "complete"),
         ("", "One.", "…"),

@@ -4,12 +4,12 @@ import asyncio
 
 import pytest
 
-from omniagent import Agent, Query
+from omniagent import Agent, Query, TurnRegistry
 from omniagent.protocol import sse
 from omniagent.testing import Gate, ScriptedModel
-from omniagent.turns.lease import TurnRegistry
-from tests.fixtures.conversation import Clock, Conversation, read
-from tests.turns.registries import until
+from omniagent.turns.registry import Signals
+from tests.fixtures.conversation import Conversation, read
+from tests.runner.sessions import until
 
 pytestmark = pytest.mark.parametrize("registry", ["dynamodb"], indirect=True)
 
@@ -19,22 +19,8 @@ def talk(conversation: Conversation, registry: TurnRegistry, *script: object) ->
     return conversation.but(registry=registry, provider=model, agent=Agent("helper", ""))
 
 
-async def lease(registry: TurnRegistry, chat: Conversation) -> float:
-    held = await registry.running(chat.session.key)
-    assert held is not None
-    return held.lease_until
-
-
-async def is_renewed(registry: TurnRegistry, chat: Conversation, seen: list[float]) -> bool:
-    """Whether the lease is another than the last that was seen."""
-    if (now := await lease(registry, chat)) == seen[-1]:
-        return False
-    seen.append(now)
-    return True
-
-
 async def test_messages_queue_steer_and_interrupt_and_are_stored_once_and_in_order(
-    conversation: Conversation, registry: TurnRegistry, clock: Clock
+    conversation: Conversation, registry: TurnRegistry, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first_gate, second_gate, third_gate = Gate(), Gate(), Gate()
     chat = talk(
@@ -50,11 +36,17 @@ async def test_messages_queue_steer_and_interrupt_and_are_stored_once_and_in_ord
     queued = await chat.start(Query("m2?", "m2", busy="queue"))
     steering = await chat.start(Query("Short, please: ü", "m3", busy="steer"))
 
-    renewed = [await lease(registry, chat)]
-    clock.pass_by(1)  # after the look: a renewal between the two would be the last that differs
-    for _ in range(2):  # the second renewal began after the message was posted
-        await until(lambda: is_renewed(registry, chat, renewed))
-        clock.pass_by(1)
+    looks, signals = [0], registry.signals
+
+    async def counted(session: str, journal: str) -> Signals:
+        looks[0] += 1
+        return await signals(session, journal)
+
+    async def has_looked() -> bool:
+        return looks[0] > 1  # the second look began after the message was in line
+
+    monkeypatch.setattr(registry, "signals", counted)
+    await until(has_looked)
     first_gate.set()
     await second_gate.reached()
     second_gate.set()
@@ -81,7 +73,7 @@ async def test_messages_queue_steer_and_interrupt_and_are_stored_once_and_in_ord
     ids = [next(sse.decode(stream))["messageId"] for stream in streams]
     assert ids[0] == ids[2] == chat.messages[1]["client_message_id"]
     assert len(set(ids)) == 3
-    assert await registry.running(chat.session.key) is None
+    assert chat.document["turn"] is None
     retried = await read(await chat.start(Query("Short, please: ü", "m3")))
     assert next(sse.decode(retried))["messageId"] == ids[0]
     assert len(chat.messages) == 6
@@ -96,5 +88,5 @@ async def test_deleting_the_session_deletes_what_waits(conversation: Conversatio
     assert await chat.runner().erase_session()
     assert [event["type"] for event in sse.decode(await read(waiting))] == ["error"]
     await asyncio.gather(first.ended(), waiting.ended())
-    assert await registry.running(chat.session.key) is None
+    assert await chat.session.head(erased=True) is None
     assert chat.messages == []

@@ -1,20 +1,24 @@
-"""Messages in the inbox of a turn that waits for an approval."""
+"""Messages in line behind a turn that waits for an approval."""
 
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
-from omniagent import AnswerStream, Query, RunResult, tool
+from omniagent import AnswerStream, InMemorySessionManager, Query, RunResult, tool
 from omniagent.ai.operator import TurnOperator
-from omniagent.errors import InvalidRequest, NotWaiting, TooManyTurns, TurnInProgress, UnknownRequest
+from omniagent.errors import InvalidRequest, NotWaiting, TurnInProgress, UnknownRequest
 from omniagent.protocol import sse
+from omniagent.session.live import QueuedMessage
 from omniagent.testing import Gate, MemoryRegistry, ScriptedModel, ToolCall
-from omniagent.turns.lease import Claim, InboxMessage, OnDead, RunningTurn
+from omniagent.turns.registry import Signals
+from omniagent.turns.state import Enqueue
 from tests.fixtures.conversation import move_clock
-from tests.runner.busily import Busily, ask, renewed
+from tests.runner.busily import Busily, ask
+from tests.runner.sessions import until
 
 REFUND = ToolCall("refund", {"order": "42"})
 
@@ -23,34 +27,6 @@ REFUND = ToolCall("refund", {"order": "42"})
 async def refund(order: str) -> str:
     """Refund an order."""
     return f"refunded {order}"
-
-
-class Watched(MemoryRegistry):
-    """Counts how often somebody looks at a session, and what is written."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.looks = 0
-        self.writes: Counter[str] = Counter()
-
-    async def running(self, session: str) -> RunningTurn | None:
-        self.looks += 1
-        return await MemoryRegistry.running(self, session)
-
-    async def claim(self, claim: Claim, on_dead: OnDead | None = None) -> RunningTurn | None:
-        self.writes["claim"] += 1
-        return await MemoryRegistry.claim(self, claim, on_dead)
-
-    async def append(self, claim: Claim, number: int, frames: bytes) -> bool:
-        self.writes["append"] += 1
-        return await MemoryRegistry.append(self, claim, number, frames)
-
-    async def looked(self) -> None:
-        """Wait until somebody has looked several times more."""
-        seen = self.looks
-        async with asyncio.timeout(10):
-            while self.looks < seen + 4:  # noqa: ASYNC110 - no event announces it
-                await asyncio.sleep(0.002)
 
 
 @pytest.fixture
@@ -81,6 +57,13 @@ async def queued_behind(sessions: Busily, *answers: object) -> tuple[ScriptedMod
     return model, second, waiting
 
 
+async def take_up(sessions: Busily, model: ScriptedModel) -> None:
+    """Do what a session needs, as the sweep does."""
+    answer = await runner(sessions, model).take_up()
+    assert answer is not None
+    await answer.ended()
+
+
 def said(sessions: Busily) -> list[tuple[str, str]]:
     return [line[:2] for line in sessions.history]
 
@@ -88,14 +71,46 @@ def said(sessions: Busily) -> list[tuple[str, str]]:
 async def test_a_message_that_was_queued_before_waits_for_the_answer_and_is_answered_then(sessions: Busily) -> None:
     model, second, waiting = await queued_behind(sessions, "Done.", "Two.")
     assert await runner(sessions, model).resume() is not None, "the waiting answer, replayed"
-    assert await runner(sessions, model).run_next() is None
+    assert await runner(sessions, model).take_up() is None
     again = await runner(sessions, model).run(ask("m1"))
     assert (again.status, again.message_id) == ("waiting", waiting.message_id), "sent again, it closes nothing"
-    assert await sessions.waiting() == ["m2"]
+    assert await sessions.queued() == ["m2"]
     result = await runner(sessions, model).reply(waiting.requests[0].approve()).result()
     assert (result.status, (await second.result()).text) == ("complete", "Two.")
     await second.ended()
     assert said(sessions) == [("m1", "m1?"), ("", "Hm. Done."), ("m2", "m2?"), ("", "Two.")]
+
+
+async def test_nothing_is_written_while_a_message_is_held_up(sessions: Busily, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: Counter[str] = Counter()
+
+    def count(owner: type, name: str) -> None:
+        call = getattr(owner, name)
+
+        async def counted(*args: Any, **kwargs: Any) -> Any:
+            calls[name] += 1
+            return await call(*args, **kwargs)
+
+        monkeypatch.setattr(owner, name, counted)
+
+    count(InMemorySessionManager, "head")
+    count(InMemorySessionManager, "write")
+    for name in ("append", "signal", "count_reader"):
+        count(MemoryRegistry, name)
+    model, second, waiting = await queued_behind(sessions, "Done.", "Two.")
+
+    async def is_alone() -> bool:
+        return len(sessions.store.open_turns) == 1
+
+    async def has_looked() -> bool:
+        return calls["head"] >= 3
+
+    await until(is_alone)
+    calls.clear()
+    await until(has_looked)
+    assert set(calls) == {"head"}
+    await runner(sessions, model).reply(waiting.requests[0].deny()).result()
+    await second.ended()
 
 
 async def test_a_blocked_message_frees_its_request_and_is_answered_after_the_approval(
@@ -109,20 +124,10 @@ async def test_a_blocked_message_frees_its_request_and_is_answered_after_the_app
         await second.result()
     approved = await runner(sessions, model).reply(waiting.requests[0].approve())
     await approved.ended()
+    await take_up(sessions, model)
     assert said(sessions) == [("m1", "m1?"), ("", "Hm. Done."), ("m2", "m2?"), ("", "Two.")]
     again = await runner(sessions, model).run(ask("m2", "queue"))
     assert again.text == "Two."
-
-
-async def test_nothing_is_written_while_a_message_is_held_up(sessions: Busily) -> None:
-    sessions.registry = registry = Watched()
-    model, second, waiting = await queued_behind(sessions, "Done.", "Two.")
-    await registry.looked()
-    head, written = await sessions.session().head(), registry.writes.copy()
-    await registry.looked()
-    assert (await sessions.session().head(), registry.writes) == (head, written)
-    await runner(sessions, model).reply(waiting.requests[0].deny()).result()
-    await second.ended()
 
 
 @pytest.mark.parametrize("busy", ["reject", "queue", "steer", "interrupt"])
@@ -142,33 +147,54 @@ async def test_a_new_message_closes_what_is_asked_and_is_answered_after_those_th
         await runner(sessions, model).reply(waiting.requests[0].approve(), message_id=waiting.message_id)
 
 
+async def test_a_message_in_the_background_closes_what_is_asked_behind_others(sessions: Busily) -> None:
+    model, second, _ = await queued_behind(sessions, "Two.", "Three.")
+    await runner(sessions, model).accept(ask("m3"))
+    assert sessions.messages[1].metadata["stopReason"] == "unanswered"
+    assert (await second.result()).text == "Two."
+    await second.ended()
+    await take_up(sessions, model)
+    assert said(sessions)[2:] == [("m2", "m2?"), ("", "Two."), ("m3", "m3?"), ("", "Three.")]
+
+
+async def test_an_interrupting_message_closes_what_the_turn_asks(sessions: Busily) -> None:
+    """The turn began to wait before it saw that it was to stop."""
+    model = ScriptedModel(REFUND, "Two.")
+    await runner(sessions, model).run(ask("m1"))
+    await sessions.apply(Enqueue(QueuedMessage("m2", "m2?", "interrupt")))
+    await take_up(sessions, model)
+    assert said(sessions)[2:] == [("m2", "m2?"), ("", "Two.")]
+    assert sessions.messages[1].status == "cancelled"
+
+
+async def test_an_interrupting_message_is_answered_though_the_turn_never_saw_its_signal(
+    sessions: Busily, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def none(*_: str) -> Signals:
+        return Signals()
+
+    monkeypatch.setattr(sessions.registry, "signals", none)
+    gate = Gate()
+    model = ScriptedModel([gate, REFUND], "Two.")
+    first = await runner(sessions, model).start(ask("m1"))
+    await gate.reached()
+    second = await runner(sessions, model).start(ask("m2", "interrupt"))
+    gate.set()
+    assert (await second.result()).text == "Two."
+    await asyncio.gather(first.ended(), second.ended())
+    assert sessions.messages[1].metadata["stopReason"] == "unanswered"
+
+
 async def test_a_message_that_closed_one_request_waits_for_the_next(sessions: Busily) -> None:
-    sessions.registry = registry = Watched()
     model, second, _ = await queued_behind(sessions, REFUND, "Done.", "Three.")
     third = await runner(sessions, model).start(ask("m3"))
     asked = await second.result()
     assert asked.status == "waiting"
-    await registry.looked()
-    assert await sessions.waiting() == ["m3"]
+    assert await sessions.queued() == ["m3"]
     await runner(sessions, model).reply(asked.requests[0].approve()).result()
     assert (await third.result()).text == "Three."
     await asyncio.gather(second.ended(), third.ended())
     assert [message.status for message in sessions.messages[1::2]] == ["cancelled", "complete", "complete"]
-
-
-async def test_a_message_that_came_to_end_a_turn_closes_what_that_asks(sessions: Busily) -> None:
-    """The turn had begun to wait before it saw that it was to stop."""
-    model = ScriptedModel(REFUND, "Two.")
-    waiting = await runner(sessions, model).run(ask("m1"))
-    claim = Claim(sessions.session().key, waiting.message_id, "m1")
-    await sessions.registry.claim(claim)
-    await sessions.registry.post(claim, InboxMessage("m2", "m2?", interrupts=waiting.message_id), 10)
-    await sessions.registry.release(claim)
-    answer = await runner(sessions, model).run_next()
-    assert answer is not None
-    assert (await answer.result()).text == "Two."
-    await answer.ended()
-    assert sessions.messages[1].status == "cancelled"
 
 
 async def test_a_stop_closes_what_is_asked_and_stops_what_waits(sessions: Busily) -> None:
@@ -187,7 +213,7 @@ async def test_a_stop_of_a_message_that_is_held_up_leaves_what_is_asked(sessions
     assert (await runner(sessions, model).reply(waiting.requests[0].approve()).result()).status == "complete"
     await second.ended()
     await sessions.store.open_turns.finish()
-    resumed = await runner(sessions, model).run_next()
+    resumed = await runner(sessions, model).take_up()
     if resumed is not None:
         await resumed.ended()
     assert [message.status for message in sessions.messages] == ["complete", "complete", "complete", "cancelled"]
@@ -207,7 +233,7 @@ async def test_a_stop_of_a_message_that_has_joined_closes_what_is_asked(sessions
     first = await runner(sessions, model).start(ask("m1"))
     await gate.reached()
     second = await runner(sessions, model).start(ask("m2", "steer"))
-    await renewed(sessions, "m2")
+    await sessions.polled()
     gate.set()
     assert (await first.result()).status == "waiting"
     await asyncio.gather(first.ended(), second.ended())
@@ -222,7 +248,7 @@ async def test_a_turn_that_goes_on_is_stopped_and_joined_by_every_message_that_i
     first = await runner(sessions, model).start(ask("m1"))
     await gates[0].reached()
     second = await runner(sessions, model).start(ask("m2", "steer"))
-    await renewed(sessions, "m2")
+    await sessions.polled()
     gates[0].set()
     request = (await first.result()).requests[0]
     await asyncio.gather(first.ended(), second.ended())
@@ -244,7 +270,7 @@ async def test_a_message_that_waits_cannot_be_changed(sessions: Busily) -> None:
     for busy in ("reject", "queue", "steer", "interrupt"):
         with pytest.raises(InvalidRequest):
             await runner(sessions, model).start(Query("Something else", "m2", busy=busy))
-    assert await sessions.waiting() == ["m2"]
+    assert await sessions.queued() == ["m2"]
     await runner(sessions, model).reply(waiting.requests[0].approve()).result()
     await second.ended()
     assert said(sessions)[2:] == [("m2", "m2?"), ("", "Two.")]
@@ -261,38 +287,13 @@ async def test_a_steering_message_that_came_too_late_joins_the_answer_when_it_go
     request = (await first.result()).requests[0]
     going_on = await runner(sessions, model).reply(request.approve())
     await gates[1].reached()
-    await renewed(sessions, "m2")
+    await sessions.polled()
     gates[1].set()
     assert (await second.result()).message_id == request.message_id
     await asyncio.gather(going_on.ended(), second.ended())
     at_first = [("", "", "…"), ("m2", "m2?", "joined"), ("", "Done. ", "complete")]
     later = [("", "Done. ", "…"), ("m2", "m2?", "joined"), ("", "In short: done.", "complete")]
     assert sessions.history[1:] in (at_first, later), "it depends on which comes first, a tick or the model's call"
-
-
-async def test_a_message_whose_own_turn_goes_on_does_not_join_it(sessions: Busily) -> None:
-    """Its process died after it had stored the answer, and before the message had left the inbox."""
-    approved = asyncio.Event()
-
-    @tool(approval=True)
-    async def refund(order: str) -> str:
-        """Refund an order."""
-        await approved.wait()
-        return f"refunded {order}"
-
-    model = ScriptedModel(REFUND, "Done.")
-    waiting = await sessions.runner(model, refund).run(ask("m1"))
-    claim = Claim(sessions.session().key, waiting.message_id, "m1")
-    await sessions.registry.claim(claim)
-    await sessions.registry.post(claim, InboxMessage("m1", "m1?", steers=True), 10)
-    await sessions.registry.release(claim)
-    going_on = await sessions.runner(model, refund).reply(waiting.requests[0].approve())
-    await renewed(sessions, "m1")
-    approved.set()
-    await going_on.result()
-    assert await sessions.waiting() == [], "it has left with its turn"
-    assert sessions.history == [("m1", "m1?", "complete"), ("", "Done.", "complete")]
-    await going_on.ended()
 
 
 async def test_a_message_is_answered_when_what_was_asked_before_it_has_expired(
@@ -318,6 +319,7 @@ async def test_a_regeneration_replaces_what_is_asked_and_the_messages_behind_it_
     regenerated = await runner(sessions, model).start(Query(regenerate=True, replaces=waiting.message_id))
     assert (await regenerated.result()).text == "Without it."
     await regenerated.ended()
+    await take_up(sessions, model)
     assert said(sessions) == [("m1", "m1?"), ("", "Without it."), ("m2", "m2?"), ("", "Two.")]
     with pytest.raises((NotWaiting, UnknownRequest)):
         await runner(sessions, model).reply(waiting.requests[0].approve(), message_id=waiting.message_id)
@@ -352,33 +354,6 @@ async def test_deleting_the_session_reaches_a_message_that_is_held_up(sessions: 
     await second.ended()
 
 
-async def test_the_answers_to_a_turn_that_waits_are_never_queued(sessions: Busily) -> None:
-    sessions.settings = replace(sessions.settings, busy="queue")
-    model = ScriptedModel(REFUND, "Done.")
-    waiting = await runner(sessions, model).run(ask("m1"))
-    claim = Claim(sessions.session().key, "another turn", "another message")
-    assert await sessions.registry.claim(claim) is None
-    with pytest.raises(TurnInProgress):
-        await runner(sessions, model).reply(waiting.requests[0].approve())
-    assert await sessions.waiting() == []
-    await sessions.registry.release(claim)
-
-
-async def test_answers_wait_for_a_request_that_holds_the_session_for_a_moment(sessions: Busily) -> None:
-    """Such as the question, sent again: it is replayed, and its claim released."""
-    sessions.registry = registry = Watched()
-    model = ScriptedModel(REFUND, "Done.")
-    waiting = await runner(sessions, model).run(ask("m1"))
-    claim = Claim(sessions.session().key, "another turn", "m1")
-    assert await registry.claim(claim) is None
-    answering = asyncio.create_task(runner(sessions, model).reply(waiting.requests[0].approve()).result())
-    async with asyncio.timeout(10):
-        while registry.writes["claim"] < 3:  # noqa: ASYNC110 - no event announces it
-            await asyncio.sleep(0)
-    await registry.release(claim)
-    assert (await answering).text == "Done."
-
-
 async def test_a_message_joins_a_turn_that_goes_on_after_an_approval(sessions: Busily) -> None:
     gate = Gate()
     model = ScriptedModel(REFUND, ["Done", gate, "."], "In short: done.", "Next.")
@@ -386,7 +361,7 @@ async def test_a_message_joins_a_turn_that_goes_on_after_an_approval(sessions: B
     going_on = await runner(sessions, model).reply(waiting.requests[0].approve())
     await gate.reached()
     second = await runner(sessions, model).start(ask("m2", "steer"))
-    await renewed(sessions, "m2")
+    await sessions.polled()
     gate.set()
     assert (await second.result()).message_id == waiting.message_id
     await asyncio.gather(going_on.ended(), second.ended())
@@ -399,7 +374,7 @@ async def test_a_message_in_the_background_comes_instead_of_an_answer(sessions: 
     model = ScriptedModel(REFUND, "Two.")
     await runner(sessions, model).run(ask("m1"))
     await runner(sessions, model).accept(ask("m2"))
-    answer = await runner(sessions, model).run_accepted("m2")
+    answer = await runner(sessions, model).take_up()
     assert answer is not None
     assert (await answer.result()).text == "Two."
     await answer.ended()
@@ -416,12 +391,12 @@ async def test_a_message_in_the_background_that_was_sent_before_waits_for_the_an
     gate.set()
     request = (await first.result()).requests[0]
     await first.ended()
-    with pytest.raises(TooManyTurns):
-        await runner(sessions, model).accept(ask("m3", "queue"))
-    assert await runner(sessions, model).run_accepted("m2") is None
-    assert await sessions.waiting() == ["m2"]
+    assert await runner(sessions, model).take_up() is None
+    assert await sessions.queued() == ["m2"]
     other = sessions.runner(model, session=sessions.session("another"))
     await other.accept(ask("m3"))  # what may wait for a month takes nobody's seat
     approved = await runner(sessions, model).reply(request.approve())
     await approved.ended()
+    await take_up(sessions, model)
     assert said(sessions) == [("m1", "m1?"), ("", "Done."), ("m2", "m2?"), ("", "Two.")]
+    assert await other.erase_session()

@@ -7,65 +7,55 @@ from typing import Any
 
 import pytest
 
-from omniagent import Agent, InMemorySessionManager, Query, tool
+from omniagent import Query, tool
 from omniagent.ai.operator import TurnOperator
 from omniagent.ai.providers.scripted import ToolCall
 from omniagent.errors import NotFound
 from omniagent.messages import Part, StepPart, TextPart, ToolPart
 from omniagent.protocol import sse
-from omniagent.session.manager import SessionMessage, TurnStart
-from omniagent.testing import InMemoryStore, MemoryRegistry, ScriptedModel
-from omniagent.turns.replay import record_frames
-from tests.fixtures.conversation import Clock, read
+from omniagent.session.live import SessionMessage
+from omniagent.testing import ScriptedModel
+from omniagent.turns.state import End
+from tests.fixtures.conversation import read
 from tests.runner.processes import FaultyProcess, Process
-from tests.runner.sessions import QUICK, other_tasks
-from tests.turns.registries import until
+from tests.runner.sessions import QUICK, Sessions, other_tasks, parts_of, until
 
 SETTINGS = replace(QUICK, tick_seconds=0.005, summary_after_turns=1)
 WAYS = ["refused", "answer lost", "unexpected", "cancelled before", "cancelled after"]
 MOST_CALLS = 100
 
 
-class World:
+class World(Sessions):
     """A session with two turns, and one process that is about to go wrong."""
 
     def __init__(self, at: int, how: str) -> None:
-        self.clock = Clock()
-        self.store = InMemoryStore()
-        self.shared = MemoryRegistry(lease_seconds=10.0, clock=self.clock)
-        self.process = FaultyProcess(self.store, self.shared, SETTINGS, at=at, how=how)
+        super().__init__(SETTINGS)
+        self.process = FaultyProcess(self, at=at, how=how)
         self.tool_runs = 0
         self.model = ScriptedModel(default=self._answer)
         self.streamed = b""
 
-    def runner(self, process: Process | None = None) -> TurnOperator:
+    def operator(self, process: Process | None = None) -> TurnOperator:
         @tool
         async def work() -> str:
             """Work."""
             self.tool_runs += 1
             return "worked"
 
-        process = process or Process(self.store, self.shared, SETTINGS)
-        return TurnOperator(
-            Agent("helper", "", [work]), process.session, provider=self.model, registry=process.registry
-        )
-
-    @property
-    def session(self) -> InMemorySessionManager:
-        return InMemorySessionManager("ada", "chat", store=self.store, settings=SETTINGS)
+        process = process or Process(self)
+        return self.runner(self.model, work, session=process.session, registry=process.registry)
 
     async def converse(self) -> None:
         call = ToolPart(call_id="call", name="work", input={}, output="worked", done=True)
         parts: list[Part] = [StepPart(), call, StepPart(), TextPart(text="Done.")]
         for number in (1, 2):
-            turn_id, metadata = f"t{number}", {"turnNumber": number}
-            await self.session.begin_turn(TurnStart(turn_id, number, f"m{number}", [TextPart(text="Hello?")]))
-            answer = SessionMessage(turn_id, "assistant", number, parts, metadata=metadata)
-            await self.session.finish_turn(answer)
+            await self.die_after_begin(f"m{number}", "Hello?")
+            metadata = {"turnNumber": number}
+            await self.apply(End("dead", SessionMessage(f"t{number}", "assistant", number, parts, metadata=metadata)))
 
     async def go_wrong(self, verb: "Verb") -> None:
         """Do something in the process that goes wrong. Whatever it raises, it ends."""
-        self.process.caller = asyncio.create_task(verb(self, self.runner(self.process)))
+        self.process.caller = asyncio.create_task(verb(self, self.operator(self.process)))
         async with asyncio.timeout(60):
             await asyncio.gather(self.process.caller, return_exceptions=True)
 
@@ -96,7 +86,7 @@ async def replay(world: World, runner: TurnOperator) -> None:
 
 
 async def join(world: World, runner: TurnOperator) -> None:
-    owner = await world.runner().start(Query("Go on", "m3"))
+    owner = await world.operator().start(Query("Go on", "m3"))
     try:
         world.streamed = await read(await runner.start(Query("Go on", "m3")))
     finally:
@@ -104,7 +94,7 @@ async def join(world: World, runner: TurnOperator) -> None:
 
 
 async def resume(world: World, runner: TurnOperator) -> None:
-    owner = await world.runner().start(Query("Go on", "m3"))
+    owner = await world.operator().start(Query("Go on", "m3"))
     await owner.ended()  # its log is kept for a while
     stream = await runner.resume()
     world.streamed = await read(stream) if stream else b""
@@ -156,32 +146,32 @@ async def check_stream(world: World, where: str) -> None:
     finished = [event for event in seen if event["type"] == "finish"]
     if finished:
         number = finished[-1]["messageMetadata"]["turnNumber"]
-        answer = await world.session.answer(number)
+        answer = await world.session().answer(number)
         assert answer is not None, where
-        assert record_frames(world.streamed).parts == answer.parts, where
+        assert parts_of(world.streamed) == answer.parts, where
 
 
 async def check_works(world: World, where: str) -> None:
     """After the lease at most, the same message is answered once, and so is another one."""
-    world.clock.pass_by(11)
-    session = world.store.sessions.get(world.session.key)
-    if session is not None and session.is_erased:  # a deletion that was cut off: the same request again goes on
-        assert await world.runner().erase_session(), where
-    stored = (await world.session.load("m3")).earlier
-    answer = await world.session.answer(stored.turn_number) if stored else None
+    world.pass_by()
+    session = world.store.sessions.get(world.session().key)
+    if session is not None and session.head.is_erased:  # a deletion that was cut off: the same request again goes on
+        assert await world.operator().erase_session(), where
+    stored = (await world.session().load("m3")).earlier
+    answer = await world.session().answer(stored.turn_number) if stored else None
     # A turn that could not be stored is continued, and one that was closed early goes on: its tool is not run again.
-    is_continued = session is not None and stored is not None and session.head.active_turn_id is not None
+    # After a regeneration that is continued, the message has a turn of its own.
+    continued = (await world.head()).running
     has_run = answer is not None and any(isinstance(part, ToolPart) and part.may_have_run for part in answer.parts)
-    runs = 1 if is_continued else world.tool_runs + (not has_run)
-    result = await world.runner().run(Query("Go on", "m3"))
+    runs = world.tool_runs + (not has_run) if continued is None else 1 + (continued.message_id != "m3")
+    result = await world.operator().run(Query("Go on", "m3"))
     assert (result.status, result.text) == ("complete", "Done."), where
     assert world.tool_runs == runs, where
-    assert (await world.runner().run(Query("And on", "m4"))).status == "complete", where
+    assert (await world.operator().run(Query("And on", "m4"))).status == "complete", where
     await world.store.open_turns.finish()
-    session = world.store.sessions[world.session.key]
+    session = world.store.sessions[world.session().key]
     numbers = [(m.turn_number, m.role) for m in session.messages]
     assert numbers == [(n, role) for n in range(1, len(numbers) // 2 + 1) for role in ("user", "assistant")], where
-    assert await world.shared.running(world.session.key) is None, where
-    assert not any(user.running for user in world.store.users.values()), where
+    assert await world.are_free(), where
     with pytest.raises(NotFound):
-        await world.runner().run(Query(message_id="unheard-of", regenerate=True))
+        await world.operator().run(Query(message_id="unheard-of", regenerate=True))

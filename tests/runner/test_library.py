@@ -20,7 +20,7 @@ from omniagent import (
 from omniagent.errors import BudgetExceeded, ConfigurationError, Forbidden, UnknownRequest
 from omniagent.persistence.store import ConversationStore
 from omniagent.session.addresses import SessionDirectory
-from omniagent.session.manager import new_id
+from omniagent.session.ids import new_id
 from omniagent.testing import Gate, InMemoryStore, ScriptedModel, ToolCall
 
 
@@ -132,3 +132,14 @@ async def test_a_provider_factory_that_fails_is_a_mistake_of_the_project() -> No
 def test_a_session_needs_a_user() -> None:
     with pytest.raises(ConfigurationError, match="the user of a session is ''"):
         InMemorySessionManager("")
+
+
+@pytest.mark.parametrize(
+    ("name", "sent"),
+    [("openai/gpt-6-sol", "gpt-6-sol"), ("acme/parrot", "parrot"), ("meta-llama/Llama-3", "meta-llama/Llama-3")],
+)
+async def test_a_given_provider_is_sent_the_model_without_a_providers_name(name: str, sent: str) -> None:
+    model = ScriptedModel("Hello.")
+    project = Project(agent=Agent("helper", "", model=name), providers={"acme": ScriptedModel()})
+    await Runner(project, InMemorySessionManager("ada"), provider=model).run("Hi.")
+    assert model.requests[0].overrides.model == sent

@@ -4,11 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from omniagent import MongoSessionManager, Query
+from omniagent import MongoSessionManager, Query, SessionManager
 from omniagent.errors import InvalidRequest, RequestError, TooManyTurns
-from omniagent.session.manager import SessionHead, SessionState, new_id
-from omniagent.turns.opening import MAX_TURNS, plan_turn
-from tests.fixtures.conversation import QUICK, Conversation
+from omniagent.session.ids import new_id
+from omniagent.session.live import SessionHead, SessionState
+from omniagent.turns.state import MAX_TURNS, Refuse, Run, decide
+from tests.fixtures.conversation import QUICK, Conversation, seen
 
 
 async def refused(conversation: Conversation, query: str | Query, kind: type[RequestError]) -> str:
@@ -17,7 +18,8 @@ async def refused(conversation: Conversation, query: str | Query, kind: type[Req
     with pytest.raises(kind) as refusal:
         await conversation.ask(query)
     assert len(conversation.model.requests) == asked_before
-    assert await conversation.registry.running(conversation.session.key) is None
+    head = await conversation.session.head()
+    assert head is None or head.turn is None
     return refusal.value.public
 
 
@@ -44,15 +46,17 @@ async def test_ids_that_are_no_plain_tokens(conversation: Conversation) -> None:
 
 
 def test_a_session_that_has_reached_its_last_turn() -> None:
-    plan_turn(Query("More?", "m2"), SessionState(SessionHead(MAX_TURNS - 1)))
-    with pytest.raises(InvalidRequest, match="last turn"):
-        plan_turn(Query("More?", "m2"), SessionState(SessionHead(MAX_TURNS)))
+    for number, kind in ((MAX_TURNS - 1, Run), (MAX_TURNS, Refuse)):
+        state = SessionState(SessionHead(1, number))
+        assert isinstance(decide(state, Query("More?", "m2"), now=SessionManager.now()), kind)
 
 
 async def test_more_turns_at_once_than_a_user_may_have(conversation: Conversation) -> None:
     asked = conversation.but(settings=replace(QUICK, max_running_turns_per_user=2))
     running = [asked.but(session_id=new_id()) for _ in range(2)]
-    turns = [await each.start("[stall:first]") for each in running]
+    turns = [await each.start("[stall] [echo:one two three]") for each in running]
+    for turn in turns:
+        await seen(turn, "text-delta")
     await refused(asked, "Hello?", TooManyTurns)
     assert asked.messages == []
     await running[0].stop()

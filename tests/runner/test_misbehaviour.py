@@ -2,7 +2,6 @@
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Collection
 from dataclasses import replace
 from typing import Any
 
@@ -11,19 +10,18 @@ import pytest
 from omniagent import Agent, InMemorySessionManager, Overrides, Query, RunContext, RunResult, ToolError, TurnHooks, tool
 from omniagent.ai.context import Callbacks
 from omniagent.ai.operator import TurnOperator
-from omniagent.ai.providers.llm_provider import ModelEvent, ModelReasoningDone, ModelText
+from omniagent.ai.providers.llm_provider import ModelReasoningDone, ModelText
 from omniagent.ai.providers.model_calls import ProviderPool
 from omniagent.ai.tool_threads import ToolThreads
 from omniagent.ai.tools import OUTPUT_CHARS
 from omniagent.errors import RegistryUnavailable, StorageUnavailable
 from omniagent.messages import ToolPart
-from omniagent.providers import LLMProvider, ModelRequest
-from omniagent.session.manager import SessionMessage, TurnStart
+from omniagent.protocol import sse
+from omniagent.session.live import Change
 from omniagent.testing import Gate, MemoryRegistry, ScriptedModel, ToolCall
-from omniagent.turns.lease import REPAIR, Claim, InboxMessage, OnDead, RunningTurn
-from tests.fixtures.conversation import Clock, read
-from tests.runner.sessions import QUICK, Sessions
-from tests.turns.registries import until
+from omniagent.turns.registry import Chunk
+from tests.fixtures.conversation import read
+from tests.runner.sessions import QUICK, Polled, Sessions, until
 
 EACH_TURN = replace(QUICK, summary_after_turns=1)
 
@@ -53,21 +51,12 @@ async def test_a_summary_model_that_does_not_exist_costs_only_the_summary() -> N
     assert await sessions.are_free()
 
 
-async def test_the_stream_ends_although_the_store_raises_when_the_slot_is_released() -> None:
-    class Broken(InMemorySessionManager):
-        async def withdraw(self, *slots: str) -> None:
-            raise ConnectionError("a team's own store")
-
-    sessions = Sessions()
-    session = Broken("ada", "chat", store=sessions.store, settings=QUICK)
-    await read(await sessions.runner(ScriptedModel("Hi"), session=session).start("Hello?"))
-    assert await sessions.registry.running(session.key) is None
-
-
 async def test_the_stream_ends_with_an_error_if_storing_the_answer_raises() -> None:
     class Broken(InMemorySessionManager):
-        async def finish_turn(self, answer: SessionMessage, *, attempt: int = 0) -> SessionMessage:
-            raise ZeroDivisionError("secret")
+        async def write(self, change: Change) -> bool:
+            if change.inserted:
+                raise ZeroDivisionError("secret")
+            return await super().write(change)
 
     sessions = Sessions()
     session = Broken("ada", "chat", store=sessions.store, settings=sessions.settings)
@@ -76,32 +65,10 @@ async def test_the_stream_ends_with_an_error_if_storing_the_answer_raises() -> N
     result = await stream.result()
     assert (result.stored, result.error and result.error.code) == (False, "internal_error")
     await stream.ended()
-    assert await sessions.are_free()
-
-
-async def test_a_slot_that_is_given_back_late_leaves_that_of_the_next_turn_alone() -> None:
-    class Slow(InMemorySessionManager):
-        is_withdrawing, let_go = asyncio.Event(), asyncio.Event()
-
-        async def withdraw(self, *slots: str) -> None:
-            self.is_withdrawing.set()
-            await self.let_go.wait()
-            await super().withdraw(*slots)
-
-    sessions = Sessions()
-    slow = Slow("ada", "chat", store=sessions.store, settings=QUICK)
-    stream = await sessions.runner(ScriptedModel("Hi"), session=slow).start("Hello?")
-    await slow.is_withdrawing.wait()
-    gate = Gate()
-    following = await sessions.runner(ScriptedModel(["Next.", gate])).start("Next?")
-    await gate.reached()
-    slow.let_go.set()
-    await stream.ended()
-    [user] = sessions.store.users.values()
-    assert len(user.running) == 1
-    gate.set()
-    await following.ended()
-    assert await sessions.are_free()
+    sessions.pass_by()
+    finished = await sessions.runner(ScriptedModel()).take_up()
+    assert finished is not None
+    assert (await finished.result()).text == "Hello."
 
 
 async def test_a_callback_that_is_cancelled_by_its_own_code_changes_nothing() -> None:
@@ -229,9 +196,10 @@ async def test_what_is_emitted_while_the_answer_is_stored_or_later_reaches_neith
     contexts = list[RunContext[Any]]()
 
     class Emitting(InMemorySessionManager):
-        async def finish_turn(self, answer: SessionMessage, *, attempt: int = 0) -> SessionMessage:
-            contexts[0].emit("late", 1)
-            return await super().finish_turn(answer, attempt=attempt)
+        async def write(self, change: Change) -> bool:
+            if change.inserted:
+                contexts[0].emit("late", 1)
+            return await super().write(change)
 
     async def on_start(context: RunContext[Any]) -> None:
         contexts.append(context)
@@ -258,17 +226,15 @@ async def test_the_end_of_the_process_does_not_wait_for_a_summary() -> None:
     assert await sessions.are_free()
 
 
-@pytest.mark.parametrize("replaces", [True, False])
-async def test_a_stop_of_a_regeneration_can_name_the_message_or_the_answer_that_is_replaced(replaces: bool) -> None:
+@pytest.mark.parametrize("names_answer", [True, False])
+async def test_a_stop_of_a_regeneration_names_the_message_or_the_replaced_answer(names_answer: bool) -> None:
     sessions, gate = Sessions(), Gate()
     runner = sessions.runner(ScriptedModel("First.", ["Sec", gate]))
     first = await runner.run(Query("Hello?", "m1"))
-    query = Query(message_id="m1", regenerate=True, replaces=first.message_id if replaces else None)
-    stream = await runner.start(query)
+    stream = await runner.start(Query(message_id="m1", regenerate=True))
     await gate.reached()
     assert not await runner.stop("m")
-    assert await runner.stop(first.message_id) is replaces
-    assert await runner.stop("m1")
+    assert await runner.stop(first.message_id if names_answer else "m1")
     assert (await stream.result()).status == "cancelled"
 
 
@@ -292,7 +258,8 @@ async def test_the_readers_of_a_joined_turn_are_independent_of_each_other() -> N
     await gate.reached()
     gate.set()
     frames, result, same_frames = await readers
-    assert frames == same_frames == await read(owner) == await read(joined)
+    decoded = [list(sse.decode(each)) for each in (frames, same_frames, await read(owner), await read(joined))]
+    assert decoded[1:] == decoded[:-1]
     assert result.text == "Hello there."
 
 
@@ -386,36 +353,6 @@ async def test_code_that_ignores_the_stop_leads_to_no_model_call_and_no_tool() -
     assert not model.requests
 
 
-async def test_a_model_that_ignores_its_cancellation_does_not_hold_a_turn_that_could_not_begin(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("omniagent.aio.STOP_SECONDS", 0.01)
-    is_called, let_go = asyncio.Event(), asyncio.Event()
-
-    class Failing(InMemorySessionManager):
-        async def begin_turn(self, start: TurnStart) -> None:
-            await is_called.wait()
-            raise StorageUnavailable("no primary")
-
-    class Deaf(LLMProvider):
-        async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
-            is_called.set()
-            while not let_go.is_set():
-                try:
-                    await let_go.wait()
-                except asyncio.CancelledError:
-                    continue
-            yield ModelText("late")
-
-    sessions = Sessions()
-    session = Failing("ada", "chat", store=sessions.store, settings=QUICK)
-    runner = TurnOperator(Agent("helper", ""), session, provider=Deaf("deaf"), registry=sessions.registry)
-    with pytest.raises(StorageUnavailable):
-        await runner.start("Hello?")
-    assert await sessions.are_free()
-    let_go.set()
-
-
 async def test_an_answer_of_empty_deltas_is_none() -> None:
     result = await Sessions().runner(ScriptedModel([ModelText("")])).run("Hello?")
     assert (result.status, result.metadata["errorCode"]) == ("failed", "empty_answer")
@@ -435,80 +372,51 @@ async def test_two_tool_calls_of_one_id_are_refused_before_either_is_run() -> No
     assert (result.status, runs) == ("failed", [])
 
 
-async def test_a_claim_that_was_granted_although_its_request_failed_is_given_back() -> None:
-    class Forgetful(MemoryRegistry):
-        async def claim(self, claim: Claim, on_dead: OnDead | None = None) -> RunningTurn | None:
-            await super().claim(claim, on_dead)
-            raise TimeoutError("the answer was lost")
-
-        async def seize(self, claim: Claim) -> RunningTurn | None:
-            await super().seize(claim)
-            raise TimeoutError("the answer was lost")
-
-    sessions = Sessions()
-    sessions.registry = Forgetful()
-    runner = sessions.runner(ScriptedModel())
-    with pytest.raises(TimeoutError):
-        await runner.run("Hello?")
-    with pytest.raises(TimeoutError):
-        await runner.erase()
-    assert await sessions.are_free()
-
-
 @pytest.mark.parametrize("message_id", [None, "m1"])
-@pytest.mark.parametrize("held_by", ["nobody", "a queued message", "a dead repair"])
-async def test_a_turn_that_began_although_its_request_failed_can_be_stopped(
-    message_id: str | None, held_by: str
-) -> None:
+async def test_a_turn_that_began_although_its_request_failed_can_be_stopped(message_id: str | None) -> None:
     class Forgetful(InMemorySessionManager):
-        async def begin_turn(self, start: TurnStart) -> None:
-            await super().begin_turn(start)
-            if held_by == "a queued message":
-                held = await registry.running(self.key)
-                assert held is not None
-                await registry.post(held.claim, InboxMessage("m2", "And now?"), 5)
+        async def write(self, change: Change) -> bool:
+            await super().write(change)
             raise StorageUnavailable("the answer was lost")
 
-    sessions, clock = Sessions(), Clock()
-    sessions.registry = registry = MemoryRegistry(clock=clock)
-    watched = TurnHooks(grace_seconds=60.0)
-    session = Forgetful("ada", "chat", store=sessions.store, settings=QUICK)
+    sessions = Sessions()
+    session = sessions.session(kind=Forgetful)
     with pytest.raises(StorageUnavailable):
-        await sessions.runner(ScriptedModel("Hi."), session=session, hooks=watched).run(Query("Hello?", "m1"))
-    if held_by == "a dead repair":
-        await registry.claim(Claim(session.key, "repair", REPAIR))
-        clock.pass_by(60)
-    runner = sessions.runner(model := ScriptedModel("Hi."), hooks=watched)
+        await sessions.runner(ScriptedModel("Hi."), session=session).run(Query("Hello?", "m1"))
+    sessions.pass_by()
+    runner = sessions.runner(model := ScriptedModel("Hi."))
     assert not await runner.stop("another")
     assert await runner.stop(message_id)
-    assert await runner.continue_turn() is None
+    assert await runner.take_up() is None
     answer = await sessions.session().answer(1)
     assert answer is not None
     assert (answer.status, model.requests) == ("cancelled", [])
 
 
 async def test_what_a_slow_registry_logs_after_the_session_was_deleted_is_deleted_as_well() -> None:
-    class Slow(MemoryRegistry):
+    class Slow(Polled):
         entered, released = asyncio.Event(), asyncio.Event()
 
-        async def append(self, claim: Claim, number: int, frames: bytes) -> bool:
+        async def append(self, session: str, journal: str, chunk: Chunk) -> bool:
             self.entered.set()
             await self.released.wait()
-            return await super().append(claim, number, frames)
+            return await MemoryRegistry.append(self, session, journal, chunk)
 
     sessions = Sessions()
     sessions.registry = registry = Slow()
-    stream = await sessions.runner(ScriptedModel(["Hello", Gate()])).start("Hello?")
+    gate = Gate()
+    stream = await sessions.runner(ScriptedModel(["Hello", gate])).start("Hello?")
     await registry.entered.wait()
     assert await sessions.runner(ScriptedModel()).erase_session()
     registry.released.set()
+    gate.set()
     assert not (await stream.result()).stored
     await stream.ended()
     assert await registry.read(sessions.session().key, stream.message_id) == []
     assert await sessions.are_free()
 
 
-@pytest.mark.parametrize("moment", ["answering", "storing", "releasing"])
+@pytest.mark.parametrize("moment", ["answering", "storing", "ending"])
 def test_what_was_streamed_is_stored_when_the_event_loop_is_closed(moment: str) -> None:
     """`asyncio.run` cancels every task that is left when its coroutine returns."""
     sessions = Sessions()
@@ -520,14 +428,16 @@ def test_what_was_streamed_is_stored_when_the_event_loop_is_closed(moment: str) 
             await asyncio.sleep(0)
 
     class Slow(InMemorySessionManager):
-        async def finish_turn(self, answer: SessionMessage, *, attempt: int = 0) -> SessionMessage:
-            await reach("storing")
-            return await super().finish_turn(answer, attempt=attempt)
+        async def write(self, change: Change) -> bool:
+            if change.inserted:
+                await reach("storing")
+            return await super().write(change)
 
-    class Registry(MemoryRegistry):
-        async def release(self, claim: Claim, taken: Collection[str] = ()) -> bool:
-            await reach("releasing")
-            return await super().release(claim, taken)
+    class Registry(Polled):
+        async def append(self, session: str, journal: str, chunk: Chunk) -> bool:
+            if sse.DONE_LINE in chunk.lines:
+                await reach("ending")
+            return await MemoryRegistry.append(self, session, journal, chunk)
 
     async def main() -> None:
         sessions.registry = Registry()
@@ -547,21 +457,13 @@ def test_what_was_streamed_is_stored_when_the_event_loop_is_closed(moment: str) 
     assert asyncio.run(look()) == ("Hello", True)
 
 
-async def test_a_turn_whose_claim_could_not_be_released_does_not_refuse_the_next_message() -> None:
-    class Registry(MemoryRegistry):
-        is_away = True
-
-        async def release(self, claim: Claim, taken: Collection[str] = ()) -> bool:
-            if self.is_away:
-                raise RegistryUnavailable("away")
-            return await super().release(claim, taken)
+async def test_a_turn_whose_journal_was_not_ended_does_not_refuse_the_next_message() -> None:
+    class Registry(Polled):
+        async def append(self, session: str, journal: str, chunk: Chunk) -> bool:
+            raise RegistryUnavailable("away")
 
     sessions = Sessions()
-    sessions.registry = registry = Registry()
+    sessions.registry = Registry()
     model = ScriptedModel(["First."], ["Second."])
     await sessions.runner(model).run("One?")
-    held = await registry.running(sessions.session().key)
-    assert held is not None
-    assert held.alive
-    registry.is_away = False
     assert (await sessions.runner(model).run("Two?")).text == "Second."

@@ -6,7 +6,7 @@ import pytest
 
 from omniagent import Query
 from omniagent.errors import InvalidRequest, NotFound, NotRegenerable, TurnInProgress
-from omniagent.session.manager import new_id
+from omniagent.session.ids import new_id
 from tests.fixtures.conversation import Conversation, seen
 from tests.fixtures.stream import check_order, outline
 
@@ -48,7 +48,7 @@ async def test_a_failure_keeps_the_old_answer(conversation: Conversation) -> Non
     # The page shows what a reload would: the old answer, under its own id and no other.
     assert [event["messageId"] for event in failed if event["type"] == "start"] == [old["client_message_id"]]
     assert outline(failed)[-7:-3] == outline(events)[2:6]
-    assert conversation.document["active_turn_id"] is None
+    assert conversation.document["turn"] is None
 
 
 async def test_regenerating_twice_what_is_replaced_already_replays(conversation: Conversation) -> None:

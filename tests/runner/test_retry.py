@@ -1,10 +1,11 @@
 """The same message again: joined while it is answered, replayed when it is, answered again when it was not.
 
-What depends on the claim and on the chunk log runs with both registries: `MemoryRegistry` and DynamoDB.
+What depends on the journal runs with both registries: `MemoryRegistry` and DynamoDB.
 """
 
 import asyncio
 from dataclasses import replace
+from datetime import timedelta
 
 import pytest
 
@@ -12,12 +13,21 @@ from omniagent import Query
 from omniagent.errors import InvalidRequest, NotRegenerable, TurnInProgress
 from omniagent.messages import TextPart
 from omniagent.protocol import sse
-from omniagent.session.manager import TurnStart, new_id
-from omniagent.turns.lease import Claim, TurnRegistry
-from tests.fixtures.conversation import Clock, Conversation, each_registry, events_of, read, seen
+from omniagent.session.ids import new_id
+from omniagent.session.live import LiveTurn, SessionHead, SessionMessage
+from omniagent.turns.registry import TurnRegistry
+from omniagent.turns.state import Begin, transition
+from tests.fixtures.conversation import Conversation, each_registry, events_of, seen
 from tests.fixtures.stream import check_order, joined, outline
 
 STALLED = Query("[stall] [echo:one two three four]", "m1")
+
+
+async def die_after_begin(conversation: Conversation, text: str) -> None:
+    """Begin a turn that nobody runs."""
+    session, message = conversation.session, SessionMessage("m1", "user", 1, [TextPart(text=text)])
+    turn = LiveTurn("dead", 1, "dead", "dead", "m1", session.now(), message=message)
+    assert await session.write(transition(SessionHead(), Begin(turn), session.now()))
 
 
 @pytest.fixture
@@ -29,9 +39,9 @@ def conversation(conversation: Conversation, registry: TurnRegistry) -> Conversa
 async def test_while_it_is_answered_the_same_message_joins_from_the_first_event(conversation: Conversation) -> None:
     turn = await conversation.start(STALLED)
     await seen(turn, "text-delta")
-    joining = asyncio.create_task(read(await conversation.runner().start(STALLED)))
+    joining = asyncio.create_task(events_of(await conversation.start(STALLED)))
     await conversation.stop()
-    assert await joining == await read(turn)
+    assert await joining == await events_of(turn)
     assert conversation.document["latest_turn_number"] == 1
 
 
@@ -112,10 +122,11 @@ async def test_a_failed_answer_is_given_again_in_the_same_turn(conversation: Con
     assert conversation.document["latest_turn_number"] == 1
 
 
-async def test_an_interrupted_answer_is_given_again_in_the_same_turn(conversation: Conversation) -> None:
+async def test_the_same_message_continues_a_dead_turn(conversation: Conversation) -> None:
     """The process that began the turn is gone: nothing holds the session but its own document."""
-    await conversation.session.begin_turn(TurnStart("dead", 1, "m1", [TextPart(text="[echo:Here.]")]))
-    assert outline(await conversation.ask(Query("[echo:Here.]", "m1")))[-1] == "data-session complete"
+    await die_after_begin(conversation, "[echo:Here.]")
+    later = conversation.but(later=timedelta(seconds=31))
+    assert outline(await later.ask(Query("[echo:Here.]", "m1")))[-1] == "data-session complete"
     assert [message["turn_number"] for message in conversation.messages] == [1, 1]
     assert conversation.answer["parts"][1]["text"] == "Here."
 
@@ -137,23 +148,13 @@ async def test_another_message_is_refused_while_one_is_answered_and_leaves_nothi
 
 
 @each_registry
-async def test_after_a_crash_the_next_message_waits_for_the_lease_and_no_longer(
-    conversation: Conversation, clock: Clock
-) -> None:
-    claim = Claim(conversation.session.key, "dead", "m1")
-    assert await conversation.registry.claim(claim) is None
-    await conversation.session.begin_turn(TurnStart("dead", 1, "m1", [TextPart(text="Hi")]))
-    with pytest.raises(TurnInProgress) as refused:
+async def test_after_a_crash_the_next_message_finishes_the_dead_turn_first(conversation: Conversation) -> None:
+    await die_after_begin(conversation, "[echo:First.]")
+    with pytest.raises(TurnInProgress):
         await conversation.ask(Query("[echo:Next.]", "m2"))
-    assert refused.value.retry_after == pytest.approx(10.0)
-    clock.pass_by(refused.value.retry_after)
-    await conversation.ask(Query("[echo:Next.]", "m2"))
-    statuses = [(message["turn_number"], message["role"], message["status"]) for message in conversation.messages]
-    assert statuses == [
-        (1, "user", "complete"),
-        (1, "assistant", "interrupted"),
-        (2, "user", "complete"),
-        (2, "assistant", "complete"),
+    await conversation.but(later=timedelta(seconds=31)).ask(Query("[echo:Next.]", "m2"))
+    assert [(message["turn_number"], message["status"]) for message in conversation.messages] == [
+        *((1, "complete"), (1, "complete"), (2, "complete"), (2, "complete"))
     ]
 
 

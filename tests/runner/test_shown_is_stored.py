@@ -12,10 +12,10 @@ from omniagent.errors import ModelStreamBroken
 from omniagent.messages import Part, ReasoningPart, ToolPart
 from omniagent.protocol import sse
 from omniagent.testing import ScriptedModel, ToolCall
-from omniagent.turns.replay import missing_frames, record_frames
+from omniagent.turns.journal.replay import missing_frames
 from tests.fixtures.conversation import read
 from tests.fixtures.examples import examples
-from tests.runner.sessions import QUICK, Sessions
+from tests.runner.sessions import QUICK, Sessions, parts_of
 
 DEEP = "[" * 3000 + "]" * 3000
 VALUES: list[Any] = [
@@ -95,12 +95,13 @@ async def test_what_a_reader_saw_is_what_is_stored(seed: int) -> None:
         answer = await sessions.session().answer(number)
         assert answer is not None
         stored = shown(list(answer.parts))
-        assert shown(record_frames(live).parts) == stored
-        assert shown(record_frames(await read(joined)).parts) == stored
+        assert shown(parts_of(live)) == stored
+        assert shown(parts_of(await read(joined))) == stored
         if answer.status == "complete":
-            assert shown(record_frames(await read(await runner.start(query))).parts) == stored
+            assert shown(parts_of(await read(await runner.start(query)))) == stored
         frames = live.split(sse.DONE)[0].split(b"\n\n")
         end = next(index for index, frame in enumerate(frames) if b'"type":"finish"' in frame)
         for cut in chaos.random.sample(range(1, end), min(5, end - 1)):
             sent = b"".join(frame + b"\n\n" for frame in frames[:cut])
-            assert shown(record_frames(sent + missing_frames(sent, answer)).parts) == stored
+            lines = [frame.removeprefix(b"data: ") for frame in frames[:cut]]
+            assert shown(parts_of(sent + missing_frames(lines, answer))) == stored

@@ -18,14 +18,12 @@ from omniagent.messages import TextPart, ToolPart
 from omniagent.protocol import sse
 from omniagent.providers import ModelRequest
 from omniagent.settings import Busy
-from omniagent.testing import Gate, InMemoryStore, MemoryRegistry, ScriptedModel, ToolCall
-from omniagent.turns.replay import record_frames
-from tests.fixtures.conversation import Clock
+from omniagent.testing import Gate, ScriptedModel, ToolCall
 from tests.fixtures.examples import examples
 from tests.runner.processes import Process
-from tests.runner.sessions import QUICK
+from tests.runner.sessions import QUICK, Sessions, parts_of, until
 
-LEASE_SECONDS = 10.0
+LEASE_SECONDS = QUICK.lease_seconds
 PATIENCE_SECONDS = 60.0
 SETTINGS = replace(QUICK, tick_seconds=0.001, summary_after_turns=2, max_readers_per_user=100)
 
@@ -64,12 +62,10 @@ class OneSession(RuleBasedStateMachine):
     def __init__(self) -> None:
         super().__init__()
         self.loop = asyncio.Runner()
-        self.clock = Clock()
-        self.store = InMemoryStore()
-        self.registry = MemoryRegistry(lease_seconds=LEASE_SECONDS, clock=self.clock)
+        self.sessions = Sessions(SETTINGS)
+        self.store, self.registry = self.sessions.store, self.sessions.registry
         self.turns: list[Expected] = []
         self.running: Running | None = None
-        self.has_stale_slot = False
         self.messages = 0
         self.model_calls = self.expected_model_calls = 0
         self.tool_runs = self.expected_tool_runs = 0
@@ -182,44 +178,32 @@ class OneSession(RuleBasedStateMachine):
         assert self.running is not None
         self._do(self._logged(self.running.stream.message_id))
         self.running.process.is_dead = True
-        self.has_stale_slot = True
 
     @rule()
     def time_passes(self) -> None:
-        """Longer than a lease: a living process has renewed it meanwhile, a dead one is found to be dead."""
-        if self.running is not None and not self.running.process.is_dead:
-            self._do(self._time_passes())
-            return
-        self.clock.pass_by(LEASE_SECONDS + 1)
+        """Longer than a lease: a living process has written meanwhile, and the turn of a dead one is finished."""
         if self.running is None:
-            return
-        self._do(self._runner().settle())
-        running, self.running = self.running, None
-        if not (running.kind == "silent" and running.turn.status):
-            running.turn.status = "interrupted"
+            self.sessions.pass_by(LEASE_SECONDS + 1)
+        elif not self.running.process.is_dead:
+            self._do(self._time_passes())
+        else:
+            self._finish_dead()
+
+    def _finish_dead(self) -> None:
+        """Another process or a reader finishes the turn, or closes it if it was to be stopped."""
+        assert self.running is not None
+        self.sessions.pass_by(LEASE_SECONDS + 1)
+        running, self.running, self.script = self.running, None, ["An answer."]
+        self._do(self._runner().take_up())
+        self._do(until(self._is_idle))
+        self.expected_model_calls += not running.is_stopped
+        if not (running.is_stopped and running.kind == "silent" and running.turn.status):
+            running.turn.status = "cancelled" if running.is_stopped else "complete"
         answer = self._do(self._session().answer(running.turn.number))
         assert answer is not None
+        assert running.is_stopped or answer.text == "An answer."
         for reader in running.readers:
             assert _text(self._do(_ready(reader))) == answer.text
-
-    @precondition(lambda self: self.running and self.running.process.is_dead and not self.running.readers)
-    @rule()
-    def continue_dead(self) -> None:
-        """Another process finishes the turn, or closes it if it was to be stopped. A reader would have closed it."""
-        assert self.running is not None
-        self.clock.pass_by(LEASE_SECONDS + 1)
-        running, self.running, self.script = self.running, None, ["An answer."]
-        stream = self._do(self._runner().continue_turn())
-        assert (stream is None) is running.is_stopped
-        if stream is None:
-            if not (running.kind == "silent" and running.turn.status):
-                running.turn.status = "cancelled"
-            return
-        self.expected_model_calls += 1
-        result = self._do(stream.result())
-        self._do(stream.ended())
-        assert (result.status, result.text) == ("complete", "An answer.")
-        running.turn.status, self.has_stale_slot = "complete", False
 
     @rule()
     def delete(self) -> None:
@@ -229,12 +213,11 @@ class OneSession(RuleBasedStateMachine):
             return
         assert self._do(self._runner().erase_session())
         running, self.running, self.turns = self.running, None, []
-        if running is None:
-            return
-        if not running.process.is_dead:
-            result = self._do(running.stream.result())
-            assert (result.stored, result.error and result.error.code) == (False, "turn_lost")
-            self._do(running.stream.ended())
+        if running is None or running.process.is_dead:
+            return  # its readers look at the session only in each third of a lease
+        result = self._do(running.stream.result())
+        assert (result.stored, result.error and result.error.code) == (False, "turn_lost")
+        self._do(running.stream.ended())
         for reader in running.readers:
             self._do(_ready(reader))
 
@@ -251,7 +234,7 @@ class OneSession(RuleBasedStateMachine):
     @invariant()
     def every_turn_is_there_once_and_ended_one_way(self) -> None:
         session = self.store.sessions.get(self._session().key)
-        messages = session.messages if session else []
+        messages = session.with_open() if session else []
         assert [(m.turn_number, m.id) for m in messages if m.role == "user"] == [
             (turn.number, turn.message_id) for turn in self.turns
         ]
@@ -263,11 +246,9 @@ class OneSession(RuleBasedStateMachine):
     def the_session_is_held_by_its_running_turn_and_by_nothing_else(self) -> None:
         head = self._do(self._session().head())
         assert (head.latest_turn_number if head else 0) == len(self.turns)
-        assert bool(head and head.active_turn_id) is (self.running is not None)
-        assert bool(head and head.waiting_until) is (self.running is None and self._waits)
-        assert bool(self._do(self.registry.running(self._session().key))) is (self.running is not None)
-        slots = [slot for user in self.store.users.values() for slot in user.running]
-        assert len(slots) == (self.running is not None) or (self.has_stale_slot and len(slots) == 1)
+        assert bool(head and head.running) is (self.running is not None)
+        assert bool(head and head.waiting) is (self.running is None and self._waits)
+        assert not (head and head.queue)
 
     @invariant()
     def nothing_was_asked_or_done_twice(self) -> None:
@@ -293,10 +274,10 @@ class OneSession(RuleBasedStateMachine):
         return self.loop.run(asyncio.wait_for(work, PATIENCE_SECONDS))
 
     def _session(self) -> InMemorySessionManager:
-        return InMemorySessionManager("ada", "chat", store=self.store, settings=SETTINGS)
+        return self.sessions.session()
 
     def _runner(self, process: Process | None = None) -> TurnOperator:
-        process = process or Process(self.store, self.registry, SETTINGS)
+        process = process or Process(self.sessions)
 
         @tool
         async def work() -> str:
@@ -331,7 +312,7 @@ class OneSession(RuleBasedStateMachine):
         self.script = scripts[kind]
         self.expected_model_calls += len(self.script)
         self.expected_tool_runs += kind == "tool"
-        process = Process(self.store, self.registry, SETTINGS)
+        process = Process(self.sessions)
         stream = self._do(self._runner(process).start(query))
         self.running = Running(turn, query, process, stream, gate, kind)
         self._joined(stream)
@@ -359,7 +340,6 @@ class OneSession(RuleBasedStateMachine):
         assert (result.status, result.stored) == (status, True)
         if not (status == "cancelled" and running.kind == "silent" and running.turn.status):
             running.turn.status = status
-        self.has_stale_slot = False
         answer = self._do(self._session().answer(running.turn.number))
         assert answer == result.message
         seen = self._do(_read(running.stream))
@@ -371,16 +351,16 @@ class OneSession(RuleBasedStateMachine):
         answer = self._do(self._session().answer(turn.number))
         assert answer is not None
         assert stream.message_id == answer.id
-        recorder = record_frames(self._do(_read(stream)))
+        parts = parts_of(self._do(_read(stream)))
         if any(isinstance(part, ToolPart) and part.request for part in answer.parts):
             # A stream does not tell all of what was asked and answered.
-            assert [type(part) for part in recorder.parts] == [type(part) for part in answer.parts]
+            assert [type(part) for part in parts] == [type(part) for part in answer.parts]
         else:
-            assert recorder.parts == answer.parts
+            assert parts == answer.parts
 
     def _joined_or_refused(self, query: Query) -> None:
         assert self.running is not None
-        if self.running.query.claim_id == query.claim_id:
+        if query.regenerate and self.running.turn.status:  # it replaces an answer already
             self._joined(self._do(self._runner().start(query)))
             return
         with pytest.raises(TurnInProgress):
@@ -388,11 +368,21 @@ class OneSession(RuleBasedStateMachine):
 
     async def _time_passes(self) -> None:
         """Let time pass no faster than the living process renews its lease."""
-        key = self._session().key
+        key, journal = self._session().key, self.running.stream.message_id if self.running else ""
+
+        async def has_written() -> bool:
+            [newest] = await self.registry.read(key, journal, newest=True)
+            return newest.at >= since
+
+        await self._logged(journal)
         for _ in range(3):
-            self.clock.pass_by(LEASE_SECONDS / 2)
-            while (held := await self.registry.running(key)) and held.lease_left < LEASE_SECONDS:  # noqa: ASYNC110
-                await asyncio.sleep(0.001)
+            self.sessions.pass_by(LEASE_SECONDS / 2)
+            since = self._session().now()
+            await until(has_written)
+
+    async def _is_idle(self) -> bool:
+        head = await self.sessions.head()
+        return head.running is None
 
     async def _logged(self, turn_id: str) -> None:
         """Wait for the turn's first tick: whoever joins one that died before it waits for its lease to run out."""
@@ -423,7 +413,7 @@ def _events(frames: bytes) -> list[Any]:
 
 
 def _text(frames: bytes) -> str:
-    return "".join(part.text for part in record_frames(frames).parts if isinstance(part, TextPart))
+    return "".join(part.text for part in parts_of(frames) if isinstance(part, TextPart))
 
 
 async def _cancelled() -> None:
@@ -435,7 +425,7 @@ async def _cancelled() -> None:
 
 
 OneSession.TestCase.settings = settings(
-    max_examples=examples(20),
+    max_examples=examples(10),
     stateful_step_count=30,
     derandomize=True,
     database=None,

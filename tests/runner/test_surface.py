@@ -35,10 +35,10 @@ from omniagent.errors import (
 )
 from omniagent.messages import DataPart
 from omniagent.providers import FallbackProvider, LLMProvider, ModelFinish, ModelRequest, ModelText, ProviderPool
-from omniagent.session.manager import TurnStart
+from omniagent.session.live import Change
 from omniagent.session.naming import MAX_SECONDS
 from omniagent.testing import Gate, InMemoryStore, MemoryCounter, MemoryRegistry, ScriptedModel, ToolCall
-from omniagent.turns.lease import Claim
+from omniagent.turns.registry import Chunk
 from tests.fixtures.conversation import Conversation, each_api, seen
 
 QUICK = Settings(tick_seconds=0.02)
@@ -54,7 +54,7 @@ def session(session_id: str = "chat", settings: Settings = QUICK) -> InMemorySes
 
 
 @each_api
-async def test_an_agent_with_output_answers_with_a_validated_model_on_both_apis(conversation: Conversation) -> None:
+async def test_an_agent_with_output_answers_with_a_validated_model_on_every_api(conversation: Conversation) -> None:
     asked = conversation.but(agent=Agent("weather", "Tell the weather.", output=Weather))
     stream = asked.runner().run_stream('[echo:{"city": "Lisbon", "degrees": 21}]')
     text = "".join([event.delta async for event in stream if event.type == "text-delta"])  # type: ignore[attr-defined]
@@ -62,12 +62,15 @@ async def test_an_agent_with_output_answers_with_a_validated_model_on_both_apis(
     assert result.output == Weather(city="Lisbon", degrees=21)
     assert text == result.text, "streamed as it is"
     body = asked.model.requests[-1].body
+    if "output_config" in body:  # Anthropic's schemas have no name and are always strict
+        assert body["output_config"]["format"]["schema"]["required"] == ["city", "degrees"]
+        return
     schema = body["text"]["format"] if "text" in body else body["response_format"]["json_schema"]
     assert (schema["name"], schema["strict"]) == ("Weather", True)
 
 
 @each_api
-async def test_an_answer_that_does_not_validate_is_repaired_on_both_apis(conversation: Conversation) -> None:
+async def test_an_answer_that_does_not_validate_is_repaired_on_every_api(conversation: Conversation) -> None:
     asked = conversation.but(agent=Agent("weather", "Tell the weather.", output=Weather))
     before = len(asked.model.requests)
     result = await asked.runner().run('[echo:{"city": "Lisbon", "degrees": 210}]')
@@ -92,11 +95,12 @@ class Forgetful(InMemorySessionManager):
 
     is_working = False
 
-    async def begin_turn(self, start: TurnStart) -> None:
-        await super().begin_turn(start)
+    async def write(self, change: Change) -> bool:
+        is_written = await super().write(change)
         if not self.is_working:
             self.is_working = True
             raise StorageUnavailable("no answer")
+        return is_written
 
 
 async def test_a_stream_that_is_opened_again_after_a_failure_is_the_same_message() -> None:
@@ -246,13 +250,13 @@ def test_a_runner_refuses_parts_of_another_kind(options: dict[str, Any], said: s
         TurnOperator(**{"agent": Agent("helper", ""), "session": session(), "provider": ScriptedModel(), **options})
 
 
-@pytest.mark.parametrize("name", ["on_begin", "on_hand_over", "on_wake", "on_end", "on_erase"])
+@pytest.mark.parametrize("name", ["on_work", "on_end", "on_erase"])
 def test_a_hook_that_is_not_async_is_refused(name: str) -> None:
     with pytest.raises(ConfigurationError, match=f"TurnHooks: {name} must be an async function: write `async def`"):
         TurnHooks(**{name: lambda *_: None})  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("name", ["on_begin", "on_hand_over", "on_wake", "on_end", "on_erase"])
+@pytest.mark.parametrize("name", ["on_work", "on_end", "on_erase"])
 def test_a_hook_with_other_parameters_is_refused(name: str) -> None:
     async def of_many(a: str, b: str, c: str, d: str) -> None: ...
 
@@ -367,7 +371,7 @@ async def test_an_erased_session_is_gone_and_its_running_turn_is_lost() -> None:
     await gate.reached()
     assert await runner.erase_session()
     assert not (await stream.result()).stored
-    assert await runner.settle() is None
+    assert await chat.head() is None
     with pytest.raises(NotFound):
         await runner.erase()
     await stream.ended()
@@ -377,22 +381,22 @@ async def test_an_erased_session_is_gone_and_its_running_turn_is_lost() -> None:
 
 async def test_what_a_running_turn_still_logs_while_its_session_is_erased_is_erased_too() -> None:
     class LateChunk(MemoryRegistry):
-        """The owner of the turn, which has not learned yet that it lost the claim, logs a chunk behind the erasure."""
+        """The turn's process, which has not noticed the deletion yet, appends a chunk behind it."""
 
         async def erase(self, owner: str, limit: int = 500) -> bool:
             is_done = await super().erase(owner, limit)
             if late:
-                await self.append(*late.pop())
+                await self.append(owner, stream.message_id, late.pop())
             return is_done
 
     chat, gate, registry = session(), Gate(), LateChunk()
-    late = [(Claim(chat.key, "turn", "m1"), 99, b": late\n\n")]
+    late = [Chunk(99, "run", chat.now(), b"{}")]
     runner = TurnOperator(Agent("helper", ""), chat, provider=ScriptedModel(["Half", gate]), registry=registry)
     stream = await runner.start(Query("First", "m1"))
     await gate.reached()
     assert await runner.erase_session()
     await stream.ended()
-    assert await registry.read(chat.key, "turn") == []
+    assert await registry.read(chat.key, stream.message_id) == []
 
 
 async def test_a_session_is_gone_before_anything_of_it_is_deleted() -> None:
@@ -405,7 +409,7 @@ async def test_a_session_is_gone_before_anything_of_it_is_deleted() -> None:
     runner = TurnOperator(Agent("helper", ""), chat, provider=ScriptedModel(), registry=Failing())
     with pytest.raises(RegistryUnavailable):
         await runner.erase()
-    assert await runner.settle() is None
+    assert await chat.head() is None
     with pytest.raises(SessionErased):
         await runner.run(Query("Second", "m2"))
     assert await TurnOperator(Agent("helper", ""), chat, provider=ScriptedModel()).erase_session(), (
@@ -426,12 +430,11 @@ async def test_an_erased_user_is_gone_with_all_sessions_and_may_come_back() -> N
     assert not (await stream.result()).stored
     await stream.ended()
     assert set(chat.store.sessions) == {other.key}
-    assert set(chat.store.users) == {other.user_id}
     assert await registry.erase(chat.key)
     again = TurnOperator(Agent("helper", ""), chat, provider=ScriptedModel("New."), registry=registry)
     assert (await again.run("Hello")).turn_number == 1
     assert await again.erase_user(resume=True), "it has ended: what is new stays"
-    assert await again.settle() is not None
+    assert await chat.head() is not None
 
 
 async def test_a_team_deletes_what_it_has_stored_of_a_session_and_of_a_user() -> None:
@@ -448,8 +451,7 @@ async def test_a_team_deletes_what_it_has_stored_of_a_session_and_of_a_user() ->
     await runner.run("Hello")
     with pytest.raises(DeletionUnfinished):
         await runner.erase_user()
-    assert await runner.settle() is None, "nobody reads it any more"
-    assert set(chat.store.users) == {chat.user_id}, "the user is there to go on with"
+    assert await chat.head() is None, "nobody reads it any more"
     assert await runner.erase_user(resume=True)
     assert calls == [(chat.user, chat.session_id), (chat.user, None)]
-    assert chat.store.users == {}
+    assert chat.store.sessions == {}

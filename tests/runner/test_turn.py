@@ -9,7 +9,7 @@ import pytest
 from omniagent import Agent, Callbacks, RunContext, RunResult, tool
 from omniagent.ai.providers.llm_provider import Overrides
 from omniagent.errors import StorageUnavailable, ToolError
-from omniagent.session.manager import SessionMessage
+from omniagent.session.live import Change
 from tests.fixtures.conversation import Conversation, HeldBack, each_api, events_of, read, seen
 from tests.fixtures.package_log import logged
 from tests.fixtures.stream import outline
@@ -59,7 +59,7 @@ async def test_finish_is_sent_only_once_the_answer_is_stored(conversation: Conve
     await session.writing.wait()
     reading = asyncio.create_task(seen(turn, "finish"))
     await seen(turn, "finish-step")
-    assert [message["role"] for message in conversation.messages] == ["user"]
+    assert conversation.messages == []
     assert not reading.done()
     session.let_go.set()
     await reading
@@ -185,12 +185,12 @@ async def test_instructions_may_be_a_function_of_the_run(conversation: Conversat
 
 
 async def test_the_agents_model_and_overrides_reach_the_request(conversation: Conversation) -> None:
-    overrides = Overrides(model="gpt-6-sol", temperature=0.5, max_output_tokens=99, extra={"user": "ada"})
+    overrides = Overrides(model="llama3", temperature=0.5, max_output_tokens=99, extra={"user": "ada"})
     await conversation.but(agent=Agent("helper", "", overrides=overrides)).ask(HELLO)
     body = conversation.model.requests[-1].body
     asked_for = (body["model"], body["temperature"], body["max_output_tokens"], body["user"])
-    assert asked_for == ("gpt-6-sol", 0.5, 99, "ada")
-    assert conversation.answer["metadata"]["model"] == "gpt-6-sol"
+    assert asked_for == ("llama3", 0.5, 99, "ada")
+    assert conversation.answer["metadata"]["model"] == "llama3"
 
 
 async def test_the_model_is_shown_the_conversation_so_far(conversation: Conversation) -> None:
@@ -229,11 +229,11 @@ async def test_storage_that_fails_for_a_while_delays_the_answer_and_loses_nothin
     class Flaky(HeldBack):
         attempts = 0
 
-        async def finish_turn(self, answer: SessionMessage, *, attempt: int = 0) -> SessionMessage:
-            self.attempts += 1
-            if self.attempts < 3:
+        async def write(self, change: Change) -> bool:
+            self.attempts += change.before.running is not None
+            if 0 < self.attempts < 3:
                 raise StorageUnavailable("no primary")
-            return await super().finish_turn(answer, attempt=attempt)
+            return await super().write(change)
 
     session = Flaky(conversation)
     session.let_go.set()

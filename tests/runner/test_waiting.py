@@ -100,9 +100,8 @@ async def test_a_call_that_needs_approval_makes_the_turn_wait_and_holds_nothing(
     assert next(e for e in events if e["type"] == "tool-approval-request")["approvalId"] == request.id
     assert shop.refunds == []
     assert await sessions.are_free()
-    head = await sessions.session().head()
-    assert head is not None
-    assert (head.active_turn_id, head.waiting_until) == (None, request.expires_at)
+    head = await sessions.head()
+    assert (head.running, head.waiting and head.waiting.until) == (None, request.expires_at)
 
 
 async def test_an_approved_call_runs_once_and_the_turn_goes_on_in_the_same_message(
@@ -125,7 +124,7 @@ async def test_an_approved_call_runs_once_and_the_turn_goes_on_in_the_same_messa
     assert part.output == "refunded 42"
     state = await sessions.session().load()
     assert state.answer == result.message
-    assert state.head.waiting_until is None
+    assert state.head.turn is None
     assert await sessions.are_free()
 
 
@@ -295,6 +294,7 @@ async def test_an_answer_that_does_not_fit_changes_nothing(
         await runner.reply(answer)
     assert (await sessions.session().load()).answer == waiting.message
     assert shop.refunds == []
+    await sessions.store.open_turns.finish()
     assert await sessions.are_free()
 
 
@@ -435,7 +435,7 @@ async def test_stop_closes_a_waiting_turn(shop: Shop, sessions: Sessions) -> Non
     assert not await runner.stop()
     state = await sessions.session().load()
     assert state.answer is not None
-    assert (state.answer.status, state.head.waiting_until) == ("cancelled", None)
+    assert (state.answer.status, state.head.turn) == ("cancelled", None)
     with pytest.raises(NotWaiting):
         await runner.reply(waiting.requests[0].approve())
 

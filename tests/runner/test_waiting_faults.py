@@ -8,18 +8,19 @@ from typing import Any
 
 import pytest
 
-from omniagent import Agent, ToolRequest, TurnHooks, client_tool, tool
+from omniagent import Agent, ToolRequest, client_tool, tool
 from omniagent.ai.operator import TurnOperator
 from omniagent.errors import NotWaiting, ReplyConflict, RequestExpired, ToolOutcomeUnknown
-from omniagent.messages import ORPHAN_ERROR, ToolPart
+from omniagent.messages import ToolPart
+from omniagent.session.ids import new_id
 from omniagent.session.in_memory import InMemorySessionManager
-from omniagent.session.manager import TurnStart, continuation_id, message_id_of
+from omniagent.session.live import Change
 from omniagent.settings import Settings
-from omniagent.testing import MemoryRegistry, ScriptedModel, ToolCall
-from omniagent.turns.lease import Claim, OnDead, RunningTurn
-from omniagent.turns.replay import record_frames
-from omniagent.turns.waiting import Judge
-from tests.fixtures.conversation import Clock, Conversation, events_of, move_clock
+from omniagent.testing import ScriptedModel, ToolCall
+from omniagent.turns.engine.waiting import Judge
+from omniagent.turns.registry import Chunk
+from omniagent.turns.state import Reply, transition
+from tests.fixtures.conversation import Conversation, events_of, move_clock
 from tests.runner.processes import DyingProcess, bury
 from tests.runner.sessions import QUICK, Sessions
 
@@ -45,16 +46,17 @@ class Witnessed(InMemorySessionManager):
     """Keeps a copy of the store as it is when a turn goes on, before anything of it has run."""
 
     copy: dict[str, Any] | None = None
-    turn_id = ""
+    journal = ""
 
-    async def begin_turn(self, start: TurnStart) -> None:
-        await super().begin_turn(start)
-        if start.waited is not None:
-            self.copy, self.turn_id = deepcopy(self.store.sessions), start.turn_id
+    async def write(self, change: Change) -> bool:
+        is_written = await super().write(change)
+        if change.before.waiting is not None and change.after.running is not None:
+            self.copy, self.journal = deepcopy(self.store.sessions), change.after.running.journal
+        return is_written
 
 
 async def continued(refunds: Refunds) -> tuple[Witnessed, ToolRequest, list[bytes]]:
-    """Run a turn that waits and goes on. Returns the session, what was asked and the frames of the second run."""
+    """Run a turn that waits and goes on. Returns the session, what was asked and the journal of the second run."""
     sessions = Sessions()
     session = Witnessed("ada", "chat", store=sessions.store, settings=QUICK)
     model = ScriptedModel(["Let me see.", ToolCall("refund", {"order": "42"})], "Done at last.")
@@ -63,86 +65,37 @@ async def continued(refunds: Refunds) -> tuple[Witnessed, ToolRequest, list[byte
     stream = await runner.reply(request.approve())
     await stream.result()
     await stream.ended()
-    log = await sessions.registry.read(session.key, session.turn_id)
-    frames = b"".join(frames for _, frames in log)
-    return session, request, [frame + b"\n\n" for frame in frames.split(b"\n\n") if frame]
+    chunks = await sessions.registry.read(session.key, session.journal)
+    return session, request, [line for chunk in chunks for line in chunk.lines.split(b"\n")]
 
 
-async def test_an_answered_turn_goes_on_only_when_it_is_watched() -> None:
-    sessions, refunds, watched, begun = Sessions(), Refunds(), list[str](), list[bool]()
-
-    class Ordered(InMemorySessionManager):
-        async def begin_turn(self, start: TurnStart) -> None:
-            begun.append(start.turn_id in watched)
-            await super().begin_turn(start)
-
-    async def on_begin(turn_id: str, _: int) -> None:
-        for _ in range(100):
-            await asyncio.sleep(0)
-        watched.append(turn_id)
-
-    session = Ordered("ada", "chat", store=sessions.store, settings=QUICK)
-    model = ScriptedModel([ToolCall("refund", {"order": "42"})], "Done at last.")
-    runner = sessions.runner(model, refunds.tool, session=session, hooks=TurnHooks(on_begin=on_begin))
-    request = (await runner.run("Refund 42")).requests[0]
-    stream = await runner.reply(request.approve())
-    assert (await stream.result()).text == "Done at last."
-    await stream.ended()
-    assert (begun[-1], refunds.orders) == (True, ["42"])
-
-
-async def test_after_a_kill_at_any_frame_the_call_runs_only_once() -> None:
-    refunds = Refunds()
-    witness, request, frames = await continued(refunds)
+async def killed(witness: Witnessed, lines: list[bytes]) -> Sessions:
+    """The sessions after a process that has written these lines died."""
+    dead = Sessions()
     assert witness.copy is not None
-    for count in range(len(frames)):  # the last frame ends the turn
-        dead = Sessions()
-        dead.store.sessions.update(deepcopy(witness.copy))
-        registry = dead.registry
-        claim = Claim(witness.key, witness.turn_id, f"answer:{request.message_id}")
-        if count:
-            await registry.append(claim, 0, b"".join(frames[:count]))
-        runner = dead.runner(ScriptedModel("Next."), refunds.tool)
-        head = await runner.settle()
-        assert head is not None
-        assert head.active_turn_id is None
-        answer = await dead.session().answer(1)
-        assert answer is not None
-        assert (answer.id, answer.status) == (message_id_of(witness.turn_id), "interrupted")
-        assert answer.text.startswith("Let me see.")
-        [part] = [part for part in answer.parts if isinstance(part, ToolPart)]
-        was_logged = any(b"tool-output-available" in frame for frame in frames[:count])
-        assert (part.done, part.output, part.error) == (
-            (True, "refunded 42", None) if was_logged else (True, None, ORPHAN_ERROR)
-        )
-        again = await events_of(await runner.reply(request.approve()))
-        kind = "tool-output-available" if was_logged else "tool-output-error"
-        assert [event["type"] for event in again][:3] == ["start", "data-approval-response", kind]
-        assert again[-1]["data"]["status"] == "interrupted"
-        assert (await runner.run("Next")).turn_number == 2
-    assert refunds.orders == ["42"], "it ran once, in the run that was not killed"
+    dead.store.sessions.update(deepcopy(witness.copy))
+    if lines:
+        chunk = Chunk(0, "dead", witness.now(), b"\n".join(lines))
+        await dead.registry.append(witness.key, witness.journal, chunk)
+    dead.pass_by()
+    return dead
 
 
-async def test_a_run_killed_at_any_frame_continues_without_repeating_calls() -> None:
+async def test_a_run_killed_at_any_line_continues_without_repeating_calls() -> None:
     refunds = Refunds()
-    witness, request, frames = await continued(refunds)
-    assert witness.copy is not None
+    witness, request, lines = await continued(refunds)
     whole = await witness.answer(1)
     assert whole is not None
-    for count in range(len(frames)):
-        dead = Sessions()
-        dead.store.sessions.update(deepcopy(witness.copy))
-        logged = b"".join(frames[:count])
-        if count:
-            claim = Claim(witness.key, witness.turn_id, f"answer:{request.message_id}")
-            await dead.registry.append(claim, 0, logged)
+    for count in range(len(lines)):
+        dead = await killed(witness, lines[:count])
         refunds.orders.clear()
-        stream = await dead.runner(ScriptedModel("Done at last."), refunds.tool).continue_turn()
+        stream = await dead.runner(ScriptedModel("Done at last."), refunds.tool).take_up()
         assert stream is not None
         result = await stream.result()
         await stream.ended()
         assert (result.status, result.message.id) == ("complete", request.message_id)
-        has_run, is_known = b': {"approved":' in logged, b"tool-output-available" in logged
+        written = b"\n".join(lines[:count])
+        has_run, is_known = b'{"record":"approved"' in written, b"tool-output-available" in written
         assert refunds.orders == ([] if has_run else ["42"])
         [part] = [part for part in result.message.parts if isinstance(part, ToolPart)]
         if has_run and not is_known:
@@ -150,21 +103,14 @@ async def test_a_run_killed_at_any_frame_continues_without_repeating_calls() -> 
         else:
             assert list(result.message.parts) == list(whole.parts)
         assert (result.metadata["stepCount"], result.text) == (2, whole.text)
-        log = b"".join(each for _, each in await dead.registry.read(witness.key, witness.turn_id))
-        assert [type(part) for part in record_frames(log).parts] == [type(part) for part in result.message.parts]
         assert await dead.are_free()
 
 
 async def test_the_same_answer_again_continues_a_dead_run_and_another_one_is_refused() -> None:
     refunds = Refunds()
-    witness, request, frames = await continued(refunds)
-    assert witness.copy is not None
-    for count in range(len(frames)):
-        dead = Sessions()
-        dead.store.sessions.update(deepcopy(witness.copy))
-        if count:
-            claim = Claim(witness.key, witness.turn_id, f"answer:{request.message_id}")
-            await dead.registry.append(claim, 0, b"".join(frames[:count]))
+    witness, request, lines = await continued(refunds)
+    for count in range(len(lines)):
+        dead = await killed(witness, lines[:count])
         refunds.orders.clear()
         runner = dead.runner(ScriptedModel("Done at last."), refunds.tool)
         with pytest.raises(ReplyConflict):
@@ -173,59 +119,12 @@ async def test_the_same_answer_again_continues_a_dead_run_and_another_one_is_ref
         events = await events_of(stream)
         await stream.ended()
         assert (events[0]["messageId"], events[-1]["data"]["status"]) == (request.message_id, "complete")
-        assert refunds.orders == ([] if b': {"approved":' in b"".join(frames[:count]) else ["42"])
+        assert refunds.orders == ([] if b'{"record":"approved"' in b"".join(lines[:count]) else ["42"])
+        await dead.store.open_turns.finish()
         assert await dead.are_free()
 
 
-class LateRegistry(MemoryRegistry):
-    """A registry whose first claim by a request takes longer than the lease of whoever holds the session."""
-
-    def __init__(self, holder: Claim) -> None:
-        self._now = 0.0
-        super().__init__(lease_seconds=10.0, clock=lambda: self._now)
-        self._holder = holder
-
-    async def claim(self, claim: Claim, on_dead: OnDead | None = None) -> RunningTurn | None:
-        if claim != self._holder and not self._now:
-            self._now = 11.0
-        return await super().claim(claim, on_dead)
-
-
-async def test_the_same_answer_again_continues_a_run_whose_lease_expires_while_the_session_is_claimed() -> None:
-    refunds = Refunds()
-    witness, request, frames = await continued(refunds)
-    assert witness.copy is not None
-    dead = Sessions()
-    dead.store.sessions.update(deepcopy(witness.copy))
-    claim = Claim(witness.key, witness.turn_id, f"answer:{request.message_id}")
-    registry = LateRegistry(claim)
-    await registry.claim(claim)
-    await registry.append(claim, 0, frames[0])
-    refunds.orders.clear()
-    runner = dead.runner(ScriptedModel("Done at last."), refunds.tool, registry=registry)
-    stream = await runner.reply(request.approve())
-    events = await events_of(stream)
-    await stream.ended()
-    assert (events[0]["messageId"], events[-1]["data"]["status"]) == (request.message_id, "complete")
-    assert refunds.orders == ["42"]
-
-
-async def test_a_kill_before_the_answer_is_stored_leaves_the_turn_waiting() -> None:
-    """The process had the claim, and nothing else."""
-    refunds, sessions = Refunds(), Sessions()
-    model = ScriptedModel(ToolCall("refund", {"order": "42"}), "Done.")
-    request = (await sessions.runner(model, refunds.tool).run("Refund 42")).requests[0]
-    now = [0.0]
-    registry = MemoryRegistry(lease_seconds=10.0, clock=lambda: now[0])
-    await registry.claim(Claim(sessions.session().key, f"x.{request.message_id}", f"answer:{request.message_id}"))
-    now[0] += 11.0
-    runner = sessions.runner(model, refunds.tool, registry=registry)
-    assert (await runner.reply(request.approve()).result()).status == "complete"
-    assert refunds.orders == ["42"]
-
-
-STAGES = [("load", 1), ("claim", 1), ("load", 2), ("admit", 1), ("begin_turn", 1), ("append", 1), ("append", 2)]
-STAGES += [("finish_turn", 1), ("withdraw", 1), ("release", 1)]
+STAGES = [("load", 1), ("write", 1), ("append", 1), ("append", 2), ("write", 2)]
 
 
 @pytest.mark.parametrize("has_effect", [False, True])
@@ -233,11 +132,10 @@ async def test_after_a_kill_at_any_call_the_tool_ran_once_at_most(has_effect: bo
     """Every stage between the answer, the tool and the continuation: before or after each call of the stores."""
     living = asyncio.all_tasks()
     for at in STAGES:
-        clock, sessions, refunds = Clock(), Sessions(), Refunds()
-        sessions.registry = registry = MemoryRegistry(lease_seconds=10.0, clock=clock)
+        sessions, refunds = Sessions(), Refunds()
         model = ScriptedModel(ToolCall("refund", {"order": "42"}), default="Done.")
         request = (await sessions.runner(model, refunds.tool).run("Refund 42")).requests[0]
-        process = DyingProcess(sessions.store, registry, QUICK, at=at, has_effect=has_effect)
+        process = DyingProcess(sessions, at=at, has_effect=has_effect)
         doomed = TurnOperator(
             Agent("helper", "", [refunds.tool]), process.session, provider=model, registry=process.registry
         )
@@ -245,7 +143,7 @@ async def test_after_a_kill_at_any_call_the_tool_ran_once_at_most(has_effect: bo
         while not process.is_dead and not answering.done():
             await asyncio.wait([answering], timeout=0.005)
         assert process.is_dead, at
-        clock.pass_by(11)
+        sessions.pass_by()
         runner = sessions.runner(model, refunds.tool)
         result = await runner.reply(request.approve()).result()
         assert (result.message_id, result.turn_number) == (request.message_id, 1), at
@@ -266,19 +164,16 @@ async def test_after_a_kill_at_any_call_the_tool_ran_once_at_most(has_effect: bo
 EXPIRING = Settings(tick_seconds=0.02, lease_seconds=30.0, request_expiry_days=0.0)
 
 
-@pytest.mark.parametrize("look", ["settle", "answer", "resume", "ask"])
-async def test_what_nobody_answered_in_time_is_denied_when_somebody_looks(look: str) -> None:
+@pytest.mark.parametrize("look", ["take up", "ask"])
+async def test_what_nobody_answered_in_time_is_denied(look: str) -> None:
     refunds, sessions = Refunds(), Sessions(EXPIRING)
     runner = sessions.runner(ScriptedModel(ToolCall("refund", {"order": "42"}), "Next."), refunds.tool)
     request = (await runner.run("Refund 42")).requests[0]
     match look:
-        case "settle":
-            await runner.settle()
-        case "answer":
+        case "take up":
             with pytest.raises(RequestExpired):
                 await runner.reply(request.approve())
-        case "resume":
-            await runner.resume()
+            await runner.take_up()
         case "ask":
             assert (await runner.run("Next")).turn_number == 2
     answer = await sessions.session().answer(1)
@@ -339,12 +234,14 @@ async def test_both_apis_take_the_history_of_a_turn_that_waited(
         case "expired":
             move_clock(monkeypatch, days=61)
         case "killed":
-            head, agent = await asked.session.head(), asked.agent
-            judge = Judge(agent.tool, answered_by="ada", now=asked.session.now())
+            judge = Judge(asked.agent.tool, answered_by="ada", now=asked.session.now())
             answered = judge.judge(waiting.message, [first.approve(), second.reply("Rome")]).message
-            turn_id, seen = continuation_id(waiting.message_id), head.latest_turn_id if head is not None else None
-            start = TurnStart(turn_id, 1, "", [], again=True, waited=answered, seen_turn_id=seen)
-            await asked.session.begin_turn(start)
+            head = await asked.session.head()
+            assert head is not None
+            assert await asked.session.write(transition(head, Reply(new_id(), answered), asked.session.now()))
+            assert await runner.stop()
+            runner = asked.but(later=timedelta(seconds=31)).runner()
+            assert await runner.take_up() is None
     result = await runner.run("[echo:And on.]")
     assert (result.status, result.text, result.turn_number) == ("complete", "And on.", 2)
     assert refunds.orders == (["42"] if ending == "approved" else [])

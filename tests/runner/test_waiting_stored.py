@@ -31,7 +31,7 @@ async def test_fifty_identical_answers_at_many_instances_run_the_tool_once(
     model = ScriptedModel(["Hm. ", ToolCall("refund", {"order": "42"})], "Done.")
     agent = Agent("shop", "", [refund])
     # MongoDB serves fifty readers faster than the stand-in for DynamoDB does; registries have a contract test.
-    registries = [MongoTurnRegistry(conversation.store, lease_seconds=30.0) for _ in range(INSTANCES)]
+    registries = [MongoTurnRegistry(conversation.store) for _ in range(INSTANCES)]
     shop = conversation.but(agent=agent, provider=model, settings=SLOW)
     runners = [shop.but(registry=registry).runner() for registry in registries]  # each with a session of its own
     request = (await runners[0].run("Refund 42")).requests[0]
@@ -40,7 +40,7 @@ async def test_fifty_identical_answers_at_many_instances_run_the_tool_once(
     assert {"".join(event.get("delta", "") for event in events) for events in responses} == {"Done."}
     assert {events[0]["messageId"] for events in responses} == {request.message_id}
     assert [message["status"] for message in conversation.messages] == ["complete", "complete"]
-    assert await registries[0].running(conversation.session.key) is None
+    assert conversation.document["turn"] is None
     await asyncio.gather(*(registry.aclose() for registry in registries))
 
 

@@ -17,7 +17,7 @@ import httpx
 from local.model import OfflineModel
 from local.mongod import Mongod
 from omniagent import Project
-from omniagent.session.manager import new_id
+from omniagent.session.ids import new_id
 from scripts.readme import FORGERIES
 from tests.fixtures.world import User, World, open_world
 from tests.security.shop import SHOP, Json, answered, ran, tools, wait

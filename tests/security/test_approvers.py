@@ -1,12 +1,14 @@
 """Approvals of others: a rule of the project says who may see and answer them."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
 from local.model import OfflineModel
 from omniagent import Approver, Project, ToolRequest
-from omniagent.session.manager import new_id
+from omniagent.http import sessions_app
+from omniagent.session.ids import new_id
 from tests.fixtures.problems import check_problem
 from tests.fixtures.world import User, World, open_world
 from tests.security.shop import REFUND, SHOP, Json, answered, ran, tools, wait
@@ -105,3 +107,25 @@ def test_the_asker_answers_beside_and_after_what_only_another_may_approve(office
     assert user.messages()[-1]["metadata"]["status"] == "complete"
     assert [part["state"] for part in tools(user.messages()[-1])] == ["output-available", "output-available"]
     assert ran == ["big"]
+
+
+def test_nobody_learns_how_many_turns_of_others_wait(office: World) -> None:
+    for _ in range(3):
+        wait(office.user(), REFUND.replace("42", "big"))
+    assert office.user().call("GET", "/approvals?limit=1").json() == {"approvals": [], "before": None}
+    manager, seen, path = boss(office), [], "/approvals?limit=1"
+    while path:
+        page = manager.call("GET", path).json()
+        seen += [request["id"] for request in page["approvals"]]
+        path = page["before"] and f"/approvals?limit=1&before={page['before']}"
+    assert len(seen) == len(set(seen)) >= 3
+
+
+def test_one_user_cannot_fill_the_list_of_an_approver(office: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sessions_app, "MAX_LISTED_PER_USER", 2)
+    eager, patient = office.user(), office.user()
+    wait(patient, REFUND.replace("42", "big"))
+    for _ in range(4):
+        wait(replace(eager, session=new_id()), REFUND.replace("42", "big"))
+    listed = [request["user"] for request in boss(office).call("GET", "/approvals?limit=100").json()["approvals"]]
+    assert (listed.count(eager.client_id), listed.count(patient.client_id)) == (2, 1)

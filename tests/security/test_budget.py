@@ -13,6 +13,7 @@ from local.model import OfflineModel
 from omniagent import AnswerStream, Budget
 from omniagent.errors import TooManyReaders
 from omniagent.lambda_runtime import event_loop
+from omniagent.protocol import sse
 from tests.fixtures.jobs import RecordedQueue
 from tests.fixtures.problems import check_problem
 from tests.fixtures.world import User, World, open_world
@@ -169,9 +170,9 @@ def test_a_follower_ends_itself_and_may_come_again(generous: World, user: User) 
         return streams
 
     first, second = event_loop.run(follow())
-    assert first.startswith(b'data: {"type":"start"')
+    assert first.startswith(sse.KEEP_ALIVE + b'data: {"type":"start"')
     assert b"finish" not in first + second, "the client knows that it has to resume"
-    assert second.startswith(first)
+    assert second.startswith(first) or first.startswith(second), "an unfinished step is shown when its process is alive"
 
 
 @pytest.mark.usefixtures("generous")
@@ -191,3 +192,35 @@ def test_a_summary_that_is_queued_or_pointless_is_not_queued_again(user: User, q
     user.ask("[echo:Two.]")
     assert [user.call("POST", path).json()["accepted"] for _ in range(3)] == ["summary", "queued", "queued"]
     assert queued == [{"session_id": user.key, "rebuild": True}]
+
+
+@pytest.mark.parametrize(
+    ("method", "path"),
+    [("GET", "/sessions?search=lisbon"), ("POST", "/sessions"), ("POST", "/sessions/{}/name")],
+    ids=["search", "new session", "refused name"],
+)
+def test_what_costs_the_database_or_the_model_counts_as_a_request(method: str, path: str, hasty: World) -> None:
+    minute, statuses = None, []
+    while minute != this_minute():  # else one has ended in the middle: once more
+        minute = this_minute()
+        user = hasty.user()
+        user.ask("[title:fail:400] Hello")  # counted for another category
+        user.http.headers["x-user-category"] = "hasty"
+        statuses = [user.call(method, path).status_code for _ in range(3)]
+    assert statuses[-1] == 429
+    assert max(statuses[:2]) < 300
+    assert user.call("GET", "/sessions").status_code == 200, "a plain list is free"
+
+
+def test_a_user_searches_once_at_a_time(world: World) -> None:
+    user = world.user()
+
+    async def search_meanwhile() -> None:
+        async with world.application.one_search(user.client_id):
+            with pytest.raises(TooManyReaders, match="Another search"):
+                async with world.application.one_search(user.client_id):
+                    raise AssertionError
+
+    event_loop.run(search_meanwhile())
+    found = user.call("GET", "/sessions?search=lisbon")
+    assert (found.status_code, found.json()["incomplete"]) == (200, False)

@@ -9,9 +9,11 @@ import pytest
 
 from omniagent.errors import SessionErased
 from omniagent.lambda_runtime import event_loop
-from omniagent.session.manager import new_id, session_key, user_id_of
-from omniagent.turns.lease import Claim
+from omniagent.persistence.session_writes import SessionWrites
+from omniagent.session.ids import new_id, session_key, user_id_of
+from omniagent.turns.registry import Chunk
 from tests.fixtures.jobs import CONTEXT, HURRIED, Chats, RecordedQueue, batch, deliver, failures
+from tests.fixtures.live_turns import begin_turn
 from tests.fixtures.world import User, World
 
 Json = dict[str, Any]
@@ -114,7 +116,9 @@ def test_a_session_that_was_committed_behind_a_deletion_is_found(
     late = session_key(user_id, new_id())
 
     def commit_late() -> None:
-        world.database.sessions.insert_one({"_id": late, "user_id": user_id, "created_at": BEFORE})
+        world.database.sessions.insert_one(
+            {"_id": late, "user_id": user_id, "created_at": BEFORE, "version": 1, "latest_turn_number": 1}
+        )
         world.database.messages.insert_one({"session_id": late, "turn_number": 1, "role": "user"})
 
     user.ask("[echo:Hello.]")
@@ -128,15 +132,20 @@ def test_a_session_that_was_committed_behind_a_deletion_is_found(
     assert world.database.sessions.find_one({"_id": late}) is None
 
 
-def test_a_session_is_not_made_for_a_user_who_was_deleted_meanwhile(world: World) -> None:
-    """The transaction itself looks, whoever dies after it."""
+def test_a_session_is_not_made_for_a_user_who_was_deleted_meanwhile(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     user = world.user()
     user_id = user_id_of(user.client_id)
+    ensure_user = SessionWrites.ensure_user
+
+    async def deleted_meanwhile(writes: SessionWrites) -> None:
+        await ensure_user(writes)
+        world.database.users.delete_one({"_id": user_id})
 
     async def make() -> None:
         session = await world.application.session(user.client_id, new_id())
-        await session.new_sessions.ensure_user()
-        world.database.users.delete_one({"_id": user_id})
+        monkeypatch.setattr(SessionWrites, "ensure_user", deleted_meanwhile)
         with pytest.raises(SessionErased):
             await (await world.application.catalog()).create(session, "Late")
 
@@ -166,13 +175,14 @@ def test_sessions_that_were_left_too_long_ago_are_deleted_with_all_they_had(
     for user in (old, dead, recent, cut_off):
         user.ask("[echo:Hello.]")
     left_alone(world, old, 31)
-    left_alone(world, dead, 31)
     left_alone(world, recent, 29)
-    world.database.sessions.update_one({"_id": dead.key}, {"$set": {"active_turn_id": "a process that died"}})
+    session = event_loop.run(world.application.session(dead.client_id, dead.session))
+    event_loop.run(begin_turn(session, is_dead=True))
+    left_alone(world, dead, 31)
     an_hour_ago = datetime.now(UTC) - timedelta(hours=1, seconds=1)
     world.database.sessions.update_one({"_id": cut_off.key}, {"$set": {"erased_at": an_hour_ago}})
-    claim = Claim(old.key, "turn", "message")
-    event_loop.run(world.application.registry.append(claim, 0, b"what was streamed"))
+    chunk = Chunk(0, "run", datetime.now(UTC), b"what was streamed")
+    event_loop.run(world.application.registry.append(old.key, "turn", chunk))
     assert summary.handler({"retention": True}, CONTEXT) == {"status": "retained", "deleted": 3}
     for user in (old, dead, cut_off):
         assert user.call("GET", "/sessions/{}").status_code == 404

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from omniagent.session.manager import new_id
+from omniagent.session.ids import new_id
 from tests.fixtures.problems import check_problem
 from tests.fixtures.world import User, World
 

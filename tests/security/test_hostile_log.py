@@ -1,4 +1,4 @@
-"""Whatever the log of a dead turn holds, the turn is closed with what can be read, and the session goes on."""
+"""Whatever the journal of a dead turn holds, the turn is finished or closed, and the session goes on."""
 
 import json
 import zlib
@@ -12,19 +12,19 @@ from hypothesis import strategies as st
 from local.aws import Aws
 from local.model import OfflineModel
 from omniagent.lambda_runtime import event_loop
-from omniagent.messages import TextPart
-from omniagent.session.manager import TurnStart, new_id
-from omniagent.turns.lease import Claim
+from omniagent.session.live import LiveTurn
+from omniagent.turns.registry import SHORT_RUN, Chunk
 from tests.fixtures.examples import examples
+from tests.fixtures.live_turns import begin_turn
 from tests.fixtures.stream import check_order
 from tests.fixtures.world import User, World, close, open_world
 from tests.security.fuzz import ANYTHING, BOUNDED, TEXT
 
 Json = dict[str, Any]
-Put = Callable[[User, str, int, Json], None]
+Put = Callable[[User, LiveTurn, int, Json], None]
 
 EVENTS: list[Json] = [
-    {"type": "start", "messageId": "m"},
+    {"type": "start", "messageId": "m", "messageMetadata": {}},
     {"type": "start-step"},
     {"type": "text-start", "id": "0"},
     {"type": "text-delta", "id": "0", "delta": "Hello"},
@@ -49,16 +49,22 @@ def changed_events(draw: st.DrawFn) -> Json:
     return event
 
 
-def framed(events: list[Json]) -> bytes:
-    return b"".join(f"data: {json.dumps(event)}\n\n".encode() for event in events)
+def lines_of(events: list[Json]) -> bytes:
+    return b"\n".join(json.dumps(event, separators=(",", ":")).encode() for event in events)
 
 
-FRAMES = (
-    st.lists(st.sampled_from(EVENTS) | changed_events(), max_size=6).map(framed)
+RECORDS: list[Json] = [
+    {"record": "run", "run": "r", "attempt": 1, "at": 1.0},
+    {"record": "step", "reason": "tool-calls", "calls": [["c", "calculator", "{}"]]},
+    {"record": "counted", "usage": {"input_tokens": 1}},
+    {"record": "handed_over", "has_open_calls": True},
+    {"record": "failed", "call_id": "c", "error": "No."},
+    {"record": "unknown"},
+]
+LINES = (
+    st.lists(st.sampled_from([*EVENTS, *RECORDS]) | changed_events(), max_size=6).map(lines_of)
     | st.binary(max_size=40)
-    | st.sampled_from(
-        [b"data: {", b"data: {}\n\n", b"data: [DONE]\n\n", b"\xff\n\ndata: {\n\n", b"data: {" + b"[" * 9999]
-    )
+    | st.sampled_from([b"{", b"{}", b"[DONE]", b"\xff\n{\n", b'{"record":{}}', b"{" + b"[" * 9999])
 )
 CUT = st.integers(0, 60)
 
@@ -66,11 +72,11 @@ CUT = st.integers(0, 60)
 @st.composite
 def chunks(draw: st.DrawFn) -> Json:
     """What an item of the table holds beside its key."""
-    packed = zlib.compress(draw(FRAMES))
-    whole = st.just({"frames": {"B": packed}})
-    cut = CUT.map(lambda size: {"frames": {"B": packed[:size] or b"x"}})
-    garbage = st.binary(min_size=1, max_size=20).map(lambda data: {"frames": {"B": data}})
-    other = st.sampled_from([{}, {"frames": {"S": "text"}}, {"frames": {"N": "7"}}])
+    packed = zlib.compress(draw(LINES))
+    whole = st.just({"lines": {"B": packed}})
+    cut = CUT.map(lambda size: {"lines": {"B": packed[:size] or b"x"}})
+    garbage = st.binary(min_size=1, max_size=20).map(lambda data: {"lines": {"B": data}})
+    other = st.sampled_from([{}, {"lines": {"S": "text"}}, {"lines": {"N": "7"}}])
     found: Json = draw(st.one_of(whole, whole, whole, cut, garbage, other))
     return found
 
@@ -86,44 +92,49 @@ def table_world(world: World, mongod: str, aws: Aws, turns_table: str, model: Of
             yield with_table
 
 
-def leave_dead_turn(world: World, user: User) -> str:
-    """Begin a turn and let its process die before it has said anything. Returns its id."""
-    turn_id = new_id()
+def leave_dead_turn(world: World, user: User) -> LiveTurn:
+    """Begin a turn and let its process die before it has said anything."""
 
-    async def begin() -> None:
+    async def begin() -> LiveTurn:
         session = await world.application.session(user.client_id, user.session)
-        await session.begin_turn(TurnStart(turn_id, 1, "q", [TextPart(text="Hello?")]))
+        return await begin_turn(session, "[echo:Finished.]", message_id="q", is_dead=True)
 
-    event_loop.run(begin())
-    return turn_id
+    return event_loop.run(begin())
 
 
-def check_goes_on(world: World, user: User) -> list[Json]:
-    """Read, resume and continue the session. Returns what is stored of the dead turn's answer."""
+def check_goes_on(world: World, user: User) -> Json:
+    """Have the dead turn taken up, read and continue the session. Returns the dead turn's answer."""
+
+    async def take_up() -> None:
+        runner = await world.application.runner_of_key(user.key)
+        if (stream := await runner.take_up()) is not None:
+            await stream.ended()
+
+    event_loop.run(take_up())
     [question, answer] = user.messages()
-    assert question["parts"] == [{"type": "text", "text": "Hello?"}]
-    assert answer["metadata"]["status"] == "interrupted"
-    assert user.call("GET", "/chat/{}/stream").status_code == 200
+    assert question["parts"] == [{"type": "text", "text": "[echo:Finished.]"}]
+    assert answer["metadata"]["status"] in ("complete", "failed", "interrupted")
     again = user.ask("[echo:All is well]")
     check_order(again)
     assert again[-1]["data"]["status"] == "complete"
     assert len(user.messages()) == 4
     session = world.database.sessions.find_one({"_id": user.key})
     assert session is not None
-    assert session["active_turn_id"] is None
-    parts: list[Json] = answer["parts"]
-    return parts
+    assert session["turn"] is None
+    found: Json = answer
+    return found
 
 
 @settings(BOUNDED, max_examples=examples(12))
-@given(log=st.lists(FRAMES, max_size=3))
-@example(log=[framed([*EVENTS[6:9], {**EVENTS[10], "output": 2**70}])])
-@example(log=[framed([EVENTS[6], EVENTS[6], EVENTS[10], EVENTS[8]])])
-def test_any_frames_are_repaired(world: World, log: list[bytes]) -> None:
+@given(log=st.lists(LINES, max_size=3))
+@example(log=[lines_of([*EVENTS[6:9], {**EVENTS[10], "output": 2**70}])])
+@example(log=[lines_of([EVENTS[6], EVENTS[6], EVENTS[10], EVENTS[8]])])
+def test_any_lines_are_read_or_left(world: World, log: list[bytes]) -> None:
     user = world.user()
-    claim = Claim(user.key, leave_dead_turn(world, user), "q")
-    for number, frames in enumerate(log):
-        event_loop.run(world.application.registry.append(claim, number, frames))
+    turn = leave_dead_turn(world, user)
+    for number, lines in enumerate(log):
+        chunk = Chunk(number, turn.run[:SHORT_RUN], turn.since, lines)
+        event_loop.run(world.application.registry.append(user.key, turn.journal, chunk))
     check_goes_on(world, user)
 
 
@@ -132,9 +143,10 @@ class TestTable:
 
     @pytest.fixture
     def put(self, aws: Aws, turns_table: str) -> Put:
-        def put(user: User, turn_id: str, number: int, item: Json) -> None:
-            key = {"session_id": {"S": user.key}, "item": {"S": f"chunk#{turn_id}#{number:08d}"}}
-            aws.dynamodb.put_item(TableName=turns_table, Item={**key, **item})
+        def put(user: User, turn: LiveTurn, number: int, item: Json) -> None:
+            key = {"session_id": {"S": user.key}, "item": {"S": f"journal#{turn.journal}#{number:08d}"}}
+            rest = {"run": {"S": turn.run[:SHORT_RUN]}, "at": {"N": str(turn.since.timestamp())}}
+            aws.dynamodb.put_item(TableName=turns_table, Item={**key, **rest, **item})
 
         return put
 
@@ -142,19 +154,18 @@ class TestTable:
     @given(items=st.lists(st.tuples(st.integers(0, 5), chunks()), max_size=4))
     def test_any_item_is_read_or_left(self, table_world: World, put: Put, items: list[tuple[int, Json]]) -> None:
         user = table_world.user()
-        turn_id = leave_dead_turn(table_world, user)
+        turn = leave_dead_turn(table_world, user)
         for number, item in items:
-            put(user, turn_id, number, item)
-        [_, answer] = user.messages()
-        assert answer["metadata"]["status"] == "interrupted"
+            put(user, turn, number, item)
+        check_goes_on(table_world, user)
 
     def test_what_stands_before_the_unreadable_is_kept(self, table_world: World, put: Put) -> None:
         user = table_world.user()
-        turn_id = leave_dead_turn(table_world, user)
-        good = zlib.compress(framed(EVENTS[:4]))
-        for number, data in enumerate([good, good[:-5], zlib.compress(framed(EVENTS[3:4]))]):
-            put(user, turn_id, number, {"frames": {"B": data}})
-        assert check_goes_on(table_world, user) == [
-            {"type": "step-start"},
-            {"type": "text", "text": "Hello", "state": "done"},
-        ]
+        turn = leave_dead_turn(table_world, user)
+        step = [*EVENTS[:5], {"record": "step", "reason": "stop"}]
+        good = zlib.compress(lines_of(step))
+        for number, data in enumerate([good, good[:-5], zlib.compress(lines_of(EVENTS[3:4]))]):
+            put(user, turn, number, {"lines": {"B": data}})
+        answer = check_goes_on(table_world, user)
+        assert answer["metadata"]["status"] == "interrupted"
+        assert answer["parts"] == [{"type": "step-start"}, {"type": "text", "text": "Hello", "state": "done"}]

@@ -3,7 +3,7 @@
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from hypothesis import example, given, settings
@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from local.model import OfflineModel
 from omniagent.protocol import sse
-from tests.fixtures.conversation import APIS
+from omniagent.settings import OpenAIApi
 from tests.fixtures.examples import examples
 from tests.fixtures.problems import check_tells_nothing
 from tests.fixtures.stream import check_order
@@ -32,7 +32,7 @@ class Meeting:
     world: World
 
 
-@pytest.fixture(scope="module", params=APIS)
+@pytest.fixture(scope="module", params=get_args(OpenAIApi))
 def meeting(request: pytest.FixtureRequest, mongod: str, model: OfflineModel) -> Iterator[Meeting]:
     """The functions before a model that cannot be trusted."""
     with RogueModel(model.base_url) as rogue, open_world(mongod, rogue.base_url, openai_api=request.param) as world:

@@ -13,7 +13,7 @@ from omniagent.ai.tools import OUTPUT_CHARS, render_output
 from omniagent.errors import InvalidRequest
 from omniagent.http.auth import MAX_USER_NAME_LENGTH
 from omniagent.http.chat_bodies import MAX_MESSAGES, read_chat_request
-from omniagent.http.json_body import MAX_BODY_BYTES, MAX_BODY_DEPTH, MAX_PARTS
+from omniagent.http.json_body import MAX_BODY_BYTES, MAX_BODY_DEPTH, MAX_CONTAINERS, MAX_FORM_BYTES, MAX_PARTS
 from omniagent.lambda_runtime.asgi import StreamingResult
 from tests.fixtures.function_url import PAYLOADS, Collected, context, read_stream, url_event
 from tests.fixtures.problems import check_problem
@@ -57,16 +57,42 @@ def sent(user: User, content: bytes, path: str = "/chat") -> httpx.Response:
 
 
 @pytest.mark.parametrize(
-    ("path", "body"), [("/chat", b'{"query": "Hi"}'), ("/sessions", b'{"name": "Hi"}')], ids=["chat", "sessions"]
+    ("path", "body", "limit"),
+    [("/chat", b'{"query": "Hi"}', MAX_BODY_BYTES), ("/sessions", b'{"name": "Hi"}', MAX_FORM_BYTES)],
+    ids=["chat", "sessions"],
 )
-def test_the_bytes_of_a_body(user: User, path: str, body: bytes) -> None:
-    assert sent(user, body.ljust(MAX_BODY_BYTES), path=path).status_code in (200, 201)
-    refused(
-        sent(user, body.ljust(MAX_BODY_BYTES + 1), path=path),
-        413,
-        "payload_too_large",
-        f"larger than {MAX_BODY_BYTES} bytes",
-    )
+def test_the_bytes_of_a_body(user: User, path: str, body: bytes, limit: int) -> None:
+    assert sent(user, body.ljust(limit), path=path).status_code in (200, 201)
+    refused(sent(user, body.ljust(limit + 1), path=path), 413, "payload_too_large", f"larger than {limit} bytes")
+
+
+def test_the_lists_and_objects_of_a_body(user: User) -> None:
+    """Millions of empty ones fit into 6 MB. Brackets in a text are no lists."""
+    many = b"[" + b"[]," * MAX_CONTAINERS + b"[]]"
+    refused(sent(user, b'{"query": ' + many + b"}"), 400, "malformed_request", f"more than {MAX_CONTAINERS} lists")
+    code = json.dumps({"query": "Hi", "other": '"[{' * MAX_CONTAINERS}).encode()
+    assert sent(user, code).status_code == 200
+
+
+@pytest.mark.parametrize(
+    ("path", "body"),
+    [
+        ("/chat/approvals/none", b'{"approved": true, "approved": false}'),
+        ("/chat", b'{"session_id": "s", "replies": [{"tool_call_id": "c", "approved": true, "approved": false}]}'),
+    ],
+)
+def test_a_verdict_that_is_said_twice_is_refused(user: User, path: str, body: bytes) -> None:
+    refused(sent(user, body, path=path), 400, "malformed_request", "a name twice")
+
+
+def test_two_replies_to_one_call_are_refused(user: User) -> None:
+    replies = [{"tool_call_id": "c", "approved": verdict} for verdict in (True, False)]
+    refused(user.post({"session_id": "s", "replies": replies}), 422, "invalid_request", "same tool_call_id")
+
+
+@pytest.mark.parametrize("name", ["a\u202eb", "\u200b", "\u3164", "a\x1b[0m"])
+def test_a_name_with_hidden_characters_is_refused(user: User, name: str) -> None:
+    assert check_problem(user.call("POST", "/sessions", json={"name": name}))["status"] == 422
 
 
 def test_the_characters_of_a_message(user: User) -> None:

@@ -21,7 +21,7 @@ from jwt.algorithms import RSAAlgorithm
 from local.model import OfflineModel
 from omniagent.http.sessions_app import router
 from omniagent.http.tokens import MAX_TOKEN_LENGTH
-from omniagent.session.manager import new_id
+from omniagent.session.ids import new_id
 from tests.fixtures.function_url import PAYLOADS, Payload
 from tests.fixtures.issuer import AUDIENCE, Issuer
 from tests.fixtures.problems import check_problem

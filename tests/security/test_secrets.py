@@ -17,7 +17,7 @@ from local.model import OfflineModel
 from local.stack import StackOptions, local_stack
 from omniagent.aws.secrets import SecretStore
 from omniagent.protocol import sse
-from omniagent.session.manager import new_id
+from omniagent.session.ids import new_id
 from omniagent.tracing.redaction import hide, redact, redact_text
 from tests.fixtures.http_server import HttpServer, Received
 from tests.fixtures.issuer import AUDIENCE, Issuer
@@ -206,7 +206,7 @@ async def test_nothing_that_is_written_tells_a_secret_or_what_was_said(
         await use(stack)
         check_secrets(stack)
         assert "turn ended" in stack.log
-        assert "mongodb.finish_turn" in stack.spans
+        assert "mongodb.write" in stack.spans
         for said in (SAID, ANSWERED, IN_A_TOOL, IN_A_BAD_BODY, "Initech"):
             for place, text in {"log": stack.log, "spans": stack.spans}.items():
                 assert said not in text, f"{place} tell {said!r}"

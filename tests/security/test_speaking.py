@@ -18,7 +18,7 @@ import pytest
 
 from omniagent.http import signing_keys
 from omniagent.http.auth import lazy_authenticator
-from omniagent.session.manager import user_id_of
+from omniagent.session.ids import user_id_of
 from omniagent.settings import Settings
 from omniagent.tracing.logs import setup_logging
 from tests.fixtures.function_url import PAYLOADS, SIGNER, SOURCE

@@ -5,8 +5,9 @@ from typing import Any
 import pytest
 
 from omniagent.persistence.mongo_session import MongoSessionManager
+from omniagent.session.ids import new_id
 from omniagent.session.in_memory import InMemorySessionManager, InMemoryStore
-from omniagent.session.manager import SessionManager, new_id
+from omniagent.session.manager import SessionManager
 from tests.session.sessions import SMALL, Open
 
 

@@ -6,7 +6,7 @@ from datetime import UTC, datetime, timedelta
 
 from pymongo.database import Database
 
-from omniagent.session.manager import new_id
+from omniagent.session.ids import new_id
 from omniagent.session.summary_store import TURNS_PER_READ, RollingSummary
 from tests.fixtures.conversation import QUICK, Conversation, Json
 from tests.fixtures.stream import outline

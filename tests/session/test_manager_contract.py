@@ -1,28 +1,50 @@
 """Every promise of `SessionManager`, kept by MongoDB and by the manager in memory alike."""
 
 import asyncio
-from collections.abc import Sequence
 from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from omniagent.errors import InvalidRequest, NotFound, StorageConflict, StorageRejected, TurnLost
+from omniagent.errors import InvalidRequest, NotFound, SessionErased, StorageRejected
 from omniagent.messages import (
+    CallRequest,
     DataPart,
     Feedback,
     Part,
     ReasoningPart,
-    Status,
     SteeringPart,
     StepPart,
     TextPart,
     ToolPart,
     Usage,
 )
-from omniagent.persistence import mongo_session
-from omniagent.session import in_memory
-from omniagent.session.manager import SessionHead, SessionManager, SessionMessage, slot_of
-from tests.session.sessions import Open, converse, reply, start, stored_ids, summary, text
+from omniagent.session import manager
+from omniagent.session.live import QueuedMessage, SessionHead
+from omniagent.session.manager import SessionManager
+from omniagent.turns.state import (
+    Begin,
+    Close,
+    End,
+    Enqueue,
+    Erase,
+    Event,
+    Join,
+    Reply,
+    StopQueued,
+    TakeOver,
+    Wait,
+    closed,
+    transition,
+)
+from tests.persistence.turns import NOW, again, apply, begin, converse, end, question, reply, summary, text, turn
+from tests.session.sessions import Open, stored_ids
+
+LATER = datetime(2100, 1, 1, tzinfo=UTC)
+UP = Feedback(rating="up", text="Just what I needed: \U0001f44d")
+REQUEST = CallRequest(id="r1", kind="approval", expires_at=LATER)
+CALL = ToolPart(call_id="c1", name="refund", input={"order": "42"}, request=REQUEST)
+WAITING = reply(1, "waiting", parts=[*text("Hm."), CALL])
 
 # Reading
 
@@ -32,6 +54,7 @@ async def test_a_session_that_does_not_exist_is_empty(session: SessionManager) -
     assert (state.head, state.turns, state.earlier, state.summary) == (SessionHead(), (), None, None)
     assert await session.head() is None
     assert await session.answer(1) is None
+    assert await session.find("question-1") is None
     assert [turns async for turns in session.past_turns(1, 9)] == []
 
 
@@ -40,8 +63,8 @@ def test_an_id_that_is_no_plain_token_is_refused(open_session: Open) -> None:
         open_session("a:b")
 
 
-async def test_the_state_holds_the_newest_turns_whatever_the_summary_covers(session: SessionManager) -> None:
-    await converse(session, 6)
+async def test_load_returns_the_newest_turns_whatever_the_summary_covers(session: SessionManager) -> None:
+    await converse(session, range(1, 7))
     assert await session.add_summary(summary(1, 5))
     state = await session.load("question-2")
     assert [turn.number for turn in state.turns] == [3, 4, 5, 6], "three and one more: the last may be answered again"
@@ -49,24 +72,23 @@ async def test_the_state_holds_the_newest_turns_whatever_the_summary_covers(sess
     assert all(turn.tokens > 0 for turn in state.turns)
     assert state.summary == summary(1, 5)
     assert state.summarized_to == 5
-    assert (state.question, state.answer) == (
-        SessionMessage("question-6", "user", 6, text("Question 6")),
-        reply(6),
-    )
-    assert state.earlier == SessionMessage("question-2", "user", 2, text("Question 2")), "older than the window"
+    assert (state.question, state.answer) == (question(6), reply(6))
+    assert state.earlier == question(2), "older than the window"
 
 
-async def test_the_head_is_the_session_without_its_messages(session: SessionManager) -> None:
-    await converse(session, 2)
-    await session.begin_turn(start(3, "running"))
-    assert await session.rename("Trip", was=None)
-    assert await session.head() == SessionHead(3, "running", "Trip")
-    state = await session.load()
-    assert state.head == SessionHead(3, "running", "Trip")
-    assert (state.question and state.question.id, state.answer) == ("question-3", None)
+async def test_the_question_of_a_running_turn_is_read_before_it_is_stored(session: SessionManager) -> None:
+    await converse(session, [1])
+    head = await begin(session, 2)
+    state = await session.load("question-2")
+    assert (state.head, state.question, state.answer) == (head, question(2), None)
+    assert [turn.number for turn in state.turns] == [1, 2]
+    assert (state.earlier, await session.find("question-2")) == (None, None), "it is not history yet"
+    assert list(await session.messages(1, 2)) == [question(1), reply(1), question(2)]
+    await end(session, 2)
+    assert (await session.load("question-2")).earlier == await session.find("question-2") == question(2)
 
 
-async def test_an_answer_comes_back_as_it_was_stored(session: SessionManager) -> None:
+async def test_an_answer_is_returned_as_it_was_stored(session: SessionManager) -> None:
     parts: list[Part] = [
         StepPart(),
         ReasoningPart(text="Hm", provider_data={"$ref": "a", "$id": 1, "x.y": [{}]}),
@@ -75,158 +97,143 @@ async def test_an_answer_comes_back_as_it_was_stored(session: SessionManager) ->
         TextPart(text="Done \U0001f600"),
     ]
     answer = reply(1, parts=parts, usage=Usage(1, 2, 3, 4, True), metadata={"a.b": {"$ref": "c", "$id": "d"}})
-    await session.begin_turn(start(1))
-    assert await session.finish_turn(answer) == answer
+    await begin(session, 1)
+    await apply(session, End("run", answer))
     assert await session.answer(1) == answer
 
 
-async def test_past_turns_come_in_order_and_in_pieces(session: SessionManager, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (mongo_session, in_memory):
-        monkeypatch.setattr(module, "TURNS_PER_READ", 3)
-    await converse(session, 9)
+async def test_a_message_that_joined_an_answer_is_found_in_it(session: SessionManager) -> None:
+    answer = reply(1, parts=[StepPart(), SteeringPart(message_id="steer", text="Shorter"), *text("Ok.")])
+    await begin(session, 1)
+    await apply(session, End("run", answer))
+    assert await session.find("steer") == (await session.load("steer")).earlier == answer
+
+
+async def test_past_turns_are_read_in_order_and_in_pieces(
+    session: SessionManager, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(manager, "TURNS_PER_READ", 3)
+    await converse(session, range(1, 10))
     pieces = [[turn.number for turn in turns] async for turns in session.past_turns(2, 8)]
     assert pieces == [[2, 3, 4], [5, 6, 7], [8]]
 
 
-# Slots
+# Writing
+
+QUEUED, STEERING = QueuedMessage("q", "Next: ü"), QueuedMessage("s", "Shorter", "steer")
+LIFE: list[Event] = [
+    Begin(turn(1)),
+    Enqueue(STEERING),
+    Enqueue(QUEUED),
+    TakeOver("run-2"),
+    Join("run-2", (STEERING,)),
+    Wait("run-2", WAITING),
+    Reply("run-3", WAITING),
+    End("run-3", reply(1)),
+    Begin(turn(2, message_id="q", message=replace(question(2), id="q"))),
+    End("run", reply(2)),
+    Begin(again(2)),
+    End("run", reply(2, id="again"), reply(2)),
+    Erase(),
+]
 
 
-async def test_a_slot_is_taken_once_and_given_back(open_session: Open) -> None:
-    first, second, third = (open_session(name) for name in ("a", "b", "c"))
-    slots = [slot_of(session.key, "t") for session in (first, second, third)]
-    assert not await first.admit(2, "t")
-    assert not await first.admit(2, "t"), "the same turn again"
-    assert not await second.admit(2, "t")
-    assert sorted(await third.admit(2, "t")) == sorted(slots[:2])
-    await third.withdraw(slots[0], slots[2])
-    assert not await third.admit(2, "t")
-    assert sorted(await first.admit(2, "t")) == sorted(slots[1:])
+async def test_each_change_is_applied_once_however_often_it_is_written(session: SessionManager) -> None:
+    head = SessionHead()
+    for event in LIFE:
+        change = transition(head, event, NOW)
+        stale = transition(head, event, NOW)
+        assert [await session.write(change) for _ in range(2)] == [True, True], "the reply of the first was lost"
+        if head.version:
+            assert not await session.write(stale), f"{event} was decided from a session that has moved on"
+        head = change.after
+        assert await session.head(erased=True) == head
+        if not head.is_erased:
+            messages = await session.messages(1, 2)
+            assert len({message.id for message in messages}) == len(messages)
+    assert head.is_erased
 
 
-async def test_the_next_turn_of_a_session_takes_its_slot_over_from_one_that_comes_late(open_session: Open) -> None:
-    first, second = open_session("a"), open_session("b")
-    assert not await first.admit(1, "dead")
-    assert not await first.admit(1, "next")
-    await second.withdraw(slot_of(first.key, "dead"))
-    assert await second.admit(1, "t") == [slot_of(first.key, "next")]
+async def test_of_changes_at_the_same_moment_one_is_applied(open_session: Open) -> None:
+    head = SessionHead()
+    for event in (Begin(turn(1)), Enqueue(QUEUED), End("run", reply(1))):
+        changes = [transition(head, event, NOW) for _ in range(6)]
+        written = await asyncio.gather(*(open_session().write(change) for change in changes))
+        assert written.count(True) == 1
+        head = changes[written.index(True)].after
 
 
-async def test_of_many_at_the_same_moment_no_more_than_the_limit_are_admitted(open_session: Open) -> None:
-    sessions = [open_session(f"s{number}") for number in range(12)]
-    refusals = await asyncio.gather(*(session.admit(5, "t") for session in sessions))
-    assert sum(not holders for holders in refusals) == 5
-    admitted = {slot_of(session.key, "t") for session, holders in zip(sessions, refusals, strict=True) if not holders}
-    assert all(set(holders) == admitted for holders in refusals if holders)
+async def test_a_change_of_a_session_that_does_not_exist_is_not_applied(session: SessionManager) -> None:
+    assert not await session.write(transition(SessionHead(version=3), Enqueue(QUEUED), NOW))
+    assert await session.head() is None
 
 
-# Beginning
+async def test_the_end_moves_the_question_and_the_answer_to_the_history(session: SessionManager) -> None:
+    await converse(session, [1])
+    assert list(await session.messages(1, 1)) == [question(1), reply(1)]
+    await apply(session, Begin(again(1)))
+    assert await stored_ids(session) == ["question-1", "answer-1"], "until another one is stored"
+    await apply(session, End("run", reply(1, id="again"), reply(1)))
+    assert await stored_ids(session) == ["question-1", "again"]
+    assert await session.find("answer-1") is None
 
 
-async def test_a_turn_begins_only_from_the_state_it_was_planned_from(session: SessionManager) -> None:
-    for wrong in (start(2), start(1, again=True)):
-        with pytest.raises(StorageConflict):
-            await session.begin_turn(wrong)
-    assert await session.head() is None, "a refused turn leaves nothing"
-    await session.begin_turn(start(1))
-    for wrong in (start(1, "other", message_id="other"), start(2), start(1, "other", again=True)):
-        with pytest.raises(StorageConflict):
-            await session.begin_turn(wrong)
-    await session.finish_turn(reply(1))
-    twice = start(2, message_id="question-1", seen_turn_id=None)  # by somebody who has not looked
-    for wrong in (start(1), start(3), twice, start(2, again=True)):
-        with pytest.raises(StorageConflict):
-            await session.begin_turn(wrong)
-    assert await session.head() == SessionHead(1)
-    assert await stored_ids(session) == ["question-1", "answer-1"]
+async def test_stopped_messages_at_the_front_are_stored_with_the_end(session: SessionManager) -> None:
+    await begin(session, 1)
+    await apply(session, Enqueue(QUEUED))
+    await apply(session, StopQueued("q"))
+    head = await end(session, 1)
+    assert (head.queue, head.latest_turn_number) == ((), 2)
+    messages = await session.messages(2, 2)
+    assert [(m.role, m.text, m.status) for m in messages] == [
+        ("user", QUEUED.text, "complete"),
+        ("assistant", "", "cancelled"),
+    ]
 
 
-async def test_of_turns_that_begin_at_the_same_moment_one_does(open_session: Open) -> None:
-    turns = [start(1, f"turn-{number}", message_id=f"message-{number}") for number in range(6)]
-    outcomes = await asyncio.gather(*(open_session().begin_turn(turn) for turn in turns), return_exceptions=True)
-    assert [type(outcome) for outcome in outcomes].count(type(None)) == 1
-    assert all(isinstance(outcome, StorageConflict) for outcome in outcomes if outcome is not None)
-    head = await open_session().head()
-    assert head is not None
-    assert head.latest_turn_number == 1
-
-
-async def test_a_turn_that_has_begun_begins_again_when_its_outcome_was_unknown(session: SessionManager) -> None:
-    await session.begin_turn(start(1))
-    await session.begin_turn(start(1))
-    assert await session.head() == SessionHead(1, "answer-1")
-
-
-async def test_answering_again_drops_the_summaries_that_cover_the_turn(session: SessionManager) -> None:
-    await converse(session, 5)
-    for draft in (False, True):
-        assert await session.add_summary(summary(1, 2), draft=draft)
-        assert await session.add_summary(summary(3, 4), draft=draft)
-    await session.begin_turn(start(5, "again", again=True))
-    assert await session.latest_summary() == summary(3, 4)
-    await session.finish_turn(reply(5, "again"))
-    assert await stored_ids(session) == ["question-5", "again"]
-
-
-# Finishing
-
-
-async def test_an_open_tool_call_is_closed_when_it_is_stored(session: SessionManager) -> None:
-    await session.begin_turn(start(1))
-    stored = await session.finish_turn(reply(1, parts=[ToolPart(call_id="c", name="add")]))
-    assert [part.done for part in stored.parts if isinstance(part, ToolPart)] == [True]
-    assert await session.answer(1) == stored
-
-
-@pytest.mark.parametrize("status", ["complete", "cancelled", "failed"])
-async def test_an_answer_stored_twice_is_stored_once(session: SessionManager, status: Status) -> None:
-    await session.begin_turn(start(1))
-    answer = reply(1, status=status)
-    assert await session.finish_turn(answer) == answer
-    assert await session.finish_turn(answer) == answer, "the outcome of the first attempt was unknown"
-    await session.begin_turn(start(2))
-    assert await session.finish_turn(answer) == answer, "also after the next turn began"
-
-
-@pytest.mark.parametrize("parts", [[], [StepPart()]])
-async def test_an_answer_that_shows_nothing_leaves_the_previous_one(
-    session: SessionManager, parts: Sequence[Part]
-) -> None:
-    await converse(session, 1)
-    await session.begin_turn(start(1, "again", again=True))
-    nothing = reply(1, "again", "cancelled", parts=parts)
-    assert await session.finish_turn(nothing) == reply(1)
-    assert await session.finish_turn(nothing) == reply(1), "the same when the outcome was unknown"
-    assert await session.head() == SessionHead(1)
-
-
-async def test_the_first_answer_of_a_turn_is_stored_even_if_it_shows_nothing(session: SessionManager) -> None:
-    await session.begin_turn(start(1))
-    nothing = reply(1, status="cancelled", parts=[])
-    assert await session.finish_turn(nothing) == nothing
-    assert await session.answer(1) == nothing
-
-
-async def test_a_turn_that_never_began_is_lost(session: SessionManager) -> None:
-    await converse(session, 1)
-    with pytest.raises(TurnLost):
-        await session.finish_turn(reply(1, "never"))
-
-
-async def test_an_answer_that_cannot_be_stored_is_rejected_and_the_turn_still_runs(session: SessionManager) -> None:
-    await session.begin_turn(start(1))
+async def test_nothing_of_a_change_is_applied_if_an_answer_cannot_be_stored(session: SessionManager) -> None:
+    head = await begin(session, 1)
     with pytest.raises(StorageRejected):
-        await session.finish_turn(reply(1, parts=text("x" * 17_000_000)))
-    assert await session.head() == SessionHead(1, "answer-1")
-    assert await session.finish_turn(reply(1)) == reply(1)
+        await session.write(transition(head, End("run", reply(1, parts=text("x" * 17_000_000))), NOW))
+    assert await session.head() == head
+    assert await session.find("question-1") is None
+    await end(session, 1)
+
+
+async def test_open_calls_are_closed_when_stored_but_requests_wait(session: SessionManager) -> None:
+    await begin(session, 1)
+    head = await apply(
+        session, Wait("run", replace(WAITING, parts=[*WAITING.parts, ToolPart(call_id="c2", name="add")]))
+    )
+    assert head.waiting is not None
+    assert head.waiting.until == LATER
+    answer = await session.answer(1)
+    assert answer is not None
+    assert [part.call_id for part in answer.pending] == ["c1"]
+    assert [part.done for part in answer.parts if isinstance(part, ToolPart)] == [False, True]
+    await apply(session, Close(closed(answer, "expired")))
+    answer = await session.answer(1)
+    assert answer is not None
+    assert (answer.status, answer.pending) == ("cancelled", [])
+
+
+async def test_a_name_chosen_meanwhile_is_kept(session: SessionManager) -> None:
+    assert not await session.rename("No session", was=None)
+    head = await begin(session, 1)
+    assert await session.rename("By the model", was=None)
+    assert not await session.rename("Too late", was=None)
+    assert await session.write(transition(head, End("run", reply(1)), NOW)), "a name is no other version"
+    assert await session.rename("By hand", was="By the model")
+    named = await session.head()
+    assert named is not None
+    assert named.name == "By hand"
 
 
 # Feedback
 
-UP = Feedback(rating="up", text="Just what I needed: \U0001f44d")
 
-
-async def test_feedback_is_kept_in_its_answer_until_it_is_taken_back(session: SessionManager) -> None:
-    await converse(session, 2)
+async def test_feedback_is_stored_in_its_answer_until_it_is_removed(session: SessionManager) -> None:
+    await converse(session, [1, 2])
     for feedback in (UP, Feedback(rating="down"), Feedback(text="Hm."), None, None):
         rated = await session.rate("answer-1", feedback)
         assert (rated.id, rated.turn_number) == ("answer-1", 1)
@@ -241,166 +248,166 @@ async def test_feedback_is_kept_in_its_answer_until_it_is_taken_back(session: Se
 async def test_only_answers_that_exist_can_be_rated(session: SessionManager) -> None:
     with pytest.raises(NotFound):
         await session.rate("answer-1", UP)
-    await converse(session, 1)
+    await converse(session, [1])
     with pytest.raises(NotFound):
         await session.rate("answer-2", UP)
     with pytest.raises(InvalidRequest):
         await session.rate("question-1", UP)
-    await session.mark_erased()
+    await begin(session, 2)
+    with pytest.raises(InvalidRequest):
+        await session.rate("question-2", UP)
+    await apply(session, Erase())
     with pytest.raises(NotFound):
         await session.rate("answer-1", UP)
 
 
-async def test_another_answer_has_no_feedback_and_the_same_one_keeps_it(session: SessionManager) -> None:
-    await session.begin_turn(start(1))
-    await session.repair_turn(reply(0, "answer-1", "interrupted", parts=text("Ans")))
-    await session.rate("answer-1", UP)
-    assert (await session.finish_turn(reply(1))).feedback is not None
-    await session.begin_turn(start(1, "again", again=True))
-    await session.finish_turn(reply(1, "again"))
-    answer = await session.answer(1)
-    assert answer is not None
-    assert answer.feedback is None
+async def test_an_answer_that_goes_on_keeps_its_feedback_and_another_has_none(session: SessionManager) -> None:
+    await begin(session, 1)
+    await apply(session, Wait("run", WAITING))
+    rated = await session.rate("answer-1", UP)
+    await apply(session, Reply("run-2", WAITING))
+    await apply(session, End("run-2", reply(1)))
+    stored = await session.answer(1)
+    assert stored == replace(reply(1), feedback=rated.feedback)
+    await apply(session, Begin(again(1)))
+    await apply(session, End("run", reply(1, id="again", feedback=rated.feedback), stored))
+    assert await session.answer(1) == reply(1, id="again")
 
 
-# Repairing
+# Sessions of a user, and of all users
 
 
-async def test_a_dead_turn_is_closed_with_what_it_had_shown(session: SessionManager) -> None:
-    await session.begin_turn(start(1))
-    shown = reply(0, "answer-1", "interrupted", parts=text("Ans"))
-    repaired = await session.repair_turn(shown)
-    assert repaired == replace(shown, turn_number=1)
-    assert await session.answer(1) == repaired
-    assert await session.head() == SessionHead(1)
-    assert await session.repair_turn(shown) is None, "it is closed"
+async def test_busy_sessions_run_a_turn_or_have_messages_in_line(open_session: Open) -> None:
+    session = open_session()
+    await begin(session, 1)
+    running = (await begin(open_session("running"), 1)).turn
+    await apply(open_session("queued"), Enqueue(QUEUED))
+    await converse(open_session("idle"), [1])
+    await begin(open_session("waiting"), 1)
+    await apply(open_session("waiting"), Wait("run", WAITING))
+    await begin(open_session("erased"), 1)
+    await apply(open_session("erased"), Erase())
+    busy = {key: turn and turn.journal for key, turn in await session.busy_sessions()}
+    assert running is not None
+    assert busy == {open_session("running").key: running.journal, open_session("queued").key: None}
+    siblings = [await session.sibling(key).head() for key in sorted(busy)]
+    assert [head is not None and head.queue for head in siblings] == [(QUEUED,), ()]
 
 
-async def test_a_repair_of_another_turn_does_nothing(session: SessionManager) -> None:
-    assert await session.repair_turn(reply(0, "x", "interrupted")) is None
-    await session.begin_turn(start(1))
-    assert await session.repair_turn(reply(0, "x", "interrupted")) is None
-    assert await session.head() == SessionHead(1, "answer-1")
+async def test_due_returns_sessions_that_may_need_somebody_the_longest_due_first(open_session: Open) -> None:
+    session = open_session()
+    await begin(open_session("running", category="gold"), 1)  # due after a lease of 10 s
+    await apply(open_session("queued"), Enqueue(QUEUED))  # after 2 s
+    await converse(open_session("idle"), [1])
+    await begin(open_session("waiting"), 1)
+    await apply(open_session("waiting"), Wait("run", WAITING))  # when its request expires
+    await begin(open_session("erased"), 1)
+    await apply(open_session("erased"), Erase())
+
+    async def due(now: datetime) -> list[tuple[str, str | None]]:
+        found = await session.store.due(now, 100_000)
+        return [(each.session_id, each.category) for each in found if each.user == session.user]
+
+    assert await due(NOW) == []
+    assert await due(NOW + timedelta(seconds=3)) == [("queued", None)]
+    assert await due(NOW + timedelta(days=1)) == [("queued", None), ("running", "gold")]
+    assert await due(LATER) == [("queued", None), ("running", "gold"), ("waiting", None)]
+    assert len(await session.store.due(LATER, 2)) == 2
 
 
-async def test_a_dead_regeneration_that_showed_nothing_leaves_the_previous_answer(session: SessionManager) -> None:
-    await converse(session, 1)
-    await session.begin_turn(start(1, "again", again=True))
-    assert await session.repair_turn(reply(0, "again", "interrupted", parts=[StepPart()])) == reply(1)
+async def test_an_address_opens_the_session_again(open_session: Open) -> None:
+    session = open_session("a", category="gold")
+    await begin(session, 1)
+    address = await session.store.address_of(session.key)
+    assert address is not None
+    assert (address.user, address.session_id, address.category) == (session.user, "a", "gold")
+    await end(open_session("a"), 1)
+    assert await session.store.address_of(session.key) == address, "another process does not know the category"
+    assert await session.store.address_of("nobody:a") is None
+
+
+async def test_sessions_are_listed_by_their_last_use(open_session: Open) -> None:
+    session = open_session("a")
+    await converse(session, [1])
+    await begin(open_session("b"), 1)
+    await apply(open_session("b"), Wait("run", WAITING))
+    await begin(open_session("erased"), 1)
+    await apply(open_session("erased"), Erase())
+    listed = await session.store.list_sessions(session.user)
+    assert [(each.session_id, each.waiting_until) for each in listed] == [("b", LATER), ("a", None)]
+    assert await session.store.list_sessions(session.user, before=listed[0]) == listed[1:]
+
+
+# Deletion
+
+
+async def test_an_erased_session_is_invisible_and_its_id_is_refused(session: SessionManager) -> None:
+    await converse(session, [1, 2])
+    head = await begin(session, 3)
+    await apply(session, Erase())
+    assert await session.head() is None
+    assert (await session.load("question-1")).head == SessionHead()
+    assert not await session.rename("x", was=None)
+    assert not await session.add_summary(summary(1, 1))
+    assert not await session.write(transition(head, End("run", reply(3)), NOW))
+    with pytest.raises(SessionErased):
+        await begin(session, 1)
+
+
+async def test_a_session_is_erased_in_pieces_and_its_id_is_free_again(session: SessionManager) -> None:
+    await converse(session, range(1, 6))
+    await session.add_summary(summary(1, 2))
+    await apply(session, Erase())
+    pieces = 1
+    while not await session.erase_some(3):
+        pieces += 1
+    assert pieces >= 3
+    assert await session.erase_some(3), "once more changes nothing"
+    await converse(session, [1])
+    assert await session.erase_some(3), "a session that is not marked is left alone"
+    assert await stored_ids(session) == ["question-1", "answer-1"]
+    assert await session.latest_summary() is None
+
+
+async def test_nothing_of_a_user_begins_while_they_are_deleted(open_session: Open) -> None:
+    sessions = [open_session(name) for name in "abc"]
+    heads = [await begin(session, 1) for session in sessions]
+    store, user_id = sessions[0].store, sessions[0].user_id
+    assert not await store.user_is_erased(user_id)
+    assert not await store.mark_user_erased(user_id, 2)
+    assert await store.mark_user_erased(user_id, 2), "repeated until all are marked"
+    assert await store.user_is_erased(user_id)
+    assert [await session.head() for session in sessions] == [None] * 3
+    assert not await sessions[0].write(transition(heads[0], End("run", reply(1)), NOW))
+    with pytest.raises(SessionErased):
+        await begin(open_session("late"), 1)
+    assert await open_session("late").head(erased=True) is None
+    assert [each for each in await store.due(LATER, 100_000) if each.user == sessions[0].user] == []
+
+
+async def test_a_user_is_forgotten_after_the_last_session_and_may_return(open_session: Open) -> None:
+    session, store = open_session("a"), open_session("a").store
+    for name in "ab":
+        await converse(open_session(name), [1])
+    assert await store.mark_user_erased(session.user_id)
+    assert not await store.forget_user(session.user_id), "two sessions are left"
+    keys = await store.session_keys(session.user_id)
+    assert set(keys) == {session.key, open_session("b").key}
+    assert [await session.sibling(key).erase_some() for key in keys] == [True, True]
+    for _ in range(2):
+        assert await store.forget_user(session.user_id)
+    assert not await store.user_is_erased(session.user_id)
+    await converse(session, [1])
+    assert not await store.forget_user(session.user_id), "a user who is not marked is left alone"
     assert await stored_ids(session) == ["question-1", "answer-1"]
 
 
-async def test_a_dead_regeneration_that_showed_something_replaces_the_previous_answer(session: SessionManager) -> None:
-    await converse(session, 1)
-    await session.begin_turn(start(1, "again", again=True))
-    await session.repair_turn(reply(0, "again", "interrupted", parts=text("Half")))
-    assert await stored_ids(session) == ["question-1", "again"]
-
-
-async def test_a_whole_answer_replaces_the_interrupted_one_of_its_turn(session: SessionManager) -> None:
-    await session.begin_turn(start(1))
-    await session.repair_turn(reply(0, "answer-1", "interrupted", parts=text("Ans")))
-    assert await session.finish_turn(reply(1)) == reply(1)
-    assert await session.answer(1) == reply(1)
-
-
-async def test_a_whole_answer_comes_back_after_a_repair_that_kept_the_previous_one(session: SessionManager) -> None:
-    await converse(session, 1)
-    await session.begin_turn(start(1, "again", again=True))
-    await session.repair_turn(reply(0, "again", "interrupted", parts=[]))
-    assert await session.finish_turn(reply(1, "again")) == reply(1, "again")
-    assert await stored_ids(session) == ["question-1", "again"]
-
-
-async def test_an_answer_whose_turn_was_answered_again_is_lost(session: SessionManager) -> None:
-    await session.begin_turn(start(1))
-    await session.repair_turn(reply(0, "answer-1", "interrupted", parts=text("Ans")))
-    await session.begin_turn(start(1, "again", again=True))
-    with pytest.raises(TurnLost):
-        await session.finish_turn(reply(1))
-    await session.finish_turn(reply(1, "again"))
-    with pytest.raises(TurnLost):
-        await session.finish_turn(reply(1))
-    assert await session.answer(1) == reply(1, "again")
-
-
-async def test_an_answer_whose_session_went_on_is_lost(session: SessionManager) -> None:
-    await session.begin_turn(start(1))
-    await session.repair_turn(reply(0, "answer-1", "interrupted", parts=text("Ans")))
-    await session.begin_turn(start(2))
-    with pytest.raises(TurnLost):
-        await session.finish_turn(reply(1))
-    repaired = await session.answer(1)
-    assert repaired is not None
-    assert repaired.status == "interrupted"
-
-
-async def test_a_turn_that_was_continued_is_finished_only_by_the_last_attempt(session: SessionManager) -> None:
-    await session.begin_turn(start(1))
-    await session.begin_turn(start(1, attempt=2))
-    await session.begin_turn(start(1, attempt=2))
-    with pytest.raises(StorageConflict):
-        await session.begin_turn(start(1, attempt=1))
-    for attempt in (0, 1):
-        with pytest.raises(TurnLost):
-            await session.finish_turn(reply(1, parts=text("From the dead")), attempt=attempt)
-    assert await session.finish_turn(reply(1), attempt=2) == reply(1)
-    assert await session.finish_turn(reply(1), attempt=2) == reply(1), "sent again"
-    with pytest.raises(TurnLost):
-        await session.finish_turn(reply(1, parts=text("From the dead")))
-    with pytest.raises(StorageConflict):
-        await session.begin_turn(start(1, attempt=3))
-    await converse(session, 2, first=2)
-
-
-async def test_a_turn_that_never_began_cannot_be_continued(session: SessionManager) -> None:
-    with pytest.raises(StorageConflict):
-        await session.begin_turn(start(1, attempt=1))
-    assert await session.head() is None
-
-
-async def test_a_dead_attempt_can_be_repaired_whichever_it_was(session: SessionManager) -> None:
-    await session.begin_turn(start(1))
-    await session.begin_turn(start(1, attempt=1))
-    assert await session.repair_turn(reply(1, status="interrupted")) is not None
-    await converse(session, 2, first=2)
-
-
-JOINED: list[Part] = [TextPart(text="One."), SteeringPart(message_id="joined", text="Shorter."), TextPart(text="Two.")]
-
-
-async def test_a_message_is_found_by_its_id_also_where_it_has_joined_an_answer(session: SessionManager) -> None:
-    await session.begin_turn(start(1))
-    await session.finish_turn(reply(1, parts=JOINED))
-    await converse(session, 2, 2)
-    assert await session.find("unknown") is None
-    found = await session.find("question-2")
-    assert found is not None
-    assert (found.role, found.turn_number) == ("user", 2)
-    joined = await session.find("joined")
-    assert joined is not None
-    assert (joined.role, joined.turn_number, joined.parts, joined.steering_ids) == ("assistant", 1, JOINED, ["joined"])
-    assert (await session.load("joined")).earlier == joined
-    with pytest.raises(NotFound):
-        await session.rate("joined", Feedback(rating="up"))
-
-
-async def test_a_message_that_has_joined_an_answer_begins_no_turn(session: SessionManager) -> None:
-    await session.begin_turn(start(1))
-    await session.finish_turn(reply(1, parts=JOINED))
-    with pytest.raises(StorageConflict):
-        await session.begin_turn(start(2, message_id="joined", was_posted=True))
-    await session.begin_turn(start(2, was_posted=True))
-
-
-async def test_an_answer_with_a_message_that_joined_it_takes_the_place_of_the_one_before(
-    session: SessionManager,
-) -> None:
-    """It shows nothing, but the message would be lost."""
-    await converse(session, 1)
-    await session.begin_turn(start(1, "again", again=True))
-    stored = await session.finish_turn(reply(1, "again", "failed", parts=JOINED[1:2]))
-    assert stored.id == "again"
-    await session.begin_turn(start(1, "third", again=True))
-    stored = await session.finish_turn(reply(1, "third", "failed", parts=JOINED[1:2]))
-    assert stored.id == "again", "nothing of it is new"
+async def test_session_keys_can_be_limited_to_those_created_before(open_session: Open) -> None:
+    store, user_id = open_session().store, open_session().user_id
+    await converse(open_session("old"), [1])
+    between = datetime.now(UTC) + timedelta(milliseconds=5)
+    await asyncio.sleep(0.01)  # MongoDB keeps milliseconds
+    await converse(open_session("new"), [1])
+    assert await store.session_keys(user_id, before=between) == [open_session("old").key]
+    assert len(await store.session_keys(user_id)) == 2
+    assert len(await store.session_keys(user_id, limit=1)) == 1

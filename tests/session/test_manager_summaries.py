@@ -8,14 +8,15 @@ import pytest
 
 from omniagent.session.manager import SessionManager
 from omniagent.session.summary_store import RollingSummary
-from tests.session.sessions import Open, converse, summary
+from tests.persistence.turns import converse, summary
+from tests.session.sessions import Open
 
 
 @pytest.mark.parametrize("draft", [False, True])
 async def test_a_summary_continues_the_newest_and_stops_before_the_latest_turn(
     session: SessionManager, draft: bool
 ) -> None:
-    await converse(session, 5)
+    await converse(session, range(1, 5 + 1))
     for wrong in (summary(2, 3), summary(1, 5), summary(1, 6), summary(1, 0)):
         assert not await session.add_summary(wrong, draft=draft)
     assert await session.add_summary(summary(1, 2), draft=draft)
@@ -32,13 +33,13 @@ async def test_there_is_no_summary_of_no_session(session: SessionManager) -> Non
 
 
 async def test_of_equal_summaries_at_the_same_moment_one_is_stored(open_session: Open) -> None:
-    await converse(open_session(), 3)
+    await converse(open_session(), range(1, 3 + 1))
     added = await asyncio.gather(*(open_session().add_summary(summary(1, end)) for end in (1, 2, 2, 1)))
     assert added.count(True) == 1
 
 
 async def test_a_published_draft_is_the_only_summary(session: SessionManager) -> None:
-    await converse(session, 6)
+    await converse(session, range(1, 6 + 1))
     for span in ((1, 1), (2, 2), (3, 5)):
         assert await session.add_summary(summary(*span))
     for span in ((1, 2), (3, 4)):
@@ -51,7 +52,7 @@ async def test_a_published_draft_is_the_only_summary(session: SessionManager) ->
 
 
 async def test_dropped_summaries_are_gone(session: SessionManager) -> None:
-    await converse(session, 3)
+    await converse(session, range(1, 3 + 1))
     for is_draft in (False, True):
         assert await session.add_summary(summary(1, 2), draft=is_draft)
     await session.drop_summaries()
@@ -59,7 +60,7 @@ async def test_dropped_summaries_are_gone(session: SessionManager) -> None:
 
 
 async def test_a_rebuild_that_races_new_summaries_leaves_no_overlap(open_session: Open) -> None:
-    await converse(open_session(), 12)
+    await converse(open_session(), range(1, 12 + 1))
     for number in range(1, 6):
         await open_session().add_summary(summary(number, number), draft=True)
 

@@ -13,11 +13,13 @@ from omniagent import Agent, InMemorySessionManager, Overrides, Query, Runner, R
 from omniagent.errors import EmptyAnswer, ModelUnavailable, NotFound
 from omniagent.messages import Part, TextPart, ToolPart, Usage
 from omniagent.providers import LLMProvider, ModelFinish, ModelRequest
-from omniagent.session.manager import SessionMessage, TurnStart
+from omniagent.session.live import SessionMessage
 from omniagent.session.summaries import SummaryPipeline
 from omniagent.session.summary_store import RollingSummary
 from omniagent.session.window import estimate_text
 from omniagent.testing import Gate, InMemoryStore, ScriptedModel
+from omniagent.turns.state import Begin, End
+from tests.persistence.turns import apply, converse, reply, turn
 
 SOON = Settings(tick_seconds=0.02, summary_after_turns=3)
 
@@ -70,8 +72,9 @@ def requests(model: LLMProvider, purpose: str) -> list[ModelRequest]:
 
 async def store_turns(session: InMemorySessionManager, *answers: Sequence[Part], question: str = "Question?") -> None:
     for number, parts in enumerate(answers, 1):
-        await session.begin_turn(TurnStart(f"a{number}", number, f"q{number}", [TextPart(text=question)]))
-        await session.finish_turn(SessionMessage(f"a{number}", "assistant", number, parts))
+        message = SessionMessage(f"question-{number}", "user", number, [TextPart(text=question)])
+        await apply(session, Begin(turn(number, message=message)))
+        await apply(session, End("run", reply(number, parts=parts)))
 
 
 async def test_when_enough_turns_have_passed_a_summary_covers_them_up_to_the_previous_one() -> None:
@@ -284,7 +287,7 @@ async def test_no_call_is_larger_than_allowed(texts: list[str], budget: int) -> 
     session = InMemorySessionManager("u", "s", store=InMemoryStore(), settings=Settings(context_max_tokens=budget))
     await store_turns(session, *([TextPart(text=text)] for text in texts))
     await SummaryPipeline(session, model).update()
-    frame = estimate_text("# Previous summary\n(none)\n\n# New messages\n")
+    frame = estimate_text('{"previous_summary": null}\n{"role": "assistant", "text": ""}\n' * len(texts))
     assert all(estimate_text(request.messages[0].text) <= budget + frame for request in model.requests)
 
 
@@ -294,12 +297,7 @@ async def test_an_unfinished_tool_call_is_told_as_interrupted_and_an_empty_summa
     await store_turns(session, [call], [TextPart(text="Yes.")])
     model = ScriptedModel(summary="Said.")
     await SummaryPipeline(session, model).update()
-    assert "[called weather: The tool call was interrupted" in model.requests[0].messages[0].text
-    await store_turns_again(session)
+    assert r"[called weather: \"The tool call was interrupted" in model.requests[0].messages[0].text
+    await converse(session, [3])
     with pytest.raises(EmptyAnswer):
         await SummaryPipeline(session, ScriptedModel(summary="")).update()
-
-
-async def store_turns_again(session: InMemorySessionManager) -> None:
-    await session.begin_turn(TurnStart("a3", 3, "q3", [TextPart(text="More?")]))
-    await session.finish_turn(SessionMessage("a3", "assistant", 3, [TextPart(text="Yes.")]))

@@ -1,15 +1,22 @@
 """Every operation on MongoDB and DynamoDB is a span that says what it did, on which collection or table."""
 
+from datetime import UTC, datetime
+
 from opentelemetry.trace import StatusCode
 
 from omniagent.aws.credentials import Credentials
 from omniagent.aws.json_api import DYNAMODB, AwsJson
 from omniagent.aws.turn_table import DynamoRegistry
 from omniagent.persistence.catalog import Catalog
+from omniagent.persistence.mongo_session import MongoSessionManager
 from omniagent.persistence.store import ConversationStore
-from omniagent.turns.lease import Claim, Renewal
+from omniagent.session.ids import new_id
+from omniagent.session.live import QueuedMessage
+from omniagent.session.summary_store import RollingSummary
+from omniagent.turns.registry import Chunk
+from omniagent.turns.state import Enqueue, transition
 from tests.fixtures.endpoint import Endpoint
-from tests.persistence.turns import converse, erase, open_session, summary
+from tests.fixtures.live_turns import begin_turn, end_turn
 
 from .conftest import Recorded
 
@@ -17,23 +24,23 @@ from .conftest import Recorded
 async def test_database_spans_carry_the_operation_and_the_collection(
     store: ConversationStore, recorded: Recorded
 ) -> None:
-    session, catalog = open_session(store), Catalog(store)
-    await session.admit(5, "t")
-    await converse(session, [1])
+    session, catalog = MongoSessionManager(store, f"user:{new_id()}"), Catalog(store)
+    for message_id in ("m1", "m2"):
+        await end_turn(session, await begin_turn(session, message_id=message_id))
+    head = await session.head()
+    assert head is not None
+    await session.add_summary(RollingSummary("They met.", 1, 1, 1))
+    assert "mongodb.add_summary" in recorded.names
+    recorded.forget()
+    await session.write(transition(head, Enqueue(QueuedMessage("m3", "And now?")), session.now()))
     await session.load()
-    await session.add_summary(summary(1, 1))
     await catalog.list_page(session.user_id, limit=5)
-    await erase(catalog, session.key)
+    await session.erase_some()
     collections = {
-        "admit": "users",
-        "begin_turn": "messages",
-        "finish_turn": "messages",
+        "write": "sessions",
         "load": "messages",
-        "head": "sessions",
         "latest_summary": "summaries",
-        "add_summary": "summaries",
         "list_sessions": "sessions",
-        "mark_erased": "sessions",
         "erase_some": "sessions",
     }
     assert set(recorded.names) == {f"mongodb.{operation}" for operation in collections}
@@ -43,20 +50,18 @@ async def test_database_spans_carry_the_operation_and_the_collection(
             "db.operation.name": operation,
             "db.collection.name": collection,
         }
-    assert recorded.parent("mongodb.head") == "mongodb.load"
 
 
 async def test_operations_on_the_table_of_turns_are_spans_and_a_lost_condition_is_no_error(recorded: Recorded) -> None:
     lost = (400, {"__type": "ConditionalCheckFailedException"})
     with Endpoint((200, {}), lost) as endpoint:
         api = AwsJson(DYNAMODB, endpoint=endpoint.url, credentials=Credentials("key", "secret"))
-        registry = DynamoRegistry("turns", lease_seconds=10.0, api=api)
-        claim = Claim("session", "turn", "message")
-        await registry.claim(claim)
-        assert await registry.renew(claim) == Renewal.LOST
+        registry = DynamoRegistry("turns", api=api)
+        await registry.signal("session", "turn", stop=True)
+        assert not await registry.append("session", "turn", Chunk(0, "run", datetime.now(UTC), b"{}"))
         await registry.aclose()
-    assert recorded.names == ["aws.dynamodb.claim", "aws.dynamodb.renew"]
-    for operation in ("claim", "renew"):
+    assert recorded.names == ["aws.dynamodb.signal", "aws.dynamodb.append"]
+    for operation in ("signal", "append"):
         name = f"aws.dynamodb.{operation}"
         assert recorded[name].status.status_code is StatusCode.UNSET
         assert recorded.attributes(name) == {

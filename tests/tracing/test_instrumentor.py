@@ -24,6 +24,7 @@ from omniagent.tracing import (
     current_trace_id,
     flush_traces,
     trace_operation,
+    trace_request,
     track_state_change,
 )
 from omniagent.tracing.redaction import redact_text
@@ -235,6 +236,14 @@ async def test_a_flush_brings_every_ended_span_to_the_collector(collector: Colle
     assert (where, team) == ("/v1/traces", "blue")
     resource = {item.key: item.value.string_value for item in request.resource_spans[0].resource.attributes}
     assert resource["service.name"] == "chat"
+
+
+async def test_a_caller_cannot_leave_its_requests_out_of_the_traces(collector: Collector) -> None:
+    configure_tracing(collector.url, service_name="chat")
+    with trace_request("GET", {"traceparent": f"00-{'a' * 32}-{'b' * 16}-00"}), trace_operation("work"):
+        pass
+    assert await flush_traces(30)
+    assert sorted(collector.span_names) == ["GET", "work"]
 
 
 async def test_headers_are_read_from_the_text_of_the_environment_variable(collector: Collector) -> None:

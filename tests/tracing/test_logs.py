@@ -152,6 +152,16 @@ def test_the_trace_id_is_on_every_line_inside_a_span(out: io.StringIO) -> None:
         "{'password': 'hunter22'}",
         "api_key=hunter22",
         "eyJhunter22.eyJhunter22.hunter22",
+        "aws_secret_access_key=hunter22",
+        "refresh_token: hunter22",
+        "?token=hunter22",
+        "pwd=hunter22",
+        "sk_live_hunter22hunter22",
+        "ghp_hunter22hunter22",
+        "github_pat_hunter22hunter22",
+        "AIzahunter22hunter22",
+        "AKIAABC123ABC123ABC1",
+        "Cookie: a=1; session=hunter22",
     ],
 )
 def test_a_text_that_looks_like_a_secret_is_masked_wherever_it_stands(out: io.StringIO, secret: str) -> None:

@@ -16,14 +16,14 @@ from omniagent.ai.providers.scripted import ScriptedModel, ToolCall
 from omniagent.ai.result import RunResult
 from omniagent.ai.tools import tool
 from omniagent.http.problems import Boundary
-from omniagent.messages import TextPart
 from omniagent.persistence.mongo_session import MongoSessionManager
 from omniagent.persistence.store import ConversationStore
+from omniagent.session.ids import new_id, user_id_of
 from omniagent.session.in_memory import InMemorySessionManager, InMemoryStore
-from omniagent.session.manager import TurnStart, new_id, user_id_of
 from omniagent.settings import Settings
 from omniagent.tracing import trace_operation, trace_request
 from omniagent.turns.memory_registry import MemoryRegistry
+from tests.fixtures.live_turns import begin_turn
 
 from .conftest import Recorded
 
@@ -85,7 +85,7 @@ async def test_summary_name_and_database_are_in_the_trace_of_their_turn(
     assert recorded.parent("turn") == "POST /chat"
     assert sorted(recorded.values("llm", "omniagent.purpose")) == ["answer", "name", "summary"]  # type: ignore[type-var]
     assert recorded.parents("llm") == ["turn"] * 3
-    stored = {"mongodb.begin_turn", "mongodb.finish_turn", "mongodb.add_summary", "mongodb.rename"}
+    stored = {"mongodb.write", "mongodb.add_summary", "mongodb.rename"}
     assert stored <= set(recorded.names)
 
 
@@ -109,24 +109,24 @@ async def test_the_states_of_session_and_turn_are_on_the_turns_span(recorded: Re
 async def dead_turn() -> TurnOperator:
     """A session whose turn lost its process after it had begun."""
     session = InMemorySessionManager("ada", "s-1", store=InMemoryStore())
-    await session.begin_turn(TurnStart("t-1", 1, "m-1", [TextPart(text="Hi.")]))
+    await begin_turn(session, "Hi.", is_dead=True)
     return TurnOperator(
         Agent("guide", "Be brief."), session, provider=ScriptedModel("Hello."), registry=MemoryRegistry()
     )
 
 
 async def test_a_turn_that_is_taken_over_has_been_running_all_along(recorded: Recorded) -> None:
-    stream = await (await dead_turn()).continue_turn()
+    stream = await (await dead_turn()).take_up()
     assert stream is not None
     await stream.ended()
     assert states(recorded) == [("turn", "running", "complete"), ("session", "running", "idle")]
 
 
-async def test_a_session_is_idle_when_its_dead_turn_is_closed(recorded: Recorded) -> None:
+async def test_a_session_is_idle_when_its_dead_turn_is_stopped(recorded: Recorded) -> None:
     runner = await dead_turn()
     with trace_operation("turn"):
-        await runner.settle()
-    assert states(recorded) == [("turn", "running", "interrupted"), ("session", "running", "idle")]
+        assert await runner.stop()
+    assert states(recorded) == [("turn", "running", "cancelled"), ("session", "running", "idle")]
 
 
 async def test_a_turn_that_is_stopped_tells_why(recorded: Recorded) -> None:

@@ -14,7 +14,7 @@ from starlette.routing import Route
 
 from omniagent.http.auth import Authenticator
 from omniagent.http.problems import Boundary
-from omniagent.session.manager import user_id_of
+from omniagent.session.ids import user_id_of
 from omniagent.settings import Settings
 from omniagent.tracing import Span, SpanKind, trace_operation, trace_request
 from omniagent.tracing.binding import bound_fields

@@ -1,36 +1,23 @@
-"""A turn whose process dies at a chosen stage, in memory: what another process makes of it."""
+"""A turn whose process dies at a chosen stage, in memory, and the processes that take it up."""
 
 import asyncio
 from collections.abc import Iterator
-from dataclasses import replace
+from datetime import datetime, timedelta
 from typing import Any
 
-from omniagent import Agent, AnswerStream, Budget, Callbacks, Query, RunContext, Settings, Tool, TurnHooks, tool
+from omniagent import Agent, Callbacks, InMemorySessionManager, Query, RunContext, SessionManager, Settings, tool
 from omniagent.ai.operator import TurnOperator
-from omniagent.ai.providers.llm_provider import (
-    ModelReasoning,
-    ModelReasoningDone,
-    ModelRequest,
-    ModelText,
-    ModelToolCall,
-    ModelToolDelta,
-    ModelToolStart,
-)
+from omniagent.ai.providers.llm_provider import ModelRequest, ModelText, ModelToolCall, ModelToolDelta, ModelToolStart
 from omniagent.ai.providers.scripted import Beat
-from omniagent.errors import OmniAgentError, ToolError
 from omniagent.messages import ToolPart
-from omniagent.session.manager import SessionManager, SessionMessage
-from omniagent.testing import InMemoryStore, MemoryCounter, MemoryRegistry, ScriptedModel
-from tests.fixtures.conversation import Clock
-from tests.runner.processes import Call, Process
-from tests.runner.sessions import QUICK
+from omniagent.session.live import Change, SessionMessage
+from omniagent.testing import InMemoryStore, MemoryRegistry, ScriptedModel
+from omniagent.turns.registry import Chunk
 
 LEASE_SECONDS = 10.0
 QUERY = Query("Look it up", "m1")
-NEVER = 3600.0
-"""A tick that never comes: only what must be in the log is there."""
-GRAVES: list["asyncio.Future[None]"] = []
-"""What the dead wait for. A task that waits for something nobody holds would be collected in the middle of a test."""
+STEPS = 2
+"""How many model calls an undisturbed turn makes."""
 
 
 class Stage(asyncio.Event):
@@ -46,154 +33,146 @@ class Stage(asyncio.Event):
         return True
 
 
-class MortalProcess(Process):
-    """Stops for good at a stage that is named after a call of the store or the registry."""
+class Process:
+    """One process. Once it is dead, none of its writes has an effect."""
 
-    def __init__(self, world: "World") -> None:
-        super().__init__(world.store, world.registry, world.settings)
-        self._world = world
-        self.thawed = asyncio.Event()
-        self.thawed.set()
+    def __init__(self) -> None:
+        self.grave: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self.is_dead = False
 
-    async def call(self, name: str, call: Call, unavailable: type[OmniAgentError]) -> Any:
-        await self.thawed.wait()
-        await self._world.at(f"before {name}", self)
-        result = await super().call(name, call, unavailable)
-        await self._world.at(f"after {name}", self)
-        return result
+    async def check(self) -> None:
+        if self.is_dead:
+            await asyncio.shield(self.grave)
+
+
+class MortalSession(InMemorySessionManager):
+    def __init__(self, world: "World", process: Process) -> None:
+        super().__init__("ada", "chat", store=world.store, settings=world.settings)
+        self._world, self._process = world, process
+        self.now = world.now  # type: ignore[method-assign]
+
+    async def write(self, change: Change) -> bool:
+        await self._process.check()
+        before, after = change.before.running, change.after.running
+        name = "begin" if before is None else "end" if after is None else "take over"
+        await self._world.at(f"before {name}")
+        await self._process.check()
+        is_written = await super().write(change)
+        await self._world.at(f"after {name}")
+        await self._process.check()
+        return is_written
+
+
+class MortalRegistry(MemoryRegistry):
+    def __init__(self, world: "World", process: Process) -> None:
+        super().__init__()
+        self._world, self._process, self._shared = world, process, world.registry
+        for name in ("read", "signal", "signals", "count_reader", "erase"):
+            setattr(self, name, getattr(world.registry, name))
+
+    async def append(self, session: str, journal: str, chunk: Chunk) -> bool:
+        await self._process.check()
+        is_ours = await self._shared.append(session, journal, chunk)
+        await self._world.at("after append")
+        await self._process.check()
+        return is_ours
 
 
 class World:
-    """One session and its processes. The first one dies at `stage`; a tick of it can be made never to come."""
+    """One session and its processes. Whoever reaches the stage, or the moment of this number, dies there."""
 
-    def __init__(self, stage: str = "", *, tick_seconds: float = 0.005, retry_safe: bool = False) -> None:
-        self.clock = Clock()
-        self.store = InMemoryStore()
-        self.registry = MemoryRegistry(lease_seconds=LEASE_SECONDS, clock=self.clock)
-        lease_seconds = max(LEASE_SECONDS, 2 * tick_seconds)  # the registry has its own
-        self.settings: Settings = replace(
-            QUICK, tick_seconds=tick_seconds, lease_seconds=lease_seconds, name_sessions=False
+    def __init__(
+        self,
+        stage: str = "",
+        moment: int = 0,
+        *,
+        deaths: int = 1,
+        retry_safe: bool = False,
+        tick_seconds: float = 0.005,
+    ) -> None:
+        self.stage, self.moment = stage, moment
+        self.deaths_left, self.deaths = deaths, 0
+        self.moments = 0
+        self.store, self.registry = InMemoryStore(), MemoryRegistry()
+        self.settings = Settings(
+            tick_seconds=tick_seconds, lease_seconds=max(LEASE_SECONDS, 2 * tick_seconds), name_sessions=False
         )
-        self.stage = stage
-        self.deaths_left = 1
-        self.grace_seconds = 30.0
-        self.steps = 2
-        """How many model calls an undisturbed turn makes."""
-        self.budget: Budget | None = None
-        self.counter: MemoryCounter | None = None
-        self.arguments = '{"n": 1}'
+        self.passed = timedelta()
         self.runs: list[str] = []
         """The call ids of the tool's runs."""
+        self.retry_safe = retry_safe
         self.model = ScriptedModel(default=self._answer)
-        self.begun: list[tuple[str, int]] = []
-        """The processes that somebody is to look after, as each one has said."""
-        self.reached = asyncio.Event()
-        self.goes_on = asyncio.Event()
-        """Set: whoever stopped at the stage goes on."""
-        self.process = MortalProcess(self)
-        self.agent = self._agent(retry_safe)
+        self.process = Process()
+        self._died = asyncio.Event()
+        self._living = asyncio.all_tasks()
+        self._agent = self._new_agent()
 
-    async def at(self, name: str, process: Process | None = None) -> None:
-        """Stop here for good if this is the stage. The dead do nothing any more."""
-        if process is not None and process.is_dead:
-            GRAVES.append(asyncio.get_running_loop().create_future())
-            await GRAVES[-1]
-        if name == self.stage and self.deaths_left:
+    def now(self) -> datetime:
+        return SessionManager.now() + self.passed
+
+    async def at(self, name: str) -> None:
+        """Stop here for good if this is the stage."""
+        if name != "before begin":
+            self.moments += 1
+        is_here = name == self.stage or (self.moment and self.moments == self.moment)
+        if is_here and self.deaths_left and not self.process.is_dead:
             self.deaths_left -= 1
-            self.reached.set()
-            await self.goes_on.wait()
+            self.deaths += 1
+            self.process.is_dead = True
+            self._died.set()
+            await asyncio.shield(self.process.grave)
 
-    def runner(self, process: Process | None = None) -> TurnOperator:
-        process = process or self.process
-        hooks = TurnHooks(grace_seconds=self.grace_seconds, on_begin=self._note_begin)
-        return TurnOperator(
-            self.agent,
-            process.session,
-            provider=self.model,
-            registry=process.registry,
-            hooks=hooks,
-            budget=self.budget,
-            counter=self.counter,
-        )
+    @property
+    def session(self) -> MortalSession:
+        """The session, as a new process sees it."""
+        return MortalSession(self, Process())
 
-    async def _note_begin(self, turn_id: str, attempt: int) -> None:
-        self.begun.append((turn_id, attempt))
+    def runner(self) -> TurnOperator:
+        self.process = Process()
+        session, registry = MortalSession(self, self.process), MortalRegistry(self, self.process)
+        return TurnOperator(self._agent, session, provider=self.model, registry=registry)
 
-    async def die(self, query: Query = QUERY) -> None:
-        """Ask, and kill the process at its stage."""
-        asking = asyncio.create_task(self.runner().run(query))
-        await self.killed(asking)
+    async def ask(self) -> None:
+        """Send the message. Its process may die."""
+        await self._until_death_or_end(self._asked())
 
-    async def killed(self, *tasks: "asyncio.Task[Any]") -> None:
-        async with asyncio.timeout(60):
-            await self.reached.wait()
-        if self.stage == "before finish_turn":
-            while (await self.log()).count(b': {"step":') < self.steps:  # logged beside the store  # noqa: ASYNC110
-                await asyncio.sleep(0.005)
-        elif self.settings.tick_seconds != NEVER:
-            await self._logged()
-        else:
-            await asyncio.sleep(0)  # what is logged at once is logged
-        self.reached.clear()
-        self.process.is_dead = True
-        # What hangs in a model or in a tool must not go on in the name of the dead.
-        for task in asyncio.all_tasks() - {asyncio.current_task()}:
-            if task in tasks or task.get_name() in ("answer", "lease-keeper") or task.get_name().startswith("turn "):
-                task.cancel()
-        self.clock.pass_by(LEASE_SECONDS)
-
-    async def continued(self) -> AnswerStream | None:
-        """Let another process continue the turn."""
-        self.process = MortalProcess(self)
-        return await self.runner().continue_turn()
-
-    async def finished(self) -> SessionMessage:
-        """Let another process finish the turn, and return the answer."""
-        stream = await self.continued()
-        assert stream is not None
-        result = await stream.result()
-        await stream.ended()
-        assert result.status == "complete"
-        return await self.answer()
-
-    async def answer(self) -> SessionMessage:
+    async def finish(self) -> SessionMessage:
+        """Let other processes take up what is left, until there is nothing. They may die as well."""
+        while (head := await self.session.head()) is not None and head.turn is not None:
+            await self._until_death_or_end(self._taken_up())
         answer = await self.session.answer(1)
         assert answer is not None
         return answer
 
-    @property
-    def session(self) -> SessionManager:
-        return Process(self.store, self.registry, self.settings).session
+    async def _asked(self) -> None:
+        stream = await self.runner().start(QUERY)
+        await stream.ended()
 
-    @property
-    def turn_id(self) -> str:
-        """The turn that has begun last."""
-        turn_id = self.store.sessions[self.session.key].head.latest_turn_id
-        assert turn_id is not None
-        return turn_id
+    async def _taken_up(self) -> None:
+        stream = await self.runner().take_up()
+        if stream is not None:
+            await stream.ended()
 
-    async def log(self) -> bytes:
-        return b"".join(frames for _, frames in await self.registry.read(self.session.key, self.turn_id))
+    async def _until_death_or_end(self, work: Any) -> None:
+        self._died.clear()
+        task, died = asyncio.create_task(work), asyncio.create_task(self._died.wait())
+        async with asyncio.timeout(60):
+            await asyncio.wait([task, died], return_when=asyncio.FIRST_COMPLETED)
+        if self._died.is_set():
+            self.passed += timedelta(seconds=self.settings.lease_seconds + 1)
+        else:
+            task.result()
+        while left := asyncio.all_tasks() - self._living - {asyncio.current_task()}:
+            for each in left:
+                each.cancel()
+            await asyncio.wait(left, timeout=0.01)
 
-    async def _logged(self) -> None:
-        """Wait for two ticks: the first may have begun before the stage was reached. None comes after its end."""
-        for _ in range(2):
-            before = await self.registry.running(self.session.key)
-            while before is not None and not self.stage.endswith(("claim", "finish_turn", "release")):
-                self.clock.pass_by(0.001)
-                await asyncio.sleep(0.001)
-                now = await self.registry.running(self.session.key)
-                if now is None or now.lease_until != before.lease_until:
-                    break
-
-    def _agent(self, retry_safe: bool) -> Agent:
-        @tool(retry_safe=retry_safe)
+    def _new_agent(self) -> Agent:
+        @tool(retry_safe=self.retry_safe)
         async def work(context: RunContext, n: int) -> str:
             """Work."""
             self.runs.append(context.call_id or "")
             await self.at("in a tool")
-            if n < 0:
-                raise ToolError("n: less than zero, see row 42")
             return f"worked {n}"
 
         async def before(_context: RunContext[Any], _name: str, _input: Any) -> None:
@@ -202,8 +181,7 @@ class World:
         async def after(_context: RunContext[Any], _name: str, _output: Any) -> None:
             await self.at("after a tool")
 
-        tools: list[Tool] = [work]
-        return Agent("helper", "", tools, callbacks=Callbacks(on_tool_start=before, on_tool_end=after))
+        return Agent("helper", "", [work], callbacks=Callbacks(on_tool_start=before, on_tool_end=after))
 
     def _answer(self, request: ModelRequest) -> list[Beat]:
         done = [part for part in request.messages[-1].parts if isinstance(part, ToolPart)]
@@ -211,16 +189,14 @@ class World:
 
     def _first_step(self) -> Iterator[Beat]:
         yield Stage(self, "first token")
-        yield ModelReasoning("Hm.")
-        yield ModelReasoningDone({"id": "r1", "encrypted_content": "secret"})
         yield ModelText("Let me ")
         yield Stage(self, "mid text")
         yield ModelText("look.")
         yield ModelToolStart("c1", "work")
-        yield ModelToolDelta("c1", self.arguments[:5])
+        yield ModelToolDelta("c1", '{"n":')
         yield Stage(self, "mid arguments")
-        yield ModelToolDelta("c1", self.arguments[5:])
-        yield ModelToolCall("c1", "work", self.arguments)
+        yield ModelToolDelta("c1", " 1}")
+        yield ModelToolCall("c1", "work", '{"n": 1}')
 
     def _last_step(self) -> Iterator[Beat]:
         yield Stage(self, "between steps")

@@ -6,7 +6,7 @@ from tests.fixtures.workers import CLOSING_LINES
 from tests.turns.continue_run import STAGES, run
 
 
-async def test_turns_that_are_killed_anywhere_are_finished_by_their_watch(pytestconfig: pytest.Config) -> None:
+async def test_turns_that_are_killed_anywhere_are_finished_by_the_next_process(pytestconfig: pytest.Config) -> None:
     report = await run(4 * len(STAGES))
     pytestconfig.stash[CLOSING_LINES].append(f"continue: {report}")
     report.check()

@@ -57,11 +57,8 @@ if TYPE_CHECKING:
     )
     from omniagent.session.addresses import SessionInfo as SessionInfo
     from omniagent.session.in_memory import InMemorySessionManager as InMemorySessionManager
-    from omniagent.session.manager import (
-        SessionHead as SessionHead,
-        SessionManager as SessionManager,
-        SessionMessage as SessionMessage,
-    )
+    from omniagent.session.live import SessionMessage as SessionMessage
+    from omniagent.session.manager import SessionManager as SessionManager
     from omniagent.session.summaries import Summarized as Summarized
     from omniagent.settings import Budget as Budget, Busy as Busy, Settings as Settings
     from omniagent.tracing import (
@@ -72,8 +69,8 @@ if TYPE_CHECKING:
     )
     from omniagent.tracing.logs import setup_logging as setup_logging
     from omniagent.turns.hooks import TurnHooks as TurnHooks
-    from omniagent.turns.lease import TurnRegistry as TurnRegistry
     from omniagent.turns.query import Query as Query
+    from omniagent.turns.registry import TurnRegistry as TurnRegistry
 else:  # a type checker would take any name for one of `__getattr__`
     __all__, __getattr__, __dir__ = lazy_names(
         __name__,
@@ -105,12 +102,13 @@ else:  # a type checker would take any name for one of `__getattr__`
             ),
             "session.in_memory": "InMemorySessionManager",
             "session.addresses": "SessionInfo",
-            "session.manager": "SessionHead SessionManager SessionMessage",
+            "session.live": "SessionMessage",
+            "session.manager": "SessionManager",
             "session.summaries": "Summarized",
             "settings": "Budget Busy Settings",
             "tracing": "OmniAgentInstrumentor Span SpanKind trace_operation",
             "tracing.logs": "setup_logging",
-            "turns.lease": "TurnRegistry",
+            "turns.registry": "TurnRegistry",
             "turns.hooks": "TurnHooks",
             "turns.query": "Query",
         },

@@ -36,6 +36,12 @@ def plain_text(text: str) -> str:
     return text
 
 
+HIDDEN_CHARACTERS = (
+    r"\x00-\x1f\x7f-\x9f\u061c\u115f\u1160\u200b\u200e\u200f\u2028-\u202e\u2060-\u2069\u3164\ufeff\uffa0"
+)
+"""Characters that no name has: controls, those that turn the direction of text, and those that show nothing."""
+
+
 class Feedback(BaseModel):
     """What a user thinks of an answer: a thumb, a comment, or both."""
 
@@ -216,6 +222,8 @@ class Usage:
     reasoning_tokens: int = 0
     estimated: bool = False
     """A part of it is an estimate: a step was stopped before its end, or the provider reported no usage."""
+    cache_write_tokens: int = 0
+    """Input tokens that were written to the provider's cache, which some bill at a higher price."""
 
     @property
     def total_tokens(self) -> int:
@@ -228,6 +236,7 @@ class Usage:
             self.cached_input_tokens + other.cached_input_tokens,
             self.reasoning_tokens + other.reasoning_tokens,
             self.estimated or other.estimated,
+            self.cache_write_tokens + other.cache_write_tokens,
         )
 
     def to_dict(self) -> dict[str, int]:
@@ -238,7 +247,8 @@ class Usage:
             "cachedInputTokens": self.cached_input_tokens,
             "reasoningTokens": self.reasoning_tokens,
         }
-        return counts | ({"estimated": True} if self.estimated else {})
+        written = {"cacheWriteTokens": self.cache_write_tokens} if self.cache_write_tokens else {}
+        return counts | written | ({"estimated": True} if self.estimated else {})
 
     @classmethod
     def from_dict(cls, counts: Mapping[str, int]) -> "Usage":
@@ -248,4 +258,5 @@ class Usage:
             counts.get("cachedInputTokens", 0),
             counts.get("reasoningTokens", 0),
             bool(counts.get("estimated")),
+            counts.get("cacheWriteTokens", 0),
         )

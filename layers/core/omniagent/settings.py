@@ -64,8 +64,14 @@ class Settings:
     )
     openai_api: OpenAIApi = setting("responses", "OpenAI API to call: `responses` or `chat`.")
     openai_api_key: str = setting("", "Model API key, for local use. On Lambda, use `OPENAI_SECRET_ARN`.", secret=True)
-    openai_secret_arn: str = setting("", "Secrets Manager ARN of the model API key.")
+    openai_secret_arn: str = setting(
+        "", "Secrets Manager ARN of the model API key, or of JSON with `OPENAI_API_KEY` and `ANTHROPIC_API_KEY`."
+    )
     openai_base_url: str = setting("", "Base URL of an OpenAI-compatible server. Empty: OpenAI.")
+    anthropic_api_key: str = setting(
+        "", "Key of Anthropic's API, for local use. On Lambda, it is in `OPENAI_SECRET_ARN`.", secret=True
+    )
+    anthropic_base_url: str = setting("", "Base URL of a server with Anthropic's Messages API. Empty: Anthropic.")
     model_timeout_seconds: float = setting(
         60.0,
         "Maximum silence of a model call: before its first byte (retries included) and between two chunks.",
@@ -81,6 +87,12 @@ class Settings:
     mongodb_secret_arn: str = setting("", "Secrets Manager ARN of the MongoDB connection string.")
     mongodb_database: str = setting("omniagent", "Name of the MongoDB database.")
     mongodb_timeout_seconds: float = setting(8.0, "Timeout of one MongoDB operation.", minimum=0.1)
+    mongodb_pool_size: int = setting(
+        0,
+        "Maximum MongoDB connections of a process, without the driver's own. `maxPoolSize` in the connection string "
+        "wins. 0: 2 on Lambda, 100 elsewhere.",
+        minimum=0,
+    )
 
     max_steps: int = setting(8, "Maximum number of model calls in one turn.", minimum=1)
     max_tool_calls_per_turn: int = setting(64, "Maximum number of tool calls that run in one turn.", minimum=1)
@@ -105,10 +117,7 @@ class Settings:
     summary_queue_url: str = setting("", "URL of the SQS queue for summary regeneration.")
     run_queue_url: str = setting(
         "",
-        "URL of the run function's SQS queue. Empty: dead turns are not finished, and there are no background turns.",
-    )
-    watch_queue_url: str = setting(
-        "", "URL of the watch function's SQS queue. Turns are finished only if this and `RUN_QUEUE_URL` are set."
+        "URL of the run function's SQS queue. Empty: no background turns, and no turn is handed over or swept.",
     )
     webhook_url: str = setting(
         "", "URL of your server that receives an event when a turn ends. Needs the run queue. Empty: no webhooks."
@@ -123,10 +132,14 @@ class Settings:
         minimum=1.0,
     )
     tick_seconds: float = setting(
-        0.5, "Interval at which a turn renews its lease, checks for a stop and appends to its event log.", minimum=0.001
+        0.5,
+        "Interval at which a turn appends to its journal and checks for a stop and for messages that steer it.",
+        minimum=0.001,
     )
     lease_seconds: float = setting(
-        10.0, "Lease of a running turn: how long its session stays locked after the process dies.", minimum=0.1
+        10.0,
+        "How long a running turn may show no sign of life. After that, another process takes it over.",
+        minimum=0.1,
     )
 
     auth_mode: AuthMode = setting("iam", "Authentication of callers: `iam`, `jwt`, or `none` (local only).")
@@ -213,7 +226,7 @@ class Settings:
 def _check_together(settings: Settings) -> None:
     """Refuse values that are valid one by one and cannot work together, or at all."""
     if settings.tick_seconds > settings.lease_seconds / 2:
-        # The lease is renewed once a tick: with one renewal missed, a running turn would look dead.
+        # Signs of life are written once a tick: with one missed, a running turn would look dead.
         raise ConfigurationError(
             f"TICK_SECONDS ({settings.tick_seconds:g}) must be at most half of LEASE_SECONDS "
             f"({settings.lease_seconds:g})"

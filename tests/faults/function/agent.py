@@ -3,23 +3,22 @@
 import asyncio
 import os
 import random
-import time
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
-from omniagent import Agent, RunContext, tool
-from omniagent.aws.turn_table import DynamoRegistry
+from omniagent import Agent, RunContext, SessionManager, tool
 from omniagent.providers import LLMProvider, get_llm_provider, register_provider
 
 
 def skew_clock(most_seconds: float) -> None:
     """Set the clock of leases wrong by an amount that differs from process to process."""
 
-    def now() -> float:
-        return time.time() + random.Random(os.getpid()).uniform(-most_seconds, most_seconds)
+    def now() -> datetime:
+        skew = random.Random(os.getpid()).uniform(-most_seconds, most_seconds)
+        return datetime.now(UTC) + timedelta(seconds=skew)
 
-    defaults = DynamoRegistry.__init__.__kwdefaults__ or {}
-    defaults["clock"] = now
+    SessionManager.now = staticmethod(now)  # type: ignore[method-assign]
 
 
 if skew := float(os.environ.get("FAULT_CLOCK_SKEW_SECONDS", "0")):

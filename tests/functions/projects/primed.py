@@ -30,7 +30,7 @@ project = Project(agent=Agent("helper", "Be helpful.", tools=[draw]))
 async def prime() -> None:
     application = get_application(project)
     await application.store()
-    await application.registry.running("nobody:nothing")
+    await application.registry.signals("nobody:nothing", "none")
 
 
 event_loop.run(prime())

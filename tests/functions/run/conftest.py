@@ -1,4 +1,4 @@
-"""The watch and the run function, with a clock for the leases."""
+"""The run function, in a world with its queue."""
 
 from collections.abc import Iterator
 
@@ -6,30 +6,22 @@ import pytest
 
 from local.model import OfflineModel
 from omniagent.turns.memory_registry import MemoryRegistry
-from tests.fixtures.conversation import Clock
 from tests.fixtures.functions import load
-from tests.fixtures.jobs import RecordedRuns, RecordedWatches
+from tests.fixtures.jobs import RecordedRuns
 from tests.fixtures.world import World, open_world
-from tests.functions.run.dead_turns import LEASE_SECONDS, Functions, Json
+from tests.functions.run.dead_turns import RunFunction
 
 
 @pytest.fixture(scope="module")
 def world(mongod: str, model: OfflineModel) -> Iterator[World]:
-    queues: Json = {f"{name}_queue_url": f"https://sqs.eu-west-1.amazonaws.com/1/{name}" for name in ("run", "watch")}
-    with open_world(mongod, model.base_url, lease_seconds=LEASE_SECONDS, **queues) as world:
+    with open_world(mongod, model.base_url, run_queue_url="https://sqs.eu-west-1.amazonaws.com/1/run") as world:
         yield world
 
 
 @pytest.fixture
-def clock(world: World) -> Clock:
-    """The clock of the leases."""
-    clock = Clock()
-    world.application.__dict__["registry"] = MemoryRegistry(lease_seconds=LEASE_SECONDS, clock=clock)
-    return clock
-
-
-@pytest.fixture
-def functions(world: World, clock: Clock) -> Functions:
-    world.application.platform.watch_queue = watches = RecordedWatches()
-    world.application.platform.run_queue = runs = RecordedRuns()
-    return Functions(load("watch", world.application), load("run", world.application), watches, runs)
+def run(world: World) -> RunFunction:
+    """The run function. No session of an earlier test has work for it."""
+    world.database.sessions.update_many({}, {"$unset": {"due": ""}})
+    world.application.__dict__["registry"] = MemoryRegistry()
+    world.application.platform.run_queue = queue = RecordedRuns()
+    return RunFunction(load("run", world.application), queue)

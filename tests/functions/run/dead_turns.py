@@ -1,69 +1,60 @@
-"""Turns whose process died, and the functions that find and finish them."""
+"""Turns whose process died, and the run function that finds and finishes them."""
 
 import json
 from dataclasses import dataclass
 from typing import Any
 
+from omniagent import MongoSessionManager, SessionManager
 from omniagent.lambda_runtime import event_loop
-from omniagent.messages import TextPart
-from omniagent.persistence.mongo_session import MongoSessionManager
-from omniagent.session.manager import TurnStart, new_id
-from omniagent.turns.lease import Claim
-from tests.fixtures.jobs import CONTEXT, RecordedRuns, RecordedWatches, batch
+from omniagent.session.ids import new_id
+from omniagent.session.live import LiveTurn
+from tests.fixtures.jobs import CONTEXT, RecordedRuns, batch
+from tests.fixtures.live_turns import begin_turn
 from tests.fixtures.world import World
 
 Json = dict[str, Any]
-LEASE_SECONDS = 30.0
 
 
 @dataclass(frozen=True)
-class Functions:
-    """The watch and the run function, and what is sent to them."""
+class RunFunction:
+    """The run function and its queue."""
 
-    watch: Any
-    run: Any
-    watches: RecordedWatches
-    runs: RecordedRuns
+    module: Any
+    queue: RecordedRuns
 
-    def check(self, key: str, turn_id: str, **more: Any) -> None:
-        """Deliver a watch, and to the run function what it leads to."""
-        self.watch.handler(batch(a_watch(key, turn_id, **more)), CONTEXT)
-        for message in self.runs.taken():
-            self.run.handler(batch(json.dumps(message)), CONTEXT)
+    def invoke(self, event: Json, context: Any = CONTEXT) -> Json:
+        result: Json = self.module.handler(event, context)
+        return result
+
+    def take(self, *jobs: Json | str, context: Any = CONTEXT) -> Json:
+        """Deliver messages of the queue."""
+        return self.invoke(batch(*(job if isinstance(job, str) else json.dumps(job) for job in jobs)), context)
+
+    def sweep(self) -> Json:
+        return self.invoke({"kind": "sweep"})
+
+    def work(self) -> None:
+        """Sweep, and do the jobs that it sends."""
+        self.sweep()
+        self.take(*self.queue.taken("run"))
 
 
-def begin(world: World, text: str = "[echo:Finished after all.]") -> tuple[str, str]:
-    """Begin a turn that nobody runs. Returns the key of its session, and its id."""
+def begin(world: World, text: str = "[echo:Finished after all.]", *, is_dead: bool = True) -> tuple[str, LiveTurn]:
+    """Begin a turn that nobody runs. Returns the key of its session, and the turn."""
 
-    async def begun() -> tuple[str, str]:
+    async def begun() -> tuple[str, LiveTurn]:
         session = await world.application.session("user:ada", new_id())
-        turn_id = new_id()
-        await session.admit(5, turn_id)
-        await world.application.registry.claim(Claim(session.key, turn_id, "m1"))
-        await session.begin_turn(TurnStart(turn_id, 1, "m1", [TextPart(text=text)]))
-        return session.key, turn_id
+        return session.key, await begin_turn(session, text, is_dead=is_dead)
 
     return event_loop.run(begun())
 
 
-def begin_again(world: World, key: str, turn_id: str, attempt: int) -> None:
-    """Begin to continue a turn."""
-
-    async def begun() -> None:
-        session = await MongoSessionManager.of_key(
-            await world.application.store(), key, settings=world.application.settings
-        )
-        await session.begin_turn(TurnStart(turn_id, 1, "m1", [TextPart(text="")], attempt=attempt))
-
-    event_loop.run(begun())
+async def session_of(world: World, key: str) -> SessionManager:
+    return await MongoSessionManager.of_key(await world.application.store(), key, settings=world.application.settings)
 
 
-def a_watch(key: str, turn_id: str, **more: Any) -> str:
-    return json.dumps({"session_id": key, "turn_id": turn_id, **more})
-
-
-def a_takeover(key: str, turn_id: str, **more: Any) -> str:
-    return json.dumps({"kind": "takeover", "session_id": key, "turn_id": turn_id, "watched": True, **more})
+def a_run(key: str, **more: Any) -> Json:
+    return {"kind": "run", "session_id": key, **more}
 
 
 def answer_of(world: World, key: str, number: int = 1) -> Json | None:

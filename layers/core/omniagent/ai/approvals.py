@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from omniagent.errors import OmniAgentError
 from omniagent.messages import RequestKind, ToolPart
-from omniagent.session.manager import SessionMessage
+from omniagent.session.live import SessionMessage
 from omniagent.team_code import team_code
 
 

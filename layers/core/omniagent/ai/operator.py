@@ -1,94 +1,57 @@
 """`TurnOperator`: a runner with the verbs that only a function, a server or an operator needs."""
 
-from collections.abc import Awaitable, Callable
 from datetime import datetime
 
 from omniagent.ai.result import AnswerStream
 from omniagent.ai.runner import Runner, TimeLeft, forever
 from omniagent.budget.spending import Spending
-from omniagent.session.manager import SessionHead
 from omniagent.settings import Budget, Busy
 from omniagent.turns.hooks import call_back
 from omniagent.turns.query import Query
+from omniagent.turns.state import is_over
 
 
 class TurnOperator(Runner):
-    """Runs the turns of a session on behalf of others: queued, accepted and dead ones, and deletions in pieces."""
+    """Runs the turns of a session on behalf of others: accepted and dead ones, and deletions in pieces."""
 
-    async def accept(
-        self,
-        query: str | Query,
-        *,
-        busy: Busy | None = None,
-        on_posted: Callable[[str], Awaitable[None]] | None = None,
-    ) -> str:
-        """Store a message that is answered later, with `run_accepted`. It is durable, in the session's inbox.
+    async def accept(self, query: str | Query, *, busy: Busy | None = None) -> str:
+        """Store a message that is answered later, with `take_up`. It is durable, in line. Returns its id.
 
-        Returns the message's id. Idempotent by id. `on_posted` is called with the id the first time, to have the
-        message answered. If it raises, the message is removed, unless another turn's watch answers it anyway. Sent
-        again, a message that nobody answers yet gets a watch. Raises every refusal that can be known now.
+        Idempotent by id. `TurnHooks.on_work` is called to have it answered; if that fails, the sweep finds it. Raises
+        every refusal that can be known now.
         """
-        from omniagent.turns.acceptance import Acceptance  # needed only for background messages
+        from omniagent.turns.engine.acceptance import accept  # needed only for background messages
 
         checked = self._checked(query, busy)
-        await Acceptance(self._setup(), checked).accept(on_posted)
+        await accept(self._setup(), checked)
         return checked.message_id
 
-    async def run_accepted(self, message_id: str, *, deadline: float | None = None) -> AnswerStream | None:
-        """Run the turn of an accepted message, or one before it. None if the message is no longer queued.
-
-        Raises `TurnInProgress` while another process holds the session, or the error that refuses the turn; the
-        message then stays queued.
-        """
-        from omniagent.turns.acceptance import run_accepted
-
-        answer = await run_accepted(self._setup(), message_id, self._limit(deadline))
-        return None if answer is None else await self._ready(answer)
-
-    async def continue_turn(self, *, deadline: float | None = None) -> AnswerStream | None:
-        """Finish the session's turn if its process died. A question that was never stored is asked again.
-
-        None if it runs, has ended, or another process continues it.
+    async def take_up(self, *, deadline: float | None = None) -> AnswerStream | None:
+        """Do what the session needs next: finish a turn whose process died, close expired requests, or answer the first
+        message in line. None if there is nothing to do, or another process does it.
 
         Completed model calls and tools are not repeated. A tool that was running is run again only with `retry_safe`.
-        A turn that cannot be continued is closed as interrupted.
+        A turn that cannot be continued is closed as interrupted. Raises `TooManyTurns` if the user's limit keeps a
+        message in line.
         """
-        return await self._continue_turn(deadline)
+        from omniagent.turns.watch.takeover import take_up  # needed only for what others left behind
 
-    async def run_next(self, *, deadline: float | None = None) -> AnswerStream | None:
-        """Run the session's first queued message if its own process died.
+        answer = await take_up(self._setup(), self._limit(deadline))
+        return None if answer is None else await self._ready(answer)
 
-        None if none is queued, or another process runs it.
-        """
-        return await self._run_next(deadline)
-
-    async def take_up(self, *, deadline: float | None = None) -> AnswerStream | None:
-        """Continue the session's turn if its process died; otherwise run a queued message whose process died.
-
-        None if there is neither, or another process is doing it.
-        """
-        return await self.continue_turn(deadline=deadline) or await self.run_next(deadline=deadline)
-
-    async def look(self, turn_id: str, attempt: int = 0, *, patience_seconds: float = 0.0) -> float | None:
-        """Check a turn for the `attempt`th process that works on it, as `TurnHooks.on_begin` reported.
-
-        Returns None if there is nothing to do: the turn was refused or has ended, waits for a human, or a later process
-        or turn has begun, which has its own watch. Returns 0 if it needs a takeover: its process died, or that of a
-        queued message. Otherwise returns the seconds until the next check, after up to `patience_seconds` for a
-        hand-over.
-        """
-        from omniagent.turns.takeover import next_look  # needed only to watch turns
-
-        return await next_look(self._session, self._registry, turn_id, attempt, patience_seconds)
+    async def has_work(self) -> bool:
+        """Whether `take_up` would find something to do."""
+        setup, head = self._session_setup(), await self._session.head()
+        if head is None or head.turn is None:
+            return head is not None and bool(head.queue)
+        if head.running is not None:
+            return not await setup.is_alive(head.running)
+        return is_over(head, self._session.now())
 
     async def wake(self) -> None:
-        """Have the queued messages run after the answer that blocked them was deleted, unless a turn has begun."""
-        if await self.look("") is not None:  # a request that only replays an answer may hold the session
-            await call_back(self._hooks.on_wake)
-
-    async def settle(self) -> SessionHead | None:
-        """Read the session, after closing a turn whose process died. None if it does not exist."""
-        return await self._settle()
+        """Have the messages in line answered after the answer that blocked them was deleted."""
+        if await self.has_work():
+            await call_back(self._hooks.on_work)
 
     async def count_request(self) -> None:
         """Count a request whose model calls are made elsewhere. Raises `BudgetExceeded`."""

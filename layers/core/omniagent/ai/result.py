@@ -10,7 +10,7 @@ from omniagent.errors import OmniAgentError
 from omniagent.messages import FinishReason, Part, Status, StopReason, Usage
 from omniagent.protocol import sse
 from omniagent.protocol.events import StreamEvent
-from omniagent.session.manager import SessionMessage
+from omniagent.session.live import SessionMessage
 
 if TYPE_CHECKING:
     from omniagent.ai.approvals import ToolRequest

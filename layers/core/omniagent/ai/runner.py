@@ -14,6 +14,7 @@ from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Annotated, Any, Generic
 
 from omniagent.ai.agent import Agent
+from omniagent.ai.providers import without_vendor
 from omniagent.ai.providers.llm_provider import LLMProvider, Overrides, check_provider
 from omniagent.ai.providers.model_calls import ProviderPool
 from omniagent.ai.result import AnswerSource, AnswerStream, RunResult
@@ -23,29 +24,31 @@ from omniagent.budget.memory_counter import MemoryCounter
 from omniagent.budget.meter import Meter
 from omniagent.budget.spending import SpendingCounter
 from omniagent.declared import check, check_declared
-from omniagent.errors import ConfigurationError, InvalidOutput, NotFound, TooManyTurns, TurnInProgress
+from omniagent.errors import ConfigurationError, InvalidOutput, NotFound, TooManyTurns
 from omniagent.messages import Feedback
 from omniagent.project import Project
-from omniagent.session.manager import SessionHead, SessionManager, SessionMessage, new_id
+from omniagent.session.ids import new_id
+from omniagent.session.live import SessionMessage
+from omniagent.session.manager import SessionManager
 from omniagent.session.naming import name_session
 from omniagent.session.summaries import NoteCost, Summarized, SummaryPipeline
 from omniagent.settings import Budget, Busy, Settings
 from omniagent.tracing import bind_context, record_feedback
 from omniagent.turns.deadline import TimeLimit
-from omniagent.turns.follow import FollowedAnswer
+from omniagent.turns.engine.joining import joined
+from omniagent.turns.engine.submit import Submission
+from omniagent.turns.engine.tool_loop import last_text
 from omniagent.turns.hooks import TurnHooks
-from omniagent.turns.lease import InboxMessage, RunningTurn, TurnRegistry
+from omniagent.turns.journal.replay import ReplayedAnswer
 from omniagent.turns.memory_registry import MemoryRegistry
-from omniagent.turns.opening import Opening
 from omniagent.turns.query import Query
-from omniagent.turns.repair import is_unbegun, settle, stop_turn
-from omniagent.turns.replay import ReplayedAnswer
-from omniagent.turns.setup import TurnSetup
-from omniagent.turns.tool_loop import last_text
+from omniagent.turns.registry import TurnRegistry
+from omniagent.turns.setup import SessionSetup, TurnSetup
+from omniagent.turns.watch.stopping import stop_session
 
 if TYPE_CHECKING:
     from omniagent.ai.approvals import Approver, ApproverRule, ToolReply, ToolRequest
-    from omniagent.turns.deletion import Deletion
+    from omniagent.turns.watch.deletion import Deletion
 
 TimeLeft = Callable[[], float]
 """Returns the seconds left for a long operation."""
@@ -86,6 +89,7 @@ class Runner(Generic[Output_co]):
         approvers: Annotated["ApproverRule | None", check(check_rule, "approver", "request")] = None,
     ) -> None:
         check_declared("Runner", Runner.__init__, locals())
+        project = agent if isinstance(agent, Project) else None
         if isinstance(agent, Project):
             project, agent = agent, agent.agent
             session.use_settings(project.read_settings)
@@ -94,6 +98,7 @@ class Runner(Generic[Output_co]):
             approvers = approvers or project.approvers
             if project.on_erase is not None and hooks.on_erase is None:
                 hooks = replace(hooks, on_erase=project.on_erase)
+        self._provider_names = frozenset(project.providers if project else ())
         self._agent = agent
         self._session = session
         self._provider = provider
@@ -158,75 +163,45 @@ class Runner(Generic[Output_co]):
             raise ConfigurationError(f"Runner.reply takes replies such as request.approve(), not {replies!r:.100}")
 
         async def opened() -> AnswerSource:
-            from omniagent.turns.replying import ReplyOpening
+            from omniagent.turns.engine.replying import Replies
 
             limit = self._limit(deadline)
-            opening = ReplyOpening(
+            given = Replies(
                 self._setup(), replies, limit, message_id=message_id or "", approver=approver, rule=self._approvers
             )
-            return await opening.open()
+            return await given.open()
 
         return self._stream_of(opened)
 
     async def resume(self, *, deadline: float | None = None, resets: bool = False) -> AnswerStream[Output_co] | None:
-        """Follow the running turn from its first event. None if none runs. A dead turn is closed first.
+        """Follow the running turn from its first event. None if none runs. If its process died, it goes on here.
 
         A stream ends without `finish` after FOLLOW_SECONDS, at its deadline, or if the turn's process died in a step
         that was shown and that another process generates again: resume again. A client that supports `reset-step`
         (`resets`, AI SDK 7) gets that chunk instead. Raises `TooManyReaders`.
 
-        A queued message whose process died is answered now. An answer that has just ended is streamed once more: a page
-        that read the messages before it was stored would otherwise never show it.
+        A message in line that nobody answers is answered now. An answer that has just ended is streamed once more: a
+        page that read the messages before it was stored would otherwise never show it.
         """
-        running = await self._registry.running(self._session.key)
-        if (followed := await self._followed(running, deadline, resets=resets)) is not None:
-            return followed
-        if running is not None and (running.inbox or running.claim.question):
-            with suppress(TooManyTurns, TurnInProgress):  # it stays queued
-                if (queued := await self._unattended(running, deadline)) is not None:
-                    return queued
-            running = await self._registry.running(self._session.key)  # another process runs it
-            if (followed := await self._followed(running, deadline, resets=resets)) is not None:
-                return followed
-        head = await self._settle()
-        if head is None or not head.ended_within(REPLAY_SECONDS):
+        setup, limit = self._setup(), self._limit(deadline)
+        head = await self._session.head()
+        if head is not None and head.running is None and head.queue:
+            from omniagent.turns.watch.takeover import take_up  # needed only for messages in line
+
+            with suppress(TooManyTurns):  # it stays in line
+                if (begun := await take_up(setup, limit)) is not None:
+                    return await self._ready(begun)
+            head = await self._session.head()
+        if head is None:
+            return None
+        if (followed := await joined(setup, head, limit, resets=resets)) is not None:
+            return await self._ready(followed)
+        if not head.ended_within(REPLAY_SECONDS):
             return None
         answer = await self._session.answer(head.latest_turn_number)
         if answer is None:
             return None
         return await self._ready(ReplayedAnswer(self._session.session_id, answer))
-
-    async def _continue_turn(self, deadline: float | None) -> AnswerStream[Output_co] | None:
-        """Finish the session's turn if its process died. None if there is nothing to do, or another process does it."""
-        from omniagent.turns.takeover import Takeover  # needed only after a crash
-
-        turn = await Takeover(self._setup(), self._limit(deadline)).open()
-        return None if turn is None else await self._ready(turn)
-
-    async def _run_next(self, deadline: float | None) -> AnswerStream[Output_co] | None:
-        """Run the session's first queued message if its own process died. None if there is none, or another does."""
-        from omniagent.turns.inbox import run_next  # needed only for queued messages
-
-        answer = await run_next(self._setup(), self._limit(deadline))
-        return None if answer is None else await self._ready(answer)
-
-    async def _settle(self) -> SessionHead | None:
-        """Read the session, after closing a turn whose process died. None if it does not exist."""
-        return await settle(self._session, self._registry, self._hooks)
-
-    async def _followed(
-        self, running: RunningTurn | None, deadline: float | None, *, resets: bool
-    ) -> AnswerStream[Output_co] | None:
-        if running is None or not running.is_looked_after(self._hooks.grace_seconds):
-            return None
-        followed = await FollowedAnswer.begun(self._setup(), running.claim, self._limit(deadline), resets=resets)
-        return None if followed is None else await self._ready(followed)
-
-    async def _unattended(self, running: RunningTurn, deadline: float | None) -> AnswerStream[Output_co] | None:
-        """Ask a question again whose process died before its turn began, or run the first queued message."""
-        if is_unbegun(running, await self._session.head()):
-            return await self._continue_turn(deadline)
-        return await self._run_next(deadline)
 
     async def stop(self, message_id: str | None = None) -> bool:
         """Stop the running turn and every queued message. The text so far is kept. False if there is nothing to stop.
@@ -236,7 +211,7 @@ class Runner(Generic[Output_co]):
         that joined an answer stops that answer. A turn that waits for an approval or a client tool is closed, and none
         of its calls run.
         """
-        return await stop_turn(self._session, self._registry, message_id, self._hooks)
+        return await stop_session(self._session_setup(), message_id)
 
     async def history(self, *, turns: int = 50, before: int | None = None) -> Sequence[SessionMessage]:
         """Read the messages of the newest turns in order, or of those before a turn's number.
@@ -256,7 +231,8 @@ class Runner(Generic[Output_co]):
 
         session = self._session
         head = await session.head()
-        if head is None or head.waiting_id is None or head.has_expired(session.now()):
+        turn = head.waiting if head is not None else None
+        if head is None or turn is None or turn.has_expired(session.now()):
             return []
         answer = await session.answer(head.latest_turn_number)
         if answer is None:
@@ -268,7 +244,6 @@ class Runner(Generic[Output_co]):
 
         Raises `NotFound`, and `InvalidRequest` for a message that is not an answer.
         """
-        await self._settle()
         answer = await self._session.rate(message_id, feedback)
         stored = feedback or Feedback()
         with bind_context(session_id=self.session_id, user_id=self._session.user_id, turn=answer.turn_number):
@@ -281,7 +256,7 @@ class Runner(Generic[Output_co]):
 
     async def _name(self, *, is_request: bool = False) -> str:
         state, meter = await self._session.load(), self._meter()
-        if state.head.latest_turn_number == 0 and await self._session.head() is None:
+        if state.head.version == 0:
             raise NotFound
         if is_request:
             await meter.admit()
@@ -304,7 +279,7 @@ class Runner(Generic[Output_co]):
         return self._session.session_id
 
     def _deletion(self, time_left: TimeLeft) -> "Deletion":
-        from omniagent.turns.deletion import Deletion  # no turn needs it
+        from omniagent.turns.watch.deletion import Deletion  # no turn needs it
 
         return Deletion(self._registry, self._counter, self._hooks.on_erase, time_left)
 
@@ -328,7 +303,7 @@ class Runner(Generic[Output_co]):
         return result
 
     def _limit(self, deadline: float | None) -> TimeLimit:
-        goes_on = self._hooks.on_hand_over is not None
+        goes_on = self._hooks.on_work is not None
         return TimeLimit(deadline, most_seconds=self._settings.max_turn_seconds if goes_on else math.inf)
 
     @property
@@ -336,12 +311,7 @@ class Runner(Generic[Output_co]):
         return self._session.settings
 
     async def _open(self, query: str | Query, busy: Busy | None, deadline: float | None) -> AnswerSource:
-        return await Opening(self._setup(), self._checked(query, busy), self._limit(deadline)).open()
-
-    async def _open_once(
-        self, query: Query, limit: TimeLimit, posted: InboxMessage | None, attempt: int
-    ) -> AnswerSource | None:
-        return await Opening(self._setup(), query, limit, posted).open_once(attempt)
+        return await Submission(self._setup(), self._checked(query, busy), self._limit(deadline)).open()
 
     def _checked(self, query: str | Query, busy: Busy | None) -> Query:
         message = Query(query) if isinstance(query, str) else query
@@ -360,10 +330,12 @@ class Runner(Generic[Output_co]):
             registry=self._registry,
             summaries=partial(self._summaries, meter),
             meter=meter,
-            open_once=self._open_once,
             name=self._name if self._settings.name_sessions else None,
             hooks=self._hooks,
         )
+
+    def _session_setup(self) -> SessionSetup:
+        return SessionSetup(session=self._session, registry=self._registry, hooks=self._hooks)
 
     def _meter(self) -> Meter:
         """Return the meter of one request."""
@@ -377,7 +349,7 @@ class Runner(Generic[Output_co]):
         """Return provider and overrides for the model of the overrides, else of the agent."""
         name = overrides.model or self._agent.model
         if self._provider is not None:
-            return self._provider, replace(overrides, model=name)
+            return self._provider, replace(overrides, model=name and without_vendor(name, self._provider_names))
         pool = self._providers or _default_pool(self._settings)
         return pool.get(name or self._settings.model), replace(overrides, model=None)
 

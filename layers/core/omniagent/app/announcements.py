@@ -6,7 +6,7 @@ from omniagent.app.platform import Platform
 from omniagent.app.webhook import TurnEvent, WebhookClient
 from omniagent.persistence.catalog import Catalog
 from omniagent.persistence.store import ConversationStore
-from omniagent.session.manager import SessionMessage, message_id_of
+from omniagent.session.live import SessionMessage
 
 
 class Announcements:
@@ -27,18 +27,6 @@ class Announcements:
         await self._platform.run_queue.send(message)
         if kept is None:
             await Catalog(await self._store()).note_announced(key, answer.id, event.id)
-
-    async def announce_missed(self, key: str, turn_id: str) -> bool:
-        """Announce the end of a turn whose own process did not: it died, or another process closed the turn."""
-        if not self._settings.webhook_url:
-            return False
-        found = await Catalog(await self._store()).find_announced(key, message_id_of(turn_id))
-        if found is None or found[1] == TurnEvent.of(key, found[0]).id:
-            return False
-        if found[0].status == "waiting" and not found[0].pending:
-            return False  # every request is answered: the turn continues, and its end is announced later
-        await self.announce(key, found[0])
-        return True
 
     async def deliver(self, key: str, event: TurnEvent, *, again: bool = False) -> bool:
         """Send an event to the webhook. Returns False if none is set, or the session's user is deleted.

@@ -7,25 +7,28 @@ request tries again.
 import asyncio
 import logging
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from functools import cached_property, partial
 from typing import TYPE_CHECKING
 
+from omniagent.ai.providers import KEYED_VENDORS
 from omniagent.ai.providers.model_calls import ProviderPool
 from omniagent.app.platform import Platform
-from omniagent.app.queues import after_lease
+from omniagent.budget.meter import Meter
 from omniagent.budget.spending import SpendingCounter
-from omniagent.errors import ConfigurationError, NotFound, StorageError
+from omniagent.errors import ConfigurationError, RegistryUnavailable, StorageError, TooManyReaders
 from omniagent.persistence.adapter import MongoBackendAdapter
 from omniagent.persistence.catalog import Catalog
 from omniagent.persistence.contracts import DocumentModels
+from omniagent.persistence.driver_errors import is_refused_login
 from omniagent.persistence.mongo_session import MongoSessionManager
-from omniagent.persistence.store import ConversationStore, is_refused_login
+from omniagent.persistence.store import ConversationStore
 from omniagent.project import Project
-from omniagent.settings import Settings
+from omniagent.session.ids import new_id, user_id_of
+from omniagent.settings import Budget, Settings
 from omniagent.tls import check_mongodb_uri, check_url, check_webhook_url, is_laptop
 from omniagent.tracing.redaction import hide
-from omniagent.turns.lease import TurnRegistry
+from omniagent.turns.registry import TurnRegistry
 
 if TYPE_CHECKING:
     from omniagent.ai.operator import TurnOperator
@@ -35,8 +38,8 @@ if TYPE_CHECKING:
 
 logger = logging.getLogger(__name__)
 
-WATCH_SECONDS = 60.0
-"""How long after its lease's end a dead turn is left to the watch, which needs about 15 seconds at most."""
+SEARCH_GRACE_SECONDS = 10.0
+"""How long the search of a process that died keeps its user from searching again."""
 
 
 class Application:
@@ -51,7 +54,9 @@ class Application:
         self.project = project
         self.platform = platform or Platform(project.read_settings())
         hide(self.settings.openai_api_key)
+        hide(self.settings.anthropic_api_key)
         check_url("OPENAI_BASE_URL", self.settings.openai_base_url)
+        check_url("ANTHROPIC_BASE_URL", self.settings.anthropic_base_url)
         if self.settings.webhook_url:
             self._check_webhook()
         self.local = is_laptop() if local is None else local
@@ -59,7 +64,6 @@ class Application:
         self._adapter: MongoBackendAdapter | None = None
         self._store: ConversationStore | None = None
         self._opening = asyncio.Lock()
-        self._is_serving = False
 
     @property
     def settings(self) -> Settings:
@@ -68,13 +72,16 @@ class Application:
     @cached_property
     def providers(self) -> ProviderPool:
         platform = self.platform
-        is_changing = platform.has_changing_secret("openai")
         return ProviderPool.from_settings(
             self.settings,
             self.project.providers,
-            api_key=partial(platform.secret, "openai") if is_changing else None,
-            refresh_key=partial(platform.secret, "openai", refresh=True) if is_changing else None,
+            keys={
+                vendor: (partial(platform.secret, vendor), partial(platform.secret, vendor, refresh=True))
+                for vendor in KEYED_VENDORS
+                if platform.has_changing_secret(vendor)
+            },
             verbose_errors=self.local,
+            on_refused_field=platform.emit_refused_field,
         )
 
     @cached_property
@@ -94,28 +101,21 @@ class Application:
 
         return Announcements(self.platform, self.store)
 
-    @property
-    def is_watched(self) -> bool:
-        """Whether the watch function finds turns whose process died, and the run function continues them."""
-        return self.platform.watch_queue.exists and self.platform.run_queue.exists
-
     @asynccontextmanager
     async def serving(self, *signals: int) -> AsyncIterator[None]:
         """Run in a server: connect, and finish turns whose process died for as long as the block lasts.
 
         On these signals, such as `signal.SIGTERM`, the running turns end in order: what was streamed is stored.
         """
-        from omniagent.app.watcher import TurnWatcher  # the functions have their own
+        from omniagent.app.sweep import Sweeper  # the functions have a schedule
 
-        self._is_serving = True
         try:
             store = await self.store()
             if signals and self._adapter is not None:
                 self._adapter.end_turns_on(*signals)
-            async with TurnWatcher(store, self.registry, self._runner_at, settings=self.settings):
+            async with Sweeper(store, self.runner_at, settings=self.settings):
                 yield
         finally:
-            self._is_serving = False
             await self.close()
 
     async def store(self) -> ConversationStore:
@@ -132,8 +132,33 @@ class Application:
                     raise ConfigurationError(f"MongoDB refuses the login of MONGODB_URI: {exc}") from exc
                 return await self._open()
 
+    async def build_indexes(self) -> None:
+        """Build the indexes that are missing, however long it takes. Not within a request."""
+        await self.store()
+        if self._adapter is not None:
+            await self._adapter.build_indexes()
+
     async def catalog(self) -> Catalog:
         return Catalog(await self.store())
+
+    async def count_request(self, user: str, category: str | None) -> None:
+        """Count a request that calls no model, but costs the database. Raises `TooManyRequests`."""
+        budget = self.project.budgets.get(category or "", self.settings.budget)
+        if budget.requests_per_minute:
+            of_requests = Budget(requests_per_minute=budget.requests_per_minute)
+            await Meter(self.counter, user_id_of(user), of_requests, self.platform.emit_refusal).admit()
+
+    @asynccontextmanager
+    async def one_search(self, user: str) -> AsyncIterator[None]:
+        """Let one search of a user run at a time, over all processes. Raises `TooManyReaders`."""
+        searcher, search = f"search#{user_id_of(user)}", new_id()
+        try:
+            if await self.registry.count_reader(searcher, search, SEARCH_GRACE_SECONDS) > 1:
+                raise TooManyReaders("Another search of yours is still running.", retry_after=1.0)
+            yield
+        finally:
+            with suppress(RegistryUnavailable):  # it counts until it expires
+                await self.registry.count_reader(searcher, search, 0)
 
     async def session(self, user: str, session_id: str | None, *, category: str | None = None) -> MongoSessionManager:
         """Return one session of a user."""
@@ -146,25 +171,6 @@ class Application:
     async def runner_of_key(self, key: str) -> "TurnOperator":
         """Return the runner for a job that knows only the session's key. Raises `NotFound`."""
         return self.runner_for(await MongoSessionManager.of_key(await self.store(), key, settings=self.settings))
-
-    async def runner_of_turn(self, key: str) -> "TurnOperator":
-        """Return the runner for a watched turn. If the turn has not begun, its user may be known only to its claim."""
-        try:
-            return await self.runner_of_key(key)
-        except NotFound:
-            from omniagent.turns.unbegun import Asked
-
-            held = await self.registry.running(key)
-            address = None if held is None else Asked.address(held.claim)
-            if address is None:
-                raise
-            return await self.runner(address.user, address.session_id, category=address.category)
-
-    async def runner_of_accepted(self, key: str, category: str | None) -> "TurnOperator":
-        """Return the runner for an accepted message. `category` is its user's at that time."""
-        session = await MongoSessionManager.of_key(await self.store(), key, settings=self.settings)
-        session.category = category
-        return self.runner_for(session)
 
     async def runner_of_request(self, request_id: str) -> "tuple[TurnOperator, str]":
         """Return the runner of the session that a request belongs to, and the id of the answer that contains it."""
@@ -179,20 +185,11 @@ class Application:
         async def on_end(result: "RunResult") -> None:
             await self._turn_ended(session.key, result)
 
-        async def on_begin(turn_id: str, attempt: int) -> None:
-            await self.platform.watch_queue.send_watch(session.key, turn_id, attempt, delay_seconds=self._after_lease)
-
-        async def on_hand_over(turn_id: str, attempt: int) -> None:
-            await self.platform.run_queue.send_takeover(session.key, turn_id, attempt, handed_over=True)
-
-        async def on_wake() -> None:
-            await self.platform.watch_queue.send_watch(session.key, "", 0)  # it finds the queued messages
+        async def on_work() -> None:
+            await self.platform.run_queue.send_run(session.key)
 
         hooks = TurnHooks(
-            on_begin=on_begin if self.is_watched else None,
-            on_hand_over=on_hand_over if self.is_watched else None,
-            on_wake=on_wake if self.is_watched else None,
-            grace_seconds=WATCH_SECONDS if self.is_watched or self._is_serving else 0.0,
+            on_work=on_work if self.platform.run_queue.exists else None,
             on_end=on_end,
             on_model_call=self.platform.emit_model_call,
             on_refusal=self.platform.emit_refusal,
@@ -207,20 +204,9 @@ class Application:
             counter=self.counter if self._has_budgets else None,
         )
 
-    async def _runner_at(self, address: "SessionAddress") -> "TurnOperator":
+    async def runner_at(self, address: "SessionAddress") -> "TurnOperator":
+        """Return the runner of the session with this address."""
         return await self.runner(address.user, address.session_id, category=address.category)
-
-    async def answer_later(self, key: str, message_id: str, category: str | None) -> None:
-        """Queue an accepted message for the run function, which answers it."""
-        await self.watch_accepted(key, message_id)
-        message = {"kind": "turn", "session_id": key, "message_id": message_id, "category": category}
-        await self.platform.run_queue.send(message)
-
-    async def watch_accepted(self, key: str, message_id: str) -> None:
-        """Have an accepted message watched until a turn of its session has begun, which has its own watch."""
-        if not self.is_watched:
-            return
-        await self.platform.watch_queue.send_watch(key, message_id, 0, delay_seconds=self._after_lease)
 
     async def queue_summary(self, key: str, *, rebuild: bool = False) -> bool:
         """Queue an update of a session's summary, or a rebuild, for the summary function.
@@ -264,11 +250,6 @@ class Application:
         self.platform.load()
         self.providers.get(self.project.agent.model or self.settings.model)
 
-    @property
-    def _after_lease(self) -> int:
-        """The delay of the first check of a turn that begins now."""
-        return after_lease(self.settings.lease_seconds)
-
     @cached_property
     def _has_budgets(self) -> bool:
         """Whether any user has a budget. Then every runner needs the counter, also to delete a user's counts."""
@@ -311,6 +292,7 @@ class Application:
                 settings.mongodb_database,
                 documents=self._models,
                 timeout_seconds=settings.mongodb_timeout_seconds,
+                pool_size=settings.mongodb_pool_size,
             )
         self._store = await self._adapter.initialize()
         return self._store

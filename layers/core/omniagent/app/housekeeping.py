@@ -1,4 +1,4 @@
-"""The chores of a deployment: deletions, retention, turns whose requests have expired, models that end.
+"""The chores of a deployment: deletions, retention, models that end.
 
 If one invocation is too short, the rest of the work is sent to the summary queue.
 """
@@ -11,7 +11,7 @@ from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 from omniagent.app.application import Application
-from omniagent.errors import DeletionUnfinished, NoQueue, NotFound, OmniAgentError
+from omniagent.errors import DeletionUnfinished, NoQueue, OmniAgentError
 from omniagent.persistence.mongo_session import MongoSessionManager
 
 if TYPE_CHECKING:
@@ -24,7 +24,6 @@ LATE_COMMIT_SECONDS = 120
 """MongoDB aborts transactions after 60 seconds: one that began before a deletion is committed or aborted by then."""
 ANY_SESSION = "any"
 RETENTION_PIECE = 100
-EXPIRED_PIECE = 1000
 CUT_OFF = timedelta(hours=1)
 """A deletion that takes longer was interrupted."""
 
@@ -52,7 +51,7 @@ class Housekeeping:
         it checks again. So a delayed job checks once more, when no such transaction can be open.
         """
         session = await self._session_to_erase(f"{user_id}:{ANY_SESSION}")
-        await session.mark_user_erased()
+        await session.store.mark_user_erased(user_id)
         before = datetime.now(UTC)
         with suppress(NoQueue):
             await self._application.platform.summary_queue.send_user_erasure(
@@ -93,24 +92,6 @@ class Housekeeping:
         with suppress(NoQueue):
             await self._application.platform.summary_queue.send_retention()
         return deleted
-
-    async def close_expired(self, *, time_left: "TimeLeft") -> int:
-        """Close the turns whose requests have expired unanswered. Returns how many were closed.
-
-        A session that fails is logged and retried by the next call. It does not block the others.
-        """
-        closed = 0
-        for address in await (await self._application.store()).expired(EXPIRED_PIECE):
-            if time_left() <= 0:
-                break
-            try:
-                await (await self._application.runner_of_key(address.key)).settle()
-                closed += 1
-            except NotFound:
-                continue  # deleted meanwhile
-            except OmniAgentError as exc:
-                logger.warning("expired turn not closed", extra={"session_key": address.key, "cause": str(exc)})
-        return closed
 
     async def check_model_ends(self) -> list[str]:
         """Log and count the models that end soon, and return their names. If a server fails, that is only logged."""

@@ -8,7 +8,7 @@ from omniagent.ai.providers.llm_provider import Purpose
 from omniagent.ai.result import RunResult
 from omniagent.app.application import Application
 from omniagent.app.platform import Platform, SecretName
-from omniagent.app.queues import RunQueue, SummaryQueue, WatchQueue
+from omniagent.app.queues import RunQueue, SummaryQueue
 from omniagent.aws.secrets import SecretStore
 from omniagent.aws.sqs import SqsQueue
 from omniagent.aws.turn_table import DynamoRegistry
@@ -22,12 +22,13 @@ from omniagent.settings import Settings
 from omniagent.tls import check_url
 from omniagent.tracing import configure_tracing
 from omniagent.tracing.logs import setup_logging
-from omniagent.turns.lease import TurnRegistry
 from omniagent.turns.memory_registry import MemoryRegistry
+from omniagent.turns.registry import TurnRegistry
 
 SECRET_KEYS: Final[dict[SecretName, tuple[str, ...]]] = {
     "mongodb": ("MONGODB_URI", "mongodb_uri", "uri"),
     "openai": ("OPENAI_API_KEY", "openai_api_key", "api_key"),
+    "anthropic": ("ANTHROPIC_API_KEY", "anthropic_api_key", "api_key"),
     "webhook": ("WEBHOOK_SECRET", "webhook_secret", "secret"),
 }
 """The keys under which a secret that is a JSON object has its value."""
@@ -39,13 +40,10 @@ class AwsPlatform(Platform):
     def __init__(self, settings: Settings, secrets: SecretStore | None = None) -> None:
         super().__init__(settings)
         self.run_queue = RunQueue(_queue(settings.run_queue_url))
-        self.watch_queue = WatchQueue(_queue(settings.watch_queue_url))
         self.summary_queue = SummaryQueue(_queue(settings.summary_queue_url))
         self._secrets = secrets or SecretStore()
-        table, lease_seconds = settings.turns_table, settings.lease_seconds
-        self._registry: TurnRegistry = (
-            DynamoRegistry(table, lease_seconds=lease_seconds) if table else MemoryRegistry(lease_seconds=lease_seconds)
-        )
+        table = settings.turns_table
+        self._registry: TurnRegistry = DynamoRegistry(table) if table else MemoryRegistry()
 
     def registry(self, store: ConversationStore | None) -> TurnRegistry:  # noqa: ARG002 - turns are not kept in it
         return self._registry
@@ -90,8 +88,14 @@ class AwsPlatform(Platform):
 
         emit_ending_models(count)
 
+    def emit_refused_field(self, name: str) -> None:  # noqa: ARG002 - a field as a dimension would cost a metric each
+        from omniagent.aws.metrics import emit_refused_field
+
+        emit_refused_field()
+
     def _arn(self, name: SecretName) -> str:
-        arn: str = getattr(self.settings, f"{name}_secret_arn")
+        # The keys of all models are in one secret.
+        arn: str = getattr(self.settings, f"{'openai' if name == 'anthropic' else name}_secret_arn")
         return arn
 
 

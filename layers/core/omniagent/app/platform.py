@@ -4,17 +4,17 @@ from typing import TYPE_CHECKING, Literal
 
 from omniagent.ai.providers.llm_provider import Purpose
 from omniagent.ai.result import RunResult
-from omniagent.app.queues import RunQueue, SummaryQueue, WatchQueue
+from omniagent.app.queues import RunQueue, SummaryQueue
 from omniagent.budget.spending import SpendingCounter
 from omniagent.errors import BudgetExceeded, ConfigurationError
 from omniagent.messages import Usage
 from omniagent.settings import Settings
-from omniagent.turns.lease import TurnRegistry
+from omniagent.turns.registry import TurnRegistry
 
 if TYPE_CHECKING:
     from omniagent.persistence.store import ConversationStore
 
-SecretName = Literal["mongodb", "openai", "webhook"]
+SecretName = Literal["mongodb", "openai", "anthropic", "webhook"]
 
 
 class Platform:
@@ -26,14 +26,13 @@ class Platform:
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
         self.run_queue = RunQueue()
-        self.watch_queue = WatchQueue()
         self.summary_queue = SummaryQueue()
 
     def registry(self, store: "ConversationStore | None") -> TurnRegistry:
         """Return the registry of running turns, for as long as this store is open."""
         from omniagent.persistence.mongo_registry import MongoTurnRegistry  # no function needs it
 
-        return MongoTurnRegistry(_opened(store), lease_seconds=self.settings.lease_seconds)
+        return MongoTurnRegistry(_opened(store))
 
     def counter(self, store: "ConversationStore | None") -> SpendingCounter:
         """Return what counts the users' spending, in the same way. Called if a budget limits something."""
@@ -51,6 +50,7 @@ class Platform:
         secrets = {
             "mongodb": settings.mongodb_uri,
             "openai": settings.openai_api_key,
+            "anthropic": settings.anthropic_api_key,
             "webhook": settings.webhook_secret,
         }
         return secrets[name]
@@ -70,9 +70,12 @@ class Platform:
     def emit_ending_models(self, count: int) -> None:
         """Count the models that end soon. Also 0, which ends an alarm."""
 
+    def emit_refused_field(self, name: str) -> None:
+        """Count a field of a request that a model's API refused and that was left out."""
+
     async def aclose(self) -> None:
         """Close the connections. They are opened again when they are used."""
-        for queue in (self.run_queue, self.watch_queue, self.summary_queue):
+        for queue in (self.run_queue, self.summary_queue):
             await queue.aclose()
 
 

@@ -1,6 +1,5 @@
 """The messages that one part of a deployment sends to another, and when failed ones are sent again."""
 
-import math
 from datetime import datetime
 from typing import Any, ClassVar, Final, Protocol
 
@@ -58,32 +57,9 @@ class RunQueue(JobQueue):
         """Queue a message of any kind, to be delivered after the delay."""
         await self._send(message, delay_seconds)
 
-    async def send_takeover(
-        self, key: str, turn_id: str, attempt: int, *, tries: int = 0, handed_over: bool = False
-    ) -> None:
-        """Queue a turn to be continued. `handed_over`: this attempt's process is letting go of it.
-
-        The turn's watch goes on: if the run function dies as well, the watch sends this again.
-        """
-        turn = {"session_id": key, "turn_id": turn_id, "attempt": attempt}
-        await self.send({"kind": "takeover", **turn, "tries": tries, "handed_over": handed_over, "watched": True})
-
-
-class WatchQueue(JobQueue):
-    """Sends watches to the watch function: checks of turns."""
-
-    _missing = NoRunQueue
-
-    async def send_watch(
-        self, key: str, turn_id: str, attempt: int, *, delay_seconds: float = 0, tries: int = 0, takeovers: int = 0
-    ) -> None:
-        """Queue a check of the turn's given attempt after the delay.
-
-        `tries` counts the checks in a row that have failed or have found the turn dead, `takeovers` all that have found
-        it dead. Either ends the watch at MAX_TRIES.
-        """
-        turn = {"session_id": key, "turn_id": turn_id, "attempt": attempt}
-        await self._send({**turn, "tries": tries, "takeovers": takeovers}, delay_seconds)
+    async def send_run(self, key: str, *, delay_seconds: float = 0) -> None:
+        """Queue a session that has work: a turn that was handed over or is dead, or messages in line."""
+        await self.send({"kind": "run", "session_id": key}, delay_seconds=delay_seconds)
 
 
 class SummaryQueue(JobQueue):
@@ -109,8 +85,3 @@ class SummaryQueue(JobQueue):
 def retry_pause(tries: int) -> float:
     """Return the seconds until a job that has failed so often is tried again."""
     return min(FIRST_PAUSE_SECONDS * 2.0 ** min(tries, MAX_TRIES), LONGEST_PAUSE_SECONDS)
-
-
-def after_lease(seconds: float) -> int:
-    """Return the delay until a lease has expired. A queue counts whole seconds; one more makes sure."""
-    return math.ceil(seconds) + 1

@@ -1,44 +1,34 @@
-"""The jobs of the run function: dead and handed-over turns, background and scheduled messages, expiry, webhooks."""
+"""The jobs of the run function: sessions that need somebody, the sweep that finds them, schedules, webhooks."""
 
 import logging
 import time
-from datetime import UTC
-from functools import partial
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, TypeAdapter
 
 from omniagent.app.application import Application
-from omniagent.app.housekeeping import Housekeeping
-from omniagent.app.queues import LONGEST_PAUSE_SECONDS, MAX_TRIES, after_lease, retry_pause
+from omniagent.app.queues import MAX_TRIES, retry_pause
+from omniagent.app.sweep import sessions_with_work
 from omniagent.app.webhook import TurnEvent
-from omniagent.errors import (
-    NotFound,
-    NotRegenerable,
-    OmniAgentError,
-    RequestError,
-    TooManyTurns,
-    TurnInProgress,
-)
-from omniagent.session.manager import ID_PATTERN, session_key, user_id_of
+from omniagent.errors import NotFound, NotRegenerable, OmniAgentError, TooManyTurns, TurnInProgress
+from omniagent.session.ids import ID_PATTERN, session_key, user_id_of
 from omniagent.settings import Busy
 from omniagent.tracing import bind_context, trace_job
 from omniagent.turns.query import Query
-from omniagent.turns.setup import HAND_OVER_SECONDS
 
 if TYPE_CHECKING:
     from omniagent.ai.operator import TurnOperator
 
 logger = logging.getLogger(__name__)
 
-BUSY_SECONDS: Final = 2
-"""The first pause before the next try of a message whose session or user is busy."""
-MAX_BUSY_SECONDS: Final = 16
-"""The longest such pause: the session may stay busy for hours."""
-LOOKS_PER_PAUSE: Final = 15
-"""The pause doubles after this many tries."""
+BUSY_SECONDS: Final = 5
+"""The pause before the next try of a session whose user has too many running turns."""
 MIN_TURN_SECONDS: Final = 30.0
 """With less time left, the next turn is left to another invocation."""
+UNANNOUNCED_AFTER: Final = timedelta(minutes=1)
+"""How long an answer may wait for its own process to queue its event."""
+UNANNOUNCED_PIECE: Final = 100
 
 
 class RunJob(BaseModel):
@@ -65,108 +55,57 @@ class RunJob(BaseModel):
         raise NotImplementedError
 
 
-class TakeoverJob(RunJob):
-    """A turn to continue, if the process of this attempt is dead. `session_id` is the session's key.
+class SessionJob(RunJob):
+    """Does what a session needs: finishes a turn whose process died or handed it over, answers messages in line.
 
-    The turn's watch sends it, and sends it again until a later process has begun.
+    `session_id` is the session's key.
     """
 
-    kind: Literal["takeover"]
+    kind: Literal["run"]
     session_id: str = Field(max_length=256)
-    turn_id: str = Field(max_length=256)
-    attempt: int = Field(0, ge=0)
-    handed_over: bool = False
-    """The process of this attempt lets go of the turn."""
-    watched: bool = False
-    """The turn's watch goes on. False for a message from an operator."""
 
     async def run(self, application: Application, deadline: float) -> dict[str, Any]:
         with bind_context(session_id=self.session_id):
             try:
-                return {"status": await self._look(application, deadline)}
+                runner = await application.runner_of_key(self.session_id)
+                return {"status": await self._take_up(application, runner, deadline)}
             except NotFound:
                 return {"status": "not_found"}
 
-    async def retry_later(self, application: Application) -> None:
-        if not self.watched:
-            await super().retry_later(application)
-
-    async def _look(self, application: Application, deadline: float) -> str:
-        if not self.watched and self.tries < MAX_TRIES and application.is_watched:
-            await self._watch(application, after_lease(application.settings.lease_seconds))
-            self.watched = True
-        runner = await application.runner_of_turn(self.session_id)
-        patience = HAND_OVER_SECONDS if self.handed_over else 0.0
-        seconds = await runner.look(self.turn_id, self.attempt, patience_seconds=patience)
-        if seconds is None:
-            return "ended"
-        if seconds:
-            if self.tries >= MAX_TRIES:  # this was the watch's last message, and its process may not have begun
-                await self._watch(application, after_lease(seconds), tries=self.tries)
-            return "alive"
-        try:
-            stream = await runner.take_up(deadline=deadline)
-        except RequestError as exc:  # a queued message cannot run now
-            logger.warning("queued message not run", extra={"cause": f"{type(exc).__name__}: {exc}"})
-            if self.tries >= MAX_TRIES:  # this was the watch's last message
-                await self._watch(application, LONGEST_PAUSE_SECONDS, tries=self.tries)
-            return "refused"
-        if stream is None:
-            return "settled"
-        await stream.ended()
-        return "continued"
-
-    async def _watch(self, application: Application, seconds: float, *, tries: int = 0) -> None:
-        await application.platform.watch_queue.send_watch(
-            self.session_id, self.turn_id, self.attempt, delay_seconds=seconds, tries=tries, takeovers=tries
-        )
-
-
-class ExpiryJob(RunJob):
-    """Closes the turns whose requests have expired unanswered. Sent by the schedule."""
-
-    kind: Literal["expiry"]
-
-    async def run(self, application: Application, deadline: float) -> dict[str, Any]:
-        closed = await Housekeeping(application).close_expired(time_left=lambda: deadline - time.monotonic())
-        return {"status": "closed", "closed": closed}
-
-
-class BackgroundJob(RunJob):
-    """Answers an accepted message from its session's inbox. `session_id` is the session's key."""
-
-    kind: Literal["turn"]
-    session_id: str = Field(max_length=256)
-    message_id: str = Field(max_length=256)
-    category: str | None = Field(None, max_length=256)
-    looks: int = Field(0, ge=0)
-    """How often its session or its user was busy."""
-
-    async def run(self, application: Application, deadline: float) -> dict[str, Any]:
-        with bind_context(session_id=self.session_id):
-            try:
-                runner = await application.runner_of_accepted(self.session_id, self.category)
-                return {"status": await self._answer(application, runner, deadline)}
-            except NotFound:
-                return {"status": "not_found"}
-
-    async def _answer(self, application: Application, runner: "TurnOperator", deadline: float) -> str:
-        """Run the session's turns until the message is answered. If it has to wait, queue this job again."""
+    async def _take_up(self, application: Application, runner: "TurnOperator", deadline: float) -> str:
+        status = "nothing"
         while True:
             try:
-                stream = await runner.run_accepted(self.message_id, deadline=deadline)
-            except (TurnInProgress, TooManyTurns):
-                await self.send_again(application, self._busy_pause(), looks=self.looks + 1)
-                return "queued"
+                stream = await runner.take_up(deadline=deadline)
+            except TooManyTurns:
+                await self.send_again(application, BUSY_SECONDS)
+                return "busy"
             if stream is None:
-                return "answered"
+                return status
             await stream.ended()
+            status = "ran"
             if time.monotonic() > deadline - MIN_TURN_SECONDS:
-                await self.send_again(application, 0)
-                return "continues"
+                return status  # the end of the turn has queued the session if there is more
 
-    def _busy_pause(self) -> float:
-        return min(BUSY_SECONDS * 2.0 ** min(self.looks // LOOKS_PER_PAUSE, 10), MAX_BUSY_SECONDS)
+
+class SweepJob(RunJob):
+    """Finds sessions that need somebody, and queues a job for each. Sent by the schedule."""
+
+    kind: Literal["sweep"]
+
+    async def run(self, application: Application, deadline: float) -> dict[str, Any]:
+        found = await sessions_with_work(await application.store(), application.runner_at)
+        for address in found:
+            if time.monotonic() > deadline:
+                break  # the next sweep finds the rest
+            await application.platform.run_queue.send_run(address.key)
+        announced = 0
+        if application.settings.webhook_url:
+            catalog, before = await application.catalog(), datetime.now(UTC) - UNANNOUNCED_AFTER
+            for key, answer in await catalog.unannounced(before, UNANNOUNCED_PIECE):
+                await application.announcements.announce(key, answer)
+                announced += 1
+        return {"status": "swept", "sessions": len(found), "events": announced}
 
 
 class ScheduledJob(RunJob):
@@ -193,14 +132,13 @@ class ScheduledJob(RunJob):
         runner = await application.runner(self.user, session_id, category=self.category)
         query = Query(self.query, f"{self.schedule}-{due}", busy=self.busy)
         try:
-            message_id = await runner.accept(query, on_posted=partial(application.watch_accepted, key))
+            await runner.accept(query)
         except NotRegenerable:
             return {"status": "answered"}  # a redelivery
         except TurnInProgress:
             logger.warning("scheduled message rejected: its session is busy", extra={"schedule": self.schedule})
             return {"status": "rejected"}
-        accepted = BackgroundJob(kind="turn", session_id=key, message_id=message_id, category=self.category)
-        return await accepted.run(application, deadline)
+        return await SessionJob(kind="run", session_id=key).run(application, deadline)
 
 
 class WebhookJob(RunJob):
@@ -215,7 +153,7 @@ class WebhookJob(RunJob):
         return {"status": "delivered" if is_delivered else "dropped", "event": self.event.id}
 
 
-AnyJob = Annotated[TakeoverJob | ExpiryJob | BackgroundJob | ScheduledJob | WebhookJob, Field(discriminator="kind")]
+AnyJob = Annotated[SessionJob | SweepJob | ScheduledJob | WebhookJob, Field(discriminator="kind")]
 # Validation errors are logged, so they must not contain the user's text.
 _JOBS: Final[TypeAdapter[AnyJob]] = TypeAdapter(AnyJob, config=ConfigDict(hide_input_in_errors=True))
 
@@ -230,7 +168,7 @@ class RunJobs:
         self._application = application
 
     async def invoke(self, event: dict[str, Any], deadline: float) -> dict[str, Any]:
-        """Do one job: `{"kind": "takeover", "session_id": "<user id>:<id>", "turn_id": "<id>"}`."""
+        """Do one job: `{"kind": "run", "session_id": "<user id>:<id>"}`."""
         return await self._serve(_JOBS.validate_python(event), deadline)
 
     async def take(self, body: str, deadline: float) -> None:

@@ -1,5 +1,6 @@
-"""The jobs of the summary function: summaries, deletions too large for one request, retention, models that end."""
+"""The jobs of the summary function: summaries, large deletions, retention, models that end, index builds."""
 
+import asyncio
 import logging
 import time
 from typing import Any
@@ -10,14 +11,14 @@ from omniagent.ai.runner import TimeLeft
 from omniagent.app.application import Application
 from omniagent.app.housekeeping import Housekeeping
 from omniagent.errors import BudgetExceeded, NotFound, OmniAgentError
-from omniagent.session.manager import session_key, user_id_of
+from omniagent.session.ids import session_key, user_id_of
 from omniagent.tracing import bind_context, trace_job
 
 logger = logging.getLogger(__name__)
 
 
 class SummaryJob(BaseModel):
-    """A job for a session, for the deletion of a user, for retention, or for the check of the models.
+    """A job for a session, for the deletion of a user, for retention, for the check of the models, or for indexes.
 
     `session_id` is the session's key, or with `user` (a client id) the id that the client knows.
     """
@@ -29,14 +30,15 @@ class SummaryJob(BaseModel):
     erase: bool = False
     retention: bool = False
     model_ends: bool = False
+    indexes: bool = False
     before: AwareDatetime | None = None
     """When the deletion of the user began."""
     traceparent: str = Field("", max_length=128)
 
     @model_validator(mode="after")
     def _check(self) -> "SummaryJob":
-        if not (self.session_id or (self.erase and self.user_id) or self.retention or self.model_ends):
-            raise ValueError("send `session_id`, `user_id` with `erase`, `retention`, or `model_ends`")
+        if not (self.session_id or (self.erase and self.user_id) or self.retention or self.model_ends or self.indexes):
+            raise ValueError("send `session_id`, `user_id` with `erase`, `retention`, `model_ends`, or `indexes`")
         return self
 
     @property
@@ -70,10 +72,8 @@ class SummaryJobs:
 
         with bind_context(session_id=job.key or None), trace_job("job", job.traceparent):
             try:
-                if job.retention:
-                    return await self._retain(time_left)
-                if job.model_ends:
-                    return {"status": "checked", "ending": await self._housekeeping.check_model_ends()}
+                if job.retention or job.model_ends or job.indexes:
+                    return await self._maintain(job, time_left)
                 if job.erase:
                     return await self._erase(job, time_left, resume=queued)
                 return await self._summarize(job, time_left, queued=queued)
@@ -116,6 +116,19 @@ class SummaryJobs:
             await self._housekeeping.erase_user(job.user_id, time_left=time_left)
         logger.info("deletion job ended")
         return {"session_id": job.key, "status": "erased"}
+
+    async def _maintain(self, job: SummaryJob, time_left: TimeLeft) -> dict[str, Any]:
+        """Do a job that belongs to no session."""
+        if job.retention:
+            return await self._retain(time_left)
+        if job.model_ends:
+            return {"status": "checked", "ending": await self._housekeeping.check_model_ends()}
+        try:
+            async with asyncio.timeout(time_left()):
+                await self._application.build_indexes()
+        except TimeoutError:  # the server goes on without us: the next job waits for the same build
+            return {"status": "building"}
+        return {"status": "indexed"}
 
     async def _retain(self, time_left: TimeLeft) -> dict[str, Any]:
         """Delete the sessions that were unused for too long. Sent by the schedule."""

@@ -14,11 +14,11 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, Field
 
 from omniagent.errors import ConfigurationError, WebhookFailed
 from omniagent.messages import RequestKind, Status
-from omniagent.session.manager import SessionMessage
+from omniagent.session.live import SessionMessage
 from omniagent.tls import tls_context
 
 DELIVERY_SECONDS: Final = 10.0
@@ -42,9 +42,10 @@ class AskedCall(BaseModel):
 
 
 class TurnEvent(BaseModel):
-    """How a run of a turn ended. Contains no message text."""
+    """How a run of a turn ended. Contains no message text.
 
-    model_config = ConfigDict(extra="forbid")
+    A job may come from a newer version during a canary: fields that this one does not know are ignored.
+    """
 
     id: str = Field(max_length=64)
     """The delivery id, always the same for the same end of the same turn."""

@@ -1,7 +1,6 @@
 """`DynamoTable`: the turn table's calls, errors, keys and numbers, shared by everything that is stored in it."""
 
 from collections.abc import Awaitable, Callable
-from functools import partial
 from typing import Any
 
 from omniagent.aws.http_pool import AwsRefused, AwsUnreachable
@@ -10,9 +9,6 @@ from omniagent.errors import RegistryMisconfigured, RegistryUnavailable
 from omniagent.tracing import current_span
 from omniagent.tracing.attributes import DB_COLLECTION
 
-LEASE_LIFE_SECONDS = 3600
-OURS = "holder = :holder"
-TURN = "turn"
 _MISCONFIGURED = frozenset(
     {
         "AccessDeniedException",
@@ -35,10 +31,8 @@ class DynamoTable:
         self._name = name
         self._api = api or AwsJson(DYNAMODB)
 
-    async def call(self, operation: str, patient_seconds: float = 0.0, **arguments: Any) -> dict[str, Any]:
+    async def call(self, operation: str, **arguments: Any) -> dict[str, Any]:
         """Call DynamoDB. A failed condition raises nothing: it returns `lost` and the item."""
-        if patient_seconds:
-            return await self._translated(operation, partial(self._api.call_patiently, patient_seconds), arguments)
         return await self._translated(operation, self._api.call, arguments)
 
     async def call_once(self, operation: str, **arguments: Any) -> dict[str, Any]:

@@ -1,15 +1,19 @@
 """CloudWatch metrics of a turn, as one EMF line on standard output."""
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from omniagent.ai.providers.llm_provider import Purpose
 from omniagent.ai.result import RunResult
-from omniagent.errors import BudgetExceeded, TooManyRequests
+from omniagent.errors import BudgetExceeded, ModelRejected, RequestError, TooManyRequests, TurnLost
 from omniagent.messages import Usage
 
 if TYPE_CHECKING:
     from aws_lambda_powertools.metrics import Metrics
+
+NOT_OUR_FAULT: Final = (RequestError, ModelRejected, TurnLost)
+"""How a user can end a turn: a spent budget, a message that the model's API refuses, a deleted session. A turn that
+another process took over is counted there. No user may page the operator."""
 
 
 def emit_turn(result: RunResult) -> None:
@@ -20,6 +24,7 @@ def emit_turn(result: RunResult) -> None:
     from aws_lambda_powertools.metrics import MetricUnit
 
     metrics, usage, metadata = _metrics(), result.written.usage, result.written.metadata
+    is_failed = result.status == "failed" or not result.stored
     counts = {
         "Turns": int(not result.is_continued),
         "InputTokens": usage.input_tokens - result.usage_before.input_tokens,
@@ -28,7 +33,8 @@ def emit_turn(result: RunResult) -> None:
         "ToolErrors": result.tool_errors,
         "WaitingTurns": int(result.status == "waiting"),
         "CancelledTurns": int(result.status == "cancelled"),
-        "FailedTurns": int(result.status == "failed" or not result.stored),
+        "FailedTurns": int(is_failed and not isinstance(result.error, NOT_OUR_FAULT)),
+        "RejectedTurns": int(isinstance(result.error, ModelRejected)),
     }
     for name, value in counts.items():
         metrics.add_metric(name=name, unit=MetricUnit.Count, value=value)
@@ -70,6 +76,15 @@ def emit_ending_models(count: int) -> None:
 
     metrics = _metrics()
     metrics.add_metric(name="ModelsEndingSoon", unit=MetricUnit.Count, value=count)
+    metrics.flush_metrics()
+
+
+def emit_refused_field() -> None:
+    """Print that a model's API refused a field, which was left out. The log names it."""
+    from aws_lambda_powertools.metrics import MetricUnit
+
+    metrics = _metrics()
+    metrics.add_metric(name="RefusedFields", unit=MetricUnit.Count, value=1)
     metrics.flush_metrics()
 
 

@@ -51,6 +51,10 @@ class Meter:
             self._is_counted = True
         await self.before_call()
 
+    def forget(self) -> None:
+        """Ask the counter again before the next call: the message has been in line."""
+        self._known = None
+
     async def before_call(self) -> None:
         """Check the day's tokens, as the last reply has them. Raises `BudgetExceeded`."""
         limit = self._budget.tokens_per_day

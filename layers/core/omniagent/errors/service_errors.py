@@ -60,9 +60,9 @@ class NoQueue(QueueUnavailable):
 
 
 class NoRunQueue(NoQueue):
-    """RUN_QUEUE_URL or WATCH_QUEUE_URL is not set."""
+    """RUN_QUEUE_URL is not set."""
 
-    public = "This deployment does not support background turns: RUN_QUEUE_URL or WATCH_QUEUE_URL is not set."
+    public = "This deployment does not support background turns: RUN_QUEUE_URL is not set."
 
 
 class WebhookFailed(OmniAgentError):

@@ -22,7 +22,7 @@ from starlette.requests import Request
 from omniagent.errors import ConfigurationError, Forbidden, InvalidRequest, Unauthenticated
 from omniagent.http.loopback import is_loopback, is_loopback_origin
 from omniagent.http.tokens import TokenVerifier
-from omniagent.session.manager import user_id_of
+from omniagent.session.ids import user_id_of
 from omniagent.settings import Settings
 from omniagent.tracing import bind_user
 

@@ -19,7 +19,7 @@ from omniagent.http.json_body import read_json, read_model
 from omniagent.http.problems import Boundary, raise_again
 from omniagent.protocol import sse
 from omniagent.protocol.ui_messages import sdk_version, ui_message
-from omniagent.session.manager import check_id, session_key, user_id_of
+from omniagent.session.ids import check_id
 
 if TYPE_CHECKING:
     from omniagent.ai.approvals import Approver
@@ -91,7 +91,7 @@ async def chat(request: Request) -> Response:
     body = read_chat_request(await read_json(request))
     runner = await _runner(request, caller, body.session_id)
     if _flag(request, "background", default=False):
-        return await _accepted(application, caller, runner, body)
+        return await _accepted(application, runner, body)
     if body.replies:
         stream = await _reply(request, caller, runner, body)
     else:
@@ -104,19 +104,14 @@ async def chat(request: Request) -> Response:
         await stream.ended()
 
 
-async def _accepted(application: "Application", caller: Caller, runner: "TurnOperator", body: ChatRequest) -> Response:
+async def _accepted(application: "Application", runner: "TurnOperator", body: ChatRequest) -> Response:
     """Accept a message for the run function. It is stored before the response is sent."""
     if body.replies:
         raise InvalidRequest("Only a new message can be answered in the background.")
-    if not application.is_watched:
+    if not application.platform.run_queue.exists:
         raise NoRunQueue
     session_id, stream = runner.session_id, f"/chat/{runner.session_id}/stream"
-    key = session_key(user_id_of(caller.client_id), session_id)
-
-    async def answer_later(message_id: str) -> None:
-        await application.answer_later(key, message_id, caller.category)
-
-    message_id = await runner.accept(body.query, on_posted=answer_later)
+    message_id = await runner.accept(body.query)
     accepted = {"sessionId": session_id, "messageId": message_id, "stream": stream}
     headers = {"location": stream, "cache-control": "no-store", "x-session-id": session_id}
     return JSONResponse(accepted, status_code=202, headers=headers)

@@ -14,7 +14,7 @@ from omniagent.http.documented import PAID, WITH_BODY, body_schema, documented, 
 from omniagent.http.fastapi_app import bare_app
 from omniagent.http.reply_bodies import RepliedBody, RepliesBody
 from omniagent.messages import Status
-from omniagent.session.manager import ID_PATTERN
+from omniagent.session.ids import ID_PATTERN
 from omniagent.settings import Settings
 
 TITLE = "OmniAgent chat"

@@ -2,23 +2,29 @@
 
 import json
 import math
+import re
 from typing import Annotated, Any, Final, NoReturn, TypeVar
 
 from pydantic import BaseModel, StringConstraints, ValidationError
 from starlette.requests import Request
 
 from omniagent.errors import InvalidRequest, MalformedRequest, PayloadTooLarge, UnsupportedMediaType
-from omniagent.session.manager import ID_PATTERN
+from omniagent.session.ids import ID_PATTERN
 from omniagent.validation import problems_of
 
 Model = TypeVar("Model", bound=BaseModel)
 Id = Annotated[str, StringConstraints(pattern=ID_PATTERN)]
 MAX_BODY_BYTES: Final = 6_000_000
 """Lambda's own limit is 6 MB."""
+MAX_FORM_BYTES: Final = 65_536
+"""A body that carries no conversation: a name, a verdict, feedback."""
 MAX_BODY_DEPTH: Final = 32
+MAX_CONTAINERS: Final = 100_000
+"""Lists and objects. Millions of empty ones fit into 6 MB, and take seconds and hundreds of MB to read."""
 MAX_PARTS: Final = 64
 MAX_NUMBER: Final = 2**63
 MAX_DIGITS: Final = 400
+_STRINGS: Final = re.compile(rb'"(?:[^"\\]|\\.)*+"', re.DOTALL)
 
 
 async def read_json(request: Request, *, default: Any = None, limit: int = MAX_BODY_BYTES) -> Any:
@@ -38,8 +44,8 @@ async def read_json(request: Request, *, default: Any = None, limit: int = MAX_B
 
 
 async def read_model(request: Request, model: type[Model], *, default: Any = None) -> Model:
-    """Read the body as JSON of a known shape."""
-    return validated(model, await read_json(request, default=default))
+    """Read a small body as JSON of a known shape."""
+    return validated(model, await read_json(request, default=default, limit=MAX_FORM_BYTES))
 
 
 def validated(model: type[Model], value: Any) -> Model:
@@ -61,13 +67,17 @@ async def read_body(request: Request, limit: int) -> bytes:
 
 
 def parse_json(body: bytes) -> Any:
-    """Parse strict JSON: no NaN, no number beyond 64 bits, bounded nesting, no lone surrogates."""
+    """Parse strict JSON: no NaN, no number beyond 64 bits, bounded nesting, no lone surrogates, no verdict twice."""
     try:
         text = body.decode()
     except UnicodeDecodeError:
         raise MalformedRequest("The body is not valid UTF-8.") from None
+    _check_containers(body)
+    once = _said_once if b"approved" in body else None  # it takes time that other bodies need not pay
     try:
-        value = json.loads(text, parse_constant=_refuse_constant, parse_int=_integer, parse_float=_float)
+        value = json.loads(
+            text, parse_constant=_refuse_constant, parse_int=_integer, parse_float=_float, object_pairs_hook=once
+        )
     except RecursionError:
         raise _too_deep() from None
     except ValueError:
@@ -80,6 +90,22 @@ def parse_json(body: bytes) -> Any:
 
 def _refuse_constant(name: str) -> NoReturn:
     raise MalformedRequest(f"{name} is not JSON.")
+
+
+def _said_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Refuse a verdict that is given twice. Of any other name, the last value counts, as in a browser."""
+    found = dict(pairs)
+    if "approved" in found and len(found) != len(pairs):
+        raise MalformedRequest("An object with `approved` in the body has a name twice.")
+    return found
+
+
+def _check_containers(body: bytes) -> None:
+    if body.count(b"[") + body.count(b"{") <= MAX_CONTAINERS:
+        return
+    structure = _STRINGS.sub(b"", body)  # a conversation about code has many brackets in its text
+    if structure.count(b"[") + structure.count(b"{") > MAX_CONTAINERS:
+        raise MalformedRequest(f"The body has more than {MAX_CONTAINERS} lists and objects.")
 
 
 def _integer(digits: str) -> int:

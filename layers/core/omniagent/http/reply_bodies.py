@@ -117,6 +117,8 @@ def replied(body: RepliedBody) -> list[ToolReply]:
 
 def plain_replies(body: RepliesBody) -> list[ToolReply]:
     """Read the replies of `{session_id, replies}`."""
+    if len({reply.tool_call_id for reply in body.replies}) < len(body.replies):
+        raise InvalidRequest("replies: two replies have the same tool_call_id.")
     return [
         ToolReply(
             reply.tool_call_id,

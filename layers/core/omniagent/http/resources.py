@@ -2,18 +2,19 @@
 
 import json
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 from pydantic.alias_generators import to_camel
 
-from omniagent.messages import Feedback, Rating, RequestKind
+from omniagent.messages import HIDDEN_CHARACTERS, Feedback, Rating, RequestKind
 from omniagent.persistence.catalog import Page
 from omniagent.persistence.documents import Message, Session, Summary, api_values
 from omniagent.persistence.store import session_message
 from omniagent.protocol.ui_messages import DEFAULT_SDK, ui_message
-from omniagent.session.manager import ID_PATTERN, SessionMessage, public_session_id
+from omniagent.session.ids import ID_PATTERN, public_session_id
+from omniagent.session.live import SessionMessage
 from omniagent.settings import Budget
 
 if TYPE_CHECKING:
@@ -27,7 +28,7 @@ MAX_PAGE_CHARACTERS: Final = 2_000_000
 
 
 # One line of text: no control characters, no line separators.
-LINE_PATTERN: Final = r"^[^\x00-\x1f\x7f-\x9f\u2028\u2029]*$"
+LINE_PATTERN: Final = f"^[^{HIDDEN_CHARACTERS}]*$"
 
 Name = Annotated[
     str,
@@ -108,12 +109,20 @@ class SessionResource(_Resource):
             id=public_session_id(session.id),
             name=session.name,
             latest_turn_number=session.latest_turn_number,
-            answering=session.active_turn_id is not None,
-            waiting=session.active_turn_id is None and session.waiting_until is not None,
+            answering=_state(session) == "running",
+            waiting=_state(session) == "waiting",
             created_at=session.created_at,
             updated_at=session.updated_at,
             extra=api_values(session),
         )
+
+
+def _state(session: Session) -> str | None:
+    """Return whether the session's turn runs or waits. None: it has none, or its requests have expired."""
+    turn = session.turn
+    if turn is None or (turn["until"] is not None and turn["until"] <= datetime.now(UTC)):
+        return None
+    return str(turn["state"])
 
 
 class SessionList(_Resource):
@@ -121,10 +130,12 @@ class SessionList(_Resource):
 
     sessions: list[SessionResource]
     before: str | None = Field(description="Pass it as `before` for the next page. Null on the last page.")
+    incomplete: bool = Field(description="Whether a search ran out of time, so that other sessions may match, too.")
 
     @classmethod
     def of(cls, page: Page[Session]) -> "SessionList":
-        return cls(sessions=[SessionResource.of(session) for session in page.items], before=page.before)
+        sessions = [SessionResource.of(session) for session in page.items]
+        return cls(sessions=sessions, before=page.before, incomplete=not page.is_complete)
 
 
 class MessageList(_Resource):

@@ -1,6 +1,8 @@
 """The sessions function's app: everything about a chat except the answer."""
 
 import asyncio
+from collections import Counter
+from functools import partial
 from typing import Annotated
 
 from fastapi import APIRouter, FastAPI, Header, Path, Query
@@ -33,11 +35,12 @@ from omniagent.http.resources import (
     SummaryResource,
     UsageResource,
 )
+from omniagent.persistence.cursor import MessageCursor
 from omniagent.persistence.documents import Message, Session
 from omniagent.persistence.store import session_message
 from omniagent.protocol.ui_messages import sdk_version
-from omniagent.session.manager import ID_PATTERN, SessionManager, public_session_id, session_key, user_id_of
-from omniagent.turns.waiting import is_expired
+from omniagent.session.ids import ID_PATTERN, public_session_id, session_key, user_id_of
+from omniagent.session.manager import SessionManager
 
 SessionId = Annotated[str, Path(pattern=ID_PATTERN)]
 ShownSdkVersion = Annotated[
@@ -48,6 +51,10 @@ ShownSdkVersion = Annotated[
     ),
 ]
 MessageId = Annotated[str, Path(pattern=ID_PATTERN)]
+MAX_APPROVAL_PAGES = 10
+"""Of 100 waiting turns each. Older ones are listed once newer ones are answered."""
+MAX_LISTED_PER_USER = 20
+"""Waiting turns of one user in a list: nobody can fill the lists of all approvers."""
 Search = Annotated[str, StringConstraints(max_length=100, pattern=LINE_PATTERN)]
 
 router = APIRouter()
@@ -68,7 +75,7 @@ def sessions_app(application: Application, *, authenticate: Authenticate | None 
 @router.post(
     "/sessions",
     status_code=201,
-    responses=documented(errors.SessionErased, *WITH_BODY)
+    responses=documented(errors.SessionErased, errors.TooManyRequests, errors.RegistryUnavailable, *WITH_BODY)
     | {200: {"model": SessionResource, "description": "The session already exists."}},
     openapi_extra=body_schema(NewSession, required=False),
 )
@@ -77,13 +84,17 @@ async def create_session(
 ) -> SessionResource:
     """Create a session. If the id exists, return the existing session."""
     body = await read_model(request, NewSession, default={})
+    await application.count_request(caller.client_id, caller.category)
     session = await application.session(caller.client_id, body.id, category=caller.category)
     created, is_new = await (await application.catalog()).create(session, body.name)
     response.status_code = 201 if is_new else 200
     return SessionResource.of(created)
 
 
-@router.get("/sessions", responses=documented())
+@router.get(
+    "/sessions",
+    responses=documented(errors.TooManyRequests, errors.TooManyReaders, errors.RegistryUnavailable),
+)
 async def list_sessions(
     caller: CurrentCaller,
     application: ProcessApplication,
@@ -91,21 +102,27 @@ async def list_sessions(
     before: Annotated[str | None, Query(max_length=256, description="`before` of the previous page.")] = None,
     search: Annotated[Search | None, Query(description="Text to find in the session's name or messages.")] = None,
 ) -> SessionList:
-    """List the caller's sessions, most recently used first."""
+    """List the caller's sessions, most recently used first. A search counts as a request of the caller's budget."""
+    read = partial(_listed, application, caller, limit=limit, before=before, search=search)
+    if not search:
+        return await read()
+    await application.count_request(caller.client_id, caller.category)
+    async with application.one_search(caller.client_id):
+        return await read()
+
+
+async def _listed(
+    application: Application, caller: Caller, *, limit: int, before: str | None, search: str | None
+) -> SessionList:
     catalog = await application.catalog()
     page = await catalog.list_page(user_id_of(caller.client_id), limit=limit, before=before, search=search)
-    # A turn whose process died is still marked as running.
-    answering = [session for session in page.items if session.active_turn_id is not None]
-    if answering:
-        await asyncio.gather(*(_settle(application, caller, public_session_id(session.id)) for session in answering))
-        page = await catalog.list_page(user_id_of(caller.client_id), limit=limit, before=before, search=search)
     return SessionList.of(page)
 
 
 @router.get("/sessions/{session_id}", responses=documented(errors.NotFound))
 async def get_session(session_id: SessionId, caller: CurrentCaller, application: ProcessApplication) -> SessionResource:
     """Read a session."""
-    return SessionResource.of(await _settled(application, caller, session_id))
+    return SessionResource.of(await _session(application, caller, session_id))
 
 
 @router.patch(
@@ -146,7 +163,7 @@ async def list_messages(
     x_ai_sdk: ShownSdkVersion = None,
 ) -> MessageList:
     """List messages in the format of `useChat`: the newest turns, or those before a given turn."""
-    session = await _settled(application, caller, session_id)
+    session = await _session(application, caller, session_id)
     catalog = await application.catalog()
     page, summarized_to = await asyncio.gather(
         catalog.messages_page(session, limit=limit, before=before),
@@ -167,7 +184,7 @@ async def delete_message(
 
     Deleting a waiting answer withdraws its requests.
     """
-    session = await _settled(application, caller, session_id)
+    session = await _session(application, caller, session_id)
     try:
         await (await application.catalog()).delete_message(session.id, message_id)
     finally:
@@ -220,7 +237,6 @@ async def cancel_turn(
     """
     body = await read_model(request, StopRequest, default={})
     runner = await application.runner(caller.client_id, session_id)
-    # The registry first: a session's first turn starts shortly before the session is stored.
     if not await runner.stop(body.message_id):
         await (await application.catalog()).get(_key(caller, session_id))
         raise errors.NoRunningTurn
@@ -287,11 +303,26 @@ async def list_approvals(
     catalog = await application.catalog()
     # Without `approvers`, nobody approves for others, so only the caller's own sessions are read.
     user_id = None if application.project.approvers is not None else user_id_of(caller.client_id)
-    page = await catalog.waiting_page(user_id, limit=limit, before=before)
-    askers = await catalog.askers([message.session_id for message in page.items])
-    waiting = [(message, *askers[message.session_id]) for message in page.items if message.session_id in askers]
-    found = [await _requests_for(application, caller, *each) for each in waiting]
-    return ApprovalList(approvals=[request for requests in found for request in requests], before=page.before)
+    found: list[ApprovalResource] = []
+    listed, of_user = 0, Counter[str]()
+    for _ in range(MAX_APPROVAL_PAGES):
+        page = await catalog.waiting_page(user_id, limit=100, before=before)
+        askers = await catalog.askers([message.session_id for message in page.items])
+        for message in (message for message in page.items if message.session_id in askers):
+            user, category = askers[message.session_id]
+            of_user[user] += 1
+            if of_user[user] > MAX_LISTED_PER_USER:
+                continue
+            if requests := await _requests_for(application, caller, message, user, category):
+                found += requests
+                listed += 1
+            if listed == limit:
+                return ApprovalList(approvals=found, before=MessageCursor.at(message).encode())
+        before = page.before
+        if before is None:
+            break
+    # The cursor of a turn that the caller may not see would say that there is one.
+    return ApprovalList(approvals=found, before=None)
 
 
 @router.get("/usage", responses=documented(errors.RegistryUnavailable))
@@ -314,10 +345,9 @@ async def delete_me(request: Request, caller: CurrentCaller, application: Proces
 async def _requests_for(
     application: Application, caller: Caller, message: Message, user: str, category: str | None
 ) -> list[ApprovalResource]:
-    """Return a waiting answer's requests that the caller may answer. An expired one is closed instead."""
+    """Return a waiting answer's requests that the caller may answer. Those that have expired are left out."""
     answer, session_id = session_message(message), public_session_id(message.session_id)
-    if is_expired(answer, SessionManager.now()):
-        await (await application.runner_of_key(message.session_id)).settle()
+    if answer.waiting_until is not None and answer.waiting_until <= SessionManager.now():
         return []
     approver, is_own = Approver(caller.client_id, caller.category, caller.claims), user == caller.client_id
     return [
@@ -327,14 +357,7 @@ async def _requests_for(
     ]
 
 
-async def _settle(application: Application, caller: Caller, session_id: str) -> None:
-    runner = await application.runner(caller.client_id, session_id)
-    await runner.settle()
-
-
-async def _settled(application: Application, caller: Caller, session_id: str) -> Session:
-    """Read a session. A turn whose process died is closed first."""
-    await _settle(application, caller, session_id)
+async def _session(application: Application, caller: Caller, session_id: str) -> Session:
     return await (await application.catalog()).get(_key(caller, session_id))
 
 

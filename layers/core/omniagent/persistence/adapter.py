@@ -16,8 +16,9 @@ class MongoBackendAdapter:
     async with MongoBackendAdapter("mongodb://127.0.0.1:27017") as store:
         session = MongoSessionManager(store, "user:ada")
 
-    Missing arguments are read from the environment: MONGODB_URI, MONGODB_DATABASE, MONGODB_TIMEOUT_SECONDS. Leaving the
-    block, or `await adapter.shutdown()`, first ends the running turns and waits until their answers are stored.
+    Missing arguments are read from the environment: MONGODB_URI, MONGODB_DATABASE, MONGODB_TIMEOUT_SECONDS and
+    MONGODB_POOL_SIZE. Leaving the block, or `await adapter.shutdown()`, first ends the running turns and waits until
+    their answers are stored.
     """
 
     def __init__(
@@ -27,6 +28,7 @@ class MongoBackendAdapter:
         *,
         documents: DocumentModels = DocumentModels(),
         timeout_seconds: float | None = None,
+        pool_size: int | None = None,
     ) -> None:
         settings = Settings.from_env()
         self._uri = uri or settings.mongodb_uri
@@ -37,6 +39,7 @@ class MongoBackendAdapter:
         self._database = database or settings.mongodb_database
         self._documents = documents
         self._timeout_seconds = timeout_seconds or settings.mongodb_timeout_seconds
+        self._pool_size = settings.mongodb_pool_size if pool_size is None else pool_size
         self._mongo: MongoDB | None = None
         self._store: ConversationStore | None = None
         self._opening = asyncio.Lock()
@@ -48,6 +51,16 @@ class MongoBackendAdapter:
             if self._store is None:
                 self._mongo, self._store = await self._open()
             return self._store
+
+    async def build_indexes(self) -> None:
+        """Build the indexes that are missing, however long it takes.
+
+        `initialize()` creates those of small collections only, because requests wait for it. A build goes on if this
+        process ends; calling it again waits for the same build.
+        """
+        await self.initialize()
+        if self._mongo is not None:
+            await self._mongo.build_indexes()
 
     async def shutdown(self) -> None:
         """End the running turns, wait until each is stored, and close the connection.
@@ -85,7 +98,13 @@ class MongoBackendAdapter:
 
     async def _open(self) -> tuple[MongoDB, ConversationStore]:
         documents = self._documents
-        mongo = MongoDB(self._uri, self._database, documents.all(), timeout_seconds=self._timeout_seconds)
+        mongo = MongoDB(
+            self._uri,
+            self._database,
+            documents.all(),
+            timeout_seconds=self._timeout_seconds,
+            pool_size=self._pool_size,
+        )
         try:
             await mongo.open()
             return mongo, ConversationStore(mongo, documents, timeout_seconds=self._timeout_seconds)

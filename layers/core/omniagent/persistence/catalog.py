@@ -8,23 +8,30 @@ cursor, never by skipping.
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any, Generic, TypeVar
 
+import pymongo
 from pymongo import ASCENDING, DESCENDING
+from pymongo import errors as driver
 from pymongo.asynchronous.client_session import AsyncClientSession
 
-from omniagent.errors import NotFound, SessionErased, StorageConflict, TurnInProgress, UnknownRequest
+from omniagent.errors import NotFound, SessionErased, StorageUnavailable, TurnInProgress, UnknownRequest
 from omniagent.persistence.cursor import MessageCursor, SessionCursor
-from omniagent.persistence.documents import HAS_REQUESTS, WAITING, Message, Session, Summary
+from omniagent.persistence.documents import HAS_REQUESTS, UNANNOUNCED, WAITING, Message, Session, Summary
+from omniagent.persistence.driver_errors import translated
 from omniagent.persistence.erasure import Erasure
-from omniagent.persistence.mongo_session import MongoSessionManager, is_open
-from omniagent.persistence.store import ConversationStore, from_bson, from_bsons, session_message, to_bson, translated
+from omniagent.persistence.mongo_session import MongoSessionManager
+from omniagent.persistence.store import ConversationStore, from_bson, from_bsons, session_message
 from omniagent.persistence.stored_values import now
-from omniagent.session.manager import SessionMessage, new_id
+from omniagent.session.ids import new_id
+from omniagent.session.live import SessionMessage
 from omniagent.tracing import SpanKind, trace_method
 
 Item = TypeVar("Item")
+SEARCH_SECONDS = 1.5
+SEARCHED_AT_ONCE = 20
+"""Sessions. What was found in earlier ones is returned if the time is over."""
 QUEUED_LIFE = timedelta(hours=1)
 """Longer than the queue keeps redelivering a job that fails."""
 _SESSIONS = {"db.collection.name": "sessions"}
@@ -38,6 +45,8 @@ class Page(Generic[Item]):
 
     items: list[Item]
     before: str | None
+    is_complete: bool = True
+    """False if a search ran out of time: other items may match, too."""
 
 
 class Catalog(Erasure):
@@ -55,21 +64,9 @@ class Catalog(Erasure):
         """
         if found := await self._find(session.key):
             return found, False
-        await session.new_sessions.ensure_user()
-        document = await self._store.fill(
-            self.models.session(id=session.key, user_id=session.user_id, name=name), session
-        )
-
-        async def work(transaction: AsyncClientSession) -> None:
-            await self._store.sessions.insert_one(to_bson(document), session=transaction)
-            await session.new_sessions.refuse_erased(transaction)
-
-        try:
-            await self._store.transaction(work)
-        except StorageConflict:
-            return await self.get(session.key), False
-        await session.new_sessions.check_not_erased()
-        return document, True
+        document = self.models.session(id=session.key, user_id=session.user_id, name=name, category=session.category)
+        is_new = await session.writes.create(document)
+        return (document if is_new else await self.get(session.key)), is_new
 
     @trace_method(kind=SpanKind.DB, name="mongodb.list_sessions", attributes=_SESSIONS)
     async def list_page(
@@ -77,22 +74,26 @@ class Catalog(Erasure):
     ) -> Page[Session]:
         """Return the user's sessions, the most recently used first.
 
-        `search` matches a part of the name or of any message. It reads all messages of the user.
+        `search` matches a part of the name or of any message. It reads the messages of the user, the most recently used
+        sessions first, for SEARCH_SECONDS.
         """
+        is_complete = True
         query: dict[str, Any] = {"user_id": user_id, "erased_at": None}
         if before is not None:
             query |= SessionCursor.decode(before).older(user_id)
         if search:
             pattern = {"$regex": re.escape(search), "$options": "i"}
-            found_in = {"_id": {"$in": await self._mentioning(user_id, pattern)}}
-            open_question = {"open_question.parts": _text_like(pattern)}
+            keys, is_complete = await self._mentioning(query, pattern)
+            found_in = {"_id": {"$in": keys}}
+            open_question = {"turn.message.parts": _text_like(pattern)}
             query["$and"] = [{"$or": [{"name": pattern}, open_question, found_in]}]
         order = [("updated_at", DESCENDING), ("_id", DESCENDING)]
         with translated():
-            found = await self._store.sessions.find(query, {"open_question": 0}).sort(order).limit(limit + 1).to_list()
+            found = await self._store.sessions.find(query, {"turn.message": 0}).sort(order).limit(limit + 1).to_list()
         sessions = from_bsons(self.models.session, found)
         more = len(sessions) > limit
-        return Page(sessions[:limit], SessionCursor.at(sessions[limit - 1]).encode() if more else None)
+        cursor = SessionCursor.at(sessions[limit - 1]).encode() if more else None
+        return Page(sessions[:limit], cursor, is_complete)
 
     @trace_method(kind=SpanKind.DB, name="mongodb.get_session", attributes=_SESSIONS)
     async def get(self, key: str) -> Session:
@@ -113,8 +114,9 @@ class Catalog(Erasure):
         The running turn's answer is left out: its stream shows all of it, and may replace it.
         """
         query: dict[str, Any] = {"session_id": session.id}
-        if session.active_turn_id is not None:
-            query["$nor"] = [{"turn_number": session.latest_turn_number, "role": "assistant"}]
+        turn = session.turn
+        if turn is not None and turn["state"] == "running":
+            query["$nor"] = [{"turn_number": turn["number"], "role": "assistant"}]
         if before is not None:
             query["turn_number"] = {"$lt": before}
         order = [("turn_number", DESCENDING), ("role", ASCENDING)]
@@ -129,9 +131,10 @@ class Catalog(Erasure):
 
     def _with_open(self, session: Session, newest: list[Message], before: int | None) -> list[Message]:
         """Add the session's open question, unless it has been moved to the messages since the session was read."""
-        if session.open_question is None:
+        stored = session.turn.get("message") if session.turn is not None else None
+        if stored is None:
             return newest
-        question = from_bson(self.models.message, session.open_question)
+        question = from_bson(self.models.message, stored)
         is_there = any(message.client_message_id == question.client_message_id for message in newest)
         if is_there or (before is not None and question.turn_number >= before):
             return newest
@@ -163,15 +166,13 @@ class Catalog(Erasure):
         more = len(messages) > limit
         return Page(messages[:limit], MessageCursor.at(messages[limit - 1]).encode() if more else None)
 
-    @trace_method(kind=SpanKind.DB, name="mongodb.find_announced", attributes=_MESSAGES)
-    async def find_announced(self, key: str, message_id: str) -> tuple[SessionMessage, str | None] | None:
-        """Return an answer and the id of its last announced event. None if there is no such answer."""
+    @trace_method(kind=SpanKind.DB, name="mongodb.unannounced", attributes=_MESSAGES)
+    async def unannounced(self, before: datetime, limit: int) -> list[tuple[str, SessionMessage]]:
+        """Return answers, with their sessions' keys, whose event for the webhook was not queued before a time."""
         with translated():
-            found = await self._store.messages.find_one({"session_id": key, "client_message_id": message_id})
-        if found is None or found["role"] != "assistant":
-            return None
-        document = from_bson(self.models.message, found)
-        return session_message(document), document.announced
+            found = self._store.messages.find(UNANNOUNCED | {"created_at": {"$lt": before}})
+            messages = from_bsons(self.models.message, await found.sort("created_at").limit(limit).to_list())
+        return [(message.session_id, session_message(message)) for message in messages]
 
     @trace_method(kind=SpanKind.DB, name="mongodb.note_announced", attributes=_MESSAGES)
     async def note_announced(self, key: str, message_id: str, event_id: str) -> None:
@@ -183,19 +184,15 @@ class Catalog(Erasure):
     @trace_method(kind=SpanKind.DB, name="mongodb.askers", attributes=_SESSIONS)
     async def askers(self, keys: Sequence[str]) -> dict[str, tuple[str, str | None]]:
         """Return the owner of each waiting session, by its key: the name they authenticate with, and their category."""
-        waiting = {
-            "_id": {"$in": list(keys)},
-            "erased_at": None,
-            "active_turn_id": None,
-            "waiting_until": {"$ne": None},
-        }
+        waiting = {"_id": {"$in": list(keys)}, "erased_at": None, "turn.state": "waiting"}
         with translated():
-            sessions = await self._store.sessions.find(waiting, {"user_id": 1}).to_list()
-            ids = [session["user_id"] for session in sessions]
-            alive = {"_id": {"$in": ids}, "erased_at": None}
-            users = await self._store.users.find(alive, {"client_id": 1, "category": 1}).to_list()
-        known = {user["_id"]: (user["client_id"], user.get("category")) for user in users}
-        return {session["_id"]: known[session["user_id"]] for session in sessions if session["user_id"] in known}
+            sessions = await self._store.sessions.find(waiting, {"user_id": 1, "category": 1}).to_list()
+            alive = {"_id": {"$in": [session["user_id"] for session in sessions]}, "erased_at": None}
+            users = await self._store.users.find(alive, {"client_id": 1}).to_list()
+        names = {user["_id"]: user["client_id"] for user in users}
+        return {
+            each["_id"]: (names[each["user_id"]], each.get("category")) for each in sessions if each["user_id"] in names
+        }
 
     @trace_method(kind=SpanKind.DB, name="mongodb.delete_message", attributes=_MESSAGES)
     async def delete_message(self, key: str, message_id: str) -> None:
@@ -213,18 +210,21 @@ class Catalog(Erasure):
                 session=transaction,
             )
             message = await self._store.messages.find_one(at, {"turn_number": 1, "role": 1}, session=transaction)
-            if session is not None and is_open(session, message_id):
+            turn = (session or {}).get("turn") or {}
+            if turn.get("state") == "running" and message_id in (turn["message_id"], turn["id"]):
                 raise TurnInProgress
             if session is None or message is None:
                 raise NotFound
-            if session.get("active_turn_id") and message["turn_number"] == session["latest_turn_number"]:
+            if turn.get("state") == "running" and message["turn_number"] == turn["number"]:
                 raise TurnInProgress
             await self._store.messages.delete_one(at, session=transaction)
             mentioning = {"session_id": key, "draft": True, "end_turn_number": {"$gte": message["turn_number"]}}
             await self._store.summaries.delete_many(mentioning, session=transaction)
-            if message["turn_number"] == session["latest_turn_number"] and message["role"] == "assistant":
-                gone = {"$set": {"waiting_until": None}}
-                await self._store.sessions.update_one({"_id": key}, gone, session=transaction)
+            if turn.get("id") == message_id:  # it waits: its requests are withdrawn
+                idle = {"turn": None, "due": now() if session["queue"] else None}
+                await self._store.sessions.update_one(
+                    {"_id": key}, {"$set": idle, "$inc": {"version": 1}}, session=transaction
+                )
 
         await self._store.transaction(work)
 
@@ -278,12 +278,29 @@ class Catalog(Erasure):
             )
         return int(found["end_turn_number"]) if found else None
 
-    async def _mentioning(self, user_id: str, pattern: dict[str, Any]) -> list[str]:
-        """Return the keys of the user's sessions with a message that matches."""
-        keys = {"$gt": f"{user_id}:", "$lt": f"{user_id};"}  # a prefix scan, as in `session_keys`
-        said = {"session_id": keys, "parts": _text_like(pattern)}
-        with translated():
-            return list(await self._store.messages.distinct("session_id", said))
+    async def _mentioning(self, query: dict[str, Any], pattern: dict[str, Any]) -> tuple[list[str], bool]:
+        """Return the sessions of a query with a message that matches, and whether there was time to read all of them.
+
+        A case-insensitive search reads every message. The server ends it in time.
+        """
+        order = [("updated_at", DESCENDING), ("_id", DESCENDING)]
+        found: list[str] = []
+        try:
+            with translated(), pymongo.timeout(SEARCH_SECONDS):
+                keys = [
+                    each["_id"] for each in await self._store.sessions.find(query, {"_id": 1}).sort(order).to_list()
+                ]
+                for start in range(0, len(keys), SEARCHED_AT_ONCE):
+                    said = {
+                        "session_id": {"$in": keys[start : start + SEARCHED_AT_ONCE]},
+                        "parts": _text_like(pattern),
+                    }
+                    found += await self._store.messages.distinct("session_id", said)
+        except StorageUnavailable as exc:
+            if not isinstance(exc.__cause__, driver.PyMongoError) or not exc.__cause__.timeout:
+                raise
+            return found, False
+        return found, True
 
     async def _find(self, key: str) -> Session | None:
         """Read a session. Raises `SessionErased`, which is a `NotFound`, while it is being deleted."""

@@ -14,14 +14,15 @@ from pymongo import ASCENDING, DESCENDING, IndexModel
 
 from omniagent.messages import Feedback, Role, Status
 from omniagent.persistence.stored_values import ENCODERS, StoredDict, StoredParts, now
-from omniagent.session.manager import new_id
+from omniagent.session.ids import first_version, new_id
 
 STEERING_ID: Final = "parts.message_id"
 """The field of an answer with the ids of messages that joined it."""
 HAS_REQUESTS: Final[dict[str, Any]] = {"requests.0": {"$exists": True}}
 WAITING: Final[dict[str, Any]] = {"status": "waiting"}
-UNFINISHED: Final[dict[str, Any]] = {"active_turn_id": {"$type": "string"}}
-HAS_EXPIRY: Final[dict[str, Any]] = {"$gt": datetime(1970, 1, 1, tzinfo=UTC)}
+IS_DUE: Final[dict[str, Any]] = {"$gt": datetime(1970, 1, 1, tzinfo=UTC)}
+IS_BUSY: Final[dict[str, Any]] = {"is_busy": True}
+UNANNOUNCED: Final[dict[str, Any]] = {"announced": ""}
 ANY_TURN_NUMBER: Final[dict[str, Any]] = {"latest_turn_number": {"$gte": 0}}
 
 
@@ -30,9 +31,6 @@ class User(Document):
 
     id: str  # type: ignore[assignment]  # Beanie lets a document choose its own id type
     client_id: str
-    category: str | None = None
-    running: list[str] = Field(default_factory=list)
-    """The keys of the sessions that hold the user's slots for running turns."""
     erased_at: datetime | None = None
     created_at: datetime = Field(default_factory=now)
 
@@ -42,7 +40,7 @@ class User(Document):
 
 
 class Session(Document):
-    """A conversation. `active_turn_id` is set while a turn runs and fences its writes.
+    """A conversation. Its live state, `turn` and `queue`, is what is not history yet. See `turns.state`.
 
     `api_fields` of a team's class names the fields of its own that the API shows.
     """
@@ -51,19 +49,24 @@ class Session(Document):
 
     id: str  # type: ignore[assignment]  # Beanie lets a document choose its own id type
     user_id: str
+    category: str | None = None
+    """The user's category when the last turn began."""
     name: str | None = None
+    version: int = Field(default_factory=first_version)
+    """Raised by every change of the live state, which is a compare-and-set of it."""
+    change: str | None = None
+    """The id of the last such change."""
     latest_turn_number: int = 0
-    active_turn_id: str | None = None
-    latest_turn_id: str | None = None
-    """The turn that began last, kept after its end. While it is unchanged, no other turn has begun."""
-    turn_attempt: int = 0
-    """The number of takeovers of the running turn. An earlier process cannot finish it."""
-    open_question: dict[str, Any] | None = None
-    """The running turn's message, moved to the messages when the turn ends, so that beginning is one write."""
+    turn: dict[str, Any] | None = None
+    """The turn that runs or waits, with the message that it answers."""
+    queue: list[dict[str, Any]] = Field(default_factory=list)
+    """The messages in line."""
+    is_busy: bool = False
+    """A turn runs, or messages are in line."""
+    due: datetime | None = None
+    """When the sweep looks at the session. None: there is nothing to do."""
     fence: str | None = None
     """Written by transactions that only read the session, to conflict with concurrent changes."""
-    waiting_until: datetime | None = None
-    """When the first request of the waiting latest turn expires. None unless it waits."""
     summary_queued_at: datetime | None = None
     """Set while an update of the summary waits in the queue."""
     rebuild_queued_at: datetime | None = None
@@ -85,10 +88,10 @@ class Session(Document):
             ),
             # For retention. Partial, so that MongoDB uses it only for retention's query, which has the same filter.
             IndexModel([("erased_at", ASCENDING), ("updated_at", ASCENDING)], partialFilterExpression=ANY_TURN_NUMBER),
-            # For the few sessions whose turn runs or has died.
-            IndexModel([("updated_at", ASCENDING), ("_id", ASCENDING)], partialFilterExpression=UNFINISHED),
-            # For expired requests: it holds only waiting sessions and serves only queries with its filter.
-            IndexModel([("waiting_until", ASCENDING)], partialFilterExpression={"waiting_until": HAS_EXPIRY}),
+            # For the sweep: only sessions that may need somebody.
+            IndexModel([("due", ASCENDING)], partialFilterExpression={"due": IS_DUE}),
+            # For the limit of running turns per user.
+            IndexModel([("user_id", ASCENDING)], partialFilterExpression=IS_BUSY),
         ]
 
 
@@ -113,8 +116,10 @@ class Message(Document):
     """The W3C `traceparent` of the turn, if it was traced."""
     feedback: Feedback | None = None
     """The user's feedback on an answer."""
+    run: str = ""
+    """The process that wrote the answer. A write whose reply was lost finds itself done."""
     announced: str | None = None
-    """The last event of this answer that was queued for the webhook."""
+    """The last event of this answer that was queued for the webhook. Empty: one is still to be queued."""
     requests: list[str] = Field(default_factory=list)
     """The ids of this answer's requests: approvals and client tool outputs."""
     asker: str | None = None
@@ -131,6 +136,8 @@ class Message(Document):
                 [("session_id", ASCENDING), (STEERING_ID, ASCENDING)],
                 partialFilterExpression={STEERING_ID: {"$exists": True}},
             ),
+            # For the sweep: answers whose process died before it queued their event.
+            IndexModel([("created_at", ASCENDING)], partialFilterExpression=UNANNOUNCED),
             # Waiting answers are rare. These indexes hold nothing else and serve only queries with the same filter.
             IndexModel([("requests", ASCENDING)], partialFilterExpression=HAS_REQUESTS),
             IndexModel([("created_at", DESCENDING), ("_id", DESCENDING)], partialFilterExpression=WAITING),

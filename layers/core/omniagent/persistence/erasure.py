@@ -4,18 +4,39 @@ A marked session is invisible: nothing reads it or writes to it, and its id is r
 small idempotent writes, however large the session or the user is.
 """
 
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from pymongo import ASCENDING
 from pymongo.asynchronous.client_session import AsyncClientSession
+from pymongo.asynchronous.collection import AsyncCollection
 
 from omniagent.persistence.documents import ANY_TURN_NUMBER
-from omniagent.persistence.store import Collection, ConversationStore, translated
+from omniagent.persistence.driver_errors import translated
 from omniagent.persistence.stored_values import now
 from omniagent.tracing import SpanKind, trace_method
 
 PIECE = 500
+Collection = AsyncCollection[dict[str, Any]]
+Result = TypeVar("Result")
+
+
+class Collections(Protocol):
+    """What a deletion needs of the store."""
+
+    users: Collection
+    sessions: Collection
+    messages: Collection
+    summaries: Collection
+
+    async def transaction(self, work: Callable[[AsyncClientSession], Awaitable[Result]]) -> Result:
+        """Run `work` in a transaction."""
+
+    async def update_session(self, query: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any] | None:
+        """Update the session that matches and return its new state, or None if none matches."""
+
+
 _SESSIONS = {"db.collection.name": "sessions"}
 _USERS = {"db.collection.name": "users"}
 
@@ -23,7 +44,7 @@ _USERS = {"db.collection.name": "users"}
 class Erasure:
     """Deletes sessions and users."""
 
-    def __init__(self, store: ConversationStore) -> None:
+    def __init__(self, store: Collections) -> None:
         self._store = store
 
     @trace_method(kind=SpanKind.DB, name="mongodb.mark_erased", attributes=_SESSIONS)
@@ -120,4 +141,5 @@ class Erasure:
 
 
 def _mark() -> dict[str, Any]:
-    return {"erased_at": now(), "active_turn_id": None, "open_question": None}
+    """Return the fields of a marked session. Its turn stays: whoever deletes the session stops it."""
+    return {"erased_at": now(), "queue": [], "is_busy": False, "due": None}

@@ -2,6 +2,7 @@
 
 import hashlib
 import json
+import logging
 from collections.abc import Sequence
 from typing import Any
 
@@ -10,21 +11,37 @@ from beanie.odm.utils.typing import get_index_attributes
 from pymongo import IndexModel
 from pymongo.asynchronous.database import AsyncDatabase
 
+logger = logging.getLogger(__name__)
+
 SCHEMA_COLLECTION = "omniagent_schema"
+SMALL_COLLECTION = 10_000
+"""Documents. The indexes of a smaller collection are built within a request."""
 
 
-async def ensure_indexes(database: AsyncDatabase[Any], documents: Sequence[type[Document]]) -> None:
+async def ensure_indexes(
+    database: AsyncDatabase[Any], documents: Sequence[type[Document]], *, wait: bool = False
+) -> None:
     """Create the indexes of bound documents, unless exactly these were created before.
 
-    Beanie itself would also create those of the base classes, and with them unused collections.
+    A request does not wait for a long build: without `wait`, the indexes of large collections are left to
+    `make migrate`. Beanie itself would also create those of the base classes, and with them unused collections.
     """
     version = _schema_version(documents)
     schema = database[SCHEMA_COLLECTION]
     if await schema.find_one({"_id": version}):
         return
+    left = []
     for document in documents:
-        if indexes := _indexes(document):
-            await document.get_pymongo_collection().create_indexes(indexes)
+        collection = document.get_pymongo_collection()
+        if not (indexes := _indexes(document)):
+            continue
+        if wait or await collection.estimated_document_count() <= SMALL_COLLECTION:
+            await collection.create_indexes(indexes)
+        else:
+            left.append(collection.name)
+    if left:
+        logger.warning("indexes may be missing: run `make migrate`", extra={"collections": left})
+        return
     names = [document.__name__ for document in documents]
     await schema.update_one({"_id": version}, {"$set": {"documents": names}}, upsert=True)
 

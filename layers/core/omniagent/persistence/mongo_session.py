@@ -2,8 +2,7 @@
 
 import asyncio
 import inspect
-from collections.abc import AsyncIterator, Mapping, Sequence
-from datetime import datetime
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pymongo import ASCENDING, DESCENDING, ReturnDocument
@@ -11,9 +10,11 @@ from pymongo.asynchronous.client_session import AsyncClientSession
 
 from omniagent.errors import ConfigurationError, InvalidRequest, NotFound, StorageConflict
 from omniagent.messages import Feedback
-from omniagent.persistence.documents import STEERING_ID, Summary
+from omniagent.persistence.documents import IS_BUSY, STEERING_ID, Summary
+from omniagent.persistence.driver_errors import translated
 from omniagent.persistence.erasure import Erasure
-from omniagent.persistence.new_sessions import NewSessions
+from omniagent.persistence.live_state import head_of, turn_of
+from omniagent.persistence.session_writes import SessionWrites
 from omniagent.persistence.store import (
     ConversationStore,
     from_bson,
@@ -21,23 +22,12 @@ from omniagent.persistence.store import (
     rolling_summary,
     session_message,
     to_bson,
-    translated,
 )
 from omniagent.persistence.stored_values import now, storable_text
-from omniagent.persistence.turn_writes import TurnWrites, UserSlots
-from omniagent.session.manager import (
-    NOT_AN_ANSWER,
-    SessionHead,
-    SessionManager,
-    SessionMessage,
-    SessionState,
-    TurnStart,
-    new_id,
-    session_key,
-    turns_of,
-)
-from omniagent.session.summary_store import TURNS_PER_READ, RollingSummary
-from omniagent.session.window import PastTurn
+from omniagent.session.ids import new_id, session_key
+from omniagent.session.live import Change, LiveTurn, SessionHead, SessionMessage, SessionState, turns_of
+from omniagent.session.manager import NOT_AN_ANSWER, SessionManager
+from omniagent.session.summary_store import RollingSummary
 from omniagent.settings import Settings
 from omniagent.tracing import SpanKind, trace_method
 
@@ -135,17 +125,7 @@ class SummaryWrites:
 
 
 _HEAD = dict.fromkeys(
-    (
-        "latest_turn_number",
-        "active_turn_id",
-        "name",
-        "updated_at",
-        "latest_turn_id",
-        "waiting_until",
-        "turn_attempt",
-        "summary_basis",
-    ),
-    1,
+    ("version", "latest_turn_number", "turn", "queue", "name", "updated_at", "summary_basis", "erased_at"), 1
 )
 _SESSIONS = {"db.collection.name": "sessions"}
 _MESSAGES = {"db.collection.name": "messages"}
@@ -163,12 +143,10 @@ class MongoSessionManager(SessionManager):
         settings: Settings | None = None,
         category: str | None = None,
     ) -> None:
-        self.store = _checked(store)
+        self.store: ConversationStore = _checked(store)
         super().__init__(user, session_id, settings=settings, category=category)
         self.open_turns = store.open_turns
-        self.new_sessions = NewSessions(store, self)
-        self._slots = UserSlots(store, self, self.new_sessions)
-        self._turns = TurnWrites(store, self, self.new_sessions)
+        self.writes = SessionWrites(store, self)
         self._summaries = SummaryWrites(store, self)
 
     @classmethod
@@ -202,77 +180,62 @@ class MongoSessionManager(SessionManager):
         return session
 
     @trace_method(kind=SpanKind.DB, name="mongodb.head", attributes=_SESSIONS)
-    async def head(self) -> SessionHead | None:
-        with translated():
-            found = await self.store.sessions.find_one({"_id": self.key, "erased_at": None}, _HEAD)
-        return _head(found) if found else None
-
-    async def create(self) -> None:
-        await self.new_sessions.create_session()
+    async def head(self, *, erased: bool = False) -> SessionHead | None:
+        found = await self._found(erased=erased)
+        return head_of(self.store.models, found) if found else None
 
     @trace_method(kind=SpanKind.DB, name="mongodb.load", attributes=_MESSAGES)
     async def load(self, message_id: str | None = None) -> SessionState:
-        turns = self.settings.context_max_turns + 1
-        found, summary, earlier, recent = await asyncio.gather(
-            self._found(), self.latest_summary(), self._message_by_id(message_id), self._newest(turns)
-        )
+        found, summary, history = await asyncio.gather(self._found(), self.latest_summary(), self._history(message_id))
         if found is None:
             return SessionState()
-        head = _head(found)
-        if head.active_turn_id is None and not _has_answer(recent, head.latest_turn_number):
-            recent = await self._newest(turns)  # the answer may have been stored after this read
-        messages = [message for message in recent if message.turn_number <= head.latest_turn_number]
-        messages = self._with_open(found, messages)
+        head = head_of(self.store.models, found)
+        if not _has_answer(history[1], head):
+            history = await self._history(message_id)  # the answer may have been stored after this read
+        earlier, recent = history
+        messages = with_open(head, [message for message in recent if message.turn_number <= head.latest_turn_number])
         latest = {message.role: message for message in messages if message.turn_number == head.latest_turn_number}
         return SessionState(
             head=head,
             summary=summary,
             turns=turns_of(messages),
-            # The open question may have been moved to the messages between the reads.
-            earlier=earlier or next((message for message in messages if message.id == message_id), None),
+            # Between the two reads of the history, the message may have been moved to it.
+            earlier=earlier or next((message for message in recent if message.id == message_id), None),
             question=latest.get("user"),
             answer=latest.get("assistant"),
         )
 
     @trace_method(kind=SpanKind.DB, name="mongodb.find", attributes=_MESSAGES)
     async def find(self, message_id: str) -> SessionMessage | None:
-        # In this order, a question that is moved to the messages between the reads is not missed.
-        is_open = {"_id": self.key, "open_question.client_message_id": message_id}
-        with translated():
-            found = await self.store.sessions.find_one(is_open, {"open_question": 1})
-        return self._read([found["open_question"]])[0] if found else await self._message_by_id(message_id)
+        own = {"session_id": self.key, "client_message_id": message_id}
+        joined = {"session_id": self.key, STEERING_ID: message_id}
+        return await self._message({"$or": [own, joined]})  # each of the two conditions has its own index
 
     @trace_method(kind=SpanKind.DB, name="mongodb.messages", attributes=_MESSAGES)
     async def messages(self, first: int, last: int) -> Sequence[SessionMessage]:
-        # In this order, a question that is moved to the messages between the reads is not missed.
-        with translated():
-            session = await self.store.sessions.find_one({"_id": self.key, "erased_at": None}, {"open_question": 1})
-        if session is None:
+        # In this order, a question that is moved to the history between the reads is not missed.
+        head = await self.head()
+        if head is None:
             return []
-        messages = self._with_open(session, await self._between(first, last))
-        return [message for message in messages if first <= message.turn_number <= last]
+        query = {"session_id": self.key, "turn_number": {"$gte": first, "$lte": last}}
+        with translated():
+            order = [("turn_number", ASCENDING), ("role", DESCENDING)]
+            found = self._read(await self.store.messages.find(query).sort(order).to_list())
+        return [message for message in with_open(head, found) if first <= message.turn_number <= last]
 
     @trace_method(kind=SpanKind.DB, name="mongodb.answer", attributes=_MESSAGES)
     async def answer(self, turn_number: int) -> SessionMessage | None:
         return await self._message({"session_id": self.key, "turn_number": turn_number, "role": "assistant"})
 
-    async def admit(self, limit: int, turn_id: str) -> Sequence[str]:
-        return await self._slots.admit(limit, turn_id)
+    async def write(self, change: Change) -> bool:
+        return await self.writes.write(change)
 
-    async def withdraw(self, *slots: str) -> None:
-        await self._slots.withdraw(*slots)
-
-    async def begin_turn(self, start: TurnStart) -> None:
-        await self._turns.begin(start)
-
-    async def finish_turn(self, answer: SessionMessage, *, attempt: int = 0) -> SessionMessage:
-        return await self._turns.finish(answer, attempt)
-
-    async def repair_turn(self, answer: SessionMessage) -> SessionMessage | None:
-        return await self._turns.repair(answer)
-
-    async def change_waiting(self, answer: SessionMessage, *, seen_turn_id: str | None) -> None:
-        await self._turns.change_waiting(answer, seen_turn_id)
+    @trace_method(kind=SpanKind.DB, name="mongodb.busy_sessions", attributes=_SESSIONS)
+    async def busy_sessions(self) -> Sequence[tuple[str, LiveTurn | None]]:
+        others = IS_BUSY | {"user_id": self.user_id, "_id": {"$ne": self.key}, "erased_at": None}
+        with translated():
+            found = await self.store.sessions.find(others, {"turn": 1}).limit(100).to_list()
+        return [(each["_id"], turn_of(each)) for each in found]
 
     @trace_method(kind=SpanKind.DB, name="mongodb.rate", attributes=_MESSAGES)
     async def rate(self, message_id: str, feedback: Feedback | None) -> SessionMessage:
@@ -283,9 +246,9 @@ class MongoSessionManager(SessionManager):
 
         async def work(transaction: AsyncClientSession) -> dict[str, Any]:
             alive = {"_id": self.key, "erased_at": None}
-            session = await self.store.sessions.find_one(alive, {"open_question": 1}, session=transaction)
+            session = await self.store.sessions.find_one(alive, {"turn.message_id": 1}, session=transaction)
             message = await self.store.messages.find_one(at, {"role": 1}, session=transaction)
-            if session is not None and is_open(session, message_id):
+            if session is not None and message is None and (session.get("turn") or {}).get("message_id") == message_id:
                 raise InvalidRequest(NOT_AN_ANSWER)
             if session is None or message is None:
                 raise NotFound
@@ -299,12 +262,6 @@ class MongoSessionManager(SessionManager):
             return rated
 
         return session_message(from_bson(self.store.models.message, await self.store.transaction(work)))
-
-    async def past_turns(self, first: int, last: int) -> AsyncIterator[Sequence[PastTurn]]:
-        for start in range(first, last + 1, TURNS_PER_READ):
-            end = min(start + TURNS_PER_READ - 1, last)
-            if messages := await self._between(start, end):
-                yield turns_of(messages)
 
     async def latest_summary(self, *, draft: bool = False) -> RollingSummary | None:
         summary = await self._summaries.latest(draft=draft)
@@ -324,62 +281,30 @@ class MongoSessionManager(SessionManager):
         unchanged = {"_id": self.key, "name": was, "erased_at": None}
         return await self.store.update_session(unchanged, {"name": storable_text(name)}) is not None
 
-    async def mark_erased(self) -> bool:
-        return await Erasure(self.store).mark_erased(self.key)
-
     async def erase_some(self, limit: int = 500) -> bool:
         return await Erasure(self.store).erase_some(self.key, limit)
 
-    async def mark_user_erased(self, limit: int = 500) -> bool:
-        return await Erasure(self.store).mark_user_erased(self.user_id, limit)
+    def sibling(self, key: str) -> "MongoSessionManager":
+        return self._to_erase(self.store, key, self.user, self.settings)
 
-    async def user_is_erased(self) -> bool:
-        return await Erasure(self.store).user_is_erased(self.user_id)
-
-    async def sessions_of_user(
-        self, limit: int = 500, *, before: datetime | None = None
-    ) -> "Sequence[MongoSessionManager]":
-        keys = await Erasure(self.store).session_keys(self.user_id, limit=limit, before=before)
-        return [self._to_erase(self.store, key, self.user, self.settings) for key in keys]
-
-    async def forget_user(self) -> bool:
-        return await Erasure(self.store).forget_user(self.user_id)
-
-    @trace_method(kind=SpanKind.DB, name="mongodb.head", attributes=_SESSIONS)
-    async def _found(self) -> dict[str, Any] | None:
+    async def _found(self, *, erased: bool = False) -> dict[str, Any] | None:
+        alive = {} if erased else {"erased_at": None}
         with translated():
-            return await self.store.sessions.find_one(
-                {"_id": self.key, "erased_at": None}, _HEAD | {"open_question": 1}
-            )
+            return await self.store.sessions.find_one({"_id": self.key} | alive, _HEAD)
 
-    def _with_open(self, session: dict[str, Any], messages: list[SessionMessage]) -> list[SessionMessage]:
-        """Insert the session's open question among the messages, in order."""
-        if session.get("open_question") is None:
-            return messages
-        [question] = self._read([session["open_question"]])
-        others = [m for m in messages if (m.turn_number, m.role) != (question.turn_number, "user")]
-        return sorted([*others, question], key=lambda m: (m.turn_number, m.role != "user"))
-
-    async def _newest(self, turns: int) -> list[SessionMessage]:
-        with translated():
-            newest = self.store.messages.find({"session_id": self.key})
-            found = await newest.sort([("turn_number", DESCENDING), ("role", ASCENDING)]).limit(2 * turns).to_list()
-        return self._read(found[::-1])
-
-    @trace_method(kind=SpanKind.DB, name="mongodb.past_turns", attributes=_MESSAGES)
-    async def _between(self, first: int, last: int) -> list[SessionMessage]:
-        query = {"session_id": self.key, "turn_number": {"$gte": first, "$lte": last}}
-        with translated():
-            order = [("turn_number", ASCENDING), ("role", DESCENDING)]
-            return self._read(await self.store.messages.find(query).sort(order).to_list())
-
-    async def _message_by_id(self, message_id: str | None) -> SessionMessage | None:
+    async def _history(self, message_id: str | None) -> tuple[SessionMessage | None, list[SessionMessage]]:
+        """Return the message with this id, and the newest turns: one more than the model is shown."""
+        limit = 2 * (self.settings.context_max_turns + 1)
         if message_id is None:
-            return None
-        # Each of the two conditions has its own index.
-        own = {"session_id": self.key, "client_message_id": message_id}
-        joined = {"session_id": self.key, STEERING_ID: message_id}
-        return await self._message({"$or": [own, joined]})
+            return None, await self._newest(limit)
+        earlier, newest = await asyncio.gather(self.find(message_id), self._newest(limit))
+        return earlier, newest
+
+    async def _newest(self, limit: int) -> list[SessionMessage]:
+        order = [("turn_number", DESCENDING), ("role", ASCENDING)]
+        with translated():
+            found = await self.store.messages.find({"session_id": self.key}).sort(order).limit(limit).to_list()
+        return self._read(found[::-1])
 
     async def _message(self, query: dict[str, Any]) -> SessionMessage | None:
         with translated():
@@ -390,10 +315,13 @@ class MongoSessionManager(SessionManager):
         return [session_message(message) for message in from_bsons(self.store.models.message, found)]
 
 
-def is_open(session: Mapping[str, Any], message_id: str) -> bool:
-    """Whether this message is the open question of a session (as stored): its turn has not ended."""
-    question = session.get("open_question")
-    return question is not None and question["client_message_id"] == message_id
+def with_open(head: SessionHead, messages: list[SessionMessage]) -> list[SessionMessage]:
+    """Insert the message that is being answered among those of the history, in order."""
+    question = head.turn.message if head.turn is not None else None
+    if question is None:
+        return messages
+    others = [m for m in messages if (m.turn_number, m.role) != (question.turn_number, "user")]
+    return sorted([*others, question], key=lambda m: (m.turn_number, m.role != "user"))
 
 
 def _checked(store: object) -> ConversationStore:
@@ -408,23 +336,15 @@ def _checked(store: object) -> ConversationStore:
     )
 
 
-def _head(found: dict[str, Any]) -> SessionHead:
-    return SessionHead(
-        latest_turn_number=found["latest_turn_number"],
-        active_turn_id=found.get("active_turn_id"),
-        name=found.get("name"),
-        changed_at=found.get("updated_at"),
-        latest_turn_id=found.get("latest_turn_id"),
-        waiting_until=found.get("waiting_until"),
-        attempt=found.get("turn_attempt", 0),
-        summary_basis=_basis(found),
-    )
-
-
 def _basis(session: Mapping[str, Any]) -> str:
     """Return a session's `summary_basis`, empty before its first change."""
     return session.get("summary_basis") or ""
 
 
-def _has_answer(messages: Sequence[SessionMessage], turn_number: int) -> bool:
-    return turn_number == 0 or any(m.turn_number == turn_number and m.role == "assistant" for m in messages)
+def _has_answer(messages: Sequence[SessionMessage], head: SessionHead) -> bool:
+    """Whether the history is as new as the head: it has the answer of the last turn that ended or waits."""
+    turn = head.running
+    if turn is not None and turn.message is None:
+        return True  # answered again: the previous answer may be missing
+    number = head.latest_turn_number if turn is None else turn.number - 1
+    return number == 0 or any(m.turn_number == number and m.role == "assistant" for m in messages)

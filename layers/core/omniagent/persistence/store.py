@@ -1,8 +1,8 @@
 """`ConversationStore`: client, collections, transactions, and the translation of driver errors."""
 
 import logging
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+import os
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
 from decimal import Decimal
 from typing import Any, TypeVar
@@ -14,87 +14,37 @@ from beanie.odm.utils.dump import get_dict
 from beanie.odm.utils.parsing import parse_obj
 from bson import CodecOptions, Decimal128
 from bson.codec_options import TypeDecoder, TypeRegistry
-from bson.errors import BSONError
 from pydantic import ValidationError
-from pymongo import ASCENDING, DESCENDING, AsyncMongoClient, ReadPreference, ReturnDocument, WriteConcern
+from pymongo import DESCENDING, AsyncMongoClient, ReadPreference, ReturnDocument, WriteConcern
 from pymongo import errors as driver
 from pymongo.asynchronous.client_session import AsyncClientSession
-from pymongo.asynchronous.collection import AsyncCollection
 from pymongo.errors import OperationFailure
 from pymongo.read_concern import ReadConcern
 
 from omniagent.errors import (
     ConfigurationError,
     OmniAgentError,
-    StorageConflict,
     StorageError,
     StorageRejected,
-    StorageUnavailable,
 )
 from omniagent.messages import ToolPart, Usage, close_open_calls
 from omniagent.persistence.bound_classes import Binding, bind_classes, release_classes
 from omniagent.persistence.contracts import DocumentModels, check_filled, checked_filling
 from omniagent.persistence.cursor import SessionCursor
-from omniagent.persistence.documents import HAS_EXPIRY, UNFINISHED, Message, Summary
+from omniagent.persistence.documents import IS_DUE, Message, Summary
+from omniagent.persistence.driver_errors import translated
+from omniagent.persistence.erasure import Collection, Erasure
 from omniagent.persistence.indexes import ensure_indexes
 from omniagent.persistence.orphans import APP_NAME, end_orphans
 from omniagent.session.addresses import SessionAddress, SessionInfo
-from omniagent.session.manager import OpenTurns, SessionManager, SessionMessage, public_session_id, user_id_of
+from omniagent.session.ids import public_session_id, user_id_of
+from omniagent.session.live import SessionMessage
+from omniagent.session.manager import OpenTurns, SessionManager
 from omniagent.session.summary_store import RollingSummary
 from omniagent.team_code import team_code
 from omniagent.validation import problems_of
 
 logger = logging.getLogger(__name__)
-
-# The first class that matches wins, so subclasses come before their bases.
-STORAGE_ERRORS: tuple[tuple[type[driver.PyMongoError], type[StorageError]], ...] = (
-    (driver.DuplicateKeyError, StorageConflict),
-    (driver.ConnectionFailure, StorageUnavailable),
-    (driver.WaitQueueTimeoutError, StorageUnavailable),
-    (driver.ExecutionTimeout, StorageUnavailable),
-    (driver.WTimeoutError, StorageUnavailable),
-    (driver.WriteConcernError, StorageUnavailable),
-    (driver.PyMongoError, StorageRejected),
-)
-# What BSON cannot represent: an integer of more than 64 bits, a lone surrogate, a document of more than 16 MB.
-_UNSTORABLE = (BSONError, OverflowError, UnicodeEncodeError)
-# AuthenticationFailed, and Atlas's own code for it.
-_REFUSED_LOGINS = (18, 8000)
-_TRANSIENT = ("TransientTransactionError", "UnknownTransactionCommitResult", "RetryableWriteError")
-
-
-@contextmanager
-def translated() -> Iterator[None]:
-    """Raise every driver error as one of ours. The driver's text is only logged."""
-    try:
-        yield
-    except driver.PyMongoError as exc:
-        raise translate(exc) from exc
-    except _UNSTORABLE as exc:
-        raise StorageRejected(f"{type(exc).__name__}: {exc}") from exc
-
-
-def translate(exc: driver.PyMongoError) -> StorageError:
-    if any(exc.has_error_label(label) for label in _TRANSIENT) or exc.timeout or _is_unresolved(exc):
-        return StorageUnavailable(f"{type(exc).__name__}: {exc}")
-    kind = next(ours for theirs, ours in STORAGE_ERRORS if isinstance(exc, theirs))
-    return kind(f"{type(exc).__name__}: {exc}")
-
-
-def _is_unresolved(exc: driver.PyMongoError) -> bool:
-    """Whether the name in a `mongodb+srv://` address was not resolved, which the driver calls a wrong configuration."""
-    if not isinstance(exc, driver.ConfigurationError) or exc.__cause__ is None:
-        return False
-    from dns import exception as dns  # the driver loads it only for such an address
-
-    is_malformed = isinstance(exc.__cause__, dns.SyntaxError | dns.FormError)
-    return isinstance(exc.__cause__, dns.DNSException) and not is_malformed
-
-
-def is_refused_login(error: BaseException) -> bool:
-    """Whether the cause of an error is that MongoDB refused the user or the password."""
-    cause = error.__cause__
-    return isinstance(cause, driver.OperationFailure) and cause.code in _REFUSED_LOGINS
 
 
 class _DecimalDecoder(TypeDecoder):
@@ -115,8 +65,16 @@ class MongoDB:
     Reads go to the primary, whatever the URI prefers, because they decide what is written next.
     """
 
-    def __init__(self, uri: str, database: str, documents: Sequence[type[Document]], *, timeout_seconds: float) -> None:
-        self.client = _make_client(uri, int(timeout_seconds * 1000))
+    def __init__(
+        self,
+        uri: str,
+        database: str,
+        documents: Sequence[type[Document]],
+        *,
+        timeout_seconds: float,
+        pool_size: int = 0,
+    ) -> None:
+        self.client = _make_client(uri, int(timeout_seconds * 1000), pool_size)
         self.database = self.client.get_database(
             database,
             codec_options=_CODEC_OPTIONS,
@@ -127,7 +85,7 @@ class MongoDB:
         self._binding = Binding(uri, self.database, documents)
 
     async def open(self) -> None:
-        """Bind the document classes, and create their indexes unless that has been done."""
+        """Bind the document classes, and create the indexes of small collections unless that has been done."""
         try:
             with translated():
                 await bind_classes(self._binding)
@@ -136,6 +94,11 @@ class MongoDB:
             if isinstance(exc.__cause__, driver.ConfigurationError):
                 raise ConfigurationError(f"MONGODB_URI cannot be used: {exc}") from exc
             raise
+
+    async def build_indexes(self) -> None:
+        """Create all missing indexes. The client's own time limit would abort a long build."""
+        with translated(), pymongo.timeout(INDEX_BUILD_SECONDS):
+            await ensure_indexes(self.database, self._binding.documents, wait=True)
 
     async def close(self) -> None:
         try:
@@ -146,7 +109,14 @@ class MongoDB:
             await self.client.close()
 
 
-def _make_client(uri: str, milliseconds: int) -> AsyncMongoClient[dict[str, Any]]:
+INDEX_BUILD_SECONDS = 7 * 24 * 3600
+POOL_ON_LAMBDA, POOL_ELSEWHERE = 2, 100
+"""A Lambda process serves one request at a time, and thousands of them share a cluster's few connections."""
+
+
+def _make_client(uri: str, milliseconds: int, pool_size: int) -> AsyncMongoClient[dict[str, Any]]:
+    usual = POOL_ON_LAMBDA if "AWS_LAMBDA_FUNCTION_NAME" in os.environ else POOL_ELSEWHERE
+    pool: dict[str, Any] = {} if "maxpoolsize=" in uri.lower() else {"maxPoolSize": pool_size or usual}
     try:
         return AsyncMongoClient(
             uri,
@@ -154,8 +124,7 @@ def _make_client(uri: str, milliseconds: int) -> AsyncMongoClient[dict[str, Any]
             serverSelectionTimeoutMS=milliseconds,
             connectTimeoutMS=milliseconds,
             timeoutMS=milliseconds,
-            # A Lambda process serves one request at a time: it needs few sockets, and keeps none open for nothing.
-            maxPoolSize=8,
+            **pool,
             minPoolSize=0,
             maxIdleTimeMS=300_000,
             # The driver's own choice on Lambda: no connection is held open for heartbeats.
@@ -169,16 +138,11 @@ def _make_client(uri: str, milliseconds: int) -> AsyncMongoClient[dict[str, Any]
 
 Result = TypeVar("Result")
 Stored = TypeVar("Stored", bound=Document)
-Collection = AsyncCollection[dict[str, Any]]
 _WRITE_CONFLICT = 112
-PAGE = 100
-"""Number of sessions per read."""
 
 
 class ConversationStore:
     """The conversations in MongoDB: what `MongoBackendAdapter.initialize()` returns."""
-
-    outlives_process = True
 
     def __init__(self, mongo: MongoDB, models: DocumentModels, *, timeout_seconds: float) -> None:
         self._mongo = mongo
@@ -253,7 +217,7 @@ class ConversationStore:
         query: dict[str, Any] = {"user_id": user_id, "erased_at": None}
         if before is not None:
             query |= SessionCursor(before.updated_at, before.session_id).older(user_id)
-        shown = {"name": 1, "updated_at": 1, "latest_turn_number": 1, "waiting_until": 1}
+        shown = {"name": 1, "updated_at": 1, "latest_turn_number": 1, "turn.state": 1, "turn.until": 1}
         order = [("updated_at", DESCENDING), ("_id", DESCENDING)]
         with translated():
             found = await self.sessions.find(query, shown).sort(order).limit(limit).to_list()
@@ -263,61 +227,61 @@ class ConversationStore:
                 each.get("name"),
                 each["updated_at"],
                 each["latest_turn_number"],
-                each.get("waiting_until"),
+                each["turn"]["until"] if each.get("turn") else None,
             )
             for each in found
         ]
 
-    async def unfinished(self, before: datetime) -> AsyncIterator[Sequence[SessionAddress]]:
-        """See `SessionDirectory.unfinished`."""
-        begun: dict[str, Any] = {"updated_at": {"$lt": before}}
-        while True:
-            query = UNFINISHED | {"erased_at": None} | begun
-            with translated():
-                found = self.sessions.find(query, {"user_id": 1, "updated_at": 1})
-                page = await found.sort([("updated_at", ASCENDING), ("_id", ASCENDING)]).limit(PAGE).to_list()
-                addresses = await self._addresses(page)
-            yield addresses
-            if len(page) < PAGE:
-                return
-            last = page[-1]
-            begun = {
-                "updated_at": {"$gte": last["updated_at"], "$lt": before},
-                "$or": [{"updated_at": {"$gt": last["updated_at"]}}, {"_id": {"$gt": last["_id"]}}],
-            }
-
-    async def expired(self, limit: int) -> Sequence[SessionAddress]:
-        """See `SessionDirectory.expired`."""
-        is_over = {**HAS_EXPIRY, "$lte": SessionManager.now()}
-        query = {"waiting_until": is_over, "active_turn_id": None, "erased_at": None}
+    async def due(self, now: datetime, limit: int) -> Sequence[SessionAddress]:
+        """See `SessionDirectory.due`."""
+        query = {"due": {**IS_DUE, "$lte": now}, "erased_at": None}
         with translated():
-            found = await self.sessions.find(query, {"user_id": 1}).sort("waiting_until").limit(limit).to_list()
-            return await self._addresses(found)
+            found = await self.sessions.find(query, {"user_id": 1, "category": 1}).sort("due").limit(limit).to_list()
+            users = await self._users([session["user_id"] for session in found])
+        return [
+            SessionAddress(users[each["user_id"]], public_session_id(each["_id"]), each.get("category"))
+            for each in found
+            if each["user_id"] in users
+        ]
 
     async def address_of(self, key: str) -> SessionAddress | None:
         """See `SessionDirectory.address_of`."""
         with translated():
             users = await self._users([key.partition(":")[0]])
-        return _address(key, users[0]) if users else None
+            session = await self.sessions.find_one({"_id": key}, {"category": 1}) if users else None
+        category = session.get("category") if session is not None else None
+        return SessionAddress(next(iter(users.values())), public_session_id(key), category) if users else None
 
-    async def _addresses(self, sessions: Sequence[Mapping[str, Any]]) -> list[SessionAddress]:
-        """Return the addresses of sessions, without those whose user is deleted."""
-        users = {user["_id"]: user for user in await self._users([session["user_id"] for session in sessions])}
-        known = [(session["_id"], users.get(session["user_id"])) for session in sessions]
-        return [_address(key, user) for key, user in known if user is not None]
+    async def mark_user_erased(self, user_id: str, limit: int = 500) -> bool:
+        """See `SessionDirectory.mark_user_erased`."""
+        return await self._erasure.mark_user_erased(user_id, limit)
 
-    async def _users(self, ids: Sequence[str]) -> list[dict[str, Any]]:
+    async def user_is_erased(self, user_id: str) -> bool:
+        """See `SessionDirectory.user_is_erased`."""
+        return await self._erasure.user_is_erased(user_id)
+
+    async def session_keys(self, user_id: str, *, limit: int = 500, before: datetime | None = None) -> Sequence[str]:
+        """See `SessionDirectory.session_keys`."""
+        return await self._erasure.session_keys(user_id, limit=limit, before=before)
+
+    async def forget_user(self, user_id: str) -> bool:
+        """See `SessionDirectory.forget_user`."""
+        return await self._erasure.forget_user(user_id)
+
+    @property
+    def _erasure(self) -> Erasure:
+        return Erasure(self)
+
+    async def _users(self, ids: Sequence[str]) -> dict[str, str]:
+        """Return the names of users by their ids, without those who are deleted."""
         if not ids:
-            return []
-        return await self.users.find({"_id": {"$in": list(ids)}}, {"client_id": 1, "category": 1}).to_list()
+            return {}
+        found = await self.users.find({"_id": {"$in": list(ids)}}, {"client_id": 1}).to_list()
+        return {user["_id"]: user["client_id"] for user in found}
 
     def _collection(self, model: type[Document]) -> Collection:
         # Not the class's own collection: another adapter may have bound the class since.
         return self._mongo.database[model.get_collection_name()]
-
-
-def _address(key: str, user: Mapping[str, Any]) -> SessionAddress:
-    return SessionAddress(user["client_id"], public_session_id(key), user.get("category"))
 
 
 def to_bson(document: Document) -> dict[str, Any]:
@@ -356,6 +320,7 @@ def session_message(message: Message) -> SessionMessage:
         metadata=message.metadata,
         trace=message.trace,
         feedback=message.feedback,
+        run=message.run,
     )
 
 
@@ -372,6 +337,7 @@ def message_document(models: DocumentModels, key: str, message: SessionMessage) 
         metadata=dict(message.metadata),
         trace=message.trace,
         feedback=message.feedback,
+        run=message.run,
         asker=key.partition(":")[0] if message.status == "waiting" else None,
         requests=[part.request.id for part in message.parts if isinstance(part, ToolPart) and part.request],
     )

@@ -1,11 +1,11 @@
-"""Sessions found without knowing their user: for jobs, and for whoever watches all of a store's turns."""
+"""Sessions found without knowing their user: for jobs, for the sweep, and for the deletion of a user."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
-from omniagent.session.manager import session_key, user_id_of
+from omniagent.session.ids import session_key, user_id_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,20 +37,32 @@ class SessionInfo:
 class SessionDirectory(Protocol):
     """Finds sessions of all users. The stores do: `InMemoryStore`, and what `MongoBackendAdapter` hands out."""
 
-    @property
-    def outlives_process(self) -> bool:
-        """Whether another process finds the same sessions."""
-
     async def list_sessions(
         self, user: str, *, limit: int = 20, before: SessionInfo | None = None
     ) -> Sequence[SessionInfo]:
         """Return a user's sessions, the most recently used first; with `before`, those after this one in the list."""
 
-    def unfinished(self, before: datetime) -> AsyncIterator[Sequence[SessionAddress]]:
-        """Yield the sessions whose turn began before a time and has not ended, the oldest first, some at a time."""
-
-    async def expired(self, limit: int) -> Sequence[SessionAddress]:
-        """Return sessions whose turn has waited longer than its requests allow, the longest expired first."""
+    async def due(self, now: datetime, limit: int) -> Sequence[SessionAddress]:
+        """Return sessions that may need somebody, the longest due first: a turn that may be dead or expired, or
+        messages in line that nobody answers.
+        """
 
     async def address_of(self, key: str) -> SessionAddress | None:
         """Return the address of the session with this key. None when its user is unknown."""
+
+    async def mark_user_erased(self, user_id: str, limit: int = 500) -> bool:
+        """Mark the user as deleted, then up to `limit` of their sessions. No turn of theirs can begin any more.
+
+        Returns True when all are marked.
+        """
+
+    async def user_is_erased(self, user_id: str) -> bool:
+        """Whether the user is marked as deleted but not deleted yet."""
+
+    async def session_keys(self, user_id: str, *, limit: int = 500, before: datetime | None = None) -> Sequence[str]:
+        """Return the keys of the user's sessions, including those being deleted; with `before`, only those created
+        earlier.
+        """
+
+    async def forget_user(self, user_id: str) -> bool:
+        """Delete a marked user. Returns False if there are sessions, which must be deleted first."""

@@ -4,54 +4,30 @@ It fulfils the whole contract of `SessionManager` and rejects what MongoDB would
 """
 
 import json
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 
-from omniagent.errors import (
-    ConfigurationError,
-    InvalidRequest,
-    NotFound,
-    SessionErased,
-    StorageConflict,
-    StorageRejected,
-    TurnLost,
-)
+from omniagent.errors import ConfigurationError, InvalidRequest, NotFound, SessionErased, StorageRejected
 from omniagent.messages import Feedback, close_open_calls
 from omniagent.session.addresses import SessionAddress, SessionInfo
-from omniagent.session.manager import (
-    NOT_AN_ANSWER,
-    OpenTurns,
-    SessionHead,
-    SessionManager,
-    SessionMessage,
-    SessionState,
-    TurnStart,
-    public_session_id,
-    session_of_slot,
-    slot_of,
-    turns_of,
-)
-from omniagent.session.summary_store import TURNS_PER_READ, RollingSummary
-from omniagent.session.window import PastTurn
+from omniagent.session.ids import public_session_id, session_key
+from omniagent.session.live import Change, LiveTurn, SessionHead, SessionMessage, SessionState, turns_of
+from omniagent.session.manager import NOT_AN_ANSWER, OpenTurns, SessionManager
+from omniagent.session.summary_store import RollingSummary
 from omniagent.settings import Settings
 
 MAX_MESSAGE_BYTES = 16 * 1024 * 1024
 
 
 @dataclass(slots=True)
-class _User:
-    category: str | None = None
-    running: list[str] = field(default_factory=list)
-    is_erased: bool = False
-
-
-@dataclass(slots=True)
 class _Session:
     user: str
+    category: str | None = None
     head: SessionHead = SessionHead()
-    is_erased: bool = False
+    due: datetime | None = None
+    last_change: str = ""
     created_at: datetime = field(default_factory=lambda: datetime.now(UTC))
     messages: list[SessionMessage] = field(default_factory=list)
     """In order: each turn's question, then its answer."""
@@ -59,10 +35,12 @@ class _Session:
     drafts: list[RollingSummary] = field(default_factory=list)
 
     def message(self, turn_number: int, role: str) -> SessionMessage | None:
-        return next((m for m in self.messages if (m.turn_number, m.role) == (turn_number, role)), None)
+        return next((m for m in self.with_open() if (m.turn_number, m.role) == (turn_number, role)), None)
 
-    def by_id(self, message_id: str | None) -> SessionMessage | None:
-        return next((m for m in self.messages if m.id == message_id), None)
+    def with_open(self) -> list[SessionMessage]:
+        """Return the messages with the one that is being answered."""
+        turn = self.head.turn
+        return [*self.messages, turn.message] if turn is not None and turn.message is not None else self.messages
 
     def holding(self, message_id: str | None) -> SessionMessage | None:
         """Return the message with this id, or the answer that it joined."""
@@ -71,15 +49,21 @@ class _Session:
     def of_kind(self, draft: bool) -> list[RollingSummary]:
         return self.drafts if draft else self.summaries
 
+    def apply(self, change: Change) -> None:
+        self.head, self.due, self.last_change = change.after, change.due, change.id
+        self.messages = [message for message in self.messages if message.id != change.deleted]
+        for answer in change.changed:
+            at = next(index for index, message in enumerate(self.messages) if message.id == answer.id)
+            self.messages[at] = replace(deepcopy(answer), feedback=self.messages[at].feedback)
+        self.messages += [replace(deepcopy(message), feedback=None) for message in change.inserted]
+
 
 class InMemoryStore:
     """Users and sessions in memory. A test may create its own."""
 
-    outlives_process = False
-
     def __init__(self) -> None:
-        self.users: dict[str, _User] = {}
         self.sessions: dict[str, _Session] = {}
+        self.erased_users: set[str] = set()
         self.open_turns = OpenTurns()
 
     async def list_sessions(
@@ -92,35 +76,51 @@ class InMemoryStore:
                 each.head.name,
                 each.head.changed_at or each.created_at,
                 each.head.latest_turn_number,
-                each.head.waiting_until,
+                each.head.waiting.until if each.head.waiting is not None else None,
             )
             for key, each in self.sessions.items()
-            if each.user == user and not each.is_erased
+            if each.user == user and not each.head.is_erased
         ]
         found.sort(key=_used, reverse=True)
         return [info for info in found if before is None or _used(info) < _used(before)][:limit]
 
-    async def unfinished(self, before: datetime) -> AsyncIterator[Sequence[SessionAddress]]:
-        """See `SessionDirectory.unfinished`."""
-        for key, session in list(self.sessions.items()):
-            head, address = session.head, await self.address_of(key)
-            if address is not None and head.active_turn_id and (head.changed_at is None or head.changed_at < before):
-                yield [address]
-
-    async def expired(self, limit: int) -> Sequence[SessionAddress]:
-        """See `SessionDirectory.expired`."""
-        now = SessionManager.now()
-        waiting = {key: each.head for key, each in self.sessions.items() if not each.is_erased}
-        over = sorted((head.waiting_until or now, key) for key, head in waiting.items() if head.has_expired(now))
-        addresses = [await self.address_of(key) for _, key in over[:limit]]
+    async def due(self, now: datetime, limit: int) -> Sequence[SessionAddress]:
+        """See `SessionDirectory.due`."""
+        waiting = sorted((each.due, key) for key, each in self.sessions.items() if each.due and each.due <= now)
+        addresses = [await self.address_of(key) for _, key in waiting[:limit]]
         return [address for address in addresses if address is not None]
 
     async def address_of(self, key: str) -> SessionAddress | None:
         """See `SessionDirectory.address_of`."""
-        session, user = self.sessions.get(key), self.users.get(key.partition(":")[0])
-        if session is None:
-            return None
-        return SessionAddress(session.user, public_session_id(key), user.category if user is not None else None)
+        session = self.sessions.get(key)
+        return None if session is None else SessionAddress(session.user, public_session_id(key), session.category)
+
+    async def mark_user_erased(self, user_id: str, limit: int = 500) -> bool:
+        """See `SessionDirectory.mark_user_erased`."""
+        keys = await self.session_keys(user_id, limit=len(self.sessions))
+        if keys:
+            self.erased_users.add(user_id)
+        unmarked = [key for key in keys if not self.sessions[key].head.is_erased]
+        for key in unmarked[:limit]:
+            self.sessions[key].head = replace(self.sessions[key].head, queue=(), is_erased=True)
+            self.sessions[key].due = None
+        return len(unmarked) <= limit
+
+    async def user_is_erased(self, user_id: str) -> bool:
+        """See `SessionDirectory.user_is_erased`."""
+        return user_id in self.erased_users
+
+    async def session_keys(self, user_id: str, *, limit: int = 500, before: datetime | None = None) -> Sequence[str]:
+        """See `SessionDirectory.session_keys`."""
+        sessions = [(key, each) for key, each in self.sessions.items() if key.startswith(session_key(user_id, ""))]
+        return [key for key, each in sessions if before is None or each.created_at < before][:limit]
+
+    async def forget_user(self, user_id: str) -> bool:
+        """See `SessionDirectory.forget_user`."""
+        if await self.session_keys(user_id, limit=1):
+            return False
+        self.erased_users.discard(user_id)
+        return True
 
 
 def _used(info: SessionInfo) -> tuple[datetime, str]:
@@ -135,6 +135,8 @@ class InMemorySessionManager(SessionManager):
 
     No method yields to the event loop between a check and its write, so each is as atomic as a transaction.
     """
+
+    store: InMemoryStore
 
     def __init__(
         self,
@@ -151,16 +153,9 @@ class InMemorySessionManager(SessionManager):
         self.store = store or DEFAULT_STORE
         self.open_turns = self.store.open_turns
 
-    async def head(self) -> SessionHead | None:
-        session = self._find()
+    async def head(self, *, erased: bool = False) -> SessionHead | None:
+        session = self.store.sessions.get(self.key) if erased else self._find()
         return session.head if session else None
-
-    async def create(self) -> None:
-        user = self.store.users.setdefault(self.user_id, _User())
-        session = self.store.sessions.setdefault(self.key, _Session(self.user))
-        if user.is_erased or session.is_erased:
-            raise SessionErased
-        user.category = self.category if self.category is not None else user.category
 
     async def load(self, message_id: str | None = None) -> SessionState:
         session = self._find()
@@ -171,7 +166,7 @@ class InMemorySessionManager(SessionManager):
         return SessionState(
             head=session.head,
             summary=_newest(session.summaries),
-            turns=turns_of(deepcopy(session.messages[-2 * turns :])),
+            turns=turns_of(deepcopy(session.with_open()[-2 * turns :])),
             earlier=deepcopy(session.holding(message_id)) if message_id is not None else None,
             question=deepcopy(session.message(latest, "user")),
             answer=deepcopy(session.message(latest, "assistant")),
@@ -183,92 +178,40 @@ class InMemorySessionManager(SessionManager):
 
     async def messages(self, first: int, last: int) -> Sequence[SessionMessage]:
         session = self._find() or _Session(self.user)
-        return deepcopy([message for message in session.messages if first <= message.turn_number <= last])
+        return deepcopy([message for message in session.with_open() if first <= message.turn_number <= last])
 
-    async def admit(self, limit: int, turn_id: str) -> Sequence[str]:
-        user = self.store.users.setdefault(self.user_id, _User())
-        if user.is_erased:
+    async def write(self, change: Change) -> bool:
+        session = self.store.sessions.get(self.key)
+        if session is None and change.before.version == 0:
+            if self.user_id in self.store.erased_users:
+                raise SessionErased
+            session = _Session(self.user)
+        if session is None:
+            return False
+        if session.head.is_erased and change.before.version == 0:
             raise SessionErased
-        if self.category is not None:
-            user.category = self.category
-        others = [slot for slot in user.running if session_of_slot(slot) != self.key]
-        if len(others) >= limit:
-            return list(user.running)
-        user.running = [*others, slot_of(self.key, turn_id)]
-        return ()
-
-    async def withdraw(self, *slots: str) -> None:
-        user = self.store.users.get(self.user_id)
-        if user is not None:
-            user.running = [slot for slot in user.running if slot not in slots]
-
-    async def begin_turn(self, start: TurnStart) -> None:
-        session = self.store.sessions.get(self.key) or _Session(self.user)
-        if session.is_erased or await self.user_is_erased():
-            raise SessionErased
-        if session.head.active_turn_id == start.turn_id and start.attempt >= session.head.attempt:
-            session.head = replace(session.head, attempt=start.attempt)
-            return
-        if start.attempt:
-            raise StorageConflict(f"turn {start.turn_id} cannot be continued: the session has moved on")
-        before = start.turn_number if start.again else start.turn_number - 1
-        if session.head.active_turn_id is not None or session.head.latest_turn_number != before or before < 0:
-            raise StorageConflict(f"turn {start.turn_number} cannot begin: the session has moved on")
-        if start.again and self.key not in self.store.sessions:
-            raise StorageConflict(f"turn {start.turn_number} cannot be answered again: there is no such session")
-        if start.waited is not None:
-            self._change_waiting(session, start.waited, start.seen_turn_id)
-        if not start.again:
-            self._insert(session, SessionMessage(start.message_id, "user", start.turn_number, start.parts))
-        session.head = replace(
-            session.head,
-            latest_turn_number=start.turn_number,
-            active_turn_id=start.turn_id,
-            waiting_until=None,
-            changed_at=datetime.now(UTC),
-            latest_turn_id=start.turn_id,
-            attempt=0,
+        if session.head.is_erased or session.head.version != change.before.version:
+            return session.last_change == change.id
+        checked = replace(
+            change,
+            after=replace(change.after, name=session.head.name),
+            inserted=tuple(map(_checked, change.inserted)),
+            changed=tuple(map(_checked, change.changed)),
         )
+        session.apply(checked)
+        session.category = self.category if self.category is not None else session.category
         self.store.sessions[self.key] = session
+        return True
 
-    async def finish_turn(self, answer: SessionMessage, *, attempt: int = 0) -> SessionMessage:
-        answer = _checked(answer)
-        session = self.store.sessions.get(self.key) or _Session(self.user)
-        if session.head.active_turn_id == answer.fence and session.head.attempt == attempt:
-            return deepcopy(self._close(session, answer))
-        is_latest = session.head.has_ended(answer.fence)
-        is_taken_over = session.head.active_turn_id == answer.fence
-        stored = session.message(answer.turn_number, "assistant") if is_latest else session.by_id(answer.id)
-        if stored is None or session.is_erased or is_taken_over:
-            raise TurnLost(f"turn {answer.id} no longer holds its session")
-        is_cut_short = stored.status == "interrupted" and answer.status != "interrupted"
-        if is_latest and (stored.id != answer.id or is_cut_short):
-            late = self._put(session, answer)
-            session.head = replace(session.head, waiting_until=late.waiting_until)
-            return deepcopy(late)
-        if is_cut_short or (is_latest and session.head.attempt != attempt):
-            raise TurnLost(f"turn {answer.id} no longer holds its session")
-        return deepcopy(stored)
-
-    async def repair_turn(self, answer: SessionMessage) -> SessionMessage | None:
-        session = self._find()
-        if session is None or session.head.active_turn_id != answer.fence:
-            return None
-        answer = replace(_checked(answer), turn_number=session.head.latest_turn_number)
-        return deepcopy(self._close(session, answer))
-
-    async def change_waiting(self, answer: SessionMessage, *, seen_turn_id: str | None) -> None:
-        session = self._find()
-        if session is None or session.head.active_turn_id is not None:
-            raise StorageConflict(f"answer {answer.id} does not wait any more")
-        if session.head.latest_turn_id == answer.turn_id:
-            return
-        self._change_waiting(session, answer, seen_turn_id)
-        session.head = replace(session.head, latest_turn_id=answer.turn_id, waiting_until=answer.waiting_until)
+    async def busy_sessions(self) -> Sequence[tuple[str, LiveTurn | None]]:
+        keys = await self.store.session_keys(self.user_id, limit=len(self.store.sessions))
+        heads = [(key, self.store.sessions[key].head) for key in keys if key != self.key]
+        heads = [(key, head) for key, head in heads if not head.is_erased]
+        return [(key, head.turn) for key, head in heads if head.running is not None or head.queue][:100]
 
     async def rate(self, message_id: str, feedback: Feedback | None) -> SessionMessage:
         session = self._find()
-        message = session.by_id(message_id) if session else None
+        message = next((m for m in session.with_open() if m.id == message_id), None) if session else None
         if session is None or message is None:
             raise NotFound
         if message.role != "assistant":
@@ -276,11 +219,6 @@ class InMemorySessionManager(SessionManager):
         rated = replace(message, feedback=feedback)
         session.messages[session.messages.index(message)] = rated
         return deepcopy(rated)
-
-    async def past_turns(self, first: int, last: int) -> AsyncIterator[Sequence[PastTurn]]:
-        for start in range(first, last + 1, TURNS_PER_READ):
-            if messages := await self.messages(start, min(start + TURNS_PER_READ - 1, last)):
-                yield turns_of(messages)
 
     async def latest_summary(self, *, draft: bool = False) -> RollingSummary | None:
         session = self._find()
@@ -318,17 +256,9 @@ class InMemorySessionManager(SessionManager):
         session.head = replace(session.head, name=name)
         return True
 
-    async def mark_erased(self) -> bool:
-        session = self.store.sessions.get(self.key)
-        if session is None:
-            return False
-        session.is_erased = True
-        session.head = replace(session.head, active_turn_id=None)
-        return True
-
     async def erase_some(self, limit: int = 500) -> bool:
         session = self.store.sessions.get(self.key)
-        if session is None or not session.is_erased:
+        if session is None or not session.head.is_erased:
             return True
         del session.messages[:limit]
         if session.messages:
@@ -336,38 +266,7 @@ class InMemorySessionManager(SessionManager):
         del self.store.sessions[self.key]
         return True
 
-    async def mark_user_erased(self, limit: int = 500) -> bool:
-        user = self.store.users.get(self.user_id)
-        if user is not None:
-            user.is_erased = True
-        sessions = await self.sessions_of_user(len(self.store.sessions))
-        unmarked = [session for session in sessions if await session.head() is not None]
-        for session in unmarked[:limit]:
-            await session.mark_erased()
-        return len(unmarked) <= limit
-
-    async def user_is_erased(self) -> bool:
-        user = self.store.users.get(self.user_id)
-        return user is not None and user.is_erased
-
-    async def sessions_of_user(
-        self, limit: int = 500, *, before: datetime | None = None
-    ) -> "Sequence[InMemorySessionManager]":
-        keys = [
-            key
-            for key, session in self.store.sessions.items()
-            if key.startswith(f"{self.user_id}:") and (before is None or session.created_at < before)
-        ]
-        return [self._sibling(key) for key in keys[:limit]]
-
-    async def forget_user(self) -> bool:
-        if await self.sessions_of_user(1):
-            return False
-        if await self.user_is_erased():
-            del self.store.users[self.user_id]
-        return True
-
-    def _sibling(self, key: str) -> "InMemorySessionManager":
+    def sibling(self, key: str) -> "InMemorySessionManager":
         session_id = public_session_id(key)
         return InMemorySessionManager(
             self.user, session_id, store=self.store, settings=self.settings, category=self.category
@@ -375,39 +274,7 @@ class InMemorySessionManager(SessionManager):
 
     def _find(self) -> _Session | None:
         session = self.store.sessions.get(self.key)
-        return None if session is None or session.is_erased else session
-
-    def _close(self, session: _Session, answer: SessionMessage) -> SessionMessage:
-        stored = self._put(session, answer)
-        session.head = replace(
-            session.head, active_turn_id=None, waiting_until=stored.waiting_until, changed_at=datetime.now(UTC)
-        )
-        return stored
-
-    def _change_waiting(self, session: _Session, answer: SessionMessage, seen_turn_id: str | None) -> None:
-        """Replace the waiting answer, if no run has written since `seen_turn_id`."""
-        waiting = session.by_id(answer.id)
-        if waiting is None or waiting.status != "waiting" or session.head.latest_turn_id != seen_turn_id:
-            raise StorageConflict(f"answer {answer.id} does not wait any more")
-        changed = replace(_checked(answer), feedback=waiting.feedback)
-        session.messages[session.messages.index(waiting)] = deepcopy(changed)
-
-    def _put(self, session: _Session, answer: SessionMessage) -> SessionMessage:
-        """Store the answer, or keep the previous one if this one has nothing new."""
-        previous = session.message(answer.turn_number, "assistant")
-        if previous is not None:
-            if not answer.replaces(previous):
-                return previous
-            session.messages.remove(previous)
-            if previous.id == answer.id:
-                answer = replace(answer, feedback=previous.feedback)
-        self._insert(session, answer)
-        return answer
-
-    def _insert(self, session: _Session, message: SessionMessage) -> None:
-        if session.holding(message.id):
-            raise StorageConflict(f"there is a message {message.id!r} already")
-        session.messages.append(deepcopy(message))
+        return None if session is None or session.head.is_erased else session
 
 
 def _checked(answer: SessionMessage) -> SessionMessage:

@@ -9,7 +9,7 @@ from omniagent.budget.meter import Meter
 from omniagent.errors import ModelError
 from omniagent.messages import ChatMessage
 from omniagent.session import window
-from omniagent.session.manager import SessionState
+from omniagent.session.live import SessionState
 from omniagent.session.summaries import NoteCost, metered
 
 logger = logging.getLogger(__name__)
@@ -52,5 +52,5 @@ def _request(summary: str | None, messages: list[ChatMessage], overrides: Overri
 
 
 def _in_short(message: ChatMessage) -> ChatMessage:
-    text = prompts.transcript_line(message).removeprefix(f"{message.role}: ")[:MAX_CHARACTERS]
+    text = prompts.spoken(message)[:MAX_CHARACTERS]
     return ChatMessage.user(text) if message.role == "user" else ChatMessage.assistant(text)

@@ -175,7 +175,7 @@ def _calls(turns: Sequence[PastTurn], max_tokens: int) -> Iterator[list[ChatMess
 def _lines(turn: PastTurn, max_tokens: int) -> Iterator[PastTurn]:
     """Yield a turn as transcript lines, one per message. A line that is too long is split."""
     for message in window.messages_of([turn]):
-        text = prompts.transcript_line(message).removeprefix(f"{message.role}: ")
+        text = prompts.spoken(message)
         for part in _split(text, max_tokens):
             said = ChatMessage.user(part) if message.role == "user" else ChatMessage.assistant(part)
             yield replace(turn, messages=(said,), tokens=window.estimate_text(part))

@@ -1,5 +1,6 @@
 """`configure_tracing`: the SDK with an OTLP exporter, for a process that is frozen between invocations."""
 
+import os
 from collections.abc import Mapping
 from typing import Final
 
@@ -37,6 +38,7 @@ def configure_tracing(
     from opentelemetry.sdk.resources import Resource
     from opentelemetry.sdk.trace import TracerProvider
     from opentelemetry.sdk.trace.export import BatchSpanProcessor
+    from opentelemetry.sdk.trace.sampling import ALWAYS_ON, ParentBased
 
     from .id_generator import SystemIdGenerator
     from .recording import OpenTelemetryRecorder
@@ -45,8 +47,12 @@ def configure_tracing(
     exporter = OTLPSpanExporter(
         traces_url(endpoint), headers=_headers(headers), timeout=FLUSH_TIMEOUT_SECONDS, session=session
     )
+    # By default, a caller could leave its own requests out of the traces: `traceparent: …-00`.
+    sampler = (
+        None if "OTEL_TRACES_SAMPLER" in os.environ else ParentBased(ALWAYS_ON, remote_parent_not_sampled=ALWAYS_ON)
+    )
     provider = TracerProvider(
-        resource=Resource.create({"service.name": service_name}), id_generator=SystemIdGenerator()
+        sampler, Resource.create({"service.name": service_name}), id_generator=SystemIdGenerator()
     )
     provider.add_span_processor(BatchSpanProcessor(exporter, schedule_delay_millis=_SCHEDULE_DELAY_MILLIS))
     spans.activate(

@@ -23,13 +23,22 @@ _SECRET_NAME: Final = re.compile(
 # Every pattern is bounded or repeats a single character class, so no text makes it slow.
 _SECRET_TEXTS: Final = (
     (re.compile(r"\bsk-[A-Za-z0-9_-]{8,}"), f"sk-{MASK}"),
+    # Keys by their prefix: Stripe, GitHub, GitLab, Google, Slack, AWS.
+    (
+        re.compile(r"\b((?:[spr]k_(?:live|test)|gh[opsur]|github_pat)_|glpat-|AIza|xox[abeoprs]-)[\w-]{8,}"),
+        rf"\1{MASK}",
+    ),
+    (re.compile(r"\b(AKIA|ASIA)[A-Z0-9]{12,}\b"), rf"\1{MASK}"),
+    (re.compile(r"\b((?:set-)?cookie[\"']?\s{0,4}[:=]\s{0,4})[^\r\n]{4,}", re.IGNORECASE), rf"\1{MASK}"),
     (re.compile(r"://[^\s/]{1,512}@"), f"://{MASK}@"),
     (re.compile(r"\b(bearer|basic)\s{1,4}[A-Za-z0-9._~+/=-]{8,}", re.IGNORECASE), rf"\1 {MASK}"),
     (re.compile(r"\beyJ[A-Za-z0-9_-]{5,2048}\.[A-Za-z0-9_-]{2,4096}\.[A-Za-z0-9_-]{2,2048}"), MASK),
     (
         # Not after a colon: the ARN of a secret is not a secret.
         re.compile(
-            r"((?:api[_-]?key|passwd|password|(?<!:)secret|access_token)[\"']?\s{0,4}[=:]\s{0,4}[\"']?)[^\s\"',;&{}]{4,}",
+            # Nor is our own `token: expired`.
+            r"((?:(?:api[_-]?key|passwd|password|pwd|(?<!:)secret|access[_-]?key|[a-z][_-]?token)[\"']?\s{0,4}[=:]"
+            r"|token(?:[\"']\s{0,4}:|\s{0,4}=))\s{0,4}[\"']?)[^\s\"',;&{}]{4,}",
             re.IGNORECASE,
         ),
         rf"\1{MASK}",

@@ -1,1 +1,1 @@
-"""The running turn of a session: its lease, its stop flag, its chunk log."""
+"""The turns of a session. Read `state.py` first; `engine` runs turns, `journal` records them, `watch` finishes them."""

@@ -30,26 +30,12 @@ async def call_back(callback: Callable[..., Awaitable[None]] | None, *arguments:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TurnHooks:
-    """Called by the runtime. Exceptions are logged and ignored, except those of `on_erase`. A failed `on_begin` is
-    called again every tick.
-    """
+    """Called by the runtime. Exceptions are logged and ignored, except those of `on_erase`."""
 
-    on_begin: Annotated[Callable[[str, int], Awaitable[None]] | None, check(check_async, "turn_id", "attempt")] = None
-    """Called with a turn's id while it is being claimed, so that the turn is watched from its first moment.
-    If the claim is refused, there is no such turn and nothing to watch. The number counts the processes that worked on
-    the turn before this one. A turn without a question of its own (a takeover, a queued message, an answer to a waiting
-    turn) is announced when it begins.
-    """
-    on_hand_over: Annotated[Callable[[str, int], Awaitable[None]] | None, check(check_async, "turn_id", "attempt")] = (
-        None
-    )
-    """Called in the same way when a turn runs out of time in its process, so that another takes over at once. The lease
-    is ended in parallel: `TurnOperator.look` waits for that, up to `patience_seconds`. Without this hook, the turn ends
-    and its text is stored.
-    """
-    on_wake: Annotated[Callable[[], Awaitable[None]] | None, check(check_async)] = None
-    """Called twice when a waiting turn is closed with messages queued behind it, so that they are run: before the turn
-    is closed, in case this process dies meanwhile, and again when the session is free.
+    on_work: Annotated[Callable[[], Awaitable[None]] | None, check(check_async)] = None
+    """Called when the session has work for another process: its turn is handed over because this process runs out of
+    time, or messages are in line and no turn runs. `TurnOperator.take_up` does it. Without this hook, a turn that runs
+    out of time ends and its text is stored.
     """
     on_end: Annotated[Callable[[RunResult], Awaitable[None]] | None, check(check_async, "result")] = None
     """Called when a turn has ended and its readers have seen the end."""
@@ -59,8 +45,6 @@ class TurnHooks:
     """Called when a user's budget refuses a request."""
     on_erase: Annotated[EraseHook | None, check(check_async, "user", "session_id")] = None
     """Deletes a team's own data of a session or a user. If it raises, the deletion is unfinished."""
-    grace_seconds: float = 0.0
-    """If above 0, dead turns are continued by a watcher, and nothing else closes them for this long."""
     leaves_summaries: bool = False
     """Summaries that an answer does not wait for are generated elsewhere; `RunResult.summary_missed` reports them."""
 

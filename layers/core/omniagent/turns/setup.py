@@ -1,92 +1,86 @@
-"""A turn's plan, and what all turns of one runner share."""
+"""`SessionSetup` and `TurnSetup`: what changes, and what runs, the turns of one session."""
 
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Callable, Coroutine
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 from omniagent.ai.agent import Agent
 from omniagent.ai.providers.llm_provider import LLMProvider, Overrides
-from omniagent.ai.result import AnswerSource
 from omniagent.budget.meter import Meter
-from omniagent.messages import Part
-from omniagent.session.manager import SessionManager, SessionMessage
+from omniagent.session.live import LiveTurn, SessionHead
+from omniagent.session.manager import SessionManager
 from omniagent.session.summaries import NoteCost, SummaryPipeline
 from omniagent.settings import Settings
-from omniagent.turns.claiming import Notice
+from omniagent.tracing import Span, SpanKind, bind_context, trace_operation
+from omniagent.tracing.attributes import AGENT_NAME, TURN_NUMBER
+from omniagent.turns import state
 from omniagent.turns.deadline import TimeLimit
-from omniagent.turns.hooks import TurnHooks, call_back
-from omniagent.turns.keeper import LeaseKeeper
-from omniagent.turns.lease import Claim, InboxMessage, TurnRegistry
-from omniagent.turns.query import Query
+from omniagent.turns.hooks import TurnHooks
+from omniagent.turns.journal.records import is_handed_over
+from omniagent.turns.registry import SHORT_RUN, Chunk, TurnRegistry
 
-HAND_OVER_SECONDS = 3.0
-"""Time for the next process to continue a handed-over turn. After that, a queued message is refused as busy."""
-HAND_OVER_POLL_SECONDS = 0.1
-"""Poll interval while waiting for a hand-over."""
 MAX_ATTEMPTS = 5
-"""Maximum takeovers of a turn whose processes die. Then it is closed, or its unstored question is dropped."""
-
-
-@dataclass(frozen=True, slots=True)
-class TurnPlan:
-    """What a turn will do."""
-
-    number: int
-    message_id: str
-    text: str
-    again: bool = False
-    """The turn already exists and is answered again."""
-    previous: SessionMessage | None = None
-    """The turn's existing answer."""
-    kept: Sequence[Part] = ()
-    """The steps of `previous` whose tools may have taken effect. The turn continues after them and repeats none."""
-    waited: SessionMessage | None = None
-    """A waiting answer that this turn continues, or closes as it begins."""
-    seen_turn_id: str | None = None
-    """The session's `latest_turn_id` when it was read."""
-
-    @property
-    def continued(self) -> SessionMessage | None:
-        """The waiting answer that the turn continues."""
-        return self.waited if self.waited is not None and self.waited.turn_number == self.number else None
+"""Maximum takeovers of a turn whose processes die. Then it is closed as interrupted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class TurnSetup:
-    """The agent, its model, the session and the registry."""
+class SessionSetup:
+    """A session, its registry and the hooks: enough to change the state of its turn."""
+
+    session: SessionManager
+    registry: TurnRegistry
+    hooks: TurnHooks = TurnHooks()
+
+    async def apply(self, head: SessionHead, event: state.Event) -> SessionHead | None:
+        """Apply an event and return the session after it. None if it has moved on. Raises `Moved`."""
+        change = state.transition(head, event, self.session.now(), lease_seconds=self.settings.lease_seconds)
+        return change.after if await self.session.write(change) else None
+
+    async def is_alive(self, turn: LiveTurn, key: str | None = None) -> bool:
+        """Whether the process of a running turn has shown a sign of life within a lease. `key`: another session's."""
+        newest = await self.registry.read(key or self.session.key, turn.journal, newest=True)
+        return not self.is_dead(turn, newest[-1] if newest else None)
+
+    def is_dead(self, turn: LiveTurn, last: Chunk | None) -> bool:
+        """Whether the process of a running turn is gone, by the last chunk of its journal. It may have handed over."""
+        if last is not None and last.run == turn.run[:SHORT_RUN] and is_handed_over(last.lines):
+            return True
+        last_at = last.at if last is not None else None
+        return state.is_dead(turn, last_at, self.session.now(), self.settings.lease_seconds)
+
+    def bound(self) -> AbstractContextManager[None]:
+        """Log and trace with the session's ids while the context lasts."""
+        session = self.session
+        return bind_context(session_id=session.session_id, user_id=session.user_id, user_category=session.category)
+
+    @property
+    def settings(self) -> Settings:
+        return self.session.settings
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TurnSetup(SessionSetup):
+    """What all turns of one runner share: also the agent, its model and its meter."""
 
     agent: Agent
     provider: LLMProvider
     overrides: Overrides
-    session: SessionManager
-    registry: TurnRegistry
     summaries: Callable[[NoteCost], SummaryPipeline]
     meter: Meter
-    open_once: Callable[[Query, TimeLimit, InboxMessage | None, int], Awaitable[AnswerSource | None]]
-    """`Opening.open_once` of a queued message or a dead process's question, after this many deaths."""
     name: Callable[[], Coroutine[Any, Any, str]] | None = None
     """Names the session. None: its clients do."""
-    hooks: TurnHooks = TurnHooks()
 
-    def notice(self, claim: Claim) -> Notice:
-        """Return a turn's notice, not yet given."""
-        return Notice(partial(call_back, self.hooks.on_begin, claim.turn_id, claim.attempt))
-
-    def keeper(self, claim: Claim, notice: Notice) -> LeaseKeeper:
-        """Keep a claim that was just taken. Its release is given up after the lease: the session is free by then."""
-        tick, lease = self.settings.tick_seconds, self.settings.lease_seconds
-        return LeaseKeeper(self.registry, claim, tick_seconds=tick, release_seconds=lease, notice=notice)
+    def span(self, turn_number: int) -> Span:
+        """Begin the span of a turn's run."""
+        attributes = {AGENT_NAME: self.agent.name, TURN_NUMBER: turn_number}
+        return trace_operation("turn", kind=SpanKind.AGENT, attributes=attributes)
 
     def may_hand_over(self, limit: TimeLimit) -> bool:
         """Whether another process may continue a turn that runs out of time in this one."""
-        return self.hooks.on_hand_over is not None and not limit.is_last
+        return self.hooks.on_work is not None and not limit.is_last
 
     @property
     def model(self) -> str:
         """The name of the model that answers."""
         return self.overrides.model or self.provider.model
-
-    @property
-    def settings(self) -> Settings:
-        return self.session.settings

@@ -1,0 +1,59 @@
+"""The errors of MongoDB's driver, as the package's own."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from bson.errors import BSONError
+from pymongo import errors as driver
+
+from omniagent.errors import StorageConflict, StorageError, StorageRejected, StorageUnavailable
+
+# The first class that matches wins, so subclasses come before their bases.
+STORAGE_ERRORS: tuple[tuple[type[driver.PyMongoError], type[StorageError]], ...] = (
+    (driver.DuplicateKeyError, StorageConflict),
+    (driver.ConnectionFailure, StorageUnavailable),
+    (driver.WaitQueueTimeoutError, StorageUnavailable),
+    (driver.ExecutionTimeout, StorageUnavailable),
+    (driver.WTimeoutError, StorageUnavailable),
+    (driver.WriteConcernError, StorageUnavailable),
+    (driver.PyMongoError, StorageRejected),
+)
+# What BSON cannot represent: an integer of more than 64 bits, a lone surrogate, a document of more than 16 MB.
+_UNSTORABLE = (BSONError, OverflowError, UnicodeEncodeError)
+# AuthenticationFailed, and Atlas's own code for it.
+_REFUSED_LOGINS = (18, 8000)
+_TRANSIENT = ("TransientTransactionError", "UnknownTransactionCommitResult", "RetryableWriteError")
+
+
+@contextmanager
+def translated() -> Iterator[None]:
+    """Raise every driver error as one of ours. The driver's text is only logged."""
+    try:
+        yield
+    except driver.PyMongoError as exc:
+        raise translate(exc) from exc
+    except _UNSTORABLE as exc:
+        raise StorageRejected(f"{type(exc).__name__}: {exc}") from exc
+
+
+def translate(exc: driver.PyMongoError) -> StorageError:
+    if any(exc.has_error_label(label) for label in _TRANSIENT) or exc.timeout or _is_unresolved(exc):
+        return StorageUnavailable(f"{type(exc).__name__}: {exc}")
+    kind = next(ours for theirs, ours in STORAGE_ERRORS if isinstance(exc, theirs))
+    return kind(f"{type(exc).__name__}: {exc}")
+
+
+def _is_unresolved(exc: driver.PyMongoError) -> bool:
+    """Whether the name in a `mongodb+srv://` address was not resolved, which the driver calls a wrong configuration."""
+    if not isinstance(exc, driver.ConfigurationError) or exc.__cause__ is None:
+        return False
+    from dns import exception as dns  # the driver loads it only for such an address
+
+    is_malformed = isinstance(exc.__cause__, dns.SyntaxError | dns.FormError)
+    return isinstance(exc.__cause__, dns.DNSException) and not is_malformed
+
+
+def is_refused_login(error: BaseException) -> bool:
+    """Whether the cause of an error is that MongoDB refused the user or the password."""
+    cause = error.__cause__
+    return isinstance(cause, driver.OperationFailure) and cause.code in _REFUSED_LOGINS

@@ -1,0 +1,83 @@
+"""A session's live state in its document: `version`, `turn`, `queue`, and what is derived from them for indexes."""
+
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from typing import Any
+
+from omniagent.persistence.contracts import DocumentModels
+from omniagent.persistence.documents import Message
+from omniagent.persistence.store import from_bson, session_message, to_bson
+from omniagent.persistence.stored_values import now
+from omniagent.session.live import Change, LiveTurn, QueuedMessage, SessionHead
+
+_TURN = [field.name for field in fields(LiveTurn) if field.name not in ("message", "joined")]
+_QUEUED = [field.name for field in fields(QueuedMessage)]
+
+
+def head_of(models: DocumentModels, found: Mapping[str, Any]) -> SessionHead:
+    """Read the live state of a session's document."""
+    return SessionHead(
+        version=found["version"],
+        latest_turn_number=found["latest_turn_number"],
+        turn=_turn_of(models, found["turn"]) if found.get("turn") else None,
+        queue=_queue_of(found.get("queue") or ()),
+        name=found.get("name"),
+        changed_at=found.get("updated_at"),
+        is_erased=found.get("erased_at") is not None,
+        summary_basis=found.get("summary_basis") or "",
+    )
+
+
+def turn_of(found: Mapping[str, Any]) -> LiveTurn | None:
+    """Read the turn of a session's document, without its message."""
+    return _turn_of(None, found["turn"]) if found.get("turn") else None
+
+
+def _turn_of(models: DocumentModels | None, turn: Mapping[str, Any]) -> LiveTurn:
+    message = turn.get("message") if models is not None else None
+    return LiveTurn(
+        **{name: turn[name] for name in _TURN},
+        message=session_message(from_bson(models.message, message)) if models is not None and message else None,
+        joined=_queue_of(turn["joined"]),
+    )
+
+
+def _queue_of(stored: Any) -> tuple[QueuedMessage, ...]:
+    return tuple(QueuedMessage(**{name: each[name] for name in _QUEUED}) for each in stored)
+
+
+def fields_of(change: Change, message: Message | None) -> dict[str, Any]:
+    """Return the fields of the session's document that a change sets. `message` is the document of a new question."""
+    before, after = change.before, change.after
+    stored: dict[str, Any] = {
+        "version": after.version,
+        "latest_turn_number": after.latest_turn_number,
+        "queue": _queue(after.queue),
+        "is_busy": after.running is not None or bool(after.queue),
+        "due": change.due,
+        "change": change.id,
+    }
+    if after.changed_at != before.changed_at:
+        stored["updated_at"] = after.changed_at
+    if after.is_erased:
+        stored["erased_at"] = now()
+    if after.turn is None:
+        return stored | {"turn": None}
+    turn = {name: getattr(after.turn, name) for name in _TURN} | {"joined": _queue(after.turn.joined)}
+    if before.turn is None or before.turn.id != after.turn.id:
+        return stored | {"turn": turn | {"message": to_bson(message) if message is not None else None}}
+    # The message is left as it is stored: it may have fields of a team's own.
+    kept = {f"turn.{name}": value for name, value in turn.items()}
+    return stored | kept | ({"turn.message": None} if after.turn.message is None else {})
+
+
+def _queue(messages: tuple[QueuedMessage, ...]) -> list[dict[str, Any]]:
+    return [{name: getattr(message, name) for name in _QUEUED} for message in messages]
+
+
+def without_open_question(change: Change) -> Change:
+    """Return the change without the message that its turn has carried so far: the store moves that one as it is."""
+    turn = change.before.turn
+    if turn is None or turn.message is None:
+        return change
+    return replace(change, inserted=tuple(each for each in change.inserted if each is not turn.message))

@@ -1,0 +1,1 @@
+"""Runs turns: submit, tool loop, end."""

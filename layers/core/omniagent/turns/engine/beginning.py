@@ -1,0 +1,150 @@
+"""Begins turns: gives a message the turn, within the limit of running turns, and starts its run."""
+
+import asyncio
+import time
+from collections.abc import Coroutine
+from dataclasses import replace
+from typing import Any, TypeVar
+
+from omniagent.errors import OmniAgentError, TooManyTurns
+from omniagent.session.ids import new_id
+from omniagent.session.live import LiveTurn, QueuedMessage, SessionHead, SessionState
+from omniagent.tracing import Span
+from omniagent.turns import state as states
+from omniagent.turns.deadline import TimeLimit
+from omniagent.turns.engine.assignment import Assignment
+from omniagent.turns.engine.turn import Turn
+from omniagent.turns.journal.replay import kept_steps
+from omniagent.turns.setup import TurnSetup
+
+Result = TypeVar("Result")
+
+MAX_COUNTS, COUNT_SECONDS = 20, 0.05
+"""How often, and how far apart, the running turns of a user are counted while others may give way."""
+
+
+async def begin(
+    setup: TurnSetup,
+    state: SessionState,
+    run: states.Run,
+    limit: TimeLimit,
+    *,
+    queued: QueuedMessage | None = None,
+) -> Turn | None:
+    """Give a message the turn and start it. None if the session has moved on. Raises `TooManyTurns`.
+
+    `queued` is the message as it was in line: if the user's limit keeps its turn from running, it goes back.
+    """
+    turn_id, message = new_id(), run.message
+    turn = LiveTurn(
+        id=turn_id,
+        number=message.turn_number,
+        run=new_id(),
+        journal=turn_id,
+        message_id=message.id,
+        since=setup.session.now(),
+        message=message if run.is_new else None,
+        replaces=run.previous.id if run.previous is not None else None,
+    )
+    with setup.bound():
+        span = setup.span(turn.number)
+        head = await traced(span, _admitted(setup, state, states.Begin(turn, run.closes), queued))
+    if head is None:
+        span.end()
+        return None
+    if run.closes is not None:
+        state = state.with_answer(run.closes)
+    kept = kept_steps(run.previous, regenerates=run.regenerates)
+    assignment = Assignment(head, state, limit, run.message.text, previous=run.previous, kept=kept)
+    return start(setup, assignment, span)
+
+
+async def _admitted(
+    setup: TurnSetup, state: SessionState, begin: states.Begin, queued: QueuedMessage | None
+) -> SessionHead | None:
+    """Begin the turn in the session. None if the session has moved on. Raises `TooManyTurns`."""
+    if begin.closes is not None or queued is not None or state.head.version == 0:
+        await _check_limit(setup)  # a refusal must leave no trace: closed requests, a turn that others saw, a session
+    head = await setup.apply(state.head, begin)
+    if head is None:
+        return None
+    try:
+        await _check_limit(setup, head.turn)
+    except OmniAgentError:
+        await _withdraw(setup, state.head, head, queued)
+        raise
+    return head
+
+
+def start(setup: TurnSetup, assignment: Assignment, span: Span) -> Turn:
+    """Start a run of a turn. Its span ends with it."""
+    with span.resumed():
+        return Turn(setup, assignment, span).start()
+
+
+async def _check_limit(setup: TurnSetup, own: LiveTurn | None = None) -> None:
+    """Enforce the limit of running turns. Raises `TooManyTurns`. Dead turns do not count.
+
+    `own` is in its session already, so of those that begin at once, each sees all others. Those that began after
+    others give way at once; the first waits until they have.
+    """
+    limit = setup.settings.max_running_turns_per_user
+    for _ in range(MAX_COUNTS):
+        running = [(key, turn) for key, turn in await setup.session.busy_sessions() if turn and turn.state == "running"]
+        if len(running) < limit:
+            return
+        alive = [turn for key, turn in running if await setup.is_alive(turn, key)]
+        if len(alive) < limit:
+            return
+        if own is None or sum(_order(turn) < _order(own) for turn in alive) >= limit:
+            break
+        await asyncio.sleep(COUNT_SECONDS)
+    raise TooManyTurns
+
+
+def _order(turn: LiveTurn) -> tuple[int, str]:
+    """Return what orders turns by their beginning: in milliseconds, as MongoDB stores times."""
+    return int(turn.since.timestamp() * 1000), turn.run
+
+
+async def _withdraw(setup: TurnSetup, before: SessionHead, head: SessionHead, queued: QueuedMessage | None) -> None:
+    """Take back a turn that may not run, before its first model call. A session that was new is deleted again."""
+    fresh: SessionHead | None = head
+    while fresh is not None and fresh.turn is not None and head.turn is not None and fresh.turn.run == head.turn.run:
+        if queued is not None:
+            signals = await setup.registry.signals(setup.session.key, fresh.turn.journal)
+            queued = replace(queued, is_stopped=signals.stop)
+        is_new = before.version == 0 and not fresh.queue
+        event = states.Erase() if is_new else states.Withdraw(fresh.turn.run, queued, before.changed_at)
+        if await setup.apply(fresh, event) is not None:
+            if is_new:
+                await setup.session.erase_some()
+            return
+        fresh = await setup.session.head()
+
+
+async def begin_queued(setup: TurnSetup, head: SessionHead, limit: TimeLimit) -> Turn | None:
+    """Begin the turn of the first message in line. None if the session has moved on. Raises `TooManyTurns`."""
+    message = head.queue[0]
+    if message.is_stopped:
+        await setup.apply(head, states.StopQueued(message.id))
+        return None
+    state = await setup.session.load(message.id)
+    if state.head.version != head.version:
+        return None
+    setup.meter.forget()
+    number = head.latest_turn_number + 1
+    run = states.Run(states.question_of(message.id, message.text, number))
+    # Its waiting time does not count as turn time.
+    return await begin(setup, state, run, replace(limit, started_at=time.monotonic()), queued=message)
+
+
+async def traced(span: Span, work: Coroutine[Any, Any, Result]) -> Result:
+    """Run the beginning of a turn in its span. The turn itself ends it."""
+    try:
+        with span.resumed():
+            return await work
+    except BaseException as exc:
+        span.error(exc)
+        span.end()
+        raise

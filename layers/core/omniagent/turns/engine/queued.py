@@ -1,0 +1,220 @@
+"""`QueuedAnswer`: a request whose message is in line waits here for its answer."""
+
+import asyncio
+import logging
+import math
+import time
+from collections.abc import AsyncIterator
+from dataclasses import replace
+
+from omniagent.ai.result import AnswerSource, RunResult
+from omniagent.errors import (
+    OmniAgentError,
+    RegistryUnavailable,
+    SessionErased,
+    StorageUnavailable,
+    TooManyTurns,
+    TurnInProgress,
+)
+from omniagent.messages import StopReason
+from omniagent.protocol import events, sse
+from omniagent.session.live import SessionHead
+from omniagent.turns.deadline import TimeLimit
+from omniagent.turns.engine.beginning import begin_queued
+from omniagent.turns.engine.joining import followed
+from omniagent.turns.journal.follow import ReaderSeat
+from omniagent.turns.journal.live_journal import KEEP_ALIVE_SECONDS
+from omniagent.turns.journal.replay import ReplayedAnswer
+from omniagent.turns.query import Query
+from omniagent.turns.setup import TurnSetup
+from omniagent.turns.state import is_over
+from omniagent.turns.watch.stopping import stop_session
+from omniagent.turns.watch.takeover import take_up
+
+logger = logging.getLogger(__name__)
+
+PAUSE_SECONDS = 2.0
+"""Pause between attempts to begin a turn that the user's limit or an unreachable store prevents."""
+GRACE_TICKS = 2
+"""How long the request of a message in line may take to begin its turn. After that, the next request does."""
+UNLIMITED_SECONDS = 3600.0
+"""How long a waiting request without a deadline counts as a reader."""
+
+
+class QueuedAnswer:
+    """The answer to a message in line: of its own turn, or of the turn that it joined.
+
+    A waiting request holds a process, so it counts as a reader. The wait is its own task and continues without a
+    reader. When it runs out of time, its stream ends without `finish` and the message stays in line; a retry waits
+    again. Behind a turn that waits for a human, that is after FOLLOW_SECONDS: the approval may take a month.
+    """
+
+    def __init__(self, setup: TurnSetup, query: Query, limit: TimeLimit) -> None:
+        self._setup = setup
+        self._session = setup.session
+        self._message_id = query.message_id
+        self._limit = limit
+        # The latest time to begin the turn. The rest of the deadline belongs to the turn itself.
+        has_deadline = limit.deadline is not None
+        self._until = limit.stop_at - (limit.stop_at - limit.started_at) / 4 if has_deadline else math.inf
+        self._seat = ReaderSeat(setup)
+        self._free_since: float | None = None
+        self._held_up_since: float | None = None
+        self._looked_at = -math.inf
+        self._run_for_others: list[AnswerSource] = []
+        self._is_stopped = False
+        self._task: asyncio.Task[AnswerSource | None] | None = None
+
+    async def seated(self) -> "QueuedAnswer":
+        """Count this reader. Raises `TooManyReaders`."""
+        await self._seat.take(min(UNLIMITED_SECONDS, self._limit.time_left()))
+        return self
+
+    async def leave(self) -> None:
+        """Do not wait after all."""
+        await self._seat.leave()
+
+    def start(self) -> "QueuedAnswer":
+        """Begin to wait."""
+        self._task = asyncio.create_task(self._wait(), name=f"waiting {self._message_id}")
+        self._session.open_turns.add(self)
+        self._task.add_done_callback(lambda _: self._session.open_turns.discard(self))
+        return self
+
+    @property
+    def message_id(self) -> str:
+        """The id of the answer's message. Empty while the message is in line."""
+        source = self._source
+        return source.message_id if source is not None else ""
+
+    async def frames(self) -> AsyncIterator[bytes]:
+        yield sse.KEEP_ALIVE  # the message is durable: the status line need not wait
+        task = self._started
+        while not task.done():
+            await asyncio.wait([task], timeout=KEEP_ALIVE_SECONDS)
+            if not task.done():
+                yield sse.KEEP_ALIVE
+        if task.cancelled():
+            return
+        exc = task.exception()
+        if exc is not None:
+            yield sse.encode(events.Error(_public(exc))) + sse.DONE
+        elif (source := task.result()) is not None:
+            async for frames in source.frames():
+                yield frames
+
+    async def result(self) -> RunResult:
+        source = await asyncio.shield(self._started)
+        if source is None:
+            raise TurnInProgress("The message is queued. Send the same request again.")
+        return await source.result()
+
+    async def ended(self) -> None:
+        """Wait for all work of this process: this message's turn, and the turns run before it."""
+        await asyncio.wait([self._started])
+        sources = [*self._run_for_others, *([self._source] if self._source is not None else [])]
+        await asyncio.gather(*(source.ended() for source in sources))
+        await self._seat.leave()
+
+    def stop(self, reason: StopReason) -> None:
+        """Stop the turn and keep its text. If it has not begun, the message in line is stopped and the wait ends."""
+        self._is_stopped = True
+        if self._source is not None:
+            self._source.stop(reason)
+
+    def shut_down(self) -> None:
+        """Stop waiting. The message stays in line."""
+        self._started.cancel()
+
+    @property
+    def _started(self) -> "asyncio.Task[AnswerSource | None]":
+        if self._task is None:
+            raise RuntimeError("the message is not in line")
+        return self._task
+
+    @property
+    def _source(self) -> AnswerSource | None:
+        task = self._started
+        if not task.done() or task.cancelled() or task.exception() is not None:
+            return None
+        return task.result()
+
+    async def _wait(self) -> AnswerSource | None:
+        """Wait until there is an answer to read. None on timeout."""
+        tick = self._setup.settings.tick_seconds
+        while time.monotonic() < self._give_up_at:
+            pause = tick
+            try:
+                if self._is_stopped:
+                    await stop_session(self._setup, self._message_id)
+                    return None
+                if (source := await self._look()) is not None:
+                    return source
+                pause = tick if self._held_up_since is None else 4 * tick
+            except (TooManyTurns, StorageUnavailable, RegistryUnavailable) as exc:
+                logger.info("message stays in line", extra={"cause": f"{type(exc).__name__}: {exc}"})
+                pause = max(tick, PAUSE_SECONDS)
+            await asyncio.sleep(pause)
+        return None
+
+    @property
+    def _give_up_at(self) -> float:
+        if self._held_up_since is None:
+            return self._until
+        return min(self._until, self._held_up_since + self._setup.settings.follow_seconds)
+
+    async def _look(self) -> AnswerSource | None:
+        head = await self._session.head()
+        if head is None:
+            raise SessionErased
+        turn = head.running
+        if turn is not None and self._message_id in turn.message_ids:
+            return await followed(self._setup, turn, self._limit, is_counted=True)
+        place = next((place for place, each in enumerate(head.queue) if each.id == self._message_id), None)
+        if place is None:
+            return await self._answered()
+        is_held_up = head.waiting is not None and not is_over(head, self._session.now())
+        self._held_up_since = (self._held_up_since or time.monotonic()) if is_held_up else None
+        if is_held_up:
+            if head.queue[place].is_stopped:
+                self._until = -math.inf  # it is stored when the turn before it ends
+            return None
+        if head.turn is None and place == 0:
+            return await begin_queued(self._setup, head, self._limit)
+        if self._may_look(head, place) and (other := await take_up(self._setup, self._fresh_limit)) is not None:
+            self._run_for_others.append(other)
+        return None
+
+    def _may_look(self, head: SessionHead, place: int) -> bool:
+        """Whether to check on the turn or the message before this one: their own processes may be gone."""
+        now, tick = time.monotonic(), self._setup.settings.tick_seconds
+        if head.running is not None:
+            self._free_since = None
+            is_due = now - self._looked_at > self._setup.settings.lease_seconds / 3
+        else:
+            self._free_since = self._free_since or now
+            is_due = now - self._free_since > place * GRACE_TICKS * tick
+        if is_due:
+            self._looked_at, self._free_since = now, None
+        return is_due
+
+    @property
+    def _fresh_limit(self) -> TimeLimit:
+        return replace(self._limit, started_at=time.monotonic())
+
+    async def _answered(self) -> AnswerSource:
+        """Return the stored answer of a message that has left the line."""
+        message = await self._session.find(self._message_id)
+        if message is None:
+            raise SessionErased
+        answer = message if message.role == "assistant" else await self._session.answer(message.turn_number)
+        if answer is None:
+            raise SessionErased
+        return ReplayedAnswer(self._session.session_id, answer)
+
+
+def _public(exc: BaseException) -> str:
+    if isinstance(exc, OmniAgentError):
+        return exc.public
+    logger.error("message not answered", exc_info=exc)
+    return OmniAgentError.public

@@ -1,0 +1,154 @@
+"""Replies to a waiting turn: checked against its stored requests and kept until all are given. Then it goes on."""
+
+from collections.abc import AsyncIterator, Collection, Sequence
+from contextlib import suppress
+
+from omniagent.ai.approvals import Approver, ApproverRule, ToolReply, may_reply, requests_of
+from omniagent.ai.result import AnswerSource, RunResult
+from omniagent.errors import Forbidden, TurnInProgress, UnknownRequest
+from omniagent.messages import StopReason
+from omniagent.protocol import sse
+from omniagent.session.ids import new_id, user_id_of
+from omniagent.session.live import SessionHead, SessionMessage, SessionState
+from omniagent.session.manager import SessionManager
+from omniagent.turns.deadline import TimeLimit
+from omniagent.turns.engine.assignment import Assignment
+from omniagent.turns.engine.beginning import start, traced
+from omniagent.turns.engine.joining import joined
+from omniagent.turns.engine.turn import Turn
+from omniagent.turns.engine.waiting import Judge, Judgement, base_of, frames_after
+from omniagent.turns.journal.replay import end_of, start_of
+from omniagent.turns.setup import TurnSetup
+from omniagent.turns.state import Moved, PartReply, Reply
+from omniagent.turns.watch.closing import close_expired
+
+MAX_READS = 20
+"""How often the session is read again because it has changed since."""
+
+
+class Replies:
+    """Gives replies to a waiting answer: this request goes on with it, another run already does, or it has ended."""
+
+    def __init__(
+        self,
+        setup: TurnSetup,
+        replies: Sequence[ToolReply],
+        limit: TimeLimit,
+        *,
+        message_id: str = "",
+        approver: Approver | None = None,
+        rule: ApproverRule | None = None,
+    ) -> None:
+        session = setup.session
+        self._setup = setup
+        self._session = session
+        self._limit = limit
+        self._replies = replies
+        self._message_id = message_id
+        self._approver = approver or Approver(session.user, session.category)
+        self._rule = rule
+
+    async def open(self) -> AnswerSource:
+        """Return the rest of the answer. Raises a `RequestError` if a reply is not acceptable: nothing has changed."""
+        with self._setup.bound():
+            for _ in range(MAX_READS):
+                state = await self._session.load(self._message_id or None)
+                with suppress(Moved):
+                    if (answer := await self._given(state)) is not None:
+                        return answer
+            raise TurnInProgress(retry_after=1.0)
+
+    async def _given(self, state: SessionState) -> AnswerSource | None:
+        message = state.earlier if self._message_id else state.answer
+        if message is None or message.role != "assistant":
+            raise UnknownRequest
+        if await close_expired(self._setup, state.head):
+            return None
+        judgement = await self._judged(message)
+        turn = state.head.turn
+        if turn is None or turn.id != message.id:
+            # A waiting answer was read before its turn ended.
+            return None if message.status == "waiting" else RestOfAnswer(self._session, judgement)
+        if turn.state == "running":
+            return await self._joined(state.head, judgement)
+        if judgement.is_complete:
+            await self._setup.meter.admit()
+            return await self._gone_on(state, judgement)
+        if judgement.is_new and await self._setup.apply(state.head, PartReply(judgement.message)) is None:
+            return None
+        return RestOfAnswer(self._session, judgement)
+
+    async def _joined(self, head: SessionHead, judgement: Judgement) -> AnswerSource | None:
+        """Follow the run that already goes on with this answer."""
+        if judgement.is_new:
+            return None  # the answer was read before it was given the replies
+        answer = await joined(self._setup, head, self._limit)
+        if answer is not None:
+            message = judgement.message
+            answer.begin_with(message, base_of(message), frames_after(message, judgement.call_ids, goes_on=True))
+        return answer
+
+    async def _gone_on(self, state: SessionState, judgement: Judgement) -> Turn | None:
+        """Go on with the turn in this process."""
+        turn, question, answer = state.head.turn, state.question, judgement.message
+        span = self._setup.span(answer.turn_number)
+        head = await traced(span, self._setup.apply(state.head, Reply(new_id(), answer)))
+        if head is None:
+            span.end()
+            return None
+        is_own = question is not None and turn is not None and question.id == turn.message_id
+        text = question.text if question is not None and is_own else ""
+        return start(self._setup, Assignment(head, state, self._limit, text, base=answer), span)
+
+    async def _judged(self, message: SessionMessage) -> Judgement:
+        """Judge the replies if the approver may give them. To others who may not, the requests look unknown.
+
+        The AI SDK's body repeats all verdicts, also those of other approvers. So the session's user needs permission
+        only for the requests that they reply to for the first time.
+        """
+        judge = Judge(self._setup.agent.tool, user_id_of(self._approver.user), self._session.now())
+        if self._approver.user != self._session.user:
+            named = {name for reply in self._replies for name in (reply.call_id, reply.request_id) if name}
+            allowed = await self._allowed(message, named)
+            if not allowed or not all(allowed):
+                raise UnknownRequest
+            return judge.judge(message, self._replies)
+        judgement = judge.judge(message, self._replies)
+        if not all(await self._allowed(message, judgement.new_requests)):
+            raise Forbidden("You may not approve this call. Another approver must.")
+        return judgement
+
+    async def _allowed(self, message: SessionMessage, names: Collection[str]) -> list[bool]:
+        """Return, for each request named by its own id or its call's, whether the approver may reply to it."""
+        session = self._session
+        requests = requests_of(
+            message, user=session.user, category=session.category, session_id=session.session_id, settled=True
+        )
+        meant = [request for request in requests if request.call_id in names or request.id in names]
+        return [await may_reply(self._rule, self._approver, request) for request in meant]
+
+
+class RestOfAnswer:
+    """The stored rest of an answer that waited, from the results of the step that was replied to.
+
+    While replies are missing, only those results: the replies given are stored, and the turn keeps waiting.
+    """
+
+    def __init__(self, session: SessionManager, judgement: Judgement) -> None:
+        self.message_id = judgement.message.id
+        self._session_id = session.session_id
+        self._message = judgement.message
+        self._call_ids = judgement.call_ids
+
+    async def frames(self) -> AsyncIterator[bytes]:
+        message = self._message
+        yield sse.encode(start_of(message)) + frames_after(message, self._call_ids) + end_of(message)
+
+    async def result(self) -> RunResult:
+        return RunResult.of(self._session_id, self._message)
+
+    async def ended(self) -> None:
+        """Nothing is running."""
+
+    def stop(self, reason: StopReason) -> None:
+        """Nothing is running."""

@@ -1,0 +1,120 @@
+"""From a message to its answer: read the session, decide, carry the decision out. Every refusal comes from here."""
+
+import asyncio
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from omniagent.ai.result import AnswerSource
+from omniagent.errors import TurnInProgress
+from omniagent.session.live import LiveTurn, QueuedMessage, SessionHead, SessionMessage, SessionState
+from omniagent.turns import state as states
+from omniagent.turns.deadline import TimeLimit
+from omniagent.turns.engine.beginning import begin
+from omniagent.turns.engine.joining import joined, replayed
+from omniagent.turns.query import Query
+from omniagent.turns.setup import TurnSetup
+from omniagent.turns.watch.stopping import stop_session
+
+if TYPE_CHECKING:
+    from omniagent.turns.engine.queued import QueuedAnswer
+
+INTERRUPT_SECONDS = 30.0
+"""How long a regeneration waits for the turn that it interrupts."""
+
+
+class Submission:
+    """Opens the answer to one message: of a new turn, a running turn, or one that has ended."""
+
+    def __init__(self, setup: TurnSetup, query: Query, limit: TimeLimit) -> None:
+        self._setup = setup
+        self._session = setup.session
+        self._query = query
+        self._limit = limit
+
+    async def open(self) -> AnswerSource:
+        """Return the answer to read. Raises a `RequestError`, or the error that makes the session unavailable."""
+        with self._setup.bound():
+            while True:
+                state = await self._session.load(self._query.known_id)
+                decision = await decided(self._setup, state, self._query)
+                with suppress(states.Moved):
+                    if (answer := await self._carried_out(state, decision)) is not None:
+                        return answer
+
+    async def _carried_out(self, state: SessionState, decision: states.Decision) -> AnswerSource | None:
+        """Do what was decided. None if the session has moved on, so it is decided again."""
+        match decision:
+            case states.Refuse(error):
+                raise error
+            case states.Replay(number):
+                return await replayed(self._setup, state, number)
+            case states.Run():
+                await self._setup.meter.admit()
+                return await begin(self._setup, state, decision, self._limit)
+            case states.Follow() | states.GoOn():
+                is_dead = isinstance(decision, states.GoOn)
+                return await joined(self._setup, state.head, self._limit, is_dead=is_dead)
+            case states.Interrupt() if state.head.turn is not None:
+                await self._interrupt(state.head.turn)
+            case states.GetInLine(closes):
+                return await self._queued(state.head, closes)
+            case states.WaitInLine():
+                if state.head.queue[0].id == self._query.message_id:  # its request may have died before the signal
+                    await signal(self._setup, state.head, self._query)
+                return (await self._seated()).start()
+        return None
+
+    async def _interrupt(self, turn: LiveTurn) -> None:
+        """Stop the running turn for a regeneration. Its message is already stored, so it does not get in line."""
+        patience = min(INTERRUPT_SECONDS, self._limit.stop_at - self._limit.started_at)
+        if time.monotonic() - self._limit.started_at > patience:
+            raise TurnInProgress
+        await stop_session(self._setup, turn.id)
+        await asyncio.sleep(self._setup.settings.tick_seconds)
+
+    async def _queued(self, head: SessionHead, closes: SessionMessage | None) -> AnswerSource | None:
+        """Get in line and wait there. A request too many is refused before its message is stored."""
+        await self._setup.meter.admit()
+        answer, is_queued = await self._seated(), False
+        try:
+            is_queued = await queue(self._setup, head, self._query, closes)
+        finally:
+            if not is_queued:
+                await answer.leave()
+        return answer.start() if is_queued else None
+
+    async def _seated(self) -> "QueuedAnswer":
+        from omniagent.turns.engine.queued import QueuedAnswer  # needed only for a message in line
+
+        return await QueuedAnswer(self._setup, self._query, self._limit).seated()
+
+
+async def decided(setup: TurnSetup, state: SessionState, query: Query, *, background: bool = False) -> states.Decision:
+    """Decide, after a look at the running turn's journal if there is one."""
+    turn = state.head.running
+    return states.decide(
+        state,
+        query,
+        now=setup.session.now(),
+        dead=turn is not None and not await setup.is_alive(turn),
+        background=background,
+        limit=setup.settings.max_queued_messages,
+    )
+
+
+async def queue(setup: TurnSetup, head: SessionHead, query: Query, closes: SessionMessage | None) -> bool:
+    """Put a message in line. False if the session has moved on."""
+    message = QueuedMessage(query.message_id, query.text, query.busy or "queue")
+    event = states.Close(closes, message) if closes is not None else states.Enqueue(message)
+    after = await setup.apply(head, event)
+    if after is not None:
+        await signal(setup, after, query)
+    return after is not None
+
+
+async def signal(setup: TurnSetup, head: SessionHead, query: Query) -> None:
+    """Tell the running turn of a message in line that steers or interrupts it."""
+    if head.running is not None and query.busy in ("steer", "interrupt"):
+        stops = query.busy == "interrupt"
+        await setup.registry.signal(setup.session.key, head.running.journal, stop=stops, mail=not stops)

@@ -1,0 +1,235 @@
+"""The tool calls of one step. They run concurrently, and none outlives the step."""
+
+import asyncio
+import json
+import logging
+from collections.abc import Callable, Coroutine, Sequence
+from datetime import datetime, timedelta
+from functools import cached_property
+from typing import Any, TypeVar
+
+from omniagent.ai.agent import Agent
+from omniagent.ai.context import RunContext
+from omniagent.ai.providers.llm_provider import ModelToolCall
+from omniagent.ai.tools import Tool, cut_text, render_output
+from omniagent.errors import (
+    InvalidArguments,
+    ToolError,
+    ToolFailed,
+    ToolNotStarted,
+    ToolOutcomeUnknown,
+    ToolTimeout,
+    TooManyToolCalls,
+    UnknownTool,
+)
+from omniagent.messages import CallRequest, ToolPart, plain_text
+from omniagent.protocol import plain_json
+from omniagent.session.ids import new_id
+from omniagent.session.manager import SessionManager
+from omniagent.settings import Settings
+from omniagent.team_code import team_code
+from omniagent.tracing import SpanKind, trace_operation
+from omniagent.tracing.attributes import TOOL_ID, TOOL_NAME, TOOL_WAITS_FOR
+from omniagent.turns.hooks import call_back
+from omniagent.turns.journal.recorder import MAX_INPUT_CHARS, AnswerRecorder
+
+logger = logging.getLogger(__name__)
+
+MAX_CALLS_PER_STEP = 16
+"""Maximum number of tool calls that run in one step."""
+MAX_REASON_CHARS = 2_000
+Result = TypeVar("Result")
+
+
+class ToolStep:
+    """Runs tool calls for one turn. Every failure becomes an error that the model reads."""
+
+    def __init__(
+        self,
+        agent: Agent,
+        recorder: AnswerRecorder,
+        context: RunContext,
+        settings: Settings,
+        time_left: Callable[[], float],
+    ) -> None:
+        self._agent = agent
+        self._recorder = recorder
+        self._context = context
+        self._settings = settings
+        self._time_left = time_left
+        self.waits = False
+        """A call of the step waits for an approval or a client tool."""
+
+    async def run(self, calls: Sequence[ModelToolCall], left_in_turn: int, *, in_doubt: bool = False) -> int:
+        """Run the calls of one step and return how many failed. Cancellation ends them all.
+
+        Calls that need approval, or that only the client can run, wait. Calls `in_doubt` may have been running when a
+        process died: those with a result are kept, and the others run again only if they are `retry_safe`.
+        """
+        refusals = [self._refusal(index, left_in_turn) for index in range(len(calls))]
+        pending = [
+            (call, refusal)
+            for call, refusal in zip(calls, refusals, strict=True)
+            if not (in_doubt and self._recorder.call(call.call_id).done)
+        ]
+        runs = [self._run(*each, in_doubt=in_doubt) for each in pending]
+        return await self._all([call for call, _ in pending], runs)
+
+    async def run_approved(self, parts: Sequence[ToolPart], *, in_doubt: bool = False) -> int:
+        """Run calls that had to wait, with their stored arguments, and return how many failed."""
+        calls = [ModelToolCall(part.call_id, part.name, _json(part.input)) for part in parts]
+        return await self._all(calls, [self._run(call, "", is_approved=True, in_doubt=in_doubt) for call in calls])
+
+    async def _all(self, calls: Sequence[ModelToolCall], runs: Sequence[Coroutine[Any, Any, bool]]) -> int:
+        try:
+            async with asyncio.TaskGroup() as group:
+                tasks = [group.create_task(run) for run in runs]
+        except BaseExceptionGroup as failures:
+            raise failures.exceptions[0] from None
+        return sum(not self._succeeded(call, task) for call, task in zip(calls, tasks, strict=True))
+
+    def _succeeded(self, call: ModelToolCall, task: "asyncio.Task[bool]") -> bool:
+        if not task.cancelled():
+            return task.result()
+        # The step was not cancelled: the tool's own code cancelled its task.
+        failure = ToolFailed(f"{call.name} cancelled itself. Try something else or tell the user.")
+        self._note_failure(call.name, failure)
+        self._recorder.tool_error(call.call_id, error=str(failure), public=failure.public)
+        return False
+
+    def _refusal(self, index: int, left_in_turn: int) -> str:
+        if index >= MAX_CALLS_PER_STEP:
+            return f"At most {MAX_CALLS_PER_STEP} calls run in one step."
+        if index >= left_in_turn:
+            return f"At most {self._settings.max_tool_calls_per_turn} calls run in one turn. Answer with what you know."
+        return ""
+
+    async def _run(
+        self, call: ModelToolCall, refusal: str, *, is_approved: bool = False, in_doubt: bool = False
+    ) -> bool:
+        """Run one tool call and record its result, or let it wait. Returns False if it failed."""
+        name, callbacks = call.name, self._agent.callbacks
+        context = self._context.for_call(call.call_id)
+        attributes = {TOOL_NAME: name, TOOL_ID: call.call_id}
+        with trace_operation(f"tool {name}", kind=SpanKind.TOOL, attributes=attributes) as span:
+            try:
+                arguments = self._arguments(call, is_shown=is_approved)
+                span.set_content(input=arguments)
+                if refusal:
+                    raise TooManyToolCalls(refusal)
+                if not is_approved and (request := await self._request(call, arguments, context)) is not None:
+                    if (known := self._recorder.call(call.call_id).request) is not None:
+                        request = request.model_copy(update={"id": known.id})  # already shown before its process died
+                    self.waits = True
+                    self._recorder.tool_request(call.call_id, request)
+                    span.set(TOOL_WAITS_FOR, request.kind)
+                    return True
+                if in_doubt:
+                    self._ensure_repeatable(call)
+                await call_back(callbacks.on_tool_start, context, name, arguments)
+                output = await self._output(call, context)
+                span.set_content(output=output)
+                self._recorder.tool_output(call.call_id, output)
+                await call_back(callbacks.on_tool_end, context, name, output)
+            except _UnreadableArguments as exc:
+                self._note_failure(name, exc)
+                self._recorder.tool_input_error(call.call_id, call.arguments, error=str(exc), public=exc.public)
+                return False
+            except ToolError as exc:
+                span.error(exc)
+                self._note_failure(name, exc)
+                error = plain_text(cut_text(str(exc)))
+                self._recorder.tool_error(call.call_id, error=error, public=exc.public)
+                await call_back(callbacks.on_tool_end, context, name, exc)
+                return False
+        return True
+
+    async def _request(self, call: ModelToolCall, arguments: Any, context: RunContext) -> CallRequest | None:
+        """Return the request that the call needs first. None if it may run.
+
+        The recorded arguments are shown, checked and later run, not the model's raw text.
+        """
+        tool = self._agent.tool(call.name)
+        if tool is None or not tool.may_wait:
+            return None
+        checked = tool.parse(_json(arguments))
+        reason: str | None = ""
+        if not tool.is_client:
+            reason = await self._in_time(tool, tool.approval_reason(checked, context))
+            if reason is None:
+                return None
+        return CallRequest(
+            id=new_id(),
+            kind="output" if tool.is_client else "approval",
+            reason=reason[:MAX_REASON_CHARS] if reason else None,
+            expires_at=self._expires_at,
+        )
+
+    def _arguments(self, call: ModelToolCall, *, is_shown: bool = False) -> Any:
+        if len(call.arguments) > MAX_INPUT_CHARS:
+            raise _UnreadableArguments(f"The arguments of {call.name} are longer than {MAX_INPUT_CHARS} characters.")
+        try:
+            arguments = plain_json.parse(call.arguments or "{}")
+        except ValueError as exc:
+            raise _UnreadableArguments(f"The arguments of {call.name} are not valid JSON: {exc}") from exc
+        if not is_shown:
+            self._recorder.tool_input(call.call_id, arguments)
+        return arguments
+
+    def _ensure_repeatable(self, call: ModelToolCall) -> None:
+        tool = self._agent.tool(call.name)
+        if tool is not None and not tool.retry_safe:
+            raise ToolOutcomeUnknown(
+                f"{call.name} was running when its process died. It may have taken effect, and is not run again: "
+                "find out what happened before you repeat it, or tell the user."
+            )
+
+    async def _output(self, call: ModelToolCall, context: RunContext) -> Any:
+        tool = self._agent.tool(call.name)
+        if tool is None:
+            names = ", ".join(tool.name for tool in self._agent.tools) or "none"
+            raise UnknownTool(f"There is no tool {call.name!r}. Available: {names}.")
+        return await self._in_time(tool, self._rendered(tool, call.arguments, context))
+
+    async def _rendered(self, tool: Tool, arguments: str, context: RunContext) -> Any:
+        """Run a tool and render its output. Both run a team's code: rendering may call methods of its objects."""
+        output = await tool.invoke(tool.parse(arguments), context)
+        return render_output(output)
+
+    async def _in_time(self, tool: Tool, work: Coroutine[Any, Any, Result]) -> Result:
+        """Await a team's code within the tool's timeout. Any exception becomes a `ToolError`."""
+        try:
+            seconds = self._timeout(tool)
+        except ToolError:
+            work.close()
+            raise
+        failed = ToolFailed(f"{tool.name} failed. Try something else or tell the user.")
+        try:
+            async with asyncio.timeout(seconds):
+                with team_code("tool failed", failed, passes=(ToolError,), may_exit=False, tool=tool.name):
+                    return await work
+        except TimeoutError as exc:
+            raise ToolTimeout(f"{tool.name} did not answer within {seconds:.3g} seconds.") from exc
+
+    def _timeout(self, tool: Tool) -> float:
+        """The tool's own timeout, or the turn's remaining time if that is less."""
+        left = self._time_left()
+        if left <= 0:
+            raise ToolNotStarted(f"There is no time left for {tool.name}. Answer with what you know.")
+        return min(tool.timeout_seconds, left)
+
+    @cached_property
+    def _expires_at(self) -> datetime:
+        """When the requests of this step expire. They share one time, so that none outlives the others."""
+        return SessionManager.now() + timedelta(days=self._settings.request_expiry_days)
+
+    def _note_failure(self, name: str, exc: ToolError) -> None:
+        logger.info("tool error", extra={"tool": name, "code": exc.code})
+
+
+class _UnreadableArguments(InvalidArguments):
+    """Not JSON, or too long. The client gets the error instead of the input."""
+
+
+def _json(arguments: Any) -> str:
+    return json.dumps(arguments, ensure_ascii=False, separators=(",", ":"))

@@ -1,0 +1,132 @@
+"""`fold()`: what a journal says about its turn, for whoever follows, closes or takes it over."""
+
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from omniagent.errors import AnswerTooLong
+from omniagent.messages import Part, Usage
+from omniagent.protocol.events import Start, StartStep
+from omniagent.turns.journal.recorder import AnswerRecorder
+from omniagent.turns.journal.records import (
+    ApprovedStarted,
+    Counted,
+    Entry,
+    HandedOver,
+    RunStarted,
+    StepEnded,
+    as_taken_over,
+    entries_of,
+    lines_of,
+    surviving,
+)
+from omniagent.turns.registry import Chunk
+
+
+@dataclass(slots=True)
+class Draft:
+    """A turn as its journal shows it, without the unfinished step, which is generated again."""
+
+    recorder: AnswerRecorder
+    """The answer so far."""
+    lines: list[bytes] = field(default_factory=list)
+    """What is kept of the journal."""
+    next_chunk: int = 0
+    is_readable: bool = True
+    """Whether the journal is complete and the turn can be continued."""
+    steps: list[StepEnded] = field(default_factory=list)
+    calls: list[Usage] = field(default_factory=list)
+    """The cost of each model call that ended."""
+    hand_overs: int = 0
+    """How many of them ran out of time and handed the turn over, instead of dying."""
+    is_handed_over: bool = False
+    """The last one did."""
+    has_open_calls: bool = False
+    """It handed over before it started the tools of its last step."""
+    begun_at: float | None = None
+    """The wall clock at which the first process began; None if it wrote nothing."""
+    has_started: bool = False
+    """The stream has its start."""
+    was_asked: bool = False
+    """A step has begun, so `on_start` was already called."""
+    has_approved: bool = False
+    """The approved calls may have run."""
+
+    @property
+    def first_token_at(self) -> float | None:
+        """The wall clock at the first token."""
+        return next((step.first_token_at for step in self.steps if step.first_token_at is not None), None)
+
+    def note(self, entry: Entry) -> None:
+        """Take up what a record says about the turn."""
+        handler = self._NOTES.get(type(entry))
+        if handler is not None:
+            handler(self, entry)
+
+    def _note_run(self, record: RunStarted) -> None:
+        self.is_handed_over = self.has_open_calls = False
+        self.begun_at = record.at if self.begun_at is None else self.begun_at
+
+    def _note_hand_over(self, record: HandedOver) -> None:
+        self.hand_overs += record.has_moved
+        self.is_handed_over, self.has_open_calls = True, record.has_open_calls
+
+    def _note_start(self, _: Start) -> None:
+        self.has_started = True
+
+    def _note_asked(self, _: StartStep) -> None:
+        self.was_asked = True
+
+    def _note_approved(self, _: ApprovedStarted) -> None:
+        self.has_approved = True
+
+    _NOTES: ClassVar[dict[type[Entry], Callable[[Any, Any], None]]] = {
+        RunStarted: _note_run,
+        HandedOver: _note_hand_over,
+        Start: _note_start,
+        StartStep: _note_asked,
+        ApprovedStarted: _note_approved,
+        StepEnded: lambda draft, record: draft.steps.append(record),
+        Counted: lambda draft, record: draft.calls.append(Usage.from_dict(record.usage)),
+    }
+
+
+_OF_ALL_RUNS = (Counted, RunStarted, HandedOver, StartStep)
+"""Records that count also where they were withdrawn."""
+
+
+def fold(chunks: Sequence[Chunk], base: Sequence[Part] = (), *, takes_over: bool = True) -> Draft:
+    """Fold a journal. `base` are the parts of an answer that waited, as its continuation began with them.
+
+    With `takes_over`, the unfinished step is withdrawn as by a process that goes on with the turn. Reading stops at the
+    first record that cannot be read: a corrupt journal must not block the session.
+    """
+    written = lines_of(chunks)
+    lines = as_taken_over(written) if takes_over else surviving(written)
+    draft = Draft(AnswerRecorder(), lines=lines, next_chunk=len(chunks))
+    draft.recorder.restore(base)
+    draft.is_readable = [chunk.number for chunk in chunks] == list(range(len(chunks)))
+    with suppress(AnswerTooLong, KeyError, RecursionError, ValueError, TypeError):
+        for entry in entries_of(written):  # withdrawn calls are paid for, and dead processes counted
+            if isinstance(entry, _OF_ALL_RUNS):
+                draft.note(entry)
+    is_complete = False
+    with suppress(AnswerTooLong, KeyError, RecursionError, ValueError, TypeError):
+        for entry in entries_of(lines):
+            draft.recorder.apply(entry)
+            if not isinstance(entry, _OF_ALL_RUNS):
+                draft.note(entry)
+        is_complete = True
+    draft.is_readable = draft.is_readable and is_complete
+    return draft
+
+
+def replayed(lines: Iterable[bytes], base: Sequence[Part] = ()) -> AnswerRecorder:
+    """Return a recorder that has recorded these lines, to complete or to close the answer."""
+    recorder = AnswerRecorder(max_chars=float("inf"))
+    recorder.restore(base)
+    with suppress(AnswerTooLong, KeyError, RecursionError, ValueError, TypeError):
+        for entry in entries_of(lines):
+            recorder.apply(entry)
+    return recorder

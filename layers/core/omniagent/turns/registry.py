@@ -1,0 +1,74 @@
+"""`TurnRegistry`: what processes tell each other while a turn runs. Its journal, its signals, and who reads it.
+
+The session's document, not the registry, says who may run a turn. The journal is the heartbeat: a process writes at
+least one chunk in each third of a lease, and each number is written once. A process that finds a number taken by
+another run has lost the turn.
+"""
+
+from abc import ABC, abstractmethod
+from dataclasses import dataclass
+from datetime import datetime
+
+MAX_CHUNK_BYTES = 300_000
+"""A chunk must fit into one item of the table (400 KB), whatever its records are."""
+KEPT_SECONDS = 7 * 24 * 3600
+"""How long a journal is kept. The sweep finishes a dead turn within minutes."""
+SHORT_RUN = 12
+"""How much of a run's id a chunk carries: a tick of text must fit into one write unit (1 KB)."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chunk:
+    """The records of one tick, one per line."""
+
+    number: int
+    run: str
+    """The beginning of the id of the process that wrote it."""
+    at: datetime
+    lines: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Signals:
+    """What others want from a running turn."""
+
+    stop: bool = False
+    mail: int = 0
+    """How often messages that steer it got in line."""
+
+
+class TurnRegistry(ABC):
+    """The journals and signals of running turns. Every method raises `RegistryUnavailable` if it cannot be reached."""
+
+    @abstractmethod
+    async def append(self, session: str, journal: str, chunk: Chunk) -> bool:
+        """Write the next chunk of a journal. Writing one's own chunk again is allowed.
+
+        Returns False if another run has written a chunk with this number.
+        """
+
+    @abstractmethod
+    async def read(self, session: str, journal: str, after: int = -1, *, newest: bool = False) -> list[Chunk]:
+        """Return the chunks after a number in order, or only the newest one."""
+
+    @abstractmethod
+    async def signal(self, session: str, journal: str, *, stop: bool = False, mail: bool = False) -> None:
+        """Send the turn a signal. Signals add up, and may be sent again."""
+
+    @abstractmethod
+    async def signals(self, session: str, journal: str) -> Signals:
+        """Return the signals that were sent to the turn."""
+
+    @abstractmethod
+    async def count_reader(self, user_id: str, reader: str, seconds: float) -> int:
+        """Count a reader of the user's turns for so many seconds, or no longer (0). Return the number of readers."""
+
+    @abstractmethod
+    async def erase(self, owner: str, limit: int = 500) -> bool:
+        """Delete up to `limit` items of a session, by its key, or of a user, by their id.
+
+        Returns True when nothing is left.
+        """
+
+    async def aclose(self) -> None:  # noqa: B027 - a registry without connections has nothing to close
+        """Close the registry's connections."""

@@ -1,0 +1,484 @@
+"""The state of a turn. Everything that decides or changes it is in this file, and nothing in this file reads or writes.
+
+A session is `idle`, `running` or `waiting`, and any number of messages may be in line. Its document is the only fence:
+each `Change` is one compare-and-set of its version, so whoever decided from an older version decides again. A message
+has one home at a time: the queue, the turn that answers it, or the history.
+
+    event       idle       running    waiting
+    Begin       running               running    a message gets the turn; open requests are closed as unanswered
+    Enqueue     idle       running    waiting    a message gets in line
+    Join                   running               messages that steer move from the queue to the turn
+    TakeOver               running               another process goes on with a turn whose process died
+    Withdraw               idle                  a turn that may not run, before its first model call
+    Wait                   waiting               the turn needs a human or a client; its answer so far is stored
+    Reply                             running    a human replied to the last open request
+    PartReply                         waiting    a human replied to one of several requests
+    End                    idle                  the answer is stored: complete, cancelled, failed or interrupted
+    Close                             idle       the requests expired, or the turn was stopped; a message may follow
+    StopQueued  idle       running    waiting    messages in line were stopped
+    Erase       erased     erased     erased     the session is deleted
+
+`decide` says what a request does: run, follow, replay, queue, interrupt, take over, or be refused. `transition` applies
+an event. An event that does not fit the state raises `Moved`: the caller reads the session again.
+"""
+
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Final, Literal
+
+from omniagent.errors import (
+    InvalidRequest,
+    NotFound,
+    NotRegenerable,
+    OmniAgentError,
+    QueueFull,
+    StorageConflict,
+    TurnInProgress,
+)
+from omniagent.messages import UNANSWERED_ERROR, SteeringPart, TextPart, ToolPart, close_open_calls
+from omniagent.protocol.events import AbortReason
+from omniagent.session.ids import first_version, new_id
+from omniagent.session.live import Change, LiveTurn, QueuedMessage, SessionHead, SessionMessage, SessionState
+from omniagent.turns.query import Query
+
+State = Literal["idle", "running", "waiting", "erased"]
+TABLE: Final[dict[str, dict[State, State]]] = {
+    "Begin": {"idle": "running", "waiting": "running"},
+    "Enqueue": {"idle": "idle", "running": "running", "waiting": "waiting"},
+    "Join": {"running": "running"},
+    "TakeOver": {"running": "running"},
+    "Withdraw": {"running": "idle"},
+    "Wait": {"running": "waiting"},
+    "Reply": {"waiting": "running"},
+    "PartReply": {"waiting": "waiting"},
+    "End": {"running": "idle"},
+    "Close": {"waiting": "idle"},
+    "StopQueued": {"idle": "idle", "running": "running", "waiting": "waiting"},
+    "Erase": {"idle": "erased", "running": "erased", "waiting": "erased"},
+}
+"""The state after each event. `docs/design.md` shows the same table."""
+
+EXPIRED_ERROR: Final = "Nobody answered in time. The call was not run."
+STOPPED_ERROR: Final = "The turn was stopped before anybody answered. The call was not run."
+ANSWERED_BADLY: Final = (
+    "The answer to this message is incomplete. Send the message without `background` to answer it again."
+)
+MAX_TURNS: Final = 1_000_000
+"""Maximum number of turns in a session."""
+QUEUE_SECONDS: Final = 2.0
+"""How long the request of a queued message may take to begin its turn. After that, the sweep does."""
+
+
+class Moved(StorageConflict):
+    """The event does not fit the session's state any more."""
+
+
+# --- Events ---
+
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """A message gets the turn."""
+
+    turn: LiveTurn
+    closes: SessionMessage | None = None
+    """The waiting answer that ends with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Enqueue:
+    message: QueuedMessage
+
+
+@dataclass(frozen=True, slots=True)
+class Join:
+    run: str
+    messages: tuple[QueuedMessage, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class TakeOver:
+    run: str
+
+
+@dataclass(frozen=True, slots=True)
+class Withdraw:
+    run: str
+    back: QueuedMessage | None = None
+    """The message goes back to the front of the line."""
+    changed_at: datetime | None = None
+    """When the session's last turn before it began or ended."""
+
+
+@dataclass(frozen=True, slots=True)
+class Wait:
+    run: str
+    answer: SessionMessage
+    previous: SessionMessage | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Reply:
+    """The replies are in `answer`. `run` continues the turn."""
+
+    run: str
+    answer: SessionMessage
+
+
+@dataclass(frozen=True, slots=True)
+class PartReply:
+    answer: SessionMessage
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    run: str
+    answer: SessionMessage
+    previous: SessionMessage | None = None
+    """The answer that it replaces, unless there is nothing to show in its place."""
+
+
+@dataclass(frozen=True, slots=True)
+class Close:
+    answer: SessionMessage
+    message: QueuedMessage | None = None
+    """The message that is sent in place of the replies, if others are in line before it."""
+
+
+@dataclass(frozen=True, slots=True)
+class StopQueued:
+    message_id: str | None
+    """None: all."""
+
+
+@dataclass(frozen=True, slots=True)
+class Erase:
+    pass
+
+
+Event = Begin | Enqueue | Join | TakeOver | Withdraw | Wait | Reply | PartReply | End | Close | StopQueued | Erase
+
+
+def state_of(session: SessionHead) -> State:
+    return "idle" if session.turn is None else session.turn.state
+
+
+def transition(session: SessionHead, event: Event, now: datetime, *, lease_seconds: float = 10.0) -> Change:
+    """Return the change that an event makes. Raises `Moved` if it does not fit."""
+    if state_of(session) not in TABLE[type(event).__name__]:
+        raise Moved(f"{type(event).__name__} does not fit a session that is {state_of(session)}")
+    if isinstance(event, Join | Withdraw | Wait | End) and _turn(session).run != event.run:
+        raise Moved(f"turn {_turn(session).id} was taken over")
+    change = _applied(session, event, now)
+    after, stopped = _drained(change.after)
+    after = replace(after, version=session.version + 1 if session.version else first_version())
+    return replace(change, after=after, inserted=(*change.inserted, *stopped), due=_due(after, now, lease_seconds))
+
+
+def _applied(session: SessionHead, event: Event, now: datetime) -> Change:  # noqa: C901, PLR0911, PLR0912 - one case per event
+    queue = session.queue
+    match event:
+        case Begin(turn, closes):
+            queue = tuple(message for message in queue if message.id != turn.message_id)
+            number = max(session.latest_turn_number, turn.number)
+            after = replace(
+                session, turn=replace(turn, since=now), latest_turn_number=number, queue=queue, changed_at=now
+            )
+            return Change(session, after, changed=(closes,) if closes is not None else ())
+        case Enqueue(message):
+            if any(known.id == message.id for known in queue):
+                raise Moved("the message is in line already")
+            return Change(session, replace(session, queue=(*queue, message)))
+        case Join(_, messages):
+            ids = {message.id for message in messages}
+            turn = replace(_turn(session), joined=(*_turn(session).joined, *messages))
+            return Change(session, replace(session, turn=turn, queue=tuple(m for m in queue if m.id not in ids)))
+        case TakeOver(run):
+            turn = replace(_turn(session), run=run, since=now, attempt=_turn(session).attempt + 1)
+            return Change(session, replace(session, turn=turn))
+        case Withdraw(_, back, changed_at):
+            is_new = _turn(session).message is not None
+            number = session.latest_turn_number - 1 if is_new else session.latest_turn_number
+            queue = (back, *queue) if back is not None else queue
+            after = replace(session, turn=None, latest_turn_number=number, queue=queue, changed_at=changed_at)
+            return Change(session, after)
+        case Wait(_, answer, previous):
+            turn = replace(_turn(session), state="waiting", message=None, joined=(), until=answer.waiting_until)
+            return _stored(session, replace(session, turn=turn, changed_at=now), answer, previous)
+        case Reply(run, answer):
+            turn = replace(_turn(session), state="running", run=run, journal=new_id(), since=now, until=None, attempt=0)
+            return Change(session, replace(session, turn=turn, changed_at=now), changed=(answer,))
+        case PartReply(answer):
+            turn = replace(_turn(session), until=answer.waiting_until)
+            return Change(session, replace(session, turn=turn), changed=(answer,))
+        case End(_, answer, previous):
+            return _stored(session, replace(session, turn=None, changed_at=now), answer, previous)
+        case Close(answer, message):
+            queue = (*queue, message) if message is not None else queue
+            return Change(session, replace(session, turn=None, queue=queue, changed_at=now), changed=(answer,))
+        case StopQueued(message_id):
+            stopped = (replace(m, is_stopped=m.is_stopped or message_id in (None, m.id)) for m in queue)
+            return Change(session, replace(session, queue=tuple(stopped)))
+        case Erase():
+            return Change(session, replace(session, turn=None, queue=(), is_erased=True))
+
+
+def _stored(
+    session: SessionHead, after: SessionHead, answer: SessionMessage, previous: SessionMessage | None
+) -> Change:
+    """Move the turn's message and its answer to the history."""
+    turn = _turn(session)
+    missing = [message for message in turn.joined if message.id not in answer.steering_ids]
+    parts = [SteeringPart(message_id=message.id, text=message.text) for message in missing]
+    answer = replace(answer, parts=[*answer.parts, *parts]) if parts else answer
+    if turn.is_continued:
+        return Change(session, after, changed=(answer,))
+    if not answer.replaces(previous):  # a regeneration that has shown nothing: the previous answer stays
+        return Change(session, replace(after, turn=None))
+    question = (turn.message,) if turn.message is not None else ()
+    return Change(session, after, inserted=(*question, answer), deleted=previous.id if previous is not None else None)
+
+
+def _drained(session: SessionHead) -> tuple[SessionHead, list[SessionMessage]]:
+    """Store the stopped messages at the front of an idle session's line, each with an empty answer."""
+    stored: list[SessionMessage] = []
+    while session.turn is None and session.queue and session.queue[0].is_stopped:
+        message, *rest = session.queue
+        number = session.latest_turn_number + 1
+        metadata = {"turnNumber": number, "status": "cancelled", "finishReason": "other", "stopReason": "cancelled"}
+        stored.append(question_of(message.id, message.text, number))
+        stored.append(SessionMessage(new_id(), "assistant", number, [], "cancelled", metadata=metadata))
+        session = replace(session, latest_turn_number=number, queue=tuple(rest))
+    return session, stored
+
+
+def question_of(message_id: str, text: str, turn_number: int) -> SessionMessage:
+    """Return a user's message as it is stored."""
+    return SessionMessage(message_id, "user", turn_number, [TextPart(text=text)])
+
+
+def _due(session: SessionHead, now: datetime, lease_seconds: float) -> datetime | None:
+    """Return when the sweep looks at the session: its turn may be dead or expired, or its line stand still."""
+    turn = session.turn
+    if turn is not None and turn.state == "running":
+        return turn.since + timedelta(seconds=lease_seconds)
+    if turn is not None and not _is_interrupted(session):
+        return turn.until
+    return now + timedelta(seconds=QUEUE_SECONDS) if session.queue else None
+
+
+def _turn(session: SessionHead) -> LiveTurn:
+    if session.turn is None:
+        raise Moved("the session has no turn")
+    return session.turn
+
+
+def is_dead(turn: LiveTurn, last_sign_of_life: datetime | None, now: datetime, lease_seconds: float) -> bool:
+    """Whether a running turn's process is gone: neither the turn nor its journal was written for a lease."""
+    last = turn.since if last_sign_of_life is None else max(turn.since, last_sign_of_life)
+    return now - last > timedelta(seconds=lease_seconds)
+
+
+def is_over(session: SessionHead, now: datetime) -> bool:
+    """Whether nobody can reply to a waiting turn any more: its requests expired, or a message in line interrupts it.
+
+    Such a message got in line before the turn waited, which had not seen the signal yet.
+    """
+    turn = session.waiting
+    return turn is not None and (turn.has_expired(now) or _is_interrupted(session))
+
+
+def _is_interrupted(session: SessionHead) -> bool:
+    return any(message.busy == "interrupt" and not message.is_stopped for message in session.queue)
+
+
+# --- Decisions ---
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """Begin a turn for this message."""
+
+    message: SessionMessage
+    """New, or the stored one that is answered again."""
+    is_new: bool = True
+    previous: SessionMessage | None = None
+    """The answer that it replaces."""
+    regenerates: bool = False
+    closes: SessionMessage | None = None
+    """A waiting answer that ends with it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Follow:
+    """Read the turn that answers this message."""
+
+
+@dataclass(frozen=True, slots=True)
+class Replay:
+    """Return the stored answer of a turn."""
+
+    turn_number: int
+
+
+@dataclass(frozen=True, slots=True)
+class GetInLine:
+    """Get in line. Steering and interrupting messages also send the running turn a signal."""
+
+    closes: SessionMessage | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WaitInLine:
+    """The message is in line already."""
+
+
+@dataclass(frozen=True, slots=True)
+class Interrupt:
+    """Stop the running turn, then decide again."""
+
+
+@dataclass(frozen=True, slots=True)
+class GoOn:
+    """The process of this message's turn died: take the turn over and read it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Refuse:
+    error: OmniAgentError
+
+
+Decision = Run | Follow | Replay | GetInLine | WaitInLine | Interrupt | GoOn | Refuse
+
+
+def decide(  # noqa: PLR0911 - one return per decision
+    state: SessionState, query: Query, *, now: datetime, dead: bool = False, background: bool = False, limit: int = 10
+) -> Decision:
+    """Decide what a request does.
+
+    `dead` says whether the process of the running turn is gone. A `background` message never runs here: it gets in
+    line. `limit` is the maximum length of the line.
+    """
+    session = state.head
+    if _never_arrived(state, query):
+        query = replace(query, regenerate=False)
+    if (problem := _changed_text(state, query)) is not None:
+        return Refuse(problem)
+    turn = session.running
+    if turn is not None and _is_answered_by(turn, state, query):
+        return GoOn() if dead else Follow()
+    if any(message.id == query.message_id for message in session.queue):
+        return WaitInLine()
+    if query.regenerate:
+        return _regenerate(state, query, now, dead=dead)
+    if state.earlier is not None:
+        return _again(state, query, state.earlier, background=background)
+    if session.latest_turn_number >= MAX_TURNS:
+        return Refuse(InvalidRequest("This session has reached its last turn. Start a new one."))
+    return _new(state, query, now, dead=dead, background=background, limit=limit)
+
+
+def _new(state: SessionState, query: Query, now: datetime, *, dead: bool, background: bool, limit: int) -> Decision:
+    session, busy = state.head, query.busy or "reject"
+    closes = _closed(state, now) if session.waiting is not None else None
+    is_busy = session.running is not None and not dead
+    if is_busy and busy == "reject":
+        return Refuse(TurnInProgress(retry_after=1.0))
+    if session.running is None and not session.queue and not background:
+        number = session.latest_turn_number + 1
+        return Run(question_of(query.message_id, query.text, number), closes=closes)
+    if len(session.queue) >= limit:
+        return Refuse(QueueFull())
+    return GetInLine(closes)
+
+
+def _again(state: SessionState, query: Query, earlier: SessionMessage, *, background: bool) -> Decision:
+    """Decide about a message that the history has: replay its answer, or answer it again if that is incomplete."""
+    if not earlier.was_sent_as(query.message_id):
+        return Refuse(InvalidRequest("This message id belongs to an answer. Choose another one."))
+    session, answer = state.head, state.answer
+    if earlier.turn_number < session.latest_turn_number:
+        return Replay(earlier.turn_number)
+    if answer is not None and answer.status in ("complete", "waiting"):
+        return Replay(earlier.turn_number)
+    if background:
+        return Refuse(NotRegenerable(ANSWERED_BADLY))
+    question = earlier if earlier.role == "user" else state.question
+    if question is None:
+        return Refuse(NotRegenerable())
+    return Run(question, is_new=False, previous=answer)
+
+
+def _regenerate(state: SessionState, query: Query, now: datetime, *, dead: bool) -> Decision:
+    session, earlier, question, answer = state.head, state.earlier, state.question, state.answer
+    if session.running is not None:
+        if query.busy == "interrupt":
+            return Interrupt()
+        return GoOn() if dead else Refuse(TurnInProgress(retry_after=1.0))
+    if earlier is not None and earlier.turn_number < session.latest_turn_number:
+        return Refuse(NotRegenerable())
+    if question is None or (earlier is None and query.message_id):
+        return Refuse(NotFound())
+    if answer is not None and query.replaces and query.replaces == answer.metadata.get("replaces"):
+        return Replay(answer.turn_number)  # a retry: this answer is the result
+    closes = _closed(state, now) if session.waiting is not None else None
+    return Run(question, is_new=False, previous=closes or answer, regenerates=True, closes=closes)
+
+
+def _closed(state: SessionState, now: datetime) -> SessionMessage | None:
+    """Return the waiting answer as it ends when a message is sent in place of a reply."""
+    turn, answer = state.head.waiting, state.answer
+    if turn is None or answer is None or answer.status != "waiting":
+        return None
+    return closed_by_message(turn, answer, now)
+
+
+def closed_by_message(turn: LiveTurn, answer: SessionMessage, now: datetime) -> SessionMessage:
+    """Return a waiting answer as it ends when another message is answered."""
+    return closed(answer, "expired", EXPIRED_ERROR) if turn.has_expired(now) else closed(answer, "unanswered")
+
+
+def closed(answer: SessionMessage, stop_reason: AbortReason, error: str = UNANSWERED_ERROR) -> SessionMessage:
+    """Return a waiting answer, closed: pending calls are denied, and approved calls are not run."""
+    parts = [part.close(error) if isinstance(part, ToolPart) else part for part in answer.parts]
+    metadata = {**answer.metadata, "status": "cancelled", "finishReason": "other", "stopReason": stop_reason}
+    return replace(answer, parts=close_open_calls(parts), status="cancelled", metadata=metadata)
+
+
+def _is_answered_by(turn: LiveTurn, state: SessionState, query: Query) -> bool:
+    """Whether the running turn is the one that this request asks for."""
+    if query.regenerate:
+        if turn.replaces is None:
+            return False
+        return query.replaces == turn.replaces if query.replaces else query.message_id in ("", turn.message_id)
+    if query.message_id in turn.message_ids:
+        return True
+    return state.earlier is not None and state.earlier.turn_number == turn.number
+
+
+def _never_arrived(state: SessionState, query: Query) -> bool:
+    """Whether the message to regenerate is new here: it is answered for the first time."""
+    is_whole = bool(query.message_id and query.text.strip())
+    return query.regenerate and is_whole and state.earlier is None and query.message_id not in _live_texts(state.head)
+
+
+def _live_texts(session: SessionHead) -> dict[str, str]:
+    """Return the text of each message that is not in the history yet, by its id."""
+    turn = session.turn
+    texts = {message.id: message.text for message in (*(turn.joined if turn is not None else ()), *session.queue)}
+    if turn is not None and turn.message is not None:
+        texts[turn.message_id] = turn.message.text
+    return texts
+
+
+def _changed_text(state: SessionState, query: Query) -> OmniAgentError | None:
+    """Refuse another text under a known id: the answer would appear below a question it does not answer."""
+    known = _live_texts(state.head).get(query.message_id)
+    try:
+        if known is not None:
+            query.check_text(known)
+        elif state.earlier is not None:
+            query.check_same(state.earlier)
+    except InvalidRequest as exc:
+        return exc
+    return None

@@ -1,0 +1,1 @@
+"""Who finishes a turn: takeover, stop, sweep and deletion."""

@@ -1,0 +1,87 @@
+"""Finishes what a process left behind: a turn whose process died, requests that expired, messages in line."""
+
+import logging
+import time
+from dataclasses import replace
+
+from omniagent.ai.result import AnswerSource
+from omniagent.aio import both
+from omniagent.session.live import SessionHead, SessionMessage, SessionState
+from omniagent.turns.deadline import TimeLimit
+from omniagent.turns.engine.assignment import Assignment
+from omniagent.turns.engine.beginning import begin_queued, start
+from omniagent.turns.engine.turn import Turn
+from omniagent.turns.journal.fold import Draft, fold
+from omniagent.turns.journal.replay import kept_steps
+from omniagent.turns.setup import MAX_ATTEMPTS, TurnSetup
+from omniagent.turns.watch.closing import Taken, base_parts, close_expired, close_turn, taken_over
+
+logger = logging.getLogger(__name__)
+
+
+async def take_up(setup: TurnSetup, limit: TimeLimit) -> AnswerSource | None:
+    """Do what the session needs next: finish a dead turn, close expired requests, begin the first message in line.
+
+    None if there is nothing to do, or another process does it. Raises the error that refuses a message's turn.
+    """
+    while (head := await setup.session.head()) is not None:
+        if (turn := head.running) is not None:
+            return None if await setup.is_alive(turn) else await go_on(setup, limit, head)
+        if head.waiting is not None:
+            if not await close_expired(setup, head):
+                return None
+        elif head.queue:
+            if (begun := await begin_queued(setup, head, limit)) is not None:
+                return begun
+        else:
+            return None
+    return None
+
+
+async def go_on(setup: TurnSetup, limit: TimeLimit, head: SessionHead) -> Turn | None:
+    """Take over the session's running turn, whose process died. None if another process does, or it was closed.
+
+    A turn that was stopped is closed as cancelled; one that cannot be continued, as interrupted.
+    """
+    session = setup.session
+    with setup.bound():
+        taken = await taken_over(setup, head)
+        if taken is None:
+            return None
+        turn, chunks = taken.turn, taken.chunks
+        base = await session.find(turn.id) if turn.is_continued else None
+        signals, state = await both(setup.registry.signals(session.key, turn.journal), session.load(turn.message_id))
+        draft = fold(chunks[:-1], base_parts(base))
+        if signals.stop or not draft.is_readable or turn.attempt - draft.hand_overs > MAX_ATTEMPTS:
+            if not signals.stop:
+                logger.error("dead turn not continued", extra={"turn_id": turn.id, "attempt": turn.attempt})
+            await close_turn(setup, taken, "cancelled" if signals.stop else "interrupted")
+            return None
+        draft.lines.append(chunks[-1].lines)
+        draft.next_chunk += 1
+        details = {"turn_id": turn.id, "attempt": turn.attempt}
+        if draft.is_handed_over:
+            logger.info("turn goes on", extra=details)
+        else:
+            logger.warning("dead turn continued", extra=details)
+        return start(setup, _assignment(taken, state, limit, draft, base), setup.span(turn.number))
+
+
+def _assignment(
+    taken: Taken, state: SessionState, limit: TimeLimit, draft: Draft, base: SessionMessage | None
+) -> Assignment:
+    turn = taken.turn
+    question = turn.message or (state.question if state.question and state.question.id == turn.message_id else None)
+    previous = state.answer if state.answer is not None and state.answer.id == turn.replaces else None
+    seconds = max(0.0, time.time() - draft.begun_at) if draft.begun_at is not None else 0.0
+    return Assignment(
+        taken.head,
+        state,
+        replace(limit, started_at=time.monotonic() - seconds),
+        question.text if question is not None else "",
+        previous=previous,
+        # Once started, the journal already contains the kept steps.
+        kept=() if draft.has_started else kept_steps(previous),
+        base=base,
+        draft=draft,
+    )

@@ -1,0 +1,704 @@
+"""Explores every interleaving of processes that run the real `decide` and `transition`: `make model`.
+
+A world is a session's document, its history, the journal and the signals of its turns, and some processes: requests
+that send a message, reply to a waiting turn or stop it, and the sweep. A process does one remote read or write at a
+time. Between any two of them it may be killed, a write's reply may be lost, and a live process may be taken for dead.
+
+Checked in every world: a message has one home (P3); an accepted message is never gone (P1); no message gets two turns
+or two endings (P2, P4); no tool runs twice (P4, P9); a reply counts once (P8); what is stored is what the journal says.
+At the end: from every world, one in which everything accepted is answered can be reached (P9).
+"""
+
+import time
+from array import array
+from collections import deque
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from typing import Any, NamedTuple
+
+from omniagent.messages import CallRequest, Part, SteeringPart, TextPart, ToolPart
+from omniagent.session.live import Change, LiveTurn, QueuedMessage, SessionHead, SessionMessage, SessionState
+from omniagent.settings import Busy
+from omniagent.turns import state as states
+from omniagent.turns.query import Query
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+LATER = NOW + timedelta(days=30)
+MESSAGES = (0, 1)
+
+
+class Violation(Exception):
+    """A promise is broken."""
+
+
+class Turn(NamedTuple):
+    """`LiveTurn`, without what does not matter here."""
+
+    message: int
+    number: int
+    run: int
+    state: str
+    goes_on: bool
+    joined: tuple[int, ...]
+    is_new: bool
+
+
+class Session(NamedTuple):
+    """`SessionHead`."""
+
+    version: int = 0
+    number: int = 0
+    turn: Turn | None = None
+    queue: tuple[tuple[int, bool], ...] = ()
+    """Messages in line, and whether they were stopped."""
+
+
+class Stored(NamedTuple):
+    """A user's message in the history."""
+
+    message: int
+    number: int
+    status: str
+    joined: int = -1
+    """The message whose answer it has joined."""
+
+
+History = tuple[Stored, ...]
+Journal = tuple[tuple[str, int], ...]
+"""Records (kind, run), each number written once."""
+
+
+class Process(NamedTuple):
+    pid: int
+    kind: str
+    message: int
+    step: str
+    data: Any = None
+
+
+class World(NamedTuple):
+    session: Session
+    history: History
+    journals: tuple[Journal, ...]
+    """By message: that of its turn, then that after it waited."""
+    stopped: frozenset[int]
+    """The journals that were sent a stop."""
+    tools: tuple[int, ...]
+    begun: tuple[int, ...]
+    ended: tuple[int, ...]
+    replied: int
+    accepted: frozenset[int]
+    processes: tuple[Process, ...]
+    next_pid: int
+    crashes: int
+    lost: int
+    suspicions: int
+    resends: int
+    stops: int
+    replies: int
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """How much may go wrong in one world."""
+
+    crashes: int = 1
+    lost: int = 1
+    suspicions: int = 1
+    resends: int = 1
+    stops: int = 1
+    replies: int = 0
+    busy: tuple[Busy, Busy] = ("reject", "steer")
+
+
+@dataclass(slots=True)
+class Rules:
+    """The rules under test. A mutant replaces one of them."""
+
+    decide: Callable[..., states.Decision] = states.decide
+    transition: Callable[..., Change] = states.transition
+    compares_version: bool = True
+    reads_live_first: bool = True
+    numbers_once: bool = True
+    runs_in_doubt: bool = False
+    writes_before_tools: bool = True
+    drops_mail: bool = False
+
+
+@dataclass(slots=True)
+class Explorer:
+    """Explores all worlds within the bounds."""
+
+    bounds: Bounds = Bounds()
+    rules: Rules = field(default_factory=Rules)
+    _decided: dict[Any, states.Decision] = field(default_factory=dict)
+    _changed: dict[Any, tuple[Session, History] | None] = field(default_factory=dict)
+
+    # --- The real functions, on small values ---
+
+    def decision(self, session: Session, history: History, message: int, *, dead: bool) -> states.Decision:
+        key = (session, history, message, dead)
+        if key not in self._decided:
+            query = Query(f"text {message}", f"m{message}", busy=self.bounds.busy[message])
+            self._decided[key] = self.rules.decide(_state(session, history, message), query, now=NOW, dead=dead)
+        return self._decided[key]
+
+    def change(self, session: Session, history: History, event: tuple[Any, ...]) -> tuple[Session, History] | None:
+        """Return the session and the history after an event. None if it does not fit."""
+        key = (session, history, event)
+        if key not in self._changed:
+            try:
+                change = self.rules.transition(_head(session), self._event(session, event), NOW)
+            except states.Moved:
+                self._changed[key] = None
+            else:
+                self._changed[key] = (_session(change.after, session), _history(history, change))
+        return self._changed[key]
+
+    def _event(self, session: Session, event: tuple[Any, ...]) -> states.Event:  # noqa: PLR0911 - one per event
+        match event:
+            case ("begin", int(message), int(run), bool(is_new), int(number)):
+                question = SessionMessage(f"m{message}", "user", number, [TextPart(text=f"text {message}")])
+                turn_id = f"t{message}"
+                live = LiveTurn(
+                    turn_id, number, str(run), turn_id, f"m{message}", NOW, message=question if is_new else None
+                )
+                return states.Begin(live)
+            case ("enqueue", int(message)):
+                return states.Enqueue(QueuedMessage(f"m{message}", f"text {message}", self.bounds.busy[message]))
+            case ("join", int(run), joined):
+                messages = tuple(QueuedMessage(f"m{m}", f"text {m}", self.bounds.busy[m]) for m in joined)
+                return states.Join(str(run), messages)
+            case ("take", int(run)):
+                return states.TakeOver(str(run))
+            case ("end", int(run), joined, str(status)):
+                return _ending(session, run, joined, status)
+            case ("reply", int(run)):
+                return states.Reply(str(run), _answer(_running(session), (), "waiting", replied=True))
+            case ("close",):
+                return states.Close(_answer(_running(session), (), "cancelled"))
+            case ("stop", int(message)):
+                return states.StopQueued(f"m{message}")
+        raise ValueError(event)
+
+    # --- Steps ---
+
+    def start(self) -> World:
+        bounds = self.bounds
+        senders = tuple(Process(m, "send", m, "load") for m in MESSAGES)
+        return World(
+            Session(), (), ((), (), (), ()), frozenset(), (0, 0, 0, 0), (0, 0), (0, 0), 0, frozenset(), senders, 2,
+            bounds.crashes, bounds.lost, bounds.suspicions, bounds.resends, bounds.stops, bounds.replies,
+        )  # fmt: skip
+
+    def successors(self, world: World) -> Iterator[World]:
+        for index, process in enumerate(world.processes):
+            others = world.processes[:index] + world.processes[index + 1 :]
+            if world.crashes:
+                yield world._replace(processes=others, crashes=world.crashes - 1)
+            step = getattr(self, f"_{process.step}")
+            yield from step(world, others, process)
+        pid = world.next_pid
+        if world.resends:
+            for message in MESSAGES:
+                yield _with(world, Process(pid, "send", message, "load"), resends=world.resends - 1)
+        if world.stops:
+            for message in MESSAGES:
+                yield _with(world, Process(pid, "stop", message, "stop"), stops=world.stops - 1)
+        turn = world.session.turn
+        if world.replies and turn is not None and turn.state == "waiting":
+            yield _with(world, Process(pid, "reply", turn.message, "reply"), replies=world.replies - 1)
+        if not world.processes and (turn is not None or world.session.queue):
+            if turn is not None and turn.state == "waiting":
+                yield _with(world, Process(pid, "reply", turn.message, "reply"))  # somebody replies in the end
+            else:
+                yield _with(world, Process(pid, "sweep", -1, "sweep"))
+
+    def _load(self, world: World, others: tuple[Process, ...], me: Process) -> Iterator[World]:
+        """Read the live state; the history is read next."""
+        data = world.session if self.rules.reads_live_first else world.history
+        yield _go(world, others, me._replace(step="decide", data=data))
+
+    def _decide(self, world: World, others: tuple[Process, ...], me: Process) -> Iterator[World]:
+        if self.rules.reads_live_first:
+            session, history = me.data, world.history
+        else:
+            session, history = world.session, me.data
+        turn = session.turn
+        is_gone = turn is not None and turn.state == "running" and not _is_alive(world, turn.run, me.pid)
+        yield from self._decided_as(world, others, me, session, history, dead=is_gone)
+        if turn is not None and turn.state == "running" and not is_gone and world.suspicions:
+            suspecting = world._replace(suspicions=world.suspicions - 1)
+            yield from self._decided_as(suspecting, others, me, session, history, dead=True)
+
+    def _decided_as(
+        self, world: World, others: tuple[Process, ...], me: Process, session: Session, history: History, *, dead: bool
+    ) -> Iterator[World]:
+        accepted = world.accepted | {me.message}
+        match self.decision(session, history, me.message, dead=dead):
+            case states.Replay():
+                yield _leave(world, others, accepted=accepted)
+            case states.Refuse() | states.Interrupt():
+                yield _leave(world, others)
+            case states.Run(is_new=is_new, message=message, closes=None):
+                begin = ("begin", me.message, me.pid, is_new, message.turn_number)
+                yield _go(world, others, me._replace(step="write", data=(session, begin)))
+            case states.Run():
+                yield _leave(world, others)  # it would close the requests of a waiting turn: not explored
+            case states.Follow():
+                yield _go(world, others, me._replace(step="follow", data=None), accepted=accepted)
+            case states.GoOn():
+                yield _go(world, others, me._replace(step="write", data=(session, ("take", me.pid))), accepted=accepted)
+            case states.GetInLine(closes=None):
+                yield _go(world, others, me._replace(step="write", data=(session, ("enqueue", me.message))))
+            case states.GetInLine():
+                yield _leave(world, others)
+            case states.WaitInLine():
+                yield _go(world, others, me._replace(step="wait", data=None), accepted=accepted)
+
+    def _write(self, world: World, others: tuple[Process, ...], me: Process) -> Iterator[World]:
+        """Compare and set. A lost reply ends a request with an error; whoever owns a turn reads again."""
+        seen, event, *_ = me.data
+        is_current = world.session.version == seen.version or not self.rules.compares_version
+        changed = self.change(world.session if is_current else seen, world.history, event) if is_current else None
+        if changed is None:
+            if is_current and event[0] == "end":
+                yield _leave(world, others)  # taken over
+            else:
+                yield from self._refused(world, others, me, event)
+            return
+        after = _counted(world, event, *changed)
+        yield self._applied(after, others, me, event)
+        if world.lost:
+            for unknown in (after, world):
+                yield from self._unknown(unknown._replace(lost=world.lost - 1), others, me, event)
+
+    def _applied(self, world: World, others: tuple[Process, ...], me: Process, event: tuple[Any, ...]) -> World:
+        accepted = world.accepted | ({me.message} if me.kind == "send" else set())
+        turn = world.session.turn
+        match event[0]:
+            case "begin" if turn is not None and not turn.is_new:  # answered again: what ran before is kept
+                return _go(world, others, me._replace(step="own", data=None), accepted=accepted)
+            case "begin" if turn is not None:
+                return _go(world, others, me._replace(step="work", data=(_journal(turn), ())), accepted=accepted)
+            case "enqueue":
+                return _go(world, others, me._replace(step="wait", data=None), accepted=accepted)
+            case "take" | "reply":
+                return _go(world, others, me._replace(step="own", data=None), accepted=accepted)
+            case "join":
+                return _go(world, others, me._replace(step="work", data=me.data[2:]))
+        return _leave(world, others)
+
+    def _refused(
+        self, world: World, others: tuple[Process, ...], me: Process, event: tuple[Any, ...]
+    ) -> Iterator[World]:
+        """The session has moved on."""
+        if event[0] == "end":
+            yield _go(world, others, me._replace(step="end", data=event))
+        elif event[0] == "join":
+            yield _go(world, others, me._replace(step="work", data=me.data[2:]))
+        else:
+            yield _go(world, others, me._replace(step=_FIRST[me.kind], data=None))
+
+    def _unknown(
+        self, world: World, others: tuple[Process, ...], me: Process, event: tuple[Any, ...]
+    ) -> Iterator[World]:
+        if event[0] == "end":
+            yield _go(world, others, me._replace(step="end", data=event))
+        else:
+            yield _leave(world, others)  # the request fails, or the process gives the turn up
+
+    def _own(self, world: World, others: tuple[Process, ...], me: Process) -> Iterator[World]:
+        """Read the journal of a turn that was taken over or goes on, then write the first record behind it."""
+        turn = world.session.turn
+        if turn is None or turn.run != me.pid:
+            yield _leave(world, others)
+        else:
+            journal = _journal(turn)
+            yield _go(world, others, me._replace(step="sign", data=(journal, world.journals[journal])))
+
+    def _sign(self, world: World, others: tuple[Process, ...], me: Process) -> Iterator[World]:
+        yield from self._append(world, others, me, "own", refused="own")
+
+    def _work(self, world: World, others: tuple[Process, ...], me: Process) -> Iterator[World]:
+        """The model may call a tool, ask a human once, or end. Messages that steer join first."""
+        journal, seen = me.data
+        kinds = [kind for kind, _ in seen]
+        turn = world.session.turn
+        steering = tuple(m for m, stopped in world.session.queue if self.bounds.busy[m] == "steer" and not stopped)
+        if steering and turn is not None and turn.run == me.pid and not self.rules.drops_mail:
+            yield _go(
+                world,
+                others,
+                me._replace(step="write", data=(world.session, ("join", me.pid, steering), journal, seen)),
+            )
+            return
+        joined = turn.joined if turn is not None and turn.run == me.pid else ()
+        ending = me._replace(step="end", data=("end", me.pid, joined, "complete"))
+        if journal in world.stopped:
+            yield _go(world, others, ending._replace(data=("end", me.pid, joined, "cancelled")))
+            return
+        if "ran" in kinds or ("tools" in kinds and not self.rules.runs_in_doubt):
+            yield _go(world, others, ending)  # in doubt: the model reads that the outcome is unknown
+            return
+        first = "tools" if self.rules.writes_before_tools else "tool"
+        yield _go(world, others, me._replace(step=first))
+        yield _go(world, others, ending)
+        if self.bounds.replies and turn is not None and turn.run == me.pid and not turn.goes_on and turn.message == 0:
+            yield _go(world, others, ending._replace(data=("end", me.pid, joined, "waiting")))
+
+    def _tools(self, world: World, others: tuple[Process, ...], me: Process) -> Iterator[World]:
+        yield from self._append(world, others, me, "tools", refused="")
+
+    def _tool(self, world: World, others: tuple[Process, ...], me: Process) -> Iterator[World]:
+        journal, _ = me.data
+        tools = _added(world.tools, journal)
+        yield _go(world, others, me._replace(step="ran"), tools=tools)
+
+    def _ran(self, world: World, others: tuple[Process, ...], me: Process) -> Iterator[World]:
+        yield from self._append(world, others, me, "ran", refused="")
+
+    def _append(
+        self, world: World, others: tuple[Process, ...], me: Process, kind: str, *, refused: str
+    ) -> Iterator[World]:
+        """Write the next record of the journal. Its number is written once; a lost reply finds itself done."""
+        number, seen = me.data
+        journal, record = world.journals[number], (kind, me.pid)
+        after = {"own": "work", "tools": "tool", "ran": "work"}[kind]
+        if len(journal) > len(seen) and journal[len(seen)] == record:
+            yield _go(world, others, me._replace(step=after, data=(number, journal[: len(seen) + 1])))
+        elif len(journal) == len(seen) or not self.rules.numbers_once:
+            grown = (*world.journals[:number], (*journal, record), *world.journals[number + 1 :])
+            yield _go(world, others, me._replace(step=after, data=(number, (*journal, record))), journals=grown)
+            if world.lost:
+                yield _go(world, others, me, journals=grown, lost=world.lost - 1)
+                yield _go(world, others, me, lost=world.lost - 1)
+        elif refused:
+            yield _go(world, others, me._replace(step=refused, data=None))
+        else:
+            yield _leave(world, others)  # another process has the turn
+
+    def _end(self, world: World, others: tuple[Process, ...], me: Process) -> Iterator[World]:
+        """Read the session, then end the turn by compare and set."""
+        turn, (_, run, joined, status) = world.session.turn, me.data
+        if turn is None:
+            yield _leave(world, others)  # stored by an earlier try, or by a successor
+            return
+        joined = turn.joined if turn.run == run else joined
+        yield _go(world, others, me._replace(step="write", data=(world.session, ("end", run, joined, status))))
+
+    def _wait(self, world: World, others: tuple[Process, ...], me: Process) -> Iterator[World]:
+        """In line: begin the turn when it is its turn, follow it, or take over what stands before it."""
+        session = world.session
+        turn = session.turn
+        if turn is not None and me.message in (turn.message, *turn.joined):
+            yield _go(world, others, me._replace(step="follow"))
+        elif all(message != me.message for message, _ in session.queue):
+            yield _leave(world, others)
+        elif turn is None:
+            yield from self._begin_first(world, others, me)
+        else:
+            yield from self._suspect(world, others, me, turn)
+
+    def _follow(self, world: World, others: tuple[Process, ...], me: Process) -> Iterator[World]:
+        turn = world.session.turn
+        if turn is None or me.message not in (turn.message, *turn.joined) or turn.state == "waiting":
+            yield _leave(world, others)
+        else:
+            yield from self._suspect(world, others, me, turn)
+
+    def _suspect(self, world: World, others: tuple[Process, ...], me: Process, turn: Turn) -> Iterator[World]:
+        """Take over a turn whose process is gone, or seems to be."""
+        taking = me._replace(step="write", data=(world.session, ("take", me.pid)))
+        if turn.state == "waiting":
+            yield _leave(world, others)
+        elif not _is_alive(world, turn.run, me.pid):
+            yield _go(world, others, taking)
+        elif world.suspicions and turn.run != me.pid:
+            yield _go(world, others, taking, suspicions=world.suspicions - 1)
+
+    def _begin_first(self, world: World, others: tuple[Process, ...], me: Process) -> Iterator[World]:
+        session = world.session
+        first = session.queue[0][0]
+        begin = ("begin", first, me.pid, True, session.number + 1)
+        yield _go(world, others, me._replace(step="write", data=(session, begin)))
+
+    def _sweep(self, world: World, others: tuple[Process, ...], me: Process) -> Iterator[World]:
+        session = world.session
+        if session.turn is None and session.queue:
+            yield from self._begin_first(world, others, me)
+        elif session.turn is not None and session.turn.state == "running":
+            yield from self._suspect(world, others, me, session.turn)
+        else:
+            yield _leave(world, others)
+
+    def _stop(self, world: World, others: tuple[Process, ...], me: Process) -> Iterator[World]:
+        session = world.session
+        turn = session.turn
+        if any(message == me.message and not stopped for message, stopped in session.queue):
+            yield _go(world, others, me._replace(step="write", data=(session, ("stop", me.message))))
+        elif turn is None or me.message not in (turn.message, *turn.joined):
+            yield _leave(world, others)
+        elif turn.state == "running":
+            yield _leave(world, others, stopped=world.stopped | {_journal(turn)})
+        else:
+            yield _go(world, others, me._replace(step="write", data=(session, ("close",))))
+
+    def _reply(self, world: World, others: tuple[Process, ...], me: Process) -> Iterator[World]:
+        """Reply to a waiting turn. One that goes on already was given this reply: a retry follows it."""
+        turn = world.session.turn
+        if turn is None or turn.message != me.message or turn.state != "waiting":
+            yield _leave(world, others)
+        else:
+            yield _go(world, others, me._replace(step="write", data=(world.session, ("reply", me.pid))))
+
+    # --- Exploration ---
+
+    def explore(self, limit: int | None = None) -> int:
+        """Explore all worlds, breadth first, and return their number. Raises `Violation`."""
+        start = self.start()
+        known = {start: 0}
+        order, settled = [start], [False]
+        heads, tails = array("I"), array("I")
+        todo = deque([start])
+        while todo:
+            world = todo.popleft()
+            here = known[world]
+            for after in self.successors(world):
+                there = known.get(after)
+                if there is None:
+                    check(after)
+                    there = known[after] = len(order)
+                    order.append(after)
+                    settled.append(_is_settled(after))
+                    todo.append(after)
+                heads.append(here)
+                tails.append(there)
+            if limit is not None and len(order) > limit:
+                return len(order)
+        self._check_settling(order, settled, heads, tails)
+        return len(order)
+
+    def _check_settling(
+        self, order: list[World], settled: list[bool], heads: "array[int]", tails: "array[int]"
+    ) -> None:
+        """From every world, one in which everything accepted is answered must be reachable."""
+        before: list[list[int]] = [[] for _ in order]
+        for head, tail in zip(heads, tails, strict=True):
+            before[tail].append(head)
+        todo = deque(index for index, is_settled in enumerate(settled) if is_settled)
+        while todo:
+            for index in before[todo.popleft()]:
+                if not settled[index]:
+                    settled[index] = True
+                    todo.append(index)
+        stuck = [world for world, is_settled in zip(order, settled, strict=True) if not is_settled]
+        if stuck:
+            raise Violation(f"{len(stuck)} worlds from which nothing settles, such as {stuck[0]}")
+
+
+_FIRST = {"send": "load", "stop": "stop", "reply": "reply", "sweep": "sweep"}
+
+
+def check(world: World) -> None:
+    """Raise `Violation` if a promise is broken."""
+    session, history = world.session, world.history
+    turn = session.turn
+    queued = [message for message, _ in session.queue]
+    live = [*queued, *([turn.message] if turn is not None and turn.is_new else []), *(turn.joined if turn else ())]
+    done = [stored.message for stored in history]
+    if len(live) != len(set(live)) or len(done) != len(set(done)):
+        raise Violation("a message is there twice")
+    if set(live) & set(done):
+        raise Violation("a message is live and in the history")
+    if any(count > 1 for count in world.tools):
+        raise Violation("a tool ran twice")
+    if any(count > 1 for count in world.begun):
+        raise Violation("a message has two turns")
+    if any(count > 1 for count in world.ended):
+        raise Violation("a turn ended twice")
+    if world.replied > 1:
+        raise Violation("a request was replied to twice")
+    if world.accepted - set(live) - set(done):
+        raise Violation("an accepted message is gone")
+
+
+def _is_settled(world: World) -> bool:
+    return not world.processes and world.session.turn is None and not world.session.queue
+
+
+def _is_alive(world: World, run: int, asker: int) -> bool:
+    return run == asker or any(process.pid == run for process in world.processes)
+
+
+def _with(world: World, process: Process, **changes: Any) -> World:
+    processes = tuple(sorted((*world.processes, process), key=lambda each: each.pid))
+    return world._replace(processes=processes, next_pid=world.next_pid + 1, **changes)
+
+
+def _go(world: World, others: tuple[Process, ...], me: Process, **changes: Any) -> World:
+    processes = tuple(sorted((*others, me), key=lambda each: each.pid))
+    return world._replace(processes=processes, **changes)
+
+
+def _leave(world: World, others: tuple[Process, ...], **changes: Any) -> World:
+    return world._replace(processes=others, **changes)
+
+
+def _added(counts: tuple[int, ...], index: int) -> tuple[int, ...]:
+    return (*counts[:index], counts[index] + 1, *counts[index + 1 :])
+
+
+def _counted(world: World, event: tuple[Any, ...], session: Session, history: History) -> World:
+    """Count what an event has done."""
+    changes: dict[str, Any] = {"session": session, "history": history}
+    turn = world.session.turn
+    if (
+        event[0] == "end"
+        and turn is not None
+        and any(run != event[1] for _, run in world.journals[_journal(turn)][-1:])
+    ):
+        raise Violation("the stored answer is not the one in the journal")
+    match event:
+        case ("begin", int(message), _, True, _):
+            changes["begun"] = _added(world.begun, message)
+        case ("begin", int(message), _, _, _):  # it was stopped, and is answered again
+            changes["ended"] = tuple(0 if m == message else count for m, count in enumerate(world.ended))
+        case ("end", _, _, str(status)) if status != "waiting" and world.session.turn is not None:
+            changes["ended"] = _added(world.ended, world.session.turn.message)
+        case ("reply", _):
+            changes["replied"] = world.replied + 1
+    return world._replace(**changes)
+
+
+def _journal(turn: Turn) -> int:
+    return turn.message + (len(MESSAGES) if turn.goes_on else 0)
+
+
+def _running(session: Session) -> Turn:
+    if session.turn is None:
+        raise ValueError("no turn")
+    return session.turn
+
+
+def _ending(session: Session, run: int, joined: tuple[int, ...], status: str) -> states.Event:
+    if session.turn is None:
+        raise states.Moved("the turn has ended")
+    answer = _answer(session.turn, joined, status)
+    return states.Wait(str(run), answer) if status == "waiting" else states.End(str(run), answer)
+
+
+def _answer(turn: Turn, joined: tuple[int, ...], status: Any, *, replied: bool = False) -> SessionMessage:
+    parts: list[Part] = [SteeringPart(message_id=f"m{m}", text=f"text {m}") for m in joined]
+    if status == "waiting":
+        request = CallRequest(id="r", kind="approval", expires_at=LATER, approved=True if replied else None)
+        parts.append(ToolPart(call_id="c", name="tool", input={}, request=request))
+    return SessionMessage(f"t{turn.message}", "assistant", turn.number, [*parts, TextPart(text="answer")], status)
+
+
+def _head(session: Session) -> SessionHead:
+    turn = session.turn
+    live = None
+    if turn is not None:
+        turn_id = f"t{turn.message}"
+        question = SessionMessage(f"m{turn.message}", "user", turn.number, [TextPart(text=f"text {turn.message}")])
+        live = LiveTurn(
+            turn_id,
+            turn.number,
+            str(turn.run),
+            f"{turn_id}.goes-on" if turn.goes_on else turn_id,
+            f"m{turn.message}",
+            NOW,
+            state=turn.state,  # type: ignore[arg-type]
+            message=question if turn.is_new else None,
+            joined=tuple(QueuedMessage(f"m{m}", f"text {m}", "steer") for m in turn.joined),
+            until=LATER if turn.state == "waiting" else None,
+        )
+    queue = tuple(QueuedMessage(f"m{m}", f"text {m}", "steer", stopped) for m, stopped in session.queue)
+    return SessionHead(session.version, session.number, live, queue, changed_at=NOW)
+
+
+def _session(head: SessionHead, before: Session) -> Session:
+    live = head.turn
+    turn = None
+    if live is not None:
+        joined = tuple(int(message.id[1:]) for message in live.joined)
+        is_new = live.message is not None
+        message = int(live.message_id[1:])
+        turn = Turn(message, live.number, int(live.run), live.state, live.journal != live.id, joined, is_new)
+    queue = tuple((int(message.id[1:]), message.is_stopped) for message in head.queue)
+    return Session(before.version + 1, head.latest_turn_number, turn, queue)
+
+
+def _history(history: History, change: Change) -> History:
+    """Return the history after a change, with the status of each message's answer."""
+    stored = {each.message: each for each in history}
+    answers = {
+        message.turn_number: message for message in (*change.inserted, *change.changed) if message.role != "user"
+    }
+    for message in change.inserted:
+        if message.role == "user":
+            index = int(message.id[1:])
+            if index in stored:
+                raise Violation("a message is stored twice")
+            stored[index] = Stored(index, message.turn_number, answers[message.turn_number].status)
+    for answer in answers.values():
+        owner = int(answer.id[1:]) if answer.id.startswith("t") else -1
+        if owner in stored:
+            stored[owner] = stored[owner]._replace(status=answer.status)
+        for message_id in answer.steering_ids:
+            index = int(message_id[1:])
+            stored.setdefault(index, Stored(index, answer.turn_number, answer.status, owner))
+    return tuple(stored[index] for index in sorted(stored))
+
+
+def _state(session: Session, history: History, message: int) -> SessionState:
+    """Return what `SessionManager.load` would."""
+    head = _head(session)
+    by_message = {stored.message: stored for stored in history}
+    latest = next((stored for stored in history if stored.number == head.latest_turn_number), None)
+    question = answer = None
+    if latest is not None:
+        owner = latest.message if latest.joined < 0 else latest.joined
+        question = _question(by_message[owner]) if owner in by_message else None
+        answer = _stored_answer(by_message.get(owner, latest), history)
+    found = by_message.get(message)
+    earlier = None
+    if found is not None:
+        earlier = _question(found) if found.joined < 0 else _stored_answer(by_message[found.joined], history)
+    return SessionState(head, earlier=earlier, question=question, answer=answer)
+
+
+def _question(stored: Stored) -> SessionMessage:
+    return SessionMessage(f"m{stored.message}", "user", stored.number, [TextPart(text=f"text {stored.message}")])
+
+
+def _stored_answer(stored: Stored, history: History) -> SessionMessage:
+    joined = tuple(each.message for each in history if each.joined == stored.message)
+    turn = Turn(stored.message, stored.number, 0, "running", False, joined, False)
+    return _answer(turn, joined, stored.status)
+
+
+def main() -> None:
+    """Explore several bounds and print what was found."""
+    total = 0
+    for bounds in (
+        Bounds(1, 1, 0, 0, 1),
+        Bounds(2, 0, 1, 0, 0),
+        Bounds(1, 1, 1, 1, 0),
+        Bounds(1, 0, 1, 1, 1),
+        Bounds(1, 1, 0, 0, 0, 2),
+        Bounds(1, 0, 1, 0, 1, 1),
+        Bounds(1, 1, 1, 1, 0, busy=("queue", "queue")),
+        Bounds(1, 1, 1, 0, 1, busy=("queue", "steer")),
+    ):
+        began = time.monotonic()
+        count = Explorer(bounds).explore()
+        total += count
+        print(f"{count:>9,} worlds in {time.monotonic() - began:4.0f} s: {bounds}", flush=True)
+    print(f"{total:,} worlds, 0 violations", flush=True)
+
+
+if __name__ == "__main__":
+    main()

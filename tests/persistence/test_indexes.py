@@ -1,0 +1,67 @@
+"""Index builds: a request never waits for a long one, and `make migrate` waits as long as it takes."""
+
+from collections.abc import Iterator
+from typing import Any, ClassVar
+
+import pytest
+from pymongo import MongoClient
+from pymongo.database import Database
+
+from omniagent.persistence import indexes
+from omniagent.persistence.adapter import MongoBackendAdapter
+from omniagent.persistence.contracts import DocumentModels
+from omniagent.persistence.documents import Message
+from omniagent.session.ids import new_id
+
+Json = dict[str, Any]
+INDEX = "weight_1_session_id_1"
+
+
+class Weighed(Message):
+    weight: int = 0
+
+    class Settings(Message.Settings):
+        indexes: ClassVar[list[Any]] = [*Message.Settings.indexes, [("weight", 1), ("session_id", 1)]]
+
+
+@pytest.fixture
+def large(mongod: str, monkeypatch: pytest.MonkeyPatch) -> Iterator[Database[Json]]:
+    """A database that an earlier release has filled, and whose messages count as many."""
+    with MongoClient[Json](mongod) as client:
+        name = f"test_{new_id()[:12]}"
+        client[name].messages.insert_many({"_id": f"m{n}", "session_id": f"s{n}"} for n in range(200))
+        monkeypatch.setattr(indexes, "SMALL_COLLECTION", 100)
+        yield client[name]
+        client.drop_database(name)
+
+
+def adapter(mongod: str, database: Database[Json]) -> MongoBackendAdapter:
+    return MongoBackendAdapter(mongod, database.name, documents=DocumentModels(message=Weighed), timeout_seconds=8)
+
+
+async def test_a_request_does_not_wait_for_the_index_of_a_large_collection(
+    mongod: str, large: Database[Json], caplog: pytest.LogCaptureFixture
+) -> None:
+    async with adapter(mongod, large):
+        assert "indexes may be missing" in caplog.text
+    assert list(large.messages.index_information()) == ["_id_"]
+    assert len(large.sessions.index_information()) > 1, "small collections get theirs at once"
+    assert large[indexes.SCHEMA_COLLECTION].count_documents({}) == 0
+
+
+async def test_a_migration_builds_every_index_and_notes_it(
+    mongod: str, large: Database[Json], caplog: pytest.LogCaptureFixture
+) -> None:
+    large.command("profile", 2)
+    connected = adapter(mongod, large)
+    try:
+        await connected.build_indexes()
+    finally:
+        await connected.shutdown()
+    [build] = large["system.profile"].find({"command.createIndexes": "messages"})
+    assert build["command"]["maxTimeMS"] > 24 * 3600 * 1000, "the server aborts a longer build"
+    assert INDEX in large.messages.index_information()
+    assert large[indexes.SCHEMA_COLLECTION].count_documents({}) == 1
+    caplog.clear()
+    async with adapter(mongod, large):
+        assert "indexes may be missing" not in caplog.text

@@ -1,0 +1,288 @@
+"""What a turn leaves in MongoDB, and asks of it, beyond what every session manager promises."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from pymongo import AsyncMongoClient
+from pymongo.database import Database
+
+from local.aws import Aws
+from local.model import OfflineModel
+from omniagent import MongoBackendAdapter
+from omniagent.aws.turn_table import DynamoRegistry
+from omniagent.errors import TurnInProgress
+from omniagent.persistence.catalog import Catalog
+from omniagent.persistence.contracts import DocumentModels
+from omniagent.persistence.documents import Message
+from omniagent.persistence.mongo_session import MongoSessionManager
+from omniagent.persistence.orphans import APP_NAME
+from omniagent.persistence.store import ConversationStore
+from omniagent.providers import LLMProvider
+from omniagent.session.ids import new_id
+from omniagent.session.live import SessionHead
+from omniagent.turns.state import Begin, End, Erase, Reply, TakeOver, Wait, transition
+from tests.fixtures.conversation import QUICK, Conversation, dynamodb_api
+from tests.fixtures.proxy import Proxy, proxy_to
+from tests.fixtures.wire_formats import HttpWire, MongoWire
+from tests.fixtures.wire_formats import Message as WireMessage
+from tests.persistence.turns import NOW, apply, begin, converse, end, open_session, question, reply, summary, turn
+
+Json = dict[str, Any]
+
+
+@pytest.fixture
+async def session(store: ConversationStore) -> MongoSessionManager:
+    """A session whose second turn runs."""
+    session = open_session(store)
+    await converse(session, [1])
+    await begin(session, 2)
+    return session
+
+
+@asynccontextmanager
+async def behind_proxy(mongod: str, database: Database[Json]) -> AsyncIterator[tuple[Proxy, ConversationStore]]:
+    """A store whose every command passes a proxy."""
+    direct = mongod.partition("?")[0] + "?directConnection=true"
+    async with (
+        proxy_to(direct, MongoWire(), keeps_journal=True) as proxy,
+        MongoBackendAdapter(proxy.url, database.name) as store,
+    ):
+        yield proxy, store
+
+
+def commands(proxy: Proxy) -> list[str]:
+    """Take the commands since the last time, without those that the driver sends by itself."""
+    names = [passage.message.name for passage in proxy.journal]
+    proxy.journal.clear()
+    return [name for name in names if name not in {"", "hello", "ismaster", "endSessions"}]
+
+
+async def test_a_first_turn_leaves_one_user_one_session_and_no_message(
+    store: ConversationStore, database: Database[Json]
+) -> None:
+    session = MongoSessionManager(store, f"user:{new_id()}", "chat", category="gold")
+    await begin(session, 1)
+    [user] = database.users.find({"_id": session.user_id})
+    assert user["client_id"] == session.user
+    [document] = database.sessions.find({"_id": session.key})
+    assert (document["latest_turn_number"], document["turn"]["id"], document["category"]) == (1, "answer-1", "gold")
+    assert document["turn"]["message"]["client_message_id"] == "question-1"
+    assert database.messages.count_documents({"session_id": session.key}) == 0
+
+
+async def test_a_turn_sends_few_commands_before_its_first_byte_and_at_its_end(  # noqa: PLR0917 - fixtures
+    mongod: str, database: Database[Json], provider: LLMProvider, model: OfflineModel, aws: Aws, turns_table: str
+) -> None:
+    settings = replace(QUICK, tick_seconds=60.0, lease_seconds=120.0)
+    async with (
+        behind_proxy(mongod, database) as (storage, store),
+        proxy_to(aws.endpoint, HttpWire(), keeps_journal=True) as table,
+    ):
+        registry = DynamoRegistry(turns_table, api=dynamodb_api(table.url))
+        conversation = Conversation(
+            store=store, provider=provider, model=model, database=database, settings=settings, registry=registry
+        )
+        await (await conversation.start("[echo:One.]")).ended()
+        for proxy in (storage, table):
+            proxy.journal.clear()
+        stream = await conversation.start("[stall:first]")
+        assert sorted(commands(storage)) == ["find", "find", "find", "find", "find", "update"]
+        assert commands(table) == []
+        store.open_turns.shut_down()
+        await stream.ended()
+        assert commands(storage) == ["findAndModify", "insert", "commitTransaction"]
+        await registry.aclose()
+
+
+class Tagged(Message):
+    tag: str = ""
+
+
+async def test_fields_of_a_team_stay_in_the_question_and_in_an_answer_that_goes_on(
+    mongod: str, own_database: Database[Json]
+) -> None:
+    tags = iter(["question", "answer"])
+
+    def fill(document: Any, _user: str, _category: str | None) -> None:
+        if isinstance(document, Tagged):
+            document.tag = next(tags)
+
+    models = DocumentModels(message=Tagged, fill=fill)
+    async with MongoBackendAdapter(mongod, own_database.name, documents=models) as store:
+        session = open_session(store)
+        await begin(session, 1)
+        own_database.sessions.update_one({}, {"$set": {"turn.message.extra": {"$numberDecimal": "x"}}})
+        await apply(session, TakeOver("run-2"))
+        await apply(session, Wait("run-2", reply(1, "waiting")))
+        await apply(session, Reply("run-3", reply(1, "waiting")))
+        await apply(session, End("run-3", reply(1)))
+    stored = list(own_database.messages.find().sort("role", -1))
+    assert [(each["role"], each["tag"]) for each in stored] == [("user", "question"), ("assistant", "answer")]
+    assert stored[0]["extra"] == {"$numberDecimal": "x"}, "moved as it is stored, not decoded and encoded again"
+
+
+async def test_an_answer_that_ends_or_waits_owes_an_event_to_the_webhook(store: ConversationStore) -> None:
+    settings = replace(QUICK, webhook_url="https://example.org")
+    session, catalog = MongoSessionManager(store, f"user:{new_id()}", settings=settings), Catalog(store)
+
+    async def owed() -> list[str]:
+        found = await catalog.unannounced(NOW.replace(year=2100), 1000)
+        return [answer.status for key, answer in found if key == session.key]
+
+    await begin(session, 1)
+    await apply(session, Wait("run", reply(1, "waiting")))
+    assert await owed() == ["waiting"]
+    await catalog.note_announced(session.key, "answer-1", "evt_1")
+    await apply(session, Reply("run-2", reply(1, "waiting")))
+    assert await owed() == [], "a reply is no event"
+    await apply(session, End("run-2", reply(1)))
+    assert await owed() == ["complete"]
+
+
+async def test_the_question_of_a_running_turn_is_listed_and_found_by_its_text(
+    store: ConversationStore, session: MongoSessionManager
+) -> None:
+    catalog = Catalog(store)
+    document = await catalog.get(session.key)
+    newest = await catalog.messages_page(document, limit=2)
+    assert [message.client_message_id for message in newest.items] == ["question-2"]
+    assert newest.before is not None
+    older = await catalog.messages_page(document, limit=2, before=int(newest.before))
+    assert [message.client_message_id for message in older.items] == ["question-1", "answer-1"]
+    found = await catalog.list_page(session.user_id, limit=5, search="question 2")
+    assert len(found.items) == 1
+    with pytest.raises(TurnInProgress):
+        await catalog.delete_message(session.key, "question-2")
+    await end(session, 2)
+    moved = await catalog.messages_page(document, limit=9)
+    assert [message.client_message_id for message in moved.items] == ["question-1", "answer-1", "question-2"]
+    await catalog.delete_message(session.key, "question-2")
+    assert await session.find("question-2") is None
+
+
+async def test_a_question_that_is_moved_while_the_session_is_read_is_found(
+    mongod: str, database: Database[Json]
+) -> None:
+    def by_id(message: WireMessage) -> bool:
+        return message.name == "find" and "$or" in message.body["filter"]
+
+    def head(message: WireMessage) -> bool:
+        return message.name == "find" and message.body["find"] == "sessions"
+
+    async with behind_proxy(mongod, database) as (proxy, store):
+        session = open_session(store)
+        await converse(session, [1])
+        running = await begin(session, 2)
+        async with proxy.holding(by_id, "answer") as looked_for, proxy.holding(head) as head_asked:
+            loading = asyncio.create_task(session.load("question-2"))
+            await looked_for.reached()
+            await head_asked.reached()
+            assert await session.write(transition(running, End("run", reply(2)), NOW))
+        state = await loading
+    assert (state.head.turn, state.answer, state.earlier) == (None, reply(2), question(2))
+
+
+async def test_an_answer_that_is_stored_while_the_session_is_read_is_found(
+    mongod: str, database: Database[Json]
+) -> None:
+    """The history was read before the answer was stored, and the head after it."""
+
+    def head(message: WireMessage) -> bool:
+        return message.name == "find" and message.body["find"] == "sessions"
+
+    async with behind_proxy(mongod, database) as (proxy, store):
+        session = open_session(store)
+        running = await begin(session, 1)
+        async with proxy.holding(head) as head_asked:
+            proxy.journal.clear()
+            loading = asyncio.create_task(session.load())
+            await head_asked.reached()
+            while sum(passage.message.name == "find" for passage in proxy.journal) < 2:  # noqa: ASYNC110
+                await asyncio.sleep(0.005)  # the summary and the history
+            assert await session.write(transition(running, End("run", reply(1)), NOW))
+        state = await loading
+    assert (state.question, state.answer) == (question(1), reply(1))
+    assert [turn.number for turn in state.turns] == [1]
+
+
+@pytest.mark.parametrize(
+    "event", [Begin(turn(1)), TakeOver("run-2"), End("run", reply(1))], ids=lambda e: type(e).__name__
+)
+async def test_a_write_whose_reply_is_lost_is_applied_once(mongod: str, database: Database[Json], event: Any) -> None:
+    def write(message: WireMessage) -> bool:
+        return message.name in {"insert", "update", "commitTransaction"}
+
+    async with behind_proxy(mongod, database) as (proxy, store):
+        session = open_session(store)
+        head = SessionHead() if isinstance(event, Begin) else await begin(session, 1)
+        change = transition(head, event, NOW)
+        async with proxy.holding(write, "answer") as held:
+            writing = asyncio.create_task(session.write(change))
+            await held.reached()
+            writing.cancel()
+            await asyncio.gather(writing, return_exceptions=True)
+        assert await session.write(change)
+        assert await session.head() == change.after
+    assert database.messages.count_documents({"session_id": session.key}) == len(change.inserted)
+
+
+async def test_turns_of_one_user_begin_at_the_same_moment(store: ConversationStore) -> None:
+    user = f"user:{new_id()}"
+    sessions = [open_session(store, f"s{number}", user) for number in range(8)]
+    await asyncio.gather(*(begin(session, 1) for session in sessions))
+    await asyncio.gather(*(end(session, 1) for session in sessions))
+    assert all(head is not None and head.turn is None for head in [await session.head() for session in sessions])
+
+
+@pytest.mark.parametrize("write", ["rename", "take over", "summarize"])
+async def test_the_transaction_of_a_dead_process_blocks_nobody(
+    mongod: str, session: MongoSessionManager, database: Database[Json], write: str
+) -> None:
+    async with AsyncMongoClient[Json](mongod, appname=APP_NAME) as dead, dead.start_session() as transaction:
+        await transaction.start_transaction()
+        await dead[database.name].sessions.update_one(
+            {"_id": session.key}, {"$set": {"fence": "dead"}}, session=transaction
+        )
+        # Nobody goes on with it: whoever meets its lock first ends it when it has been idle for long enough.
+        if write == "rename":
+            assert await session.rename("Trip", was=None)
+            await apply(session, Erase())
+        elif write == "take over":  # as after a process that died in the commit of its answer
+            await apply(session, TakeOver("run-2"))
+            await apply(session, End("run-2", reply(2)))
+        else:
+            assert await Catalog(session.store).note_summary_queued(session.key, rebuild=False)
+        await transaction.end_session()
+
+
+async def test_a_draft_that_races_inline_summaries_leaves_no_overlapping_spans(
+    store: ConversationStore, database: Database[Json]
+) -> None:
+    user = f"user:{new_id()}"
+    for name in ("a", "b", "c", "d"):
+        await converse(open_session(store, name, user), [1])
+        key = open_session(store, name, user).key
+        database.sessions.update_one({"_id": key}, {"$set": {"latest_turn_number": 8}})  # seven more are not read here
+
+        async def extend(name: str = name) -> None:
+            for _ in range(4):
+                session = open_session(store, name, user)
+                newest = await session.latest_summary()
+                after = newest.end_turn_number if newest else 0
+                await session.add_summary(summary(after + 1, after + 2))
+
+        rebuild = open_session(store, name, user)
+        for number in (1, 2, 3):
+            assert await rebuild.add_summary(summary(number, number), draft=True)
+        await asyncio.gather(extend(), rebuild.publish_draft(), extend())
+        spans = sorted(
+            (found["start_turn_number"], found["end_turn_number"])
+            for found in database.summaries.find({"session_id": rebuild.key, "draft": False})
+        )
+        assert spans[0][0] == 1
+        assert [begin for begin, _ in spans[1:]] == [end + 1 for _, end in spans[:-1]]
+        assert database.summaries.count_documents({"session_id": rebuild.key, "draft": True}) == 0

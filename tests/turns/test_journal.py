@@ -1,0 +1,511 @@
+"""A turn's journal: recorded, folded, read live, followed by others, and replayed from the stored answer."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import bson
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from omniagent.errors import AnswerTooLong
+from omniagent.messages import (
+    ORPHAN_ERROR,
+    CallRequest,
+    DataPart,
+    Part,
+    ReasoningPart,
+    Status,
+    StepPart,
+    TextPart,
+    ToolPart,
+    Usage,
+)
+from omniagent.protocol import events, sse
+from omniagent.session.live import SessionMessage
+from omniagent.session.manager import SessionManager
+from omniagent.turns.journal import live_journal, records
+from omniagent.turns.journal.fold import fold, replayed
+from omniagent.turns.journal.follow import FollowedLog
+from omniagent.turns.journal.live_journal import LiveJournal
+from omniagent.turns.journal.recorder import MAX_ANSWER_CHARS, AnswerRecorder
+from omniagent.turns.journal.records import Counted, HandedOver, RunStarted, StepEnded
+from omniagent.turns.journal.replay import emit_parts, end_of, missing_frames
+from omniagent.turns.registry import Chunk
+from tests.fixtures.stream import check_order
+from tests.protocol.test_sse import texts, values
+
+
+def chunks_of(*pieces: Sequence[bytes]) -> list[Chunk]:
+    return [Chunk(number, "run", SessionManager.now(), b"\n".join(lines)) for number, lines in enumerate(pieces)]
+
+
+class Played:
+    """An answer as a model and its tools would produce it, whatever hypothesis makes of it."""
+
+    def __init__(self) -> None:
+        self.journal = LiveJournal()
+        self.journal.note(RunStarted("run", 0, 1.0))
+        self.journal.push(events.Start("m1", {}))
+        self.recorder = AnswerRecorder(self.journal.push, self.journal.note)
+        self.writing: list[str] = []
+        self.running: list[str] = []
+        self.calls = 0
+        self.recorder.start_step()
+
+    @property
+    def lines(self) -> list[bytes]:
+        return self.journal.lines
+
+    def play(self, move: str, text: str, value: Any) -> None:  # noqa: C901, PLR0912 - one case per move
+        recorder, request = self.recorder, CallRequest(id="r", kind="approval", reason=text)
+        match move:
+            case "text":
+                recorder.text(text)
+            case "reasoning":
+                recorder.reasoning(text)
+            case "seal":
+                recorder.seal_reasoning({"id": text})
+            case "end":
+                recorder.end_block()
+            case "call":
+                self.calls += 1
+                self.writing.append(f"call-{self.calls}")
+                recorder.tool_start(self.writing[-1], f"tool {text}")
+            case "arguments" if self.writing:
+                recorder.tool_delta(self.writing[-1], text)
+            case "run" if self.writing:
+                recorder.tool_input(self.writing[-1], {"value": value})
+                self.running.append(self.writing.pop())
+            case "broken" if self.writing:
+                recorder.tool_input_error(self.writing.pop(), f"{{{text}", error=text, public="Not JSON.")
+            case "output" if self.running:
+                recorder.tool_output(self.running.pop(0), value)
+            case "error" if self.running:
+                recorder.tool_error(self.running.pop(0), error=text, public="It failed.")
+            case "request" if self.running:
+                recorder.tool_request(self.running[0], request)
+            case "deny" if self.running:
+                denied = request.model_copy(update={"approved": False})
+                recorder.tool_denied(self.running.pop(0), error=text, request=denied)
+            case "data":
+                recorder.data(DataPart(name="progress", data=value, id=text[:1]), transient=not text.isascii())
+            case "steering":
+                recorder.steering(f"m-{text}", text)
+            case "step" if not (self.writing or self.running):
+                recorder.note(StepEnded("tool-calls"))
+                recorder.start_step()
+
+
+MOVES = (
+    *("text", "reasoning", "seal", "end", "call", "arguments", "run", "broken"),
+    *("output", "error", "request", "deny", "data", "steering", "step"),
+)
+moves = st.lists(st.tuples(st.sampled_from(MOVES), texts.filter(bool), values), max_size=25)
+# `check_order` knows no approvals.
+plain_moves = moves.map(lambda each: [move for move in each if move[0] not in ("request", "deny")])
+
+
+def played(each_move: list[tuple[str, str, Any]]) -> Played:
+    answer = Played()
+    for move in each_move:
+        answer.play(*move)
+    return answer
+
+
+def shown(lines: Sequence[bytes]) -> bytes:
+    return sse.frames_of([line for line in lines if records.is_shown(line)])
+
+
+def ordered(frames: bytes) -> None:
+    """Check the frames of an answer against the order of a stream."""
+    ending = sse.encode(events.Finish("stop", {}), events.DataSession({"status": "complete"}))
+    check_order(list(sse.decode(frames + ending)))
+
+
+# Recording and folding
+
+
+@given(moves, st.data())
+def test_everything_recorded_live_is_folded_from_the_journal(
+    each_move: list[tuple[str, str, Any]], data: st.DataObject
+) -> None:
+    answer = played(each_move)
+    cut = data.draw(st.integers(0, len(answer.lines)))
+    draft = fold(chunks_of(answer.lines[:cut], answer.lines[cut:]), takes_over=False)
+    assert draft.is_readable
+    assert draft.recorder.parts == answer.recorder.parts
+    answer.recorder.close()
+    assert replayed(answer.lines).parts == answer.recorder.parts
+
+
+@given(plain_moves)
+def test_an_answer_that_was_cut_off_is_closed_in_order(each_move: list[tuple[str, str, Any]]) -> None:
+    answer, closing = played(each_move), list[events.StreamEvent]()
+    rebuilt = replayed(answer.lines)
+    rebuilt.attach(closing.append, lambda _: None)
+    rebuilt.close()
+    ordered(shown(answer.lines) + sse.encode(*closing))
+    assert all(part.done for part in rebuilt.parts if isinstance(part, ToolPart))
+
+
+def journal_of(*entries: records.Entry) -> list[bytes]:
+    return [records.record_line(entry) if isinstance(entry, records.Record) else sse.line(entry) for entry in entries]
+
+
+FIRST_STEP = (
+    RunStarted("run-1", 0, 100.0),
+    events.Start("a1", {}),
+    events.StartStep(),
+    events.TextStart("0"),
+    events.TextDelta("0", "Kept."),
+    events.TextEnd("0"),
+    StepEnded("tool-calls", [("c1", "work", "{}")], 101.0),
+    Counted(Usage(10, 5).to_dict()),
+)
+OPEN_STEP = (events.FinishStep(), events.StartStep(), events.TextStart("1"), events.TextDelta("1", "Half an ans"))
+
+
+def test_the_unfinished_step_is_withdrawn_and_paid_for() -> None:
+    lines = journal_of(*FIRST_STEP, *OPEN_STEP, Counted(Usage(7, 1).to_dict()))
+    draft = fold(chunks_of(lines))
+    assert draft.recorder.parts == [StepPart(), TextPart(text="Kept.")]
+    assert [usage.total_tokens for usage in draft.calls] == [15, 8]
+    assert (len(draft.steps), draft.begun_at, draft.first_token_at) == (1, 100.0, 101.0)
+    assert (draft.has_started, draft.was_asked, draft.next_chunk) == (True, True, 1)
+    assert draft.lines == lines[: len(FIRST_STEP) + 1]
+    again = fold(chunks_of(lines, journal_of(RunStarted("run-2", 1, 200.0), *OPEN_STEP[1:])), takes_over=False)
+    assert [part.text for part in again.recorder.parts if isinstance(part, TextPart)] == ["Kept.", "Half an ans"]
+    assert again.begun_at == 100.0
+
+
+def test_a_stream_that_ended_without_a_stored_answer_goes_on_without_its_end() -> None:
+    ending = (events.FinishStep(), events.Finish("stop", {}), events.DataSession({}))
+    lines = [*journal_of(*FIRST_STEP, *ending), sse.DONE_LINE]
+    assert fold(chunks_of(lines)).lines == lines[:-3]
+
+
+def test_a_hand_over_is_no_death() -> None:
+    chunks = chunks_of(journal_of(*FIRST_STEP, HandedOver(has_open_calls=True)))
+    draft = fold(chunks)
+    assert (draft.is_handed_over, draft.has_open_calls, draft.hand_overs) == (True, True, 1)
+    assert records.is_handed_over(chunks[0].lines)
+    stuck = fold(chunks_of(journal_of(*FIRST_STEP, HandedOver(has_open_calls=False, has_moved=False))))
+    assert (stuck.is_handed_over, stuck.hand_overs) == (True, 0)
+
+
+def test_a_journal_that_is_broken_or_has_a_gap_is_not_continued() -> None:
+    good = journal_of(*FIRST_STEP)
+    for broken in (b'{"type": "text-del', b'{"type":"tool-output-error","toolCallId":"?","errorText":""}'):
+        draft = fold(chunks_of(good, [broken, *journal_of(events.TextDelta("0", "lost"))]))
+        assert not draft.is_readable
+        assert draft.recorder.parts == [StepPart(), TextPart(text="Kept.")]
+    first, _, third = chunks_of(good, [], [])
+    assert not fold([first, third]).is_readable
+
+
+def test_an_unknown_record_is_skipped_and_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    lines = [*journal_of(*FIRST_STEP), b'{"record":"hologram","url":"private"}'] * 2
+    assert fold(chunks_of(lines)).is_readable
+    [record] = [record for record in caplog.records if "unknown record" in record.getMessage()]
+    assert vars(record)["kind"] == "hologram"
+
+
+# A new kind of event: its class, what it does to the answer, and its part
+
+
+@dataclass(frozen=True, slots=True)
+class Hologram(events.StreamEvent):
+    type = "hologram"
+    url: str
+
+
+@pytest.fixture
+def hologram(monkeypatch: pytest.MonkeyPatch) -> Hologram:
+    """Declared as a kind of the package's own would be: an event, and its line in `apply`."""
+
+    def apply(recorder: AnswerRecorder, event: Hologram) -> None:
+        recorder._parts.append(DataPart(name="hologram", data=event.url))  # noqa: SLF001 - as the recorder's own
+
+    monkeypatch.setitem(sse._BY_TYPE, Hologram.type, (Hologram, {"url": "url"}, set()))  # noqa: SLF001
+    monkeypatch.setitem(AnswerRecorder._APPLY, Hologram, apply)  # noqa: SLF001
+    return Hologram("https://example.org/h")
+
+
+def test_a_new_kind_of_event_is_recorded_followed_folded_and_taken_over(hologram: Hologram) -> None:
+    part = DataPart(name="hologram", data=hologram.url)
+    journal = LiveJournal()
+    recorder = AnswerRecorder(journal.push, journal.note)
+    recorder.note(RunStarted("run-1", 0, 100.0))
+    recorder.start_step()
+    recorder._show(hologram)  # noqa: SLF001 - as a method of its own would
+    recorder.note(StepEnded("tool-calls"))
+    recorder.start_step()
+    recorder._show(hologram)  # noqa: SLF001
+    assert recorder.parts == [StepPart(), part, StepPart(), part]
+    follower = FollowedLog()
+    sent = follower.take(chunks_of(journal.lines)) + follower.take(chunks_of([b""]))
+    assert [event["type"] for event in sse.decode(sent)].count("hologram") == 2
+    draft = fold(chunks_of(journal.lines))
+    assert draft.is_readable
+    assert draft.recorder.parts == [StepPart(), part], "the unfinished step is generated again"
+    successor = LiveJournal(draft.lines)
+    draft.recorder.attach(successor.push, successor.note)
+    draft.recorder.note(RunStarted("run-2", 1, 200.0))
+    draft.recorder.start_step()
+    draft.recorder._show(hologram)  # noqa: SLF001
+    assert replayed(successor.lines).parts == draft.recorder.parts == [StepPart(), part, StepPart(), part]
+
+
+# The recorder
+
+
+def test_reasoning_sealed_while_text_is_open_is_stored_after_the_text() -> None:
+    sent: list[events.StreamEvent] = []
+    recorder = AnswerRecorder(sent.append)
+    recorder.start_step()
+    recorder.text("Let me see.")
+    recorder.seal_reasoning({"encrypted_content": "sealed"})
+    recorder.text("Done.")
+    assert recorder.parts == [
+        StepPart(),
+        TextPart(text="Let me see."),
+        ReasoningPart(text="", provider_data={"encrypted_content": "sealed"}),
+        TextPart(text="Done."),
+    ]
+    assert [event.type for event in sent if event.type.startswith("reasoning")] == []
+
+
+def test_half_a_surrogate_pair_is_stored_as_it_is_sent() -> None:
+    answer = Played()
+    answer.recorder.reasoning("Hm \ud83d")
+    answer.recorder.text("Hello \ud83d")
+    answer.recorder.tool_start("c1", "add")
+    answer.recorder.tool_input_error("c1", '{"a": \ude00', error="no JSON", public="no JSON")
+    answer.recorder.close()
+    assert replayed(answer.lines).parts == answer.recorder.parts
+
+
+def test_a_server_that_repeats_a_call_id_in_each_step_loses_no_call() -> None:
+    answer = Played()
+    for output in (1, 2):
+        answer.recorder.start_step()
+        answer.recorder.tool_start("call_0", "add")
+        answer.recorder.tool_input("call_0", {})
+        answer.recorder.tool_output("call_0", output)
+    parts = replayed(answer.lines).parts
+    assert [part.output for part in parts if isinstance(part, ToolPart)] == [1, 2]
+
+
+def call(recorder: AnswerRecorder, number: int) -> None:
+    recorder.tool_start(f"call_{number:059}", "refund")
+    recorder.tool_input(f"call_{number:059}", {})
+
+
+def alternate(recorder: AnswerRecorder, _: int) -> None:
+    recorder.reasoning("\U0001f600")
+    recorder.text("\U0001f600")
+
+
+def emit(recorder: AnswerRecorder, _: int) -> None:
+    recorder.data(DataPart(name="map", data=""))
+
+
+def hide(recorder: AnswerRecorder, _: int) -> None:
+    recorder.seal_reasoning({})
+
+
+@pytest.mark.parametrize("add", [call, alternate, emit, hide])
+def test_an_answer_of_any_number_of_small_parts_fits_into_a_document(
+    add: Callable[[AnswerRecorder, int], None],
+) -> None:
+    recorder = AnswerRecorder()
+    recorder.start_step()
+
+    def go_on() -> None:
+        for number in range(20_000):
+            add(recorder, number)
+
+    with pytest.raises(AnswerTooLong):
+        go_on()
+    recorder.add_paragraph("Sorry.")
+    recorder.close()
+    assert recorder.parts[-1].type == "text"
+    assert len(bson.encode({"parts": [part.model_dump() for part in recorder.parts]})) < 16 * 1024 * 1024
+
+
+def test_open_calls_are_closed_with_a_fixed_text() -> None:
+    sent: list[dict[str, Any]] = []
+    recorder = AnswerRecorder(lambda event: sent.append(sse.to_wire(event)))
+    recorder.start_step()
+    recorder.tool_start("a", "add")
+    recorder.tool_start("b", "add")
+    recorder.tool_input("b", {})
+    recorder.close()
+    assert [(event["type"], event.get("errorText")) for event in sent[-3:]] == [
+        ("tool-input-error", ORPHAN_ERROR),
+        ("tool-output-error", ORPHAN_ERROR),
+        ("finish-step", None),
+    ]
+
+
+# Readers in this process
+
+
+async def read(journal: LiveJournal) -> bytes:
+    return b"".join([frame async for frame in journal.read_frames()])
+
+
+async def test_held_lines_are_seen_when_the_journal_is_closed() -> None:
+    journal = LiveJournal()
+    journal.push(events.TextDelta("0", "a"))
+    journal.hold()
+    journal.push(events.Finish("stop", {}))
+    journal.end()
+    reader = journal.read_frames()
+    assert await anext(reader) == sse.encode(events.TextDelta("0", "a"))
+    waiting = asyncio.ensure_future(anext(reader))
+    await asyncio.sleep(0)
+    assert not waiting.done()
+    journal.close()
+    assert await waiting == sse.encode(events.Finish("stop", {})) + sse.DONE
+
+
+async def test_records_are_journaled_and_never_shown() -> None:
+    """They contain internal errors, and data that only the provider may see."""
+    journal = LiveJournal()
+    for text in ("a", '{"record":'):
+        journal.note(records.Failed("c1", "dsn=secret"))
+        journal.push(events.TextDelta("0", text))
+    journal.note(records.Thought({"not": object()}))  # dropped: it cannot be written
+    journal.close()
+    assert await read(journal) == sse.encode(events.TextDelta("0", "a"), events.TextDelta("0", '{"record":'))
+    assert len(journal.lines) == 4
+
+
+async def test_a_silent_journal_keeps_the_connection_alive(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live_journal, "KEEP_ALIVE_SECONDS", 0.01)
+    journal = LiveJournal()
+    reader = journal.read_frames()
+    assert await anext(reader) == sse.KEEP_ALIVE
+    journal.push(events.TextDelta("0", "a"))
+    assert await anext(reader) == sse.encode(events.TextDelta("0", "a"))
+
+
+async def test_a_reader_that_is_cancelled_leaves_the_others_alone() -> None:
+    journal = LiveJournal()
+    leaving, staying = asyncio.create_task(read(journal)), asyncio.create_task(read(journal))
+    await asyncio.sleep(0)
+    leaving.cancel()
+    journal.push(events.TextDelta("0", "a"))
+    journal.end()
+    journal.close()
+    assert await staying == await read(journal)
+    with pytest.raises(asyncio.CancelledError):
+        await leaving
+
+
+# Readers in other processes
+
+AGAIN = (events.StartStep(), events.TextStart("1"), events.TextDelta("1", "A whole answer."))
+TAKEN = RunStarted("run-2", 1, 200.0)
+
+
+def kinds(frames: bytes) -> list[str]:
+    return [event["type"] for event in sse.decode(frames)]
+
+
+def test_an_unfinished_step_is_sent_when_its_process_is_alive() -> None:
+    first, more = chunks_of(journal_of(*FIRST_STEP, *OPEN_STEP), [b""])
+    log = FollowedLog()
+    assert log.take([first]) == shown(journal_of(*FIRST_STEP, *OPEN_STEP[:1]))
+    assert log.take([more]) == shown(journal_of(*OPEN_STEP[1:])), "a chunk without lines is a sign of life"
+
+
+def test_a_follower_that_has_not_seen_the_dead_step_sees_one_answer() -> None:
+    log = FollowedLog()
+    first, second = chunks_of(journal_of(*FIRST_STEP, *OPEN_STEP), journal_of(TAKEN, *AGAIN))
+    frames = log.take([first]) + log.take([second])
+    assert frames == shown(journal_of(*FIRST_STEP, *OPEN_STEP[:1], *AGAIN))
+    assert not log.has_ended
+
+
+@pytest.mark.parametrize("resets", [False, True])
+def test_a_follower_that_has_seen_the_dead_step_is_reset_or_resumes(resets: bool) -> None:
+    log = FollowedLog(resets=resets)
+    first, alive, taken = chunks_of(journal_of(*FIRST_STEP, *OPEN_STEP), [b""], journal_of(TAKEN, *AGAIN))
+    log.take([first])
+    assert "text-delta" in kinds(log.take([alive]))
+    frames = log.take([taken])
+    assert log.has_ended is not resets
+    assert kinds(frames) == (["reset-step", "text-start", "text-delta"] if resets else [])
+
+
+def test_a_journal_that_has_ended_is_sent_completely() -> None:
+    lines = [*journal_of(*FIRST_STEP, *OPEN_STEP), sse.DONE_LINE]
+    log = FollowedLog()
+    assert log.take(chunks_of(lines)) == shown(lines)
+    assert log.has_ended
+
+
+# Replaying
+
+
+@given(plain_moves, st.data())
+def test_a_stored_answer_is_replayed_and_completed_for_partial_readers(
+    each_move: list[tuple[str, str, Any]], data: st.DataObject
+) -> None:
+    answer = played([move for move in each_move if move[0] != "seal"])
+    answer.recorder.close()
+    again = LiveJournal()
+    again.push(events.Start("m1", {}))
+    emit_parts(answer.recorder.parts, again.push)
+    ordered(shown(again.lines))
+    assert public(replayed(again.lines).parts) == public(answer.recorder.parts)
+    stored = SessionMessage("m1", "assistant", 1, answer.recorder.parts, metadata={"finishReason": "stop"})
+    sent = answer.lines[: data.draw(st.integers(2, len(answer.lines)))]
+    whole = shown(sent) + missing_frames(sent, stored)
+    check_order(list(sse.decode(whole)))
+    received = [frame.removeprefix(b"data: ") for frame in whole.split(b"\n\n")]
+    assert public(replayed(received).parts) == public(stored.parts)
+
+
+def public(parts: Sequence[Part]) -> list[Part]:
+    """A reader does not see errors meant for the model."""
+    return [
+        part.model_copy(update={"error": part.public_error}) if isinstance(part, ToolPart) else part for part in parts
+    ]
+
+
+def test_a_reader_of_the_beginning_of_a_waiting_answer_gets_its_request() -> None:
+    request = CallRequest(id="r1", kind="approval")
+    part = ToolPart(call_id="c1", name="refund", input={"order": 42}, request=request)
+    stored = SessionMessage("m1", "assistant", 1, [StepPart(), part], status="waiting")
+    assert kinds(missing_frames(journal_of(events.StartStep()), stored)) == [
+        *("tool-input-start", "tool-input-delta", "tool-input-available", "tool-approval-request"),
+        *("finish-step", "finish", "data-session"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("status", "ending"),
+    [
+        ("complete", ["finish", "data-session"]),
+        ("waiting", ["finish", "data-session"]),
+        ("cancelled", ["abort", "finish", "data-session"]),
+        ("interrupted", ["abort", "finish", "data-session"]),
+        ("failed", ["finish", "data-session", "error"]),
+    ],
+)
+def test_a_stored_answer_is_replayed_with_its_own_end(status: Status, ending: list[str]) -> None:
+    assert kinds(end_of(SessionMessage("m1", "assistant", 1, [], status=status))) == ending
+
+
+def test_an_answer_larger_than_a_new_one_may_be_is_replayed() -> None:
+    """One that was cut at its maximum size, and then got its fallback text."""
+    text = TextPart(text="x" * (MAX_ANSWER_CHARS + 100))
+    sent: list[events.StreamEvent] = []
+    emit_parts([StepPart(), text], sent.append)
+    assert sum(len(event.delta) for event in sent if isinstance(event, events.TextDelta)) == MAX_ANSWER_CHARS + 100
