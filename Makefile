@@ -136,7 +136,10 @@ stop-all: $(VENV)/.run ## stop every function of a deployed stack at once, in an
 start-all: $(VENV)/.run ## let the functions of a stopped stack run again: STAGE=dev
 	@STAGE=$(STAGE) $(BIN)/python -m scripts.stop_all start
 
-.PHONY: migrate stop-all start-all
+turns: $(VENV)/.run ## list the turns of all users that run, wait or are in line, or stop one: STAGE=dev STOP=<id>
+	@STAGE=$(STAGE) STOP=$(STOP) $(BIN)/python -m scripts.turns
+
+.PHONY: migrate stop-all start-all turns
 
 smoke: $(VENV)/.run ## test a deployment from outside: STAGE=dev, or URL=…, or CHAT_URL=… SESSIONS_URL=…; TOKEN=… ORIGIN=…
 	@STAGE=$(STAGE) $(BIN)/python -m scripts.smoke

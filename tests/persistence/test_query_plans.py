@@ -14,6 +14,7 @@ from omniagent.persistence.adapter import MongoBackendAdapter
 from omniagent.persistence.catalog import Catalog
 from omniagent.persistence.cursor import MessageCursor
 from omniagent.persistence.documents import Session
+from omniagent.persistence.live_turns import list_live_turns
 from omniagent.persistence.mongo_session import MongoSessionManager
 from omniagent.persistence.store import ConversationStore
 from omniagent.session.ids import new_id
@@ -105,6 +106,7 @@ async def drive(store: ConversationStore, session: MongoSessionManager) -> set[s
         catalog.askers([key]),
         apply(session, Reply("run", waiting)),
         store.due(LATER, 3),
+        list_live_turns(store, 3),
         store.address_of(key),
         store.list_sessions(session.user, limit=2),
         apply(session, Erase()),
@@ -112,7 +114,7 @@ async def drive(store: ConversationStore, session: MongoSessionManager) -> set[s
         catalog.erase_some(key, 4),
         session.erase_some(4),
     ]
-    called = {call.__name__ for call in calls} - {"apply"} | {"write", "sibling"}
+    called = {call.__name__ for call in calls} - {"apply", "list_live_turns"} | {"write", "sibling"}
     assert [turns async for turns in session.past_turns(3, 9)]
     for call in calls:
         await call

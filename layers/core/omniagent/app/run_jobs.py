@@ -1,17 +1,23 @@
-"""The jobs of the run function: sessions that need somebody, the sweep that finds them, schedules, webhooks."""
+"""The jobs of the run function: sessions that need somebody, the sweep that finds them, schedules, webhooks.
+
+An operator invokes it to list the turns of all users, and to stop one.
+"""
 
 import logging
 import time
+from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Annotated, Any, Final, Literal
 
 from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, TypeAdapter
+from pydantic_core import to_jsonable_python
 
 from omniagent.app.application import Application
 from omniagent.app.queues import MAX_TRIES, retry_pause
 from omniagent.app.sweep import sessions_with_work
 from omniagent.app.webhook import TurnEvent
 from omniagent.errors import NotFound, NotRegenerable, OmniAgentError, TooManyTurns, TurnInProgress
+from omniagent.persistence.live_turns import list_live_turns
 from omniagent.session.ids import ID_PATTERN, session_key, user_id_of
 from omniagent.settings import Busy
 from omniagent.tracing import bind_context, trace_job
@@ -29,6 +35,7 @@ MIN_TURN_SECONDS: Final = 30.0
 UNANNOUNCED_AFTER: Final = timedelta(minutes=1)
 """How long an answer may wait for its own process to queue its event."""
 UNANNOUNCED_PIECE: Final = 100
+LISTED_SESSIONS: Final = 1000
 
 
 class RunJob(BaseModel):
@@ -153,9 +160,45 @@ class WebhookJob(RunJob):
         return {"status": "delivered" if is_delivered else "dropped", "event": self.event.id}
 
 
-AnyJob = Annotated[SessionJob | SweepJob | ScheduledJob | WebhookJob, Field(discriminator="kind")]
+class ListJob(RunJob):
+    """Lists the turns of all users that run, wait or are in line, without their text. Sent by an operator."""
+
+    kind: Literal["turns"]
+
+    async def run(self, application: Application, deadline: float) -> dict[str, Any]:  # noqa: ARG002 - one short query
+        found = await list_live_turns(await application.store(), LISTED_SESSIONS)
+        turns = [asdict(info) | {"id": f"{info.session_id}/{info.message_id}"} for info in found]
+        return {"status": "listed", "turns": to_jsonable_python(turns)}
+
+
+class StopJob(RunJob):
+    """Stops a turn or a message in line, by the id of the list, or everything in a session, by its key.
+
+    Sent by an operator.
+    """
+
+    kind: Literal["stop"]
+    id: str = Field(pattern=r"^[0-9a-f]{24}:[^/:]{1,128}(/[^/:]{1,128})?$")
+
+    async def run(self, application: Application, deadline: float) -> dict[str, Any]:  # noqa: ARG002 - a few writes
+        key, _, message_id = self.id.partition("/")
+        with bind_context(session_id=key):
+            try:
+                runner = await application.runner_of_key(key)
+                is_stopped = await runner.stop(message_id or None)
+            except NotFound:
+                return {"status": "not_found", "id": self.id}
+        return {"status": "stopped" if is_stopped else "nothing", "id": self.id}
+
+
+QueuedJob = Annotated[SessionJob | ScheduledJob | WebhookJob, Field(discriminator="kind")]
+InvokedJob = Annotated[
+    SessionJob | ScheduledJob | WebhookJob | SweepJob | ListJob | StopJob, Field(discriminator="kind")
+]
 # Validation errors are logged, so they must not contain the user's text.
-_JOBS: Final[TypeAdapter[AnyJob]] = TypeAdapter(AnyJob, config=ConfigDict(hide_input_in_errors=True))
+_HIDDEN: Final = ConfigDict(hide_input_in_errors=True)
+_QUEUED: Final[TypeAdapter[QueuedJob]] = TypeAdapter(QueuedJob, config=_HIDDEN)
+_INVOKED: Final[TypeAdapter[InvokedJob]] = TypeAdapter(InvokedJob, config=_HIDDEN)
 
 
 class RunJobs:
@@ -169,14 +212,14 @@ class RunJobs:
 
     async def invoke(self, event: dict[str, Any], deadline: float) -> dict[str, Any]:
         """Do one job: `{"kind": "run", "session_id": "<user id>:<id>"}`."""
-        return await self._serve(_JOBS.validate_python(event), deadline)
+        return await self._serve(_INVOKED.validate_python(event), deadline)
 
     async def take(self, body: str, deadline: float) -> None:
         """Do a queued job. If it fails, send it again with a pause: the queue would redeliver it after many minutes.
 
         Raises after MAX_TRIES. The queue then moves it to the dead-letter queue.
         """
-        job = _JOBS.validate_json(body)
+        job = _QUEUED.validate_json(body)
         try:
             await self._serve(job, deadline)
         except OmniAgentError as exc:
@@ -186,12 +229,13 @@ class RunJobs:
             logger.warning("job failed", extra=failure)
             await job.retry_later(self._application)
 
-    async def _serve(self, job: AnyJob, deadline: float) -> dict[str, Any]:
+    async def _serve(self, job: InvokedJob, deadline: float) -> dict[str, Any]:
         with trace_job("job", job.traceparent):
             try:
                 result = await job.run(self._application, deadline)
             except OmniAgentError as exc:
                 await self._application.recover(exc)
                 raise
-        logger.info("job ended", extra={"kind": job.kind, **result})
+        facts = {name: value for name, value in result.items() if name != "turns"}
+        logger.info("job ended", extra={"kind": job.kind, **facts})
         return result

@@ -1,22 +1,24 @@
-"""`make migrate`: asks the deployed function until the indexes are there."""
+"""`make migrate` and `make turns`: jobs for the functions of a deployed stack."""
 
 import json
 from collections.abc import Iterator
+from typing import Any
 
 import boto3
 import pytest
 
 from local.aws import Aws
-from scripts import migrate
+from scripts import migrate, turns
 from tests.fixtures.http_server import HttpServer, Received
 
-ARN = "arn:aws:lambda:us-east-1:123456789012:function:summary:live"
+ARN = "arn:aws:lambda:us-east-1:123456789012:function:{}:live"
+SESSION = "60e0b861d82138b57108272c:trip"
 
 
 class LambdaApi(HttpServer):
     """Answers invocations with what a test lists."""
 
-    def __init__(self, *answers: dict[str, str]) -> None:
+    def __init__(self, *answers: dict[str, Any]) -> None:
         super().__init__()
         self.answers = list(answers)
         self.asked: list[str] = []
@@ -32,7 +34,10 @@ class LambdaApi(HttpServer):
 def deployed(aws: Aws, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     for name, value in aws.environment.items():
         monkeypatch.setenv(name, value)
-    outputs = {"SummaryFunction": {"Value": ARN}}
+    outputs = {
+        "SummaryFunction": {"Value": ARN.format("summary")},
+        "RunFunction": {"Value": ARN.format("run")},
+    }
     template = {"Resources": {"Queue": {"Type": "AWS::SQS::Queue"}}, "Outputs": outputs}
     cloudformation = boto3.client("cloudformation")
     cloudformation.create_stack(StackName="omniagent-dev", TemplateBody=json.dumps(template))
@@ -59,3 +64,35 @@ def test_a_build_that_fails_fails_the_deploy(
         monkeypatch.setenv("AWS_ENDPOINT_URL_LAMBDA", api.url)
         assert migrate.main() == 1
     assert "StorageConflict: duplicate key" in capsys.readouterr().err
+
+
+def turn(message_id: str, state: str, since: str | None) -> dict[str, Any]:
+    facts = {"session_id": SESSION, "message_id": message_id, "state": state, "since": since}
+    return facts | {"category": None, "attempt": 0, "until": None, "id": f"{SESSION}/{message_id}"}
+
+
+def test_turns_are_printed_with_the_longest_running_first(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    found = [
+        turn("q1", "queued", None),
+        turn("q2", "queued", None),
+        turn("new", "running", "2026-11-16T09:00:00Z"),
+        turn("old", "waiting", "2026-11-16T08:00:00.123Z"),
+    ]
+    with LambdaApi({"status": "listed", "turns": found}) as api:
+        monkeypatch.setenv("AWS_ENDPOINT_URL_LAMBDA", api.url)
+        assert turns.main() == 0
+    assert api.asked[0].endswith('run%3Alive/invocations {"kind": "turns"}')
+    printed = capsys.readouterr().out.splitlines()
+    assert [line.rpartition("/")[2] for line in printed[1:-1]] == ["old", "new", "q1", "q2"]
+    assert printed[-1].startswith("4 turns.")
+
+
+@pytest.mark.parametrize(("status", "code"), [("stopped", 0), ("nothing", 1), ("not_found", 1)])
+def test_a_stop_fails_if_there_is_nothing_to_stop(status: str, code: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STOP", f"{SESSION}/old")
+    with LambdaApi({"status": status, "id": f"{SESSION}/old"}) as api:
+        monkeypatch.setenv("AWS_ENDPOINT_URL_LAMBDA", api.url)
+        assert turns.main() == code
+    assert api.asked[0].endswith(json.dumps({"kind": "stop", "id": f"{SESSION}/old"}))
