@@ -139,7 +139,7 @@ def test_a_webhook_that_cannot_work_is_refused(monkeypatch: pytest.MonkeyPatch) 
     for url in ("example.com", "ftp://example.com", "https://", "https://["):
         with pytest.raises(ConfigurationError, match="WEBHOOK_URL"):
             application(webhook_url=url, webhook_secret=SECRET)
-    with pytest.raises(ConfigurationError, match="WEBHOOK_SECRET_ARN"):
+    with pytest.raises(ConfigurationError, match="WEBHOOK_SECRET"):
         application(webhook_url="https://example.com/hook")
     monkeypatch.setenv("AWS_LAMBDA_FUNCTION_NAME", "run")
     monkeypatch.setenv("OMNIAGENT_LOCAL", "0")

@@ -186,7 +186,8 @@ def test_a_schedule_that_is_to_be_rejected_by_a_busy_session_is_not_tried_again(
     user = world.user()
     session = event_loop.run(world.application.session(user.client_id, user.session))
     event_loop.run(begin_turn(session))
-    run.handler(batch(schedule(user=user.client_id, session_id=user.session, busy="reject")), CONTEXT)
+    refused = schedule(user=user.client_id, session_id=user.session, busy="reject")
+    assert failures(run.handler(batch(refused, queue="schedules"), CONTEXT)) == []
     head = event_loop.run(session.head())
     assert head is not None
     assert (queue.sent, head.queue) == ([], ())
@@ -206,16 +207,33 @@ def schedule(**changes: Any) -> str:
 def test_a_scheduled_turn_is_run_once_for_each_time(run: Any, world: World, queue: RecordedRuns) -> None:
     user = f"user:{new_id()}"
     for time in ("2026-11-16T08:00:00Z", "2026-11-16T09:00:00+01:00", "2026-11-17T08:00:00Z"):
-        run.handler(batch(schedule(user=user, time=time, session_id="daily", category="gold")), CONTEXT)
+        message = schedule(user=user, time=time, session_id="daily", category="gold")
+        assert failures(run.handler(batch(message, queue="schedules"), CONTEXT)) == []
+        delivered(run, queue)
     key = session_key(user_id_of(user), "daily")
     answers = list(world.database.messages.find({"session_id": key, "role": "user"}).sort("turn_number"))
     assert [message["client_message_id"] for message in answers] == ["daily-20261116T080000Z", "daily-20261117T080000Z"]
     session = world.database.sessions.find_one({"_id": key})
     assert session is not None
     assert session["category"] == "gold"
-    run.handler(batch(schedule(user=user)), CONTEXT)
+    run.handler(batch(schedule(user=user), queue="schedules"), CONTEXT)
+    delivered(run, queue)
     own = session_key(user_id_of(user), "daily-20261116T080000Z")
     assert world.database.messages.count_documents({"session_id": own}) == 2, "without a session it has its own"
+
+
+def test_no_schedule_is_taken_from_the_queue_that_functions_write_to(
+    run: Any, world: World, queue: RecordedRuns
+) -> None:
+    user = world.user()
+    forged = schedule(user=user.client_id, session_id=user.session)
+    assert failures(run.handler(batch(forged, queue=queue.name), CONTEXT)) == ["message-1"]
+    assert (queue.sent, user.call("GET", "/sessions/{}").status_code) == ([], 404)
+
+
+def test_a_queue_of_schedules_brings_nothing_else(run: Any, world: World) -> None:
+    job = json.dumps({"kind": "run", "session_id": world.user().key})
+    assert failures(run.handler(batch(job, queue="schedules"), CONTEXT)) == ["message-1"]
 
 
 @pytest.mark.parametrize(
@@ -232,7 +250,7 @@ def test_a_scheduled_turn_is_run_once_for_each_time(run: Any, world: World, queu
     ],
 )
 def test_a_schedule_that_is_wrong_is_refused(changes: Json, run: Any, caplog: pytest.LogCaptureFixture) -> None:
-    assert failures(run.handler(batch(schedule(**changes)), CONTEXT)) == ["message-1"]
+    assert failures(run.handler(batch(schedule(**changes), queue="schedules"), CONTEXT)) == ["message-1"]
     assert "a typo" not in caplog.text, "the log shows nothing of the message"
 
 

@@ -54,9 +54,11 @@ async def test_what_is_registered_once_is_used_by_all_functions(run_project: Run
         assert json.loads(done.payload)["status"] == "summarized"
 
         scheduled = {"kind": "schedule", "schedule": "daily", "time": "2026-01-02T03:00:00Z", "user": "acme:ada"}
-        run = await product.emulator.invoke("run", json.dumps({**scheduled, "query": "Hello"}).encode())
-        assert json.loads(run.payload) == {"status": "ran"}
+        accepted = await product.emulator.invoke("run", json.dumps({**scheduled, "query": "Hello"}).encode())
+        assert json.loads(accepted.payload) == {"status": "accepted"}
         key = session_key(user_id_of("acme:ada"), "daily-20260102T030000Z")
+        run = await product.emulator.invoke("run", json.dumps({"kind": "run", "session_id": key}).encode())
+        assert json.loads(run.payload) == {"status": "ran"}
         [answered] = product.database.messages.find({"session_id": key, "role": "assistant"})
         assert "acme-1 answers" in str(answered["parts"])
 

@@ -14,6 +14,7 @@ from omniagent.errors import InvalidRequest, NotWaiting, TurnInProgress, Unknown
 from omniagent.protocol import sse
 from omniagent.session.live import QueuedMessage
 from omniagent.testing import Gate, MemoryRegistry, ScriptedModel, ToolCall
+from omniagent.turns.journal import follow
 from omniagent.turns.registry import Signals
 from omniagent.turns.state import Enqueue
 from tests.fixtures.conversation import move_clock
@@ -37,6 +38,12 @@ async def sessions() -> AsyncIterator[Busily]:
     async with asyncio.timeout(30):
         while not await sessions.are_free():  # noqa: ASYNC110 - no event announces it
             await asyncio.sleep(0.002)
+
+
+@pytest.fixture
+def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No request waits for long."""
+    monkeypatch.setattr(follow, "FOLLOW_SECONDS", 0.01)
 
 
 def runner(sessions: Busily, model: ScriptedModel) -> TurnOperator:
@@ -113,10 +120,10 @@ async def test_nothing_is_written_while_a_message_is_held_up(sessions: Busily, m
     await second.ended()
 
 
+@pytest.mark.usefixtures("impatient")
 async def test_a_blocked_message_frees_its_request_and_is_answered_after_the_approval(
     sessions: Busily,
 ) -> None:
-    sessions.settings = replace(sessions.settings, follow_seconds=0.01)
     model, second, waiting = await queued_behind(sessions, "Done.", "Two.")
     frames = b"".join([frames async for frames in second.sse()])
     assert list(sse.decode(frames)) == [], "it ends without an end of an answer: to be resumed"
@@ -296,10 +303,10 @@ async def test_a_steering_message_that_came_too_late_joins_the_answer_when_it_go
     assert sessions.history[1:] in (at_first, later), "it depends on which comes first, a tick or the model's call"
 
 
+@pytest.mark.usefixtures("impatient")
 async def test_a_message_is_answered_when_what_was_asked_before_it_has_expired(
     sessions: Busily, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sessions.settings = replace(sessions.settings, follow_seconds=0.01)
     model, second, _ = await queued_behind(sessions, "Two.")
     await second.ended()
     move_clock(monkeypatch, days=61)
@@ -310,10 +317,10 @@ async def test_a_message_is_answered_when_what_was_asked_before_it_has_expired(
     assert sessions.messages[1].metadata["stopReason"] == "expired"
 
 
+@pytest.mark.usefixtures("impatient")
 async def test_a_regeneration_replaces_what_is_asked_and_the_messages_behind_it_are_answered_then(
     sessions: Busily,
 ) -> None:
-    sessions.settings = replace(sessions.settings, follow_seconds=0.01)
     model, second, waiting = await queued_behind(sessions, "Without it.", "Two.")
     await second.ended()
     regenerated = await runner(sessions, model).start(Query(regenerate=True, replaces=waiting.message_id))

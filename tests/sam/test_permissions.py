@@ -14,7 +14,10 @@ JWT = {"AuthMode": "jwt", "JwtIssuer": "https://auth.example.com/", "JwtAudience
 KEY = "arn:aws:kms:us-east-1:123456789012:key/11111111-2222-3333-4444-555555555555"
 TABLE = "arn:aws:dynamodb:us-east-1:123456789012:table/TurnsTable"
 QUEUE = "arn:aws:sqs:us-east-1:123456789012:SummaryQueue"
+DELETIONS = "arn:aws:sqs:us-east-1:123456789012:DeletionQueue"
 RUNS = "arn:aws:sqs:us-east-1:123456789012:RunQueue"
+SCHEDULES = "arn:aws:sqs:us-east-1:123456789012:ScheduleQueue"
+TAKES = "sqs:ReceiveMessage sqs:DeleteMessage sqs:GetQueueAttributes"
 LOGS = "arn:aws:logs:us-east-1:123456789012:log-group:/aws/lambda/omniagent/{}:*"
 
 Grants = set[tuple[str, str]]
@@ -39,12 +42,13 @@ ALLOWED = {
     | grants("sqs:SendMessage", QUEUE, RUNS),
     "SessionsRole": common("sessions")
     | grants("dynamodb:GetItem dynamodb:PutItem dynamodb:UpdateItem dynamodb:DeleteItem dynamodb:Query", TABLE)
-    | grants("sqs:SendMessage", QUEUE, RUNS),
+    | grants("sqs:SendMessage", QUEUE, DELETIONS, RUNS),
     "SummaryRole": common("summary")
-    | grants("sqs:ReceiveMessage sqs:DeleteMessage sqs:GetQueueAttributes sqs:SendMessage", QUEUE)
+    | grants(f"{TAKES} sqs:SendMessage", QUEUE, DELETIONS)
     | grants("dynamodb:GetItem dynamodb:PutItem dynamodb:UpdateItem dynamodb:DeleteItem dynamodb:Query", TABLE),
     "RunRole": common("run")
-    | grants("sqs:ReceiveMessage sqs:DeleteMessage sqs:GetQueueAttributes sqs:SendMessage", RUNS)
+    | grants(f"{TAKES} sqs:SendMessage", RUNS)
+    | grants(TAKES, SCHEDULES)
     | grants("dynamodb:GetItem dynamodb:PutItem dynamodb:UpdateItem dynamodb:DeleteItem dynamodb:Query", TABLE)
     | grants("sqs:SendMessage", QUEUE),
 }
@@ -161,10 +165,10 @@ def test_the_run_function_reads_the_webhooks_secret_where_there_is_one(deploy: D
         variables = function["Environment"]["Variables"]
         tells = name in ("ChatFunction", "RunFunction")
         assert variables.get("WEBHOOK_URL") == ("https://example.com/hook" if tells else None)
-        assert variables.get("WEBHOOK_SECRET_ARN") == (secret if tells else None)
+        assert variables.get("WEBHOOK_SECRET") == (secret if tells else None)
 
 
-def test_a_configured_scheduled_turn_only_sends_to_the_run_queue(deploy: Deploy) -> None:
+def test_a_configured_schedule_only_sends_to_the_queue_of_schedules(deploy: Deploy) -> None:
     assert deploy().resources("AWS::Scheduler::Schedule") == {}
     given = {"ScheduleExpression": "rate(1 day)", "ScheduleUser": "user:ada", "ScheduleQuery": "What is new?"}
     document = deploy(**given, DataKmsKeyArn=KEY)
@@ -177,14 +181,32 @@ def test_a_configured_scheduled_turn_only_sends_to_the_run_queue(deploy: Deploy)
         "user": "user:ada",
         "query": "What is new?",
     }
-    assert schedule["Target"]["Arn"] == RUNS
+    assert schedule["Target"]["Arn"] == SCHEDULES
     role = document.resources("AWS::IAM::Role")["ScheduleRole"]
-    assert statements(role["Policies"][0]["PolicyDocument"]) == grants("sqs:SendMessage", RUNS) | grants(
+    assert statements(role["Policies"][0]["PolicyDocument"]) == grants("sqs:SendMessage", SCHEDULES) | grants(
         "kms:Decrypt kms:GenerateDataKey", KEY
     )
     [trusted] = role["AssumeRolePolicyDocument"]["Statement"]
     assert trusted["Principal"] == {"Service": "scheduler.amazonaws.com"}
     assert trusted["Condition"] == {"StringEquals": {"aws:SourceAccount": "123456789012"}}
+
+
+def test_no_function_that_runs_tools_can_forge_a_schedule_or_a_deletion(iam_mode: Document) -> None:
+    roles = iam_mode.resources("AWS::IAM::Role")
+    for name in RUNS_TOOLS:
+        [policy] = roles[name]["Policies"]
+        assert not statements(policy["PolicyDocument"]) & grants("sqs:SendMessage", DELETIONS, SCHEDULES)
+    sources = iam_mode.resources("AWS::Lambda::EventSourceMapping").values()
+    assert {(source["FunctionName"].removesuffix("Aliaslive"), source["EventSourceArn"]) for source in sources} == {
+        ("SummaryFunction", QUEUE),
+        ("SummaryFunction", DELETIONS),
+        ("RunFunction", RUNS),
+        ("RunFunction", SCHEDULES),
+    }
+    functions = iam_mode.resources("AWS::Lambda::Function")
+    # By their queues' names, both functions know which messages they may believe.
+    assert functions["RunFunction"]["Environment"]["Variables"]["RUN_QUEUE_URL"].endswith("/RunQueue")
+    assert functions["SummaryFunction"]["Environment"]["Variables"]["DELETION_QUEUE_URL"].endswith("/DeletionQueue")
 
 
 def test_the_run_function_sweeps_once_a_minute(iam_mode: Document) -> None:

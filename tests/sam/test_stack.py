@@ -20,7 +20,7 @@ from omniagent.http.auth import TrustedPrincipals
 from omniagent.session import naming
 from omniagent.settings import Settings, env_name
 from omniagent.turns.watch import closing
-from tests.sam.builds import Sam
+from tests.sam.builds import QUEUES, Sam
 
 FUNCTIONS = ("ChatFunction", "SessionsFunction", "SummaryFunction", "RunFunction")
 # Read by Lambda, Powertools and our metrics rather than by Settings.
@@ -257,9 +257,9 @@ def test_a_projects_defaults_count_until_a_parameter_is_given(deploy: Deploy) ->
 
 def test_the_queue_hides_a_batch_six_times_as_long_as_the_function_may_take(deploy: Deploy) -> None:
     document = deploy()
-    queue = document.resources("AWS::SQS::Queue")["SummaryQueue"]
+    queues = document.resources("AWS::SQS::Queue")
     timeout = document.resources("AWS::Lambda::Function")["SummaryFunction"]["Timeout"]
-    assert queue["VisibilityTimeout"] >= 6 * timeout
+    assert all(queues[name]["VisibilityTimeout"] >= 6 * timeout for name in ("SummaryQueue", "DeletionQueue"))
     source = document.resources("AWS::Lambda::EventSourceMapping")["SummaryFunctionQueue"]
     assert source["FunctionName"] == "SummaryFunctionAliaslive"
     assert source["FunctionResponseTypes"] == ["ReportBatchItemFailures"]
@@ -267,8 +267,8 @@ def test_the_queue_hides_a_batch_six_times_as_long_as_the_function_may_take(depl
 
 def test_the_run_function_gets_one_message_and_keeps_it_for_its_timeout(deploy: Deploy) -> None:
     document = deploy(RunTimeout="900")
-    queue = document.resources("AWS::SQS::Queue")["RunQueue"]
-    assert queue["VisibilityTimeout"] > parameters()["RunTimeout"]["MaxValue"]
+    queues, longest = document.resources("AWS::SQS::Queue"), parameters()["RunTimeout"]["MaxValue"]
+    assert all(queues[name]["VisibilityTimeout"] > longest for name in ("RunQueue", "ScheduleQueue"))
     source = document.resources("AWS::Lambda::EventSourceMapping")["RunFunctionQueue"]
     assert (source["FunctionName"], source["BatchSize"]) == ("RunFunctionAliaslive", 1)
     assert source["FunctionResponseTypes"] == ["ReportBatchItemFailures"]
@@ -331,7 +331,7 @@ def test_alarms_watch_what_users_see(deploy: Deploy) -> None:
     assert watched >= {(metric, CHAT) for metric in ("FailedTurns", "Turns", "TimeToFirstToken")}
     assert watched >= {("InterruptedTurns", ""), ("ClaimedAccountConcurrency", "")}
     assert watched >= {("WriteThrottleEvents", "TurnsTable"), ("ReadThrottleEvents", "TurnsTable")}
-    assert watched >= {("ApproximateAgeOfOldestMessage", queue) for queue in ("RunQueue", "SummaryQueue")}
+    assert watched >= {("ApproximateAgeOfOldestMessage", queue) for queue in QUEUES if queue.endswith("Queue")}
     assert watched >= {("BudgetRefusals", CHAT), ("RateRefusals", CHAT)}
     assert watched >= {("ModelsEndingSoon", f"{STACK}-summary")}
     tokens = deploy(TokensPerDayAlarm="5000000").resources("AWS::CloudWatch::Alarm")["TokensPerDay"]

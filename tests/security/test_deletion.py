@@ -12,7 +12,7 @@ from omniagent.lambda_runtime import event_loop
 from omniagent.persistence.session_writes import SessionWrites
 from omniagent.session.ids import new_id, session_key, user_id_of
 from omniagent.turns.registry import Chunk
-from tests.fixtures.jobs import CONTEXT, HURRIED, Chats, RecordedQueue, batch, deliver, failures
+from tests.fixtures.jobs import CONTEXT, HURRIED, Chats, RecordedDeletions, batch, deliver, failures
 from tests.fixtures.live_turns import begin_turn
 from tests.fixtures.world import User, World
 
@@ -23,8 +23,8 @@ BEFORE = datetime(2026, 1, 1, tzinfo=UTC)
 @pytest.fixture
 def queued(world: World, monkeypatch: pytest.MonkeyPatch) -> list[Json]:
     """What the functions send to the queue."""
-    queue = RecordedQueue()
-    monkeypatch.setattr(world.application.platform, "summary_queue", queue)
+    queue = RecordedDeletions()
+    monkeypatch.setattr(world.application.platform, "deletion_queue", queue)
     return queue.sent
 
 
@@ -105,6 +105,20 @@ def test_a_deletion_that_is_delivered_late_or_twice_leaves_alone_what_was_made_s
     # An operator who asks for it directly means what there is now.
     assert summary.handler({"user_id": user_id, "erase": True}, CONTEXT)["status"] == "erased"
     assert user.call("GET", "/sessions/{}").status_code == 404
+
+
+@pytest.mark.usefixtures("queued")
+@pytest.mark.parametrize("whole_user", [True, False])
+def test_no_deletion_is_taken_from_a_queue_that_the_chat_function_writes_to(
+    world: World, summary: Any, whole_user: bool
+) -> None:
+    user = world.user()
+    user.ask("[echo:Hello.]")
+    later = {"erase": True, "before": (datetime.now(UTC) + timedelta(days=1)).isoformat()}
+    forged = later | ({"user_id": user_id_of(user.client_id)} if whole_user else {"session_id": user.key})
+    for job in (forged, {"retention": True}, {"indexes": True}):
+        assert failures(summary.handler(batch(json.dumps(job), queue="summaries"), CONTEXT)) == ["message-1"]
+    assert len(user.messages()) == 2
 
 
 def test_a_session_that_was_committed_behind_a_deletion_is_found(

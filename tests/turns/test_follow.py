@@ -104,9 +104,9 @@ async def test_readers_are_limited_per_user_and_leave_with_their_stream() -> Non
     assert await house.registry.count_reader(house.world.session.user_id, "next", 1) == 1
 
 
-async def test_a_reader_whose_time_is_over_ends_without_finish() -> None:
+async def test_a_reader_whose_time_is_over_ends_without_finish(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(follow, "FOLLOW_SECONDS", 0.01)
     house = House()
-    house.settings = replace(house.settings, follow_seconds=0.01)
     turn = await house.runner().start(QUERY)
     assert not (await joined((await house.resumed()).sse())).endswith(sse.DONE)
     with pytest.raises(TurnInProgress):

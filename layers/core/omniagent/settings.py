@@ -115,6 +115,7 @@ class Settings:
 
     turns_table: str = setting("", "DynamoDB table of running turns. Empty: in memory, for a single process.")
     summary_queue_url: str = setting("", "URL of the SQS queue for summary regeneration.")
+    deletion_queue_url: str = setting("", "URL of the SQS queue for deletions too large for one request.")
     run_queue_url: str = setting(
         "",
         "URL of the run function's SQS queue. Empty: no background turns, and no turn is handed over or swept.",
@@ -123,9 +124,8 @@ class Settings:
         "", "URL of your server that receives an event when a turn ends. Needs the run queue. Empty: no webhooks."
     )
     webhook_secret: str = setting(
-        "", "Signing secret of webhooks, for local use. On Lambda, use `WEBHOOK_SECRET_ARN`.", secret=True
+        "", "Signing secret of webhooks, or the ARN of the Secrets Manager secret that holds it.", secret=True
     )
-    webhook_secret_arn: str = setting("", "Secrets Manager ARN of the webhooks' signing secret.")
     max_turn_seconds: float = setting(
         3600.0,
         "Maximum length of a turn where there is a run queue. Such a turn continues in the next invocation.",
@@ -171,9 +171,6 @@ class Settings:
     max_queued_messages: int = setting(10, "Maximum number of queued messages in one session.", minimum=1)
     max_readers_per_user: int = setting(
         20, "Maximum number of requests that may follow a user's running turns at once.", minimum=1
-    )
-    follow_seconds: float = setting(
-        120.0, "How long a request follows a running turn. Its stream then ends, and the client resumes.", minimum=0.01
     )
     budget_requests_per_minute: int = setting(
         0, "Maximum turns, names and summaries per user and minute. 0: no limit.", minimum=0

@@ -176,7 +176,7 @@ class Runner(Generic[Output_co]):
     async def resume(self, *, deadline: float | None = None, resets: bool = False) -> AnswerStream[Output_co] | None:
         """Follow the running turn from its first event. None if none runs. If its process died, it goes on here.
 
-        A stream ends without `finish` after FOLLOW_SECONDS, at its deadline, or if the turn's process died in a step
+        A stream ends without `finish` after two minutes, at its deadline, or if the turn's process died in a step
         that was shown and that another process generates again: resume again. A client that supports `reset-step`
         (`resets`, AI SDK 7) gets that chunk instead. Raises `TooManyReaders`.
 

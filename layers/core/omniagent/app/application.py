@@ -277,8 +277,8 @@ class Application:
     def _check_webhook(self) -> None:
         hide(self.settings.webhook_secret)
         check_webhook_url(self.settings.webhook_url)
-        if not (self.settings.webhook_secret or self.settings.webhook_secret_arn):
-            raise ConfigurationError("WEBHOOK_URL needs a secret to sign with: set WEBHOOK_SECRET_ARN")
+        if not self.settings.webhook_secret:
+            raise ConfigurationError("WEBHOOK_URL needs a secret to sign with: set WEBHOOK_SECRET")
         if not self.platform.run_queue.exists:
             raise ConfigurationError("WEBHOOK_URL needs the run function, which delivers the events: set RUN_QUEUE_URL")
 

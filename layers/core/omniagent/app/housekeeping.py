@@ -1,6 +1,6 @@
 """The chores of a deployment: deletions, retention, models that end.
 
-If one invocation is too short, the rest of the work is sent to the summary queue.
+If one invocation is too short, the rest of the work is sent to the deletion queue.
 """
 
 import logging
@@ -42,7 +42,7 @@ class Housekeeping:
         """
         runner = await self._eraser(key)
         if not await _attempted(runner.erase_session(time_left, resume=resume), resume):
-            await self._leave(self._application.platform.summary_queue.send_erasure(key))
+            await self._leave(self._application.platform.deletion_queue.send_session(key))
 
     async def erase_user(self, user_id: str, *, time_left: "TimeLeft") -> None:
         """Delete a user with all their sessions and everything else stored about them, in the same way.
@@ -54,11 +54,11 @@ class Housekeeping:
         await session.store.mark_user_erased(user_id)
         before = datetime.now(UTC)
         with suppress(NoQueue):
-            await self._application.platform.summary_queue.send_user_erasure(
+            await self._application.platform.deletion_queue.send_user(
                 user_id, before, delay_seconds=LATE_COMMIT_SECONDS
             )
         if not await _attempted(self._application.runner_for(session).erase_user(time_left)):
-            await self._leave(self._application.platform.summary_queue.send_user_erasure(user_id, before))
+            await self._leave(self._application.platform.deletion_queue.send_user(user_id, before))
 
     async def resume_user_erasure(self, user_id: str, before: datetime | None, *, time_left: "TimeLeft") -> None:
         """Continue the deletion of a user that began at `before`, or look for sessions that it could not see.
@@ -70,9 +70,7 @@ class Housekeeping:
         if is_done and before is not None:
             is_done = await runner.erase_leftovers(before, time_left)
         if not is_done:
-            await self._leave(
-                self._application.platform.summary_queue.send_user_erasure(user_id, before or datetime.now(UTC))
-            )
+            await self._leave(self._application.platform.deletion_queue.send_user(user_id, before or datetime.now(UTC)))
 
     async def apply_retention(self, *, time_left: "TimeLeft") -> int:
         """Delete sessions that were unused for `session_retention_days`. Returns how many were deleted.
@@ -90,7 +88,7 @@ class Housekeeping:
             if len(keys) < RETENTION_PIECE:
                 return deleted
         with suppress(NoQueue):
-            await self._application.platform.summary_queue.send_retention()
+            await self._application.platform.deletion_queue.send_retention()
         return deleted
 
     async def check_model_ends(self) -> list[str]:

@@ -8,7 +8,7 @@ from omniagent.ai.providers.llm_provider import Purpose
 from omniagent.ai.result import RunResult
 from omniagent.app.application import Application
 from omniagent.app.platform import Platform, SecretName
-from omniagent.app.queues import RunQueue, SummaryQueue
+from omniagent.app.queues import DeletionQueue, RunQueue, SummaryQueue
 from omniagent.aws.secrets import SecretStore
 from omniagent.aws.sqs import SqsQueue
 from omniagent.aws.turn_table import DynamoRegistry
@@ -41,6 +41,7 @@ class AwsPlatform(Platform):
         super().__init__(settings)
         self.run_queue = RunQueue(_queue(settings.run_queue_url))
         self.summary_queue = SummaryQueue(_queue(settings.summary_queue_url))
+        self.deletion_queue = DeletionQueue(_queue(settings.deletion_queue_url))
         self._secrets = secrets or SecretStore()
         table = settings.turns_table
         self._registry: TurnRegistry = DynamoRegistry(table) if table else MemoryRegistry()
@@ -94,9 +95,10 @@ class AwsPlatform(Platform):
         emit_refused_field()
 
     def _arn(self, name: SecretName) -> str:
-        # The keys of all models are in one secret.
-        arn: str = getattr(self.settings, f"{'openai' if name == 'anthropic' else name}_secret_arn")
-        return arn
+        settings = self.settings
+        if name == "webhook":
+            return settings.webhook_secret if settings.webhook_secret.startswith("arn:") else ""
+        return settings.mongodb_secret_arn if name == "mongodb" else settings.openai_secret_arn
 
 
 def _queue(url: str) -> SqsQueue | None:

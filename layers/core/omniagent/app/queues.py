@@ -16,6 +16,10 @@ FIRST_PAUSE_SECONDS: Final = 5
 class Queue(Protocol):
     """Delivers JSON messages to the process that does the jobs."""
 
+    @property
+    def name(self) -> str:
+        """The name that a delivered message says it came from."""
+
     async def send(self, message: dict[str, Any], *, delay_seconds: float = 0) -> None:
         """Send a message, to be delivered after the delay. Raises `QueueUnavailable`."""
 
@@ -35,6 +39,11 @@ class JobQueue:
     def exists(self) -> bool:
         """Whether there is a queue."""
         return self._queue is not None
+
+    @property
+    def name(self) -> str:
+        """The queue's name. If there is none, it is the name of no queue."""
+        return self._queue.name if self._queue is not None else "-"
 
     async def aclose(self) -> None:
         if self._queue is not None:
@@ -63,17 +72,24 @@ class RunQueue(JobQueue):
 
 
 class SummaryQueue(JobQueue):
-    """Sends work to the summary function: summaries, and deletions too large for one request."""
+    """Sends summaries to the summary function."""
 
     async def send(self, key: str, *, rebuild: bool = False) -> None:
         """Queue the summary of the session with this key."""
         await self._send({"session_id": key, "rebuild": rebuild})
 
-    async def send_erasure(self, key: str) -> None:
+
+class DeletionQueue(JobQueue):
+    """Sends deletions too large for one request to the summary function.
+
+    A queue of its own: the functions that run tools may not send to it.
+    """
+
+    async def send_session(self, key: str) -> None:
         """Queue the rest of a session's deletion."""
         await self._send({"session_id": key, "erase": True})
 
-    async def send_user_erasure(self, user_id: str, before: datetime, *, delay_seconds: float = 0) -> None:
+    async def send_user(self, user_id: str, before: datetime, *, delay_seconds: float = 0) -> None:
         """Queue the rest of a user's deletion, which began at `before`. The id is the hash of the user's name."""
         await self._send({"user_id": user_id, "erase": True, "before": before.isoformat()}, delay_seconds)
 

@@ -18,7 +18,7 @@ from omniagent.app.sweep import sessions_with_work
 from omniagent.app.webhook import TurnEvent
 from omniagent.errors import NotFound, NotRegenerable, OmniAgentError, TooManyTurns, TurnInProgress
 from omniagent.persistence.live_turns import list_live_turns
-from omniagent.session.ids import ID_PATTERN, session_key, user_id_of
+from omniagent.session.ids import ID_PATTERN
 from omniagent.settings import Busy
 from omniagent.tracing import bind_context, trace_job
 from omniagent.turns.query import Query
@@ -118,7 +118,7 @@ class SweepJob(RunJob):
 class ScheduledJob(RunJob):
     """A message that a schedule sends on behalf of a user. A redelivery has the same message id."""
 
-    model_config = ConfigDict(extra="forbid")
+    model_config = ConfigDict(extra="forbid", hide_input_in_errors=True)
 
     kind: Literal["schedule"]
     schedule: str = Field(pattern=r"^[A-Za-z0-9_.-]{1,64}$")
@@ -132,10 +132,10 @@ class ScheduledJob(RunJob):
     """Without an id, each run of the schedule has its own session."""
     busy: Busy = "queue"
 
-    async def run(self, application: Application, deadline: float) -> dict[str, Any]:
+    async def run(self, application: Application, deadline: float) -> dict[str, Any]:  # noqa: ARG002 - one write
+        """Put the message in line. Its turn is a job of its own."""
         due = self.time.astimezone(UTC).strftime("%Y%m%dT%H%M%SZ")
         session_id = self.session_id or f"{self.schedule}-{due}"
-        key = session_key(user_id_of(self.user), session_id)
         runner = await application.runner(self.user, session_id, category=self.category)
         query = Query(self.query, f"{self.schedule}-{due}", busy=self.busy)
         try:
@@ -145,7 +145,7 @@ class ScheduledJob(RunJob):
         except TurnInProgress:
             logger.warning("scheduled message rejected: its session is busy", extra={"schedule": self.schedule})
             return {"status": "rejected"}
-        return await SessionJob(kind="run", session_id=key).run(application, deadline)
+        return {"status": "accepted"}
 
 
 class WebhookJob(RunJob):
@@ -191,7 +191,7 @@ class StopJob(RunJob):
         return {"status": "stopped" if is_stopped else "nothing", "id": self.id}
 
 
-QueuedJob = Annotated[SessionJob | ScheduledJob | WebhookJob, Field(discriminator="kind")]
+QueuedJob = Annotated[SessionJob | WebhookJob, Field(discriminator="kind")]
 InvokedJob = Annotated[
     SessionJob | ScheduledJob | WebhookJob | SweepJob | ListJob | StopJob, Field(discriminator="kind")
 ]
@@ -214,11 +214,16 @@ class RunJobs:
         """Do one job: `{"kind": "run", "session_id": "<user id>:<id>"}`."""
         return await self._serve(_INVOKED.validate_python(event), deadline)
 
-    async def take(self, body: str, deadline: float) -> None:
+    async def take(self, body: str, deadline: float, *, queue: str) -> None:
         """Do a queued job. If it fails, send it again with a pause: the queue would redeliver it after many minutes.
 
-        Raises after MAX_TRIES. The queue then moves it to the dead-letter queue.
+        Raises after MAX_TRIES. The queue then moves it to the dead-letter queue. The other functions may send to the
+        run queue, so it brings no schedule, which acts for any user. Another queue brings nothing else, and redelivers
+        what failed.
         """
+        if queue != self._application.platform.run_queue.name:
+            await self._serve(ScheduledJob.model_validate_json(body), deadline)
+            return
         job = _QUEUED.validate_json(body)
         try:
             await self._serve(job, deadline)

@@ -10,7 +10,7 @@ from pydantic import AwareDatetime, BaseModel, Field, model_validator
 from omniagent.ai.runner import TimeLeft
 from omniagent.app.application import Application
 from omniagent.app.housekeeping import Housekeeping
-from omniagent.errors import BudgetExceeded, NotFound, OmniAgentError
+from omniagent.errors import BudgetExceeded, Forbidden, NotFound, OmniAgentError
 from omniagent.session.ids import session_key, user_id_of
 from omniagent.tracing import bind_context, trace_job
 
@@ -42,6 +42,10 @@ class SummaryJob(BaseModel):
         return self
 
     @property
+    def is_summary(self) -> bool:
+        return not (self.erase or self.retention or self.model_ends or self.indexes)
+
+    @property
     def key(self) -> str:
         return self.session_id if self.user is None else session_key(user_id_of(self.user), self.session_id)
 
@@ -60,9 +64,15 @@ class SummaryJobs:
         """Do one job: `{"session_id": "<user id>:<id>", "rebuild": false}`."""
         return await self._serve(SummaryJob.model_validate(event), deadline, queued=False)
 
-    async def take(self, body: str, deadline: float) -> None:
-        """Do a queued job. They run one after another, so that two for one session are not paid for twice."""
-        await self._serve(SummaryJob.model_validate_json(body), deadline, queued=True)
+    async def take(self, body: str, deadline: float, *, queue: str) -> None:
+        """Do a queued job. They run one after another, so that two for one session are not paid for twice.
+
+        Only the deletion queue may bring another job than a summary: every function may send to the summary queue.
+        """
+        job = SummaryJob.model_validate_json(body)
+        if not job.is_summary and queue != self._application.platform.deletion_queue.name:
+            raise Forbidden(f"the queue {queue} may bring no deletion")
+        await self._serve(job, deadline, queued=True)
 
     async def _serve(self, job: SummaryJob, deadline: float, *, queued: bool) -> dict[str, Any]:
         """Do one job and return what was done. For a deleted session there is nothing to do."""

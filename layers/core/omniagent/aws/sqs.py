@@ -22,6 +22,10 @@ class SqsQueue:
             SQS, region=_region(parts.netloc), endpoint=endpoint_override("sqs") or f"{parts.scheme}://{parts.netloc}"
         )
 
+    @property
+    def name(self) -> str:
+        return self._url.rpartition("/")[2]
+
     async def send(self, message: dict[str, Any], *, delay_seconds: float = 0) -> None:
         """Send a message, to be delivered after the delay.
 

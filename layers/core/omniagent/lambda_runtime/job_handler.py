@@ -31,8 +31,8 @@ class Jobs(Protocol):
     async def invoke(self, event: dict[str, Any], deadline: float) -> dict[str, Any]:
         """Do the job that the function was invoked with, and return what was done."""
 
-    async def take(self, body: str, deadline: float) -> None:
-        """Do the job of a queue's message. If it raises, the queue delivers the message again."""
+    async def take(self, body: str, deadline: float, *, queue: str) -> None:
+        """Do the job of a message of the queue with this name. If it raises, the queue delivers the message again."""
 
 
 def job_handler(jobs: Jobs) -> "Callable[[dict[str, Any], LambdaContext], dict[str, Any]]":
@@ -56,7 +56,8 @@ def job_handler(jobs: Jobs) -> "Callable[[dict[str, Any], LambdaContext], dict[s
 
 def _is_done(jobs: Jobs, record: dict[str, Any], deadline: float) -> bool:
     try:
-        event_loop.run(jobs.take(record["body"], deadline))
+        queue = record["eventSourceARN"].rpartition(":")[2]
+        event_loop.run(jobs.take(record["body"], deadline, queue=queue))
     except Exception:
         logger.exception("job failed", extra={"message_id": record["messageId"]})
         return False

@@ -22,7 +22,7 @@ from omniagent.session.live import SessionHead
 from omniagent.turns.deadline import TimeLimit
 from omniagent.turns.engine.beginning import begin_queued
 from omniagent.turns.engine.joining import followed
-from omniagent.turns.journal.follow import ReaderSeat
+from omniagent.turns.journal import follow
 from omniagent.turns.journal.live_journal import KEEP_ALIVE_SECONDS
 from omniagent.turns.journal.replay import ReplayedAnswer
 from omniagent.turns.query import Query
@@ -57,7 +57,7 @@ class QueuedAnswer:
         # The latest time to begin the turn. The rest of the deadline belongs to the turn itself.
         has_deadline = limit.deadline is not None
         self._until = limit.stop_at - (limit.stop_at - limit.started_at) / 4 if has_deadline else math.inf
-        self._seat = ReaderSeat(setup)
+        self._seat = follow.ReaderSeat(setup)
         self._free_since: float | None = None
         self._held_up_since: float | None = None
         self._looked_at = -math.inf
@@ -161,7 +161,7 @@ class QueuedAnswer:
     def _give_up_at(self) -> float:
         if self._held_up_since is None:
             return self._until
-        return min(self._until, self._held_up_since + self._setup.settings.follow_seconds)
+        return min(self._until, self._held_up_since + follow.FOLLOW_SECONDS)
 
     async def _look(self) -> AnswerSource | None:
         head = await self._session.head()

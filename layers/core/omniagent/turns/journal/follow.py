@@ -31,6 +31,8 @@ from omniagent.turns.setup import TurnSetup
 
 logger = logging.getLogger(__name__)
 
+FOLLOW_SECONDS = 120.0
+"""How long a request follows a running turn. Its stream then ends without `finish`, and the client resumes."""
 READER_GRACE_SECONDS = 10.0
 """How long a reader counts beyond its own time if its process died before it left."""
 HAND_OVER_POLL_SECONDS = 0.1
@@ -154,7 +156,7 @@ class FollowedAnswer:
     ) -> None:
         self.message_id = turn.id
         self._setup = setup
-        self._session = session = setup.session
+        self._session = setup.session
         self._registry = setup.registry
         self._turn = turn
         self._go_on = go_on
@@ -164,7 +166,7 @@ class FollowedAnswer:
         """What a turn had shown before it waited."""
         self._prefix = b""
         """The frames of it that this client needs."""
-        self._until = min(limit.stop_at, time.monotonic() + session.settings.follow_seconds)
+        self._until = min(limit.stop_at, time.monotonic() + FOLLOW_SECONDS)
         self._seat = ReaderSeat(setup)
 
     def begin_with(self, answer: SessionMessage, base: Sequence[Part], frames: bytes) -> None:
