@@ -17,7 +17,6 @@ import omniagent.server
 import omniagent.testing
 from local.template import ROOT
 from omniagent.settings import Settings, env_name
-from omniagent.turns.registry import KEPT_SECONDS
 from scripts.capacity import bottleneck_table, capacity_table
 
 PUBLIC_MODULES = (omniagent, omniagent.providers, omniagent.server, omniagent.testing)
@@ -66,7 +65,7 @@ def costs_table() -> str:
     writes = 1000 * units * DOLLARS_PER_WRITE
     ticks = int(TURN_SECONDS / Settings().tick_seconds)
     reads = 1000 * ticks * READ_UNITS * DOLLARS_PER_READ
-    days = KEPT_SECONDS // 86400
+    days = Settings().journal_days
     storage = 1000 * (ticks + 1) / 1e6 * days / 30 * DOLLARS_PER_GB_MONTH
     gb_second = f"{DOLLARS_PER_GB_SECOND:.10f}".rstrip("0")
     return f"""\
@@ -78,7 +77,7 @@ def costs_table() -> str:
 | Lambda requests | 1,000 * ${DOLLARS_PER_REQUEST * 1e6:.2f} / 1M | {requests:.4f} |
 | DynamoDB writes | 1,000 * {units} units * ${DOLLARS_PER_WRITE * 1e6:.3f} / 1M | {writes:.3f} |
 | DynamoDB reads | 1,000 * {ticks} * {READ_UNITS:g} units * ${DOLLARS_PER_READ * 1e6:.3f} / 1M | {reads:.4f} |
-| DynamoDB storage | 1,000 * {ticks + 1} KB * {days} / 30 days * ${DOLLARS_PER_GB_MONTH:.2f} / GB | {storage:.4f} |
+| `JournalDays` of storage | 1,000 * {ticks + 1} KB * {days} / 30 * ${DOLLARS_PER_GB_MONTH:.2f} / GB | {storage:.4f} |
 | **together** | | **{compute + requests + writes + reads + storage:.2f}** |
 
 A turn writes {units} units: one chunk of its journal for each of its {ticks} ticks, and the last one. Each tick also

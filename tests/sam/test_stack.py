@@ -209,6 +209,7 @@ def test_the_defaults_of_template_and_settings_agree() -> None:
         "JwtTokenUse": "jwt_token_use",
         "LogLevel": "log_level",
         "SessionRetentionDays": "session_retention_days",
+        "JournalDays": "journal_days",
     }
     assert {name: given[name]["Default"] for name in pairs} == {
         name: getattr(Settings(), field) for name, field in pairs.items()
@@ -218,6 +219,11 @@ def test_the_defaults_of_template_and_settings_agree() -> None:
         text = f"{default:g}" if isinstance(default, float) else json.dumps(default).strip('"')
         assert given[name]["Default"] == ""
         assert f"else {text}." in given[name]["Description"]
+
+
+def test_every_function_knows_how_long_journals_are_kept(deploy: Deploy) -> None:
+    for function in deploy(JournalDays="30").resources("AWS::Lambda::Function").values():
+        assert function["Environment"]["Variables"]["JOURNAL_DAYS"] == "30"
 
 
 def test_an_operator_has_few_knobs() -> None:

@@ -18,7 +18,7 @@ from omniagent.persistence.store import ConversationStore
 from omniagent.session.ids import new_id
 from omniagent.turns.journal.fold import fold
 from omniagent.turns.memory_registry import MemoryRegistry
-from omniagent.turns.registry import KEPT_SECONDS, MAX_CHUNK_BYTES, Chunk, Signals, TurnRegistry
+from omniagent.turns.registry import MAX_CHUNK_BYTES, Chunk, Signals, TurnRegistry
 from tests.fixtures.conversation import Clock, dynamodb_api, registry_of
 from tests.fixtures.endpoint import Endpoint
 
@@ -215,7 +215,7 @@ async def test_the_client_is_created_from_the_environment(
 
 async def test_every_item_of_the_table_expires(aws: Aws, turns_table: str, session: str, clock: Clock) -> None:
     """TTL is late, never early: a journal is needed until the sweep has finished its turn."""
-    registry = DynamoRegistry(turns_table, api=dynamodb_api(aws.endpoint), clock=clock)
+    registry = DynamoRegistry(turns_table, api=dynamodb_api(aws.endpoint), clock=clock, kept_days=3)
     await registry.append(session, "j", chunk(0))
     await registry.signal(session, "j", stop=True)
     await registry.count_reader(session, "r", 60)
@@ -223,7 +223,7 @@ async def test_every_item_of_the_table_expires(aws: Aws, turns_table: str, sessi
     lives = {item["item"]["S"]: int(item["expires_at"]["N"]) - clock.now for item in _items(aws, turns_table, session)}
     assert lives.pop("readers") == 3660
     assert len(lives) == 2
-    assert set(lives.values()) == {KEPT_SECONDS}
+    assert set(lives.values()) == {3 * 86400}
     assert _items(aws, turns_table, f"{session}2") == []
 
 

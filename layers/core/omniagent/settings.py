@@ -182,6 +182,12 @@ class Settings:
     session_retention_days: int = setting(
         0, "Days after its last message when a session is deleted. 0: never.", minimum=0, maximum=MAX_DAYS
     )
+    journal_days: int = setting(
+        7,
+        "Days after which the journal of a turn expires. Its answer is kept with the session.",
+        minimum=1,
+        maximum=365,
+    )
 
     docs_enabled: bool = setting(True, "Serve /docs and /openapi.json.")
     log_level: str = setting("INFO", "`DEBUG`, `INFO`, `WARNING` or `ERROR`.")

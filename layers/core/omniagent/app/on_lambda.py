@@ -43,8 +43,8 @@ class AwsPlatform(Platform):
         self.summary_queue = SummaryQueue(_queue(settings.summary_queue_url))
         self.deletion_queue = DeletionQueue(_queue(settings.deletion_queue_url))
         self._secrets = secrets or SecretStore()
-        table = settings.turns_table
-        self._registry: TurnRegistry = DynamoRegistry(table) if table else MemoryRegistry()
+        table, days = settings.turns_table, settings.journal_days
+        self._registry: TurnRegistry = DynamoRegistry(table, kept_days=days) if table else MemoryRegistry()
 
     def registry(self, store: ConversationStore | None) -> TurnRegistry:  # noqa: ARG002 - turns are not kept in it
         return self._registry

@@ -33,7 +33,7 @@ class Platform:
         """Return the registry of running turns, for as long as this store is open."""
         from omniagent.persistence.mongo_registry import MongoTurnRegistry  # no function needs it
 
-        return MongoTurnRegistry(_opened(store))
+        return MongoTurnRegistry(_opened(store), kept_days=self.settings.journal_days)
 
     def counter(self, store: "ConversationStore | None") -> SpendingCounter:
         """Return what counts the users' spending, in the same way. Called if a budget limits something."""

@@ -18,7 +18,7 @@ from typing import Any
 from omniagent.aws.dynamo_table import DynamoTable, as_number, item_key
 from omniagent.aws.json_api import AwsJson
 from omniagent.tracing import SpanKind, trace_method
-from omniagent.turns.registry import KEPT_SECONDS, Chunk, Signals, TurnRegistry
+from omniagent.turns.registry import KEPT_DAYS, Chunk, Signals, TurnRegistry
 
 logger = logging.getLogger(__name__)
 
@@ -38,11 +38,11 @@ class DynamoRegistry(TurnRegistry):
         *,
         api: AwsJson | None = None,
         clock: Callable[[], float] = time.time,
-        kept_seconds: float = KEPT_SECONDS,
+        kept_days: float = KEPT_DAYS,
     ) -> None:
         self._table = DynamoTable(table, api)
         self._clock = clock
-        self._kept_seconds = kept_seconds
+        self._kept_seconds = kept_days * 86400
 
     @trace_method(kind=SpanKind.DB, name="aws.dynamodb.append")
     async def append(self, session: str, journal: str, chunk: Chunk) -> bool:

@@ -13,7 +13,7 @@ from pymongo.errors import DuplicateKeyError
 from omniagent.errors import RegistryUnavailable, StorageError
 from omniagent.persistence.driver_errors import translated
 from omniagent.persistence.store import ConversationStore
-from omniagent.turns.registry import KEPT_SECONDS, Chunk, Signals, TurnRegistry
+from omniagent.turns.registry import KEPT_DAYS, Chunk, Signals, TurnRegistry
 
 _EXPIRY: Final = IndexModel([("expires_at", ASCENDING)], expireAfterSeconds=0)
 
@@ -24,19 +24,25 @@ class MongoTurnRegistry(TurnRegistry):
     The servers' clocks must differ by much less than a lease.
     """
 
-    def __init__(self, store: ConversationStore, *, clock: Callable[[], float] = time.time) -> None:
+    def __init__(
+        self, store: ConversationStore, *, clock: Callable[[], float] = time.time, kept_days: float = KEPT_DAYS
+    ) -> None:
         database = store.sessions.database
         self._chunks = database["omniagent_journals"]
         self._signals = database["omniagent_signals"]
         self._readers = database["omniagent_readers"]
         self._clock = clock
+        self._kept = timedelta(days=kept_days)
         self._preparing = asyncio.Lock()
         self._is_prepared = False
+
+    def _expiry(self) -> datetime:
+        return datetime.now(UTC) + self._kept
 
     async def append(self, session: str, journal: str, chunk: Chunk) -> bool:
         await self._prepare()
         own = {"_id": _chunk_id(session, journal, chunk.number), "run": chunk.run}
-        fields = {"lines": chunk.lines, "at": chunk.at, "expires_at": _expiry()}
+        fields = {"lines": chunk.lines, "at": chunk.at, "expires_at": self._expiry()}
         with reachable():
             try:
                 await self._chunks.insert_one(own | fields)
@@ -55,7 +61,10 @@ class MongoTurnRegistry(TurnRegistry):
 
     async def signal(self, session: str, journal: str, *, stop: bool = False, mail: bool = False) -> None:
         await self._prepare()
-        changes = {"$set": {"expires_at": _expiry()} | ({"stop": True} if stop else {}), "$inc": {"mail": int(mail)}}
+        changes = {
+            "$set": {"expires_at": self._expiry()} | ({"stop": True} if stop else {}),
+            "$inc": {"mail": int(mail)},
+        }
         with reachable():
             await self._signals.update_one({"_id": f"{session}#{journal}"}, changes, upsert=True)
 
@@ -70,7 +79,7 @@ class MongoTurnRegistry(TurnRegistry):
         is_staying = {"$and": [{"$gt": ["$$this.until", now]}, {"$ne": ["$$this.id", reader]}]}
         staying = {"$filter": {"input": {"$ifNull": ["$readers", []]}, "cond": is_staying}}
         entry = [{"$literal": {"id": reader, "until": now + seconds}}] if seconds else []
-        changes = {"readers": {"$concatArrays": [staying, entry]}, "expires_at": _expiry()}
+        changes = {"readers": {"$concatArrays": [staying, entry]}, "expires_at": self._expiry()}
         with reachable():
             while True:
                 try:
@@ -116,7 +125,3 @@ def reachable() -> Iterator[None]:
 
 def _chunk_id(session: str, journal: str, number: int) -> str:
     return f"{session}#{journal}#{number:08}"
-
-
-def _expiry() -> datetime:
-    return datetime.now(UTC) + timedelta(seconds=KEPT_SECONDS)

@@ -11,8 +11,8 @@ from datetime import datetime
 
 MAX_CHUNK_BYTES = 300_000
 """A chunk must fit into one item of the table (400 KB), whatever its records are."""
-KEPT_SECONDS = 7 * 24 * 3600
-"""How long a journal is kept. The sweep finishes a dead turn within minutes."""
+KEPT_DAYS = 7
+"""How long a journal is kept unless a setting says otherwise. The sweep finishes a dead turn within minutes."""
 SHORT_RUN = 12
 """How much of a run's id a chunk carries: a tick of text must fit into one write unit (1 KB)."""
 
