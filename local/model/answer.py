@@ -18,6 +18,8 @@ class Answer:
     reasoning: str = ""
     text: str = ""
     refusal: str = ""
+    sources: tuple[tuple[str, str], ...] = ()
+    """The address and the title of each page that the text cites."""
     calls: tuple[Call, ...] = ()
     finish: Finish = "stop"
 

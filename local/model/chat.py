@@ -31,6 +31,8 @@ def _completion(head: Json, answer: Answer, ids: list[str], usage: Usage) -> Jso
         "content": answer.text if answer.text or not (answer.calls or answer.refusal) else None,
         "refusal": answer.refusal or None,
     }
+    if answer.sources:
+        message["annotations"] = _annotations(answer)
     if answer.reasoning:
         message["reasoning_content"] = answer.reasoning
     if answer.calls:
@@ -55,6 +57,8 @@ class _Chunks:
         frames += self._deltas({"reasoning_content": HOLE}, answer.reasoning)
         frames += self._deltas({"content": HOLE}, answer.text)
         frames += self._deltas({"refusal": HOLE}, answer.refusal)
+        if answer.sources:
+            frames.append(Frame(self._chunk({"annotations": _annotations(answer)})))
         for index, (call_id, call) in enumerate(zip(ids, answer.calls, strict=True)):
             opened = {"name": call.name, "arguments": ""}
             first = {"index": index, "id": call_id, "type": "function", "function": opened}
@@ -77,6 +81,14 @@ class _Chunks:
         before, after = around_hole(self._data(delta))
         pieces = tokens.split(text)
         return [Frame(f"{before}{text_json(piece)}{after}".encode(), paced=True) for piece in pieces]
+
+
+def _annotations(answer: Answer) -> list[Json]:
+    end = len(answer.text)
+    return [
+        {"type": "url_citation", "url_citation": {"url": url, "title": title, "start_index": 0, "end_index": end}}
+        for url, title in answer.sources
+    ]
 
 
 def _usage(usage: Usage) -> Json:

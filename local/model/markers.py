@@ -7,6 +7,7 @@
     [loop:NAME]            call it in every step, forever
     [echo:TEXT] [long:N]   answer with this text, or with N tokens
     [burst:N]              answer with N tokens as fast as they are read, for benchmarks
+    [cite:URL TITLE]       cite this page in the answer of the step
     [empty] [refuse]       answer with nothing, or with a refusal
     [length]               stop half way at the length limit
     [reason]               reason first, in every step
@@ -30,7 +31,21 @@ from local.model.legible import legible
 
 PLAIN = frozenset({"then", "empty", "refuse", "length", "reason", "slow", "stall", "break", "failed"})
 WITH_VALUE = frozenset(
-    {"tool", "bad-args", "loop", "echo", "long", "burst", "slow", "stall", "fail", "fail-once", "summary", "title"}
+    {
+        "tool",
+        "bad-args",
+        "loop",
+        "echo",
+        "cite",
+        "long",
+        "burst",
+        "slow",
+        "stall",
+        "fail",
+        "fail-once",
+        "summary",
+        "title",
+    }
 )
 MAX_MARKERS = 500
 _START = re.compile(r"\[([a-z-]{1,20})([:\]])")

@@ -65,12 +65,18 @@ def _blocks(answer: Answer) -> list[Json]:
         signature = f"{SIGNATURE}{uuid.uuid4().hex}"
         blocks.append({"type": "thinking", "thinking": answer.reasoning, "signature": signature})
     if text := answer.text or answer.refusal:
-        blocks.append({"type": "text", "text": text})
+        cited = {"citations": [_citation(*source) for source in answer.sources]} if answer.sources else {}
+        blocks.append({"type": "text", "text": text, **cited})
     calls = [
         {"type": "tool_use", "id": f"toolu_{uuid.uuid4().hex}", "name": call.name, "input": call.arguments}
         for call in answer.calls
     ]
     return [*blocks, *calls]
+
+
+def _citation(url: str, title: str) -> Json:
+    place = {"type": "web_search_result_location", "url": url, "title": title or None}
+    return {**place, "cited_text": "", "encrypted_index": ""}
 
 
 def _whole(block: Json) -> Json:
@@ -87,7 +93,7 @@ def _block_frames(index: int, block: Json) -> list[Frame]:
         case "thinking":
             start, kind, field = {**block, "thinking": "", "signature": ""}, "thinking_delta", "thinking"
         case "text":
-            start, kind, field = {**block, "text": ""}, "text_delta", "text"
+            start, kind, field = {"type": "text", "text": ""}, "text_delta", "text"
         case _:
             start, kind, field = {**block, "input": {}}, "input_json_delta", "partial_json"
     text = block["input" if field == "partial_json" else field]
@@ -96,6 +102,9 @@ def _block_frames(index: int, block: Json) -> list[Frame]:
     if kind == "thinking_delta":
         signed = _delta(index, {"type": "signature_delta", "signature": block["signature"]})
         frames.append(Frame(event(signed, "content_block_delta")))
+    for citation in block.get("citations", ()):
+        cited = _delta(index, {"type": "citations_delta", "citation": citation})
+        frames.append(Frame(event(cited, "content_block_delta")))
     stop = _frame("content_block_stop", index=index)
     return [_frame("content_block_start", index=index, content_block=start), *frames, stop]
 

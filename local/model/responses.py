@@ -2,6 +2,7 @@
 
 import time
 import uuid
+from collections.abc import Sequence
 from typing import Any
 
 from local.model import tokens
@@ -109,9 +110,12 @@ class _Stream:
         self._emit("response.output_item.added", output_index=len(self._output), item=started)
         self._emit("response.content_part.added", **at, part=_part(kind, ""))
         self._deltas(f"response.{kind}.delta", text, **at, **extra)
+        cited = [_citation(*source, len(text)) for source in self._answer.sources]
+        for index, annotation in enumerate(cited):
+            self._emit("response.output_text.annotation.added", **at, annotation_index=index, annotation=annotation)
         self._emit(f"response.{kind}.done", **at, **extra, **{_field(kind): text})
-        self._emit("response.content_part.done", **at, part=_part(kind, text))
-        self._finish_item({**item, "status": self._item_status, "content": [_part(kind, text)]})
+        self._emit("response.content_part.done", **at, part=_part(kind, text, cited))
+        self._finish_item({**item, "status": self._item_status, "content": [_part(kind, text, cited)]})
 
     def _call(self, call: Call) -> None:
         item = {"id": _new_id("fc"), "type": "function_call", "call_id": _new_id("call"), "name": call.name}
@@ -145,8 +149,12 @@ def _field(kind: str) -> str:
     return "text" if kind == "output_text" else "refusal"
 
 
-def _part(kind: str, text: str) -> Json:
-    extra: Json = {"annotations": [], "logprobs": []} if kind == "output_text" else {}
+def _citation(url: str, title: str, end: int) -> Json:
+    return {"type": "url_citation", "url": url, "title": title, "start_index": 0, "end_index": end}
+
+
+def _part(kind: str, text: str, annotations: Sequence[Json] = ()) -> Json:
+    extra: Json = {"annotations": list(annotations), "logprobs": []} if kind == "output_text" else {}
     return {"type": kind, _field(kind): text, **extra}
 
 

@@ -46,7 +46,7 @@ def decide(conversation: Conversation) -> tuple[Answer, Delivery]:
     task = task_of(conversation)
     if task == "answer":
         step = _current(conversation)
-        answer = _answer(step, conversation)
+        answer = replace(_answer(step, conversation), sources=_sources(step.segment))
     else:
         step = _Step(addressed(task, f"{conversation.instructions}\n{conversation.prompt}"))
         text = memory.summary(conversation) if task == "summary" else memory.title(conversation)
@@ -142,6 +142,11 @@ def _spoken(segment: Segment) -> Answer | None:
         case "empty":
             return Answer()
     return _of_length(segment.number(said.name) or 0)
+
+
+def _sources(segment: Segment) -> tuple[tuple[str, str], ...]:
+    cited = (value.partition(" ") for value in segment.all("cite"))
+    return tuple((url, title.strip()) for url, _, title in cited)
 
 
 @lru_cache(maxsize=16)  # a benchmark asks for the same answer again and again

@@ -1,6 +1,6 @@
 /** From stream events to a message: the same shape that the sessions API stores and returns. */
 
-/** @import { Message, Part, StreamEvent, ToolPart } from "./types.js" */
+/** @import { Message, Part, SourcePart, StreamEvent, ToolPart } from "./types.js" */
 
 const UNANSWERED = "Nobody answered before the conversation continued. The call was not run.";
 
@@ -37,6 +37,7 @@ export class AnswerBuilder {
     else if (event.type === "data-session") this.session = event.data;
     else if (event.type === "data-approval-response") this.#decided(event.data);
     else if (event.type === "start-step") this.#add({ type: "step-start" });
+    else if (event.type.startsWith("source-")) this.#add(/** @type {SourcePart} */ ({ ...event }));
     else if (event.type.startsWith("tool-")) this.#tool(event);
     else if (/^(text|reasoning)-/.test(event.type)) this.#block(event);
   }

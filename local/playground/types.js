@@ -22,7 +22,8 @@
  * @property {string} [errorDetail] What the model was told, which only a local stack's trace says.
  * @property {number} [startedAt] When this page saw the call start, in milliseconds.
  * @property {number} [durationMs]
- * @typedef {StepPart | TextPart | ReasoningPart | ToolPart} Part
+ * @typedef {{ type: "source-url" | "source-document", sourceId: string, url?: string, title?: string }} SourcePart
+ * @typedef {StepPart | TextPart | ReasoningPart | ToolPart | SourcePart} Part
  *
  * @typedef {object} Usage
  * @property {number} inputTokens

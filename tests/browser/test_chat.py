@@ -107,6 +107,14 @@ async def test_a_failed_tool_tells_its_error_and_a_cut_answer_that_it_is_cut(
         await page.reload()
 
 
+async def test_a_source_is_a_link_live_and_after_a_reload(playground: Playground, page: Page) -> None:
+    await playground.ask("[echo:As they say.] [cite:https://a.example/1 The page]")
+    for _ in ("live", "reloaded"):
+        link = playground.answer.get_by_role("link", name="The page")
+        await expect(link).to_have_attribute("href", "https://a.example/1")
+        await page.reload()
+
+
 async def test_reasoning_is_folded_and_the_panel_has_the_events_as_they_came_and_the_agent(
     playground: Playground, page: Page
 ) -> None:

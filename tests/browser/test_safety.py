@@ -81,6 +81,8 @@ async def test_everything_that_is_stored_is_harmless_and_no_string_is_parsed_as_
         {"type": f"tool-{evil}", **call, "state": "output-available", "output": evil},
         {"type": "tool-x", **call, "toolCallId": "2", "state": "output-available", "output": {evil: [evil]}},
         {"type": "tool-y", **call, "toolCallId": "3", "state": "output-error", "errorText": evil},
+        {"type": "source-url", "sourceId": "1", "url": evil, "title": evil},
+        {"type": "source-document", "sourceId": "2", "mediaType": evil, "title": evil},
         {"type": "text", "text": evil, "state": "done"},
     ]
     metadata = {"status": "complete", "turnNumber": 1, "model": evil, "durationMs": 1, "finishReason": evil}

@@ -10,6 +10,7 @@ from omniagent.messages import (
     DataPart,
     Part,
     ReasoningPart,
+    SourcePart,
     SteeringPart,
     StepPart,
     TextPart,
@@ -27,6 +28,14 @@ CALL = {"type": "tool-weather", "toolCallId": "c1"}
         (TextPart(text="Hi."), [{"type": "text", "text": "Hi.", "state": "done"}]),
         (ReasoningPart(text="Hm."), [{"type": "reasoning", "id": "0", "text": "Hm.", "state": "done"}]),
         (ReasoningPart(text="", provider_data={"id": "r1"}), []),
+        (
+            SourcePart(source_id="s1", url="https://a.example", title="A"),
+            [{"type": "source-url", "sourceId": "s1", "url": "https://a.example", "title": "A"}],
+        ),
+        (
+            SourcePart(source_id="s1", title="A.pdf", media_type="application/pdf"),
+            [{"type": "source-document", "sourceId": "s1", "mediaType": "application/pdf", "title": "A.pdf"}],
+        ),
         (
             ToolPart(call_id="c1", name="weather", input={"city": "Lisbon"}, output=["sun"], done=True),
             [{**CALL, "state": "output-available", "input": {"city": "Lisbon"}, "output": ["sun"]}],

@@ -15,6 +15,7 @@ from omniagent.ai.providers.llm_provider import (
     ModelReasoning,
     ModelReasoningDone,
     ModelRequest,
+    ModelSource,
     ModelText,
     ModelToolCall,
     OutputFormat,
@@ -293,6 +294,39 @@ def test_parallel_calls_without_arguments_are_read() -> None:
         (ids[1], "{}"),
     ]
     assert finish_of(events).reason == "tool-calls"
+
+
+DOCUMENT = {"cited_text": "x", "document_index": 1, "document_title": None, "file_id": None}
+RESULT = {"cited_text": "x", "search_result_index": 0, "start_block_index": 0, "end_block_index": 1}
+
+
+@pytest.mark.parametrize(
+    ("citation", "source"),
+    [
+        ({"type": "char_location", **DOCUMENT, "document_title": "Notes"}, ModelSource(None, "Notes")),
+        ({"type": "page_location", **DOCUMENT}, ModelSource(None, "Document 2", "application/pdf")),
+        ({"type": "content_block_location", **DOCUMENT}, ModelSource(None, "Document 2")),
+        (
+            {"type": "web_search_result_location", "url": "https://a.example", "title": None, "cited_text": "x"},
+            ModelSource("https://a.example"),
+        ),
+        (
+            {"type": "search_result_location", **RESULT, "source": "https://a.example", "title": "A"},
+            ModelSource("https://a.example", "A"),
+        ),
+        ({"type": "search_result_location", **RESULT, "source": "kb/7", "title": None}, ModelSource(None, "kb/7")),
+        (
+            {"type": "web_search_result_location", "url": "javascript:alert(1)", "title": "A", "cited_text": "x"},
+            ModelSource(None, "A"),
+        ),
+    ],
+)
+def test_a_citation_is_a_source_after_the_text(citation: Json, source: ModelSource) -> None:
+    cited = claude_text("One")
+    cited["deltas"].append({"type": "citations_delta", "citation": citation})
+    assert events_of(cited, claude_text(" two."))[:-1] == [ModelText("One two."), source]
+    whole = {"type": "message", "content": [{**text("One two."), "citations": [citation]}], "stop_reason": "end_turn"}
+    assert read(MessageReader(), [json.dumps(whole).encode()])[:-1] == [ModelText("One two."), source]
 
 
 @pytest.mark.parametrize(

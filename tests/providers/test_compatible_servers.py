@@ -9,6 +9,7 @@ from omniagent.ai.providers.llm_provider import (
     ModelFinish,
     ModelReasoning,
     ModelReasoningDone,
+    ModelSource,
     ModelText,
     ModelToolCall,
     ModelToolDelta,
@@ -405,6 +406,29 @@ def test_what_was_not_streamed_is_read_from_the_whole_response() -> None:
         {"type": "response.output_item.done", "output_index": 7, "item": call},
     ]
     assert response(*streamed, end)[:-1] == [ModelText("hi"), *call_events(ID, '{"a": 1}')]
+
+
+PAGE: Json = {"type": "url_citation", "url": "https://a.example", "title": "A", "start_index": 0, "end_index": 2}
+FILE: Json = {"type": "file_citation", "file_id": "file_1", "filename": "A.txt", "index": 0}
+OWN: Json = {"type": "file_path", "file_id": "file_2", "index": 0}
+SOURCES = [ModelSource("https://a.example", "A"), ModelSource(None, "A.txt", filename="A.txt")]
+
+
+@pytest.mark.parametrize("is_streamed", [True, False])
+def test_annotations_of_a_response_are_sources(is_streamed: bool) -> None:
+    if is_streamed:
+        added = [{"type": "response.output_text.annotation.added", "annotation": each} for each in (PAGE, FILE, OWN)]
+        events = response(*added, *text_deltas("Hi."))
+    else:
+        content = [{"type": "output_text", "text": "Hi.", "annotations": [PAGE, FILE, OWN, None]}]
+        output = [{"type": "message", "content": content}]
+        events = response({"type": "response.completed", "response": {"output": output, "usage": None}})
+    assert events[:-1] == [ModelText("Hi."), *SOURCES]
+
+
+@pytest.mark.parametrize("annotations", [None, {}, "x", [None, {"type": "file"}, {"url_citation": 1}]])
+def test_an_answer_does_not_fail_for_annotations_of_an_unknown_shape(annotations: object) -> None:
+    assert chat({"content": "Hi.", "annotations": annotations})[:-1] == [ModelText("Hi.")]
 
 
 def test_events_of_kinds_yet_to_come_are_skipped() -> None:

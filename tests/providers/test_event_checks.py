@@ -15,6 +15,7 @@ from omniagent.providers import (
     ModelReasoning,
     ModelReasoningDone,
     ModelRequest,
+    ModelSource,
     ModelText,
     ModelToolCall,
     ModelToolDelta,
@@ -40,6 +41,10 @@ WRONG: list[tuple[Callable[..., Any], tuple[Any, ...], str]] = [
     (ModelToolDelta, ("", "{"), "an id that no other call has"),
     (ModelToolCall, ("call_1", "add", {"a": 1}), r"such as json.dumps\(arguments\), not"),
     (ModelToolCall, ("call_1", "add", None), "json.dumps"),
+    (ModelSource, ("javascript:alert(1)",), r"ModelSource\(url=…\) must be None or an address that begins with https"),
+    (ModelSource, (None,), r"title=…\) must be text if there is no url"),
+    (ModelSource, ("https://a.example", 1), "title"),
+    (ModelSource, (None, "A.pdf", None), "media_type"),
 ]
 
 

@@ -113,6 +113,10 @@ def said(words: str) -> Json:
     return {"type": "text", "text": words}
 
 
+def cited(url: str, title: str | None = None) -> Json:
+    return {"type": "source", "url": url, "title": title, "media_type": None, "filename": None}
+
+
 def used(name: str, arguments: Any, output: Any = None, *, error: str | None = None, public: str | None = None) -> Json:
     return {
         "type": "tool",
@@ -292,6 +296,12 @@ SCENARIOS = [
             text("Long."),
         ],
         [STEP, used("recite", {"letters": 20030}, f"{'x' * 20_000}\n[cut: 30 more characters]"), STEP, said("Long.")],
+    ),
+    Scenario(
+        "sources",
+        "[echo:As they say.] [cite:https://a.example/1 One] [cite:https://b.example] [cite:https://a.example/1 One]",
+        [[*text("As they say."), "source-url https://a.example/1 One", "source-url https://b.example"]],
+        [STEP, said("As they say."), cited("https://a.example/1", "One"), cited("https://b.example")],
     ),
     Scenario(
         "refusal",

@@ -20,7 +20,7 @@ from tests.runner.scenarios import FALLBACK, SCENARIOS, STEP, Scenario, agent, c
 
 def stored_parts(answer: Json) -> list[Json]:
     """The parts as MongoDB holds them, without the ids and the sealed thoughts that the model invents."""
-    invented = ("call_id", "provider_data")
+    invented = ("call_id", "provider_data", "source_id")
     return [{name: value for name, value in part.items() if name not in invented} for part in answer["parts"]]
 
 

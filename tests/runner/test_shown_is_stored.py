@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from omniagent import Query, RunContext, ToolError, tool
-from omniagent.ai.providers.llm_provider import ModelReasoning, ModelReasoningDone, ModelText
+from omniagent.ai.providers.llm_provider import ModelReasoning, ModelReasoningDone, ModelSource, ModelText
 from omniagent.errors import ModelStreamBroken
 from omniagent.messages import Part, ReasoningPart, ToolPart
 from omniagent.protocol import sse
@@ -54,7 +54,8 @@ class Chaos:
     def _beat(self) -> Any:
         pick = self.random.choice
         beats = [pick(TEXTS), ModelText(pick(TEXTS)), ModelReasoning(pick(TEXTS)), ToolCall("odd", pick(ARGUMENTS))]
-        rare = [ModelReasoningDone(pick([None, {"sealed": "a"}])), ModelStreamBroken("broken")]
+        source = ModelSource(pick(["https://a.example/1", "https://b.example", None]), pick(TEXTS))
+        rare = [source, ModelReasoningDone(pick([None, {"sealed": "a"}])), ModelStreamBroken("broken")]
         return pick([*beats, *beats, *rare])
 
     def _odd(self, context: RunContext) -> Any:

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         Part as Part,
         ReasoningPart as ReasoningPart,
         Status as Status,
+        SourcePart as SourcePart,
         SteeringPart as SteeringPart,
         StepPart as StepPart,
         TextPart as TextPart,
@@ -86,7 +87,7 @@ else:  # a type checker would take any name for one of `__getattr__`
             "budget.spending": "Spending SpendingCounter",
             "errors": "ConfigurationError OmniAgentError ToolError",
             "messages": (
-                "CallRequest DataPart Feedback FinishReason Part ReasoningPart Status SteeringPart StepPart "
+                "CallRequest DataPart Feedback FinishReason Part ReasoningPart SourcePart Status SteeringPart StepPart "
                 "TextPart ToolPart Usage"
             ),
             "persistence.adapter": "MongoBackendAdapter",

@@ -155,6 +155,17 @@ class DataPart(_Part):
     id: str | None = None
 
 
+class SourcePart(_Part):
+    """A source that the answer cites: a page with its `url`, or a document. Never sent to the model."""
+
+    type: Literal["source"] = "source"
+    source_id: str
+    url: str | None = None
+    title: str | None = None
+    media_type: str | None = None
+    filename: str | None = None
+
+
 class SteeringPart(_Part):
     """A user's message that joined the answer while it was written. The model reads it as the user's, at this place."""
 
@@ -163,7 +174,9 @@ class SteeringPart(_Part):
     text: str
 
 
-Part = Annotated[StepPart | TextPart | ReasoningPart | ToolPart | DataPart | SteeringPart, Field(discriminator="type")]
+Part = Annotated[
+    StepPart | TextPart | ReasoningPart | ToolPart | DataPart | SourcePart | SteeringPart, Field(discriminator="type")
+]
 """What a message is made of."""
 
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
         ModelReasoning as ModelReasoning,
         ModelReasoningDone as ModelReasoningDone,
         ModelRequest as ModelRequest,
+        ModelSource as ModelSource,
         ModelText as ModelText,
         ModelToolCall as ModelToolCall,
         ModelToolDelta as ModelToolDelta,
@@ -35,7 +36,7 @@ else:  # a type checker would take any name for one of `__getattr__`
             "ai.providers.fallback": "FallbackProvider",
             "ai.providers.llm_provider": (
                 "LLMProvider ModelEvent ModelFinish ModelReasoning ModelReasoningDone ModelRequest "
-                "ModelText ModelToolCall ModelToolDelta ModelToolStart OutputFormat ToolSpec"
+                "ModelSource ModelText ModelToolCall ModelToolDelta ModelToolStart OutputFormat ToolSpec"
             ),
             "ai.providers.model_calls": "ProviderPool",
             "messages": "ChatMessage",

@@ -6,6 +6,7 @@ import { ApprovalCard, isApproval } from "./approval-card.js";
 import { ClientToolCard, isClientTool } from "./client-tool-card.js";
 import { QuestionCard, isQuestion } from "./question-card.js";
 import { ReasoningView } from "./reasoning.js";
+import { SourceView } from "./source.js";
 import { ToolCard } from "./tool-card.js";
 
 /** @import { Part } from "../types.js" */
@@ -25,6 +26,7 @@ const KINDS = [
   { fits: isClientTool, make: (actions) => new ClientToolCard(actions) },
   { fits: isTool, make: () => new ToolCard() },
   { fits: (part) => part.type === "reasoning", make: () => new ReasoningView() },
+  { fits: (part) => part.type.startsWith("source-"), make: () => new SourceView() },
   { fits: (part) => part.type === "text", make: () => new TextView() },
 ];
 

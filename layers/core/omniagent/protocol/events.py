@@ -6,7 +6,7 @@ Fields have Python names; `sse` converts them to the names on the wire.
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
-from omniagent.messages import FinishReason
+from omniagent.messages import FinishReason, SourcePart
 
 AbortReason = Literal["cancelled", "deadline", "shutdown", "interrupted", "unanswered", "expired"]
 
@@ -191,6 +191,34 @@ class DataChunk(StreamEvent):
     data: Any
     id: str | None = None
     transient: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class SourceUrl(StreamEvent):
+    """A page that the answer cites."""
+
+    type = "source-url"
+    source_id: str
+    url: str
+    title: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class SourceDocument(StreamEvent):
+    """A document that the answer cites."""
+
+    type = "source-document"
+    source_id: str
+    media_type: str
+    title: str
+    filename: str | None = None
+
+
+def source_event(part: SourcePart) -> SourceUrl | SourceDocument:
+    """Return the event of a source. A message in the AI SDK's format has the same fields."""
+    if part.url is not None:
+        return SourceUrl(part.source_id, part.url, part.title)
+    return SourceDocument(part.source_id, part.media_type or "text/plain", part.title or "", part.filename)
 
 
 @dataclass(frozen=True, slots=True)

@@ -11,11 +11,14 @@ from omniagent.messages import (
     Part,
     ReasoningPart,
     Role,
+    SourcePart,
     SteeringPart,
     StepPart,
     TextPart,
     ToolPart,
 )
+from omniagent.protocol import sse
+from omniagent.protocol.events import source_event
 
 DEFAULT_SDK = 6
 """The version of the AI SDK whose format all versions since 6 accept."""
@@ -65,6 +68,8 @@ def _answer_parts(parts: Sequence[Part], sdk: int) -> Iterator[dict[str, Any]]:
                 yield _tool_part(part, sdk)
             case SteeringPart():
                 yield _steering_part(part, sdk)
+            case SourcePart():
+                yield sse.to_wire(source_event(part))
             case DataPart():
                 yield {"type": f"data-{part.name}", "data": part.data} | ({"id": part.id} if part.id else {})
     yield from requests

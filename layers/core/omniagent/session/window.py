@@ -10,6 +10,7 @@ from omniagent.messages import (
     DataPart,
     Part,
     ReasoningPart,
+    SourcePart,
     SteeringPart,
     StepPart,
     TextPart,
@@ -244,7 +245,7 @@ def _estimate_part(part: Part) -> int:
             return estimate_text(part.name) + estimate_text(_as_text(part.input)) + _estimate_result(part)
         case ReasoningPart():
             return 0 if part.provider_data is None else _estimate_reasoning(part)
-        case StepPart() | DataPart():
+        case StepPart() | DataPart() | SourcePart():
             return 0
 
 

@@ -165,6 +165,29 @@ class ModelToolCall:
 
 
 @dataclass(frozen=True, slots=True)
+class ModelSource:
+    """A source that the answer cites: a page with its `url`, or a document with its `title`.
+
+    Comes after the text that cites it. One that is cited again is shown once.
+    """
+
+    url: str | None = None
+    title: str | None = None
+    media_type: str = "text/plain"
+    filename: str | None = None
+
+    def __post_init__(self) -> None:
+        if self.url is None:
+            _check_text(self, "title", " if there is no url")
+        elif not (isinstance(self.url, str) and self.url.startswith(("https://", "http://"))):
+            _refuse(self, "url", self.url, "None or an address that begins with https:// or http://")
+        _check_text(self, "media_type")
+        for name in ("title", "filename"):
+            if getattr(self, name) is not None:
+                _check_text(self, name, " or None")
+
+
+@dataclass(frozen=True, slots=True)
 class ModelFinish:
     """The last event of every call. Without tokens in its usage, they are estimated."""
 
@@ -184,7 +207,14 @@ class ModelFinish:
 
 
 ModelEvent = (
-    ModelText | ModelReasoning | ModelReasoningDone | ModelToolStart | ModelToolDelta | ModelToolCall | ModelFinish
+    ModelText
+    | ModelReasoning
+    | ModelReasoningDone
+    | ModelToolStart
+    | ModelToolDelta
+    | ModelToolCall
+    | ModelSource
+    | ModelFinish
 )
 """What `LLMProvider.stream` yields."""
 
@@ -193,7 +223,8 @@ class LLMProvider(ABC):
     """A model behind one small interface. Providers only stream; `complete` buffers a stream.
 
     Order within a call: reasoning, text and tool events as they arrive; one `ModelReasoningDone` after each
-    block of reasoning; for each tool `ModelToolStart`, any `ModelToolDelta`, `ModelToolCall`; `ModelFinish` last.
+    block of reasoning; for each tool `ModelToolStart`, any `ModelToolDelta`, `ModelToolCall`; each `ModelSource` after
+    the text; `ModelFinish` last.
     A refusal is text with the finish reason `content-filter`. Failures are raised as `ModelError`s.
     """
 

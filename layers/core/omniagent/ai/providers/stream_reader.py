@@ -13,6 +13,7 @@ from omniagent.ai.providers.llm_provider import (
     ModelFinish,
     ModelReasoning,
     ModelReasoningDone,
+    ModelSource,
     ModelText,
     ModelToolCall,
     ModelToolDelta,
@@ -146,6 +147,12 @@ def counts_of(holder: Json, name: str) -> Json:
     return counts if isinstance(counts, dict) else {}
 
 
+def objects_of(holder: Json, name: str) -> list[Json]:
+    """Return the objects in the list under a name: an answer must not fail for its sources either."""
+    items = holder.get(name)
+    return [item for item in items if isinstance(item, dict)] if isinstance(items, list) else []
+
+
 def new_call_id() -> str:
     return f"call_{uuid.uuid4().hex[:24]}"
 
@@ -172,6 +179,7 @@ class ModelStreamReader(ABC):
         self._is_reasoning = False
         self._refused = False
         self._calls: list[Call] = []
+        self._sources: list[ModelSource] = []
         self._taken: set[str] = set()
 
     def avoid(self, call_ids: Iterable[str]) -> None:
@@ -197,7 +205,7 @@ class ModelStreamReader(ABC):
         """Return the last events. Raises `ModelStreamBroken` if the API has not said how the answer ended."""
         if self.finished is None:
             raise ModelStreamBroken("the model's stream ended before its end")
-        return [*self._events, self.finished]
+        return [*self._events, *self._sources, self.finished]
 
     def continuation(self, body: Json) -> Json | None:  # noqa: ARG002 - for an API that pauses its answers
         """Return the request that continues the answer to `body`, or None if the answer is complete."""
@@ -236,6 +244,15 @@ class ModelStreamReader(ABC):
         if self._is_reasoning or provider_data:
             self._is_reasoning = False
             self._add(ModelReasoningDone(provider_data))
+
+    def _cite(self, url: object, title: object, filename: object = None, media_type: str = "text/plain") -> None:
+        """Note a source, which follows the whole text. Any other address than a page's is only a document's title."""
+        name = filename if isinstance(filename, str) and filename else None
+        text = next((each for each in (title, name, url) if isinstance(each, str) and each), None)
+        if isinstance(url, str) and url.startswith(("https://", "http://")):
+            self._sources.append(ModelSource(url, text if text != url else None))
+        elif text is not None:
+            self._sources.append(ModelSource(None, text, media_type, name))
 
     def _open_call(self, call_id: str, name: str) -> Call:
         if not (isinstance(call_id, str) and isinstance(name, str)):

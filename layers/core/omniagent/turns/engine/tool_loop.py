@@ -8,7 +8,7 @@ import logging
 import time
 from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import aclosing
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +18,7 @@ from omniagent.ai.providers.llm_provider import (
     ModelReasoning,
     ModelReasoningDone,
     ModelRequest,
+    ModelSource,
     ModelText,
     ModelToolCall,
     ModelToolDelta,
@@ -39,6 +40,7 @@ from omniagent.messages import (
     ChatMessage,
     FinishReason,
     Part,
+    SourcePart,
     Status,
     SteeringPart,
     StepPart,
@@ -46,13 +48,15 @@ from omniagent.messages import (
     TextPart,
     ToolPart,
     Usage,
+    plain_text,
 )
 from omniagent.session import window
+from omniagent.session.ids import new_id
 from omniagent.session.live import QueuedMessage
 from omniagent.tracing import turn_state
 from omniagent.turns.deadline import TimeLimit
 from omniagent.turns.engine.tool_step import ToolStep
-from omniagent.turns.journal.recorder import MAX_INPUT_CHARS, AnswerRecorder
+from omniagent.turns.journal.recorder import MAX_INPUT_CHARS, MAX_SOURCE_CHARS, AnswerRecorder
 from omniagent.turns.journal.records import ApprovedStarted, Counted, StepEnded
 from omniagent.turns.setup import TurnSetup
 
@@ -288,6 +292,8 @@ class ToolLoop:
                             raise ModelStreamBroken(f"two tool calls of the id {event.call_id!r} in one answer")
                         recorder.ensure_call(event.call_id, event.name)
                         calls.append(event)
+                    case ModelSource():
+                        recorder.source(_source_part(event))
                     case ModelFinish():
                         return event, calls
                     case _:
@@ -315,6 +321,12 @@ class ToolLoop:
 def _check_name(call: ModelToolStart | ModelToolCall) -> None:
     if max(len(call.name), len(call.call_id)) > MAX_NAME_CHARS:
         raise ModelStreamBroken(f"a tool call whose name or id is longer than {MAX_NAME_CHARS} characters")
+
+
+def _source_part(source: ModelSource) -> SourcePart:
+    """Return a source as it is stored, short enough for one event."""
+    names = {name: text and plain_text(text[:MAX_SOURCE_CHARS]) for name, text in asdict(source).items()}
+    return SourcePart(source_id=new_id(), **{**names, "url": source.url})
 
 
 def _no_event(model: str, value: object) -> ConfigurationError:

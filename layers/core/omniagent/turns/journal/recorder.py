@@ -4,6 +4,7 @@ journal.
 
 import json
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict
 from typing import Any, ClassVar
 
 from omniagent.errors import AnswerTooLong
@@ -13,6 +14,7 @@ from omniagent.messages import (
     DataPart,
     Part,
     ReasoningPart,
+    SourcePart,
     SteeringPart,
     StepPart,
     TextPart,
@@ -32,6 +34,8 @@ PART_CHARS = 250
 """Counted for each part as well: its fields take space, and a model may open any number of parts."""
 MAX_DELTA_CHARS = 50_000
 """Keeps one event within one chunk of the journal."""
+MAX_SOURCE_CHARS = 4_000
+"""Maximum length of a source's address, title and name."""
 MAX_INPUT_CHARS = 50_000
 """Maximum length of a tool call's stored arguments."""
 
@@ -207,6 +211,13 @@ class AnswerRecorder:
             self.end_block()
         self._show(events.DataChunk(part.name, part.data, part.id, transient))
 
+    def source(self, part: SourcePart) -> None:
+        """Add a source, once: an answer may cite it many times. A very long address is left out."""
+        is_known = any(isinstance(known, SourcePart) and _is_same(known, part) for known in self._parts)
+        if not is_known and len(part.url or "") <= MAX_SOURCE_CHARS:
+            self.end_block()
+            self._show(events.source_event(part))
+
     def steering(self, message_id: str, text: str) -> None:
         """Add a user's message that joins the answer. The text is already stored and is not truncated."""
         self.end_block()
@@ -362,6 +373,11 @@ class AnswerRecorder:
         else:
             self._parts[place] = part
 
+    def _add_source(self, event: events.SourceUrl | events.SourceDocument) -> None:
+        part = SourcePart(**asdict(event))
+        self._grow(PART_CHARS + len(part.url or "") + len(part.title or "") + len(part.filename or ""))
+        self._parts.append(part)
+
     def _add_steering(self, event: events.SteeringData) -> None:
         text = str(event.data["text"])
         self._grow(PART_CHARS + len(text))
@@ -387,6 +403,8 @@ class AnswerRecorder:
         events.ToolOutputAvailable: _set_output,
         events.ToolOutputError: _set_error,
         events.DataChunk: _set_data,
+        events.SourceUrl: _add_source,
+        events.SourceDocument: _add_source,
         events.SteeringData: _add_steering,
     }
 
@@ -398,6 +416,12 @@ def _is_empty(part: Part) -> bool:
         case ReasoningPart():
             return not part.text and part.provider_data is None
     return False
+
+
+def _is_same(one: SourcePart, other: SourcePart) -> bool:
+    if one.url is not None or other.url is not None:
+        return one.url == other.url
+    return (one.title, one.filename) == (other.title, other.filename)
 
 
 def _pieces(text: str) -> Iterator[str]:

@@ -6,7 +6,17 @@ from collections.abc import AsyncIterator, Sequence
 
 from omniagent.ai.result import RunResult
 from omniagent.errors import ModelError
-from omniagent.messages import DataPart, Part, ReasoningPart, SteeringPart, StepPart, StopReason, TextPart, ToolPart
+from omniagent.messages import (
+    DataPart,
+    Part,
+    ReasoningPart,
+    SourcePart,
+    SteeringPart,
+    StepPart,
+    StopReason,
+    TextPart,
+    ToolPart,
+)
 from omniagent.protocol import events, sse
 from omniagent.session.live import SessionMessage
 from omniagent.turns.journal.fold import replayed
@@ -139,6 +149,8 @@ def emit_part(recorder: AnswerRecorder, part: Part) -> None:
             _emit_call(recorder, part)
         case DataPart():
             recorder.data(part)
+        case SourcePart():
+            recorder.source(part)
         case SteeringPart():
             recorder.steering(part.message_id, part.text)
 

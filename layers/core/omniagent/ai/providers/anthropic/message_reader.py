@@ -7,7 +7,7 @@ from typing import Any, Final
 
 from omniagent.ai.providers.api_errors import reported
 from omniagent.ai.providers.sent_parts import to_json
-from omniagent.ai.providers.stream_reader import Call, Json, ModelStreamReader, counts_of, token_count
+from omniagent.ai.providers.stream_reader import Call, Json, ModelStreamReader, counts_of, objects_of, token_count
 from omniagent.errors import ModelStreamBroken
 from omniagent.messages import FinishReason, Usage
 
@@ -98,6 +98,8 @@ class MessageReader(ModelStreamReader):
         match start["type"]:
             case "text":
                 self._add_text(block, start.get("text") or "")
+                for citation in objects_of(start, "citations"):
+                    self._add_citation(citation)
             case "thinking":
                 self._add_thinking(block, start.get("thinking") or "")
                 block.signature = start.get("signature") or ""
@@ -117,6 +119,8 @@ class MessageReader(ModelStreamReader):
                     self._arguments(block.call, delta["partial_json"])
             case "signature_delta":
                 block.signature += delta["signature"]
+            case "citations_delta":
+                self._add_citation(delta["citation"])
 
     def block_stopped(self, event: Json) -> None:
         block = self._blocks[event["index"]]
@@ -150,6 +154,14 @@ class MessageReader(ModelStreamReader):
             self._has_text = True
             block.pieces.append(text)
             self._text(text)
+
+    def _add_citation(self, citation: Json) -> None:
+        """Note the page or the document that a citation names. Documents without a title are numbered."""
+        title = citation.get("title") or citation.get("document_title")
+        if title is None and isinstance(index := citation.get("document_index"), int):
+            title = f"Document {index + 1}"
+        media_type = "application/pdf" if citation.get("type") == "page_location" else "text/plain"
+        self._cite(citation.get("url") or citation.get("source"), title, media_type=media_type)
 
     def _add_thinking(self, block: _Block, text: str) -> None:
         if text:

@@ -16,7 +16,15 @@ from omniagent.ai.providers.model_rules import rules_of
 from omniagent.ai.providers.openai.chat_dialect import ChatDialect
 from omniagent.ai.providers.openai.openai_provider import OpenAIProvider
 from omniagent.ai.providers.sent_parts import steps, to_json, tool_arguments, tool_name, tool_output
-from omniagent.ai.providers.stream_reader import Call, Json, ModelStreamReader, counts_of, new_call_id, token_count
+from omniagent.ai.providers.stream_reader import (
+    Call,
+    Json,
+    ModelStreamReader,
+    counts_of,
+    new_call_id,
+    objects_of,
+    token_count,
+)
 from omniagent.errors import ConfigurationError
 from omniagent.messages import ChatMessage, FinishReason, Part, ReasoningPart, TextPart, ToolPart, Usage
 
@@ -222,6 +230,9 @@ class ChatReader(ModelStreamReader):
                 self._content_parts(content)
         if refusal := delta.get("refusal"):
             self._refusal(refusal)
+        for annotation in objects_of(delta, "annotations"):
+            cited = counts_of(annotation, "url_citation")
+            self._cite(cited.get("url"), cited.get("title"))
         for piece in delta.get("tool_calls") or ():
             function = piece.get("function") or {}
             call = self._call_of(piece, function)

@@ -9,7 +9,7 @@ from omniagent.ai.providers.llm_provider import LLMProvider, ModelEvent, ModelRe
 from omniagent.ai.providers.model_rules import rules_of
 from omniagent.ai.providers.openai.openai_provider import OpenAIProvider
 from omniagent.ai.providers.sent_parts import steps, to_json, tool_arguments, tool_name, tool_output
-from omniagent.ai.providers.stream_reader import Call, Json, ModelStreamReader, counts_of, token_count
+from omniagent.ai.providers.stream_reader import Call, Json, ModelStreamReader, counts_of, objects_of, token_count
 from omniagent.errors import ModelRejected
 from omniagent.messages import ChatMessage, FinishReason, Part, ReasoningPart, TextPart, ToolPart, Usage
 
@@ -196,6 +196,12 @@ class ResponseReader(ModelStreamReader):
     def arguments_delta(self, event: Json) -> None:
         self._arguments(self._by_index[event["output_index"]], event["delta"])
 
+    def annotated(self, event: Json) -> None:
+        """Note a source. A `file_path` is the answer's own file."""
+        annotation = event["annotation"]
+        if annotation.get("type") != "file_path":
+            self._cite(annotation.get("url"), annotation.get("title"), annotation.get("filename"))
+
     def item_done(self, event: Json) -> None:
         item = event["item"]
         if item["type"] == "reasoning":
@@ -229,6 +235,8 @@ class ResponseReader(ModelStreamReader):
                 for part in item["content"]:
                     if text := part.get("text"):
                         self._text(text)
+                        for annotation in objects_of(part, "annotations"):
+                            self.annotated({"annotation": annotation})
                     elif refusal := part.get("refusal"):
                         self._refusal(refusal)
 
@@ -247,6 +255,7 @@ _HANDLERS: dict[str, Callable[[ResponseReader, Json], None]] = {
     "response.output_item.added": ResponseReader.item_added,
     "response.function_call_arguments.delta": ResponseReader.arguments_delta,
     "response.output_item.done": ResponseReader.item_done,
+    "response.output_text.annotation.added": ResponseReader.annotated,
     "response.completed": ResponseReader.completed,
     "response.incomplete": ResponseReader.incomplete,
     "response.failed": ResponseReader.failed,
