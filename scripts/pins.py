@@ -10,7 +10,7 @@ from packaging.requirements import Requirement
 from local.template import ROOT
 
 LAYER = ROOT / "layers" / "core" / "requirements.txt"
-FILES = (LAYER, *(ROOT / f"requirements-{group}.txt" for group in ("audit", "dev", "run", "sam", "uv")))
+FILES = (LAYER, *(ROOT / f"requirements-{group}.txt" for group in ("audit", "dev", "litellm", "run", "sam", "uv")))
 # The Python that the layer is built for. Markers of requirements are evaluated for it.
 LAMBDA = {
     "implementation_name": "cpython",

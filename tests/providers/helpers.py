@@ -19,7 +19,7 @@ from omniagent.ai.providers.llm_provider import (
     ToolSpec,
 )
 from omniagent.ai.providers.stream_reader import EventDecoder, ModelStreamReader
-from omniagent.messages import ChatMessage
+from omniagent.messages import ChatMessage, Part, ReasoningPart, StepPart, ToolPart
 
 APIS = ("responses", "chat")
 ALL_APIS = (*APIS, "messages")
@@ -45,6 +45,21 @@ async def streamed(provider: LLMProvider, request: ModelRequest) -> list[ModelEv
 
 async def collect(events: AsyncIterator[ModelEvent]) -> list[ModelEvent]:
     return [event async for event in events]
+
+
+async def after_tools(provider: LLMProvider, prompt: str) -> list[ModelEvent]:
+    """Ask, give every call of the answer a result, and return what the model says to that."""
+    question = ChatMessage.user(prompt)
+    parts: list[Part] = [StepPart()]
+    for event in merged(await streamed(provider, ModelRequest("", [question], [ADD]))):
+        if isinstance(event, ModelReasoning):
+            parts.append(ReasoningPart(text=event.text))
+        elif isinstance(event, ModelReasoningDone):
+            parts[-1] = ReasoningPart(text=getattr(parts[-1], "text", ""), provider_data=event.provider_data)
+        elif isinstance(event, ModelToolCall):
+            parts.append(ToolPart(call_id=event.call_id, name=event.name, input={"a": 1}, output=3, done=True))
+    answer = ChatMessage(role="assistant", parts=parts)
+    return await streamed(provider, ModelRequest("", [question, answer], [ADD]))
 
 
 def read(reader: ModelStreamReader, chunks: Iterable[bytes]) -> list[ModelEvent]:

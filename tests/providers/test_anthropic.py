@@ -26,7 +26,7 @@ from omniagent.errors import ConfigurationError, ModelRejected, ModelStreamBroke
 from omniagent.messages import ChatMessage, FinishReason, Part, ReasoningPart, StepPart, TextPart, ToolPart, Usage
 from tests.providers.canned import Json, claude_text, frames, message_events, reply, serve, stream
 from tests.providers.conftest import MakeProvider
-from tests.providers.helpers import ADD, ask, finish_of, merged, only, read, streamed, text_of
+from tests.providers.helpers import ADD, after_tools, ask, finish_of, merged, only, read, streamed, text_of
 
 BODY: TypeAdapter[Any] = TypeAdapter(message_create_params.MessageCreateParamsStreaming)
 CACHED = {"type": "ephemeral"}
@@ -439,16 +439,7 @@ async def test_the_key_of_the_environment_goes_to_its_vendor_only(monkeypatch: p
 async def test_signatures_survive_a_tool_turn(offline: OfflineModel, provider_of: MakeProvider) -> None:
     """The offline model refuses a signature that it has not made, as the API does."""
     provider = provider_of("messages", offline.base_url)
-    question = ChatMessage.user('[reason] [tool:add {"a": 1, "b": 2}] [then] [echo:Done.]')
-    parts: list[Part] = [StepPart()]
-    for event in merged(await streamed(provider, ModelRequest("", [question], [ADD]))):
-        if isinstance(event, ModelReasoning):
-            parts.append(ReasoningPart(text=event.text))
-        elif isinstance(event, ModelReasoningDone):
-            parts[-1] = ReasoningPart(text=getattr(parts[-1], "text", ""), provider_data=event.provider_data)
-        elif isinstance(event, ModelToolCall):
-            parts.append(called(event.call_id))
-    events = await streamed(provider, ModelRequest("", [question, answer(*parts)], [ADD]))
+    events = await after_tools(provider, '[reason] [tool:add {"a": 1, "b": 2}] [then] [echo:Done.]')
     assert text_of(events) == "Done."
     content = offline.requests[-1].body["messages"][1]["content"]
     assert [block["type"] for block in content] == ["thinking", "tool_use"]
