@@ -11,12 +11,14 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import contextmanager
 from typing import Literal, get_args
 
 from anthropic import AsyncAnthropic
 from openai import AsyncOpenAI
 
+from bench.figure import Figure
 from omniagent.ai.providers import get_llm_provider
 from omniagent.ai.providers.llm_provider import LLMProvider, ModelRequest, ModelText
 from omniagent.messages import ChatMessage
@@ -26,6 +28,8 @@ Api = Literal["responses", "chat", "messages"]
 DELTAS = 5_000
 ROUNDS = 5
 EVENTS_PER_CHUNK = (1, 20)
+BURST = 20
+IMPORT_MS = 15
 WORDS = (" the", " quick", " brown", " fox", ",", " naïve", " 12", "\n")
 IMPORTS = {
     "import of the Anthropic provider": "import omniagent.ai.providers.anthropic.anthropic_messages",
@@ -170,7 +174,8 @@ async def cpu_per_delta(read: Callable[[], Awaitable[str]]) -> float:
     return best / DELTAS * 1e6
 
 
-async def compare(api: Api, base_url: str, per_chunk: int) -> None:
+async def compare(api: Api, base_url: str) -> tuple[float, float]:
+    """Return the CPU per delta of the SDK and ours."""
     if api == "messages":
         claude = AsyncAnthropic(api_key="unused", base_url=base_url)
         typed = await cpu_per_delta(lambda: read_claude(claude))
@@ -183,21 +188,39 @@ async def compare(api: Api, base_url: str, per_chunk: int) -> None:
         provider = get_llm_provider("gpt-6-luna", api=api, base_url=base_url)
     ours = await cpu_per_delta(lambda: read_ours(provider))
     await provider.aclose()
-    print(f"{api:<10} {per_chunk:>16} {typed:>10.1f} µs {ours:>10.1f} µs {ours / typed:>8.2f}")
+    return typed, ours
+
+
+def figures() -> Iterator[Figure]:
+    """Yield what `make bench` reports of Anthropic's API."""
+    with served(BURST) as base_url:
+        typed, ours = asyncio.run(compare("messages", base_url))
+    note = f"bytes to events, {BURST} events in an HTTP chunk, best of {ROUNDS}"
+    yield Figure("CPU per delta of Messages, burst", "µs", ours, {"anthropic SDK": typed}, ours / typed, 0.1, note)
+    name = "import of the Anthropic provider"
+    spent = import_cpu(IMPORTS[name])
+    yield Figure(f"{name}, CPU", "ms", spent, {"bound": IMPORT_MS}, spent / IMPORT_MS, 1, "when it is used; else 0")
+
+
+@contextmanager
+def served(per_chunk: int) -> Iterator[str]:
+    """Run the server, and return its address."""
+    command = [sys.executable, "-m", "bench.providers", "serve", str(per_chunk)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout
+        try:
+            yield f"http://127.0.0.1:{int(server.stdout.readline())}"
+        finally:
+            server.terminate()
 
 
 def main() -> None:
     print(f"{'API':<10} {'events per chunk':>16} {'SDK, typed':>13} {'ours':>13} {'ratio':>8}")
     for per_chunk in EVENTS_PER_CHUNK:
-        command = [sys.executable, "-m", "bench.providers", "serve", str(per_chunk)]
-        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
-            assert server.stdout
-            base_url = f"http://127.0.0.1:{int(server.stdout.readline())}"
-            try:
-                for api in get_args(Api):
-                    asyncio.run(compare(api, base_url, per_chunk))
-            finally:
-                server.terminate()
+        with served(per_chunk) as base_url:
+            for api in get_args(Api):
+                typed, ours = asyncio.run(compare(api, base_url))
+                print(f"{api:<10} {per_chunk:>16} {typed:>10.1f} µs {ours:>10.1f} µs {ours / typed:>8.2f}")
     for name, after in IMPORTS.items():
         print(f"{name}: {import_cpu(after):.1f} ms of CPU")
 

@@ -17,7 +17,7 @@ from omniagent.ai.providers.openai.openai_chat import ChatReader
 from omniagent.ai.providers.openai.openai_responses import ResponseReader
 from omniagent.ai.providers.stream_reader import MAX_EVENT_BYTES, EventDecoder, ModelStreamReader
 from omniagent.errors import ModelError, ModelStreamBroken
-from tests.providers.canned import Json, chat_chunks, frames, saying, text_deltas
+from tests.providers.canned import Json, chat_chunks, claude_text, frames, message_events, saying, text_deltas
 from tests.providers.helpers import comparable, merged, only, read, text_of
 
 READERS: dict[str, type[ModelStreamReader]] = {
@@ -139,6 +139,33 @@ def test_deltas_that_arrive_together_are_one_event() -> None:
     body = frames(text_deltas("a", "b", "c"))
     assert only(read(ResponseReader(), [b"".join(body)]), ModelText) == [ModelText("abc")]
     assert only(read(ResponseReader(), body), ModelText) == [ModelText("a"), ModelText("b"), ModelText("c")]
+
+
+@given(
+    st.lists(st.text(st.characters(exclude_categories=["Cs"]), min_size=1)),
+    st.booleans(),
+    st.sampled_from([None, (",", ":")]),
+    st.sampled_from(["", "    "]),
+)
+def test_deltas_of_messages_are_joined_whatever_they_say(
+    texts: list[str], ascii_only: bool, separators: tuple[str, str] | None, padding: str
+) -> None:
+    def frame(event: Json) -> bytes:
+        data = json.dumps(event, ensure_ascii=ascii_only, separators=separators)
+        return f"event: {event['type']}\ndata: {data[:-1]}{padding}{data[-1]}\n\n".encode()
+
+    body = b"".join(map(frame, message_events(claude_text(*texts))))
+    assert only(read(MessageReader(), [body]), ModelText) == ([ModelText("".join(texts))] if texts else [])
+
+
+@pytest.mark.parametrize("broken", [rb"\x", b"\x01"])
+def test_a_malformed_delta_of_messages_loses_none_before_it(broken: bytes) -> None:
+    deltas = frames(message_events(claude_text("a", "b", "c"), stop=None))
+    body = b"".join(deltas).replace(b'"c"', b'"' + broken + b'"')
+    told = MessageReader().read(EventDecoder().feed(body))
+    assert next(told) == ModelText("ab")
+    with pytest.raises(ModelStreamBroken):
+        list(told)
 
 
 def test_comments_ids_and_data_over_several_lines_are_read_as_the_standard_says() -> None:

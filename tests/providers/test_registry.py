@@ -124,11 +124,13 @@ def modules_after(code: str) -> set[str]:
 async def test_importing_the_providers_imports_no_sdk() -> None:
     modules = await asyncio.to_thread(modules_after, "import omniagent.ai.providers")
     assert not modules & {"openai", "httpx2"}
+    assert not [name for name in modules if name.startswith("omniagent.ai.providers.anthropic")]
 
 
 async def test_a_provider_imports_the_sdk_without_the_types_of_its_endpoints() -> None:
     code = "from omniagent.ai.providers import get_llm_provider as get\nget('gpt-6-luna', api_key='k')"
     modules = await asyncio.to_thread(modules_after, code)
+    assert not [name for name in modules if name.startswith("omniagent.ai.providers.anthropic")]
     assert "openai.types.responses.response" not in modules
     assert "openai.resources.responses" not in modules
     assert len([name for name in modules if name.startswith("openai.types")]) < 100

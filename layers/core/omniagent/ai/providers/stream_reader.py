@@ -28,6 +28,12 @@ MAX_EVENT_BYTES = 16 * 1024 * 1024
 _BOM = b"\xef\xbb\xbf"
 _SURROGATE = re.compile("[\ud800-\udfff]")
 _ESCAPED_SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
+# The beginning of a delta of Anthropic's API, up to its text. Only the text differs from one to the next.
+_DELTA_HEAD = re.compile(
+    r'(?:event: ?content_block_delta\n)?data: ?(\{"type": ?"content_block_delta", ?"index": ?\d+, ?'
+    r'"delta": ?\{"type": ?"\w+", ?"\w+": ?")'
+)
+_UNJOINABLE = re.compile(r"\\(?:u|$)")
 
 
 class EventDecoder:
@@ -70,7 +76,16 @@ class EventDecoder:
         return data.removeprefix(_BOM)
 
     def _events(self, frames: bytes) -> Iterator[Json]:
+        """Yield the events. Deltas that differ only in their text become one: parsing each costs more than the rest."""
+        run = _Run()
         for frame in frames.decode("utf-8", "replace").split("\n\n"):
+            if run.takes(frame):
+                continue
+            yield from run.events()
+            run = _Run(_DELTA_HEAD.match(frame))
+            if run.takes(frame):
+                self.has_events = True
+                continue
             payload = _payload(frame)
             if payload.strip() == "[DONE]":
                 self.done = True
@@ -79,11 +94,46 @@ class EventDecoder:
             if payload and not payload.isspace():
                 self.has_events = True
                 yield parse_object(payload)
+        yield from run.events()
+
+
+class _Run:
+    """Frames of deltas with the same beginning."""
+
+    def __init__(self, head: re.Match[str] | None = None) -> None:
+        self._head = head[0] if head else None
+        self._start = head[1] if head else ""
+        self._texts: list[str] = []
+
+    def takes(self, frame: str) -> bool:
+        """Add the frame, if its text can be joined with the others."""
+        if self._head is None or not frame.startswith(self._head):
+            return False
+        text, _, tail = frame[len(self._head) :].partition('"')
+        if tail != "}}" and tail.replace(" ", "") != "}}":  # spaces hide how long the text is
+            return False
+        if "\\" in text and _UNJOINABLE.search(text):
+            return False
+        self._texts.append(text)
+        return True
+
+    def events(self) -> Iterator[Json]:
+        """Yield one event with the whole text, or if one of them is malformed, each up to that one."""
+        if not self._texts:
+            return
+        try:
+            yield self._event("".join(self._texts))
+        except ModelStreamBroken:
+            yield from map(self._event, self._texts)
+
+    def _event(self, text: str) -> Json:
+        return parse_object(f'{self._start}{text}"}}}}')
 
 
 def _payload(frame: str) -> str:
-    if frame.startswith("data:") and "\n" not in frame:
-        return frame[5:]
+    line = frame.partition("\n")[2] if frame.startswith("event:") else frame
+    if line.startswith("data:") and "\n" not in line:
+        return line[5:]
     return "\n".join(line[5:] for line in frame.split("\n") if line.startswith("data:"))
 
 
