@@ -12,7 +12,8 @@ from omniagent.ai.providers.openai.openai_chat import OpenAIChat
 from omniagent.ai.providers.openai.openai_responses import OpenAIResponses
 from omniagent.settings import Settings
 
-LINES = re.findall(r"^\| ([^|]+) \| (`OMNI[^|]+) \| ([^|]+) \|$", (ROOT / "docs/models.md").read_text(), re.MULTILINE)
+LINE = re.compile(r"^\| ([^|]+) \| (`OMNI[^|]+) \| ([^|]+) \| [^|]+ \|$", re.MULTILINE)
+LINES = LINE.findall((ROOT / "docs/models.md").read_text())
 CLASSES = {"Responses": OpenAIResponses, "Chat Completions": OpenAIChat, "Messages": AnthropicMessages}
 SERVERS = {"OpenAI", "Anthropic", "Bedrock", "Azure", "Gemini", "LiteLLM", "vLLM", "Ollama", "llama.cpp"}
 

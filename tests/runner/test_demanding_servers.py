@@ -1,9 +1,9 @@
-"""Servers that want their reasoning back: whole turns with tools against what DeepSeek and Gemini refuse."""
+"""Servers that want their reasoning back: whole turns with tools against what DeepSeek, Gemini and Claude refuse."""
 
 from omniagent import Agent, tool
 from omniagent.ai.operator import TurnOperator
 from omniagent.ai.providers import get_llm_provider
-from tests.providers.canned import Json, chat_chunks, frames, serve, stream
+from tests.providers.canned import Json, chat_chunks, claude_text, frames, message_events, serve, stream
 from tests.runner.sessions import Sessions
 
 TURNS = 2
@@ -67,3 +67,23 @@ async def test_openrouter_gets_the_details_of_the_reasoning_back_in_one_piece() 
     )
     details = [message["reasoning_details"] for message in messages if "tool_calls" in message]
     assert details == [[{**text, "text": "Let me add.", "signature": "signed"}, sealed]] * TURNS
+
+
+async def test_claude_gets_its_signatures_back_after_an_approval() -> None:
+    @tool(approval=True)
+    def refund(order: str) -> str:
+        """Pay back."""
+        return f"refunded {order}"
+
+    thought = {"type": "thinking", "thinking": "Hm.", "signature": "signed-1"}
+    redacted = {"type": "redacted_thinking", "data": "sealed"}
+    call = {"type": "tool_use", "id": "toolu_0123456789abcdef", "name": "refund", "input": {"order": "42"}}
+    waits = stream(frames(message_events(thought, redacted, call, stop="tool_use")))
+    async with serve(waits, stream(frames(message_events(claude_text("Done."))))) as server:
+        provider = get_llm_provider("anthropic/claude-sonnet-5-5", base_url=server.base_url)
+        runner = TurnOperator(Agent("helper", "", [refund]), Sessions().session(), provider=provider)
+        [request] = (await runner.run("Refund 42.")).requests
+        result = await runner.reply(request.approve()).result()
+        await provider.aclose()
+    assert (result.status, result.text) == ("complete", "Done.")
+    assert server.bodies[1]["messages"][1]["content"] == [thought, redacted, call]

@@ -1,0 +1,159 @@
+"""`make smoke MODEL=…`: asks a real model for what the rules claim, and prints where it differs.
+
+    make smoke MODEL=anthropic/claude-sonnet-5-5 ANTHROPIC_API_KEY=sk-key
+    make smoke MODEL=bedrock/global.anthropic.claude-sonnet-5-5        with the credentials of this shell
+    make smoke MODEL=openai-chat/llama3.2 OPENAI_BASE_URL=http://127.0.0.1:11434/v1
+
+The settings are those of the environment, as on Lambda. It makes six requests, two with a long prompt.
+"""
+
+import asyncio
+import json
+import sys
+import uuid
+from collections.abc import Awaitable, Callable, Sequence
+
+from omniagent.errors import OmniAgentError
+from omniagent.messages import ChatMessage, StepPart, ToolPart
+from omniagent.providers import (
+    LLMProvider,
+    ModelEvent,
+    ModelFinish,
+    ModelRequest,
+    ModelText,
+    ModelToolCall,
+    OutputFormat,
+    ProviderPool,
+    ToolSpec,
+)
+from omniagent.settings import Settings
+
+
+def _object(**kinds: str) -> dict[str, object]:
+    properties = {name: {"type": kind} for name, kind in kinds.items()}
+    return {"type": "object", "properties": properties, "required": list(kinds), "additionalProperties": False}
+
+
+ADD = ToolSpec("add", "Add two whole numbers.", _object(a="integer", b="integer"))
+CITY = OutputFormat("city", _object(city="string", country="string"))
+RULES = 400
+"""Lines of instructions: more tokens than any vendor demands of a prompt that it caches."""
+
+
+class Differs(Exception):
+    """The model does something else than the rules claim. The message says what."""
+
+
+class ModelSmoke:
+    """The checks, in order. Each returns what it found, or raises `Differs`."""
+
+    def __init__(self, provider: LLMProvider, refused: Sequence[str] = ()) -> None:
+        """`refused` is filled with the names of fields that the API refuses."""
+        self._provider = provider
+        self._refused = refused
+
+    def checks(self) -> dict[str, Callable[[], Awaitable[str]]]:
+        return {
+            "stream": self.stream,
+            "tool": self.tool,
+            "typed output": self.typed_output,
+            "cache hit": self.cache_hit,
+            "fields": self.fields,
+        }
+
+    async def stream(self) -> str:
+        events = await self._ask(ModelRequest("Be brief.", [ChatMessage.user("Count from one to ten, in words.")]))
+        pieces, finish = [event for event in events if isinstance(event, ModelText)], _finish(events)
+        _expect(pieces, "the answer has no text")
+        _expect(finish.reason == "stop", f"the answer ended with {finish.reason}")
+        _expect(finish.usage.input_tokens and finish.usage.output_tokens, f"no usage was reported: {finish.usage}")
+        return f"{len(pieces)} pieces, {finish.usage.input_tokens} tokens in, {finish.usage.output_tokens} out"
+
+    async def tool(self) -> str:
+        question = ChatMessage.user("What is 17 add 25? Use the tool.")
+        events = await self._ask(ModelRequest("Use tools for arithmetic.", [question], [ADD]))
+        calls = [event for event in events if isinstance(event, ModelToolCall)]
+        _expect(calls, f"no tool was called: {_text(events)[:200]!r}")
+        call, arguments = calls[0], json.loads(calls[0].arguments)
+        _expect(set(arguments) == {"a", "b"}, f"the arguments do not fit the schema: {call.arguments[:200]}")
+        _expect(_finish(events).reason == "tool-calls", f"the answer ended with {_finish(events).reason}")
+        result = ToolPart(call_id=call.call_id, name=call.name, input=arguments, output=42, done=True)
+        answer = ChatMessage(role="assistant", parts=[StepPart(), result])
+        events = await self._ask(ModelRequest("Use tools for arithmetic.", [question, answer], [ADD]))
+        _expect("42" in _text(events), f"the result was not used: {_text(events)[:200]!r}")
+        return f"{call.name}({call.arguments}), and its result is used"
+
+    async def typed_output(self) -> str:
+        question = ChatMessage.user("Which city is the capital of France?")
+        text = _text(await self._ask(ModelRequest("Answer the question.", [question], output=CITY)))
+        try:
+            value = json.loads(text)
+        except ValueError:
+            raise Differs(f"the answer is not JSON: {text[:200]!r}") from None
+        fits = isinstance(value, dict) and set(value) == {"city", "country"}
+        _expect(fits, f"the answer does not fit the schema: {text[:200]}")
+        return text
+
+    async def cache_hit(self) -> str:
+        run = uuid.uuid4().hex  # a prompt that nobody has cached
+        rules = "\n".join(f"Rule {number} of {run[:8]}: be as brief as possible." for number in range(RULES))
+        request = ModelRequest(rules, [ChatMessage.user("Say hello.")], cache_key=run)
+        first, second = [_finish(await self._ask(request)).usage for _ in range(2)]
+        told = f"{second.cached_input_tokens} of {second.input_tokens} tokens read from the cache"
+        _expect(second.cached_input_tokens, f"{told} ({first.cache_write_tokens} written before)")
+        return told
+
+    async def fields(self) -> str:
+        _expect(not self._refused, f"the API refuses {', '.join(self._refused)}, which the rules send")
+        return "none refused"
+
+    async def _ask(self, request: ModelRequest) -> list[ModelEvent]:
+        return [event async for event in self._provider.stream(request)]
+
+
+def _expect(ok: object, message: str) -> None:
+    if not ok:
+        raise Differs(message)
+
+
+def _text(events: Sequence[ModelEvent]) -> str:
+    return "".join(event.text for event in events if isinstance(event, ModelText))
+
+
+def _finish(events: Sequence[ModelEvent]) -> ModelFinish:
+    last = events[-1] if events else None
+    if not isinstance(last, ModelFinish):
+        raise Differs("the answer has no end")
+    return last
+
+
+async def run(provider: LLMProvider, refused: Sequence[str] = ()) -> bool:
+    """Run and print every check, and return whether none differs."""
+    differing = []
+    for name, check in ModelSmoke(provider, refused).checks().items():
+        try:
+            print(f"  ok      {name:14} {await check()}", flush=True)
+        except (Differs, OmniAgentError, ValueError) as error:
+            differing.append(name)
+            print(f"  DIFFERS {name:14} {error}", flush=True)
+    verdict = f"differs from the rules: {', '.join(differing)}" if differing else "does what the rules claim"
+    print(f"{provider.model} {verdict}.")
+    return not differing
+
+
+async def smoke(model: str) -> int:
+    refused: list[str] = []
+    try:
+        pool = ProviderPool.from_settings(Settings.from_env(), verbose_errors=True, on_refused_field=refused.append)
+        provider = pool.get(model)
+    except OmniAgentError as error:
+        print(error, file=sys.stderr)
+        return 2
+    try:
+        return 0 if await run(provider, refused) else 1
+    finally:
+        await pool.aclose()
+
+
+if __name__ == "__main__":
+    sys.exit(asyncio.run(smoke(sys.argv[1])))
