@@ -22,8 +22,7 @@ TOLD = (
     "max_message_chars",
     "max_steps",
     "name_sessions",
-    "summary_after_tokens",
-    "summary_after_turns",
+    "window_tokens",
 )
 READ = ("openai_api", *TOLD)
 # Runs in the functions' environment: a project may need packages that only they have.

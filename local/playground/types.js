@@ -78,8 +78,7 @@
  * @property {boolean} name_sessions Whether the server names a chat after its first answer.
  * @property {number} context_max_tokens
  * @property {number} context_max_turns
- * @property {number} summary_after_tokens
- * @property {number} summary_after_turns
+ * @property {number} window_tokens The window is full at so many tokens.
  *
  * @typedef {{ name: string, description: string, parameters: object }} AgentTool
  * @typedef {object} AgentDescription What `/local/agent` tells; with `error` nothing else.

@@ -161,7 +161,7 @@ async def test_the_panel_shows_a_summary_requested_in_another_browser(open_page:
     await playground.ask("Hello")  # the last turn may still be answered again: a summary ends before it
     # The name, which comes after the answer, moves the button.
     await expect(playground.page.get_by_role("heading", level=1)).to_have_text("Ada Live Lisbon")
-    gauge = re.compile(r"Context window: \d+ . 32k tokens.*The next summary begins at 16,000")
+    gauge = re.compile(r"Context window: \d+ . 32k tokens.*It is full at 28,000")
     button = playground.page.get_by_role("button", name=gauge)
     await button.hover()
     await playground.page.mouse.down()

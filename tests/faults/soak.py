@@ -35,7 +35,6 @@ SETTINGS = {
     "LEASE_SECONDS": str(LEASE_SECONDS),
     "MONGODB_TIMEOUT_SECONDS": "3",
     "FAULT_CLOCK_SKEW_SECONDS": str(SKEW_SECONDS),
-    "SUMMARY_AFTER_TURNS": "3",
     "CONTEXT_MAX_TURNS": "6",
 }
 LIMITS: dict[str, Any] = {"redelivery_seconds": 3}

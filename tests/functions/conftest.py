@@ -20,7 +20,7 @@ def cloud() -> Iterator[Aws]:
 @pytest.fixture(scope="session")
 async def product(mongod: str, cloud: Aws, model: OfflineModel) -> AsyncIterator[Product]:
     """All but run, signed requests only. A summary is due after three turns."""
-    environment = {"SUMMARY_AFTER_TURNS": "3"}
+    environment = {"CONTEXT_MAX_TURNS": "6"}
     emulator = {"api_gateway": True, "redelivery_seconds": 0}
     async with running_product(mongod, cloud, model, environment=environment, emulator=emulator) as product:
         yield product

@@ -34,7 +34,7 @@ async def test_the_project_is_described_as_its_source_is_now(tmp_path: Path) -> 
     told, agent = await info.tell(), await info.agent()
     # Its settings are told, and the environment wins over them.
     assert (told["model"], told["max_steps"], told["context_max_turns"]) == ("acme/one", 5, 7)
-    assert told["summary_after_turns"] == 7, "a summary is due before a turn leaves the window"
+    assert told["window_tokens"] == 28_000, "the rest is for the question and its answer"
     assert (agent["name"], agent["model"]) == ("shop", "acme/one")
     assert (agent["instructions"], agent["made_by"]) == ("Be kind.", None)
     [refund] = agent["tools"]
@@ -51,7 +51,7 @@ async def test_the_project_is_described_as_its_source_is_now(tmp_path: Path) -> 
     # One that cannot be read leaves the environment.
     project.write_text("import nonesuch")
     told, agent = await info.tell(), await info.agent()
-    assert (told["max_steps"], told["context_max_turns"], told["summary_after_turns"]) == (5, 30, 20)
+    assert (told["max_steps"], told["context_max_turns"]) == (5, 30)
     assert list(agent) == ["error"]
     assert "No module named 'nonesuch'" in agent["error"]
     assert "project.py" in agent["error"]

@@ -81,7 +81,7 @@ def write(conversation: Conversation, number: int, messages: list[tuple[str, lis
 
 async def test_the_next_turn_is_answered_after_each_of_them(conversation: Conversation) -> None:
     """Each is the latest turn once: a session is opened there."""
-    asked = conversation.but(agent=agent(), settings=replace(QUICK, summary_after_turns=1000, context_max_turns=1000))
+    asked = conversation.but(agent=agent(), settings=replace(QUICK, context_max_turns=1000))
     await asked.ask("[echo:One.]")
     for number, (kind, messages) in enumerate(BROKEN.items(), 1):
         write(asked, 2 * number, messages)

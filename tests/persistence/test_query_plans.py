@@ -28,7 +28,7 @@ COLLECTIONS = ("users", "sessions", "messages", "summaries")
 TURNS = 12
 HEAD = {"version", "latest_turn_number", "turn", "queue", "name", "updated_at", "summary_basis", "erased_at"}
 LATER = datetime(2100, 1, 1, tzinfo=UTC)
-SMALL = Settings(context_max_turns=2, summary_after_turns=2, webhook_url="https://example.org")
+SMALL = Settings(context_max_turns=2, webhook_url="https://example.org")
 
 
 @pytest.fixture(scope="module")

@@ -165,7 +165,7 @@ async def test_no_model_call_is_larger_than_the_context_may_be() -> None:
     model = ScriptedModel(default="In short.")
     await sessions.runner(model).run("In short?")
     [asked] = [request for request in model.requests if request.messages[-1].text == "In short?"]
-    assert 500 < estimate_request(asked) <= 1_001
+    assert 400 < estimate_request(asked) <= 1_001  # an eighth is left for the answer
 
 
 async def test_one_broken_argument_does_not_orphan_its_siblings() -> None:

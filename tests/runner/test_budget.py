@@ -109,7 +109,7 @@ async def test_names_and_summaries_count_once() -> None:
 
 
 async def test_the_summary_beside_an_answer_counts() -> None:
-    desk = Desk(COSTS_4000, COSTS_4000, budget=PLENTY, summary=SUMMARY_COSTS_50, summary_after_turns=1)
+    desk = Desk(COSTS_4000, COSTS_4000, budget=PLENTY, summary=SUMMARY_COSTS_50, context_max_turns=1)
     for number in range(2):
         stream = await desk.runner().start(f"Question {number}")
         assert (await stream.result()).usage.total_tokens == 4_000

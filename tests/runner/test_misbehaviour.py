@@ -23,7 +23,7 @@ from omniagent.turns.registry import Chunk
 from tests.fixtures.conversation import read
 from tests.runner.sessions import QUICK, Polled, Sessions, until
 
-EACH_TURN = replace(QUICK, summary_after_turns=1)
+EACH_TURN = replace(QUICK, context_max_turns=1)
 
 
 class Panic(BaseException):

@@ -25,7 +25,7 @@ from tests.runner.sessions import QUICK, Sessions, parts_of, until
 
 LEASE_SECONDS = QUICK.lease_seconds
 PATIENCE_SECONDS = 60.0
-SETTINGS = replace(QUICK, tick_seconds=0.001, summary_after_turns=2, max_readers_per_user=100)
+SETTINGS = replace(QUICK, tick_seconds=0.001, context_max_turns=2, max_readers_per_user=100)
 
 Result = TypeVar("Result")
 kinds = st.sampled_from(["quick", "tool", "talking", "silent", "asking"])

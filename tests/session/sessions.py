@@ -6,7 +6,7 @@ from omniagent.session.manager import SessionManager
 from omniagent.settings import Settings
 
 Open = Callable[..., SessionManager]
-SMALL = Settings(context_max_turns=3, summary_after_turns=3)
+SMALL = Settings(context_max_turns=3)
 
 
 async def stored_ids(session: SessionManager) -> list[str]:

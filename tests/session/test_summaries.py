@@ -21,7 +21,7 @@ from omniagent.testing import Gate, InMemoryStore, ScriptedModel
 from omniagent.turns.state import Begin, End
 from tests.persistence.turns import apply, converse, reply, turn
 
-SOON = Settings(tick_seconds=0.02, summary_after_turns=3)
+SOON = Settings(tick_seconds=0.02, context_max_turns=6)
 
 
 class Chat:
@@ -97,12 +97,13 @@ async def test_summaries_follow_each_other_without_gap_or_overlap() -> None:
     assert spans == [(1, 3), (4, 6), (7, 9)]
 
 
-async def test_after_a_summary_the_model_still_sees_the_turns_that_it_covers() -> None:
+async def test_a_full_window_starts_half_a_window_later_behind_its_summary() -> None:
     chat = Chat()
-    await chat.converse(5)
-    texts = [message.text for message in requests(chat.model, "answer")[-1].messages]
-    assert "Summary 1" in texts[0]
-    assert texts[1:] == [text for n in range(1, 5) for text in (f"Question {n}?", "Yes.")] + ["Question 5?"]
+    await chat.converse(8)
+    *_, full, moved = ([message.text for message in request.messages] for request in requests(chat.model, "answer"))
+    assert full == [text for n in range(1, 7) for text in (f"Question {n}?", "Yes.")] + ["Question 7?"]
+    assert "Summary 2" in moved[0]
+    assert moved[1:] == [text for n in range(4, 8) for text in (f"Question {n}?", "Yes.")] + ["Question 8?"]
     assert all("Summary" not in request.instructions for request in requests(chat.model, "answer"))
 
 
@@ -134,7 +135,7 @@ async def test_the_answer_is_stored_and_finished_while_its_summary_is_still_bein
 
 @pytest.mark.parametrize("small", [{"context_max_turns": 3}, {"context_max_tokens": 100}])
 async def test_no_turn_leaves_the_window_before_it_is_summarized(small: dict[str, Any]) -> None:
-    chat = Chat(settings=replace(SOON, summary_after_turns=500, **small))
+    chat = Chat(settings=replace(SOON, **{"context_max_turns": 500, **small}))
     for number in range(1, 7):
         await chat.ask(f"Question {number} " + "with some words in it " * 4)
     for number, request in enumerate(requests(chat.model, "answer"), 1):
@@ -156,7 +157,7 @@ async def test_a_summary_that_is_late_is_left_to_the_queue_where_there_is_one() 
 
 async def test_what_a_summary_has_cost_is_reported_although_it_fails() -> None:
     pieces: list[str | ModelUnavailable] = ["Some of it.", ModelUnavailable()]
-    settings = replace(SOON, context_max_tokens=120, summary_after_turns=50)
+    settings = replace(SOON, context_max_tokens=120, context_max_turns=50)
     chat = Chat(ScriptedModel(summary=lambda _: pieces.pop(0)), settings)
     await store_turns(chat.session, *([[TextPart(text=f"Word{n} " * 60)] for n in range(4)]))
     with pytest.raises(ModelUnavailable):
@@ -195,7 +196,7 @@ async def test_the_model_of_summaries_is_the_override_or_the_agents() -> None:
 
 
 async def test_an_update_stops_before_the_latest_turn_which_may_be_answered_again() -> None:
-    chat = Chat(settings=replace(SOON, summary_after_turns=50))
+    chat = Chat(settings=replace(SOON, context_max_turns=50))
     await chat.converse(4)
     summarized = await chat.runner().summarize()
     assert (summarized.written, summarized.end_turn_number, summarized.is_done) == (1, 3, True)
@@ -204,7 +205,7 @@ async def test_an_update_stops_before_the_latest_turn_which_may_be_answered_agai
 
 
 async def test_answering_a_turn_again_is_seen_by_the_model_although_a_job_had_summarized() -> None:
-    chat = Chat(settings=replace(SOON, summary_after_turns=50))
+    chat = Chat(settings=replace(SOON, context_max_turns=50))
     await chat.converse(4)
     await chat.runner().summarize()
     chat.model = ScriptedModel("Another answer.", default="Yes.")
@@ -215,7 +216,7 @@ async def test_answering_a_turn_again_is_seen_by_the_model_although_a_job_had_su
 
 
 async def test_a_long_update_stores_each_piece_and_goes_on_where_it_was_cut_off() -> None:
-    chat = Chat(settings=replace(SOON, summary_after_turns=500))
+    chat = Chat(settings=replace(SOON, context_max_turns=500))
     await store_turns(chat.session, *([[TextPart(text="Yes.")]] * 130))
     left = iter([1.0, 0.0])
     first = await chat.runner().summarize(time_left=lambda: next(left))
@@ -227,7 +228,7 @@ async def test_a_long_update_stores_each_piece_and_goes_on_where_it_was_cut_off(
 async def test_a_summary_stops_waiting_for_a_slow_model_in_time() -> None:
     pieces: list[str | Gate] = ["Some of it.", Gate()]
     model = ScriptedModel(summary=lambda _: pieces.pop(0))
-    chat = Chat(model, settings=replace(SOON, summary_after_turns=500))
+    chat = Chat(model, settings=replace(SOON, context_max_turns=500))
     await store_turns(chat.session, *([[TextPart(text="Yes.")]] * 130))
     left = iter([60.0, 0.02])
     summarized = await chat.runner().summarize(time_left=lambda: next(left))
@@ -239,7 +240,7 @@ async def test_a_summary_stops_waiting_for_a_slow_model_in_time() -> None:
 
 
 async def test_a_rebuild_that_is_cut_off_keeps_the_old_summary_and_its_own_pieces() -> None:
-    chat = Chat(settings=replace(SOON, summary_after_turns=500))
+    chat = Chat(settings=replace(SOON, context_max_turns=500))
     await store_turns(chat.session, *([[TextPart(text="Yes.")]] * 130))
     await chat.runner().summarize()
     old = await chat.latest()
@@ -260,7 +261,7 @@ async def test_a_session_that_does_not_exist_cannot_be_summarized() -> None:
 
 
 async def test_a_piece_that_does_not_fit_is_cut_and_nothing_is_lost() -> None:
-    chat = Chat(settings=replace(SOON, context_max_tokens=120, summary_after_turns=50))
+    chat = Chat(settings=replace(SOON, context_max_tokens=120, context_max_turns=50))
     await store_turns(chat.session, *([[TextPart(text=f"Word{n} " * 60)] for n in range(4)]))
     await chat.runner().summarize()
     inputs = [request.messages[0].text for request in requests(chat.model, "summary")]
@@ -271,7 +272,7 @@ async def test_a_piece_that_does_not_fit_is_cut_and_nothing_is_lost() -> None:
 
 async def test_a_summary_without_end_is_cut_before_the_model_is_shown_it() -> None:
     chat = Chat(ScriptedModel(default="Yes.", summary="word " * 100_000))
-    await chat.converse(5)
+    await chat.converse(8)
     latest = await chat.latest()
     assert latest is not None
     assert estimate_text(latest.content) <= SOON.context_max_tokens // 2

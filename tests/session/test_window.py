@@ -1,7 +1,8 @@
 """What the model is shown of a session: properties that hold for every conversation."""
 
-from itertools import accumulate
+from itertools import accumulate, pairwise
 
+import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -70,9 +71,8 @@ def test_the_window_is_an_unbroken_run_of_the_newest_turns_within_the_budget(
 
 @given(turns, limits)
 def test_turns_that_fit_are_shown_as_they_are(history: list[PastTurn], limits: Limits) -> None:
-    newest = history[-limits.max_turns :]
-    if sum(turn.tokens for turn in newest) <= limits.max_tokens:
-        assert window.window(history, limits) == newest
+    if len(history) <= limits.max_turns and sum(turn.tokens for turn in history) <= limits.max_tokens:
+        assert window.window(history, limits) == history
 
 
 def test_a_turn_that_does_not_fit_loses_its_tool_outputs_first() -> None:
@@ -175,12 +175,62 @@ def test_a_message_that_joined_an_answer_is_the_users_in_its_place_now_and_later
 
 
 @given(turns, st.integers(0, 20), limits)
-def test_a_summary_is_due_when_either_limit_is_reached(
-    history: list[PastTurn], summarized_to: int, limits: Limits
-) -> None:
+def test_a_summary_is_due_after_half_a_window(history: list[PastTurn], summarized_to: int, limits: Limits) -> None:
     since = [turn for turn in history if turn.number > summarized_to]
-    is_due = window.summary_is_due(history, summarized_to=summarized_to, limits=limits)
-    assert is_due == (len(since) >= limits.max_turns or sum(turn.tokens for turn in since) >= limits.max_tokens)
+    is_due = window.summary_is_due(history, limits, summarized_to=summarized_to)
+    tokens = sum(turn.tokens for turn in since)
+    assert is_due == (2 * len(since) >= limits.max_turns or 2 * tokens >= limits.full_tokens) or not since
+
+
+def starts(tokens: int, *, summaries: bool = True) -> list[int]:
+    """Return the first turn of the window at each of 200 turns. A summary is there one turn after it was due."""
+    limits, history, found, summarized_to = Limits(30, 32_000), list[PastTurn](), list[int](), 0
+    for number in range(1, 201):
+        read = history[-limits.max_turns - 1 :]
+        shown = window.window(read, limits, summarized_to=summarized_to, room=limits.max_tokens - tokens)
+        found.append(shown[0].number if shown else 1)
+        if summaries and window.summary_is_due(read, limits, summarized_to=summarized_to):
+            summarized_to = number - 1
+        history.append(PastTurn(number, (), tokens))
+    return found
+
+
+@pytest.mark.parametrize(("tokens", "share"), [(200, 0.85), (500, 0.85), (1000, 0.85), (2000, 0.8)])
+def test_most_of_the_prompt_repeats_the_one_before(tokens: int, share: float) -> None:
+    firsts = starts(tokens)
+    sizes = [number - first for number, first in enumerate(firsts, 1)]
+    repeated = [size for size, first, after in zip(sizes, firsts, firsts[1:], strict=False) if first == after]
+    assert sum(repeated) / sum(sizes) >= share
+
+
+@pytest.mark.parametrize("tokens", [200, 2000])
+def test_without_a_summary_the_window_also_moves_in_large_steps(tokens: int) -> None:
+    firsts = starts(tokens, summaries=False)
+    steps = [after - first for first, after in pairwise(firsts) if after != first]
+    assert min(steps) >= 1
+    assert sum(steps) / len(steps) >= 7
+
+
+@given(told, st.integers(0, 4), st.lists(parts, max_size=6))
+def test_within_a_turn_the_prompt_only_grows(history: list[PastTurn], summarized_to: int, answer: list[Part]) -> None:
+    question, limits = ChatMessage.user("And now?"), Limits(30, 1_000_000)
+    first = window.compose(history, limits, question, summarized_to=summarized_to)
+    later = window.compose(history, limits, question, answer, summarized_to=summarized_to)
+    assert later[: len(first)] == first
+
+
+@given(st.lists(st.integers(1, 9), min_size=2, max_size=8), st.integers(200, 3000))
+def test_an_answer_that_outgrows_its_budget_changes_seldom(sizes: list[int], budget: int) -> None:
+    parts: list[Part] = []
+    calls: list[list[Part]] = []
+    for number, size in enumerate(sizes):
+        call = ToolPart(call_id=str(number), name="read", input={}, output="z" * 900 * size, done=True)
+        parts += [StepPart(), call]
+        calls.append(window.fit_answer(parts, budget))
+    for before, after in pairwise(calls):
+        changed = [index for index, part in enumerate(before) if after[index] != part]
+        uncut = [index for index, part in enumerate(before) if len(str(getattr(part, "output", ""))) > 510]
+        assert changed in ([], uncut), "all outputs are cut at once, or none"
 
 
 @given(turns, st.integers(1, 500))

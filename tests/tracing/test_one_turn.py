@@ -80,7 +80,7 @@ async def test_summary_name_and_database_are_in_the_trace_of_their_turn(
     await ask("Hi.")
     recorded.forget()
     with trace_request("POST /chat", {}):
-        await ask("And now?", summary_after_turns=1, name_sessions=True)
+        await ask("And now?", context_max_turns=1, name_sessions=True)
     assert len(recorded.trace_ids) == 1
     assert recorded.parent("turn") == "POST /chat"
     assert sorted(recorded.values("llm", "omniagent.purpose")) == ["answer", "name", "summary"]  # type: ignore[type-var]

@@ -103,14 +103,16 @@ class Settings:
         maximum=MAX_DAYS,
     )
 
-    context_max_turns: int = setting(30, "Maximum number of recent turns in the prompt.", minimum=1)
-    context_max_tokens: int = setting(
-        32_000, "Maximum tokens of recent turns in the prompt. A summary is due after half of them.", minimum=100
-    )
-    summary_after_turns: int = setting(
-        20,
-        "A summary is due after this many turns since the last one, at the latest after `CONTEXT_MAX_TURNS`.",
+    context_max_turns: int = setting(
+        30,
+        "Maximum number of recent turns in the prompt. When there are as many, a summary replaces the older half.",
         minimum=1,
+    )
+    context_max_tokens: int = setting(
+        32_000,
+        "Maximum tokens of recent turns, the message and its answer in the prompt. At seven eighths, a summary "
+        "replaces the older half.",
+        minimum=100,
     )
 
     turns_table: str = setting("", "DynamoDB table of running turns. Empty: in memory, for a single process.")
@@ -203,9 +205,8 @@ class Settings:
         return Budget(requests_per_minute=self.budget_requests_per_minute, tokens_per_day=self.budget_tokens_per_day)
 
     @property
-    def summary_after_tokens(self) -> int:
-        """A summary is due after this many tokens since the last one. The other half is for the question and answer."""
-        return self.context_max_tokens // 2
+    def window_tokens(self) -> int:
+        return full_tokens(self.context_max_tokens)
 
     def __post_init__(self) -> None:
         """Check every value that is not a default, whether the environment or code has set it."""
@@ -213,8 +214,6 @@ class Settings:
             value = getattr(self, each.name)
             if value is not each.default:
                 object.__setattr__(self, each.name, _checked(each, value))
-        # A turn that leaves the window unsummarized is forgotten.
-        object.__setattr__(self, "summary_after_turns", min(self.summary_after_turns, self.context_max_turns))
         _check_together(self)
 
     @classmethod
@@ -224,6 +223,11 @@ class Settings:
         texts = {each: source.get(env_name(each), "").strip() for each in fields(cls)}
         found = {each.name: _read(each, text) for each, text in texts.items() if text}
         return cls(**{**checked_defaults(defaults or {}), **found})
+
+
+def full_tokens(max_tokens: int) -> int:
+    """Return when the window is full. The last eighth is for the question and its answer."""
+    return max_tokens - max_tokens // 8
 
 
 def _check_together(settings: Settings) -> None:

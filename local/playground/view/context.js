@@ -34,7 +34,7 @@ export class ContextView {
     const use = contextUse(messages, summary);
     this.#chip.hidden = !messages.length;
     const tokens = limited(use.tokens + use.summaryTokens, info?.context_max_tokens, formatShort);
-    const begins = info ? ` The next summary begins at ${formatCount(info.summary_after_tokens)}.` : "";
+    const begins = info ? ` It is full at ${formatCount(info.window_tokens)}.` : "";
     this.#chip.setAttribute("aria-label", `Context window: ${tokens} tokens.${begins} Open the details`);
     fill(this.#chip, info && gauge(use, info), h("span", {}, tokens));
     fill(this.#rebuild, icon("refresh"), rebuilding ? "Writing…" : summary ? "Rebuild" : "Summarise now");
@@ -47,7 +47,7 @@ export class ContextView {
     const rows = [
       ["recent", "Recent turns", limited(use.tokens, info?.context_max_tokens, formatCount)],
       ["summary", "Summary", formatCount(use.summaryTokens)],
-      ["", "Turns since the summary", limited(use.turns, info?.summary_after_turns, formatCount)],
+      ["", "Turns since the summary", formatCount(use.turns)],
     ];
     return h(
       "section",
@@ -58,7 +58,7 @@ export class ContextView {
         h(
           "p",
           { class: "gauge-note" },
-          `The next summary begins at ${formatCount(info.summary_after_tokens)} tokens or ${info.summary_after_turns} turns.`,
+          `At ${formatCount(info.window_tokens)} tokens or ${info.context_max_turns} turns, a summary replaces the older half.`,
         ),
       h(
         "dl",
@@ -89,7 +89,7 @@ export class ContextView {
 }
 
 /**
- * A bar of what the model reads, with a mark where the next summary begins.
+ * A bar of what the model reads, with a mark where the window is full.
  * @param {ContextUse} use
  * @param {StackInfo} info
  */
@@ -105,7 +105,7 @@ function gauge(use, info) {
     bar.append(fillOf);
   }
   const mark = h("span", { class: "gauge-mark" });
-  mark.style.insetInlineStart = percent(info.summary_after_tokens, info.context_max_tokens);
+  mark.style.insetInlineStart = percent(info.window_tokens, info.context_max_tokens);
   bar.append(mark);
   return bar;
 }

@@ -1,8 +1,10 @@
 """What the model is shown of a session. Pure functions: no clock, no database."""
 
 import json
+from bisect import bisect_right
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from itertools import accumulate, pairwise
 
 from omniagent.ai.providers.llm_provider import ModelRequest
 from omniagent.messages import (
@@ -18,6 +20,7 @@ from omniagent.messages import (
     Usage,
     close_open_calls,
 )
+from omniagent.settings import full_tokens
 
 CUT_OUTPUT_CHARS = 500
 """Maximum length of a tool output that is cut to save tokens."""
@@ -36,52 +39,131 @@ class PastTurn:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
+    """The size of the window."""
+
     max_turns: int
     max_tokens: int
 
+    @property
+    def full_tokens(self) -> int:
+        return full_tokens(self.max_tokens)
+
+    def is_exceeded(self, turns: Sequence[PastTurn]) -> bool:
+        return len(turns) > self.max_turns or _tokens(turns) > self.full_tokens
+
+    def newest_half(self, turns: Sequence[PastTurn]) -> list[PastTurn]:
+        """Return the newest turns that fit into half a window."""
+        return _newest(turns[max(0, len(turns) - self.max_turns // 2) :], self.full_tokens // 2)
+
 
 def compose(
-    turns: Sequence[PastTurn], limits: Limits, question: ChatMessage, answer: Sequence[Part] = ()
+    turns: Sequence[PastTurn],
+    limits: Limits,
+    question: ChatMessage,
+    answer: Sequence[Part] = (),
+    *,
+    summary: ChatMessage | None = None,
+    summarized_to: int = 0,
 ) -> list[ChatMessage]:
-    """Return the messages of one model call: the newest turns that fit, the question, the answer so far.
+    """Return the messages of one model call: the summary, the window, the question, the answer so far.
 
-    The token budget covers all of them. Old tool outputs are cut first: those of earlier steps of this answer, then
-    those of earlier turns.
+    The summary is left out while all turns are shown. The token budget covers the rest. Later calls only append, as
+    long as they fit: the prompt stays cached.
     """
     budget = limits.max_tokens - estimate_parts(question.parts)
     so_far = fit_answer(answer, budget)
-    history = window(turns, Limits(limits.max_turns, budget - estimate_parts(so_far)))
-    return [*messages_of(history), question, *_split(ChatMessage(role="assistant", parts=so_far))]
+    history = window(turns, limits, summarized_to=summarized_to, room=budget - estimate_parts(so_far))
+    before = [summary] if summary is not None and len(history) < len(turns) else []
+    return [*before, *messages_of(history), question, *_split(ChatMessage(role="assistant", parts=so_far))]
 
 
-def window(turns: Sequence[PastTurn], limits: Limits) -> list[PastTurn]:
-    """Return the newest turns that fit, in order and without gaps.
+def window(
+    turns: Sequence[PastTurn], limits: Limits, *, summarized_to: int = 0, room: int | None = None
+) -> list[PastTurn]:
+    """Return the turns that the model is shown, in order and without gaps, in at most `room` tokens.
 
-    The tool outputs of a turn that does not fit are cut. If the newest turn still does not fit, it is shortened.
+    All of them until the window is full. From then on its start depends on the summary alone: half a window before the
+    summary's end. If the next summary is late and there is no room, the turns that the summary covers leave first.
+    `turns` has one turn more than the window if there are earlier ones.
     """
-    chosen: list[PastTurn] = []
-    budget = limits.max_tokens
-    for turn in reversed(turns[-limits.max_turns :]):
-        fitting = turn if turn.tokens <= budget else _with_cut_outputs(turn)
-        if fitting.tokens > budget and not chosen and budget >= MIN_TURN_TOKENS:
-            fitting = _shortened(fitting, budget)
-        if fitting.tokens > budget:
-            break
-        budget -= fitting.tokens
-        chosen.append(fitting)
-    return chosen[::-1]
+    room = limits.max_tokens if room is None else room
+    covered = [_with_cut_outputs(turn) for turn in turns if turn.number <= summarized_to]
+    since = [turn for turn in turns if turn.number > summarized_to]
+    if not limits.is_exceeded(turns) and _tokens(turns) <= room:
+        return list(turns)
+    for shown in ([*limits.newest_half(covered), *since], since):
+        if shown and len(shown) <= limits.max_turns and _tokens(shown) <= room:
+            return shown
+    shown = _in_steps(since or covered, limits)
+    return shown if _tokens(shown) <= room else _squeezed(shown, limits.full_tokens, room)
+
+
+def summary_is_due(turns: Sequence[PastTurn], limits: Limits, *, summarized_to: int) -> bool:
+    """Whether half a window has passed since the last summary: with the half before, the window is full."""
+    since = [turn for turn in turns if turn.number > summarized_to]
+    is_many = len(since) >= limits.max_turns - limits.max_turns // 2
+    return is_many or _tokens(since) >= limits.full_tokens - limits.full_tokens // 2
+
+
+def _in_steps(turns: Sequence[PastTurn], limits: Limits) -> list[PastTurn]:
+    """Let the oldest turns leave that no summary covers yet, half a window at a time.
+
+    The steps depend on turn numbers and on the turns in order, so the next turn repeats them.
+    """
+    shown = [_with_cut_outputs(turn) for turn in turns[-limits.max_turns :]]
+    if len(turns) > limits.max_turns:
+        step = max(1, limits.max_turns // 2)
+        left = turns[-limits.max_turns - 1].number // step
+        shown = [turn for turn in shown if turn.number // step > left]
+    rest: list[PastTurn] = []
+    for turn in shown:
+        rest.append(turn)
+        if _tokens(rest) > limits.full_tokens:
+            rest = limits.newest_half(rest) or [turn]
+    return rest
+
+
+def _squeezed(turns: Sequence[PastTurn], budget: int, room: int) -> list[PastTurn]:
+    """Return the newest turns that fit. If not even one does, it is shortened.
+
+    The budget is halved until it fits into the room, so that an answer that grows seldom moves the start.
+    """
+    while budget > max(room, 0):
+        budget //= 2
+    cut = [_with_cut_outputs(turn) for turn in turns]
+    if cut and cut[-1].tokens > budget >= MIN_TURN_TOKENS:
+        return [_shortened(cut[-1], budget)]
+    return _newest(cut, budget)
+
+
+def _newest(turns: Sequence[PastTurn], max_tokens: int) -> list[PastTurn]:
+    totals = list(accumulate(turn.tokens for turn in reversed(turns)))
+    return list(turns[len(turns) - bisect_right(totals, max_tokens) :])
+
+
+def _tokens(turns: Sequence[PastTurn]) -> int:
+    return sum(turn.tokens for turn in turns)
 
 
 def fit_answer(parts: Sequence[Part], budget: int) -> list[Part]:
-    """Return the answer so far with its oldest tool outputs cut until it fits."""
-    excess = estimate_parts(parts) - budget
-    fitted = list(parts)
-    for index, part in enumerate(fitted):
+    """Return the answer so far within the budget. After a step that does not fit, all earlier tool outputs are cut.
+
+    So the outputs that a call has shown change only with such a step, and not with each one after it.
+    """
+    if estimate_parts(parts) <= budget:
+        return list(parts)
+    starts = [index for index, part in enumerate(parts) if index and isinstance(part, StepPart)]
+    fitted: list[Part] = []
+    for start, end in pairwise([0, *starts, len(parts)]):
+        fitted += parts[start:end]
+        excess = estimate_parts(fitted) - budget
         if excess <= 0:
-            break
-        cut = _cut_output(part)
-        excess -= _estimate_part(part) - _estimate_part(cut)
-        fitted[index] = cut
+            continue
+        for index, part in enumerate(fitted):
+            if index >= start and excess <= 0:
+                break
+            fitted[index] = _cut_output(part)
+            excess -= _estimate_part(part) - _estimate_part(fitted[index])
     return fitted
 
 
@@ -133,12 +215,6 @@ def estimate_call(input_tokens: int, output: Sequence[Part]) -> Usage:
     )
 
 
-def summary_is_due(turns: Sequence[PastTurn], *, summarized_to: int, limits: Limits) -> bool:
-    """Whether the turns since the last summary have reached one of the limits."""
-    since = [turn for turn in turns if turn.number > summarized_to]
-    return len(since) >= limits.max_turns or sum(turn.tokens for turn in since) >= limits.max_tokens
-
-
 def pieces(turns: Sequence[PastTurn], max_tokens: int) -> list[list[PastTurn]]:
     """Group turns into pieces of at most `max_tokens` each. A longer turn is a piece of its own."""
     cut: list[list[PastTurn]] = []
@@ -177,7 +253,9 @@ def characters_of(text: str, tokens: int) -> int:
 
 
 def _with_cut_outputs(turn: PastTurn) -> PastTurn:
-    return _mapped(turn, [[_cut_output(part) for part in message.parts] for message in turn.messages])
+    parts = [[_cut_output(part) for part in message.parts] for message in turn.messages]
+    is_cut = any(parts[index] != list(message.parts) for index, message in enumerate(turn.messages))
+    return _mapped(turn, parts) if is_cut else turn
 
 
 def _shortened(turn: PastTurn, budget: int) -> PastTurn:

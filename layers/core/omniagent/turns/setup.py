@@ -11,6 +11,7 @@ from omniagent.budget.meter import Meter
 from omniagent.session.live import LiveTurn, SessionHead
 from omniagent.session.manager import SessionManager
 from omniagent.session.summaries import NoteCost, SummaryPipeline
+from omniagent.session.window import Limits
 from omniagent.settings import Settings
 from omniagent.tracing import Span, SpanKind, bind_context, trace_operation
 from omniagent.tracing.attributes import AGENT_NAME, TURN_NUMBER
@@ -75,6 +76,10 @@ class TurnSetup(SessionSetup):
         """Begin the span of a turn's run."""
         attributes = {AGENT_NAME: self.agent.name, TURN_NUMBER: turn_number}
         return trace_operation("turn", kind=SpanKind.AGENT, attributes=attributes)
+
+    @property
+    def window_limits(self) -> Limits:
+        return Limits(self.settings.context_max_turns, self.settings.context_max_tokens)
 
     def may_hand_over(self, limit: TimeLimit) -> bool:
         """Whether another process may continue a turn that runs out of time in this one."""

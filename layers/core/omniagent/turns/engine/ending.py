@@ -56,10 +56,8 @@ class SummaryBeside:
 
     def start(self) -> None:
         """Start the summary if one is due."""
-        settings = self._setup.settings
-        limits = window.Limits(settings.summary_after_turns, settings.summary_after_tokens)
-        before = self._state.before(self._number)
-        if window.summary_is_due(before, summarized_to=self._state.summarized_to, limits=limits):
+        before, summarized_to = self._state.before(self._number), self._state.summarized_to
+        if window.summary_is_due(before, self._setup.window_limits, summarized_to=summarized_to):
             self._task = asyncio.create_task(self._summarize(), name="summary")
 
     async def _summarize(self) -> Summarized:

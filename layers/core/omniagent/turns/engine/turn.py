@@ -247,13 +247,18 @@ class Turn:
     def _compose(self, answer: Sequence[Part]) -> list[ChatMessage]:
         if answer:
             self._keeper.flush_now()  # write the tools' results in parallel with the model call
-        settings, state = self._setup.settings, self._assignment.state
-        limits = window.Limits(settings.context_max_turns, settings.context_max_tokens)
-        question = ChatMessage.user(self._assignment.text)
-        messages = window.compose(state.before(self._turn.number), limits, question, answer)
+        state, question = self._assignment.state, ChatMessage.user(self._assignment.text)
+        messages = window.compose(
+            state.before(self._turn.number),
+            self._setup.window_limits,
+            question,
+            answer,
+            summary=prompts.summary_message(state.summary.content) if state.summary else None,
+            summarized_to=state.summarized_to,
+        )
         if not self._assignment.text:  # the question of a continued answer was deleted
             messages.remove(question)
-        return [prompts.summary_message(state.summary.content), *messages] if state.summary else messages
+        return messages
 
     def _tool_seconds(self) -> float:
         """Return the time left for a tool. A turn that can be handed over sets no limit: it cuts the tool off."""
