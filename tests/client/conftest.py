@@ -21,7 +21,6 @@ from local.model.offline import listen
 from omniagent.errors import RequestError
 from omniagent.http.chat_app import streamed
 from omniagent.http.chat_bodies import read_chat_request
-from omniagent.protocol.ui_messages import sdk_version
 from tests.fixtures.conversation import Conversation
 from tests.fixtures.endings import ended_in_time
 
@@ -108,8 +107,7 @@ class Server:
         return streamed(request, stream)
 
     async def _resume(self, request: Request) -> Response:
-        resets = sdk_version(request.headers.get("x-ai-sdk")) == 7
-        stream = await self._session(request.path_params["id"]).runner().resume(resets=resets)
+        stream = await self._session(request.path_params["id"]).runner().resume()
         if stream is None:
             return Response(status_code=204)
         self.joined.release()

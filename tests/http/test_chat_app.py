@@ -9,6 +9,7 @@ from typing import Any
 
 import httpx
 import pytest
+from pydantic import BaseModel, Field
 from starlette.types import Receive, Scope, Send
 
 from omniagent.errors import StorageUnavailable, TurnInProgress
@@ -31,7 +32,7 @@ class Answer:
     failure: Exception | None = None
     stored: bool = True
 
-    async def sse(self) -> AsyncIterator[bytes]:
+    async def sse(self, *, resets: bool = False) -> AsyncIterator[bytes]:
         if self.failure:
             raise self.failure
         yield b"data: 1\n\n"
@@ -49,6 +50,7 @@ class Answer:
             message=SimpleNamespace(ui_metadata={}),
             text="Hi",
             status="complete",
+            output=None,
         )
 
     async def ended(self) -> None:
@@ -69,7 +71,7 @@ class StubRunner:
             raise self.refusal
         return self.answer
 
-    async def resume(self, *, deadline: float | None, resets: bool = False) -> Answer | None:
+    async def resume(self, *, deadline: float | None) -> Answer | None:
         return self.answer
 
 
@@ -198,6 +200,20 @@ async def test_the_deadline_is_lambdas(services: StubServices) -> None:
     assert before + 60 <= deadline <= time.monotonic() + 60
 
 
+async def test_the_document_of_a_typed_answer_has_its_output(client: httpx.AsyncClient, services: StubServices) -> None:
+    class City(BaseModel):
+        name: str = Field(alias="cityName")
+
+    class Typed(Answer):
+        async def result(self) -> Any:
+            return SimpleNamespace(**{**vars(await super().result()), "output": City(cityName="Lisbon")})
+
+    assert "output" not in (await client.post("/chat?stream=false", json={"query": "Hi"})).json()
+    services.runner_stub.answer = Typed()
+    response = await client.post("/chat?stream=false", json={"query": "Hi"})
+    assert response.json()["output"] == {"cityName": "Lisbon"}
+
+
 STEERING = b'data: {"type":"data-steering","id":"m2","data":{"text":"Short: \xc3\xbc"}}\n\n'
 SDK_7 = b'data: {"type":"steering-message","id":"m2","parts":[{"type":"text","text":"Short: \xc3\xbc"}]}\n\n'
 
@@ -210,7 +226,7 @@ async def test_a_steering_message_is_sent_as_the_client_knows_it(
     client: httpx.AsyncClient, services: StubServices, path: str, headers: dict[str, str], frame: bytes
 ) -> None:
     class Steered(Answer):
-        async def sse(self) -> AsyncIterator[bytes]:
+        async def sse(self, *, resets: bool = False) -> AsyncIterator[bytes]:
             yield b"data: 1\n\n" + STEERING + b"data: 2\n\n"
             yield STEERING
 

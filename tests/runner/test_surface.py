@@ -1,6 +1,7 @@
 """What a team can put into a turn: typed output, its own context, models by name, an end in order."""
 
 import asyncio
+import json
 import re
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import asynccontextmanager
@@ -34,6 +35,8 @@ from omniagent.errors import (
     StorageUnavailable,
 )
 from omniagent.messages import DataPart
+from omniagent.protocol import sse
+from omniagent.protocol.events import DataSession, TextDelta
 from omniagent.providers import FallbackProvider, LLMProvider, ModelFinish, ModelRequest, ModelText, ProviderPool
 from omniagent.session.live import Change
 from omniagent.session.naming import MAX_SECONDS
@@ -75,6 +78,8 @@ async def test_an_answer_that_does_not_validate_is_repaired_on_every_api(convers
     before = len(asked.model.requests)
     result = await asked.runner().run('[echo:{"city": "Lisbon", "degrees": 210}]')
     assert (result.status, type(result.output)) == ("complete", Weather)
+    assert Weather.model_validate_json(result.text) == result.output
+    assert asked.answer["metadata"]["output"] == json.loads(result.text)
     first, second = (request.body for request in asked.model.requests[before:])
     assert [key for key in ("text", "response_format") if first.get(key) != second.get(key)] == []
     shown = second["input"] if "input" in second else second["messages"]
@@ -88,6 +93,42 @@ async def test_an_answer_that_does_not_validate_gets_one_repair_round() -> None:
     correction = model.requests[1].messages[-1]
     assert correction.role == "user"
     assert "degrees" in correction.text
+
+
+async def test_a_rejected_answer_is_withdrawn_from_the_stream_and_the_message() -> None:
+    good = '{"city": "Lisbon", "degrees": 21}'
+    runner = TurnOperator(
+        Agent("weather", "", output=Weather), session(), provider=ScriptedModel(["no ", "JSON"], good, default=good)
+    )
+    stream = runner.run_stream("Lisbon?")
+    events = [event async for event in stream]
+    result = await stream.result()
+    kinds = [event.type for event in events]
+    kept = events[kinds.index("reset-step") :]
+    assert "".join(event.delta for event in kept if isinstance(event, TextDelta)) == result.text == good
+    [data] = [event for event in events if isinstance(event, DataSession)]
+    assert result.metadata["output"] == data.data["output"] == {"city": "Lisbon", "degrees": 21}
+    assert (result.metadata["stepCount"], result.usage.output_tokens) == (1, 7), "both attempts are paid for"
+
+
+async def test_a_client_without_resets_resumes_after_a_rejected_answer() -> None:
+    good, gate = '{"city": "Lisbon", "degrees": 21}', Gate()
+    model = ScriptedModel(["no ", gate, "JSON"], good)
+    runner = TurnOperator(Agent("weather", "", output=Weather), session(), provider=model, registry=MemoryRegistry())
+    stream = await runner.start("Lisbon?")
+    frames = stream.sse()
+    shown = await anext(frames)
+    await gate.reached()
+    gate.set()
+    shown += b"".join([frame async for frame in frames])
+    assert b"[DONE]" not in shown
+    assert b"reset-step" not in shown
+    await stream.ended()
+    again = await runner.resume()
+    assert again is not None
+    resumed = b"".join([frame async for frame in again.sse()])
+    assert "".join(event.get("delta", "") for event in sse.decode(resumed)) == good
+    assert resumed.endswith(sse.DONE)
 
 
 class Forgetful(InMemorySessionManager):
@@ -140,6 +181,7 @@ async def test_an_answer_that_never_validates_fails_after_one_repair_round() -> 
     model = ScriptedModel("no JSON", "still none", "never asked")
     result = await TurnOperator(Agent("weather", "", output=Weather), session(), provider=model).run("Lisbon?")
     assert (result.status, result.metadata["errorCode"], result.output) == ("failed", "invalid_output", None)
+    assert result.text.startswith("Sorry"), "neither attempt is shown"
     assert model.remaining == 1
 
 

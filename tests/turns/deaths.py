@@ -105,7 +105,7 @@ class World:
         self.process = Process()
         self._died = asyncio.Event()
         self._living = asyncio.all_tasks()
-        self._agent = self._new_agent()
+        self.agent = self._new_agent()
 
     def now(self) -> datetime:
         return SessionManager.now() + self.passed
@@ -130,7 +130,7 @@ class World:
     def runner(self) -> TurnOperator:
         self.process = Process()
         session, registry = MortalSession(self, self.process), MortalRegistry(self, self.process)
-        return TurnOperator(self._agent, session, provider=self.model, registry=registry)
+        return TurnOperator(self.agent, session, provider=self.model, registry=registry)
 
     async def ask(self) -> None:
         """Send the message. Its process may die."""

@@ -67,8 +67,8 @@ class House:
         process.is_dead = True
         self.world.passed += timedelta(seconds=self.settings.lease_seconds + 1)
 
-    async def resumed(self, *, resets: bool = False) -> AnswerStream:
-        stream = await self.runner().resume(resets=resets)
+    async def resumed(self) -> AnswerStream:
+        stream = await self.runner().resume()
         assert stream is not None
         return stream
 
@@ -213,8 +213,8 @@ async def test_a_follower_goes_on_with_a_turn_whose_process_dies(how: str) -> No
         return any(b"Half" in each.lines for each in await house.registry.read(session.key, head.turn.journal))
 
     await until(is_written)
-    reader = await house.resumed(resets=how == "resets")
-    frames = reader.sse()
+    reader = await house.resumed()
+    frames = reader.sse(resets=how == "resets")
     shown = await anext(frames) + await anext(frames)
     assert text_of(shown) == "", "held back until its process is known to be alive"
     if how != "unseen":

@@ -31,7 +31,15 @@ from omniagent.turns.journal.fold import fold, replayed
 from omniagent.turns.journal.follow import FollowedLog
 from omniagent.turns.journal.live_journal import LiveJournal
 from omniagent.turns.journal.recorder import MAX_ANSWER_CHARS, AnswerRecorder
-from omniagent.turns.journal.records import Counted, HandedOver, RunStarted, StepEnded
+from omniagent.turns.journal.records import (
+    Counted,
+    HandedOver,
+    RunStarted,
+    StepEnded,
+    StepWithdrawn,
+    lines_of,
+    surviving,
+)
 from omniagent.turns.journal.replay import emit_parts, end_of, missing_frames
 from omniagent.turns.registry import Chunk
 from tests.fixtures.stream import check_order
@@ -94,6 +102,10 @@ class Played:
                 recorder.data(DataPart(name="progress", data=value, id=text[:1]), transient=not text.isascii())
             case "steering":
                 recorder.steering(f"m-{text}", text)
+            case "withdraw":
+                recorder.withdraw(StepWithdrawn("no JSON", "Write JSON."))
+                self.writing.clear()
+                self.running.clear()
             case "step" if not (self.writing or self.running):
                 recorder.note(StepEnded("tool-calls"))
                 recorder.start_step()
@@ -432,15 +444,66 @@ def test_a_follower_that_has_not_seen_the_dead_step_sees_one_answer() -> None:
     assert not log.has_ended
 
 
-@pytest.mark.parametrize("resets", [False, True])
-def test_a_follower_that_has_seen_the_dead_step_is_reset_or_resumes(resets: bool) -> None:
-    log = FollowedLog(resets=resets)
+def test_a_follower_that_has_seen_the_dead_step_is_reset() -> None:
+    log = FollowedLog()
     first, alive, taken = chunks_of(journal_of(*FIRST_STEP, *OPEN_STEP), [b""], journal_of(TAKEN, *AGAIN))
     log.take([first])
     assert "text-delta" in kinds(log.take([alive]))
     frames = log.take([taken])
-    assert log.has_ended is not resets
-    assert kinds(frames) == (["reset-step", "text-start", "text-delta"] if resets else [])
+    assert kinds(frames) == ["reset-step", "text-start", "text-delta"]
+    assert log.lines == surviving(lines_of([first, alive, taken]))
+
+
+WITHDRAWN = StepWithdrawn("no JSON", "Write JSON.")
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from((*MOVES, "withdraw")), texts.filter(bool), values), max_size=25),
+    st.data(),
+)
+def test_every_reader_of_a_withdrawn_step_shows_what_is_stored(
+    each_move: list[tuple[str, str, Any]], data: st.DataObject
+) -> None:
+    answer = played([move for move in each_move if move[0] not in ("seal", "request", "deny")])
+    lines, parts = answer.lines, public(answer.recorder.parts)
+    cuts = sorted(data.draw(st.lists(st.integers(0, len(lines)), max_size=3)))
+    pieces = [lines[start:end] for start, end in zip([0, *cuts], [*cuts, len(lines)], strict=True)]
+    log = FollowedLog()
+    followed = b"".join(log.take([chunk]) for chunk in [*chunks_of(*pieces), Chunk(9, "", SessionManager.now(), b"")])
+    assert public(fold(chunks_of(*pieces), takes_over=False).recorder.parts) == parts
+    assert public(displayed(followed).parts) == parts
+
+
+def displayed(frames: bytes) -> AnswerRecorder:
+    """The answer of a client that knows `reset-step`."""
+    kept: list[bytes] = []
+    for frame in frames.split(b"\n\n"):
+        line = frame.removeprefix(b"data: ")
+        if line == sse.line(events.ResetStep()):
+            del kept[len(kept) - kept[::-1].index(records.START_STEP) :]
+        else:
+            kept.append(line)
+    return replayed(kept)
+
+
+async def test_a_live_reader_drops_only_what_it_has_been_sent() -> None:
+    journal = LiveJournal()
+    early = journal.read_frames()
+    recorder = AnswerRecorder(journal.push, journal.note)
+    recorder.start_step()
+    recorder.text("no JSON")
+    assert kinds(await anext(early)) == ["start-step", "text-start", "text-delta"]
+    recorder.withdraw(WITHDRAWN)
+    recorder.text("{}")
+    assert recorder.parts == [StepPart(), TextPart(text="{}")]
+    assert kinds(await anext(early)) == ["reset-step", "text-start", "text-delta"]
+    assert kinds(await anext(journal.read_frames())) == ["start-step", "text-start", "text-delta"]
+
+
+def test_a_successor_is_told_why_an_answer_was_rejected() -> None:
+    shown = (events.StartStep(), events.TextStart("0"), events.TextDelta("0", "no JSON"), WITHDRAWN)
+    assert fold(chunks_of(journal_of(*shown))).rejected == WITHDRAWN
+    assert fold(chunks_of(journal_of(*shown, *AGAIN[1:], StepEnded("stop")))).rejected is None
 
 
 def test_a_journal_that_has_ended_is_sent_completely() -> None:

@@ -3,14 +3,17 @@
 import asyncio
 
 import pytest
+from pydantic import BaseModel
 
-from omniagent import Query
+from omniagent import Agent, Query
+from omniagent.ai.providers.scripted import Beat
 from omniagent.app.sweep import Sweeper
 from omniagent.messages import TextPart, ToolPart
 from omniagent.protocol import sse
 from omniagent.session.addresses import SessionAddress
+from omniagent.testing import ScriptedModel
 from omniagent.turns.setup import MAX_ATTEMPTS
-from tests.turns.deaths import QUERY, World
+from tests.turns.deaths import QUERY, Stage, World
 from tests.turns.registries import until
 
 DONE = "Let me look.All done, as you see."
@@ -23,6 +26,36 @@ async def test_a_tool_whose_outcome_is_unknown_is_not_run_again() -> None:
     [call] = [part for part in answer.parts if isinstance(part, ToolPart)]
     assert (answer.status, len(world.runs)) == ("complete", 1)
     assert call.error is not None
+
+
+class Found(BaseModel):
+    place: str
+
+
+async def test_a_turn_that_dies_between_two_attempts_is_told_what_to_correct() -> None:
+    world = World("repair")
+
+    async def is_written() -> bool:
+        head = await world.session.head()
+        assert head is not None
+        assert head.turn is not None
+        return any(
+            b"withdrawn" in each.lines for each in await world.registry.read(world.session.key, head.turn.journal)
+        )
+
+    async def repair(_: object) -> list[Beat]:
+        await until(is_written)
+        return [Stage(world, "repair")]
+
+    good = '{"place": "here"}'
+    world.agent = Agent("finder", "", output=Found)
+    world.model = ScriptedModel("no JSON", repair, good)
+    await world.ask()
+    answer = await world.finish()
+    assert (answer.status, answer.text, answer.metadata["output"]) == ("complete", good, {"place": "here"})
+    second, third = ([message.text for message in request.messages] for request in world.model.requests[1:])
+    assert second == third
+    assert third[-2] == "no JSON"
 
 
 async def is_idle(world: World) -> bool:

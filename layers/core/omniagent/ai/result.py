@@ -9,11 +9,13 @@ from omniagent.ai.schema import Output_co
 from omniagent.errors import OmniAgentError
 from omniagent.messages import FinishReason, Part, Status, StopReason, Usage
 from omniagent.protocol import sse
-from omniagent.protocol.events import StreamEvent
+from omniagent.protocol.events import ResetStep, StreamEvent
 from omniagent.session.live import SessionMessage
 
 if TYPE_CHECKING:
     from omniagent.ai.approvals import ToolRequest
+
+_RESET = sse.encode(ResetStep())
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +109,8 @@ class AnswerSource(Protocol):
 class AnswerStream(Generic[Output_co]):
     """A streamed answer: `async for event in stream`, `stream.sse()` for bytes, `await stream.result()`.
 
+    After a `ResetStep`, drop what the current step has shown: it is generated again.
+
     The turn starts with the first of these, or with `await stream`; every refusal is raised there, before the first
     event. A reader that stops reading does not stop the turn: `Runner.stop()` does.
     """
@@ -136,10 +140,19 @@ class AnswerStream(Generic[Output_co]):
     def __aiter__(self) -> AsyncIterator[StreamEvent]:
         return self._events()
 
-    async def sse(self) -> AsyncIterator[bytes]:
-        """The stream as server-sent events: `data: {json}` per event, keep-alive comments, `data: [DONE]`."""
+    async def sse(self, *, resets: bool = False) -> AsyncIterator[bytes]:
+        """The stream as server-sent events: `data: {json}` per event, keep-alive comments, `data: [DONE]`.
+
+        A step that is generated again is withdrawn with `reset-step`, which only AI SDK 7 knows. Without `resets`, the
+        stream ends there, without `finish`, and its client resumes.
+        """
         async for frames in (await self._opened()).frames():
-            yield frames
+            if resets or _RESET not in frames:
+                yield frames
+                continue
+            if before := frames[: frames.index(_RESET)]:
+                yield before
+            return
 
     async def result(self) -> RunResult[Output_co]:
         """Wait for the end and return what was stored. Cancelling the waiter does not cancel the turn."""

@@ -173,12 +173,10 @@ class Runner(Generic[Output_co]):
 
         return self._stream_of(opened)
 
-    async def resume(self, *, deadline: float | None = None, resets: bool = False) -> AnswerStream[Output_co] | None:
+    async def resume(self, *, deadline: float | None = None) -> AnswerStream[Output_co] | None:
         """Follow the running turn from its first event. None if none runs. If its process died, it goes on here.
 
-        A stream ends without `finish` after two minutes, at its deadline, or if the turn's process died in a step
-        that was shown and that another process generates again: resume again. A client that supports `reset-step`
-        (`resets`, AI SDK 7) gets that chunk instead. Raises `TooManyReaders`.
+        A stream ends without `finish` after two minutes and at its deadline: resume again. Raises `TooManyReaders`.
 
         A message in line that nobody answers is answered now. An answer that has just ended is streamed once more: a
         page that read the messages before it was stored would otherwise never show it.
@@ -194,7 +192,7 @@ class Runner(Generic[Output_co]):
             head = await self._session.head()
         if head is None:
             return None
-        if (followed := await joined(setup, head, limit, resets=resets)) is not None:
+        if (followed := await joined(setup, head, limit)) is not None:
             return await self._ready(followed)
         if not head.ended_within(REPLAY_SECONDS):
             return None

@@ -1,13 +1,15 @@
 """Strict JSON schemas, in the subset that the OpenAI APIs accept, and validation of a model's JSON."""
 
 import json
+from contextlib import suppress
 from typing import Any
 
 from pydantic import BaseModel, ValidationError
 from pydantic.errors import PydanticUserError
 from typing_extensions import TypeVar
 
-from omniagent.errors import ConfigurationError
+from omniagent.errors import ConfigurationError, OmniAgentError
+from omniagent.protocol.plain_json import plain
 from omniagent.team_code import team_code
 from omniagent.validation import problems_of
 
@@ -53,6 +55,13 @@ def validated(model: type[Model], text: str) -> Model:
             return model.model_validate_json(text)
     except ValidationError as exc:
         raise InvalidJson(problems_of(exc, whole="JSON")) from exc
+
+
+def json_output(output: BaseModel) -> Any:
+    """Return a validated answer as JSON, with the names that its schema has. None if a team's serializer fails."""
+    with suppress(OmniAgentError), team_code("serializer failed", model=type(output).__name__):
+        return plain(output.model_dump(mode="json", by_alias=True))
+    return None
 
 
 def _expressible(node: dict[str, Any]) -> bool:

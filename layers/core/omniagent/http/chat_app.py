@@ -11,6 +11,7 @@ from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
 
+from omniagent.ai.schema import json_output
 from omniagent.errors import InvalidRequest, NoRunQueue, StorageUnavailable
 from omniagent.http.auth import Authenticate, Caller, find_caller, lazy_authenticator
 from omniagent.http.chat_bodies import ChatRequest, read_chat_request
@@ -121,7 +122,7 @@ async def resume(request: Request) -> Response:
     """Follow the running answer, or one that has just ended, from its first event; 204 when there is none."""
     caller = await find_caller(request)
     runner = await _runner(request, caller, check_id(request.path_params["session_id"], "session id"))
-    stream = await runner.resume(deadline=deadline_of(request.scope), resets=_sdk(request) == 7)
+    stream = await runner.resume(deadline=deadline_of(request.scope))
     return Response(status_code=204) if stream is None else streamed(request, stream)
 
 
@@ -212,4 +213,10 @@ def _document(result: "RunResult", *, sdk: int) -> dict[str, object]:
     if not result.stored:
         raise result.error or StorageUnavailable
     message = ui_message(result.message_id, "assistant", result.parts, result.message.ui_metadata, sdk=sdk)
-    return {"sessionId": result.session_id, "message": message, "text": result.text, "status": result.status}
+    answer: dict[str, object] = {
+        "sessionId": result.session_id,
+        "message": message,
+        "text": result.text,
+        "status": result.status,
+    }
+    return answer if result.output is None else {**answer, "output": json_output(result.output)}

@@ -29,6 +29,7 @@ class ChatAnswer(BaseModel):
     message: dict[str, Any] = Field(description="A UIMessage of the AI SDK.")
     text: str
     status: Status
+    output: Any = Field(None, description="The validated answer of an agent with `output`. Absent without one.")
 
 
 SdkVersion = Annotated[

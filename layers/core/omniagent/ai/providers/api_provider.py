@@ -8,8 +8,10 @@ from contextlib import aclosing
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Protocol
 
+from omniagent.ai.providers.answer_tool import AnswerTool
 from omniagent.ai.providers.api_stream import drain
-from omniagent.ai.providers.llm_provider import KeySource, LLMProvider, ModelEvent, ModelRequest
+from omniagent.ai.providers.llm_provider import KeySource, LLMProvider, ModelEvent, ModelRequest, OutputFormat
+from omniagent.ai.providers.model_rules import ModelRules, rules_of
 from omniagent.ai.providers.refused_fields import FieldPath, refused_fields, without
 from omniagent.ai.providers.stream_reader import Json, ModelStreamReader
 from omniagent.errors import ConfigurationError, ModelError, ModelRejected, ModelStreamBroken, ModelUnavailable
@@ -75,10 +77,13 @@ class ApiProvider(LLMProvider):
     `temperature`, `max_output_tokens` and `extra` apply to the provider's model only: a call that overrides the model
     does not use them. A call's `extra` takes precedence over them. What `model_rules` says that the model refuses is
     not sent. If the API refuses another field by its name, the request is repeated without it, and so are later ones.
+    A model that takes no schema of its answer is given a tool for it.
     """
 
     path: ClassVar[str]
     stream_fields: ClassVar[Json] = {"stream": True}
+    output_field: ClassVar[FieldPath]
+    """The field that has the schema of the answer."""
     options: ApiOptions
     _client: ApiClient
 
@@ -88,7 +93,19 @@ class ApiProvider(LLMProvider):
         self._client = client
         self._refused: dict[str, set[FieldPath]] = {}
 
-    async def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
+    def stream(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
+        return self._events(request) if request.output is None else self._typed_events(request, request.output)
+
+    async def _typed_events(self, request: ModelRequest, output: OutputFormat) -> AsyncGenerator[ModelEvent, None]:
+        tool: AnswerTool | None = None
+        async with aclosing(self._events(request)) as events:
+            async for event in events:
+                if tool is None and not self._takes_schema(output, self.model_for(request.overrides)):
+                    tool = AnswerTool(request, output)  # known with the first event: the API may refuse the schema
+                for each in (event,) if tool is None else tool.read(event):
+                    yield each
+
+    async def _events(self, request: ModelRequest) -> AsyncGenerator[ModelEvent, None]:
         body = self._whole_body(request)
         reader = self._reader_of(request, body["model"])
         rest: Json | None = body
@@ -148,8 +165,30 @@ class ApiProvider(LLMProvider):
         return answer
 
     def _whole_body(self, request: ModelRequest) -> Json:
-        body = {**self._body(request), **self.stream_fields}
+        body = self._body(request) if request.output is None else self._typed_body(request, request.output)
+        body = {**body, **self.stream_fields}
         return without(body, self._refused.get(body["model"], ()))
+
+    def _typed_body(self, request: ModelRequest, output: OutputFormat) -> Json:
+        """Return the request, with the schema of the answer as a field or as a tool."""
+        model = self.model_for(request.overrides)
+        if self._takes_schema(output, model):
+            return self._body(request)
+        tool = AnswerTool(request, output)
+        body = self._body(tool.request)
+        return self._forcing(body, tool) if self._rules(model).forced_tool else body
+
+    @abstractmethod
+    def _forcing(self, body: Json, tool: AnswerTool) -> Json:
+        """Return the request with the demand to call a tool: this one if there is no other."""
+
+    def _takes_schema(self, output: OutputFormat, model: str) -> bool:  # noqa: ARG002 - an API may take only strict ones
+        refused = self._refused.get(model, ())
+        return self._rules(model).native_output and not {self.output_field, self.output_field[:1]} & set(refused)
+
+    def _rules(self, model: str) -> ModelRules:
+        """Return what the model takes here."""
+        return rules_of(model)
 
     def _note_refused(self, model: str, fields: set[FieldPath]) -> None:
         """Log and count the fields. Later requests are sent without them."""

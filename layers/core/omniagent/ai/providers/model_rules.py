@@ -44,7 +44,7 @@ class ModelRules:
     forced_tool: bool = True
     """Takes a `tool_choice` that demands a call."""
     native_output: bool = True
-    """Takes the schema of its answer. Others are shown it in their instructions."""
+    """Takes the schema of its answer. Others are given a tool for the answer."""
     strict_tools: bool = True
     """Takes `strict` in a tool."""
     max_output: int | None = None

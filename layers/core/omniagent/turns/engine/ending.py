@@ -1,15 +1,19 @@
 """The end of a turn: store the answer, announce it, then wait for the summary and the other work beside it."""
 
 import asyncio
+import json
 import logging
 import time
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
+from pydantic import BaseModel
+
 from omniagent.ai.context import RunContext
 from omniagent.ai.providers.llm_provider import Purpose
 from omniagent.ai.result import RunResult
+from omniagent.ai.schema import json_output
 from omniagent.aio import cancelled, ensure_not_cancelled, retry_once, within
 from omniagent.errors import AnswerTooLong, OmniAgentError, StorageError, StorageRejected, StorageUnavailable, TurnLost
 from omniagent.messages import FinishReason, Status, Usage, has_content, steering_of
@@ -19,9 +23,10 @@ from omniagent.session.live import SessionHead, SessionMessage
 from omniagent.session.summaries import Summarized
 from omniagent.tracing import current_traceparent
 from omniagent.turns.deadline import TimeLimit
+from omniagent.turns.engine.answer_work import Ending
 from omniagent.turns.engine.assignment import Assignment
 from omniagent.turns.engine.keeper import Keeper
-from omniagent.turns.engine.tool_loop import Ending, Progress
+from omniagent.turns.engine.tool_loop import Progress
 from omniagent.turns.hooks import call_back
 from omniagent.turns.journal.live_journal import LiveJournal
 from omniagent.turns.journal.recorder import AnswerRecorder
@@ -30,6 +35,9 @@ from omniagent.turns.setup import TurnSetup
 from omniagent.turns.state import End, Moved, Wait, is_over
 
 logger = logging.getLogger(__name__)
+
+MAX_OUTPUT_CHARS = 50_000
+"""Maximum length of a typed answer in the message's metadata. Its text has a longer one too."""
 
 
 class SummaryBeside:
@@ -326,6 +334,7 @@ class Conclusion:
             "name": state.head.name,
             "usage": self._progress.usage.to_dict(),
             "summarizedTo": max(state.summarized_to, self._summary.end_turn_number),
+            **({"output": stored.metadata["output"]} if "output" in stored.metadata else {}),
         }
 
     def _metadata(self, ending: Ending) -> Mapping[str, Any]:
@@ -333,7 +342,9 @@ class Conclusion:
         started_at = self._assignment.limit.started_at
         before: Mapping[str, Any] = base.metadata if base is not None else {}
         first_token_ms = progress.first_token_at and _milliseconds(progress.first_token_at - started_at)
+        has_output = progress.output is not None
         optional = {
+            "output": _shown_output(progress.output) if ending.status == "complete" and has_output else None,
             "firstTokenMs": before.get("firstTokenMs", first_token_ms),
             "replaces": previous.id if previous is not None else before.get("replaces"),
             "stopReason": ending.stop_reason,
@@ -360,6 +371,12 @@ def _reduced(answer: SessionMessage) -> SessionMessage:
     failed = {"status": "failed", "finishReason": "error", "errorCode": error.code, "errorText": error.public}
     metadata = {**answer.metadata, **failed}
     return replace(answer, parts=reduced_parts(answer.parts), status="failed", metadata=metadata)
+
+
+def _shown_output(output: BaseModel) -> Any:
+    """Return a typed answer as JSON for the message's metadata, unless it is too large for an event."""
+    shown = json_output(output)
+    return shown if len(json.dumps(shown)) <= MAX_OUTPUT_CHARS else None
 
 
 def _milliseconds(seconds: float) -> int:

@@ -17,7 +17,6 @@ async def followed(
     limit: TimeLimit,
     run: "Turn | None" = None,
     *,
-    resets: bool = False,
     is_counted: bool = False,
 ) -> FollowedAnswer | None:
     """Return the answer of a running turn to read. None if it has ended meanwhile.
@@ -26,7 +25,7 @@ async def followed(
     """
     from omniagent.turns.watch.takeover import go_on  # needed only if its process dies
 
-    answer = FollowedAnswer(setup, turn, limit, partial(go_on, setup, limit), run=run, resets=resets)
+    answer = FollowedAnswer(setup, turn, limit, partial(go_on, setup, limit), run=run)
     if turn.is_continued:
         from omniagent.turns.engine.waiting import base_of, frames_before  # needed only for a turn that waited
 
@@ -38,7 +37,7 @@ async def followed(
 
 
 async def joined(
-    setup: TurnSetup, head: SessionHead, limit: TimeLimit, *, resets: bool = False, is_dead: bool | None = None
+    setup: TurnSetup, head: SessionHead, limit: TimeLimit, *, is_dead: bool | None = None
 ) -> FollowedAnswer | None:
     """Return the answer of the session's running turn, after taking it over if its process died. None if none runs.
 
@@ -52,7 +51,7 @@ async def joined(
 
         run = await go_on(setup, limit, head)
         turn = turn if run is None else run.turn
-    return await followed(setup, turn, limit, run, resets=resets)
+    return await followed(setup, turn, limit, run)
 
 
 async def replayed(setup: TurnSetup, state: SessionState, turn_number: int) -> ReplayedAnswer:

@@ -1,14 +1,11 @@
-"""The tool loop: model, tools, model, until there is an answer or the steps are used up; and the task that runs it.
-
-`AnswerWork` reports how the answer ended: completed, stopped early with its partial text, or handed over.
-"""
+"""The tool loop: model, tools, model, until there is an answer or the steps are used up."""
 
 import asyncio
-import logging
+import json
 import time
-from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -25,15 +22,12 @@ from omniagent.ai.providers.llm_provider import (
     ModelToolStart,
 )
 from omniagent.ai.providers.model_calls import call_model
-from omniagent.aio import STOP_SECONDS, cancelled, ensure_not_cancelled
+from omniagent.aio import ensure_not_cancelled
 from omniagent.errors import (
-    BudgetExceeded,
     ConfigurationError,
     EmptyAnswer,
     InvalidOutput,
-    ModelError,
     ModelStreamBroken,
-    OmniAgentError,
     StepLimitReached,
 )
 from omniagent.messages import (
@@ -41,10 +35,7 @@ from omniagent.messages import (
     FinishReason,
     Part,
     SourcePart,
-    Status,
     SteeringPart,
-    StepPart,
-    StopReason,
     TextPart,
     ToolPart,
     Usage,
@@ -53,20 +44,19 @@ from omniagent.messages import (
 from omniagent.session import window
 from omniagent.session.ids import new_id
 from omniagent.session.live import QueuedMessage
-from omniagent.tracing import turn_state
 from omniagent.turns.deadline import TimeLimit
 from omniagent.turns.engine.tool_step import ToolStep
 from omniagent.turns.journal.recorder import MAX_INPUT_CHARS, MAX_SOURCE_CHARS, AnswerRecorder
-from omniagent.turns.journal.records import ApprovedStarted, Counted, StepEnded
+from omniagent.turns.journal.records import ApprovedStarted, Counted, StepEnded, StepWithdrawn
 from omniagent.turns.setup import TurnSetup
 
 if TYPE_CHECKING:
     from omniagent.turns.journal.fold import Draft
 
-logger = logging.getLogger(__name__)
-
 MAX_NAME_CHARS = 256
 """Maximum length of a tool call's name and id. No tool has a longer one, and its event must fit into one chunk."""
+MAX_REJECTED_CHARS = 20_000
+"""Maximum length of an answer that the model is shown to correct it, and of what is wrong with it."""
 
 
 class HandOver(Exception):
@@ -122,7 +112,8 @@ class ToolLoop:
         self._recorder = recorder
         self._compose = compose
         self._before_tools = before_tools
-        self._correction: ChatMessage | None = None
+        self._rejected: StepWithdrawn | None = None
+        """The answer that did not fit the agent's `output`, until another one is accepted."""
 
     def may_hand_over(self, limit: TimeLimit) -> bool:
         """Whether another process may continue the loop if it runs out of time in this one."""
@@ -174,16 +165,16 @@ class ToolLoop:
         progress.usage += sum(draft.calls, Usage())
         if draft.first_token_at is not None:
             progress.first_token_at = time.monotonic() - (time.time() - draft.first_token_at)
-        steps_before, progress.steps = progress.steps, progress.steps + len(draft.steps)
+        progress.steps += len(draft.steps)
+        self._rejected = draft.rejected
         progress.tool_errors = sum(isinstance(part, ToolPart) and part.error is not None for part in parts)
         if not draft.steps:
             return None
         *earlier, last = draft.steps
         progress.tool_calls = sum(len(step.calls) for step in earlier)
-        for step, text in zip(earlier, _texts_of_steps(parts)[steps_before:], strict=False):
-            if not step.calls:
-                self._is_accepted(step.reason, text)  # it was rejected: restores the correction for the model
         calls = [ModelToolCall(*call) for call in last.calls]
+        if not calls and self._setup.agent.output is not None:
+            progress.output = self._setup.agent.parse_output(last_text(parts))
         return await self._end_step(last.reason, calls, tools, in_doubt=not draft.has_open_calls)
 
     async def _end_step(
@@ -210,7 +201,7 @@ class ToolLoop:
         self._recorder.finish_step()
         if self.progress.is_waiting:
             return "tool-calls"
-        if calls or not self._is_accepted(reason, last_text(self._recorder.parts)):
+        if calls:
             return None
         if self.progress.steps >= self._setup.settings.max_steps:
             return reason
@@ -220,10 +211,9 @@ class ToolLoop:
 
     def _request(self, instructions: str) -> ModelRequest:
         setup = self._setup
-        messages = self._compose(self._recorder.parts)
         return ModelRequest(
             instructions=instructions,
-            messages=[*messages, self._correction] if self._correction else messages,
+            messages=self._compose(self._recorder.parts),
             tools=setup.agent.tool_specs(),
             overrides=setup.overrides,
             output=setup.agent.output_format(),
@@ -232,9 +222,26 @@ class ToolLoop:
         )
 
     async def _step(self, request: ModelRequest) -> tuple[FinishReason, list[ModelToolCall]]:
+        """Call the model, and once more if its answer does not fit the agent's `output`."""
         await self._setup.meter.before_call()
         self.progress.steps += 1
         self._recorder.start_step()
+        finish, calls = await self._call(self._corrected(request))
+        while not calls and not self._is_accepted(finish.reason):
+            await self._setup.meter.before_call()
+            finish, calls = await self._call(self._corrected(request))
+        self._note_end(finish.reason, calls)
+        self.progress.has_moved = True
+        return finish.reason, calls
+
+    def _corrected(self, request: ModelRequest) -> ModelRequest:
+        """Return the request with the answer that was rejected, and why."""
+        if self._rejected is None:
+            return request
+        attempt = ChatMessage.assistant(self._rejected.rejected)
+        return replace(request, messages=[*request.messages, attempt, ChatMessage.user(self._rejected.correction)])
+
+    async def _call(self, request: ModelRequest) -> tuple[ModelFinish, list[ModelToolCall]]:
         first_part = len(self._recorder.parts)
         try:
             finish, calls = await self._stream(request)
@@ -246,9 +253,7 @@ class ToolLoop:
         await self._count(finish.usage if finish.usage.total_tokens else _estimated(request, output, is_stopped=True))
         if not calls and not any(isinstance(part, TextPart) for part in output):
             raise EmptyAnswer(f"{self._setup.model} answered nothing ({finish.reason})")
-        self._note_end(finish.reason, calls)
-        self.progress.has_moved = True
-        return finish.reason, calls
+        return finish, calls
 
     def _checkpoint(self, *, has_open_calls: bool = False) -> None:
         """Hand over if little time is left. A process that has done nothing yet continues."""
@@ -300,18 +305,30 @@ class ToolLoop:
                         raise _no_event(self._setup.model, event)
         raise ModelStreamBroken(f"{self._setup.model}: the stream has no end: no ModelFinish came")
 
-    def _is_accepted(self, reason: FinishReason, text: str) -> bool:
-        """Validate the answer of an agent with `output`. The model may correct it once."""
-        if self._setup.agent.output is None:
+    def _is_accepted(self, reason: FinishReason) -> bool:
+        """Validate the answer of an agent with `output`. One that does not fit is withdrawn; one may be corrected."""
+        agent = self._setup.agent
+        if agent.output is None:
             return True
+        text = last_text(self._recorder.parts)
         try:
-            self.progress.output = self._setup.agent.parse_output(text)
+            self.progress.output = agent.parse_output(text)
         except InvalidOutput as exc:
-            if self._correction is not None or reason != "stop":
+            may_correct = self._rejected is None and reason == "stop"
+            # A provider without schemas may never have shown it to the model.
+            correction = f"{exc} Answer with JSON only, in this schema: {self._schema()}"
+            self._rejected = StepWithdrawn(text[:MAX_REJECTED_CHARS], correction[:MAX_REJECTED_CHARS])
+            if reason != "content-filter":  # a refusal is shown
+                self._recorder.withdraw(self._rejected)
+            if not may_correct:
                 raise
-            self._correction = ChatMessage.user(f"{exc} Answer again, with the corrected JSON only.")
             return False
+        self._rejected = None
         return True
+
+    def _schema(self) -> str:
+        output = self._setup.agent.output_format()
+        return json.dumps(output.schema, ensure_ascii=False) if output is not None else ""
 
     def _note_first_token(self) -> None:
         if self.progress.first_token_at is None:
@@ -339,110 +356,7 @@ def last_text(parts: Sequence[Part]) -> str:
     return next((part.text for part in reversed(parts) if isinstance(part, TextPart)), "")
 
 
-def _texts_of_steps(parts: Sequence[Part]) -> list[str]:
-    """Return the last text of each step."""
-    starts = [index for index, part in enumerate(parts) if isinstance(part, StepPart)]
-    return [last_text(parts[start:end]) for start, end in zip(starts, [*starts[1:], None], strict=True)]
-
-
 def _estimated(request: ModelRequest, output: Sequence[Part], *, is_stopped: bool) -> Usage:
     """Estimate the cost of a call without reported usage. The input counts, unless the call itself failed."""
     usage = window.estimate_call(window.estimate_request(request), output)
     return usage if usage.output_tokens or is_stopped else Usage()
-
-
-@dataclass(frozen=True, slots=True)
-class Ending:
-    """How the answer ended."""
-
-    status: Status
-    reason: FinishReason
-    stop_reason: StopReason | None = None
-    error: OmniAgentError | None = None
-
-
-class AnswerWork:
-    """The task that generates the answer. It can be stopped, and ends at its deadline."""
-
-    def __init__(self, loop: ToolLoop, answer: Coroutine[Any, Any, FinishReason], limit: TimeLimit) -> None:
-        self._loop = loop
-        self._limit = limit
-        self._task = asyncio.create_task(answer, name="answer")
-        self._stopped = asyncio.Event()
-        self._is_cut = False
-        self.stop_reason: StopReason | None = None
-        self.has_open_calls = False
-        """After a hand-over: the tools of the last step have not been started."""
-
-    @property
-    def is_closing(self) -> bool:
-        """Whether no new work may start here, because another process will continue the turn."""
-        return self._limit.is_closing and self.stop_reason is None and self._loop.may_hand_over(self._limit)
-
-    def stop(self, reason: StopReason) -> None:
-        """End the answer early and keep its text. Does nothing if it is already ending."""
-        if self._may_be_ended():
-            turn_state("running", "stopping", stop_reason=reason)
-            self.stop_reason = reason
-            self._end_early()
-
-    async def ending(self) -> Ending | None:
-        """Wait for the end and return how it ended: exactly one of complete, waiting, cancelled, failed.
-
-        None if another process continues the answer.
-        """
-        task, timer = self._task, self._deadline_timer()
-        try:
-            await self._wait()
-        except asyncio.CancelledError:
-            # The event loop is closing: store what was streamed first.
-            self.stop("shutdown")
-            await asyncio.wait([task], timeout=STOP_SECONDS)
-        finally:
-            if timer is not None:
-                timer.cancel()
-        if not task.done() or task.cancelled():
-            return None if self._is_cut else Ending("cancelled", "other", self.stop_reason or "cancelled")
-        try:
-            return Ending("waiting" if self._loop.progress.is_waiting else "complete", task.result())
-        except HandOver as exc:
-            self.has_open_calls = exc.has_open_calls
-            return None
-        except (ModelError, BudgetExceeded) as exc:
-            logger.warning("turn failed", extra={"code": exc.code, "cause": str(exc)})
-            return Ending("failed", "error", error=exc)
-        except OmniAgentError as exc:
-            logger.exception("turn failed")
-            return Ending("failed", "error", error=exc)
-
-    async def _wait(self) -> None:
-        stopped = asyncio.create_task(self._stopped.wait())
-        try:
-            await asyncio.wait([self._task, stopped], return_when=asyncio.FIRST_COMPLETED)
-            await asyncio.wait([self._task], timeout=STOP_SECONDS)
-        finally:
-            await cancelled(stopped)
-        if not self._task.done():
-            logger.warning("a tool ignores its cancellation and is left behind")
-            if not self._is_cut:
-                self._loop.seal()
-
-    def _deadline_timer(self) -> asyncio.TimerHandle | None:
-        if self._limit.deadline is None:
-            return None
-        return asyncio.get_running_loop().call_later(max(0.0, self._limit.time_left()), self._time_is_over)
-
-    def _time_is_over(self) -> None:
-        """At the deadline, stop the answer, or cut it off where it is for another process to continue."""
-        if not self._loop.may_hand_over(self._limit):
-            self.stop("deadline")
-        elif self._may_be_ended():
-            self._is_cut = True
-            self._end_early()
-
-    def _may_be_ended(self) -> bool:
-        return not self._task.done() and self.stop_reason is None
-
-    def _end_early(self) -> None:
-        self._stopped.set()
-        self._task.cancel()

@@ -28,10 +28,11 @@ from omniagent.session import window
 from omniagent.session.live import LiveTurn, QueuedMessage
 from omniagent.team_code import team_code
 from omniagent.tracing import Span, bind_context, session_state, turn_ended, turn_state
+from omniagent.turns.engine.answer_work import AnswerWork, Ending
 from omniagent.turns.engine.assignment import Assignment
 from omniagent.turns.engine.ending import Conclusion, SideWork
 from omniagent.turns.engine.keeper import Keeper
-from omniagent.turns.engine.tool_loop import AnswerWork, Ending, HandOver, Progress, ToolLoop
+from omniagent.turns.engine.tool_loop import HandOver, Progress, ToolLoop
 from omniagent.turns.hooks import call_back
 from omniagent.turns.journal.live_journal import LiveJournal
 from omniagent.turns.journal.recorder import AnswerRecorder

@@ -16,6 +16,7 @@ from omniagent.turns.journal.records import (
     HandedOver,
     RunStarted,
     StepEnded,
+    StepWithdrawn,
     as_taken_over,
     entries_of,
     lines_of,
@@ -52,6 +53,8 @@ class Draft:
     """A step has begun, so `on_start` was already called."""
     has_approved: bool = False
     """The approved calls may have run."""
+    rejected: StepWithdrawn | None = None
+    """The answer that did not fit the agent's `output`, until another one is accepted."""
 
     @property
     def first_token_at(self) -> float | None:
@@ -78,6 +81,9 @@ class Draft:
     def _note_asked(self, _: StartStep) -> None:
         self.was_asked = True
 
+    def _note_withdrawn(self, record: StepWithdrawn) -> None:
+        self.rejected = record
+
     def _note_approved(self, _: ApprovedStarted) -> None:
         self.has_approved = True
 
@@ -87,12 +93,13 @@ class Draft:
         Start: _note_start,
         StartStep: _note_asked,
         ApprovedStarted: _note_approved,
+        StepWithdrawn: _note_withdrawn,
         StepEnded: lambda draft, record: draft.steps.append(record),
         Counted: lambda draft, record: draft.calls.append(Usage.from_dict(record.usage)),
     }
 
 
-_OF_ALL_RUNS = (Counted, RunStarted, HandedOver, StartStep)
+_OF_ALL_RUNS = (Counted, RunStarted, HandedOver, StartStep, StepWithdrawn)
 """Records that count also where they were withdrawn."""
 
 
@@ -111,6 +118,8 @@ def fold(chunks: Sequence[Chunk], base: Sequence[Part] = (), *, takes_over: bool
         for entry in entries_of(written):  # withdrawn calls are paid for, and dead processes counted
             if isinstance(entry, _OF_ALL_RUNS):
                 draft.note(entry)
+            elif isinstance(entry, StepEnded) and not entry.calls:
+                draft.rejected = None
     is_complete = False
     with suppress(AnswerTooLong, KeyError, RecursionError, ValueError, TypeError):
         for entry in entries_of(lines):

@@ -17,13 +17,15 @@ from omniagent.turns.deadline import TimeLimit
 from omniagent.turns.journal.live_journal import KEEP_ALIVE_SECONDS
 from omniagent.turns.journal.records import (
     START_STEP,
-    as_taken_over,
     is_handed_over,
     is_shown,
     is_start,
-    is_takeover,
     lines_of,
+    may_be_reset,
     open_step,
+    surviving,
+    unread,
+    withdraws,
 )
 from omniagent.turns.journal.replay import closing_frames, interrupted_frames, missing_frames, replay_of, start_of
 from omniagent.turns.registry import Chunk
@@ -78,19 +80,23 @@ class FollowedLog:
     """Decides what a reader of a journal is sent.
 
     An unfinished step is held back until its process is known to be alive. If the process died, another one generates
-    the step again, and a reader that has not seen it sees one undisturbed answer. A reader that has seen it gets
-    `reset-step`, or its stream ends and it resumes.
+    the step again, and a reader that has not seen it sees one undisturbed answer. A reader that has seen what is
+    withdrawn gets `reset-step`. If that cannot withdraw it, its stream ends and it resumes.
     """
 
-    def __init__(self, *, resets: bool = False, skips_start: bool = False) -> None:
-        self.lines: list[bytes] = []
-        """What the client has been sent and still displays, with the records between."""
+    def __init__(self, *, skips_start: bool = False) -> None:
         self.has_ended = False
+        self._lines: list[bytes] = []
         self._held: list[bytes] = []
-        self._resets = resets
         self._skips_start = skips_start
-        self._is_reset = False
+        self._skips_step = False
+        """A reset keeps the step's start, so that of the process that takes over is not sent."""
         self._is_first = True
+
+    @property
+    def lines(self) -> list[bytes]:
+        """What the client has been sent and still displays, with the records between."""
+        return [*self._lines, START_STEP] if self._skips_step else self._lines
 
     def take(self, chunks: Sequence[Chunk]) -> bytes:
         """Take the next chunks and return the bytes to send. A chunk without lines is a sign of life."""
@@ -101,40 +107,39 @@ class FollowedLog:
             self._skips_start = not any(map(is_start, lines))
             lines = [line for line in lines if not is_start(line)]
         is_first, self._is_first = self._is_first, False
-        at = max((index for index, line in enumerate(lines) if is_takeover(line)), default=None)
-        shown = b""
-        if at is not None:
-            shown, lines = self._withdraw(lines[:at]), lines[at:]
+        lines, self._held = [*self._held, *lines], []
+        reset = b""
+        if any(map(withdraws, lines)):
+            lines, reset = self._without_withdrawn(lines)
         if is_first and not (lines and lines[-1] == sse.DONE_LINE):
             begun = open_step(lines)
-            self._held = [] if begun is None else list(lines[begun:])
-            return shown + self._send(lines[:begun])
-        held, self._held = self._held, []
-        return shown + self._send([*held, *lines])
+            self._held = [] if begun is None else lines[begun:]
+            lines = lines[:begun]
+        return reset + self._send(lines)
 
-    def _withdraw(self, unsent: Sequence[bytes]) -> bytes:
-        """Discard a dead process's unfinished step and return the rest."""
-        kept = as_taken_over([*self.lines, *self._held, *unsent])
-        self._held = []
-        if kept[: len(self.lines)] == self.lines:
-            return self._send(kept[len(self.lines) :])
-        shown = as_taken_over(self.lines)
-        if not self._resets or self.lines[len(shown) :].count(START_STEP) != 1:
+    def _without_withdrawn(self, lines: Sequence[bytes]) -> tuple[list[bytes], bytes]:
+        """Return what is left to send of the lines, and what withdraws what was sent of them."""
+        kept = surviving([*self._lines, *lines])
+        rest, withdrawn = unread(self._lines, kept)
+        self._lines = kept[: len(kept) - len(rest)]
+        if not withdrawn:
+            return rest, b""
+        if not may_be_reset(withdrawn):
             self.has_ended = True
-            return b""
-        self.lines = [*shown, START_STEP]  # a reset keeps the step's start
-        self._is_reset = True
-        return sse.encode(ResetStep())
+            return [], b""
+        self._skips_step = self._skips_step or START_STEP in withdrawn
+        return rest, sse.encode(ResetStep())
 
-    def _send(self, lines: Sequence[bytes]) -> bytes:
+    def _send(self, lines: list[bytes]) -> bytes:
         if self.has_ended:
             return b""
-        if self._is_reset and START_STEP in lines:
-            at = list(lines).index(START_STEP)
-            lines, self._is_reset = [*lines[:at], *lines[at + 1 :]], False
-        self.lines += lines
+        self._lines += lines
         self.has_ended = bool(lines) and lines[-1] == sse.DONE_LINE
-        return sse.frames_of([line for line in lines if is_shown(line)])
+        shown = [line for line in lines if is_shown(line)]
+        if self._skips_step and START_STEP in shown:
+            shown.remove(START_STEP)
+            self._skips_step = False
+        return sse.frames_of(shown)
 
 
 class FollowedAnswer:
@@ -152,7 +157,6 @@ class FollowedAnswer:
         go_on: GoOn,
         *,
         run: AnswerSource | None = None,
-        resets: bool = False,
     ) -> None:
         self.message_id = turn.id
         self._setup = setup
@@ -160,7 +164,6 @@ class FollowedAnswer:
         self._registry = setup.registry
         self._turn = turn
         self._go_on = go_on
-        self._resets = resets
         self._run = run
         self._base: Sequence[Part] = ()
         """What a turn had shown before it waited."""
@@ -211,7 +214,7 @@ class FollowedAnswer:
             await self._seat.leave()
 
     async def _all_frames(self) -> AsyncGenerator[bytes, None]:
-        log = FollowedLog(resets=self._resets, skips_start=bool(self._prefix))
+        log = FollowedLog(skips_start=bool(self._prefix))
         yield self._prefix or sse.KEEP_ALIVE  # the message is durable: the status line need not wait
         last: Chunk | None = None
         heard_at = shown_at = time.monotonic()

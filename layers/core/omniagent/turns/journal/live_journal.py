@@ -4,8 +4,8 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Iterable
 
 from omniagent.protocol import sse
-from omniagent.protocol.events import FinishStep, Start, StartStep, SteeringData, StreamEvent
-from omniagent.turns.journal.records import Record, is_shown, record_line
+from omniagent.protocol.events import FinishStep, ResetStep, Start, StartStep, SteeringData, StreamEvent
+from omniagent.turns.journal.records import Record, StepWithdrawn, is_shown, record_line, surviving, unread
 from omniagent.turns.registry import MAX_CHUNK_BYTES
 
 KEEP_ALIVE_SECONDS = 15.0
@@ -20,6 +20,7 @@ class LiveJournal:
         self.closed = False
         self._held_at: int | None = None
         self._last_record = len(self.lines) - 1
+        self._last_withdrawal = -1
         self._start: list[bytes] | None = None
         self._waiting: list[asyncio.Future[None]] = []
         self._on_shown: Callable[[], None] | None = None
@@ -51,6 +52,8 @@ class LiveJournal:
             return
         if len(line) <= MAX_CHUNK_BYTES:
             self._last_record = len(self.lines)
+            if isinstance(record, StepWithdrawn):
+                self._last_withdrawal = len(self.lines)
             self.lines.append(line)
 
     def withhold_start(self) -> None:
@@ -84,18 +87,24 @@ class LiveJournal:
             yield sse.KEEP_ALIVE  # the status line need not wait for what is withheld
         while True:
             if ready := self.lines[position : self._held_at]:
-                if position <= self._last_record:
-                    position += len(ready)
-                    ready = [line for line in ready if is_shown(line)]
-                    if not ready:
-                        continue
+                start, position = position, position + len(ready)
+                if start <= self._last_record:
+                    reset = b""
+                    if start <= self._last_withdrawal < position:
+                        ready, reset = self._without_withdrawn(start, position)
+                    if frames := reset + sse.frames_of([line for line in ready if is_shown(line)]):
+                        yield frames
                 else:
-                    position += len(ready)
-                yield sse.frames_of(ready)
+                    yield sse.frames_of(ready)
             elif self.closed:
                 return
             elif not await self._changed():
                 yield sse.KEEP_ALIVE
+
+    def _without_withdrawn(self, start: int, end: int) -> tuple[list[bytes], bytes]:
+        """Return what a reader that was sent the lines before `start` is sent of those before `end`."""
+        rest, withdrawn = unread(surviving(self.lines[:start]), surviving(self.lines[:end]))
+        return rest, sse.encode(ResetStep()) if withdrawn else b""
 
     async def _changed(self) -> bool:
         """Wait for a new line. False on timeout. A timer per wait is cheaper than `wait_for`."""

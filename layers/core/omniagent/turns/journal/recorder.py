@@ -22,7 +22,7 @@ from omniagent.messages import (
     plain_text,
 )
 from omniagent.protocol import events
-from omniagent.turns.journal.records import Denied, Entry, Failed, Record, Requested, Thought
+from omniagent.turns.journal.records import Denied, Entry, Failed, Record, Requested, StepWithdrawn, Thought
 
 Emit = Callable[[events.StreamEvent], None]
 Note = Callable[[Record], None]
@@ -64,6 +64,8 @@ class AnswerRecorder:
         self._errors: dict[str, str] = {}
         self._in_step = False
         self._size = 0
+        self._at_step: tuple[list[Part], dict[str, int], int, int] | None = None
+        """The parts, the calls, and the numbers of blocks and characters when the current step began."""
 
     def attach(self, emit: Emit, note: Note) -> None:
         """Send what is recorded from now on."""
@@ -109,6 +111,11 @@ class AnswerRecorder:
         if self._in_step:
             self.end_block()
             self._show(events.FinishStep())
+
+    def withdraw(self, record: StepWithdrawn) -> None:
+        """Withdraw what the open step has recorded, if there is anything."""
+        if self._at_step is not None and len(self._at_step[0]) < len(self._parts):
+            self.note(record)
 
     def start_text(self) -> None:
         if type(self._block) is not TextPart:
@@ -299,9 +306,21 @@ class AnswerRecorder:
     def _start_step(self, _: events.StartStep) -> None:
         self._in_step = True
         self._parts.append(StepPart())
+        self._at_step = (list(self._parts), dict(self._calls), self._blocks, self._size)
 
     def _finish_step(self, _: events.FinishStep) -> None:
         self._in_step = False
+        self._at_step = None
+
+    def _withdraw_step(self, _: StepWithdrawn) -> None:
+        if self._at_step is None:
+            return
+        parts, calls, self._blocks, self._size = self._at_step
+        self._parts, self._calls = list(parts), dict(calls)
+        self._block = None
+        self._pieces.clear()
+        self._inputs_open.clear()
+        self._errors.clear()
 
     def _open_block(self, event: events.TextStart | events.ReasoningStart) -> None:
         self._grow(PART_CHARS)
@@ -386,6 +405,7 @@ class AnswerRecorder:
     _APPLY: ClassVar[dict[type[Entry], Callable[[Any, Any], None]]] = {
         events.StartStep: _start_step,
         events.FinishStep: _finish_step,
+        StepWithdrawn: _withdraw_step,
         events.TextStart: _open_block,
         events.ReasoningStart: _open_block,
         events.TextDelta: _add_piece,

@@ -49,6 +49,17 @@ class StepEnded(Record):
 
 
 @dataclass(frozen=True, slots=True)
+class StepWithdrawn(Record):
+    """What the open step has shown so far is withdrawn. The step goes on: the model is called again."""
+
+    kind = "withdrawn"
+    rejected: str
+    """The answer that did not fit the agent's `output`, as the model reads it when it is asked to correct it."""
+    correction: str
+    """What the model is told to correct."""
+
+
+@dataclass(frozen=True, slots=True)
 class Counted(Record):
     """The cost of a model call that has ended, or was cut off."""
 
@@ -114,7 +125,9 @@ Entry = StreamEvent | Record
 
 _KINDS: Final = {each.kind: each for each in Record.__subclasses__()}
 START_STEP: Final = sse.line(StartStep())
-_RUN, _STEP, _HANDED_OVER = (f'{{"record":"{each.kind}"'.encode() for each in (RunStarted, StepEnded, HandedOver))
+_RUN, _STEP, _WITHDRAWN, _HANDED_OVER = (
+    f'{{"record":"{each.kind}"'.encode() for each in (RunStarted, StepEnded, StepWithdrawn, HandedOver)
+)
 _ENDINGS = (
     *(f'{{"type":"{kind}"'.encode() for kind in ("abort", "error", "finish", "data-session")),
     sse.DONE_LINE,
@@ -143,6 +156,11 @@ def is_takeover(line: bytes) -> bool:
     return line.startswith(_RUN) and b'"attempt":0,' not in line
 
 
+def withdraws(line: bytes) -> bool:
+    """Whether what the unfinished step has shown before this line is withdrawn."""
+    return line.startswith(_WITHDRAWN) or is_takeover(line)
+
+
 def is_handed_over(lines: bytes) -> bool:
     """Whether a chunk ends with a hand-over."""
     return lines.rpartition(b"\n")[2].startswith(_HANDED_OVER)
@@ -168,8 +186,8 @@ def _warn_unknown(kind: str) -> None:
 
 
 def surviving(lines: Sequence[bytes]) -> list[bytes]:
-    """Return a journal without what was withdrawn when a process died: its unfinished step, and the end of a stream
-    whose answer could not be stored.
+    """Return a journal without what was withdrawn: the unfinished step of a process that died, the end of a stream
+    whose answer could not be stored, and what a step had shown before its call was repeated.
     """
     kept: list[bytes] = []
     open_at: int | None = None
@@ -181,8 +199,24 @@ def surviving(lines: Sequence[bytes]) -> list[bytes]:
         elif is_takeover(line):
             kept = [each for each in kept[:open_at] if not each.startswith(_ENDINGS)]
             open_at = None
+        elif line.startswith(_WITHDRAWN) and open_at is not None:
+            del kept[open_at + 1 :]
         kept.append(line)
     return kept
+
+
+def unread(sent: Sequence[bytes], kept: Sequence[bytes]) -> tuple[list[bytes], list[bytes]]:
+    """Return what a reader of the lines `sent` has not read of those that are kept, and what was withdrawn of the
+    lines that it has shown.
+    """
+    same = next((index for index, pair in enumerate(zip(sent, kept, strict=False)) if pair[0] != pair[1]), None)
+    at = min(len(sent), len(kept)) if same is None else same
+    return list(kept[at:]), [line for line in sent[at:] if is_shown(line)]
+
+
+def may_be_reset(withdrawn: Sequence[bytes]) -> bool:
+    """Whether `reset-step` withdraws these lines: they are of one step, and the stream has not ended."""
+    return withdrawn.count(START_STEP) <= 1 and not any(line.startswith(_ENDINGS) for line in withdrawn)
 
 
 def as_taken_over(lines: Sequence[bytes]) -> list[bytes]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar, Final
 from urllib.parse import urlsplit
 
+from omniagent.ai.providers.answer_tool import AnswerTool
 from omniagent.ai.providers.anthropic.message_reader import MessageReader
 from omniagent.ai.providers.api_provider import ApiOptions, ApiProvider
 from omniagent.ai.providers.http_client import Authorizer, HttpClient, KeyHeader
@@ -16,9 +17,8 @@ from omniagent.ai.providers.model_rules import (
     fit_limit,
     fit_sampling,
     nearest_effort,
-    rules_of,
 )
-from omniagent.ai.providers.sent_parts import steps, to_json, tool_input, tool_name, tool_output
+from omniagent.ai.providers.sent_parts import steps, tool_input, tool_name, tool_output
 from omniagent.ai.providers.stream_reader import Json, ModelStreamReader
 from omniagent.errors import ConfigurationError
 from omniagent.messages import ChatMessage, Part, ReasoningPart, TextPart, ToolPart
@@ -45,6 +45,7 @@ class AnthropicMessages(ApiProvider):
 
     system = "anthropic"
     path: ClassVar[str] = "/v1/messages"
+    output_field = ("output_config", "format")
 
     def __init__(self, model: str, *, auth: Authorizer | None = None, **options: Any) -> None:
         chosen = ApiOptions(**options)
@@ -59,10 +60,6 @@ class AnthropicMessages(ApiProvider):
         path = url.path.rstrip("/").removesuffix("/v1")  # with and without it are common
         super().__init__(model, chosen, HttpClient(url._replace(path=path).geturl(), chosen, key, ANTHROPIC_HEADERS))
 
-    def _rules(self, model: str) -> ModelRules:
-        """Return what the model takes here."""
-        return rules_of(model)
-
     def _reader(self, model: str) -> ModelStreamReader:
         return MessageReader(model)
 
@@ -73,14 +70,13 @@ class AnthropicMessages(ApiProvider):
         rules = self._rules(model)
         limit = overrides.max_output_tokens or own.max_output_tokens or DEFAULT_MAX_TOKENS
         temperature = own.temperature if overrides.temperature is None else overrides.temperature
-        output = None if request.output is None or self._takes_schema(request.output, model, rules) else request.output
         tools = list(_tools(request.tools, rules))
         extra = {**own.extra, **overrides.extra}
-        config = {**_output_config(None if output else request.output), **extra.pop("output_config", {})}
+        config = {**_output_config(request.output), **extra.pop("output_config", {})}
         body = {
             "model": model,
             "max_tokens": limit,
-            **_cached_prefix(_instructions(request.instructions, output), tools),
+            **_cached_prefix(request.instructions, tools),
             "messages": list(_alternating(_messages(request))),
             "cache_control": _CACHED,
             **_tool_choice(tools, own.parallel_tool_calls),
@@ -91,9 +87,14 @@ class AnthropicMessages(ApiProvider):
         }
         return fitted_message(body, rules)
 
-    def _takes_schema(self, output: OutputFormat, model: str, rules: ModelRules) -> bool:
-        is_refused = ("output_config", "format") in self._refused.get(model, ())
-        return output.strict and rules.native_output and not is_refused
+    def _takes_schema(self, output: OutputFormat, model: str) -> bool:
+        return output.strict and super()._takes_schema(output, model)
+
+    def _forcing(self, body: Json, tool: AnswerTool) -> Json:
+        if body.get("thinking", {}).get("type") in {"adaptive", "enabled"}:
+            return body
+        forced = {"type": "tool", "name": tool.name} if tool.is_only_tool else {"type": "any"}
+        return {**body, "tool_choice": {**body.get("tool_choice", {}), **forced}}
 
 
 def fitted_message(body: Json, rules: ModelRules) -> Json:
@@ -128,14 +129,6 @@ def _fitted_thinking(body: Json, rules: ModelRules, effort: str | None) -> Json:
             budget = max(MIN_THINKING_TOKENS, body["max_tokens"] // 2)
             return {"thinking": {"type": "enabled", "budget_tokens": budget}}
     return {"thinking": thinking}
-
-
-def _instructions(instructions: str, output: OutputFormat | None) -> str:
-    """Return the instructions, with the schema of the answer if the API does not take it."""
-    if output is None:
-        return instructions
-    demand = f"Answer with one JSON object and no other text. It must fit this JSON schema:\n{to_json(output.schema)}"
-    return f"{instructions}\n\n{demand}" if instructions else demand
 
 
 def _output_config(output: OutputFormat | None) -> Json:

@@ -40,6 +40,7 @@ _FINISH: dict[str, FinishReason] = {
 
 class OpenAIChat(OpenAIProvider):
     path: ClassVar[str] = "/chat/completions"
+    output_field = ("response_format",)
     stream_fields: ClassVar[Json] = {"stream": True, "stream_options": {"include_usage": True}}
 
     def _body(self, request: ModelRequest) -> Json:
@@ -66,6 +67,9 @@ class OpenAIChat(OpenAIProvider):
 
     def _limit_field(self, model: str) -> str:
         return self._dialect(model).limit_field
+
+    def _forced_tool(self, name: str) -> Json:
+        return {"type": "function", "function": {"name": name}}
 
     def _effort_fields(self, effort: str) -> Json:
         return {"reasoning_effort": effort}

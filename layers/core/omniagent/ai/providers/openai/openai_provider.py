@@ -5,6 +5,7 @@ from abc import abstractmethod
 from datetime import date
 from typing import Any, Final
 
+from omniagent.ai.providers.answer_tool import AnswerTool
 from omniagent.ai.providers.api_provider import ApiProvider
 from omniagent.ai.providers.llm_provider import ModelRequest
 from omniagent.ai.providers.model_rules import fit_limit, fit_sampling, nearest_effort, rules_of
@@ -40,6 +41,13 @@ class OpenAIProvider(ApiProvider):
             if isinstance(card, dict) and card.get("id") == self.model:
                 return _date(card.get("shutdown_date"))
         return None
+
+    @abstractmethod
+    def _forced_tool(self, name: str) -> Json:
+        """Return the `tool_choice` that demands a call of this tool."""
+
+    def _forcing(self, body: Json, tool: AnswerTool) -> Json:
+        return {**body, "tool_choice": self._forced_tool(tool.name) if tool.is_only_tool else "required"}
 
     @abstractmethod
     def _limit_field(self, model: str) -> str:

@@ -25,6 +25,7 @@ class OpenAIResponses(OpenAIProvider):
     """
 
     path: ClassVar[str] = "/responses"
+    output_field = ("text", "format")
     _speaker: LLMProvider | None = None
     """What has answered at this address: this provider, or that of Chat Completions. None: nothing yet."""
 
@@ -80,6 +81,9 @@ class OpenAIResponses(OpenAIProvider):
 
     def _limit_field(self, model: str) -> str:  # noqa: ARG002 - every model has the same
         return "max_output_tokens"
+
+    def _forced_tool(self, name: str) -> Json:
+        return {"type": "function", "name": name}
 
     def _effort_fields(self, effort: str) -> Json:
         return {"reasoning": {"effort": effort}}
