@@ -12,16 +12,15 @@ from datetime import datetime
 
 from omniagent.budget.spending import SpendingCounter
 from omniagent.errors import DeletionUnfinished, NotFound, OmniAgentError
+from omniagent.protocol import sse
+from omniagent.session.live import LiveTurn
 from omniagent.session.manager import SessionManager
 from omniagent.team_code import team_code
 from omniagent.turns.hooks import EraseHook
 from omniagent.turns.registry import TurnRegistry
-from omniagent.turns.state import Erase, transition
+from omniagent.turns.state import Erase, is_dead, transition
 
 logger = logging.getLogger(__name__)
-
-STOP_TICKS = 2
-"""How long a running turn's process may take to notice that its session is deleted."""
 
 
 async def erase_late_chunks(session: SessionManager, registry: TurnRegistry) -> None:
@@ -61,7 +60,8 @@ class Deletion:
             head = await session.head(erased=True)
         if head is None:
             raise NotFound
-        await self._stop(session, head.running.journal if head.running is not None else None)
+        if head.running is not None:
+            await self._stop(session, head.running)
         if not await self._erase_items(session.key):
             return False
         await self._call_hook(session, session.session_id)
@@ -98,11 +98,19 @@ class Deletion:
                     return False
         return True
 
-    async def _stop(self, session: SessionManager, journal: str | None) -> None:
-        """Have the process of a running turn notice the deletion, before its journal is deleted."""
-        if journal is not None:
-            await self.registry.signal(session.key, journal, stop=True)
-            await asyncio.sleep(STOP_TICKS * session.settings.tick_seconds)
+    async def _stop(self, session: SessionManager, turn: LiveTurn) -> None:
+        """Stop a running turn and wait until its journal has ended, or its process is dead: then both are deleted.
+
+        A signal that is deleted unread would let the turn run on.
+        """
+        await self.registry.signal(session.key, turn.journal, stop=True)
+        lease, tick = session.settings.lease_seconds, session.settings.tick_seconds
+        while self.time_left() > 0:
+            newest = await self.registry.read(session.key, turn.journal, newest=True)
+            has_ended = any(chunk.lines.endswith(sse.DONE_LINE) for chunk in newest)
+            if has_ended or is_dead(turn, newest[-1].at if newest else None, session.now(), lease):
+                return
+            await asyncio.sleep(tick)
 
     async def _call_hook(self, session: SessionManager, session_id: str | None) -> None:
         """Call the team's `on_erase`. Skipped if the user's name is no longer stored."""
