@@ -105,7 +105,7 @@ class Race:
 
     async def _asked(self) -> Sequence[ToolRequest]:
         """What the session waits for."""
-        answer = await self.sessions.session().answer((await self.sessions.head()).latest_turn_number)
+        answer = await self.sessions.session().node((await self.sessions.head()).leaf.node)
         return [] if answer is None else requests_of(answer)
 
     async def _answer(self, requests: Sequence[ToolRequest]) -> None:

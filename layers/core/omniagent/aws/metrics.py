@@ -23,7 +23,7 @@ def emit_turn(result: RunResult) -> None:
     """
     from aws_lambda_powertools.metrics import MetricUnit
 
-    metrics, usage, metadata = _metrics(), result.written.usage, result.written.metadata
+    metrics, usage, metadata = _metrics(), result.usage, result.message.metadata
     is_failed = result.status == "failed" or not result.stored
     counts = {
         "Turns": int(not result.is_continued),

@@ -41,6 +41,7 @@ from omniagent.session.ids import public_session_id, user_id_of
 from omniagent.session.live import SessionMessage
 from omniagent.session.manager import OpenTurns, SessionManager
 from omniagent.session.summary_store import RollingSummary
+from omniagent.session.tree import Segment
 from omniagent.team_code import team_code
 from omniagent.validation import problems_of
 
@@ -321,14 +322,31 @@ def session_message(message: Message) -> SessionMessage:
         trace=message.trace,
         feedback=message.feedback,
         run=message.run,
+        node=message.id,
+        parent=message.parent,
+        branch=message.branch,
+        lineage=lineage_of(message.lineage),
     )
+
+
+def lineage_of(stored: Sequence[Mapping[str, int]]) -> tuple[Segment, ...]:
+    return tuple((segment["b"], segment["p"]) for segment in stored)
+
+
+def stored_lineage(lineage: Sequence[Segment]) -> list[dict[str, int]]:
+    return [{"b": branch, "p": place} for branch, place in lineage]
 
 
 def message_document(models: DocumentModels, key: str, message: SessionMessage) -> Message:
     """Build the document of a message. Tool calls without a result are closed, unless the turn waits for them."""
     return models.message(
+        id=message.node,
         session_id=key,
+        parent=message.parent,
+        branch=message.branch,
+        lineage=stored_lineage(message.lineage),
         turn_number=message.turn_number,
+        place=message.place.order,
         role=message.role,
         parts=close_open_calls(message.parts, waiting=message.status == "waiting"),
         status=message.status,
@@ -349,4 +367,5 @@ def rolling_summary(summary: Summary) -> RollingSummary:
         token_count=summary.token_count,
         start_turn_number=summary.start_turn_number,
         end_turn_number=summary.end_turn_number,
+        branch=summary.branch,
     )

@@ -12,9 +12,14 @@ from omniagent.budget.meter import Meter
 from omniagent.errors import EmptyAnswer, ModelUnavailable, NotFound
 from omniagent.messages import ChatMessage, TextPart, Usage
 from omniagent.session import window
+from omniagent.session.live import SessionMessage, turns_of
 from omniagent.session.manager import SessionManager
 from omniagent.session.summary_store import RollingSummary
+from omniagent.session.tree import Place
 from omniagent.session.window import PastTurn
+
+TURNS_PER_READ = 50
+"""How many turns are read and folded at a time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,50 +62,68 @@ class SummaryPipeline:
         # Of each call's input, the previous summary gets one half and the new turns the other.
         self._max_tokens = session.settings.context_max_tokens // 2
 
-    async def update(self, *, time_left: Callable[[], float] = _forever, most: int | None = None) -> Summarized:
-        """Summarize the turns since the latest summary, in at most `most` pieces."""
-        return await self._extend(draft=False, time_left=time_left, most=most)
+    async def update(
+        self, *, at: Place | None = None, time_left: Callable[[], float] = _forever, most: int | None = None
+    ) -> Summarized:
+        """Summarize the turns since the latest summary on the path to a place, in at most `most` pieces."""
+        return await self._extend(at, draft=False, time_left=time_left, most=most)
 
     async def rebuild(self, *, time_left: Callable[[], float] = _forever) -> Summarized:
         """Summarize every turn again and replace all summaries with the result.
 
         The pieces are drafts until the last one is generated. An interrupted rebuild continues from its newest draft.
         """
-        summarized = await self._extend(draft=True, time_left=time_left, most=None)
-        if summarized.is_done and summarized.end_turn_number:
-            # If the draft is gone, a message of it was deleted meanwhile: the next run starts again.
-            return replace(summarized, is_done=await self._session.publish_draft())
-        if summarized.is_done:
-            await self._session.drop_summaries()
-        return summarized
-
-    async def _extend(self, *, draft: bool, time_left: Callable[[], float], most: int | None) -> Summarized:
         head = await self._session.head()
         if head is None:
             raise NotFound
-        previous = await self._session.latest_summary(draft=draft)
+        at = head.tip
+        summarized = await self._extend(at, draft=True, time_left=time_left, most=None)
+        if not summarized.is_done:
+            return summarized
+        # If the draft is gone, a message of it was deleted meanwhile: the next run starts again.
+        is_published = await self._session.publish_drafts(at if summarized.end_turn_number else None)
+        return replace(summarized, is_done=is_published or not summarized.end_turn_number)
+
+    async def _extend(
+        self, at: Place | None, *, draft: bool, time_left: Callable[[], float], most: int | None
+    ) -> Summarized:
+        head = await self._session.head()
+        if head is None:
+            raise NotFound
+        at = head.tip if at is None else at
+        previous = await self._session.latest_summary(at, draft=draft)
         end, written = previous.end_turn_number if previous else 0, 0
-        last = head.latest_turn_number - 1
-        async for turns in self._session.past_turns(end + 1, last):
+        last = at.turn_number - 1
+        while messages := await self._turns_after(at, end, last):
+            turns = turns_of(messages)
             left = time_left()
             if left <= 0:
                 return Summarized(written, end, False)
             try:
                 async with asyncio.timeout(None if left == math.inf else left) as limit:
-                    summary = replace(await self._fold(previous, turns), basis=head.summary_basis)
+                    summary = await self._fold(previous, turns)
+                    summary = replace(summary, branch=messages[-1].branch, basis=head.summary_basis)
             except TimeoutError as exc:
                 if not limit.expired():
                     raise
                 if not written:  # every retry would pay for the same call again
                     raise ModelUnavailable("no complete summary in the time that is left") from exc
                 return Summarized(written, end, False)
-            if not await self._session.add_summary(summary, draft=draft):
+            if not await self._session.add_summary(summary, at, draft=draft):
                 # Another run has summarized these turns, or the session has changed. A rebuild then publishes nothing.
                 return Summarized(written, end, not draft)
             previous, end, written = summary, summary.end_turn_number, written + 1
             if written == most:
                 return Summarized(written, end, end == last)
         return Summarized(written, end, True)
+
+    async def _turns_after(self, at: Place, end: int, last: int) -> Sequence[SessionMessage]:
+        """Read the next turns to summarize, some at a time. Turns whose messages are all deleted are passed over."""
+        for first in range(end + 1, last + 1, TURNS_PER_READ):
+            until = at.up_to(min(first + TURNS_PER_READ - 1, last))
+            if messages := await self._session.path(until, first=first):
+                return messages
+        return ()
 
     async def _fold(self, previous: RollingSummary | None, turns: Sequence[PastTurn]) -> RollingSummary:
         """Fold the turns after the previous summary into it.

@@ -152,8 +152,6 @@ class Turn:
             self._journal.note(RunStarted(self._turn.run, self._turn.attempt, time.time()))
         metadata = {"sessionId": self._setup.session.session_id, "turnNumber": self._turn.number}
         previous, base = self._assignment.previous, self._assignment.base
-        if previous is not None:
-            self._journal.withhold_start()
         self._journal.push(events.Start(self.message_id, metadata))
         if base is not None:
             from omniagent.turns.engine.waiting import go_on_with  # needed only for a turn that waited
