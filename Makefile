@@ -182,7 +182,10 @@ forgeries: $(VENV)/.dev ## send 10,000 forged answers to waiting turns: none may
 burst: $(VENV)/.dev ## start 50 cold functions at once on a busy machine and check their 150 turns (5 minutes)
 	@$(BIN)/python -m pytest -s tests/functions/burst.py
 
-.PHONY: burst
+indexes: $(VENV)/.dev ## add an index to 1,000,000 messages while cold functions are called: no request may fail (3 minutes)
+	@$(BIN)/python -m pytest -s tests/functions/index_build.py
+
+.PHONY: burst indexes
 
 clean: ## remove build output
 	@rm -rf .aws-sam .build

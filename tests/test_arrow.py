@@ -160,7 +160,7 @@ ALLOWED: dict[str, set[str]] = LEAVES | {
         "validation",
     },
     "server": {"ai.operator", "app", "http", "lazy"},
-    "lambda_runtime": {"aws", "aws.credentials", "http", "tracing"},
+    "lambda_runtime": {"aws", "aws.credentials", "aws.http_pool", "http", "tracing"},
     "providers": {"ai.providers", "lazy", "messages"},
     "testing": {"ai.providers", "budget", "lazy", "session", "turns"},
 }

@@ -111,12 +111,14 @@ class MongoDB:
 
 
 INDEX_BUILD_SECONDS = 7 * 24 * 3600
-POOL_ON_LAMBDA, POOL_ELSEWHERE = 2, 100
-"""A Lambda process serves one request at a time, and thousands of them share a cluster's few connections."""
+POOL_ON_LAMBDA, POOL_OF_MANAGED_INSTANCES, POOL_ELSEWHERE = 2, 8, 100
+"""A Lambda process serves one request at a time, except on Managed Instances. Thousands of processes share a cluster's
+few connections."""
 
 
 def _make_client(uri: str, milliseconds: int, pool_size: int) -> AsyncMongoClient[dict[str, Any]]:
-    usual = POOL_ON_LAMBDA if "AWS_LAMBDA_FUNCTION_NAME" in os.environ else POOL_ELSEWHERE
+    on_lambda = POOL_OF_MANAGED_INSTANCES if "AWS_LAMBDA_MAX_CONCURRENCY" in os.environ else POOL_ON_LAMBDA
+    usual = on_lambda if "AWS_LAMBDA_FUNCTION_NAME" in os.environ else POOL_ELSEWHERE
     pool: dict[str, Any] = {} if "maxpoolsize=" in uri.lower() else {"maxPoolSize": pool_size or usual}
     try:
         return AsyncMongoClient(
