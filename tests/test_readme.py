@@ -24,6 +24,7 @@ PAGES = [
 # What the pages name that neither the settings nor the template define: AWS does, and the metrics' namespace.
 OF_OTHERS = {"AWS_LAMBDA_EXEC_WRAPPER", "AWS_REGION", "AllAtOnce", "OmniAgent", "ROLLBACK_COMPLETE", "Url5xxCount"}
 OF_CLOUDFRONT = {"AllViewerExceptHostHeader", "CachingDisabled"}
+COMMANDS = {"aws", "make", "sam"}
 MOST_LINES = 160
 OF_THE_WORKFLOW = set(re.findall(r"(?:vars|secrets)\.(\w+)", (ROOT / ".github/workflows/deploy.yml").read_text()))
 
@@ -78,6 +79,13 @@ def test_every_alarm_and_every_metric_is_explained() -> None:
     alarms = set(re.findall(r"^  (\w+):\n    Type: AWS::CloudWatch::Alarm$", TEMPLATE.read_text(), re.MULTILINE))
     assert alarms
     assert {name for name in alarms | _metrics() if f"`{name}`" not in page} == set()
+
+
+@every_page
+def test_every_log_message_that_is_named_is_logged(page: Path) -> None:
+    package = "".join(path.read_text() for path in (ROOT / "layers/core/omniagent").rglob("*.py"))
+    phrases = set(re.findall(r"`([a-z']+(?: [a-z']+)+)`", _without_code(page)))
+    assert {phrase for phrase in phrases if phrase not in package and phrase.split()[0] not in COMMANDS} == set()
 
 
 def test_the_sections_stand_in_the_order_a_newcomer_needs_them() -> None:

@@ -1,7 +1,5 @@
-"""The README's agent, pasted over `functions/agent.py`, and its `curl`."""
+"""The README's agent, pasted over `functions/agent.py`."""
 
-import json
-import subprocess
 from collections.abc import Iterator
 
 import httpx
@@ -16,13 +14,12 @@ from tests.fixtures.endings import PATIENCE_SECONDS
 from tests.fixtures.functions import functions_with
 from tests.fixtures.zygote import forks
 
-BLOCKS = {block.language: block.text for block in read_blocks(ROOT / "README.md")}
-
 
 @pytest.fixture(scope="module")
 def pasted(mongod: str, aws: Aws, tmp_path_factory: pytest.TempPathFactory) -> Iterator[BackgroundStack]:
     """What `make run` starts, after the paste."""
-    code = functions_with(tmp_path_factory.mktemp("pasted") / "functions", agent=BLOCKS["python"])
+    [agent] = [block.text for block in read_blocks(ROOT / "README.md") if block.runs]
+    code = functions_with(tmp_path_factory.mktemp("pasted") / "functions", agent=agent)
     options = StackOptions(
         mongodb_uri=mongod,
         aws=aws,
@@ -52,11 +49,3 @@ def test_a_pasted_agent_refunds_and_waits_for_an_approval(pasted: BackgroundStac
         reply = {"tool_call_id": request["toolCallId"], "approved": True}
         paid = ask(session_id="large", replies=[reply])
         assert (paid["status"], "80 euros" in str(paid["text"])) == ("complete", True)
-
-
-def test_the_curl_of_the_readme_streams(pasted: BackgroundStack) -> None:
-    [command] = [block.text for block in read_blocks(ROOT / "README.md") if block.text.startswith("curl ")]
-    here = command.replace("http://127.0.0.1:8000", pasted.url)
-    done = subprocess.run(here, shell=True, capture_output=True, text=True, check=True, timeout=PATIENCE_SECONDS)
-    events = [line.removeprefix("data: ") for line in done.stdout.splitlines() if line]
-    assert (json.loads(events[0])["type"], events[-1]) == ("start", "[DONE]")
