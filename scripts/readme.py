@@ -157,7 +157,9 @@ def _raced(run: dict[str, Any]) -> str:
 def _ratio(figure: str) -> str:
     """Return the ratio of a figure in the last `make bench`."""
     found = re.search(rf"^\| {figure} \| [^|]+ \| [^|]+ \| ([0-9.]+) \|", BENCH.read_text(), re.MULTILINE)
-    return found[1] if found else "?"
+    if not found:
+        raise ValueError(f"{BENCH.name} has no figure {figure!r}")
+    return found[1]
 
 
 def soak_table() -> str:
