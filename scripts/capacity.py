@@ -37,8 +37,8 @@ def turns_on_atlas(tier: str) -> int:
 
 
 def writes_per_second(tick_seconds: float) -> float:
-    """Return the DynamoDB write units of a running turn: a chunk of its journal per tick."""
-    return 1 / tick_seconds
+    """Return the DynamoDB write units of a running turn: a renewal and a chunk per tick."""
+    return 2 / tick_seconds
 
 
 def turns_on_table(units: int, tick_seconds: float) -> int:
@@ -89,6 +89,11 @@ def bottleneck_table() -> str:
             f"{turns_on_table(TABLE_WRITES['a new table'], tick):,}",
             f"writes of a new table, {writes_per_second(tick):g} per second and turn",
             f"`TableWarmUnits: {units}`, before the load comes; `TICK_SECONDS` {2 * tick:g} needs {slow:,}",
+        ),
+        (
+            f"{turns_on_table(TABLE_WRITES['the usual quota of a table'], tick):,}",
+            "the table's quota of 40,000 write units per second",
+            f"a higher quota for the table, or `TICK_SECONDS` {2 * tick:g}",
         ),
         (
             "your contract",

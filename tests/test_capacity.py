@@ -37,13 +37,13 @@ def test_the_turns_of_a_cluster_are_its_connections_by_three() -> None:
     assert capacity.smallest_tier(10_000) == "M60"
 
 
-def test_the_turns_of_a_table_are_its_writes_by_two() -> None:
-    assert capacity.writes_per_second(0.5) == 2
-    assert capacity.turns_on_table(4_000, 0.5) == 2_000
-    assert capacity.turns_on_table(40_000, 1.0) == 40_000
+def test_the_turns_of_a_table_are_its_writes_by_four() -> None:
+    assert capacity.writes_per_second(0.5) == 4
+    assert capacity.turns_on_table(4_000, 0.5) == 1_000
+    assert capacity.turns_on_table(40_000, 1.0) == 20_000
 
 
 def test_the_bottlenecks_stand_in_the_order_in_which_they_are_met() -> None:
     rows = [line.split(" | ") for line in capacity.bottleneck_table().splitlines() if line.startswith("| ")]
-    assert [row[1] for row in rows[1:]] == ["10 or 1,000", "496 (M10)", "2,000", "your contract"]
-    assert "198 million for 10,000 turns" in rows[4][3]
+    assert [row[1] for row in rows[1:]] == ["10 or 1,000", "496 (M10)", "1,000", "10,000", "your contract"]
+    assert "198 million for 10,000 turns" in rows[5][3]
