@@ -191,6 +191,16 @@ burst: $(VENV)/.dev ## start 50 cold functions at once on a busy machine and che
 
 .PHONY: burst
 
+first-run: $(VENV)/.dev ## measure the first `make run` in a fresh clone; writes the README's sentence (2 minutes)
+	@$(BIN)/python -m tests.first_run
+	@$(BIN)/python -m scripts.readme
+
+units: $(VENV)/.dev ## count the DynamoDB units of a turn of 10 seconds; writes docs/costs.md (30 seconds)
+	@$(BIN)/python -m bench.writes
+	@$(BIN)/python -m scripts.readme
+
+.PHONY: first-run units
+
 clean: ## remove build output
 	@rm -rf .aws-sam .build
 
@@ -214,15 +224,7 @@ walk: $(VENV)/.dev ## count the files and functions that one POST /chat enters
 readme: $(VENV)/.dev ## regenerate the tables in the README and docs/
 	@$(BIN)/python -m scripts.readme
 
-first-run: $(VENV)/.dev ## measure the first `make run` in a fresh clone; writes the README's sentence (2 minutes)
-	@$(BIN)/python -m tests.first_run
-	@$(BIN)/python -m scripts.readme
-
-units: $(VENV)/.dev ## count the DynamoDB units of a turn of 10 seconds; writes docs/costs.md (30 seconds)
-	@$(BIN)/python -m bench.writes
-	@$(BIN)/python -m scripts.readme
-
-.PHONY: screenshots walk readme first-run units
+.PHONY: screenshots walk readme
 
 run: $(VENV)/.run ## run the whole product on this machine, with a playground in the browser: PORT=8000
 	@$(BIN)/python -m local run $(ARGS)
