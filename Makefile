@@ -14,8 +14,15 @@ export PYTHONDONTWRITEBYTECODE :=
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
 
+# The commands of a team's day come first, in this order.
+DAILY := run|chat|test|deploy|smoke
+LISTED = grep -hE '^[a-z0-9-]+:.*\#\# ' $(MAKEFILE_LIST)
+ALIGNED = awk -F':.*\#\# ' '{printf "  make %-14s %s\n", $$1, $$2}'
+
 help: ## list the targets
-	@grep -hE '^[a-z0-9-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
+	@for name in $(subst |, ,$(DAILY)); do $(LISTED) | grep "^$$name:"; done | $(ALIGNED)
+	@echo
+	@$(LISTED) | grep -vE '^($(DAILY)):' | $(ALIGNED)
 
 # uv installs packages in a tenth of pip's time: the one of this machine, else one from PyPI.
 $(UV): requirements-uv.txt
@@ -68,7 +75,7 @@ green: $(VENV)/.dev ## run the whole suite 10 times, 2 at once, so that both cor
 
 .PHONY: green
 
-soak: $(VENV)/.dev ## run 1,000 turns through 260 kills, freezes, partitions and slow servers; writes the README's table (10 minutes)
+soak: $(VENV)/.dev ## run 1,000 turns through 260 kills, freezes, partitions and slow servers; writes docs/proofs.md (10 minutes)
 	@$(BIN)/python -m tests.faults.soak $(ARGS)
 	@$(BIN)/python -m scripts.readme
 
@@ -150,13 +157,13 @@ turns: $(VENV)/.run ## list the turns of all users that run, wait or are in line
 smoke: $(VENV)/$(if $(MODEL),.dev,.run) ## test a deployment from outside: STAGE=dev, or URL=…, or CHAT_URL=… SESSIONS_URL=…; TOKEN=… ORIGIN=…; with MODEL=… a model instead
 	@STAGE=$(STAGE) $(BIN)/python -m $(if $(MODEL),scripts.smoke_model '$(MODEL)',scripts.smoke)
 
-budget: $(VENV)/.dev ## spend a budget from 8 processes, through 60 kills, and compare the counter with the model's counts; writes a table in docs/operations.md (3 minutes)
+budget: $(VENV)/.dev ## spend a budget from 8 processes, through 60 kills, and compare the counter with the model's counts; writes docs/proofs.md (3 minutes)
 	@$(BIN)/python -m tests.faults.budget_run
 	@$(BIN)/python -m scripts.readme
 
 .PHONY: budget
 
-continue: $(VENV)/.dev ## kill 500 turns, and the processes that continue them, at random and at 13 named stages: all must finish; then a turn of 200 s in functions of 20 s (8 minutes)
+continue: $(VENV)/.dev ## kill 500 turns, and the processes that continue them, at random and at 13 named stages: all must finish; then a turn of 200 s in functions of 20 s; writes docs/proofs.md (8 minutes)
 	@$(BIN)/python -m tests.turns.continue_run $(ARGS)
 	@$(BIN)/python -m tests.faults.continue_processes
 	@$(BIN)/python -m tests.faults.recovery
@@ -165,7 +172,7 @@ continue: $(VENV)/.dev ## kill 500 turns, and the processes that continue them, 
 
 .PHONY: continue
 
-races: $(VENV)/.dev ## race messages that queue, steer and interrupt against ends, stops and kills, 1,000 times; writes the README's table (5 minutes)
+races: $(VENV)/.dev ## race messages that queue, steer and interrupt against ends, stops and kills, 1,000 times; writes docs/proofs.md (5 minutes)
 	@$(BIN)/python -m tests.runner.busy_races $(ARGS)
 	@$(BIN)/python -m scripts.readme
 
@@ -173,7 +180,7 @@ model: $(VENV)/.dev ## explore every interleaving of a few processes with the re
 	@$(BIN)/python -m tests.model.explorer
 	@$(BIN)/python -m tests.model.mutants
 
-forgeries: $(VENV)/.dev ## send 10,000 forged answers to waiting turns: none may run a tool or change data; writes the README's table (3 minutes)
+forgeries: $(VENV)/.dev ## send 10,000 forged answers to waiting turns: none may run a tool or change data; writes docs/proofs.md (3 minutes)
 	@PYTHONPATH=functions $(BIN)/python -m tests.security.forgeries $(ARGS)
 	@$(BIN)/python -m scripts.readme
 
@@ -186,6 +193,16 @@ indexes: $(VENV)/.dev ## add an index to 1,000,000 messages while cold functions
 	@$(BIN)/python -m pytest -s tests/functions/index_build.py
 
 .PHONY: burst indexes
+
+first-run: $(VENV)/.dev ## measure the first `make run` in a fresh clone; writes the README's sentence (2 minutes)
+	@$(BIN)/python -m tests.first_run
+	@$(BIN)/python -m scripts.readme
+
+units: $(VENV)/.dev ## count the DynamoDB units of a turn of 10 seconds; writes docs/costs.md (30 seconds)
+	@$(BIN)/python -m bench.writes
+	@$(BIN)/python -m scripts.readme
+
+.PHONY: first-run units
 
 clean: ## remove build output
 	@rm -rf .aws-sam .build

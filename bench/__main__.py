@@ -101,7 +101,7 @@ def measure(size: Size) -> Iterator[Figure]:
         with stack_of(size.streams) as stack:
             yield from warm.load(stack, size.streams, size.load_seconds)
     yield from providers.figures()
-    yield writes.write_units_of_a_turn()
+    yield from writes.figures()
     yield from cold.package_size(BUILT / "CoreLayer")
 
 

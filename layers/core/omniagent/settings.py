@@ -1,6 +1,6 @@
 """The environment, read once into one frozen object.
 
-Each field documents itself with `setting(default, "what it does")`. The README's table is generated from it.
+Each field documents itself with `setting(default, "what it does")`. docs/settings.md is generated from it.
 """
 
 import math
