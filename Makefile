@@ -81,12 +81,15 @@ format: $(VENV)/.dev ## format the code and apply ruff's fixes
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
 
+# Here uv comes from requirements-uv.txt, and pip with .venv-sam.
+lock: OWN = --no-emit-package uv --no-emit-package pip
 lock: $(UV) ## pin the dependencies of pyproject.toml, with hashes
-	@$(LOCK) --upgrade pyproject.toml -o layers/core/requirements.txt
+	@$(LOCK) --upgrade --extra lambda pyproject.toml -o layers/core/requirements.txt
 	@# cargo-lambda asks for a compiler of 400 MB that only `cargo lambda build` uses: left out, and nothing is resolved
 	@# again when the file is installed.
-	@$(LOCK) --upgrade -c layers/core/requirements.txt --no-emit-package ziglang pyproject.toml --group dev -o requirements-dev.txt
-	@$(LOCK) --upgrade -c requirements-dev.txt --group run -o requirements-run.txt
+	@$(LOCK) --upgrade -c layers/core/requirements.txt --no-emit-package ziglang $(OWN) --all-extras pyproject.toml --group dev -o requirements-dev.txt
+	@$(LOCK) --upgrade -c requirements-dev.txt $(OWN) --extra local pyproject.toml -o requirements-run.txt
+	@$(LOCK) --upgrade -c requirements-dev.txt --group test -o requirements-test.txt
 	@$(LOCK) --upgrade --no-strip-extras --group sam -o requirements-sam.txt
 	@$(LOCK) --upgrade --group audit -o requirements-audit.txt
 	@$(LOCK) --upgrade --group litellm -o requirements-litellm.txt
