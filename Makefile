@@ -63,6 +63,11 @@ else
 	@$(BIN)/python -m pytest -n 4 $(ARGS)
 endif
 
+test-agent: $(VENV)/.dev ## run the tests of your own agent only, in seconds: tests/agent
+	@$(BIN)/python -m pytest --confcutdir=tests/agent tests/agent $(ARGS)
+
+.PHONY: test-agent
+
 green: $(VENV)/.dev ## run the whole suite 10 times, 2 at once, so that both cores are busy: all have to pass; writes the table of CONTRIBUTING.md (an hour)
 	@$(BIN)/python -m scripts.green $(ARGS); code=$$?; $(BIN)/python -m scripts.readme; exit $$code
 
