@@ -100,6 +100,12 @@ lock: $(UV) ## pin the dependencies of pyproject.toml, with hashes
 	@$(LOCK) --upgrade --group litellm -o requirements-litellm.txt
 	@$(LOCK) --upgrade --group uv -o requirements-uv.txt
 
+wheel: $(UV) ## build the wheel into .build/dist (docs/package.md)
+	@$(UV) build -q --wheel --out-dir .build/dist .
+	@ls .build/dist/*.whl
+
+.PHONY: wheel
+
 vendor: ## bundle the playground's npm packages, as local/vendor pins them, into local/playground/vendor
 	@cd local/vendor && npm ci --no-audit --no-fund && npm run --silent build
 
