@@ -161,7 +161,7 @@ turns: $(VENV)/.run ## list the turns of all users that run, wait or are in line
 
 .PHONY: migrate stop-all start-all turns
 
-smoke: $(VENV)/$(if $(MODEL),.dev,.run) ## test a deployment from outside: STAGE=dev, or URL=…, or CHAT_URL=… SESSIONS_URL=…; TOKEN=… ORIGIN=…; with MODEL=… a model instead
+smoke: $(VENV)/.run ## test a deployment from outside: STAGE=dev, or URL=…, or CHAT_URL=… SESSIONS_URL=…; TOKEN=… ORIGIN=…; with MODEL=… a model instead
 	@STAGE=$(STAGE) $(BIN)/python -m $(if $(MODEL),scripts.smoke_model '$(MODEL)',scripts.smoke)
 
 budget: $(VENV)/.dev ## spend a budget from 8 processes, through 60 kills, and compare the counter with the model's counts; writes a table in docs/operations.md (3 minutes)

@@ -56,6 +56,7 @@ def _is_made(folder: Path) -> bool:
 
 
 def _make(folder: Path, files: Sequence[Path]) -> None:
+    print("Installing the functions' packages (first run only) ...", file=sys.stderr, flush=True)
     shutil.rmtree(folder, ignore_errors=True)
     _uv("venv", "--python", sys.executable, str(folder))
     requirements = [option for file in files for option in ("-r", str(file))]

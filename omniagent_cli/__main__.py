@@ -28,6 +28,7 @@ In a project:
   omniagent preflight    check the prerequisites of a deploy: STAGE=dev
   omniagent deploy       check, build, deploy to AWS and build the indexes: STAGE=dev
   omniagent smoke        test a deployment from outside: STAGE=dev, or URL=http://127.0.0.1:8000; TOKEN=… ORIGIN=…
+                         with MODEL=… a model instead
   omniagent migrate      build the indexes of a deployed release: STAGE=dev
   omniagent turns        list the turns of all users, or stop one: STAGE=dev STOP=<id>
   omniagent stop-all     stop every function of a deployed stack at once, in an emergency: STAGE=dev
@@ -49,7 +50,11 @@ IN_A_PROJECT: dict[str, Run] = {
     "migrate": lambda _: _call("scripts.migrate", "main"),
     "preflight": lambda arguments: _call("scripts.preflight", "main", arguments),
     "run": lambda arguments: _call("local.__main__", "main", ["run", *arguments]),
-    "smoke": lambda arguments: _call("scripts.smoke", "main", arguments),
+    "smoke": lambda arguments: (
+        _call("scripts.smoke_model", "main", [model])
+        if (model := os.environ.get("MODEL"))
+        else _call("scripts.smoke", "main", arguments)
+    ),
     "start-all": lambda _: _call("scripts.stop_all", "main", ["start"]),
     "stop-all": lambda _: _call("scripts.stop_all", "main", ["stop"]),
     "test": lambda arguments: _call("omniagent_cli.team_tests", "run", arguments),

@@ -162,6 +162,10 @@ def test_a_project_is_made_run_killed_approved_built_and_upgraded(
     tests = environment.run_in(project, "omniagent", "test", "-q")
     assert "1 passed" in tests.stdout, tests.stdout + tests.stderr
 
+    checked = environment.run_in(project, "omniagent", "preflight", "STAGE=prod")
+    assert "MongoSecretArn is still the placeholder." in checked.stderr
+    assert "prod is not ready: " in checked.stderr
+
     with running(environment, project) as (http, command):
         assert "tea  3" in ask(http, '[tool:stock {"item": "tea"}] How much tea is there?')
         with suppress(httpx.HTTPError), http.stream("POST", "/chat", json={"session_id": "s1", "query": LONG}) as live:

@@ -40,7 +40,7 @@ async def ensure_indexes(
         else:
             left.append(collection.name)
     if left:
-        logger.warning("indexes may be missing: run `make migrate`", extra={"collections": left})
+        logger.warning("indexes may be missing: run the command `migrate`", extra={"collections": left})
         return
     names = [document.__name__ for document in documents]
     await schema.update_one({"_id": version}, {"$set": {"documents": names}}, upsert=True)
