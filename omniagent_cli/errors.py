@@ -1,4 +1,4 @@
-"""`CommandError`: what ends a command, told to the person at the terminal."""
+"""`CommandError`: what ends a command, shown to the person at the terminal."""
 
 
 class CommandError(Exception):

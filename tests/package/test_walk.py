@@ -113,7 +113,8 @@ def build(environment: Environment, project: Path, **variables: str) -> Path:
     """Run `sam build` for this machine, and return the built template."""
     folder = project / ".build" / "here"
     done = subprocess.run(
-        [str(SAM_BIN / "sam"), "build", "--build-dir", str(folder)],
+        # Into the cache of SAM everything would be copied once more.
+        [str(SAM_BIN / "sam"), "build", "--no-cached", "--build-dir", str(folder)],
         cwd=project,
         env=environment.variables(
             **{"AWS_DEFAULT_REGION": "us-east-1", "SAM_CLI_TELEMETRY": "0", "TARGET_ARCH": "here", "UV": str(UV)}
