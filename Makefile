@@ -70,6 +70,11 @@ else
 	@$(BIN)/python -m pytest -n 4 $(ARGS)
 endif
 
+test-agent: $(VENV)/.dev ## run the tests of your own agent only, in seconds: tests/agent
+	@$(BIN)/python -m pytest --confcutdir=tests/agent tests/agent $(ARGS)
+
+.PHONY: test-agent
+
 green: $(VENV)/.dev ## run the whole suite 10 times, 2 at once, so that both cores are busy: all have to pass; writes the table of CONTRIBUTING.md (an hour)
 	@$(BIN)/python -m scripts.green $(ARGS); code=$$?; $(BIN)/python -m scripts.readme; exit $$code
 
@@ -88,16 +93,25 @@ format: $(VENV)/.dev ## format the code and apply ruff's fixes
 	@$(BIN)/ruff format .
 	@$(BIN)/ruff check --fix .
 
+# Here uv comes from requirements-uv.txt, and pip with .venv-sam.
+lock: OWN = --no-emit-package uv --no-emit-package pip
 lock: $(UV) ## pin the dependencies of pyproject.toml, with hashes
-	@$(LOCK) --upgrade pyproject.toml -o layers/core/requirements.txt
+	@$(LOCK) --upgrade --extra lambda pyproject.toml -o layers/core/requirements.txt
 	@# cargo-lambda asks for a compiler of 400 MB that only `cargo lambda build` uses: left out, and nothing is resolved
 	@# again when the file is installed.
-	@$(LOCK) --upgrade -c layers/core/requirements.txt --no-emit-package ziglang pyproject.toml --group dev -o requirements-dev.txt
-	@$(LOCK) --upgrade -c requirements-dev.txt --group run -o requirements-run.txt
+	@$(LOCK) --upgrade -c layers/core/requirements.txt --no-emit-package ziglang $(OWN) --all-extras pyproject.toml --group dev -o requirements-dev.txt
+	@$(LOCK) --upgrade -c requirements-dev.txt $(OWN) --extra local pyproject.toml -o requirements-run.txt
+	@$(LOCK) --upgrade -c requirements-dev.txt --group test -o requirements-test.txt
 	@$(LOCK) --upgrade --no-strip-extras --group sam -o requirements-sam.txt
 	@$(LOCK) --upgrade --group audit -o requirements-audit.txt
 	@$(LOCK) --upgrade --group litellm -o requirements-litellm.txt
 	@$(LOCK) --upgrade --group uv -o requirements-uv.txt
+
+wheel: $(UV) ## build the wheel into .build/dist (docs/package.md)
+	@$(UV) build -q --wheel --out-dir .build/dist .
+	@ls .build/dist/*.whl
+
+.PHONY: wheel
 
 vendor: ## bundle the playground's npm packages, as local/vendor pins them, into local/playground/vendor
 	@cd local/vendor && npm ci --no-audit --no-fund && npm run --silent build
@@ -154,7 +168,7 @@ turns: $(VENV)/.run ## list the turns of all users that run, wait or are in line
 
 .PHONY: migrate stop-all start-all turns
 
-smoke: $(VENV)/$(if $(MODEL),.dev,.run) ## test a deployment from outside: STAGE=dev, or URL=…, or CHAT_URL=… SESSIONS_URL=…; TOKEN=… ORIGIN=…; with MODEL=… a model instead
+smoke: $(VENV)/.run ## test a deployment from outside: STAGE=dev, or URL=…, or CHAT_URL=… SESSIONS_URL=…; TOKEN=… ORIGIN=…; with MODEL=… a model instead
 	@STAGE=$(STAGE) $(BIN)/python -m $(if $(MODEL),scripts.smoke_model '$(MODEL)',scripts.smoke)
 
 budget: $(VENV)/.dev ## spend a budget from 8 processes, through 60 kills, and compare the counter with the model's counts; writes docs/proofs.md (3 minutes)

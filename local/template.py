@@ -7,9 +7,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Self
 
+from local import places
 from local.cloudformation import Attributes, Document, TemplateError
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = places.ROOT
 TEMPLATE = ROOT / "template.yaml"
 
 

@@ -155,5 +155,9 @@ async def smoke(model: str) -> int:
         await pool.aclose()
 
 
+def main(arguments: Sequence[str]) -> int:
+    return asyncio.run(smoke(arguments[0]))
+
+
 if __name__ == "__main__":
-    sys.exit(asyncio.run(smoke(sys.argv[1])))
+    sys.exit(main(sys.argv[1:]))

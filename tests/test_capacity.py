@@ -6,7 +6,6 @@ from local.template import ROOT
 from omniagent.persistence.store import MongoDB
 from omniagent.settings import Settings
 from scripts import capacity
-from scripts.readme import TURN_SECONDS, write_units
 
 URI = "mongodb://127.0.0.1:1/"
 
@@ -43,7 +42,7 @@ def test_the_turns_of_a_cluster_are_its_connections_by_three() -> None:
 
 def test_the_turns_of_a_table_are_its_writes_by_two() -> None:
     tick = Settings().tick_seconds
-    assert capacity.writes_per_second(tick) == (write_units(TURN_SECONDS, tick) - 1) / TURN_SECONDS == 2
+    assert capacity.writes_per_second(tick) == 2
     assert capacity.turns_on_table(4_000, 0.5) == 2_000
     assert capacity.turns_on_table(40_000, 1.0) == 40_000
 

@@ -4,6 +4,8 @@ from typing import TYPE_CHECKING
 
 from omniagent.lazy import lazy_names
 
+__version__ = "0.3.0"
+
 if TYPE_CHECKING:
     from omniagent.ai.agent import Agent as Agent, Instructions as Instructions
     from omniagent.ai.approvals import (

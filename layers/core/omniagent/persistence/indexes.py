@@ -47,7 +47,7 @@ async def ensure_indexes(
         else:
             left.append(collection.name)
     if left:
-        logger.warning("indexes may be missing: run `make migrate`", extra={"collections": left})
+        logger.warning("indexes may be missing: run the command `migrate`", extra={"collections": left})
         return
     names: dict[str, list[str]] = {}
     for document in documents:
