@@ -14,10 +14,11 @@ if TYPE_CHECKING:
 
 def describe(names: list[str]) -> dict[str, Any]:
     """Import the project and return the named settings and a description of its agent."""
+    from omniagent.ai.providers import chain_of
     from project import project  # found on the path of the functions
 
     settings = project.read_settings()
-    model = project.agent.model or settings.model
+    model = ", ".join(chain_of(project.agent.model or settings.model))
     told = {name: getattr(settings, name) for name in names}
     return {"settings": {**told, "model": model}, "agent": {"model": model, **_agent(project.agent)}}
 

@@ -134,14 +134,17 @@ def _check_instructions(where: str, instructions: Any) -> None:
 
 
 def _check_chain(where: str, model: Any) -> None:
-    if isinstance(model, str) and model and not all(name.strip() for name in model.split(",")):
+    names = model.split(",") if isinstance(model, str) else model
+    if not isinstance(names, list | tuple) or not all(isinstance(name, str) for name in names):
+        raise ConfigurationError(f"{where} must be the name of a model, or a list of names, not {model!r:.100}")
+    if model and not all(name.strip() for name in names):
         raise ConfigurationError(f"{where} names an empty model: {model!r}")
 
 
 class _Options(TypedDict, Generic[Deps], total=False):
     """The fields of `Agent` that do not decide its types."""
 
-    model: str | None
+    model: str | Sequence[str] | None
     callbacks: Callbacks[Deps]
     overrides: Overrides
     summary: Overrides
@@ -159,8 +162,8 @@ class Agent(Generic[Deps, Output_co]):
     name: str = field(kw_only=False)
     instructions: Annotated[Instructions[Deps], check(_check_instructions)] = field(kw_only=False)
     tools: Sequence[Tool[Deps]] = field(default=(), kw_only=False)
-    model: Annotated[str | None, check(_check_chain)] = None
-    """None: the OMNIAGENT_MODEL setting."""
+    model: Annotated[str | Sequence[str] | None, check(_check_chain)] = None
+    """None: the OMNIAGENT_MODEL setting. Several: if one fails, the next one answers."""
     callbacks: Callbacks[Deps] = Callbacks()
     overrides: Overrides = Overrides()
     summary: Overrides = Overrides()
@@ -234,6 +237,8 @@ class Agent(Generic[Deps, Output_co]):
         owner = f"agent {self.name}"
         object.__setattr__(self, "tools", _checked_tools(owner, self.tools))
         object.__setattr__(self, "_shared", SharedDeps(owner, self.deps))
+        if isinstance(self.model, list):
+            object.__setattr__(self, "model", tuple(self.model))
         if self.name == "":
             raise ConfigurationError("Agent(name=…) must not be empty")
         if self.output is not None:

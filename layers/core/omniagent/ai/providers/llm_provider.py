@@ -206,6 +206,16 @@ class ModelFinish:
                 _refuse(self, "usage", f"{name}={count!r}", "Usage(…) of integers from 0 on")
 
 
+@dataclass(frozen=True, slots=True)
+class ModelReplaced:
+    """Another model answers instead: what the call has yielded before is not part of the answer."""
+
+    model: str
+
+    def __post_init__(self) -> None:
+        _check_text(self, "model")
+
+
 ModelEvent = (
     ModelText
     | ModelReasoning
@@ -214,6 +224,7 @@ ModelEvent = (
     | ModelToolDelta
     | ModelToolCall
     | ModelSource
+    | ModelReplaced
     | ModelFinish
 )
 """What `LLMProvider.stream` yields."""

@@ -29,6 +29,7 @@ from omniagent.ai.providers.llm_provider import (
     ModelEvent,
     ModelFinish,
     ModelReasoning,
+    ModelReplaced,
     ModelRequest,
     ModelText,
     ModelToolCall,
@@ -81,6 +82,8 @@ async def complete(
             async for event in events:
                 if isinstance(event, ModelText):
                     pieces.append(event.text)
+                elif isinstance(event, ModelReplaced):
+                    pieces.clear()
                 elif isinstance(event, ModelFinish):
                     end = event
     except TimeoutError as exc:
@@ -105,7 +108,9 @@ async def _traced(provider: LLMProvider, request: ModelRequest) -> AsyncGenerato
                 event = await anext(source, None)
             if event is None:
                 return
-            if span.captures_content:
+            if isinstance(event, ModelReplaced):
+                seen.clear()
+            elif span.captures_content:
                 seen.append(event)
             if isinstance(event, ModelFinish):
                 finish = event

@@ -288,4 +288,5 @@ def _progress(assignment: Assignment) -> Progress:
         usage_before=base.usage,
         steps=sum(isinstance(part, StepPart) for part in base.parts),
         calls_before=sum(isinstance(part, ToolPart) for part in base.parts),
+        models=[*(base.metadata.get("models") or filter(None, [base.metadata.get("model")]))],
     )
