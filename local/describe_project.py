@@ -29,7 +29,9 @@ def _agent(agent: "Agent") -> dict[str, Any]:
     if isinstance(agent.instructions, str):
         instructions, made_by = agent.instructions, None
     else:
-        made_by = getattr(agent.instructions, "__qualname__", type(agent.instructions).__name__)
+        given = agent.instructions if isinstance(agent.instructions, tuple) else (agent.instructions,)
+        functions = [each for each in given if not isinstance(each, str)]
+        made_by = ", ".join(getattr(each, "__qualname__", type(each).__name__) for each in functions) or None
         try:
             instructions = asyncio.run(agent.instructions_for(RunContext(user="playground")))
         except Exception as error:  # a team's function may need values that only a turn has

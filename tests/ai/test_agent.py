@@ -55,7 +55,7 @@ class Words(RootModel[list[str]]):
         ({"tools": None}, r"tools must be a list: write tools=\[…\]"),
         ({"tools": [Weather(), Weather()]}, "two tools are named 'weather'"),
         ({"instructions": None}, r"instructions must be text, or a function of \(context\), not "),
-        ({"instructions": ["Be helpful."]}, r"instructions must be text, or a function of \(context\), not "),
+        ({"instructions": ["Be helpful.", 1]}, r"instructions must be text, or a function of \(context\), not 1"),
         ({"instructions": lambda: ""}, r"instructions must take \(context\)"),
         (
             {"output": dict},
@@ -179,7 +179,7 @@ async def test_a_built_in_that_hides_its_signature_is_taken_at_its_word() -> Non
 
 def test_tools_may_come_from_any_iterable() -> None:
     agent = Agent("shop", "", (each for each in [Weather(), plain_tool]))  # type: ignore[call-overload]
-    assert [spec.name for spec in agent.tool_specs()] == ["weather", "plain_function"]
+    assert [spec.name for spec in agent.tool_specs()] == ["plain_function", "weather"]
     assert agent.tool("weather") is agent.tools[0]
 
 

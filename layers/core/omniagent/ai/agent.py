@@ -123,14 +123,16 @@ def _required_parameters(factory: Any) -> list[str]:
     return [each.name for each in parameters if each.default is each.empty and each.kind not in optional]
 
 
-Instructions = str | Callable[[RunContext[Deps]], str | Awaitable[str]]
-"""What the model is told: text, or a function of the context that returns it, async or not."""
+Instruction = str | Callable[[RunContext[Deps]], str | Awaitable[str]]
+Instructions = Instruction[Deps] | Sequence[Instruction[Deps]]
+"""What the model is told: text, or a function of the context that returns it, async or not, or a list of these."""
 Opening = Awaitable[Deps] | AbstractAsyncContextManager[Deps] | AbstractContextManager[Deps]
 
 
 def _check_instructions(where: str, instructions: Any) -> None:
-    if not isinstance(instructions, str):
-        check_rule(where, instructions, "context", kinds="text, or a function")
+    for each in instructions if isinstance(instructions, list | tuple) else (instructions,):
+        if not isinstance(each, str):
+            check_rule(where, each, "context", kinds="text, or a function")
 
 
 def _check_chain(where: str, model: Any) -> None:
@@ -153,7 +155,7 @@ class _Options(TypedDict, Generic[Deps], total=False):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Agent(Generic[Deps, Output_co]):
-    """Instructions, tools and a model. `instructions` may be a function of the run's context, async or not.
+    """Instructions, tools and a model. `instructions` may be a function of the run's context, or a list with functions.
 
     `Agent[Shop, Ticket]`, inferred from `deps` and `output`, has tools for `RunContext[Shop]` and answers with a
     `Ticket`.
@@ -237,8 +239,9 @@ class Agent(Generic[Deps, Output_co]):
         owner = f"agent {self.name}"
         object.__setattr__(self, "tools", _checked_tools(owner, self.tools))
         object.__setattr__(self, "_shared", SharedDeps(owner, self.deps))
-        if isinstance(self.model, list):
-            object.__setattr__(self, "model", tuple(self.model))
+        for name in ("model", "instructions"):
+            if isinstance(value := getattr(self, name), list):
+                object.__setattr__(self, name, tuple(value))
         if self.name == "":
             raise ConfigurationError("Agent(name=…) must not be empty")
         if self.output is not None:
@@ -250,12 +253,21 @@ class Agent(Generic[Deps, Output_co]):
         return next((tool for tool in self.tools if tool.name == name), None)
 
     def tool_specs(self) -> list[ToolSpec]:
-        return [tool.spec for tool in self.tools]
+        """The tools as the model sees them, sorted: in another order they would be another prompt."""
+        return sorted((tool.spec for tool in self.tools), key=lambda spec: spec.name)
 
     async def instructions_for(self, context: RunContext[Deps]) -> str:
-        if isinstance(self.instructions, str):
-            return self.instructions
-        text: Any = self.instructions(context)
+        """Return all instructions: those that are text, then what the functions return."""
+        return _joined(await self.prompt_for(context))
+
+    async def prompt_for(self, context: RunContext[Deps]) -> tuple[str, str]:
+        """Return the instructions that are text, and what the functions return for this turn."""
+        given: Any = self.instructions if isinstance(self.instructions, tuple) else (self.instructions,)
+        texts = [each for each in given if isinstance(each, str)]
+        return _joined(texts), _joined([await self._rendered(each, context) for each in given if each not in texts])
+
+    async def _rendered(self, instruction: Callable[[RunContext[Deps]], Any], context: RunContext[Deps]) -> str:
+        text: Any = instruction(context)
         if inspect.isawaitable(text):
             text = await text
         if not isinstance(text, str):
@@ -285,6 +297,10 @@ class Agent(Generic[Deps, Output_co]):
     async def aclose(self) -> None:
         """Close the shared dependencies."""
         await self._shared.aclose()
+
+
+def _joined(texts: Iterable[str]) -> str:
+    return "\n\n".join(text for text in texts if text)
 
 
 def _checked_tools(owner: str, tools: Any) -> tuple[Tool, ...]:

@@ -62,10 +62,13 @@ def compose(
     question: ChatMessage,
     answer: Sequence[Part] = (),
     *,
+    instructions: str = "",
     summary: ChatMessage | None = None,
     summarized_to: int = 0,
 ) -> list[ChatMessage]:
     """Return the messages of one model call: the summary, the window, the question, the answer so far.
+
+    `instructions` of this turn follow the question: in the next turn, all up to the question is the same.
 
     The summary is left out while all turns are shown. The token budget covers the rest. Later calls only append, as
     long as they fit: the prompt stays cached.
@@ -74,7 +77,8 @@ def compose(
     so_far = fit_answer(answer, budget)
     history = window(turns, limits, summarized_to=summarized_to, room=budget - estimate_parts(so_far))
     before = [summary] if summary is not None and len(history) < len(turns) else []
-    return [*before, *messages_of(history), question, *_split(ChatMessage(role="assistant", parts=so_far))]
+    told = [ChatMessage.system(instructions)] if instructions.strip() else []
+    return [*before, *messages_of(history), question, *told, *_split(ChatMessage(role="assistant", parts=so_far))]
 
 
 def window(

@@ -5,14 +5,15 @@ import logging
 from abc import abstractmethod
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import aclosing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar, Protocol
 
 from omniagent.ai.providers.answer_tool import AnswerTool
 from omniagent.ai.providers.api_stream import drain
 from omniagent.ai.providers.llm_provider import KeySource, LLMProvider, ModelEvent, ModelRequest, OutputFormat
 from omniagent.ai.providers.model_rules import ModelRules, rules_of
-from omniagent.ai.providers.refused_fields import FieldPath, refused_fields, without
+from omniagent.ai.providers.refused_fields import SYSTEM_MESSAGE, FieldPath, refused_fields, without
+from omniagent.ai.providers.sent_parts import system_follows_question, with_system_first
 from omniagent.ai.providers.stream_reader import Json, ModelStreamReader
 from omniagent.errors import ConfigurationError, ModelError, ModelRejected, ModelStreamBroken, ModelUnavailable
 from omniagent.messages import ToolPart
@@ -165,6 +166,8 @@ class ApiProvider(LLMProvider):
         return answer
 
     def _whole_body(self, request: ModelRequest) -> Json:
+        if not self._takes_system_late(request):
+            request = replace(request, messages=with_system_first(request.messages))
         body = self._body(request) if request.output is None else self._typed_body(request, request.output)
         body = {**body, **self.stream_fields}
         return without(body, self._refused.get(body["model"], ()))
@@ -185,6 +188,12 @@ class ApiProvider(LLMProvider):
     def _takes_schema(self, output: OutputFormat, model: str) -> bool:  # noqa: ARG002 - an API may take only strict ones
         refused = self._refused.get(model, ())
         return self._rules(model).native_output and not {self.output_field, self.output_field[:1]} & set(refused)
+
+    def _takes_system_late(self, request: ModelRequest) -> bool:
+        """Whether the instructions of the turn may follow the question. Otherwise they come first."""
+        model = self.model_for(request.overrides)
+        is_refused = SYSTEM_MESSAGE in self._refused.get(model, ())
+        return self._rules(model).late_system and not is_refused and system_follows_question(request.messages)
 
     def _rules(self, model: str) -> ModelRules:
         """Return what the model takes here."""

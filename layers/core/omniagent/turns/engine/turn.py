@@ -70,6 +70,8 @@ class Turn:
         )
         self._side = SideWork(setup, assignment, self._keeper)
         self._context: RunContext | None = None
+        self._instructions = ""
+        """What the agent's functions say for this turn."""
         self._work: AnswerWork | None = None
         self._stopped_early: StopReason | None = None
         self._task: asyncio.Task[None] | None = None
@@ -235,7 +237,7 @@ class Turn:
         )
         if draft is None or not draft.was_asked:
             await call_back(agent.callbacks.on_start, context)
-        instructions = await agent.instructions_for(context)
+        instructions, self._instructions = await agent.prompt_for(context)
         return await self._loop.run(context, instructions, self._tool_seconds, draft)
 
     def _show_data(self, part: DataPart, transient: bool) -> None:
@@ -254,6 +256,7 @@ class Turn:
             self._setup.window_limits,
             question,
             answer,
+            instructions=self._instructions,
             summary=prompts.summary_message(state.summary.content) if state.summary else None,
             summarized_to=state.summarized_to,
         )
