@@ -30,6 +30,7 @@
  * @property {number} outputTokens
  * @property {number} totalTokens
  * @property {number} [cachedInputTokens]
+ * @property {number} [cacheWriteTokens]
  * @property {number} [reasoningTokens]
  *
  * @typedef {object} Feedback What the user thinks of an answer.

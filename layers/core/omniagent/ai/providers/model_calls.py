@@ -165,6 +165,7 @@ def _record_end(span: Span, finish: ModelFinish | None) -> None:
             completion=usage.output_tokens,
             total=usage.total_tokens,
             cache_read=usage.cached_input_tokens,
+            cache_write=usage.cache_write_tokens,
             reasoning=usage.reasoning_tokens,
         )
     )
