@@ -16,7 +16,7 @@ from typing import Any
 from bench import report
 from bench.figure import Figure
 from omniagent import Agent, InMemorySessionManager, Runner, Settings, tool
-from omniagent.ai.prompts import SUMMARIZE
+from omniagent.ai.prompts import SUMMARIZE_ABOVE
 from omniagent.ai.providers.openai.openai_client import OpenAIClient, OpenAIOptions
 from omniagent.ai.providers.openai.openai_responses import OpenAIResponses
 from omniagent.testing import InMemoryStore
@@ -75,7 +75,7 @@ class Recording(OpenAIClient):
     async def open(self, path: str, body: Json) -> AsyncGenerator[Iterator[Json], None]:  # noqa: ARG002
         items = body["input"]
         pieces = [json.dumps(body.get("tools")), body["instructions"], *map(json.dumps, items)]
-        prompt = Prompt(pieces, is_summary=SUMMARIZE in (body["instructions"], _text(items[-1])))
+        prompt = Prompt(pieces, is_summary=items[-1].get("content") == SUMMARIZE_ABOVE)
         before = [each for turn in self.prompts for each in turn][-2:] + self.summaries[-1:]
         prompt.cached = max((prompt.shared_with(each) for each in before), default=0)
         if prompt.is_summary:
@@ -100,11 +100,6 @@ class Recording(OpenAIClient):
         """What the input of 1,000 turns costs, with the summaries."""
         prompts = [prompt for turn in self.prompts for prompt in turn] + self.summaries
         return sum(map(_price, prompts)) * 1_000 / len(self.prompts)
-
-
-def _text(item: Json) -> str:
-    content = item.get("content")
-    return content if isinstance(content, str) else ""
 
 
 def _price(prompt: Prompt) -> float:

@@ -141,7 +141,7 @@ async def test_reasoning_is_folded_and_the_panel_has_the_events_as_they_came_and
     await page.get_by_role("tab", name="Agent").click()
     panel = page.get_by_role("tabpanel", name="Agent")
     await expect(panel).to_contain_text("You are a helpful assistant. Answer in the user's language")
-    await expect(panel).to_contain_text("Generated for each turn by instructions")
+    await expect(panel).to_contain_text("Generated for each turn, at least in part, by today")
     await expect(panel).to_contain_text("4 tools")
     await panel.locator("summary").filter(has_text="calculator").click()
     await expect(panel).to_contain_text("Calculate an arithmetic expression exactly")

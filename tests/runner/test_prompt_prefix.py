@@ -1,12 +1,20 @@
-"""P12: the prompt only grows, also where instructions change."""
+"""P12: the prompt only grows, also where instructions change, and a summary begins with it."""
 
+from dataclasses import replace
 from itertools import count
+from typing import Any
 
-from omniagent import Agent, RunContext, tool
+import pytest
+from pydantic import BaseModel
+
+from bench.prompt_cache import recorded
+from omniagent import Agent, Overrides, RunContext, tool
 from omniagent.ai.operator import TurnOperator
+from omniagent.ai.prompts import SUMMARIZE, SUMMARIZE_ABOVE
 from omniagent.messages import ChatMessage
+from omniagent.providers import ModelRequest
 from omniagent.testing import ScriptedModel, ToolCall
-from tests.runner.sessions import Sessions
+from tests.runner.sessions import QUICK, Sessions
 
 
 @tool
@@ -33,3 +41,72 @@ async def test_changing_instructions_are_made_once_and_follow_the_question() -> 
     assert third[0] == first[0]
     assert third[-2:] == [ChatMessage.user("Thanks."), ChatMessage.system("This is day 2.")]
     assert [message.role for message in third] == ["user", "assistant", "user", "system"]
+
+
+class Cheap(ScriptedModel):
+    """A model with a prompt cache."""
+
+    def cached_price(self, overrides: Overrides) -> float:
+        return 0.1
+
+
+class Ticket(BaseModel):
+    title: str = "none"
+
+
+async def talked(model: ScriptedModel, turns: int = 6, **options: Any) -> list[ModelRequest]:
+    """Talk until a summary was due, and return the requests for summaries."""
+    agent = Agent("helper", "Be brief.", [add], **options)
+    session = Sessions(replace(QUICK, context_max_turns=6)).session()
+    runner = TurnOperator(agent, session, provider=model)
+    for number in range(turns):
+        answer = await runner.start(f"Question {number}? {'word ' * 100}")
+        await answer.ended()
+    summary = (await session.load()).summary
+    assert summary is not None
+    assert summary.content == "A summary."
+    return [request for request in model.requests if request.purpose == "summary"]
+
+
+async def test_a_summary_begins_with_the_prompt_of_the_answer_beside_it() -> None:
+    model = Cheap(default="Yes.")
+    summaries = await talked(model, turns=12)
+    answers = [request for request in model.requests if request.purpose == "answer"]
+    for request in summaries:
+        *shared, asked = request.messages
+        assert asked == ChatMessage.user(SUMMARIZE_ABOVE)
+        [beside] = [answer for answer in answers if list(answer.messages[:-1]) == shared]
+        assert replace(request, messages=(), purpose="answer") == replace(beside, messages=())
+    assert len(summaries) > 1
+
+
+@pytest.mark.parametrize(
+    ("model", "options"),
+    [
+        (ScriptedModel(default="Yes."), {}),
+        (Cheap(default="Yes."), {"summary": Overrides(model="small")}),
+        (Cheap(default="{}"), {"output": Ticket}),
+    ],
+    ids=["no cache", "another model", "typed answers"],
+)
+async def test_a_summary_that_would_not_be_cheaper_is_of_its_turns_alone(
+    model: ScriptedModel, options: dict[str, Any]
+) -> None:
+    for request in await talked(model, **options):
+        assert (request.instructions, len(request.messages)) == (SUMMARIZE, 1)
+
+
+async def test_a_model_that_gives_no_summary_is_asked_for_its_turns_alone() -> None:
+    def summary(request: ModelRequest) -> str:
+        return "" if request.instructions == "Be brief." else "A summary."
+
+    first, second = await talked(Cheap(default="Yes.", summary=summary))
+    assert (first.instructions, second.instructions) == ("Be brief.", SUMMARIZE)
+
+
+async def test_most_of_the_prompt_repeats_through_the_whole_runner() -> None:
+    run = await recorded(tokens=500, turns=50)
+    assert run.share > 0.85
+    assert run.breaks == 0
+    assert all(prompt.cached > 0.9 * prompt.tokens for prompt in run.summaries)
+    assert len(run.summaries) > 1

@@ -262,9 +262,17 @@ class Agent(Generic[Deps, Output_co]):
 
     async def prompt_for(self, context: RunContext[Deps]) -> tuple[str, str]:
         """Return the instructions that are text, and what the functions return for this turn."""
-        given: Any = self.instructions if isinstance(self.instructions, tuple) else (self.instructions,)
-        texts = [each for each in given if isinstance(each, str)]
-        return _joined(texts), _joined([await self._rendered(each, context) for each in given if each not in texts])
+        functions = [each for each in self._instruction_list if not isinstance(each, str)]
+        return self.fixed_instructions, _joined([await self._rendered(each, context) for each in functions])
+
+    @property
+    def fixed_instructions(self) -> str:
+        """The instructions that are text."""
+        return _joined(each for each in self._instruction_list if isinstance(each, str))
+
+    @property
+    def _instruction_list(self) -> Sequence[Any]:
+        return self.instructions if isinstance(self.instructions, tuple) else (self.instructions,)
 
     async def _rendered(self, instruction: Callable[[RunContext[Deps]], Any], context: RunContext[Deps]) -> str:
         text: Any = instruction(context)

@@ -10,7 +10,14 @@ from typing import Any, ClassVar, Protocol
 
 from omniagent.ai.providers.answer_tool import AnswerTool
 from omniagent.ai.providers.api_stream import drain
-from omniagent.ai.providers.llm_provider import KeySource, LLMProvider, ModelEvent, ModelRequest, OutputFormat
+from omniagent.ai.providers.llm_provider import (
+    KeySource,
+    LLMProvider,
+    ModelEvent,
+    ModelRequest,
+    OutputFormat,
+    Overrides,
+)
 from omniagent.ai.providers.model_rules import ModelRules, rules_of
 from omniagent.ai.providers.refused_fields import SYSTEM_MESSAGE, FieldPath, refused_fields, without
 from omniagent.ai.providers.sent_parts import system_follows_question, with_system_first
@@ -132,6 +139,9 @@ class ApiProvider(LLMProvider):
 
     async def aclose(self) -> None:
         await self._client.aclose()
+
+    def cached_price(self, overrides: Overrides) -> float:
+        return self._rules(self.model_for(overrides)).cached_price
 
     @abstractmethod
     def _body(self, request: ModelRequest) -> Json:

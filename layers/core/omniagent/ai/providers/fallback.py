@@ -13,6 +13,7 @@ from omniagent.ai.providers.llm_provider import (
     ModelReasoningDone,
     ModelReplaced,
     ModelRequest,
+    Overrides,
     check_provider,
 )
 from omniagent.errors import ConfigurationError, ModelError, ModelRejected
@@ -101,6 +102,9 @@ class FallbackProvider(LLMProvider):
         waiting = {position for position, circuit in enumerate(self._circuits) if circuit.is_open(now)}
         yield from (position for position in range(len(self.providers)) if position not in waiting)
         yield from sorted(waiting)
+
+    def cached_price(self, overrides: Overrides) -> float:
+        return self.providers[0].cached_price(overrides)
 
     async def aclose(self) -> None:
         for provider in self.providers:

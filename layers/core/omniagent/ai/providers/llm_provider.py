@@ -265,6 +265,10 @@ class LLMProvider(ABC):
         """Return when the model is shut down, if its server announces it."""
         return None
 
+    def cached_price(self, overrides: Overrides) -> float:  # noqa: ARG002 - it may depend on the model
+        """Return what a token costs that the API's prompt cache has, as a share of the price of any other."""
+        return 1.0
+
     def model_for(self, overrides: Overrides) -> str:
         """Return the name of the model that a call with these overrides uses."""
         return overrides.model or self.model

@@ -51,6 +51,8 @@ class ModelRules:
     """Takes instructions after the question, where a change of them leaves what is before in the prompt cache."""
     cache_marks: bool = False
     """OpenAI: finds a cached prompt only at marks, of which its own is near the last message."""
+    cached_price: float = 1.0
+    """What a cached token of the prompt costs, as a share of the price of any other. 1: not known."""
     max_output: int | None = None
     """The largest number of output tokens."""
     context_window: int | None = None
@@ -64,6 +66,7 @@ _GPT_6 = ModelRules(
     chat_tools="without reasoning",
     late_system=True,
     cache_marks=True,
+    cached_price=0.1,
 )
 _ONLY_REASONING = replace(_GPT_6, sampling="no", efforts=EFFORTS[2:], chat_tools="no")
 _CLAUDE_EFFORTS = EFFORTS[2:]
@@ -73,6 +76,7 @@ _CLAUDE = ModelRules(
     thinking="budget",
     takes_budget=True,
     thinking_off=_OFF,
+    cached_price=0.1,
     max_output=64_000,
     context_window=200_000,
 )

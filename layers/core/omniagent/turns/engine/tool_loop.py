@@ -157,7 +157,8 @@ class ToolLoop:
             ensure_not_cancelled()
             self._checkpoint()
             await self._take_joining()
-            reason = await self._end_step(*await self._step(self._request(instructions)), tools)
+            request = self.request(instructions, self._compose(self._recorder.parts))
+            reason = await self._end_step(*await self._step(request), tools)
         return reason
 
     async def _take_joining(self) -> bool:
@@ -219,11 +220,12 @@ class ToolLoop:
         is_asked = isinstance(self._recorder.parts[-1], SteeringPart) or await self._take_joining()
         return None if is_asked else reason
 
-    def _request(self, instructions: str) -> ModelRequest:
+    def request(self, instructions: str, messages: Sequence[ChatMessage]) -> ModelRequest:
+        """Return a model call of this agent. The next one may add messages; all else stays the same."""
         setup = self._setup
         return ModelRequest(
             instructions=instructions,
-            messages=self._compose(self._recorder.parts),
+            messages=messages,
             tools=setup.agent.tool_specs(),
             overrides=setup.overrides,
             output=setup.agent.output_format(),

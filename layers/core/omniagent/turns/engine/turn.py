@@ -10,6 +10,7 @@ from datetime import UTC, datetime
 
 from omniagent.ai import prompts
 from omniagent.ai.context import RunContext
+from omniagent.ai.providers.llm_provider import Overrides
 from omniagent.ai.result import RunResult
 from omniagent.aio import retry_once
 from omniagent.errors import AnswerTooLong, OmniAgentError, TurnInProgress
@@ -26,6 +27,7 @@ from omniagent.messages import (
 from omniagent.protocol import events
 from omniagent.session import window
 from omniagent.session.live import LiveTurn, QueuedMessage
+from omniagent.session.summaries import SharedPrompt
 from omniagent.team_code import team_code
 from omniagent.tracing import Span, bind_context, session_state, turn_ended, turn_state
 from omniagent.turns.engine.answer_work import AnswerWork, Ending
@@ -68,7 +70,7 @@ class Turn:
             progress=_progress(assignment),
             is_closing=self._is_closing,
         )
-        self._side = SideWork(setup, assignment, self._keeper)
+        self._side = SideWork(setup, assignment, self._keeper, self._shared_prompt)
         self._context: RunContext | None = None
         self._instructions = ""
         """What the agent's functions say for this turn."""
@@ -263,6 +265,18 @@ class Turn:
         if not self._assignment.text:  # the question of a continued answer was deleted
             messages.remove(question)
         return messages
+
+    def _shared_prompt(self) -> SharedPrompt | None:
+        """Return the prompt that a summary may begin with, if it is made by the same model in the same way."""
+        agent, state, limits = self._setup.agent, self._assignment.state, self._setup.window_limits
+        if agent.summary != Overrides() or agent.output is not None or not self._assignment.text:
+            return None
+        *messages, question = self._compose(())
+        room = limits.max_tokens - window.estimate_parts(question.parts)
+        before = state.before(self._turn.number)
+        shown = window.window(before, limits, summarized_to=state.summarized_to, room=room)
+        request = self._loop.request(agent.fixed_instructions, messages)
+        return SharedPrompt(self._setup.provider, request, shown[0].number) if shown else None
 
     def _tool_seconds(self) -> float:
         """Return the time left for a tool. A turn that can be handed over sets no limit: it cuts the tool off."""
