@@ -68,6 +68,7 @@ class Words(RootModel[list[str]]):
         ({"model": "gpt-6-sol, "}, "model names an empty model: 'gpt-6-sol, '"),
         ({"callbacks": plain_function}, "callbacks must be an instance of Callbacks, not <function"),
         ({"overrides": {"model": "m"}}, "overrides must be an instance of Overrides, not {"),
+        ({"overrides": Overrides(instructions="x")}, r"overrides.instructions are for summaries: write Agent\(instr"),
         ({"summary": "m"}, "summary must be an instance of Overrides, not 'm'"),
         ({"fallback": None}, "fallback must be a valid string, not None"),
     ],

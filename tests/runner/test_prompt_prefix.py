@@ -12,7 +12,8 @@ from omniagent import Agent, Overrides, RunContext, tool
 from omniagent.ai.operator import TurnOperator
 from omniagent.ai.prompts import SUMMARIZE, SUMMARIZE_ABOVE
 from omniagent.messages import ChatMessage
-from omniagent.providers import ModelRequest
+from omniagent.providers import FallbackProvider, ModelRequest
+from omniagent.session.window import estimate_request
 from omniagent.testing import ScriptedModel, ToolCall
 from tests.runner.sessions import QUICK, Sessions
 
@@ -102,6 +103,20 @@ async def test_a_model_that_gives_no_summary_is_asked_for_its_turns_alone() -> N
 
     first, second = await talked(Cheap(default="Yes.", summary=summary))
     assert (first.instructions, second.instructions) == ("Be brief.", SUMMARIZE)
+
+
+async def test_no_prompt_is_larger_than_half_of_what_the_models_can_read() -> None:
+    class Small(ScriptedModel):
+        def context_window(self, overrides: Overrides) -> int:
+            return 2_000
+
+    small = Small(default="Yes.")
+    chain = FallbackProvider([small, ScriptedModel()])
+    runner = TurnOperator(Agent("helper", "Be brief."), Sessions().session(), provider=chain)
+    for number in range(20):
+        await (await runner.start(f"Question {number}? {'word ' * 100}")).ended()
+    sizes = [estimate_request(request) for request in small.requests]
+    assert 800 < max(sizes) <= 1_100
 
 
 async def test_most_of_the_prompt_repeats_through_the_whole_runner() -> None:

@@ -150,6 +150,7 @@ class _Options(TypedDict, Generic[Deps], total=False):
     callbacks: Callbacks[Deps]
     overrides: Overrides
     summary: Overrides
+    naming: Overrides | None
     fallback: str
 
 
@@ -169,13 +170,17 @@ class Agent(Generic[Deps, Output_co]):
     callbacks: Callbacks[Deps] = Callbacks()
     overrides: Overrides = Overrides()
     summary: Overrides = Overrides()
-    """Overrides for summaries and names of this agent's sessions, such as a cheaper model."""
+    """Overrides for summaries and names of this agent's sessions: a cheaper model, or `instructions` of your own."""
+    naming: Overrides | None = None
+    """The same for names alone. None: those for summaries, without their `instructions`."""
     output: type[Output_co] | None = None
     """The answer is JSON, validated against this model."""
     deps: Deps | Callable[[], Opening[Deps] | Deps] | None = field(default=None, repr=False)
     """Shared by the tools as `context.deps`: a value, or a factory of a value or of a context manager."""
     fallback: str = "Sorry, I could not answer that. Please try again."
     """The answer that is streamed and stored when the model fails."""
+    fixed_instructions: str = field(init=False, repr=False, compare=False, default="")
+    """The instructions that are text."""
     _shared: SharedDeps = field(init=False, repr=False, compare=False)
 
     if TYPE_CHECKING:  # a union of these cannot be inferred
@@ -242,8 +247,13 @@ class Agent(Generic[Deps, Output_co]):
         for name in ("model", "instructions"):
             if isinstance(value := getattr(self, name), list):
                 object.__setattr__(self, name, tuple(value))
+        given = self.instructions if isinstance(self.instructions, tuple) else (self.instructions,)
+        texts = [each for each in given if isinstance(each, str) and each]
+        object.__setattr__(self, "fixed_instructions", "\n\n".join(texts))
         if self.name == "":
             raise ConfigurationError("Agent(name=…) must not be empty")
+        if isinstance(self.overrides, Overrides) and self.overrides.instructions:
+            raise ConfigurationError(f"{owner}: overrides.instructions are for summaries: write Agent(instructions=…)")
         if self.output is not None:
             check_model(owner, "output", self.output)
             self.output_format()
@@ -258,21 +268,13 @@ class Agent(Generic[Deps, Output_co]):
 
     async def instructions_for(self, context: RunContext[Deps]) -> str:
         """Return all instructions: those that are text, then what the functions return."""
-        return _joined(await self.prompt_for(context))
+        return "\n\n".join(filter(None, await self.prompt_for(context)))
 
     async def prompt_for(self, context: RunContext[Deps]) -> tuple[str, str]:
         """Return the instructions that are text, and what the functions return for this turn."""
-        functions = [each for each in self._instruction_list if not isinstance(each, str)]
-        return self.fixed_instructions, _joined([await self._rendered(each, context) for each in functions])
-
-    @property
-    def fixed_instructions(self) -> str:
-        """The instructions that are text."""
-        return _joined(each for each in self._instruction_list if isinstance(each, str))
-
-    @property
-    def _instruction_list(self) -> Sequence[Any]:
-        return self.instructions if isinstance(self.instructions, tuple) else (self.instructions,)
+        given = self.instructions if isinstance(self.instructions, tuple) else (self.instructions,)
+        made = [await self._rendered(each, context) for each in given if not isinstance(each, str)]
+        return self.fixed_instructions, "\n\n".join(filter(None, made))
 
     async def _rendered(self, instruction: Callable[[RunContext[Deps]], Any], context: RunContext[Deps]) -> str:
         text: Any = instruction(context)
@@ -305,10 +307,6 @@ class Agent(Generic[Deps, Output_co]):
     async def aclose(self) -> None:
         """Close the shared dependencies."""
         await self._shared.aclose()
-
-
-def _joined(texts: Iterable[str]) -> str:
-    return "\n\n".join(text for text in texts if text)
 
 
 def _checked_tools(owner: str, tools: Any) -> tuple[Tool, ...]:

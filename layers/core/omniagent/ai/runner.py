@@ -258,7 +258,8 @@ class Runner(Generic[Output_co]):
             raise NotFound
         if is_request:
             await meter.admit()
-        provider, overrides = self._model(self._agent.summary)
+        agent = self._agent
+        provider, overrides = self._model(agent.naming or replace(agent.summary, instructions=None))
         name = await name_session(provider, state, overrides, meter=meter, note_cost=self._hooks.note_cost)
         await self._session.rename(name, was=state.head.name)
         return name

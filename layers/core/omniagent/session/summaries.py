@@ -75,7 +75,8 @@ class SummaryPipeline:
         self._provider = provider
         self._overrides = overrides
         # Of each call's input, the previous summary gets one half and the new turns the other.
-        self._max_tokens = session.settings.context_max_tokens // 2
+        size = provider.context_window(overrides)
+        self._max_tokens = window.token_limit(session.settings.context_max_tokens, size) // 2
 
     async def update(
         self,
@@ -160,7 +161,7 @@ class SummaryPipeline:
         tokens = 0
         for messages in _calls(turns, self._max_tokens):
             request = ModelRequest(
-                instructions=prompts.SUMMARIZE,
+                instructions=self._overrides.instructions or prompts.SUMMARIZE,
                 messages=[ChatMessage.user(prompts.summary_input(content or None, messages))],
                 overrides=self._overrides,
                 user_id=self._session.user_id,

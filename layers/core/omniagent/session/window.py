@@ -56,6 +56,14 @@ class Limits:
         return _newest(turns[max(0, len(turns) - self.max_turns // 2) :], self.full_tokens // 2)
 
 
+def token_limit(wanted: int, context_window: int | None) -> int:
+    """Return how many tokens of a conversation a model is shown: at most half of what it can read and write.
+
+    The rest is for instructions, tools and the answer.
+    """
+    return wanted if context_window is None else min(wanted, context_window // 2)
+
+
 def compose(
     turns: Sequence[PastTurn],
     limits: Limits,

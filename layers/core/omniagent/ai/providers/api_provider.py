@@ -20,7 +20,7 @@ from omniagent.ai.providers.llm_provider import (
 )
 from omniagent.ai.providers.model_rules import ModelRules, rules_of
 from omniagent.ai.providers.refused_fields import SYSTEM_MESSAGE, FieldPath, refused_fields, without
-from omniagent.ai.providers.sent_parts import system_follows_question, with_system_first
+from omniagent.ai.providers.sent_parts import system_at
 from omniagent.ai.providers.stream_reader import Json, ModelStreamReader
 from omniagent.errors import ConfigurationError, ModelError, ModelRejected, ModelStreamBroken, ModelUnavailable
 from omniagent.messages import ToolPart
@@ -140,6 +140,9 @@ class ApiProvider(LLMProvider):
     async def aclose(self) -> None:
         await self._client.aclose()
 
+    def context_window(self, overrides: Overrides) -> int | None:
+        return self._rules(self.model_for(overrides)).context_window
+
     def cached_price(self, overrides: Overrides) -> float:
         return self._rules(self.model_for(overrides)).cached_price
 
@@ -176,8 +179,9 @@ class ApiProvider(LLMProvider):
         return answer
 
     def _whole_body(self, request: ModelRequest) -> Json:
-        if not self._takes_system_late(request):
-            request = replace(request, messages=with_system_first(request.messages))
+        if (at := system_at(request.messages)) > 0 and not self._takes_system_late(request, at):
+            first, *others = request.messages[at:]
+            request = replace(request, messages=[first, *request.messages[:at], *others])
         body = self._body(request) if request.output is None else self._typed_body(request, request.output)
         body = {**body, **self.stream_fields}
         return without(body, self._refused.get(body["model"], ()))
@@ -199,11 +203,12 @@ class ApiProvider(LLMProvider):
         refused = self._refused.get(model, ())
         return self._rules(model).native_output and not {self.output_field, self.output_field[:1]} & set(refused)
 
-    def _takes_system_late(self, request: ModelRequest) -> bool:
-        """Whether the instructions of the turn may follow the question. Otherwise they come first."""
-        model = self.model_for(request.overrides)
+    def _takes_system_late(self, request: ModelRequest, at: int) -> bool:
+        """Whether the instructions of the turn may stay after its question: Claude takes them nowhere else."""
+        model, question = self.model_for(request.overrides), request.messages[at - 1]
         is_refused = SYSTEM_MESSAGE in self._refused.get(model, ())
-        return self._rules(model).late_system and not is_refused and system_follows_question(request.messages)
+        follows_question = question.role == "user" and bool(question.text.strip())
+        return self._rules(model).late_system and not is_refused and follows_question
 
     def _rules(self, model: str) -> ModelRules:
         """Return what the model takes here."""

@@ -103,6 +103,11 @@ class FallbackProvider(LLMProvider):
         yield from (position for position in range(len(self.providers)) if position not in waiting)
         yield from sorted(waiting)
 
+    def context_window(self, overrides: Overrides) -> int | None:
+        """Return the smallest of the chain: the same prompt goes to each."""
+        sizes = (provider.context_window(_own_overrides(overrides, at)) for at, provider in enumerate(self.providers))
+        return min((size for size in sizes if size is not None), default=None)
+
     def cached_price(self, overrides: Overrides) -> float:
         return self.providers[0].cached_price(overrides)
 
@@ -129,9 +134,12 @@ def _marked(event: ModelEvent, position: int) -> ModelEvent:
 
 def _own_request(request: ModelRequest, position: int) -> ModelRequest:
     """Return the request without what is meant for, or comes from, another provider of the chain."""
-    overrides = replace(request.overrides, model=None, extra={}) if position else request.overrides
     messages = [_own(message, position) for message in request.messages]
-    return replace(request, messages=messages, overrides=overrides)
+    return replace(request, messages=messages, overrides=_own_overrides(request.overrides, position))
+
+
+def _own_overrides(overrides: Overrides, position: int) -> Overrides:
+    return replace(overrides, model=None, extra={}) if position else overrides
 
 
 def _own(message: ChatMessage, position: int) -> ChatMessage:

@@ -35,6 +35,8 @@ class Overrides:
     temperature: float | None = None
     max_output_tokens: int | None = None
     extra: Mapping[str, Any] = field(default_factory=dict)
+    instructions: str | None = None
+    """Of `Agent(summary=…)` and `Agent(naming=…)`: what the model is told instead of the package's own prompt."""
 
     def __post_init__(self) -> None:
         check_fields("Overrides", self)
@@ -263,6 +265,10 @@ class LLMProvider(ABC):
 
     async def shutdown_date(self) -> date | None:
         """Return when the model is shut down, if its server announces it."""
+        return None
+
+    def context_window(self, overrides: Overrides) -> int | None:  # noqa: ARG002 - it may depend on the model
+        """Return how many tokens a prompt and its answer may have together, if that is known."""
         return None
 
     def cached_price(self, overrides: Overrides) -> float:  # noqa: ARG002 - it may depend on the model

@@ -5,6 +5,7 @@ import re
 from collections.abc import Sequence
 from typing import Any
 
+from omniagent.ai.providers.llm_provider import ModelRequest
 from omniagent.messages import ChatMessage, Part, StepPart, ToolPart
 
 _NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9_-]")
@@ -22,24 +23,14 @@ def steps(message: ChatMessage) -> list[list[Part]]:
     return [step for step in found if step]
 
 
-def with_system_first(messages: Sequence[ChatMessage]) -> list[ChatMessage]:
-    """Return the messages with the instructions of the turn before all others."""
-    return sorted(messages, key=lambda message: message.role != "system")
+def system_at(messages: Sequence[ChatMessage]) -> int:
+    """Return the position of the turn's instructions, or -1."""
+    return next((index for index, message in enumerate(messages) if message.role == "system"), -1)
 
 
-def leading_system(messages: Sequence[ChatMessage]) -> str:
-    """Return the instructions of the turn if they come first."""
-    return messages[0].text if messages and messages[0].role == "system" else ""
-
-
-def with_paragraph(text: str, more: str) -> str:
-    return f"{text}\n\n{more}" if text and more else text or more
-
-
-def system_follows_question(messages: Sequence[ChatMessage]) -> bool:
-    """Whether the instructions of the turn follow a user's message: Claude takes them nowhere else."""
-    at = next((index for index, message in enumerate(messages) if message.role == "system"), 0)
-    return at > 0 and messages[at - 1].role == "user" and bool(messages[at - 1].text.strip())
+def split_system(request: ModelRequest) -> tuple[str, str]:
+    """Return the instructions of the agent, and those of the turn if they come first."""
+    return request.instructions, request.messages[0].text if system_at(request.messages) == 0 else ""
 
 
 def cached_questions(messages: Sequence[ChatMessage]) -> set[int]:
@@ -48,8 +39,7 @@ def cached_questions(messages: Sequence[ChatMessage]) -> set[int]:
     An API that matches its cache only at marks needs two: one finds what the turn before has stored, one stores. If
     nothing follows the question that the next turn lacks, no mark is needed.
     """
-    at = next((index for index, message in enumerate(messages) if message.role == "system"), 0)
-    return set([index for index in range(at) if messages[index].role == "user"][-2:])
+    return set([index for index in range(system_at(messages)) if messages[index].role == "user"][-2:])
 
 
 def tool_name(part: ToolPart) -> str:

@@ -20,7 +20,7 @@ from omniagent.ai.providers.model_rules import (
 )
 from omniagent.ai.providers.sent_parts import (
     cached_questions,
-    leading_system,
+    split_system,
     steps,
     tool_input,
     tool_name,
@@ -83,7 +83,7 @@ class AnthropicMessages(ApiProvider):
         body = {
             "model": model,
             "max_tokens": limit,
-            **_cached_prefix(request.instructions, leading_system(request.messages), tools),
+            **_cached_prefix(*split_system(request), tools),
             "messages": list(_alternating(_messages(request))),
             "cache_control": _CACHED,
             **_tool_choice(tools, own.parallel_tool_calls),

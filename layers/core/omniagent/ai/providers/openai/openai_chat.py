@@ -16,13 +16,12 @@ from omniagent.ai.providers.model_rules import rules_of
 from omniagent.ai.providers.openai.chat_dialect import ChatDialect
 from omniagent.ai.providers.openai.openai_provider import OpenAIProvider
 from omniagent.ai.providers.sent_parts import (
-    leading_system,
+    split_system,
     steps,
     to_json,
     tool_arguments,
     tool_name,
     tool_output,
-    with_paragraph,
 )
 from omniagent.ai.providers.stream_reader import (
     Call,
@@ -107,7 +106,7 @@ def _response_format(output: OutputFormat | None) -> Json:
 
 
 def _messages(request: ModelRequest, dialect: ChatDialect) -> Iterator[Json]:
-    if instructions := with_paragraph(request.instructions, leading_system(request.messages)):
+    if instructions := "\n\n".join(filter(None, split_system(request))):
         yield {"role": "system", "content": instructions}
     parts = (part for message in request.messages for part in message.parts)
     ids = dialect.sent_ids(part for part in parts if isinstance(part, ToolPart))

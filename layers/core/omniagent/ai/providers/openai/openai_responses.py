@@ -10,13 +10,12 @@ from omniagent.ai.providers.model_rules import rules_of
 from omniagent.ai.providers.openai.openai_provider import OpenAIProvider
 from omniagent.ai.providers.sent_parts import (
     cached_questions,
-    leading_system,
+    split_system,
     steps,
     to_json,
     tool_arguments,
     tool_name,
     tool_output,
-    with_paragraph,
 )
 from omniagent.ai.providers.stream_reader import Call, Json, ModelStreamReader, counts_of, objects_of, token_count
 from omniagent.errors import ModelRejected
@@ -73,9 +72,11 @@ class OpenAIResponses(OpenAIProvider):
                 yield event
 
     def _body(self, request: ModelRequest) -> Json:
+        # Compatible servers may refuse the marks.
+        is_marked = self.options.send_identifiers and self._rules(self.model_for(request.overrides)).cache_marks
         body: Json = {
-            "instructions": with_paragraph(request.instructions, leading_system(request.messages)),
-            "input": list(_input(request, self._marked(request))),
+            "instructions": "\n\n".join(filter(None, split_system(request))),
+            "input": list(_input(request, cached_questions(request.messages) if is_marked else ())),
             "store": False,
             **self._tool_parameters([_tool(tool) for tool in request.tools]),
             **_text_format(request.output),
@@ -85,11 +86,6 @@ class OpenAIResponses(OpenAIProvider):
         if "reasoning" in body or rules_of(body["model"]).reasons:
             body.setdefault("include", ["reasoning.encrypted_content"])
         return self._fitted(body)
-
-    def _marked(self, request: ModelRequest) -> set[int]:
-        """Return the messages after which the prompt is marked for the cache. Compatible servers may refuse marks."""
-        marks = self.options.send_identifiers and self._rules(self.model_for(request.overrides)).cache_marks
-        return cached_questions(request.messages) if marks else set()
 
     def _reader(self, model: str) -> ModelStreamReader:
         return ResponseReader(model)
