@@ -16,7 +16,7 @@ from omniagent.ai.providers.fallback import FallbackProvider
 from omniagent.errors import BudgetExceeded, ModelUnavailable
 from omniagent.messages import StepPart, TextPart, ToolPart
 from omniagent.protocol.events import ResetStep, TextDelta
-from omniagent.providers import LLMProvider
+from omniagent.providers import LLMProvider, ProviderPool
 from omniagent.settings import Budget
 from omniagent.testing import ScriptedModel, ToolCall
 from tests.providers.canned import (
@@ -30,6 +30,7 @@ from tests.providers.canned import (
     serve,
     stream,
 )
+from tests.providers.helpers import ask, streamed, text_of
 from tests.runner.sessions import Sessions
 
 APIS = ("responses", "chat", "messages")
@@ -192,6 +193,29 @@ async def test_a_budget_that_a_failed_model_used_up_ends_the_turn() -> None:
     result = await of(failed, second, budget=Budget(tokens_per_day=50)).run("Add.")
     assert (result.status, type(result.error)) == ("failed", BudgetExceeded)
     assert second.requests == []
+
+
+@pytest.mark.parametrize("api", APIS)
+@pytest.mark.parametrize("shown", [b"", stream([b": nothing yet\n\n"], end=False)], ids=["at once", "later"])
+async def test_a_silent_model_is_replaced(api: str, shown: bytes) -> None:
+    async with serve(shown) as server:
+        name = "anthropic/claude-sonnet-5-5" if api == "messages" else f"openai-{api}/any"
+        silent = get_llm_provider(name, base_url=server.base_url, timeout_seconds=0.2, max_retries=0)
+        result = await of(silent, ScriptedModel("Three.")).run("Add.")
+        await silent.aclose()
+    assert result.text == "Three."
+
+
+@pytest.mark.parametrize("api", APIS)
+async def test_a_throttled_model_is_not_waited_for(api: str) -> None:
+    busy = reply(429, {"error": {"message": "slow down"}}).replace(b"\r\n\r\n", b"\r\nretry-after: 30\r\n\r\n", 1)
+    name = "anthropic/claude-sonnet-5-5" if api == "messages" else f"openai-{api}/any"
+    async with serve(busy) as server:
+        by_vendor: Any = {vendor: {"base_url": server.base_url} for vendor in ("openai", "anthropic")}
+        pool = ProviderPool(registrations={"next": ScriptedModel("Three.")}, by_vendor=by_vendor)
+        assert text_of(await streamed(pool.get([name, "next"]), ask("Add."))) == "Three."
+        await pool.aclose()
+    assert len(server.heads) == 1
 
 
 @pytest.mark.parametrize("model", [["acme/first", "acme/second"], "acme/first, acme/second"])

@@ -2,6 +2,7 @@
 
 import json
 import logging
+import math
 from abc import abstractmethod
 from collections.abc import AsyncGenerator, Callable, Iterator, Mapping
 from contextlib import aclosing
@@ -44,6 +45,8 @@ class ApiOptions:
     """Maximum silence: before the first byte, all retries included, and between any two bytes after it."""
     max_retries: int = 2
     """Retries of a request that failed before its first byte, within the timeout."""
+    max_wait_seconds: float = math.inf
+    """The longest pause before a retry. If the API asks for a longer one, the failure is raised."""
     max_connections: int = 100
     keepalive_seconds: float = 30.0
     """How long an idle connection is kept: long enough for the next step or turn to save the handshake."""

@@ -24,6 +24,8 @@ logger = logging.getLogger(__name__)
 
 SHORTEST_BREAK_SECONDS: Final = 15.0
 LONGEST_BREAK_SECONDS: Final = 240.0
+IN_A_CHAIN: Final = {"max_wait_seconds": 1.0}
+"""Options of a provider that others can replace: a model that is throttled is not waited for."""
 
 
 @dataclass(slots=True)

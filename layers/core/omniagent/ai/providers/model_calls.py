@@ -22,7 +22,7 @@ from omniagent.ai.providers import (
     vendor_of,
     vendor_options,
 )
-from omniagent.ai.providers.fallback import FallbackProvider
+from omniagent.ai.providers.fallback import IN_A_CHAIN, FallbackProvider
 from omniagent.ai.providers.llm_provider import (
     KeySource,
     LLMProvider,
@@ -239,8 +239,10 @@ class ProviderPool:
             raise ConfigurationError("The name of the model is empty: set OMNIAGENT_MODEL or Agent(model=...)")
         key = ",".join(chain)
         if key not in self._providers:
-            only_one = len(chain) == 1
-            self._providers[key] = self._open(key) if only_one else FallbackProvider([self.get(name) for name in chain])
+            *earlier, last = chain
+            replaceable = [self._open(name, **IN_A_CHAIN) for name in earlier]
+            is_chain = len(chain) > 1
+            self._providers[key] = FallbackProvider([*replaceable, self.get(last)]) if is_chain else self._open(key)
         return self._providers[key]
 
     async def aclose(self) -> None:
@@ -250,12 +252,12 @@ class ProviderPool:
         for provider in providers:
             await provider.aclose()
 
-    def _open(self, name: str) -> LLMProvider:
+    def _open(self, name: str, **more: Any) -> LLMProvider:
         base_url = {**self._by_vendor.get("openai", {}), **self._options}.get("base_url")
         found, model = find_provider(name, self._registrations, any_model=bool(base_url))
         if isinstance(found, LLMProvider):
             return found
-        options = {**self._by_vendor.get(vendor_of(found), {}), **self._options}
+        options = {**self._by_vendor.get(vendor_of(found), {}), **self._options, **more}
         with team_code(f"the provider registered for {name!r}", ConfigurationError, passes=(OmniAgentError,)):
             provider = found(model, **accepted_options(found, options))
         check_provider(f"what the provider registered for {name!r} makes", provider)
