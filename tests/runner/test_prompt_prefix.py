@@ -71,13 +71,15 @@ async def talked(model: ScriptedModel, turns: int = 6, **options: Any) -> list[M
 
 async def test_a_summary_begins_with_the_prompt_of_the_answer_beside_it() -> None:
     model = Cheap(default="Yes.")
-    summaries = await talked(model, turns=12)
+    summaries = await talked(model, turns=12, overrides=Overrides(max_output_tokens=20))
     answers = [request for request in model.requests if request.purpose == "answer"]
     for request in summaries:
         *shared, asked = request.messages
         assert asked == ChatMessage.user(SUMMARIZE_ABOVE)
         [beside] = [answer for answer in answers if list(answer.messages[:-1]) == shared]
-        assert replace(request, messages=(), purpose="answer") == replace(beside, messages=())
+        assert request.overrides == Overrides(), "an answer's length does not limit a summary"
+        assert (request.instructions, request.tools) == (beside.instructions, beside.tools)
+        assert request.cache_key == beside.cache_key
     assert len(summaries) > 1
 
 
@@ -86,9 +88,10 @@ async def test_a_summary_begins_with_the_prompt_of_the_answer_beside_it() -> Non
     [
         (ScriptedModel(default="Yes."), {}),
         (Cheap(default="Yes."), {"summary": Overrides(model="small")}),
+        (Cheap(default="Yes."), {"overrides": Overrides(extra={"reasoning": {"effort": "high"}})}),
         (Cheap(default="{}"), {"output": Ticket}),
     ],
-    ids=["no cache", "another model", "typed answers"],
+    ids=["no cache", "another model", "reasoning", "typed answers"],
 )
 async def test_a_summary_that_would_not_be_cheaper_is_of_its_turns_alone(
     model: ScriptedModel, options: dict[str, Any]

@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import AsyncIterator, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime
 
 from omniagent.ai import prompts
@@ -269,13 +270,17 @@ class Turn:
     def _shared_prompt(self) -> SharedPrompt | None:
         """Return the prompt that a summary may begin with, if it is made by the same model in the same way."""
         agent, state, limits = self._setup.agent, self._assignment.state, self._setup.window_limits
-        if agent.summary != Overrides() or agent.output is not None or not self._assignment.text:
+        chosen = self._setup.overrides
+        # `extra` may ask for reasoning, which costs more than the cache saves.
+        if agent.summary != Overrides() or agent.output is not None or chosen.extra or not self._assignment.text:
             return None
         *messages, question = self._compose(())
         room = limits.max_tokens - window.estimate_parts(question.parts)
         before = state.before(self._turn.number)
         shown = window.window(before, limits, summarized_to=state.summarized_to, room=room)
-        request = self._loop.request(agent.fixed_instructions, messages)
+        request = replace(
+            self._loop.request(agent.fixed_instructions, messages), overrides=Overrides(model=chosen.model)
+        )
         return SharedPrompt(self._setup.provider, request, shown[0].number) if shown else None
 
     def _tool_seconds(self) -> float:
