@@ -33,7 +33,7 @@ THEIRS = {
 OF_A_TURN = {
     *("Turns", "WaitingTurns", "CancelledTurns", "FailedTurns", "RejectedTurns", "TimeToFirstToken", "TurnDuration")
 }
-OF_ITS_WORK = {"InputTokens", "OutputTokens", "ToolCalls", "ToolErrors"}
+OF_ITS_WORK = {"InputTokens", "CachedInputTokens", "CacheWriteTokens", "OutputTokens", "ToolCalls", "ToolErrors"}
 SPACE, CHAT = "OmniAgent", f"{STACK}-chat"
 COST_DRIVERS = {"Duration", "ConsumedWriteCapacityUnits", "ConsumedReadCapacityUnits", "NumberOfMessagesSent"}
 

@@ -59,6 +59,15 @@ async def test_a_turn_that_dies_between_two_attempts_is_told_what_to_correct() -
     assert third[-2] == "no JSON"
 
 
+async def test_the_models_of_both_processes_are_named() -> None:
+    world = World("between steps")
+    await world.ask()
+    world.model = ScriptedModel("Done.", model="second")
+    answer = await world.finish()
+    assert answer.metadata["model"] == "second"
+    assert answer.metadata["models"] == ["scripted", "second"]
+
+
 async def is_idle(world: World) -> bool:
     head = await world.session.head()
     return head is not None and head.turn is None

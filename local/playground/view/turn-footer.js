@@ -82,8 +82,7 @@ function facts(metadata) {
     ending && h("span", { class: status === "waiting" ? "badge waiting" : "badge" }, ending),
     firstTokenMs !== undefined && fact("First token", formatDuration(firstTokenMs), "Time to the first token"),
     durationMs !== undefined && fact("Total", formatDuration(durationMs), "Duration of the turn"),
-    usage &&
-      fact("Tokens", `${formatCount(usage.inputTokens)} in, ${formatCount(usage.outputTokens)} out`, tokens(usage)),
+    usage && fact("Tokens", `${input(usage)}, ${formatCount(usage.outputTokens)} out`, tokens(usage)),
     model && h("span", { class: "fact model", title: `${stepCount ?? 1} model calls` }, model),
   ];
 }
@@ -93,10 +92,17 @@ function fact(label, value, title) {
   return h("span", { class: "fact", title }, h("span", { class: "fact-label" }, `${label} `), value);
 }
 
+/** The input, and the share of it that the model's prompt cache had. @param {import("../types.js").Usage} usage */
+function input({ inputTokens, cachedInputTokens = 0 }) {
+  const share = Math.round((100 * cachedInputTokens) / inputTokens);
+  return `${formatCount(inputTokens)} in${share ? ` (${share}% cached)` : ""}`;
+}
+
 /** @param {import("../types.js").Usage} usage */
-function tokens({ totalTokens, cachedInputTokens = 0, reasoningTokens = 0 }) {
+function tokens({ totalTokens, cachedInputTokens = 0, cacheWriteTokens = 0, reasoningTokens = 0 }) {
   const all = `${formatCount(totalTokens)} tokens`;
-  return `${all}, ${formatCount(cachedInputTokens)} from the cache, ${formatCount(reasoningTokens)} for reasoning`;
+  const cache = `${formatCount(cachedInputTokens)} read from the cache, ${formatCount(cacheWriteTokens)} written to it`;
+  return `${all}, ${cache}, ${formatCount(reasoningTokens)} for reasoning`;
 }
 
 /** @param {Parameters<typeof icon>[0]} name @param {string} label @param {() => void} click */

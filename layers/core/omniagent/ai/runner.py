@@ -14,7 +14,7 @@ from functools import lru_cache, partial
 from typing import TYPE_CHECKING, Annotated, Any, Generic
 
 from omniagent.ai.agent import Agent
-from omniagent.ai.providers import without_vendor
+from omniagent.ai.providers import chain_of, without_vendor
 from omniagent.ai.providers.llm_provider import LLMProvider, Overrides, check_provider
 from omniagent.ai.providers.model_calls import ProviderPool
 from omniagent.ai.result import AnswerSource, AnswerStream, RunResult
@@ -287,7 +287,8 @@ class Runner(Generic[Output_co]):
             raise NotFound
         if is_request:
             await meter.admit()
-        provider, overrides = self._model(self._agent.summary)
+        agent = self._agent
+        provider, overrides = self._model(agent.naming or replace(agent.summary, instructions=None))
         name = await name_session(provider, state, overrides, meter=meter, note_cost=self._hooks.note_cost)
         await self._session.rename(name, was=state.head.name)
         return name
@@ -376,7 +377,8 @@ class Runner(Generic[Output_co]):
         """Return provider and overrides for the model of the overrides, else of the agent."""
         name = overrides.model or self._agent.model
         if self._provider is not None:
-            return self._provider, replace(overrides, model=name and without_vendor(name, self._provider_names))
+            first = chain_of(name)[0] if name else None
+            return self._provider, replace(overrides, model=first and without_vendor(first, self._provider_names))
         pool = self._providers or _default_pool(self._settings)
         return pool.get(name or self._settings.model), replace(overrides, model=None)
 

@@ -29,6 +29,8 @@ def emit_turn(result: RunResult) -> None:
         "Turns": int(not result.is_continued),
         "InputTokens": usage.input_tokens - result.usage_before.input_tokens,
         "OutputTokens": usage.output_tokens - result.usage_before.output_tokens,
+        "CachedInputTokens": usage.cached_input_tokens - result.usage_before.cached_input_tokens,
+        "CacheWriteTokens": usage.cache_write_tokens - result.usage_before.cache_write_tokens,
         "ToolCalls": result.tool_calls,
         "ToolErrors": result.tool_errors,
         "WaitingTurns": int(result.status == "waiting"),

@@ -31,6 +31,26 @@ class Summarized:
     is_done: bool
 
 
+@dataclass(frozen=True, slots=True)
+class SharedPrompt:
+    """The prompt of an answer up to its question. A summary that begins with it reads most of it from the cache."""
+
+    provider: LLMProvider
+    request: ModelRequest
+    first_turn: int
+    """The earliest turn that it shows. What is before is in its summary."""
+
+    def is_cheaper(self, turns: Sequence[PastTurn]) -> bool:
+        """Whether it has all of these turns, and costs less to read than they alone."""
+        price = self.provider.cached_price(self.request.overrides) * window.estimate_request(self.request)
+        return self.first_turn <= turns[0].number and price < sum(turn.tokens for turn in turns)
+
+    @property
+    def summary_request(self) -> ModelRequest:
+        asked = ChatMessage.user(prompts.SUMMARIZE_ABOVE)
+        return replace(self.request, messages=[*self.request.messages, asked])
+
+
 NoteCost = Callable[[Purpose, Usage], None]
 """Called with the cost of each model call for a summary or a name."""
 
@@ -60,13 +80,22 @@ class SummaryPipeline:
         self._provider = provider
         self._overrides = overrides
         # Of each call's input, the previous summary gets one half and the new turns the other.
-        self._max_tokens = session.settings.context_max_tokens // 2
+        size = provider.context_window(overrides)
+        self._max_tokens = window.token_limit(session.settings.context_max_tokens, size) // 2
 
     async def update(
-        self, *, at: Place | None = None, time_left: Callable[[], float] = _forever, most: int | None = None
+        self,
+        *,
+        at: Place | None = None,
+        time_left: Callable[[], float] = _forever,
+        most: int | None = None,
+        prompt: SharedPrompt | None = None,
     ) -> Summarized:
-        """Summarize the turns since the latest summary on the path to a place, in at most `most` pieces."""
-        return await self._extend(at, draft=False, time_left=time_left, most=most)
+        """Summarize the turns since the latest summary on the path to a place, in at most `most` pieces.
+
+        With `prompt` if that is cheaper.
+        """
+        return await self._extend(at, draft=False, time_left=time_left, most=most, prompt=prompt)
 
     async def rebuild(self, *, time_left: Callable[[], float] = _forever) -> Summarized:
         """Summarize every turn again and replace all summaries with the result.
@@ -85,7 +114,13 @@ class SummaryPipeline:
         return replace(summarized, is_done=is_published or not summarized.end_turn_number)
 
     async def _extend(
-        self, at: Place | None, *, draft: bool, time_left: Callable[[], float], most: int | None
+        self,
+        at: Place | None,
+        *,
+        draft: bool,
+        time_left: Callable[[], float],
+        most: int | None,
+        prompt: SharedPrompt | None = None,
     ) -> Summarized:
         head = await self._session.head()
         if head is None:
@@ -101,7 +136,8 @@ class SummaryPipeline:
                 return Summarized(written, end, False)
             try:
                 async with asyncio.timeout(None if left == math.inf else left) as limit:
-                    summary = await self._fold(previous, turns)
+                    shared = prompt if prompt and turns[-1].number == last and prompt.is_cheaper(turns) else None
+                    summary = await self._fold(previous, turns, shared)
                     summary = replace(summary, branch=messages[-1].branch, basis=head.summary_basis)
             except TimeoutError as exc:
                 if not limit.expired():
@@ -125,31 +161,43 @@ class SummaryPipeline:
                 return messages
         return ()
 
-    async def _fold(self, previous: RollingSummary | None, turns: Sequence[PastTurn]) -> RollingSummary:
+    async def _fold(
+        self, previous: RollingSummary | None, turns: Sequence[PastTurn], prompt: SharedPrompt | None
+    ) -> RollingSummary:
         """Fold the turns after the previous summary into it.
 
         Raises a `ModelError` if any of its model calls fails: a partial summary is not used.
         """
-        content, tokens = self._cut(previous.content) if previous else "", 0
-        for messages in _calls(turns, self._max_tokens):
-            request = ModelRequest(
-                instructions=prompts.SUMMARIZE,
-                messages=[ChatMessage.user(prompts.summary_input(content or None, messages))],
-                overrides=self._overrides,
-                user_id=self._session.user_id,
-            )
-            completion = await metered(
-                self._meter, self._provider, request, purpose="summary", note_cost=self._note_cost
-            )
-            content, tokens = self._cut(completion.usable_text), completion.usage.output_tokens
-            if not content:
-                raise EmptyAnswer(f"the model returned no summary ({completion.reason})")
+        content, tokens = "", 0
+        if prompt is not None:
+            content, tokens = await self._summary(prompt.provider, prompt.summary_request)
+        if not content:  # the model may have answered the conversation, or called a tool
+            content, tokens = await self._folded(self._cut(previous.content) if previous else "", turns)
         return RollingSummary(
             content=content,
             token_count=tokens or window.estimate_text(content),
             start_turn_number=previous.end_turn_number + 1 if previous else 1,
             end_turn_number=turns[-1].number,
         )
+
+    async def _folded(self, content: str, turns: Sequence[PastTurn]) -> tuple[str, int]:
+        """Fold the turns into a summary, in as many calls as they need, and return it with its tokens."""
+        tokens = 0
+        for messages in _calls(turns, self._max_tokens):
+            request = ModelRequest(
+                instructions=self._overrides.instructions or prompts.SUMMARIZE,
+                messages=[ChatMessage.user(prompts.summary_input(content or None, messages))],
+                overrides=self._overrides,
+                user_id=self._session.user_id,
+            )
+            content, tokens = await self._summary(self._provider, request)
+            if not content:
+                raise EmptyAnswer("the model returned no summary")
+        return content, tokens
+
+    async def _summary(self, provider: LLMProvider, request: ModelRequest) -> tuple[str, int]:
+        completion = await metered(self._meter, provider, request, purpose="summary", note_cost=self._note_cost)
+        return self._cut(completion.usable_text), completion.usage.output_tokens
 
     def _cut(self, content: str) -> str:
         """Cut a summary to half of a call's input: the next call needs the rest, and every answer is shown it."""

@@ -20,7 +20,7 @@ from omniagent.messages import FinishReason, Status, Usage, steering_of
 from omniagent.protocol import events
 from omniagent.session import window
 from omniagent.session.live import LiveTurn, SessionHead, SessionMessage
-from omniagent.session.summaries import Summarized
+from omniagent.session.summaries import SharedPrompt, Summarized
 from omniagent.tracing import current_traceparent
 from omniagent.turns.deadline import TimeLimit
 from omniagent.turns.engine.answer_work import Ending
@@ -42,11 +42,14 @@ MAX_OUTPUT_CHARS = 50_000
 class SummaryBeside:
     """A summary that runs beside the answer and stores itself when it is ready."""
 
-    def __init__(self, setup: TurnSetup, assignment: Assignment, turn: LiveTurn) -> None:
+    def __init__(
+        self, setup: TurnSetup, assignment: Assignment, turn: LiveTurn, prompt: Callable[[], SharedPrompt | None]
+    ) -> None:
         self._setup = setup
         self._state = assignment.state
         self._number = turn.number
         self._at = turn.asked_at
+        self._prompt = prompt
         self._task: asyncio.Task[Summarized] | None = None
         self._cost = Usage()
         """Of the model calls so far. Reported after the answer, also if the summary fails or is given up."""
@@ -69,7 +72,7 @@ class SummaryBeside:
             self._task = asyncio.create_task(self._summarize(), name="summary")
 
     async def _summarize(self) -> Summarized:
-        return await self._setup.summaries(self._note_cost).update(at=self._at, most=1)
+        return await self._setup.summaries(self._note_cost).update(at=self._at, most=1, prompt=self._prompt())
 
     def _note_cost(self, _: Purpose, usage: Usage) -> None:
         self._cost += usage
@@ -114,8 +117,14 @@ NAME_SECONDS = 12.0
 class SideWork:
     """The work beside and after a turn that no reader waits for: summary, name, callbacks."""
 
-    def __init__(self, setup: TurnSetup, assignment: Assignment, keeper: Keeper) -> None:
-        self.summary = SummaryBeside(setup, assignment, keeper.turn)
+    def __init__(
+        self,
+        setup: TurnSetup,
+        assignment: Assignment,
+        keeper: Keeper,
+        prompt: Callable[[], SharedPrompt | None],
+    ) -> None:
+        self.summary = SummaryBeside(setup, assignment, keeper.turn, prompt)
         self._setup = setup
         self._assignment = assignment
         self._keeper = keeper
@@ -344,7 +353,8 @@ class Conclusion:
             "turnNumber": self._turn.number,
             "status": ending.status,
             "finishReason": ending.reason,
-            "model": self._setup.model,
+            "model": progress.models[-1] if progress.models else self._setup.model,
+            **({"models": progress.models} if len(progress.models) > 1 else {}),
             "stepCount": progress.steps,
             "usage": progress.usage.to_dict(),
             "durationMs": before.get("durationMs", 0) + _milliseconds(time.monotonic() - started_at),
