@@ -68,7 +68,7 @@ async def test_stop_keeps_what_was_said() -> None:
 
 
 async def test_the_front_end_gets_the_ai_sdk_s_stream() -> None:
-    stream = runner("ada", Shop(), ScriptedModel("Hello.")).run_stream("Hi")
+    stream = await runner("ada", Shop(), ScriptedModel("Hello.")).start("Hi")
     frames = b"".join([frame async for frame in stream.sse()]).decode()
     assert frames.startswith('data: {"type":"start"')
     assert frames.endswith("data: [DONE]\n\n")

@@ -60,6 +60,7 @@ class Answer:
 @dataclass
 class StubRunner:
     answer: Answer | None
+    session_id: str = "s1"
     refusal: Exception | None = None
     queries: list[Query] = field(default_factory=list)
     deadlines: list[float | None] = field(default_factory=list)

@@ -176,7 +176,7 @@ class Callbacks(Generic[Deps_contra]):
         "Callable[[RunContext[Deps_contra], RunResult[Any]], Awaitable[None]] | None",
         check(check_async, "context", "result"),
     ] = None
-    """Called with the stored `RunResult`."""
+    """Called with the stored `RunResult`. `Runner.run` and `AnswerStream.result` return after it."""
 
     def __post_init__(self) -> None:
         check_fields("Callbacks", self)

@@ -3,7 +3,7 @@
 from datetime import datetime
 
 from omniagent.ai.result import AnswerStream
-from omniagent.ai.runner import Runner, TimeLeft, forever
+from omniagent.ai.runner import Runner, TimeLeft, forever, traced
 from omniagent.budget.spending import Spending
 from omniagent.settings import Budget, Busy
 from omniagent.turns.hooks import call_back
@@ -14,6 +14,7 @@ from omniagent.turns.state import is_over
 class TurnOperator(Runner):
     """Runs the turns of a session on behalf of others: accepted and dead ones, and deletions in pieces."""
 
+    @traced("accept")
     async def accept(self, query: str | Query, *, busy: Busy | None = None) -> str:
         """Store a message that is answered later, with `take_up`. It is durable, in line. Returns its id.
 
@@ -26,6 +27,7 @@ class TurnOperator(Runner):
         await accept(self._setup(), checked)
         return checked.message_id
 
+    @traced("take_up")
     async def take_up(self, *, deadline: float | None = None) -> AnswerStream | None:
         """Do what the session needs next: finish a turn whose process died, close expired requests, or answer the first
         message in line. None if there is nothing to do, or another process does it.
@@ -66,6 +68,7 @@ class TurnOperator(Runner):
         """The user's spending limits."""
         return self._budget
 
+    @traced("erase")
     async def erase_session(self, time_left: TimeLeft = forever, *, resume: bool = False) -> bool:
         """Delete the session with everything in it. A running turn is discarded. Raises `NotFound`.
 
@@ -74,6 +77,7 @@ class TurnOperator(Runner):
         """
         return await self._deletion(time_left).of_session(self._session, resume=resume)
 
+    @traced("erase")
     async def erase_user(self, time_left: TimeLeft = forever, *, resume: bool = False) -> bool:
         """Delete the session's user with all their sessions, in the same way. Idempotent."""
         return await self._deletion(time_left).of_user(self._session, resume=resume)

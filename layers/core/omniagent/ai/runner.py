@@ -7,11 +7,11 @@ async for event in runner.run_stream("Hello"):
 
 import asyncio
 import math
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
 from dataclasses import replace
-from functools import lru_cache, partial
-from typing import TYPE_CHECKING, Annotated, Any, Generic
+from functools import lru_cache, partial, wraps
+from typing import TYPE_CHECKING, Annotated, Any, Generic, TypeVar
 
 from omniagent.ai.agent import Agent
 from omniagent.ai.providers import without_vendor
@@ -24,7 +24,7 @@ from omniagent.budget.memory_counter import MemoryCounter
 from omniagent.budget.meter import Meter
 from omniagent.budget.spending import SpendingCounter
 from omniagent.declared import check, check_declared
-from omniagent.errors import ConfigurationError, InvalidOutput, NotFound, TooManyTurns
+from omniagent.errors import ConfigurationError, InvalidOutput, NotFound, ToolFailed, TooManyTurns
 from omniagent.messages import Feedback
 from omniagent.project import Project
 from omniagent.session.ids import new_id
@@ -33,7 +33,7 @@ from omniagent.session.manager import SessionManager
 from omniagent.session.naming import name_session
 from omniagent.session.summaries import NoteCost, Summarized, SummaryPipeline
 from omniagent.settings import Budget, Busy, Settings
-from omniagent.tracing import bind_context, record_feedback
+from omniagent.tracing import bind_context, record_feedback, trace_root
 from omniagent.turns.deadline import TimeLimit
 from omniagent.turns.engine.joining import joined
 from omniagent.turns.engine.submit import Submission
@@ -63,6 +63,25 @@ _process_counter = MemoryCounter()
 def forever() -> float:
     """No limit."""
     return math.inf
+
+
+Verb = TypeVar("Verb", bound=Callable[..., Coroutine[Any, Any, Any]])
+
+
+def traced(name: str) -> Callable[[Verb], Verb]:
+    """Make a verb of a runner one trace with the session's ids, unless it is part of a request or a job."""
+
+    def decorate(verb: Verb) -> Verb:
+        @wraps(verb)
+        async def call(self: "Runner[Any]", *args: Any, **kwargs: Any) -> Any:
+            own = self._session
+            ids = bind_context(session_id=own.session_id, user_id=own.user_id, user_category=own.category)
+            with ids, trace_root(name):
+                return await verb(self, *args, **kwargs)
+
+        return call  # type: ignore[return-value]  # it has the verb's own signature
+
+    return decorate
 
 
 class Runner(Generic[Output_co]):
@@ -133,8 +152,7 @@ class Runner(Generic[Output_co]):
         `busy` is the policy while the session answers another message: `reject`, `queue`, `steer` or `interrupt`
         (default: the setting). `deadline` is the `time.monotonic()` by which everything must be stored.
         """
-        message = _identified(query)
-        return self._stream_of(lambda: self._open(message, busy, deadline))
+        return self._stream_of(partial(self._open, _identified(query), busy, deadline))
 
     async def start(
         self, query: str | Query, *, busy: Busy | None = None, deadline: float | None = None
@@ -152,9 +170,9 @@ class Runner(Generic[Output_co]):
         """Reply to a waiting turn's requests and continue it. The stream is the rest of its answer.
 
         Replies to only some of a step's requests are stored, and the turn keeps waiting. A retry joins the continued
-        run or replays it. `message_id` is the waiting answer's (default: the latest). `approver` replies instead of the
-        session's user. A `RequestError` means that nothing has changed: `UnknownRequest`, `NotWaiting`,
-        `ReplyConflict`, `RequestExpired`, `InvalidRequest`, `Forbidden`.
+        run or replays it. `message_id` is the waiting answer's (default: that of the request, else the latest).
+        `approver` replies instead of the session's user. A `RequestError` means that nothing has changed:
+        `UnknownRequest`, `NotWaiting`, `ReplyConflict`, `RequestExpired`, `InvalidRequest`, `Forbidden`.
         """
 
         from omniagent.ai.approvals import ToolReply  # needed only for a waiting turn
@@ -162,17 +180,10 @@ class Runner(Generic[Output_co]):
         if not replies or not all(isinstance(reply, ToolReply) for reply in replies):
             raise ConfigurationError(f"Runner.reply takes replies such as request.approve(), not {replies!r:.100}")
 
-        async def opened() -> AnswerSource:
-            from omniagent.turns.engine.replying import Replies
+        answer_id = message_id or next((reply.message_id for reply in replies if reply.message_id), "")
+        return self._stream_of(partial(self._go_on, replies, answer_id, approver, deadline))
 
-            limit = self._limit(deadline)
-            given = Replies(
-                self._setup(), replies, limit, message_id=message_id or "", approver=approver, rule=self._approvers
-            )
-            return await given.open()
-
-        return self._stream_of(opened)
-
+    @traced("resume")
     async def resume(self, *, deadline: float | None = None) -> AnswerStream[Output_co] | None:
         """Follow the running turn from its first event. None if none runs. If its process died, it goes on here.
 
@@ -201,6 +212,7 @@ class Runner(Generic[Output_co]):
             return None
         return await self._ready(ReplayedAnswer(self._session.session_id, answer))
 
+    @traced("stop")
     async def stop(self, message_id: str | None = None) -> bool:
         """Stop the running turn and every queued message. The text so far is kept. False if there is nothing to stop.
 
@@ -211,6 +223,7 @@ class Runner(Generic[Output_co]):
         """
         return await stop_session(self._session_setup(), message_id)
 
+    @traced("history")
     async def history(self, *, turns: int = 50, before: int | None = None) -> Sequence[SessionMessage]:
         """Read the messages of the newest turns in order, or of those before a turn's number.
 
@@ -223,6 +236,7 @@ class Runner(Generic[Output_co]):
         messages = await self._session.messages(max(1, last - turns + 1), last)
         return [message for message in messages if message.role == "user" or not head.is_answering(message)]
 
+    @traced("requests")
     async def requests(self) -> "Sequence[ToolRequest]":
         """Read the open requests of the session's waiting turn, also after a restart. Empty if it does not wait."""
         from omniagent.ai.approvals import requests_of  # needed only for a waiting turn
@@ -237,6 +251,7 @@ class Runner(Generic[Output_co]):
             return []
         return requests_of(answer, user=session.user, category=session.category, session_id=session.session_id)
 
+    @traced("rate")
     async def rate(self, message_id: str, feedback: Feedback | None) -> SessionMessage:
         """Store the user's feedback with the answer and in the turn's trace. None withdraws it.
 
@@ -244,10 +259,11 @@ class Runner(Generic[Output_co]):
         """
         answer = await self._session.rate(message_id, feedback)
         stored = feedback or Feedback()
-        with bind_context(session_id=self.session_id, user_id=self._session.user_id, turn=answer.turn_number):
+        with bind_context(turn=answer.turn_number):
             record_feedback(answer.id, stored.rating, stored.text, traceparent=answer.trace)
         return answer
 
+    @traced("name")
     async def name(self) -> str:
         """Have the model name the session. A name that the user sets meanwhile is kept. Raises `BudgetExceeded`."""
         return await self._name(is_request=True)
@@ -263,11 +279,13 @@ class Runner(Generic[Output_co]):
         await self._session.rename(name, was=state.head.name)
         return name
 
+    @traced("summarize")
     async def summarize(self, *, rebuild: bool = False, time_left: TimeLeft = forever) -> Summarized:
         """Update the summary, or rebuild it from the first turn. Raises `BudgetExceeded`."""
         pipeline = self._summaries(self._meter(), self._hooks.note_cost)
         return await (pipeline.rebuild if rebuild else pipeline.update)(time_left=time_left)
 
+    @traced("erase")
     async def erase(self) -> None:
         """Delete the session with everything in it. A running turn is discarded. Raises `NotFound`."""
         await self._deletion(forever).of_session(self._session)
@@ -293,7 +311,12 @@ class Runner(Generic[Output_co]):
         return AnswerStream(self._session.session_id, opening, self._typed)
 
     def _typed(self, result: RunResult[Any]) -> RunResult[Output_co]:
-        """Add the output of a typed answer that did not run here. Its text may no longer fit a changed model."""
+        """Add the output of a typed answer that did not run here. Its text may no longer fit a changed model.
+
+        Raises the crash of a tool that fails a test, see `ScriptedModel`.
+        """
+        if isinstance(result.error, ToolFailed):
+            raise result.error
         if self._agent.output is None or result.output is not None or result.status != "complete":
             return result
         with suppress(InvalidOutput):
@@ -302,20 +325,26 @@ class Runner(Generic[Output_co]):
 
     def _limit(self, deadline: float | None) -> TimeLimit:
         goes_on = self._hooks.on_work is not None
-        return TimeLimit(deadline, most_seconds=self._settings.max_turn_seconds if goes_on else math.inf)
+        return TimeLimit(deadline, most_seconds=self._session.settings.max_turn_seconds if goes_on else math.inf)
 
-    @property
-    def _settings(self) -> Settings:
-        return self._session.settings
-
+    @traced("run")
     async def _open(self, query: str | Query, busy: Busy | None, deadline: float | None) -> AnswerSource:
         return await Submission(self._setup(), self._checked(query, busy), self._limit(deadline)).open()
+
+    @traced("reply")
+    async def _go_on(
+        self, replies: "Sequence[ToolReply]", answer_id: str, approver: "Approver | None", deadline: float | None
+    ) -> AnswerSource:
+        from omniagent.turns.engine.replying import Replies
+
+        limit, rule = self._limit(deadline), self._approvers
+        return await Replies(self._setup(), replies, limit, message_id=answer_id, approver=approver, rule=rule).open()
 
     def _checked(self, query: str | Query, busy: Busy | None) -> Query:
         message = Query(query) if isinstance(query, str) else query
         if not isinstance(message, Query) or not isinstance(message.text, str):
             raise ConfigurationError(f"the query is {query!r:.100}: write text, or Query(text, message_id=…)")
-        return (message if busy is None else replace(message, busy=busy)).checked(self._settings)
+        return (message if busy is None else replace(message, busy=busy)).checked(self._session.settings)
 
     def _setup(self) -> TurnSetup:
         provider, overrides = self._model(self._agent.overrides)
@@ -328,7 +357,7 @@ class Runner(Generic[Output_co]):
             registry=self._registry,
             summaries=partial(self._summaries, meter),
             meter=meter,
-            name=self._name if self._settings.name_sessions else None,
+            name=self._name if self._session.settings.name_sessions else None,
             hooks=self._hooks,
         )
 
@@ -348,8 +377,8 @@ class Runner(Generic[Output_co]):
         name = overrides.model or self._agent.model
         if self._provider is not None:
             return self._provider, replace(overrides, model=name and without_vendor(name, self._provider_names))
-        pool = self._providers or _default_pool(self._settings)
-        return pool.get(name or self._settings.model), replace(overrides, model=None)
+        pool = self._providers or _default_pool(self._session.settings)
+        return pool.get(name or self._session.settings.model), replace(overrides, model=None)
 
 
 def _identified(query: str | Query) -> str | Query:
