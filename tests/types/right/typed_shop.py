@@ -38,21 +38,25 @@ class Ticket(BaseModel):
 
 @tool
 async def first(context: RunContext[Shop], query: str) -> str:
+    """First."""
     return context.deps.name + query
 
 
 @tool
 async def later(query: str, limit: int, context: RunContext[Shop], page: int = 1) -> list[str]:
+    """Later."""
     return [f"{context.deps.name}: {query}"][:limit][page:]
 
 
 @tool(name="renamed", timeout_seconds=3, approval=True)
 def with_options(query: str, context: RunContext[Shop]) -> str:
+    """With options."""
     return context.deps.name + query
 
 
 @tool
 async def without_context(query: str) -> int:
+    """Without context."""
     return len(query)
 
 
@@ -62,11 +66,13 @@ def rule(context: RunContext[Shop], arguments: Any) -> str | None:
 
 @tool(approval=rule)
 async def approved(query: str) -> str:
+    """Approved."""
     return query
 
 
 @client_tool
 async def locate(accuracy: int) -> Ticket:
+    """Locate."""
     raise NotImplementedError(accuracy)
 
 

@@ -17,7 +17,7 @@ from omniagent.ai.context import Callbacks, Deps, RunContext
 from omniagent.ai.providers.llm_provider import OutputFormat, Overrides, ToolSpec
 from omniagent.ai.schema import InvalidJson, Model, Output_co, strict_schema, validated
 from omniagent.ai.signatures import check_model, check_rule
-from omniagent.ai.tools import Tool, check_options
+from omniagent.ai.tools import Tool, check_described, check_options
 from omniagent.declared import check, check_fields
 from omniagent.errors import ConfigurationError, InvalidOutput
 
@@ -288,6 +288,7 @@ def _checked_tools(owner: str, tools: Any) -> tuple[Tool, ...]:
     checked = tuple(_checked_tool(owner, each) for each in tools)
     for each in checked:
         check_options(each)  # also what an instance has set itself
+        check_described(each)
         _ = each.spec  # made now, so that a schema that cannot be made is a mistake of the agent and not of a turn
     names = [each.name for each in checked]
     if twice := sorted({name for name in names if names.count(name) > 1}):
